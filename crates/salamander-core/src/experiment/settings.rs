@@ -1,0 +1,400 @@
+//! The fields of an experiment file, as serde sees them: Determined's names and defaults, and ours.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::shapes::{Paths, Workers};
+use crate::order::Shuffle;
+use crate::schedule::Schedule;
+use crate::watch::EarlyStop;
+
+/// Everything but the hyperparameters, which belong to the model.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// A name for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What the experiment is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Words to find it by.
+    pub labels: Vec<String>,
+    /// The model: its name, or `module:Name` as in Determined's files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entrypoint: Option<String>,
+    /// The records to train on.
+    pub data: Data,
+    /// Where gradients meet.
+    pub strategy: Strategy,
+    /// How many workers: a number, or `{min: 1, max: 4}`.
+    pub workers: Workers,
+    /// `auto`, `cpu`, `wgpu[:i]` or `cuda[:i]`.
+    pub device: Device,
+    /// Slices of a batch that are computed one by one; by default the most workers allowed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub micro_batches: Option<u32>,
+    /// What is searched for and for how long to train.
+    pub searcher: Searcher,
+    /// For how long to train, when the searcher does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_length: Option<Length>,
+    /// Records per epoch as the author expects them; a difference to the data is reported.
+    pub records_per_epoch: u64,
+    /// Batches of one of Determined's steps.
+    pub scheduling_unit: SchedulingUnit,
+    /// How often to validate, besides the end; `{batches: 0}` is the end of each epoch.
+    pub min_validation_period: Period,
+    /// How often to write a checkpoint, besides those of the policy.
+    pub min_checkpoint_period: Period,
+    /// Validate once before training.
+    pub perform_initial_validation: bool,
+    /// Which validations write a checkpoint.
+    pub checkpoint_policy: CheckpointPolicy,
+    /// Which checkpoints are kept.
+    pub checkpoint_storage: CheckpointStorage,
+    /// A learning-rate schedule that replaces the model's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<Schedule>,
+    /// Gradient clipping that replaces the model's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip: Option<Clip>,
+    /// Stop when the watched metric no longer improves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub early_stop: Option<EarlyStop>,
+    /// Weights to start from: a `.safetensors` or PyTorch `.pt` file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_from: Option<PathBuf>,
+    /// Seeds.
+    pub reproducibility: Reproducibility,
+    /// Aggregation and precision.
+    pub optimizations: Optimizations,
+    /// Failures that are borne.
+    pub max_restarts: MaxRestarts,
+    /// What a cluster is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<serde_json::Value>,
+    /// Accepted from Determined's files, without effect here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profiling: Option<serde_json::Value>,
+    /// Accepted from Determined's files, without effect here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub environment: Option<serde_json::Value>,
+    /// Accepted from Determined's files, without effect here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bind_mounts: Option<serde_json::Value>,
+    /// Accepted from Determined's files, without effect here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+    /// Accepted from Determined's files, without effect here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<String>,
+}
+
+/// Files and how to read them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Data {
+    /// Files or folders to train on; relative to the experiment file.
+    pub training: Paths,
+    /// Files or folders to validate on.
+    pub validation: Paths,
+    /// `recordio`, `csv` or `idx`; guessed from the files when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
+    /// The order of an epoch: `none`, `{window: n}` or `full`.
+    pub shuffle: Shuffle,
+    /// What a record that cannot be decoded does.
+    pub on_bad_record: OnBadRecord,
+}
+
+/// What a record that cannot be decoded does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnBadRecord {
+    /// Ends the run with an error that names it.
+    #[default]
+    Fail,
+    /// Is left out and counted.
+    Skip,
+}
+
+/// Where gradients meet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Strategy {
+    /// In one process.
+    #[default]
+    Local,
+    /// In a ring of workers.
+    Allreduce,
+    /// On parameter servers.
+    Ps,
+    /// Dense parameters in a ring, tables on parameter servers.
+    Hybrid,
+}
+
+/// A device's name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Device(pub String);
+
+impl Default for Device {
+    fn default() -> Self {
+        Self("auto".to_string())
+    }
+}
+
+/// Determined's searcher; only `single` trains here.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Searcher {
+    /// The algorithm.
+    pub name: SearcherName,
+    /// The validation metric that decides what is best; `val_` or `validation_` in front is allowed.
+    pub metric: String,
+    /// Whether less of it is better.
+    pub smaller_is_better: bool,
+    /// Length in steps of `scheduling_unit` batches (oldest dialect).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_steps: Option<u64>,
+    /// Length in batches, records or epochs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_length: Option<Length>,
+    /// Length in units of `time_metric` (newest dialect).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_time: Option<u64>,
+    /// `batches`, `records` or `epochs`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_metric: Option<TimeMetric>,
+    /// A search's number of trials.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_trials: Option<u64>,
+    /// A search's trials at a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_concurrent_trials: Option<u64>,
+    /// Accepted from Determined's files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_trial_id: Option<u64>,
+    /// Accepted from Determined's files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source_checkpoint_uuid: Option<String>,
+}
+
+impl Default for Searcher {
+    fn default() -> Self {
+        Self {
+            name: SearcherName::Single,
+            metric: "loss".to_string(),
+            smaller_is_better: true,
+            max_steps: None,
+            max_length: None,
+            max_time: None,
+            time_metric: None,
+            max_trials: None,
+            max_concurrent_trials: None,
+            source_trial_id: None,
+            source_checkpoint_uuid: None,
+        }
+    }
+}
+
+/// Determined's search algorithms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SearcherName {
+    /// One trial.
+    Single,
+    /// Random draws.
+    Random,
+    /// All combinations.
+    Grid,
+    /// Asynchronous halving.
+    AsyncHalving,
+    /// Several halvings at once.
+    AdaptiveAsha,
+}
+
+/// What `max_time` counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TimeMetric {
+    /// Batches.
+    Batches,
+    /// Records.
+    Records,
+    /// Epochs.
+    Epochs,
+}
+
+/// A length of training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Length {
+    /// Batches of the global batch size.
+    Batches(u64),
+    /// Records.
+    Records(u64),
+    /// Passes over the data.
+    Epochs(u64),
+}
+
+/// A time between two actions; zero of anything means the end of each epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct Period(pub Length);
+
+impl Default for Period {
+    fn default() -> Self {
+        Self(Length::Batches(0))
+    }
+}
+
+/// Which validations write a checkpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckpointPolicy {
+    /// Those that are the best so far.
+    #[default]
+    Best,
+    /// Every one.
+    All,
+    /// None.
+    None,
+}
+
+/// Which checkpoints are kept; a run always keeps its last two, so that a broken one can be replaced.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct CheckpointStorage {
+    /// `shared_fs` or `directory`: the run's folder.
+    pub r#type: StorageKind,
+    /// Accepted from Determined's files; checkpoints live in the run's folder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host_path: Option<String>,
+    /// Accepted from Determined's files, for searches.
+    pub save_experiment_best: u64,
+    /// Best checkpoints kept.
+    pub save_trial_best: u64,
+    /// Latest checkpoints kept.
+    pub save_trial_latest: u64,
+}
+
+impl Default for CheckpointStorage {
+    fn default() -> Self {
+        Self {
+            r#type: StorageKind::Directory,
+            host_path: None,
+            save_experiment_best: 0,
+            save_trial_best: 1,
+            save_trial_latest: 1,
+        }
+    }
+}
+
+/// Where checkpoints go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum StorageKind {
+    /// The run's folder.
+    Directory,
+    /// The run's folder.
+    SharedFs,
+}
+
+/// Gradient clipping.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Clip {
+    /// Scales all gradients together so that their norm is at most this.
+    Norm(f64),
+    /// Cuts each value to this magnitude.
+    Value(f64),
+}
+
+/// Seeds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Reproducibility {
+    /// The seed of everything random; chosen and shown when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub experiment_seed: Option<u32>,
+}
+
+/// Aggregation and precision.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Optimizations {
+    /// Batches whose gradients are summed before the optimizer steps.
+    pub aggregation_frequency: u64,
+    /// Divide the sum by the number of batches.
+    pub average_aggregated_gradients: bool,
+    /// bf16 on the wire between workers.
+    pub gradient_compression: bool,
+    /// `O0` is f32; `O1`, `O2` and `bf16` compute in bf16 with f32 weights kept.
+    pub mixed_precision: MixedPrecision,
+    /// Size of a gradient bucket in MB.
+    pub tensor_fusion_threshold: u64,
+    /// Accepted from Determined's files, without effect here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tensor_fusion_cycle_time: Option<u64>,
+    /// Accepted from Determined's files, without effect here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auto_tune_tensor_fusion: Option<bool>,
+    /// Accepted from Determined's files: training metrics are always averaged over records.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub average_training_metrics: Option<bool>,
+}
+
+impl Default for Optimizations {
+    fn default() -> Self {
+        Self {
+            aggregation_frequency: 1,
+            average_aggregated_gradients: true,
+            gradient_compression: false,
+            mixed_precision: MixedPrecision::O0,
+            tensor_fusion_threshold: 64,
+            tensor_fusion_cycle_time: None,
+            auto_tune_tensor_fusion: None,
+            average_training_metrics: None,
+        }
+    }
+}
+
+/// The type that forward and backward compute in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum MixedPrecision {
+    /// f32.
+    O0,
+    /// bf16.
+    O1,
+    /// bf16.
+    O2,
+    /// bf16.
+    #[serde(rename = "bf16")]
+    Bf16,
+}
+
+/// Batches of one of Determined's steps, 100 by default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct SchedulingUnit(pub u64);
+
+impl Default for SchedulingUnit {
+    fn default() -> Self {
+        Self(100)
+    }
+}
+
+/// Failures that are borne, 5 by default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct MaxRestarts(pub u64);
+
+impl Default for MaxRestarts {
+    fn default() -> Self {
+        Self(5)
+    }
+}

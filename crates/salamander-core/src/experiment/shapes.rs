@@ -1,0 +1,108 @@
+//! Fields that may be written in two shapes; untagged enums would lose serde's error messages.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::de::{Error, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer};
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// One path or a list of paths.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(transparent)]
+#[schemars(with = "OneOrMany")]
+pub struct Paths(pub Vec<String>);
+
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum OneOrMany {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl<'de> Deserialize<'de> for Paths {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Shape;
+        impl<'de> Visitor<'de> for Shape {
+            type Value = Paths;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a path or a list of paths")
+            }
+
+            fn visit_str<E: Error>(self, value: &str) -> Result<Paths, E> {
+                Ok(Paths(vec![value.to_string()]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Paths, A::Error> {
+                let mut paths = Vec::new();
+                while let Some(path) = items.next_element()? {
+                    paths.push(path);
+                }
+                Ok(Paths(paths))
+            }
+        }
+        deserializer.deserialize_any(Shape)
+    }
+}
+
+/// A number of workers, or the least and the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(with = "NumberOrRange")]
+pub struct Workers {
+    /// The least to train with.
+    pub min: u32,
+    /// The most to use.
+    pub max: u32,
+}
+
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum NumberOrRange {
+    Number(u32),
+    Range { min: u32, max: u32 },
+}
+
+impl Default for Workers {
+    fn default() -> Self {
+        Self { min: 1, max: 1 }
+    }
+}
+
+impl<'de> Deserialize<'de> for Workers {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Range {
+            min: u32,
+            max: u32,
+        }
+        struct Shape;
+        impl<'de> Visitor<'de> for Shape {
+            type Value = Workers;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a number of workers or {min: .., max: ..}")
+            }
+
+            fn visit_u64<E: Error>(self, value: u64) -> Result<Workers, E> {
+                let number = u32::try_from(value).map_err(|_| E::custom("too many workers"))?;
+                Ok(Workers {
+                    min: number,
+                    max: number,
+                })
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Workers, A::Error> {
+                let Range { min, max } = Range::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(Workers { min, max })
+            }
+        }
+        let workers = deserializer.deserialize_any(Shape)?;
+        match workers.min == 0 || workers.min > workers.max {
+            true => Err(D::Error::custom("needs 1 <= min <= max")),
+            false => Ok(workers),
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Hyperparameters: read from the experiment into the model's own typed struct, by derive.
+
+use serde_json::Value as Json;
+
+use crate::yaml::{Error, Node, Value, from_node};
+
+/// Names in `hyperparameters` that belong to the framework, whatever the model declares.
+const RESERVED: [&str; 1] = ["global_batch_size"];
+
+/// A struct of hyperparameters; made by `#[derive(Hparams)]`.
+pub trait Hparams: Sized + Clone + Send + Sync + 'static {
+    /// Name, type, default and range of each, for `salamander models` and for error messages.
+    fn describe() -> Vec<HparamInfo>;
+    /// Reads all of them.
+    fn read(fields: &Fields<'_>) -> Result<Self, Error>;
+    /// The values in force.
+    fn to_json(&self) -> Json;
+}
+
+/// A model without hyperparameters.
+impl Hparams for () {
+    fn describe() -> Vec<HparamInfo> {
+        Vec::new()
+    }
+
+    fn read(_fields: &Fields<'_>) -> Result<Self, Error> {
+        Ok(())
+    }
+
+    fn to_json(&self) -> Json {
+        Json::Object(serde_json::Map::new())
+    }
+}
+
+/// What is known about one hyperparameter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HparamInfo {
+    /// Its name in the experiment file.
+    pub name: &'static str,
+    /// Its Rust type.
+    pub kind: &'static str,
+    /// Its default, if it has one.
+    pub default: Option<String>,
+    /// The smallest and greatest allowed value.
+    pub range: (Option<f64>, Option<f64>),
+}
+
+/// Reads a model's hyperparameters; unknown names are refused with the nearest known one.
+pub fn read<H: Hparams>(node: &Node) -> Result<H, Error> {
+    let known = H::describe();
+    let wrap = |error: Error| error.within("hyperparameters");
+    for (key, _) in node.entries() {
+        let name = key.name.as_str();
+        if !RESERVED.contains(&name) && !known.iter().any(|info| info.name == name) {
+            let names = known.iter().map(|info| info.name).chain(RESERVED);
+            return Err(wrap(Error::unknown_field(name, names).or_at(&key.place)));
+        }
+    }
+    H::read(&Fields { node }).map_err(|error| wrap(error.or_at(&node.place)))
+}
+
+/// The mapping that a derived `read` takes its fields from.
+pub struct Fields<'a> {
+    node: &'a Node,
+}
+
+impl Fields<'_> {
+    /// One field: from the file, else its default, checked against its range.
+    pub fn take<T: HparamValue>(
+        &self,
+        name: &str,
+        default: Option<T>,
+        range: (Option<f64>, Option<f64>),
+    ) -> Result<T, Error> {
+        let Some(node) = self.node.get(name) else {
+            return default.ok_or_else(|| {
+                Error::anywhere(format!("the hyperparameter \"{name}\" is missing"))
+            });
+        };
+        let node = constant(node).map_err(|error| error.within(name))?;
+        let at = |error: Error| error.or_at(&node.place).within(name);
+        let value = T::from_node(node).map_err(at)?;
+        if let Some(number) = value.number() {
+            let (low, high) = range;
+            if low.is_some_and(|low| number < low) || high.is_some_and(|high| number > high) {
+                let bound = |b: Option<f64>| b.map_or("any".to_string(), |b| b.to_string());
+                let range = format!("{} to {}", bound(low), bound(high));
+                return Err(at(Error::anywhere(format!(
+                    "{number} is outside of {range}"
+                ))));
+            }
+        }
+        Ok(value)
+    }
+}
+
+/// Determined's `{type: const, val: v}` is `v`; ranges belong to a search.
+fn constant(node: &Node) -> Result<&Node, Error> {
+    let Some(Value::Text(kind)) = node.get("type").map(|node| &node.value) else {
+        return Ok(node);
+    };
+    match (kind.as_str(), node.get("val")) {
+        ("const", Some(value)) => Ok(value),
+        ("const", None) => Err(Error::at(&node.place, "a const needs a \"val\"")),
+        ("int" | "double" | "log" | "categorical", _) => Err(Error::at(
+            &node.place,
+            format!("a range ({kind}) needs a search, and this version trains constants only"),
+        )),
+        _ => Ok(node),
+    }
+}
+
+/// A type that a hyperparameter can have.
+pub trait HparamValue: Sized {
+    /// Reads it.
+    fn from_node(node: &Node) -> Result<Self, Error>;
+    /// Its value for the range check, when it is a number.
+    fn number(&self) -> Option<f64> {
+        None
+    }
+    /// The value in force.
+    fn to_json(&self) -> Json;
+}
+
+macro_rules! numbers {
+    ($($type:ty),*) => {
+        $(impl HparamValue for $type {
+            fn from_node(node: &Node) -> Result<Self, Error> {
+                from_node(node)
+            }
+            fn number(&self) -> Option<f64> {
+                Some(*self as f64)
+            }
+            fn to_json(&self) -> Json {
+                Json::from(*self)
+            }
+        })*
+    };
+}
+
+numbers!(f32, f64, u8, u16, u32, u64, usize, i8, i16, i32, i64, isize);
+
+impl HparamValue for bool {
+    fn from_node(node: &Node) -> Result<Self, Error> {
+        from_node(node)
+    }
+
+    fn to_json(&self) -> Json {
+        Json::from(*self)
+    }
+}
+
+impl HparamValue for String {
+    fn from_node(node: &Node) -> Result<Self, Error> {
+        from_node(node)
+    }
+
+    fn to_json(&self) -> Json {
+        Json::from(self.as_str())
+    }
+}
+
+impl<T: HparamValue> HparamValue for Vec<T> {
+    fn from_node(node: &Node) -> Result<Self, Error> {
+        match &node.value {
+            Value::List(items) => items.iter().map(T::from_node).collect(),
+            _ => Err(Error::at(&node.place, "a list is needed here")),
+        }
+    }
+
+    fn to_json(&self) -> Json {
+        self.iter().map(T::to_json).collect()
+    }
+}
+
+impl<T: HparamValue> HparamValue for Option<T> {
+    fn from_node(node: &Node) -> Result<Self, Error> {
+        match node.value {
+            Value::Null => Ok(None),
+            _ => T::from_node(node).map(Some),
+        }
+    }
+
+    fn number(&self) -> Option<f64> {
+        self.as_ref().and_then(T::number)
+    }
+
+    fn to_json(&self) -> Json {
+        self.as_ref().map_or(Json::Null, T::to_json)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::yaml::parse;
+
+    #[derive(Clone)]
+    struct Hp(f64, Vec<u32>);
+
+    impl Hparams for Hp {
+        fn describe() -> Vec<HparamInfo> {
+            let range = (Some(0.0), Some(1.0));
+            let rate = HparamInfo {
+                name: "learning_rate",
+                kind: "f64",
+                default: None,
+                range,
+            };
+            vec![
+                rate.clone(),
+                HparamInfo {
+                    name: "layers",
+                    kind: "Vec<u32>",
+                    ..rate
+                },
+            ]
+        }
+        fn read(fields: &Fields<'_>) -> Result<Self, Error> {
+            let rate = fields.take("learning_rate", None, (Some(0.0), Some(1.0)))?;
+            Ok(Self(
+                rate,
+                fields.take("layers", Some(vec![8]), (None, None))?,
+            ))
+        }
+        fn to_json(&self) -> Json {
+            Json::Null
+        }
+    }
+
+    fn check(text: &str, expected: &str) {
+        let got = match parse(text).and_then(|node| read::<Hp>(&node)) {
+            Ok(hp) => format!("{} {:?}", hp.0, hp.1),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(got, expected, "for {text}");
+    }
+
+    #[test]
+    fn values_defaults_and_mistakes() {
+        check("learning_rate: 0.5\nglobal_batch_size: 64", "0.5 [8]");
+        check(
+            "learning_rate: {type: const, val: 1}\nlayers: [1, 2]",
+            "1 [1, 2]",
+        );
+        check(
+            "layers: []",
+            "line 1: hyperparameters: the hyperparameter \"learning_rate\" is missing",
+        );
+        check(
+            "learning_rate: 1\nlerning_rate: 1",
+            "line 2: unknown field \"lerning_rate\" in hyperparameters \
+             (did you mean \"learning_rate\"?)",
+        );
+        check(
+            "learning_rate: 2",
+            "line 1: hyperparameters.learning_rate: 2 is outside of 0 to 1",
+        );
+        check(
+            "learning_rate: {type: double, minval: 0, maxval: 1}",
+            "line 1: hyperparameters.learning_rate: a range (double) needs a search, \
+             and this version trains constants only",
+        );
+    }
+}

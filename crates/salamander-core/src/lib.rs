@@ -1,0 +1,24 @@
+//! The rules of training without the machinery: everything here is plain data and pure functions,
+//! so that it builds in seconds and can be simulated, replayed and tested without I/O.
+//!
+//! # Layout
+//! - [`yaml`]: a YAML tree that remembers lines; typed values from it
+//! - [`experiment`]: the experiment file, its defaults and its checks
+//! - [`hparams`]: hyperparameters of a model
+//! - [`order`], [`plan`]: which record comes when, and how an epoch is cut
+//! - [`ledger`]: which records were applied
+//! - [`optimizer`], [`schedule`]: optimizers and learning rates as data, with their formulas
+//! - [`metrics`], [`watch`]: metrics that can be merged; best value and early stop
+//! - [`seed`]: random streams by name
+
+pub mod experiment;
+pub mod hparams;
+pub mod ledger;
+pub mod metrics;
+pub mod optimizer;
+pub mod order;
+pub mod plan;
+pub mod schedule;
+pub mod seed;
+pub mod watch;
+pub mod yaml;

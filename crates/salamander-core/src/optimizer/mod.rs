@@ -1,0 +1,7 @@
+//! Optimizers as data: one description that the trainer, parameter servers and checkpoints share,
+//! and one formula for each, on plain slices.
+
+mod spec;
+mod update;
+
+pub use spec::{Adagrad, Adam, AdamW, Optimizer, RmsProp, Sgd};

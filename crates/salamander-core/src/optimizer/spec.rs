@@ -1,0 +1,263 @@
+//! What an optimizer is: its kind and numbers, with the defaults that PyTorch's users know.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident: $type:ty),* $(,)?) => {
+        $($(#[$doc])* #[must_use] pub fn $name(mut self, $name: $type) -> Self {
+            self.$name = $name;
+            self
+        })*
+    };
+}
+
+/// An optimizer and its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Optimizer {
+    /// Stochastic gradient descent.
+    Sgd(Sgd),
+    /// Adagrad, <https://jmlr.org/papers/v12/duchi11a.html>.
+    Adagrad(Adagrad),
+    /// Adam, <https://arxiv.org/abs/1412.6980>, and AMSGrad, <https://arxiv.org/abs/1904.09237>.
+    Adam(Adam),
+    /// Adam with decoupled weight decay, <https://arxiv.org/abs/1711.05101>.
+    AdamW(AdamW),
+    /// RMSprop.
+    RmsProp(RmsProp),
+}
+
+impl Optimizer {
+    /// Stochastic gradient descent, plain until `momentum` or `nesterov` is set.
+    pub fn sgd(learning_rate: f64) -> Sgd {
+        Sgd {
+            learning_rate,
+            momentum: 0.0,
+            nesterov: false,
+            weight_decay: 0.0,
+        }
+    }
+
+    /// Adagrad.
+    pub fn adagrad(learning_rate: f64) -> Adagrad {
+        Adagrad {
+            learning_rate,
+            initial_accumulator: 0.0,
+            epsilon: 1e-10,
+            weight_decay: 0.0,
+        }
+    }
+
+    /// Adam; `amsgrad(true)` makes it AMSGrad.
+    pub fn adam(learning_rate: f64) -> Adam {
+        Adam {
+            learning_rate,
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-8,
+            weight_decay: 0.0,
+            amsgrad: false,
+        }
+    }
+
+    /// AdamW.
+    pub fn adamw(learning_rate: f64) -> AdamW {
+        AdamW {
+            learning_rate,
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-8,
+            weight_decay: 0.01,
+        }
+    }
+
+    /// RMSprop.
+    pub fn rmsprop(learning_rate: f64) -> RmsProp {
+        RmsProp {
+            learning_rate,
+            alpha: 0.99,
+            epsilon: 1e-8,
+            momentum: 0.0,
+            centered: false,
+            weight_decay: 0.0,
+        }
+    }
+
+    /// The learning rate before any schedule.
+    pub fn learning_rate(&self) -> f64 {
+        match self {
+            Optimizer::Sgd(o) => o.learning_rate,
+            Optimizer::Adagrad(o) => o.learning_rate,
+            Optimizer::Adam(o) => o.learning_rate,
+            Optimizer::AdamW(o) => o.learning_rate,
+            Optimizer::RmsProp(o) => o.learning_rate,
+        }
+    }
+
+    /// Names of the state kept for each parameter, in the order that
+    /// [`update`](Optimizer::update) takes it.
+    pub fn slots(&self) -> &'static [&'static str] {
+        match self {
+            Optimizer::Sgd(o) if o.momentum == 0.0 => &[],
+            Optimizer::Sgd(_) => &["momentum"],
+            Optimizer::Adagrad(_) => &["sum"],
+            Optimizer::Adam(o) if o.amsgrad => &["exp_avg", "exp_avg_sq", "max_exp_avg_sq"],
+            Optimizer::Adam(_) | Optimizer::AdamW(_) => &["exp_avg", "exp_avg_sq"],
+            Optimizer::RmsProp(o) => match (o.momentum != 0.0, o.centered) {
+                (false, false) => &["square_avg"],
+                (true, false) => &["square_avg", "momentum"],
+                (false, true) => &["square_avg", "grad_avg"],
+                (true, true) => &["square_avg", "momentum", "grad_avg"],
+            },
+        }
+    }
+
+    /// What is wrong with the numbers, if anything.
+    pub fn validate(&self) -> Result<(), String> {
+        let rate = self.learning_rate();
+        if !rate.is_finite() || rate < 0.0 {
+            return Err(format!(
+                "the learning rate must be a number of at least 0, not {rate}"
+            ));
+        }
+        match self {
+            Optimizer::Sgd(o) if o.nesterov && o.momentum <= 0.0 => {
+                Err("nesterov needs a momentum above 0".to_string())
+            }
+            Optimizer::Adam(Adam { beta1, beta2, .. })
+            | Optimizer::AdamW(AdamW { beta1, beta2, .. })
+                if !(0.0..1.0).contains(beta1) || !(0.0..1.0).contains(beta2) =>
+            {
+                Err(format!("betas must lie in [0, 1), not {beta1} and {beta2}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Stochastic gradient descent with optional momentum.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sgd {
+    pub(super) learning_rate: f64,
+    pub(super) momentum: f64,
+    pub(super) nesterov: bool,
+    pub(super) weight_decay: f64,
+}
+
+impl Sgd {
+    setters! {
+        /// Keeps a running sum of gradients.
+        momentum: f64,
+        /// Looks ahead along the momentum.
+        nesterov: bool,
+        /// Adds this share of the parameter to its gradient.
+        weight_decay: f64,
+    }
+}
+
+/// Adagrad.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Adagrad {
+    pub(super) learning_rate: f64,
+    pub(super) initial_accumulator: f64,
+    pub(super) epsilon: f64,
+    pub(super) weight_decay: f64,
+}
+
+impl Adagrad {
+    setters! {
+        /// Where the sum of squares starts.
+        initial_accumulator: f64,
+        /// Added to the denominator.
+        epsilon: f64,
+        /// Adds this share of the parameter to its gradient.
+        weight_decay: f64,
+    }
+}
+
+/// Adam and AMSGrad.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Adam {
+    pub(super) learning_rate: f64,
+    pub(super) beta1: f64,
+    pub(super) beta2: f64,
+    pub(super) epsilon: f64,
+    pub(super) weight_decay: f64,
+    pub(super) amsgrad: bool,
+}
+
+impl Adam {
+    setters! {
+        /// Decay of the mean of gradients.
+        beta1: f64,
+        /// Decay of the mean of squares.
+        beta2: f64,
+        /// Added to the denominator.
+        epsilon: f64,
+        /// Adds this share of the parameter to its gradient.
+        weight_decay: f64,
+        /// Divides by the greatest mean of squares so far.
+        amsgrad: bool,
+    }
+}
+
+/// Adam with decoupled weight decay.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AdamW {
+    pub(super) learning_rate: f64,
+    pub(super) beta1: f64,
+    pub(super) beta2: f64,
+    pub(super) epsilon: f64,
+    pub(super) weight_decay: f64,
+}
+
+impl AdamW {
+    setters! {
+        /// Decay of the mean of gradients.
+        beta1: f64,
+        /// Decay of the mean of squares.
+        beta2: f64,
+        /// Added to the denominator.
+        epsilon: f64,
+        /// Shrinks the parameter by this share of the learning rate.
+        weight_decay: f64,
+    }
+}
+
+/// RMSprop.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RmsProp {
+    pub(super) learning_rate: f64,
+    pub(super) alpha: f64,
+    pub(super) epsilon: f64,
+    pub(super) momentum: f64,
+    pub(super) centered: bool,
+    pub(super) weight_decay: f64,
+}
+
+impl RmsProp {
+    setters! {
+        /// Decay of the mean of squares.
+        alpha: f64,
+        /// Added to the denominator.
+        epsilon: f64,
+        /// Keeps a running sum of steps.
+        momentum: f64,
+        /// Divides by the variance rather than the mean of squares.
+        centered: bool,
+        /// Adds this share of the parameter to its gradient.
+        weight_decay: f64,
+    }
+}
+
+macro_rules! into_optimizer {
+    ($($kind:ident),*) => {
+        $(impl From<$kind> for Optimizer {
+            fn from(optimizer: $kind) -> Self {
+                Optimizer::$kind(optimizer)
+            }
+        })*
+    };
+}
+
+into_optimizer!(Sgd, Adagrad, Adam, AdamW, RmsProp);

@@ -1,0 +1,258 @@
+//! The formulas: one pass over a parameter, its gradient and its state.
+//!
+//! Plain loops over slices of equal length, which the compiler turns into SIMD; every strategy runs
+//! this code, so the same description gives the same trajectory everywhere.
+
+use super::{Adagrad, Adam, AdamW, Optimizer, RmsProp, Sgd};
+
+impl Optimizer {
+    /// Moves `param` along `grad`. `step` counts from 1 for each parameter, because a parameter that
+    /// no record used is left alone and its bias correction must not run ahead.
+    ///
+    /// All slices have the same length, and `slots` are those that
+    /// [`slots`](Optimizer::slots) names, starting at zero.
+    pub fn update(
+        &self,
+        learning_rate: f64,
+        step: u64,
+        param: &mut [f32],
+        grad: &[f32],
+        slots: &mut [Vec<f32>],
+    ) {
+        assert_eq!(
+            param.len(),
+            grad.len(),
+            "a gradient has the shape of its parameter"
+        );
+        assert!(
+            slots.iter().all(|slot| slot.len() == param.len()),
+            "so has the state"
+        );
+        let rate = learning_rate as f32;
+        match (self, slots) {
+            (Optimizer::Sgd(o), []) => plain(o, rate, param, grad),
+            (Optimizer::Sgd(o), [momentum]) => sgd(o, rate, param, grad, momentum),
+            (Optimizer::Adagrad(o), [sum]) => adagrad(o, rate, step, param, grad, sum),
+            (Optimizer::Adam(o), [m, v]) => adam(o, rate, step, param, grad, m, v),
+            (Optimizer::Adam(o), [m, v, max]) => amsgrad(o, rate, step, param, grad, [m, v, max]),
+            (Optimizer::AdamW(o), [m, v]) => adamw(o, rate, step, param, grad, m, v),
+            (Optimizer::RmsProp(o), slots) => rmsprop(o, rate, param, grad, slots),
+            (other, slots) => panic!("{other:?} does not have {} slots", slots.len()),
+        }
+    }
+}
+
+fn plain(o: &Sgd, rate: f32, param: &mut [f32], grad: &[f32]) {
+    let decay = o.weight_decay as f32;
+    for (p, g) in param.iter_mut().zip(grad) {
+        *p -= rate * (g + decay * *p);
+    }
+}
+
+fn sgd(o: &Sgd, rate: f32, param: &mut [f32], grad: &[f32], momentum: &mut [f32]) {
+    let (mu, decay) = (o.momentum as f32, o.weight_decay as f32);
+    for ((p, g), m) in param.iter_mut().zip(grad).zip(momentum) {
+        let g = g + decay * *p;
+        *m = mu * *m + g;
+        let direction = if o.nesterov { g + mu * *m } else { *m };
+        *p -= rate * direction;
+    }
+}
+
+fn adagrad(o: &Adagrad, rate: f32, step: u64, param: &mut [f32], grad: &[f32], sum: &mut [f32]) {
+    let (decay, epsilon) = (o.weight_decay as f32, o.epsilon as f32);
+    // State starts at zero everywhere; the initial value is added at the first step instead.
+    let start = if step == 1 {
+        o.initial_accumulator as f32
+    } else {
+        0.0
+    };
+    for ((p, g), s) in param.iter_mut().zip(grad).zip(sum) {
+        let g = g + decay * *p;
+        *s += start + g * g;
+        *p -= rate * g / (s.sqrt() + epsilon);
+    }
+}
+
+/// Powers of the betas in f64: in f32 the correction of late steps would lose its digits.
+fn corrections(beta1: f64, beta2: f64, step: u64) -> (f32, f32) {
+    let power = |beta: f64| 1.0 - beta.powi(i32::try_from(step).unwrap_or(i32::MAX));
+    (power(beta1) as f32, power(beta2).sqrt() as f32)
+}
+
+fn adam(
+    o: &Adam,
+    rate: f32,
+    step: u64,
+    param: &mut [f32],
+    grad: &[f32],
+    mean: &mut [f32],
+    square: &mut [f32],
+) {
+    let (first, second) = corrections(o.beta1, o.beta2, step);
+    let (b1, b2) = (o.beta1 as f32, o.beta2 as f32);
+    let (decay, epsilon, rate) = (o.weight_decay as f32, o.epsilon as f32, rate / first);
+    for (((p, g), m), v) in param.iter_mut().zip(grad).zip(mean).zip(square) {
+        let g = g + decay * *p;
+        *m = b1 * *m + (1.0 - b1) * g;
+        *v = b2 * *v + (1.0 - b2) * g * g;
+        *p -= rate * *m / (v.sqrt() / second + epsilon);
+    }
+}
+
+fn amsgrad(
+    o: &Adam,
+    rate: f32,
+    step: u64,
+    param: &mut [f32],
+    grad: &[f32],
+    [mean, square, greatest]: [&mut Vec<f32>; 3],
+) {
+    let (first, second) = corrections(o.beta1, o.beta2, step);
+    let (b1, b2) = (o.beta1 as f32, o.beta2 as f32);
+    let (decay, epsilon, rate) = (o.weight_decay as f32, o.epsilon as f32, rate / first);
+    let state = mean
+        .iter_mut()
+        .zip(square.iter_mut())
+        .zip(greatest.iter_mut());
+    for ((p, g), ((m, v), max)) in param.iter_mut().zip(grad).zip(state) {
+        let g = g + decay * *p;
+        *m = b1 * *m + (1.0 - b1) * g;
+        *v = b2 * *v + (1.0 - b2) * g * g;
+        *max = max.max(*v);
+        *p -= rate * *m / (max.sqrt() / second + epsilon);
+    }
+}
+
+fn adamw(
+    o: &AdamW,
+    rate: f32,
+    step: u64,
+    param: &mut [f32],
+    grad: &[f32],
+    mean: &mut [f32],
+    square: &mut [f32],
+) {
+    let (first, second) = corrections(o.beta1, o.beta2, step);
+    let (b1, b2) = (o.beta1 as f32, o.beta2 as f32);
+    let (keep, epsilon) = (1.0 - rate * o.weight_decay as f32, o.epsilon as f32);
+    let rate = rate / first;
+    for (((p, g), m), v) in param.iter_mut().zip(grad).zip(mean).zip(square) {
+        *m = b1 * *m + (1.0 - b1) * g;
+        *v = b2 * *v + (1.0 - b2) * g * g;
+        *p = *p * keep - rate * *m / (v.sqrt() / second + epsilon);
+    }
+}
+
+fn rmsprop(o: &RmsProp, rate: f32, param: &mut [f32], grad: &[f32], slots: &mut [Vec<f32>]) {
+    let (alpha, epsilon) = (o.alpha as f32, o.epsilon as f32);
+    let (decay, mu) = (o.weight_decay as f32, o.momentum as f32);
+    let mean_at = if o.momentum != 0.0 { 2 } else { 1 };
+    for i in 0..param.len() {
+        let g = grad[i] + decay * param[i];
+        let square = alpha * slots[0][i] + (1.0 - alpha) * g * g;
+        slots[0][i] = square;
+        let mut variance = square;
+        if o.centered {
+            let mean = alpha * slots[mean_at][i] + (1.0 - alpha) * g;
+            slots[mean_at][i] = mean;
+            variance -= mean * mean;
+        }
+        let mut step = g / (variance.max(0.0).sqrt() + epsilon);
+        if o.momentum != 0.0 {
+            step += mu * slots[1][i];
+            slots[1][i] = step;
+        }
+        param[i] -= rate * step;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs ten steps on one weight with gradients 0.3, 0.6, ... and returns the weight.
+    fn run(optimizer: impl Into<Optimizer>) -> f32 {
+        let optimizer = optimizer.into();
+        let mut slots = vec![vec![0.0]; optimizer.slots().len()];
+        let mut param = [1.0f32];
+        for step in 1..=10u64 {
+            let grad = [(0.3 * step as f32).sin()];
+            optimizer.update(
+                optimizer.learning_rate(),
+                step,
+                &mut param,
+                &grad,
+                &mut slots,
+            );
+        }
+        param[0]
+    }
+
+    fn check(optimizer: impl Into<Optimizer>, expected: f32) {
+        let optimizer = optimizer.into();
+        let got = run(optimizer);
+        assert!(
+            (got - expected).abs() < 1e-5 * (1.0 + expected.abs()),
+            "{optimizer:?}: {got}, expected {expected}"
+        );
+    }
+
+    /// The expected values were printed by PyTorch 2.15 (`benches/peers/optimizers.py`).
+    #[test]
+    fn trajectories_equal_pytorch() {
+        check(Optimizer::sgd(0.1), TORCH[0]);
+        check(
+            Optimizer::sgd(0.1).momentum(0.9).weight_decay(0.01),
+            TORCH[1],
+        );
+        check(Optimizer::sgd(0.1).momentum(0.9).nesterov(true), TORCH[2]);
+        check(Optimizer::adagrad(0.1).initial_accumulator(0.1), TORCH[3]);
+        check(Optimizer::adam(0.1).weight_decay(0.01), TORCH[4]);
+        check(Optimizer::adam(0.1).amsgrad(true), TORCH[5]);
+        check(Optimizer::adamw(0.1).weight_decay(0.1), TORCH[6]);
+        check(Optimizer::rmsprop(0.1), TORCH[7]);
+        check(
+            Optimizer::rmsprop(0.1).momentum(0.9).centered(true),
+            TORCH[8],
+        );
+    }
+
+    const TORCH: [f32; 9] = [
+        0.334_595_6,
+        -1.930_626_7,
+        -2.286_342,
+        0.510_998_2,
+        0.025_498_226,
+        0.026_219_629,
+        -0.026_265_115,
+        -4.405_317,
+        -26.825_363,
+    ];
+
+    #[test]
+    fn slots_fit_the_formula() {
+        for (optimizer, slots) in [
+            (Optimizer::from(Optimizer::sgd(1.0)), 0),
+            (Optimizer::sgd(1.0).momentum(0.5).into(), 1),
+            (Optimizer::adam(1.0).amsgrad(true).into(), 3),
+            (
+                Optimizer::rmsprop(1.0).momentum(0.1).centered(true).into(),
+                3,
+            ),
+        ] {
+            assert_eq!(optimizer.slots().len(), slots, "{optimizer:?}");
+        }
+    }
+
+    #[test]
+    fn wrong_numbers_are_named() {
+        let wrong = Optimizer::from(Optimizer::sgd(0.1).nesterov(true)).validate();
+        assert_eq!(wrong, Err("nesterov needs a momentum above 0".to_string()));
+        assert!(
+            Optimizer::from(Optimizer::adam(f64::NAN))
+                .validate()
+                .is_err()
+        );
+    }
+}

@@ -1,0 +1,86 @@
+//! The one trait a source of records implements, kept to two functions so that a custom source is short.
+
+use std::ops::Range;
+use std::path::Path;
+
+use crate::{Error, Row};
+
+/// A shard: a name shown in messages (the file's path) and its number of records.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shard {
+    /// The name shown in messages.
+    pub name: String,
+    /// How many records it has; zero is legal.
+    pub records: u64,
+}
+
+/// A source of records in shards.
+///
+/// ```
+/// use std::ops::Range;
+/// use salamander_data::{Error, Reader, Row, Shard, Value};
+///
+/// struct Squares;
+///
+/// impl Reader for Squares {
+///     fn shards(&self) -> Result<Vec<Shard>, Error> {
+///         Ok(vec![Shard { name: "squares".into(), records: 10 }])
+///     }
+///
+///     fn read(
+///         &self,
+///         _shard: usize,
+///         records: Range<u64>,
+///         each: &mut dyn FnMut(u64, Row<'_>) -> Result<(), Error>,
+///     ) -> Result<(), Error> {
+///         for record in records {
+///             let square = vec![(record * record) as i64];
+///             each(record, Row::new(vec![("square".into(), Value::Ints(square.into()))]))?;
+///         }
+///         Ok(())
+///     }
+/// }
+/// # let mut sum = 0;
+/// # Squares.read(0, 0..4, &mut |_, row| { sum += row.ints("square")?[0]; Ok(()) })?;
+/// # assert_eq!(sum, 14);
+/// # Ok::<(), Error>(())
+/// ```
+pub trait Reader: Send + Sync {
+    /// All shards, in an order that never changes.
+    fn shards(&self) -> Result<Vec<Shard>, Error>;
+
+    /// Calls `each` with (record number in the shard, row) for every record of the range, in order, and
+    /// stops at the first error.
+    fn read(
+        &self,
+        shard: usize,
+        records: Range<u64>,
+        each: &mut dyn FnMut(u64, Row<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error>;
+}
+
+/// Refuses a range that reaches past the `count` records of a file.
+pub(crate) fn check_range(path: &Path, records: &Range<u64>, count: u64) -> Result<(), Error> {
+    if records.is_empty() || records.end <= count {
+        return Ok(());
+    }
+    let record = records.start.max(count);
+    Err(Error::Range { path: path.to_owned(), record, records: count })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_past_the_end_are_refused() {
+        let check = |records: Range<u64>, expected: Option<&str>| {
+            let error = check_range(Path::new("f"), &records, 3).err().map(|e| e.to_string());
+            assert_eq!(error.as_deref(), expected);
+        };
+        check(0..3, None);
+        check(9..9, None);
+        check(2..5, Some("f: record 3 was asked for, but there are 3"));
+        check(7..8, Some("f: record 7 was asked for, but there are 3"));
+    }
+}

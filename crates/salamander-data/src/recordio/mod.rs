@@ -1,0 +1,25 @@
+//! RecordIO: files of compressed chunks of records, in the two dialects found in the wild.
+//!
+//! A file is a sequence of chunks, each a header of 20 bytes and a compressed payload that repeats
+//! `u32 length, bytes`. `header` knows the two dialects, `chunk` compresses and decompresses payloads,
+//! `index` finds the chunks without decompressing them, `cache` keeps recently used ones, and [`RecordFile`]
+//! and [`Writer`] put these together.
+
+mod cache;
+mod chunk;
+mod header;
+mod index;
+mod reader;
+pub mod writer;
+
+pub(crate) use cache::Cache;
+pub use header::{Compression, Dialect};
+pub use index::ChunkInfo;
+pub use reader::{RECORD_COLUMN, RecordFile};
+pub use writer::{Options, Writer};
+
+/// Bytes of a chunk that may be held in memory at most; a longer one is refused as damage.
+pub(crate) const MAX_CHUNK_BYTES: u64 = 1 << 30;
+
+/// Records of this size and more are refused by writers.
+pub const MAX_RECORD_BYTES: usize = 32 << 20;

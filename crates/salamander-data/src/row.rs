@@ -1,0 +1,155 @@
+//! A record as named columns, borrowed from the reader's buffer so that reading copies no images.
+
+use std::borrow::Cow;
+
+use crate::Error;
+
+/// One named cell of a record, borrowed from the reader's buffer where possible.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value<'a> {
+    /// One string of bytes, such as an encoded image.
+    Bytes(&'a [u8]),
+    /// None or several strings of bytes; a single one is always [`Value::Bytes`].
+    List(Vec<&'a [u8]>),
+    /// Text, as CSV has it.
+    Text(&'a str),
+    /// Integers.
+    Ints(Cow<'a, [i64]>),
+    /// Floating-point numbers.
+    Floats(Cow<'a, [f32]>),
+}
+
+impl Value<'_> {
+    /// What kind of value this is, for messages.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Value::Bytes(_) => "bytes",
+            Value::List(_) => "a list of bytes",
+            Value::Text(_) => "text",
+            Value::Ints(_) => "integers",
+            Value::Floats(_) => "floats",
+        }
+    }
+
+    /// How many items the value has: numbers, or strings of bytes; a text or bytes value is one.
+    pub fn count(&self) -> usize {
+        match self {
+            Value::Bytes(_) | Value::Text(_) => 1,
+            Value::List(items) => items.len(),
+            Value::Ints(items) => items.len(),
+            Value::Floats(items) => items.len(),
+        }
+    }
+}
+
+/// A record as named columns, in the order of the source.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row<'a> {
+    columns: Vec<(Cow<'a, str>, Value<'a>)>,
+}
+
+impl<'a> Row<'a> {
+    /// A row of these columns; names are expected to differ, else the first of a name is found.
+    pub fn new(columns: Vec<(Cow<'a, str>, Value<'a>)>) -> Row<'a> {
+        Row { columns }
+    }
+
+    /// The value of a column.
+    pub fn get(&self, name: &str) -> Option<&Value<'a>> {
+        self.columns.iter().find(|(column, _)| column == name).map(|(_, value)| value)
+    }
+
+    /// All columns in order.
+    pub fn columns(&self) -> impl ExactSizeIterator<Item = (&str, &Value<'a>)> {
+        self.columns.iter().map(|(name, value)| (name.as_ref(), value))
+    }
+
+    /// The value of a column, or an error that lists the columns there are.
+    pub fn require(&self, name: &str) -> Result<&Value<'a>, Error> {
+        self.get(name).ok_or_else(|| {
+            let names: Vec<&str> = self.columns().map(|(name, _)| name).collect();
+            let reason = format!("missing (the record has: {})", names.join(", "));
+            Error::Column { column: name.to_owned(), reason }
+        })
+    }
+
+    /// A column of bytes; text counts as its UTF-8 bytes.
+    pub fn bytes(&self, name: &str) -> Result<&'a [u8], Error> {
+        match self.require(name)? {
+            Value::Bytes(bytes) => Ok(bytes),
+            Value::Text(text) => Ok(text.as_bytes()),
+            other => Err(wrong_kind(name, "bytes", other)),
+        }
+    }
+
+    /// A column of text; bytes count as text when they are UTF-8.
+    pub fn text(&self, name: &str) -> Result<&'a str, Error> {
+        match self.require(name)? {
+            Value::Text(text) => Ok(text),
+            Value::Bytes(bytes) => std::str::from_utf8(bytes).map_err(|error| Error::Column {
+                column: name.to_owned(),
+                reason: error.to_string(),
+            }),
+            other => Err(wrong_kind(name, "text", other)),
+        }
+    }
+
+    /// A column of integers.
+    pub fn ints(&self, name: &str) -> Result<&[i64], Error> {
+        match self.require(name)? {
+            Value::Ints(items) => Ok(items),
+            other => Err(wrong_kind(name, "integers", other)),
+        }
+    }
+
+    /// A column of floating-point numbers.
+    pub fn floats(&self, name: &str) -> Result<&[f32], Error> {
+        match self.require(name)? {
+            Value::Floats(items) => Ok(items),
+            other => Err(wrong_kind(name, "floats", other)),
+        }
+    }
+}
+
+fn wrong_kind(column: &str, wanted: &str, found: &Value<'_>) -> Error {
+    let reason = format!("{} where {wanted} are needed", found.kind());
+    Error::Column { column: column.to_owned(), reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Row<'static> {
+        Row::new(vec![
+            ("image".into(), Value::Bytes(&[1, 255])),
+            ("label".into(), Value::Ints(Cow::Owned(vec![7]))),
+            ("name".into(), Value::Text("ada")),
+        ])
+    }
+
+    #[test]
+    fn columns_are_found_by_name() {
+        let row = sample();
+        assert_eq!(row.bytes("image").unwrap(), [1, 255]);
+        assert_eq!(row.ints("label").unwrap(), [7]);
+        assert_eq!(row.text("name").unwrap(), "ada");
+        assert_eq!(row.get("nothing"), None);
+        assert_eq!(row.columns().map(|(name, _)| name).collect::<Vec<_>>(), ["image", "label", "name"]);
+    }
+
+    #[test]
+    fn errors_say_what_is_there() {
+        let check = |error: Error, expected: &str| assert_eq!(error.to_string(), expected);
+        let row = sample();
+        check(
+            row.ints("lable").unwrap_err(),
+            "column \"lable\": missing (the record has: image, label, name)",
+        );
+        check(row.floats("label").unwrap_err(), "column \"label\": integers where floats are needed");
+        check(
+            row.text("image").unwrap_err(),
+            "column \"image\": invalid utf-8 sequence of 1 bytes from index 1",
+        );
+    }
+}

@@ -1,0 +1,14 @@
+//! Says how good a classifier is, to people: a table per class and a picture of its confusions.
+//!
+//! Both start from the same confusion counts, row-major with the truth as rows and the prediction
+//! as columns, so a count of class `t` predicted as `p` is at `t * classes + p`.
+
+mod canvas;
+mod colors;
+mod confusion_png;
+mod font;
+mod labels;
+mod table;
+
+pub use confusion_png::confusion_png;
+pub use table::{ClassReport, ClassRow};

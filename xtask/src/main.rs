@@ -1,0 +1,104 @@
+//! `cargo xtask`: what developers run often, in Rust, so that it works wherever the project builds.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+use clap::{Parser, Subcommand};
+
+mod codegen;
+mod mnist_sample;
+mod tidy;
+
+/// Checks, generates and prepares what the repository holds.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Run everything that CI runs except the tests: fmt, clippy, doc, tidy, codegen --check.
+    Check,
+    /// Enforce the house rules that rustfmt and clippy do not know.
+    Tidy,
+    /// Write the files that are generated from code.
+    Codegen {
+        /// Only compare, and fail if a file is out of date.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Make the small sample of MNIST that tests and examples use.
+    MnistSample {
+        /// The folder with the four original files of MNIST.
+        folder: PathBuf,
+        /// Where the sample goes.
+        #[arg(long, value_name = "DIR", default_value = "data/mnist-sample")]
+        out: PathBuf,
+    },
+}
+
+fn main() -> anyhow::Result<()> {
+    let root = root()?;
+    match Args::parse().task {
+        Task::Check => check(root),
+        Task::Tidy => tidy::run(root),
+        Task::Codegen { check } => codegen::run(root, check),
+        Task::MnistSample { folder, out } => mnist_sample::run(&folder, &out),
+    }
+}
+
+fn check(root: &Path) -> anyhow::Result<()> {
+    cargo(root, &["fmt", "--all", "--check"], &[])?;
+    cargo(
+        root,
+        &[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ],
+        &[],
+    )?;
+    cargo(
+        root,
+        &["doc", "--workspace", "--no-deps"],
+        &[("RUSTDOCFLAGS", "-D warnings")],
+    )?;
+    tidy::run(root)?;
+    codegen::run(root, true)
+}
+
+fn cargo(root: &Path, args: &[&str], env: &[(&str, &str)]) -> anyhow::Result<()> {
+    let line = format!("cargo {}", args.join(" "));
+    eprintln!("$ {line}");
+    let mut command = Command::new(cargo_program());
+    command
+        .args(args)
+        .envs(env.iter().copied())
+        .current_dir(root);
+    let status = command
+        .status()
+        .with_context(|| format!("cannot start `{line}`"))?;
+    ensure!(
+        status.success(),
+        "`{line}` failed: fix what it reports above"
+    );
+    Ok(())
+}
+
+/// The cargo that runs us, so that `cargo +nightly xtask check` stays on nightly throughout.
+fn cargo_program() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
+}
+
+/// The root of the workspace, so that tasks work from every folder in it.
+fn root() -> anyhow::Result<&'static Path> {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .context("xtask is not inside a workspace")
+}

@@ -1,0 +1,119 @@
+//! Enforces the house rules that rustfmt and clippy do not know, because asking does not scale.
+//!
+//! The rules are pure functions in [`rules`] and [`layers`]; only this file reads files and
+//! starts programs.
+
+use std::fmt;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, bail, ensure};
+
+mod layers;
+mod rules;
+
+/// A broken rule: where it is broken, and what to do about it.
+#[derive(Debug, PartialEq)]
+struct Failure {
+    path: String,
+    line: usize,
+    advice: String,
+}
+
+impl Failure {
+    fn new(path: &str, line: usize, advice: impl Into<String>) -> Failure {
+        Failure {
+            path: path.to_owned(),
+            line,
+            advice: advice.into(),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.path, self.line, self.advice)
+    }
+}
+
+/// Checks all files that git tracks and the dependencies of the crates; prints every failure.
+pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
+    let mut failures = Vec::new();
+    let mut lengths = Vec::new();
+    for path in tracked_files(root)? {
+        let Some(bytes) = read(&root.join(&path))? else {
+            continue;
+        };
+        failures.extend(rules::size(&path, bytes.len()));
+        // What is not UTF-8 is data, which the rules about text do not concern.
+        let Ok(text) = String::from_utf8(bytes) else {
+            continue;
+        };
+        failures.extend(rules::machine_paths(&path, &text));
+        if path.ends_with(".rs") {
+            failures.extend(rules::rust(&path, &text));
+            lengths.push((path, rules::code_lines(&text)));
+        }
+    }
+    failures.extend(rules::median(&lengths));
+    for (package, forbidden) in layers::MUST_NOT_SEE {
+        failures.extend(layers::forbidden(
+            package,
+            forbidden,
+            &dependency_tree(root, package)?,
+        ));
+    }
+    for failure in &failures {
+        eprintln!("{failure}");
+    }
+    ensure!(
+        failures.is_empty(),
+        "tidy: {} failures, listed above",
+        failures.len()
+    );
+    Ok(())
+}
+
+fn tracked_files(root: &Path) -> anyhow::Result<Vec<String>> {
+    let list = output(
+        Command::new("git")
+            .args(["ls-files", "-z"])
+            .current_dir(root),
+    )?;
+    Ok(list.split_terminator('\0').map(str::to_owned).collect())
+}
+
+fn dependency_tree(root: &Path, package: &str) -> anyhow::Result<String> {
+    let args = ["tree", "-p", package, "-e", "normal", "--prefix", "none"];
+    output(
+        Command::new(crate::cargo_program())
+            .args(args)
+            .current_dir(root),
+    )
+}
+
+/// The content of a file, unless it is gone: git lists it until its deletion is committed.
+fn read(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::IsADirectory) => {
+            Ok(None)
+        }
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+fn output(command: &mut Command) -> anyhow::Result<String> {
+    let output = command
+        .output()
+        .with_context(|| format!("cannot start {command:?}"))?;
+    if !output.status.success() {
+        bail!(
+            "{command:?} failed: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    String::from_utf8(output.stdout).with_context(|| format!("{command:?} wrote no UTF-8"))
+}

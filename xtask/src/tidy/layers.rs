@@ -1,0 +1,70 @@
+//! Keeps the light crates light: which packages a crate must not see, however deep.
+
+use super::Failure;
+
+/// Each crate of `crates/` that hides from something, and what it hides from.
+pub(super) const MUST_NOT_SEE: [(&str, &[&str]); 3] = [
+    ("salamander-core", &["tokio", "burn", "tonic", "kube"]),
+    ("salamander-data", &["burn", "tonic", "kube"]),
+    ("salamander-derive", &["burn", "tokio", "tonic"]),
+];
+
+/// Finds forbidden packages in the output of `cargo tree --prefix none`. A family counts as its
+/// head: who sees `burn-tensor` sees Burn.
+pub(super) fn forbidden(package: &str, forbidden: &[&str], tree: &str) -> Vec<Failure> {
+    let mut seen: Vec<&str> = tree
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    seen.sort_unstable();
+    seen.dedup();
+    seen.retain(|name| forbidden.iter().any(|head| is_of_family(name, head)));
+    let manifest = format!("crates/{package}/Cargo.toml");
+    let failure = |name: &&str| {
+        let advice = format!(
+            "{package} must not see {name}: remove what brings it in, which \
+             `cargo tree -p {package} -e normal -i {name}` shows"
+        );
+        Failure::new(&manifest, 1, advice)
+    };
+    seen.iter().map(failure).collect()
+}
+
+fn is_of_family(name: &str, head: &str) -> bool {
+    name.strip_prefix(head)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(tree: &str, expected: &[&str]) {
+        let found = forbidden("salamander-core", &["tokio", "burn"], tree);
+        assert_eq!(found.len(), expected.len(), "{found:?}");
+        for (failure, name) in found.iter().zip(expected) {
+            assert!(
+                failure.advice.contains(&format!("must not see {name}:")),
+                "{failure}"
+            );
+        }
+    }
+
+    #[test]
+    fn forbidden_packages_are_found_once_each() {
+        check(
+            "salamander-core v0.1.0 (here)\nserde v1.0.0\nserde v1.0.0 (*)\n",
+            &[],
+        );
+        check(
+            "a v1.0.0\ntokio v1.0.0\ntokio v1.0.0 (*)\nburn v0.22.1\n",
+            &["burn", "tokio"],
+        );
+    }
+
+    #[test]
+    fn families_count_and_likenesses_do_not() {
+        check("burn-tensor v0.22.1\n", &["burn-tensor"]);
+        check("burnish v1.0.0\n\n[dev-dependencies]\n", &[]);
+    }
+}

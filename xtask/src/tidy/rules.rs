@@ -1,0 +1,266 @@
+//! The house rules about files, each a function from a path and its text to what is wrong with it.
+
+use super::Failure;
+
+const MAX_BYTES: usize = 2 * 1024 * 1024;
+/// rustfmt wraps code at 100; what it leaves alone, such as text in strings, gets a little more.
+const MAX_COLUMNS: usize = 120;
+const MAX_LINES: usize = 500;
+/// Half of the files are shorter than this.
+const MEDIAN_LINES: usize = 200;
+
+/// What has no place in a finished file, written so that this file does not contain it.
+const UNFINISHED: [(&str, &str); 4] = [
+    (
+        concat!("todo", "!("),
+        "write the missing part, or return an error that says it is missing",
+    ),
+    (
+        concat!("unimplemented", "!("),
+        "write the missing part, or return an error that says so",
+    ),
+    (concat!("dbg", "!("), "remove it, or use tracing"),
+    (
+        concat!("#[", "ignore"),
+        "make the test run everywhere, or delete it",
+    ),
+];
+
+/// The first folders of paths that exist on one machine only.
+const MACHINE_FOLDERS: [&str; 3] = ["home", "root", "work"];
+
+/// All rules about one Rust file.
+pub(super) fn rust(path: &str, text: &str) -> Vec<Failure> {
+    let mut failures = Vec::new();
+    failures.extend(opening(path, text));
+    failures.extend(name(path));
+    failures.extend(layout(path, text));
+    failures.extend(length(path, text));
+    failures.extend(lines(path, text));
+    failures
+}
+
+/// Large files belong where large files are stored, not into every clone.
+pub(super) fn size(path: &str, bytes: usize) -> Option<Failure> {
+    let advice = "over 2 MB: make it smaller, or have a command that fetches or generates it";
+    (bytes > MAX_BYTES).then(|| Failure::new(path, 1, advice))
+}
+
+/// Text that names a folder of somebody's machine is wrong on all others.
+pub(super) fn machine_paths(path: &str, text: &str) -> Vec<Failure> {
+    let mut failures = Vec::new();
+    for (number, line) in numbered(text) {
+        let found = MACHINE_FOLDERS
+            .iter()
+            .find(|folder| line.contains(&format!("/{folder}/")));
+        if let Some(folder) = found {
+            let advice = format!("a path under /{folder}: use one relative to the repository");
+            failures.push(Failure::new(path, number, advice));
+        }
+    }
+    failures
+}
+
+/// Most files are to be read in one go, so half of them have to be short.
+pub(super) fn median(lengths: &[(String, usize)]) -> Option<Failure> {
+    let short = lengths
+        .iter()
+        .filter(|(_, lines)| *lines < MEDIAN_LINES)
+        .count();
+    let (path, lines) = lengths.iter().max_by_key(|(_, lines)| *lines)?;
+    let advice = format!(
+        "only {short} of {} files have under {MEDIAN_LINES} lines: split the longest, as this one",
+        lengths.len()
+    );
+    (short * 2 < lengths.len()).then(|| Failure::new(path, *lines, advice))
+}
+
+/// The lines of a file without the module of tests at its end.
+pub(super) fn code_lines(text: &str) -> usize {
+    let lines: Vec<&str> = text.lines().collect();
+    let tests = lines.windows(2).rposition(|pair| {
+        pair[0] == "#[cfg(test)]" && pair[1].starts_with("mod ") && pair[1].ends_with('{')
+    });
+    tests.unwrap_or(lines.len())
+}
+
+fn opening(path: &str, text: &str) -> Option<Failure> {
+    let mut rest = text.trim_start();
+    // Inner attributes may come first; the end of a line is the end of one, but for lists of lints.
+    while rest.starts_with("#![") {
+        let end = rest.find("]\n").map_or(rest.len(), |end| end + 2);
+        rest = rest[end..].trim_start();
+    }
+    let advice = "open the file with a `//!` sentence that says why it exists";
+    (!rest.starts_with("//!")).then(|| Failure::new(path, 1, advice))
+}
+
+fn name(path: &str) -> Option<Failure> {
+    let module = path
+        .strip_suffix("/mod.rs")
+        .or(path.strip_suffix(".rs"))
+        .unwrap_or(path);
+    let name = module.rsplit('/').next().unwrap_or(module);
+    let vague = matches!(name, "utils" | "common" | "misc");
+    vague.then(|| Failure::new(path, 1, "name the module after what it holds"))
+}
+
+fn layout(path: &str, text: &str) -> Option<Failure> {
+    let crate_path = path
+        .strip_prefix("crates/")
+        .and_then(|rest| rest.strip_suffix("/src/lib.rs"));
+    let is_root = crate_path.is_some_and(|name| !name.contains('/'));
+    let described = text.lines().any(|line| line.trim_end() == "//! # Layout");
+    let advice = "add a `//! # Layout` section that says which module holds what";
+    (is_root && !described).then(|| Failure::new(path, 1, advice))
+}
+
+fn length(path: &str, text: &str) -> Option<Failure> {
+    let lines = code_lines(text);
+    let advice = format!("{lines} lines, and {MAX_LINES} are the limit: split the file by subject");
+    (lines > MAX_LINES).then(|| Failure::new(path, MAX_LINES + 1, advice))
+}
+
+fn lines(path: &str, text: &str) -> Vec<Failure> {
+    let mut failures = Vec::new();
+    for (number, line) in numbered(text) {
+        let columns = line.chars().count();
+        if columns > MAX_COLUMNS && !line.contains("://") {
+            let advice = format!("{columns} characters, and {MAX_COLUMNS} are the limit: wrap it");
+            failures.push(Failure::new(path, number, advice));
+        }
+        for (pattern, advice) in UNFINISHED
+            .iter()
+            .filter(|(pattern, _)| line.contains(pattern))
+        {
+            failures.push(Failure::new(path, number, format!("`{pattern}`: {advice}")));
+        }
+    }
+    failures
+}
+
+fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    text.lines()
+        .enumerate()
+        .map(|(index, line)| (index + 1, line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks a Rust file, and expects failures at these lines.
+    #[track_caller]
+    fn check(path: &str, text: &str, expected: &[usize]) {
+        let failures = rust(path, text);
+        let found: Vec<usize> = failures.iter().map(|failure| failure.line).collect();
+        assert_eq!(found, expected, "{failures:?}");
+    }
+
+    #[test]
+    fn file_opens_with_its_purpose() {
+        check("a.rs", "//! Why.\n", &[]);
+        check(
+            "a.rs",
+            "#![no_std]\n#![allow(\n    dead_code,\n)]\n\n//! Why.\n",
+            &[],
+        );
+        check("a.rs", "// Why.\n", &[1]);
+        check("a.rs", "#![no_std]\nfn main() {}\n", &[1]);
+        check("a.rs", "", &[1]);
+    }
+
+    #[test]
+    fn unfinished_code_is_found_at_its_line() {
+        for (pattern, _) in UNFINISHED {
+            check("a.rs", &format!("//! Why.\n\n    {pattern}\n"), &[3]);
+        }
+    }
+
+    #[test]
+    fn long_lines_fail_unless_they_hold_an_address() {
+        let long = "x".repeat(MAX_COLUMNS);
+        check("a.rs", &format!("//! Why.\n{long}\n"), &[]);
+        check("a.rs", &format!("//! Why.\n{long}x\n"), &[2]);
+        check("a.rs", &format!("//! Why.\n\"https://{long}\"\n"), &[]);
+    }
+
+    #[test]
+    fn columns_are_characters_and_not_bytes() {
+        check("a.rs", &format!("//! {}\n", "é".repeat(100)), &[]);
+    }
+
+    #[test]
+    fn long_files_fail_but_for_the_tests_at_their_end() {
+        let code = format!("//! Why.\n{}", "//\n".repeat(MAX_LINES - 1));
+        let tests = format!(
+            "#[cfg(test)]\nmod tests {{\n{}}}\n",
+            "//\n".repeat(MAX_LINES)
+        );
+        check("a.rs", &code, &[]);
+        check("a.rs", &format!("{code}{tests}"), &[]);
+        check("a.rs", &format!("{code}//\n"), &[MAX_LINES + 1]);
+        check(
+            "a.rs",
+            &format!("{code}#[cfg(test)]\nmod tests;\n"),
+            &[MAX_LINES + 1],
+        );
+    }
+
+    #[test]
+    fn vague_names_fail() {
+        check("crates/a/src/utils.rs", "//! Why.\n", &[1]);
+        check("tests/common/mod.rs", "//! Why.\n", &[1]);
+        check("misc.rs", "//! Why.\n", &[1]);
+        check("crates/a/src/uncommon.rs", "//! Why.\n", &[]);
+    }
+
+    #[test]
+    fn crates_describe_their_layout() {
+        check("crates/a/src/lib.rs", "//! Why.\n//!\n//! # Layout\n", &[]);
+        check("crates/a/src/lib.rs", "//! Why.\n", &[1]);
+        check("crates/a/src/b/src/lib.rs", "//! Why.\n", &[]);
+        check("model_zoo/src/lib.rs", "//! Why.\n", &[]);
+    }
+
+    #[test]
+    fn every_failure_of_a_file_is_reported() {
+        let line = format!("{} {}", UNFINISHED[0].0, UNFINISHED[2].0);
+        check("misc.rs", &format!("{line}\n{line}\n"), &[1, 1, 1, 1, 2, 2]);
+    }
+
+    #[test]
+    fn machine_paths_fail_in_every_text() {
+        let home = format!("/{}/", MACHINE_FOLDERS[0]);
+        let found = machine_paths("README.md", &format!("cd\ncd {home}me\nhome/me\n"));
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].line, 2);
+    }
+
+    #[test]
+    fn large_files_fail() {
+        assert_eq!(size("a.bin", MAX_BYTES), None);
+        assert!(size("a.bin", MAX_BYTES + 1).is_some());
+    }
+
+    #[test]
+    fn half_of_the_files_are_short() {
+        let lengths = |all: &[usize]| -> Vec<(String, usize)> {
+            all.iter()
+                .map(|&lines| (format!("{lines}.rs"), lines))
+                .collect()
+        };
+        assert_eq!(median(&lengths(&[])), None);
+        assert_eq!(median(&lengths(&[199, 200])), None);
+        let failure = median(&lengths(&[199, 300, 200])).unwrap();
+        assert_eq!((failure.path.as_str(), failure.line), ("300.rs", 300));
+    }
+
+    #[test]
+    fn failure_reads_like_a_compiler_message() {
+        assert_eq!(
+            Failure::new("a.rs", 7, "wrap it").to_string(),
+            "a.rs:7: wrap it"
+        );
+    }
+}
