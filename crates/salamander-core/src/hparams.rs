@@ -8,7 +8,11 @@ use crate::yaml::{Error, Node, Value, from_node};
 const RESERVED: [&str; 1] = ["global_batch_size"];
 
 /// A struct of hyperparameters; made by `#[derive(Hparams)]`.
-pub trait Hparams: Sized + Clone + Send + Sync + 'static {
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not hold hyperparameters",
+    label = "put `#[derive(Hparams)]` on this struct, or use `()` for none"
+)]
+pub trait Hparams: Sized + Send + Sync + 'static {
     /// Name, type, default and range of each, for `salamander models` and for error messages.
     fn describe() -> Vec<HparamInfo>;
     /// Reads all of them.
@@ -85,9 +89,7 @@ impl Fields<'_> {
             if low.is_some_and(|low| number < low) || high.is_some_and(|high| number > high) {
                 let bound = |b: Option<f64>| b.map_or("any".to_string(), |b| b.to_string());
                 let range = format!("{} to {}", bound(low), bound(high));
-                return Err(at(Error::anywhere(format!(
-                    "{number} is outside of {range}"
-                ))));
+                return Err(at(Error::anywhere(format!("{number} is outside of {range}"))));
             }
         }
         Ok(value)
@@ -111,6 +113,10 @@ fn constant(node: &Node) -> Result<&Node, Error> {
 }
 
 /// A type that a hyperparameter can have.
+#[diagnostic::on_unimplemented(
+    message = "a hyperparameter cannot be a `{Self}`",
+    label = "use a number, bool, String, or a Vec or Option of those"
+)]
 pub trait HparamValue: Sized {
     /// Reads it.
     fn from_node(node: &Node) -> Result<Self, Error>;
@@ -195,33 +201,17 @@ mod tests {
     use super::*;
     use crate::yaml::parse;
 
-    #[derive(Clone)]
     struct Hp(f64, Vec<u32>);
 
     impl Hparams for Hp {
         fn describe() -> Vec<HparamInfo> {
             let range = (Some(0.0), Some(1.0));
-            let rate = HparamInfo {
-                name: "learning_rate",
-                kind: "f64",
-                default: None,
-                range,
-            };
-            vec![
-                rate.clone(),
-                HparamInfo {
-                    name: "layers",
-                    kind: "Vec<u32>",
-                    ..rate
-                },
-            ]
+            let rate = HparamInfo { name: "learning_rate", kind: "f64", default: None, range };
+            vec![rate.clone(), HparamInfo { name: "layers", kind: "Vec<u32>", ..rate }]
         }
         fn read(fields: &Fields<'_>) -> Result<Self, Error> {
             let rate = fields.take("learning_rate", None, (Some(0.0), Some(1.0)))?;
-            Ok(Self(
-                rate,
-                fields.take("layers", Some(vec![8]), (None, None))?,
-            ))
+            Ok(Self(rate, fields.take("layers", Some(vec![8]), (None, None))?))
         }
         fn to_json(&self) -> Json {
             Json::Null
@@ -239,10 +229,7 @@ mod tests {
     #[test]
     fn values_defaults_and_mistakes() {
         check("learning_rate: 0.5\nglobal_batch_size: 64", "0.5 [8]");
-        check(
-            "learning_rate: {type: const, val: 1}\nlayers: [1, 2]",
-            "1 [1, 2]",
-        );
+        check("learning_rate: {type: const, val: 1}\nlayers: [1, 2]", "1 [1, 2]");
         check(
             "layers: []",
             "line 1: hyperparameters: the hyperparameter \"learning_rate\" is missing",
@@ -252,10 +239,7 @@ mod tests {
             "line 2: unknown field \"lerning_rate\" in hyperparameters \
              (did you mean \"learning_rate\"?)",
         );
-        check(
-            "learning_rate: 2",
-            "line 1: hyperparameters.learning_rate: 2 is outside of 0 to 1",
-        );
+        check("learning_rate: 2", "line 1: hyperparameters.learning_rate: 2 is outside of 0 to 1");
         check(
             "learning_rate: {type: double, minval: 0, maxval: 1}",
             "line 1: hyperparameters.learning_rate: a range (double) needs a search, \

@@ -26,11 +26,7 @@ pub struct Tally {
 impl Tally {
     /// Counts one record.
     pub fn record(&mut self, id: u64, applied: bool) {
-        *(if applied {
-            &mut self.applied
-        } else {
-            &mut self.skipped
-        }) += 1;
+        *(if applied { &mut self.applied } else { &mut self.skipped }) += 1;
         self.digest = self.digest.wrapping_add(mix(id));
     }
 
@@ -95,20 +91,13 @@ impl Ledger {
 
     /// The lines, one per epoch that was begun.
     pub fn lines(&self) -> Vec<Line> {
-        self.epochs
-            .iter()
-            .map(|(epoch, page)| page.line(*epoch))
-            .collect()
+        self.epochs.iter().map(|(epoch, page)| page.line(*epoch)).collect()
     }
 }
 
 impl Page {
     fn line(&self, epoch: u64) -> Line {
-        let covered: u64 = self
-            .positions
-            .iter()
-            .map(|range| range.end - range.start)
-            .sum();
+        let covered: u64 = self.positions.iter().map(|range| range.end - range.start).sum();
         let counted = self.applied + self.skipped;
         // Counts and positions are kept apart on purpose: a gap between them is a lost record too.
         let short = (covered + self.duplicated).saturating_sub(counted);
@@ -137,20 +126,11 @@ fn insert(ranges: &mut Vec<Range<u64>>, new: Range<u64>) -> u64 {
     let touched = &ranges[first..last];
     let overlap = touched
         .iter()
-        .map(|range| {
-            range
-                .end
-                .min(new.end)
-                .saturating_sub(range.start.max(new.start))
-        })
+        .map(|range| range.end.min(new.end).saturating_sub(range.start.max(new.start)))
         .sum();
-    let start = touched
-        .first()
-        .map_or(new.start, |range| range.start.min(new.start));
-    let end = touched
-        .last()
-        .map_or(new.end, |range| range.end.max(new.end));
-    ranges.splice(first..last, [start..end]);
+    let start = touched.first().map_or(new.start, |range| range.start.min(new.start));
+    let end = touched.last().map_or(new.end, |range| range.end.max(new.end));
+    ranges.splice(first..last, std::iter::once(start..end));
     overlap
 }
 
@@ -161,10 +141,7 @@ mod tests {
     use super::*;
 
     fn tally(positions: Range<u64>) -> Tally {
-        let mut tally = Tally {
-            positions: vec![positions.clone()],
-            ..Tally::default()
-        };
+        let mut tally = Tally { positions: vec![positions.clone()], ..Tally::default() };
         positions.for_each(|id| tally.record(id, true));
         tally
     }
@@ -200,10 +177,7 @@ mod tests {
 
     #[test]
     fn skipped_records_are_not_missing() {
-        let mut tally = Tally {
-            positions: vec![0..2],
-            ..Tally::default()
-        };
+        let mut tally = Tally { positions: vec![0..2], ..Tally::default() };
         tally.record(0, true);
         tally.record(1, false);
         let mut ledger = Ledger::default();

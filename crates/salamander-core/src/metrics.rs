@@ -91,10 +91,7 @@ impl Metric {
             (Metric::Min { value }, Metric::Min { value: v }) => *value = value.min(*v),
             (
                 Metric::Confusion { classes, counts },
-                Metric::Confusion {
-                    classes: c,
-                    counts: other,
-                },
+                Metric::Confusion { classes: c, counts: other },
             ) if classes == c => counts.iter_mut().zip(other).for_each(|(a, b)| *a += b),
             (Metric::Auc { buckets }, Metric::Auc { buckets: other }) => {
                 for (at, (negative, positive)) in other {
@@ -159,10 +156,7 @@ impl Metrics {
 
     /// Names and values.
     pub fn values(&self) -> BTreeMap<String, f64> {
-        self.0
-            .iter()
-            .map(|(name, metric)| (name.clone(), metric.value()))
-            .collect()
+        self.0.iter().map(|(name, metric)| (name.clone(), metric.value())).collect()
     }
 
     /// The metrics themselves, for reports.
@@ -191,10 +185,7 @@ mod tests {
 
     #[test]
     fn confusion_gives_accuracy() {
-        let metric = Metric::Confusion {
-            classes: 2,
-            counts: vec![3, 1, 2, 4],
-        };
+        let metric = Metric::Confusion { classes: 2, counts: vec![3, 1, 2, 4] };
         assert_eq!(metric.value(), 0.7);
     }
 

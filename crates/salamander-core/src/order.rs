@@ -33,20 +33,12 @@ pub struct Order {
 impl Order {
     /// The order of `epoch` for a run with this `seed`.
     pub fn new(records: u64, shuffle: Shuffle, seed: u64, epoch: u64) -> Self {
-        Self {
-            records,
-            shuffle,
-            key: seed::derive(seed, &[ORDER_STREAM, epoch]),
-        }
+        Self { records, shuffle, key: seed::derive(seed, &[ORDER_STREAM, epoch]) }
     }
 
     /// The record at a position; both run from 0 to the number of records.
     pub fn record(&self, position: u64) -> u64 {
-        assert!(
-            position < self.records,
-            "position {position} of {} records",
-            self.records
-        );
+        assert!(position < self.records, "position {position} of {} records", self.records);
         match self.shuffle {
             Shuffle::None => position,
             Shuffle::Full => permute(position, self.records, self.key),
@@ -64,16 +56,8 @@ impl Order {
     /// Whole windows change places too; a short last window stays last, so that positions keep
     /// dividing evenly.
     fn window(&self, index: u64, windows: u64, width: u64) -> u64 {
-        let whole = if self.records.is_multiple_of(width) {
-            windows
-        } else {
-            windows - 1
-        };
-        if index < whole {
-            permute(index, whole, self.key)
-        } else {
-            index
-        }
+        let whole = if self.records.is_multiple_of(width) { windows } else { windows - 1 };
+        if index < whole { permute(index, whole, self.key) } else { index }
     }
 }
 
@@ -136,9 +120,7 @@ mod tests {
     fn windows_stay_together() {
         let order = Order::new(1000, Shuffle::Window(100), 7, 0);
         for start in (0..1000).step_by(100) {
-            let windows: Vec<u64> = (start..start + 100)
-                .map(|p| order.record(p) / 100)
-                .collect();
+            let windows: Vec<u64> = (start..start + 100).map(|p| order.record(p) / 100).collect();
             assert!(windows.iter().all(|w| *w == windows[0]));
         }
     }

@@ -63,10 +63,7 @@ impl Plan {
                 if from < end {
                     let k = (b * u64::from(self.slices) + j) as u32;
                     let positions = from..(from + width).min(end);
-                    slices.push(Slice {
-                        name: MicroBatch { epoch, step, k },
-                        positions,
-                    });
+                    slices.push(Slice { name: MicroBatch { epoch, step, k }, positions });
                 }
             }
         }
@@ -111,22 +108,10 @@ mod tests {
 
     #[test]
     fn names_do_not_depend_on_the_length_of_the_last_batch() {
-        let plan = Plan {
-            records: 10,
-            batch: 8,
-            aggregation: 1,
-            slices: 4,
-        };
+        let plan = Plan { records: 10, batch: 8, aggregation: 1, slices: 4 };
         let last = plan.micro_batches(2, 1, 1);
         assert_eq!(last.len(), 1);
-        assert_eq!(
-            last[0].name,
-            MicroBatch {
-                epoch: 2,
-                step: 1,
-                k: 0
-            }
-        );
+        assert_eq!(last[0].name, MicroBatch { epoch: 2, step: 1, k: 0 });
         assert_eq!(last[0].positions, 8..10);
     }
 }

@@ -147,12 +147,7 @@ impl Schedule {
             Curve::Step { every, gamma } => gamma.powf((at / every.max(1) as f64).floor()),
             Curve::Exponential { gamma } => gamma.powf(at),
             Curve::Cosine { over, floor } => ease(1.0, floor, along(over)),
-            Curve::OneCycle {
-                over,
-                rising,
-                start,
-                end,
-            } => {
+            Curve::OneCycle { over, rising, start, end } => {
                 let at = along(over);
                 if at < rising {
                     ease(1.0 / start, 1.0, at / rising)
@@ -180,28 +175,17 @@ pub struct Plateau {
 
 impl Default for Plateau {
     fn default() -> Self {
-        Self {
-            factor: 1.0,
-            best: None,
-            waited: 0,
-        }
+        Self { factor: 1.0, best: None, waited: 0 }
     }
 }
 
 impl Plateau {
     /// Takes a validation's value of the watched metric; smaller values are better here.
     pub fn observe(&mut self, schedule: &Schedule, value: f64) {
-        let Curve::Plateau {
-            factor,
-            patience,
-            threshold,
-        } = schedule.curve
-        else {
+        let Curve::Plateau { factor, patience, threshold } = schedule.curve else {
             return;
         };
-        let better = self
-            .best
-            .is_none_or(|best| value < best - best.abs() * threshold);
+        let better = self.best.is_none_or(|best| value < best - best.abs() * threshold);
         if better {
             self.best = Some(value);
             self.waited = 0;
@@ -220,81 +204,31 @@ mod tests {
     use super::*;
 
     fn check(curve: Curve, warmup: u64, expected: &[(u64, f64)]) {
-        let schedule = Schedule {
-            by: Unit::Step,
-            warmup,
-            curve,
-        };
-        let total = Progress {
-            step: 100,
-            ..Progress::default()
-        };
+        let schedule = Schedule { by: Unit::Step, warmup, curve };
+        let total = Progress { step: 100, ..Progress::default() };
         for (step, factor) in expected {
-            let done = Progress {
-                step: *step,
-                ..Progress::default()
-            };
+            let done = Progress { step: *step, ..Progress::default() };
             let got = schedule.factor(done, total, &Plateau::default());
-            assert!(
-                (got - factor).abs() < 1e-9,
-                "{curve:?} at {step}: {got}, not {factor}"
-            );
+            assert!((got - factor).abs() < 1e-9, "{curve:?} at {step}: {got}, not {factor}");
         }
     }
 
     #[test]
     fn curves_pass_through_their_points() {
         check(Curve::Constant, 0, &[(0, 1.0), (99, 1.0)]);
-        check(
-            Curve::Constant,
-            3,
-            &[(0, 0.25), (1, 0.5), (2, 0.75), (3, 1.0)],
-        );
-        check(
-            Curve::Step {
-                every: 10,
-                gamma: 0.5,
-            },
-            0,
-            &[(9, 1.0), (10, 0.5), (25, 0.25)],
-        );
+        check(Curve::Constant, 3, &[(0, 0.25), (1, 0.5), (2, 0.75), (3, 1.0)]);
+        check(Curve::Step { every: 10, gamma: 0.5 }, 0, &[(9, 1.0), (10, 0.5), (25, 0.25)]);
         check(Curve::Exponential { gamma: 0.9 }, 2, &[(2, 1.0), (4, 0.81)]);
-        check(
-            Curve::Cosine {
-                over: None,
-                floor: 0.0,
-            },
-            0,
-            &[(0, 1.0), (50, 0.5), (100, 0.0)],
-        );
-        check(
-            Curve::Cosine {
-                over: Some(10),
-                floor: 0.1,
-            },
-            0,
-            &[(5, 0.55), (50, 0.1)],
-        );
-        let cycle = Curve::OneCycle {
-            over: None,
-            rising: 0.25,
-            start: 10.0,
-            end: 100.0,
-        };
+        check(Curve::Cosine { over: None, floor: 0.0 }, 0, &[(0, 1.0), (50, 0.5), (100, 0.0)]);
+        check(Curve::Cosine { over: Some(10), floor: 0.1 }, 0, &[(5, 0.55), (50, 0.1)]);
+        let cycle = Curve::OneCycle { over: None, rising: 0.25, start: 10.0, end: 100.0 };
         check(cycle, 0, &[(0, 0.1), (25, 1.0), (100, 0.001)]);
     }
 
     #[test]
     fn plateau_drops_after_patience() {
-        let curve = Curve::Plateau {
-            factor: 0.5,
-            patience: 1,
-            threshold: 0.0,
-        };
-        let schedule = Schedule {
-            curve,
-            ..Schedule::default()
-        };
+        let curve = Curve::Plateau { factor: 0.5, patience: 1, threshold: 0.0 };
+        let schedule = Schedule { curve, ..Schedule::default() };
         let mut plateau = Plateau::default();
         let mut factors = Vec::new();
         for value in [1.0, 0.9, 0.9, 0.9, 0.8, 0.8, 0.8] {

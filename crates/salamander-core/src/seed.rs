@@ -11,9 +11,7 @@ pub const fn mix(value: u64) -> u64 {
 
 /// The seed of a named stream: `derive(seed, &[epoch, step, k])`.
 pub fn derive(seed: u64, names: &[u64]) -> u64 {
-    names
-        .iter()
-        .fold(mix(seed), |state, name| mix(state ^ mix(*name)))
+    names.iter().fold(mix(seed), |state, name| mix(state ^ mix(*name)))
 }
 
 /// A small generator for augmentation, sampling and tests.

@@ -44,10 +44,7 @@ impl Watch {
         if best {
             self.best = Some(value);
         }
-        Verdict {
-            best,
-            stop: stop.is_some_and(|stop| self.waited > stop.patience),
-        }
+        Verdict { best, stop: stop.is_some_and(|stop| self.waited > stop.patience) }
     }
 }
 
@@ -57,10 +54,7 @@ mod tests {
 
     #[test]
     fn stops_after_patience_and_keeps_the_best() {
-        let stop = Some(EarlyStop {
-            patience: 1,
-            min_delta: 0.01,
-        });
+        let stop = Some(EarlyStop { patience: 1, min_delta: 0.01 });
         let mut watch = Watch::default();
         let verdicts: Vec<(bool, bool)> = [1.0, 0.5, f64::NAN, 0.495, 0.6]
             .into_iter()
@@ -69,13 +63,7 @@ mod tests {
             .collect();
         assert_eq!(
             verdicts,
-            [
-                (true, false),
-                (true, false),
-                (false, false),
-                (true, true),
-                (false, true)
-            ]
+            [(true, false), (true, false), (false, false), (true, true), (false, true)]
         );
         assert_eq!(watch.best(), Some(0.495));
     }

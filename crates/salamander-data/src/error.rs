@@ -158,9 +158,9 @@ pub enum Error {
         path: PathBuf,
     },
     /// There is nothing to read.
-    #[error("{}: no data files in this folder", path.display())]
+    #[error("{}", no_files(.path))]
     NoFiles {
-        /// The folder.
+        /// The folder, or nothing when no path was given at all.
         path: PathBuf,
     },
 }
@@ -206,6 +206,13 @@ fn chunk_part(chunk: &Option<usize>) -> String {
     chunk.map(|chunk| format!(" chunk {chunk}")).unwrap_or_default()
 }
 
+fn no_files(path: &Path) -> String {
+    if path.as_os_str().is_empty() {
+        return "no data files were given".to_owned();
+    }
+    format!("{}: no data files in this folder", path.display())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,7 +225,10 @@ mod tests {
             Error::Rejected("label 12".into()).at(path, Some(3), 17),
             "a.recordio: chunk 3 record 17: label 12",
         );
-        check(Error::Rejected("label 12".into()).at(path, None, 17), "a.recordio: record 17: label 12");
+        check(
+            Error::Rejected("label 12".into()).at(path, None, 17),
+            "a.recordio: record 17: label 12",
+        );
         check(
             Error::Column { column: "x".into(), reason: "missing".into() }.at(path, None, 2),
             "a.recordio: record 2: column \"x\": missing",

@@ -29,8 +29,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failing test should panic"))]
-
 mod dataset;
 mod delimited;
 mod error;

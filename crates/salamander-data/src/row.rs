@@ -135,7 +135,10 @@ mod tests {
         assert_eq!(row.ints("label").unwrap(), [7]);
         assert_eq!(row.text("name").unwrap(), "ada");
         assert_eq!(row.get("nothing"), None);
-        assert_eq!(row.columns().map(|(name, _)| name).collect::<Vec<_>>(), ["image", "label", "name"]);
+        assert_eq!(
+            row.columns().map(|(name, _)| name).collect::<Vec<_>>(),
+            ["image", "label", "name"]
+        );
     }
 
     #[test]
@@ -146,7 +149,10 @@ mod tests {
             row.ints("lable").unwrap_err(),
             "column \"lable\": missing (the record has: image, label, name)",
         );
-        check(row.floats("label").unwrap_err(), "column \"label\": integers where floats are needed");
+        check(
+            row.floats("label").unwrap_err(),
+            "column \"label\": integers where floats are needed",
+        );
         check(
             row.text("image").unwrap_err(),
             "column \"image\": invalid utf-8 sequence of 1 bytes from index 1",

@@ -98,7 +98,8 @@ impl<'a> Wire<'a> {
         Ok(*bytes)
     }
 
-    fn key(&mut self) -> Result<(u32, u8), Error> {
+    /// Number and wire type of the next field.
+    pub(crate) fn key(&mut self) -> Result<(u32, u8), Error> {
         let key = self.varint()?;
         let number = key >> 3;
         if number == 0 || key > u64::from(u32::MAX) {
@@ -107,7 +108,12 @@ impl<'a> Wire<'a> {
         Ok((number as u32, (key & 7) as u8))
     }
 
-    fn value(&mut self, number: u32, wire_type: u8, depth: u32) -> Result<Field<'a>, Error> {
+    pub(crate) fn value(
+        &mut self,
+        number: u32,
+        wire_type: u8,
+        depth: u32,
+    ) -> Result<Field<'a>, Error> {
         match wire_type {
             0 => Ok(Field::Varint(self.varint()?)),
             1 => self.take(8).map(|_| Field::Fixed64),
@@ -163,8 +169,14 @@ mod tests {
         check(&[0x0b, 0x08, 1, 0x14], Err(Error::Group));
         check(&[0x0c], Err(Error::Group));
         check(&[0x12, 3, 7, 8], Err(Error::Truncated));
-        check(&[0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1], Err(Error::Truncated));
-        check(&[0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2], Err(Error::LongVarint));
+        check(
+            &[0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1],
+            Err(Error::Truncated),
+        );
+        check(
+            &[0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2],
+            Err(Error::LongVarint),
+        );
         check(&[0x00, 0], Err(Error::FieldNumber(0)));
         check(&[0x0f], Err(Error::WireType(7)));
     }

@@ -1,1 +1,57 @@
-//! x
+//! Derive macros of Salamander: hyperparameters and examples, checked by the compiler.
+//!
+//! # Layout
+//! - `hparams`: `#[derive(Hparams)]`
+//! - `example`: `#[derive(Example)]`; `field`: the attributes of its fields
+//!
+//! They are tested from the crate `salamander`, where their users are.
+
+mod example;
+mod field;
+mod hparams;
+
+use proc_macro::TokenStream;
+
+/// Reads a struct of hyperparameters from an experiment file.
+///
+/// Every field may say `#[hparam(default = 0.1, min = 0.0, max = 1.0, name = "lr")]`.
+#[proc_macro_derive(Hparams, attributes(hparam))]
+pub fn derive_hparams(input: TokenStream) -> TokenStream {
+    expand(input, hparams::expand)
+}
+
+/// Decodes a record and collates a batch.
+///
+/// Fields are features unless they say `#[label]`. Both may say `column = "x"` or
+/// `columns = ["x", "y"]` (the field's name by default) and `shape = [1, 28, 28]` (needed for a
+/// `Vec`); features also `scale`, `offset`, `mean` and `std`. The struct may say
+/// `#[example(augment = function)]` to be changed before training on it.
+#[proc_macro_derive(Example, attributes(feature, label, example))]
+pub fn derive_example(input: TokenStream) -> TokenStream {
+    expand(input, example::expand)
+}
+
+fn expand(
+    input: TokenStream,
+    expand: fn(syn::DeriveInput) -> syn::Result<proc_macro2::TokenStream>,
+) -> TokenStream {
+    let input = syn::parse_macro_input!(input as syn::DeriveInput);
+    expand(input).unwrap_or_else(|error| error.to_compile_error()).into()
+}
+
+/// The named fields of a struct, or an error that says what to write.
+fn named_fields(input: &syn::DeriveInput, derive: &str) -> syn::Result<Vec<syn::Field>> {
+    match &input.data {
+        syn::Data::Struct(data) => match &data.fields {
+            syn::Fields::Named(fields) => Ok(fields.named.iter().cloned().collect()),
+            _ => Err(syn::Error::new_spanned(
+                &input.ident,
+                format!("#[derive({derive})] needs named fields: struct {} {{ .. }}", input.ident),
+            )),
+        },
+        _ => Err(syn::Error::new_spanned(
+            &input.ident,
+            format!("#[derive({derive})] works on structs"),
+        )),
+    }
+}

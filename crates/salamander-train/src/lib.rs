@@ -1,1 +1,34 @@
-//! x
+//! Training on Burn: what a model fills in, the loop that trains it, and what is left on disk.
+//!
+//! # Layout
+//! - [`trial`]: the [`Trial`] trait, which a model implements; [`context`] is what it is built from
+//! - [`example`]: records to examples to batches; [`metrics`]: values computed from outputs
+//! - [`loader`]: batches, decoded ahead on a thread of their own
+//! - [`step`]: forward, loss and backward of a step; [`gradients`], [`optimize`]: sum and apply
+//! - [`trainer`]: the loop; [`progress`]: where it stands; [`callback`]: who is told
+//! - [`evaluate`], [`predict`]: a trained model on other data
+//! - [`checkpoint`]: what is kept; [`weights`]: import and export; [`params`]: parameters by path
+//! - [`model`]: models by name, without their types; [`device`]: devices by name
+
+pub mod callback;
+pub mod checkpoint;
+pub mod context;
+pub mod device;
+mod error;
+pub mod evaluate;
+pub mod example;
+pub mod gradients;
+pub mod loader;
+pub mod metrics;
+pub mod model;
+pub mod optimize;
+pub mod params;
+pub mod predict;
+pub mod progress;
+pub mod step;
+pub mod trainer;
+pub mod trial;
+pub mod weights;
+
+pub use error::Error;
+pub use trial::{BatchLoss, BatchOf, Pass, Trial};

@@ -44,57 +44,37 @@ impl Experiment {
         }
         let hyperparameters = root.take("hyperparameters").unwrap_or_else(Node::empty_map);
         if !matches!(hyperparameters.value, yaml::Value::Map(_)) {
-            return Err(Error::at(
-                &hyperparameters.place,
-                "hyperparameters: write a mapping",
-            ));
+            return Err(Error::at(&hyperparameters.place, "hyperparameters: write a mapping"));
         }
         let global_batch = global_batch(&hyperparameters)?;
         let settings: Settings = yaml::from_node(&root).map_err(|error| own_names(error, &root))?;
         validate(&settings, &root)?;
-        Ok(Self {
-            settings,
-            hyperparameters,
-            global_batch,
-        })
+        Ok(Self { settings, hyperparameters, global_batch })
     }
 
     /// How long to train; one epoch when the file does not say.
     pub fn length(&self) -> Length {
         let searcher = &self.searcher;
-        let steps = searcher
-            .max_steps
-            .map(|n| Length::Batches(n * self.scheduling_unit.0));
+        let steps = searcher.max_steps.map(|n| Length::Batches(n * self.scheduling_unit.0));
         let time = searcher.max_time.map(|n| match searcher.time_metric {
             Some(TimeMetric::Records) => Length::Records(n),
             Some(TimeMetric::Epochs) => Length::Epochs(n),
             Some(TimeMetric::Batches) | None => Length::Batches(n),
         });
-        searcher
-            .max_length
-            .or(self.max_length)
-            .or(steps)
-            .or(time)
-            .unwrap_or(Length::Epochs(1))
+        searcher.max_length.or(self.max_length).or(steps).or(time).unwrap_or(Length::Epochs(1))
     }
 
     /// The watched metric's name as validation reports it.
     pub fn metric(&self) -> &str {
         let name = self.searcher.metric.as_str();
-        let short = name
-            .strip_prefix("validation_")
-            .or_else(|| name.strip_prefix("val_"));
+        let short = name.strip_prefix("validation_").or_else(|| name.strip_prefix("val_"));
         short.unwrap_or(name)
     }
 
     /// The model's name: what stands behind the colon of `module:Name`.
     pub fn model(&self) -> Option<&str> {
         let entrypoint = self.entrypoint.as_deref()?;
-        Some(
-            entrypoint
-                .rsplit_once(':')
-                .map_or(entrypoint, |(_, name)| name),
-        )
+        Some(entrypoint.rsplit_once(':').map_or(entrypoint, |(_, name)| name))
     }
 
     /// Settings to change before the run: the seed that was chosen, flags of the command line.
@@ -132,10 +112,7 @@ fn global_batch(hyperparameters: &Node) -> Result<u64, Error> {
     let field = "hyperparameters.global_batch_size";
     let node = node.get("val").unwrap_or(node);
     match yaml::from_node::<u64>(node).map_err(|error| error.within(field))? {
-        0 => Err(Error::at(
-            &node.place,
-            format!("{field}: a batch needs at least one record"),
-        )),
+        0 => Err(Error::at(&node.place, format!("{field}: a batch needs at least one record"))),
         batch => Ok(batch),
     }
 }
@@ -159,10 +136,7 @@ fn validate(settings: &Settings, root: &Node) -> Result<(), Error> {
         Err(Error::at(&node.place, format!("{path}: {message}")))
     };
     if settings.searcher.name != SearcherName::Single {
-        return at(
-            "searcher.name",
-            "this version trains one trial; write \"single\"",
-        );
+        return at("searcher.name", "this version trains one trial; write \"single\"");
     }
     let lengths = [
         settings.searcher.max_steps.is_some(),
@@ -171,10 +145,7 @@ fn validate(settings: &Settings, root: &Node) -> Result<(), Error> {
         settings.max_length.is_some(),
     ];
     if lengths.iter().filter(|given| **given).count() > 1 {
-        return at(
-            "searcher",
-            "max_steps, max_length and max_time exclude each other",
-        );
+        return at("searcher", "max_steps, max_length and max_time exclude each other");
     }
     if settings.optimizations.aggregation_frequency == 0 {
         return at("optimizations.aggregation_frequency", "must be at least 1");

@@ -88,10 +88,7 @@ impl<'de> Deserialize<'de> for Workers {
 
             fn visit_u64<E: Error>(self, value: u64) -> Result<Workers, E> {
                 let number = u32::try_from(value).map_err(|_| E::custom("too many workers"))?;
-                Ok(Workers {
-                    min: number,
-                    max: number,
-                })
+                Ok(Workers { min: number, max: number })
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Workers, A::Error> {

@@ -63,10 +63,7 @@ fn the_middle_dialect_reads() {
     assert_eq!(experiment.max_restarts.0, 0);
     assert_eq!(experiment.records_per_epoch, 60_000);
     assert_eq!(
-        experiment
-            .hyperparameters
-            .get("weight_decay")
-            .map(Node::to_json),
+        experiment.hyperparameters.get("weight_decay").map(Node::to_json),
         Some(1e-4.into())
     );
 }
@@ -80,9 +77,7 @@ fn the_newest_dialect_reads() {
 
 fn check(text: &str, sets: &[&str], expected: &str) {
     let sets: Vec<String> = sets.iter().map(|set| set.to_string()).collect();
-    let error = Experiment::parse(text, &sets)
-        .expect_err(expected)
-        .to_string();
+    let error = Experiment::parse(text, &sets).expect_err(expected).to_string();
     assert_eq!(error, expected, "for {text:?} {sets:?}");
 }
 
@@ -119,11 +114,7 @@ fn mistakes_are_named() {
         "--set hyperparameters.global_batch_size=0: hyperparameters.global_batch_size: \
          a batch needs at least one record",
     );
-    check(
-        "workers: {min: 3, max: 2}",
-        &[],
-        "line 1: workers: needs 1 <= min <= max",
-    );
+    check("workers: {min: 3, max: 2}", &[], "line 1: workers: needs 1 <= min <= max");
     check(
         "data: {training: 3}",
         &[],
@@ -133,12 +124,7 @@ fn mistakes_are_named() {
 
 #[test]
 fn what_is_in_force_reads_back() {
-    let sets = [
-        "workers=2",
-        "data.training=a.csv",
-        "clip={norm: 1.0}",
-        "schedule={warmup: 5}",
-    ];
+    let sets = ["workers=2", "data.training=a.csv", "clip={norm: 1.0}", "schedule={warmup: 5}"];
     let sets: Vec<String> = sets.iter().map(|set| set.to_string()).collect();
     let mut experiment = Experiment::parse(MNIST, &sets).expect("valid");
     experiment.resolve_paths(Path::new("/somewhere"));
@@ -146,23 +132,14 @@ fn what_is_in_force_reads_back() {
     let yaml = experiment.to_yaml(&experiment.hyperparameters.to_json());
     let again = Experiment::parse(&yaml, &[]).unwrap_or_else(|error| panic!("{error}\n{yaml}"));
     assert_eq!(*again, *experiment);
-    assert_eq!(
-        again.hyperparameters.to_json(),
-        experiment.hyperparameters.to_json()
-    );
+    assert_eq!(again.hyperparameters.to_json(), experiment.hyperparameters.to_json());
 }
 
 #[test]
 fn the_schema_knows_every_field() {
     let schema = schema();
     let fields = schema["properties"].as_object().expect("an object");
-    for field in [
-        "data",
-        "searcher",
-        "hyperparameters",
-        "optimizations",
-        "workers",
-    ] {
+    for field in ["data", "searcher", "hyperparameters", "optimizations", "workers"] {
         assert!(fields.contains_key(field), "{field}");
     }
     assert_eq!(schema["additionalProperties"], false);

@@ -5,3 +5,4 @@ mod spec;
 mod update;
 
 pub use spec::{Adagrad, Adam, AdamW, Optimizer, RmsProp, Sgd};
+pub use update::Update;

@@ -30,22 +30,12 @@ pub enum Optimizer {
 impl Optimizer {
     /// Stochastic gradient descent, plain until `momentum` or `nesterov` is set.
     pub fn sgd(learning_rate: f64) -> Sgd {
-        Sgd {
-            learning_rate,
-            momentum: 0.0,
-            nesterov: false,
-            weight_decay: 0.0,
-        }
+        Sgd { learning_rate, momentum: 0.0, nesterov: false, weight_decay: 0.0 }
     }
 
     /// Adagrad.
     pub fn adagrad(learning_rate: f64) -> Adagrad {
-        Adagrad {
-            learning_rate,
-            initial_accumulator: 0.0,
-            epsilon: 1e-10,
-            weight_decay: 0.0,
-        }
+        Adagrad { learning_rate, initial_accumulator: 0.0, epsilon: 1e-10, weight_decay: 0.0 }
     }
 
     /// Adam; `amsgrad(true)` makes it AMSGrad.
@@ -62,13 +52,7 @@ impl Optimizer {
 
     /// AdamW.
     pub fn adamw(learning_rate: f64) -> AdamW {
-        AdamW {
-            learning_rate,
-            beta1: 0.9,
-            beta2: 0.999,
-            epsilon: 1e-8,
-            weight_decay: 0.01,
-        }
+        AdamW { learning_rate, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 }
     }
 
     /// RMSprop.
@@ -116,9 +100,7 @@ impl Optimizer {
     pub fn validate(&self) -> Result<(), String> {
         let rate = self.learning_rate();
         if !rate.is_finite() || rate < 0.0 {
-            return Err(format!(
-                "the learning rate must be a number of at least 0, not {rate}"
-            ));
+            return Err(format!("the learning rate must be a number of at least 0, not {rate}"));
         }
         match self {
             Optimizer::Sgd(o) if o.nesterov && o.momentum <= 0.0 => {

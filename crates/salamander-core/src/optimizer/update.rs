@@ -5,53 +5,50 @@
 
 use super::{Adagrad, Adam, AdamW, Optimizer, RmsProp, Sgd};
 
+/// One move of one parameter.
+#[derive(Debug)]
+pub struct Update<'a> {
+    /// The rate after the schedule.
+    pub learning_rate: f64,
+    /// How often this parameter has been moved, this time included: a parameter that no record used
+    /// is left alone, and its bias correction must not run ahead.
+    pub step: u64,
+    /// The parameter.
+    pub param: &'a mut [f32],
+    /// Its gradient.
+    pub grad: &'a [f32],
+}
+
 impl Optimizer {
-    /// Moves `param` along `grad`. `step` counts from 1 for each parameter, because a parameter that
-    /// no record used is left alone and its bias correction must not run ahead.
-    ///
-    /// All slices have the same length, and `slots` are those that
-    /// [`slots`](Optimizer::slots) names, starting at zero.
-    pub fn update(
-        &self,
-        learning_rate: f64,
-        step: u64,
-        param: &mut [f32],
-        grad: &[f32],
-        slots: &mut [Vec<f32>],
-    ) {
-        assert_eq!(
-            param.len(),
-            grad.len(),
-            "a gradient has the shape of its parameter"
-        );
-        assert!(
-            slots.iter().all(|slot| slot.len() == param.len()),
-            "so has the state"
-        );
-        let rate = learning_rate as f32;
+    /// Moves a parameter. `slots` are those that [`slots`](Optimizer::slots) names, each as long as
+    /// the parameter and zero at first.
+    pub fn update(&self, update: Update<'_>, slots: &mut [Vec<f32>]) {
+        let len = update.param.len();
+        assert_eq!(len, update.grad.len(), "a gradient has the shape of its parameter");
+        assert!(slots.iter().all(|slot| slot.len() == len), "so has the state");
         match (self, slots) {
-            (Optimizer::Sgd(o), []) => plain(o, rate, param, grad),
-            (Optimizer::Sgd(o), [momentum]) => sgd(o, rate, param, grad, momentum),
-            (Optimizer::Adagrad(o), [sum]) => adagrad(o, rate, step, param, grad, sum),
-            (Optimizer::Adam(o), [m, v]) => adam(o, rate, step, param, grad, m, v),
-            (Optimizer::Adam(o), [m, v, max]) => amsgrad(o, rate, step, param, grad, [m, v, max]),
-            (Optimizer::AdamW(o), [m, v]) => adamw(o, rate, step, param, grad, m, v),
-            (Optimizer::RmsProp(o), slots) => rmsprop(o, rate, param, grad, slots),
+            (Optimizer::Sgd(o), []) => plain(o, update),
+            (Optimizer::Sgd(o), [momentum]) => sgd(o, update, momentum),
+            (Optimizer::Adagrad(o), [sum]) => adagrad(o, update, sum),
+            (Optimizer::Adam(o), [m, v]) => adam(o, update, m, v),
+            (Optimizer::Adam(o), [m, v, max]) => amsgrad(o, update, [m, v, max]),
+            (Optimizer::AdamW(o), [m, v]) => adamw(o, update, m, v),
+            (Optimizer::RmsProp(o), slots) => rmsprop(o, update, slots),
             (other, slots) => panic!("{other:?} does not have {} slots", slots.len()),
         }
     }
 }
 
-fn plain(o: &Sgd, rate: f32, param: &mut [f32], grad: &[f32]) {
-    let decay = o.weight_decay as f32;
-    for (p, g) in param.iter_mut().zip(grad) {
+fn plain(o: &Sgd, update: Update<'_>) {
+    let (rate, decay) = (update.learning_rate as f32, o.weight_decay as f32);
+    for (p, g) in update.param.iter_mut().zip(update.grad) {
         *p -= rate * (g + decay * *p);
     }
 }
 
-fn sgd(o: &Sgd, rate: f32, param: &mut [f32], grad: &[f32], momentum: &mut [f32]) {
-    let (mu, decay) = (o.momentum as f32, o.weight_decay as f32);
-    for ((p, g), m) in param.iter_mut().zip(grad).zip(momentum) {
+fn sgd(o: &Sgd, update: Update<'_>, momentum: &mut [f32]) {
+    let (rate, mu, decay) = (update.learning_rate as f32, o.momentum as f32, o.weight_decay as f32);
+    for ((p, g), m) in update.param.iter_mut().zip(update.grad).zip(momentum) {
         let g = g + decay * *p;
         *m = mu * *m + g;
         let direction = if o.nesterov { g + mu * *m } else { *m };
@@ -59,15 +56,12 @@ fn sgd(o: &Sgd, rate: f32, param: &mut [f32], grad: &[f32], momentum: &mut [f32]
     }
 }
 
-fn adagrad(o: &Adagrad, rate: f32, step: u64, param: &mut [f32], grad: &[f32], sum: &mut [f32]) {
+fn adagrad(o: &Adagrad, update: Update<'_>, sum: &mut [f32]) {
     let (decay, epsilon) = (o.weight_decay as f32, o.epsilon as f32);
+    let rate = update.learning_rate as f32;
     // State starts at zero everywhere; the initial value is added at the first step instead.
-    let start = if step == 1 {
-        o.initial_accumulator as f32
-    } else {
-        0.0
-    };
-    for ((p, g), s) in param.iter_mut().zip(grad).zip(sum) {
+    let start = if update.step == 1 { o.initial_accumulator as f32 } else { 0.0 };
+    for ((p, g), s) in update.param.iter_mut().zip(update.grad).zip(sum) {
         let g = g + decay * *p;
         *s += start + g * g;
         *p -= rate * g / (s.sqrt() + epsilon);
@@ -80,19 +74,12 @@ fn corrections(beta1: f64, beta2: f64, step: u64) -> (f32, f32) {
     (power(beta1) as f32, power(beta2).sqrt() as f32)
 }
 
-fn adam(
-    o: &Adam,
-    rate: f32,
-    step: u64,
-    param: &mut [f32],
-    grad: &[f32],
-    mean: &mut [f32],
-    square: &mut [f32],
-) {
-    let (first, second) = corrections(o.beta1, o.beta2, step);
+fn adam(o: &Adam, update: Update<'_>, mean: &mut [f32], square: &mut [f32]) {
+    let (first, second) = corrections(o.beta1, o.beta2, update.step);
     let (b1, b2) = (o.beta1 as f32, o.beta2 as f32);
-    let (decay, epsilon, rate) = (o.weight_decay as f32, o.epsilon as f32, rate / first);
-    for (((p, g), m), v) in param.iter_mut().zip(grad).zip(mean).zip(square) {
+    let (decay, epsilon) = (o.weight_decay as f32, o.epsilon as f32);
+    let rate = update.learning_rate as f32 / first;
+    for (((p, g), m), v) in update.param.iter_mut().zip(update.grad).zip(mean).zip(square) {
         let g = g + decay * *p;
         *m = b1 * *m + (1.0 - b1) * g;
         *v = b2 * *v + (1.0 - b2) * g * g;
@@ -100,22 +87,13 @@ fn adam(
     }
 }
 
-fn amsgrad(
-    o: &Adam,
-    rate: f32,
-    step: u64,
-    param: &mut [f32],
-    grad: &[f32],
-    [mean, square, greatest]: [&mut Vec<f32>; 3],
-) {
-    let (first, second) = corrections(o.beta1, o.beta2, step);
+fn amsgrad(o: &Adam, update: Update<'_>, [mean, square, greatest]: [&mut Vec<f32>; 3]) {
+    let (first, second) = corrections(o.beta1, o.beta2, update.step);
     let (b1, b2) = (o.beta1 as f32, o.beta2 as f32);
-    let (decay, epsilon, rate) = (o.weight_decay as f32, o.epsilon as f32, rate / first);
-    let state = mean
-        .iter_mut()
-        .zip(square.iter_mut())
-        .zip(greatest.iter_mut());
-    for ((p, g), ((m, v), max)) in param.iter_mut().zip(grad).zip(state) {
+    let (decay, epsilon) = (o.weight_decay as f32, o.epsilon as f32);
+    let rate = update.learning_rate as f32 / first;
+    let state = mean.iter_mut().zip(square.iter_mut()).zip(greatest.iter_mut());
+    for ((p, g), ((m, v), max)) in update.param.iter_mut().zip(update.grad).zip(state) {
         let g = g + decay * *p;
         *m = b1 * *m + (1.0 - b1) * g;
         *v = b2 * *v + (1.0 - b2) * g * g;
@@ -124,29 +102,23 @@ fn amsgrad(
     }
 }
 
-fn adamw(
-    o: &AdamW,
-    rate: f32,
-    step: u64,
-    param: &mut [f32],
-    grad: &[f32],
-    mean: &mut [f32],
-    square: &mut [f32],
-) {
-    let (first, second) = corrections(o.beta1, o.beta2, step);
+fn adamw(o: &AdamW, update: Update<'_>, mean: &mut [f32], square: &mut [f32]) {
+    let (first, second) = corrections(o.beta1, o.beta2, update.step);
     let (b1, b2) = (o.beta1 as f32, o.beta2 as f32);
-    let (keep, epsilon) = (1.0 - rate * o.weight_decay as f32, o.epsilon as f32);
-    let rate = rate / first;
-    for (((p, g), m), v) in param.iter_mut().zip(grad).zip(mean).zip(square) {
+    let epsilon = o.epsilon as f32;
+    let keep = (1.0 - update.learning_rate * o.weight_decay) as f32;
+    let rate = update.learning_rate as f32 / first;
+    for (((p, g), m), v) in update.param.iter_mut().zip(update.grad).zip(mean).zip(square) {
         *m = b1 * *m + (1.0 - b1) * g;
         *v = b2 * *v + (1.0 - b2) * g * g;
         *p = *p * keep - rate * *m / (v.sqrt() / second + epsilon);
     }
 }
 
-fn rmsprop(o: &RmsProp, rate: f32, param: &mut [f32], grad: &[f32], slots: &mut [Vec<f32>]) {
+fn rmsprop(o: &RmsProp, update: Update<'_>, slots: &mut [Vec<f32>]) {
+    let Update { param, grad, .. } = update;
     let (alpha, epsilon) = (o.alpha as f32, o.epsilon as f32);
-    let (decay, mu) = (o.weight_decay as f32, o.momentum as f32);
+    let (rate, decay, mu) = (update.learning_rate as f32, o.weight_decay as f32, o.momentum as f32);
     let mean_at = if o.momentum != 0.0 { 2 } else { 1 };
     for i in 0..param.len() {
         let g = grad[i] + decay * param[i];
@@ -178,13 +150,9 @@ mod tests {
         let mut param = [1.0f32];
         for step in 1..=10u64 {
             let grad = [(0.3 * step as f32).sin()];
-            optimizer.update(
-                optimizer.learning_rate(),
-                step,
-                &mut param,
-                &grad,
-                &mut slots,
-            );
+            let learning_rate = optimizer.learning_rate();
+            let update = Update { learning_rate, step, param: &mut param, grad: &grad };
+            optimizer.update(update, &mut slots);
         }
         param[0]
     }
@@ -202,20 +170,14 @@ mod tests {
     #[test]
     fn trajectories_equal_pytorch() {
         check(Optimizer::sgd(0.1), TORCH[0]);
-        check(
-            Optimizer::sgd(0.1).momentum(0.9).weight_decay(0.01),
-            TORCH[1],
-        );
+        check(Optimizer::sgd(0.1).momentum(0.9).weight_decay(0.01), TORCH[1]);
         check(Optimizer::sgd(0.1).momentum(0.9).nesterov(true), TORCH[2]);
         check(Optimizer::adagrad(0.1).initial_accumulator(0.1), TORCH[3]);
         check(Optimizer::adam(0.1).weight_decay(0.01), TORCH[4]);
         check(Optimizer::adam(0.1).amsgrad(true), TORCH[5]);
         check(Optimizer::adamw(0.1).weight_decay(0.1), TORCH[6]);
         check(Optimizer::rmsprop(0.1), TORCH[7]);
-        check(
-            Optimizer::rmsprop(0.1).momentum(0.9).centered(true),
-            TORCH[8],
-        );
+        check(Optimizer::rmsprop(0.1).momentum(0.9).centered(true), TORCH[8]);
     }
 
     const TORCH: [f32; 9] = [
@@ -236,10 +198,7 @@ mod tests {
             (Optimizer::from(Optimizer::sgd(1.0)), 0),
             (Optimizer::sgd(1.0).momentum(0.5).into(), 1),
             (Optimizer::adam(1.0).amsgrad(true).into(), 3),
-            (
-                Optimizer::rmsprop(1.0).momentum(0.1).centered(true).into(),
-                3,
-            ),
+            (Optimizer::rmsprop(1.0).momentum(0.1).centered(true).into(), 3),
         ] {
             assert_eq!(optimizer.slots().len(), slots, "{optimizer:?}");
         }
@@ -249,10 +208,6 @@ mod tests {
     fn wrong_numbers_are_named() {
         let wrong = Optimizer::from(Optimizer::sgd(0.1).nesterov(true)).validate();
         assert_eq!(wrong, Err("nesterov needs a momentum above 0".to_string()));
-        assert!(
-            Optimizer::from(Optimizer::adam(f64::NAN))
-                .validate()
-                .is_err()
-        );
+        assert!(Optimizer::from(Optimizer::adam(f64::NAN)).validate().is_err());
     }
 }

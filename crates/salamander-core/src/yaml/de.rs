@@ -89,9 +89,7 @@ impl<'de> SeqAccess<'de> for Items<'_> {
         };
         let name = self.at.to_string();
         self.at += 1;
-        seed.deserialize(Tree(node))
-            .map(Some)
-            .map_err(|error| error.within(&name))
+        seed.deserialize(Tree(node)).map(Some).map_err(|error| error.within(&name))
     }
 }
 
@@ -116,8 +114,7 @@ impl<'de> MapAccess<'de> for Entries<'_> {
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Error> {
         let (key, node) = &self.entries[self.at - 1];
-        seed.deserialize(Tree(node))
-            .map_err(|error| error.or_at(&node.place).within(&key.name))
+        seed.deserialize(Tree(node)).map_err(|error| error.or_at(&node.place).within(&key.name))
     }
 }
 
@@ -159,14 +156,11 @@ impl<'de> VariantAccess<'de> for Content<'_> {
     }
 
     fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, Error> {
-        seed.deserialize(Tree(self.0.node))
-            .map_err(|error| self.within(error))
+        seed.deserialize(Tree(self.0.node)).map_err(|error| self.within(error))
     }
 
     fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Error> {
-        Tree(self.0.node)
-            .deserialize_any(visitor)
-            .map_err(|error| self.within(error))
+        Tree(self.0.node).deserialize_any(visitor).map_err(|error| self.within(error))
     }
 
     fn struct_variant<V: Visitor<'de>>(
@@ -175,18 +169,9 @@ impl<'de> VariantAccess<'de> for Content<'_> {
         visitor: V,
     ) -> Result<V::Value, Error> {
         // `cosine:` with nothing below means all defaults.
-        let empty = Node {
-            value: Value::Map(Vec::new()),
-            place: self.0.node.place.clone(),
-        };
-        let node = if self.0.node.value == Value::Null {
-            &empty
-        } else {
-            self.0.node
-        };
-        Tree(node)
-            .deserialize_any(visitor)
-            .map_err(|error| self.within(error))
+        let empty = Node { value: Value::Map(Vec::new()), place: self.0.node.place.clone() };
+        let node = if self.0.node.value == Value::Null { &empty } else { self.0.node };
+        Tree(node).deserialize_any(visitor).map_err(|error| self.within(error))
     }
 }
 
@@ -232,18 +217,13 @@ mod tests {
 
     fn check(text: &str, expected: &str) {
         let got = parse(text).and_then(|node| from_node::<Outer>(&node));
-        let got = got
-            .map(|_| "ok".to_string())
-            .unwrap_or_else(|error| error.to_string());
+        let got = got.map(|_| "ok".to_string()).unwrap_or_else(|error| error.to_string());
         assert_eq!(got, expected, "for {text:?}");
     }
 
     #[test]
     fn mistakes_name_line_path_and_the_nearest_name() {
-        check(
-            "learning_rate: 1\ninner: {count: 3}\nlength: {epochs: 2}",
-            "ok",
-        );
+        check("learning_rate: 1\ninner: {count: 3}\nlength: {epochs: 2}", "ok");
         check(
             "\nlerning_rate: 1",
             "line 2: unknown field \"lerning_rate\" (did you mean \"learning_rate\"?)",

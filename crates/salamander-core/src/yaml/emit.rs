@@ -60,19 +60,13 @@ fn inline(value: &Value) -> String {
 
 /// Quotes a text only where YAML would read it as something else.
 fn text(value: &str) -> String {
-    let plain = value
-        .chars()
-        .all(|c| c.is_ascii_alphanumeric() || "_-./:".contains(c))
+    let plain = value.chars().all(|c| c.is_ascii_alphanumeric() || "_-./:".contains(c))
         && !value.ends_with(':')
         && value.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/' || c == '.');
     let reads_back = || {
         super::parse(value).is_ok_and(|node| node.value == super::Value::Text(value.to_string()))
     };
-    if plain && reads_back() {
-        value.to_string()
-    } else {
-        Value::from(value).to_string()
-    }
+    if plain && reads_back() { value.to_string() } else { Value::from(value).to_string() }
 }
 
 #[cfg(test)]

@@ -16,20 +16,12 @@ pub struct Error {
 impl Error {
     /// A mistake at a known place.
     pub fn at(place: &Place, message: impl Into<String>) -> Self {
-        Self {
-            place: Some(place.clone()),
-            ..Self::anywhere(message)
-        }
+        Self { place: Some(place.clone()), ..Self::anywhere(message) }
     }
 
     /// A mistake whose place an outer level fills in.
     pub fn anywhere(message: impl Into<String>) -> Self {
-        Self {
-            place: None,
-            path: Vec::new(),
-            unknown: None,
-            message: message.into(),
-        }
+        Self { place: None, path: Vec::new(), unknown: None, message: message.into() }
     }
 
     /// A field that does not exist among `known`.
@@ -39,10 +31,7 @@ impl Error {
             Some(name) => format!(" (did you mean \"{name}\"?)"),
             None => format!(" (known: {})", known.join(", ")),
         };
-        Self {
-            unknown: Some(field.to_string()),
-            ..Self::anywhere(hint)
-        }
+        Self { unknown: Some(field.to_string()), ..Self::anywhere(hint) }
     }
 
     /// Sets the place unless an inner level knew it better.
@@ -112,12 +101,7 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     let lower = word.to_lowercase().replace('-', "_");
     known
         .into_iter()
-        .map(|name| {
-            (
-                strsim::damerau_levenshtein(&lower, &name.to_lowercase()),
-                name,
-            )
-        })
+        .map(|name| (strsim::damerau_levenshtein(&lower, &name.to_lowercase()), name))
         .min()
         .filter(|(distance, name)| *distance <= name.len().max(word.len()) / 3)
         .map(|(_, name)| name)

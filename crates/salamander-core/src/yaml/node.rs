@@ -62,10 +62,7 @@ pub struct Node {
 impl Node {
     /// An empty mapping, for what is absent from the file.
     pub fn empty_map() -> Self {
-        Self {
-            value: Value::Map(Vec::new()),
-            place: Place::Line(1),
-        }
+        Self { value: Value::Map(Vec::new()), place: Place::Line(1) }
     }
 
     /// The entries of a mapping.
@@ -78,10 +75,7 @@ impl Node {
 
     /// The value under `name` of a mapping.
     pub fn get(&self, name: &str) -> Option<&Node> {
-        self.entries()
-            .iter()
-            .find(|(key, _)| key.name == name)
-            .map(|(_, node)| node)
+        self.entries().iter().find(|(key, _)| key.name == name).map(|(_, node)| node)
     }
 
     /// Takes the value under `name` out of a mapping.
@@ -114,28 +108,13 @@ impl Node {
             self.value = Value::Map(Vec::new());
         }
         let Value::Map(entries) = &mut self.value else {
-            return Err(Error::at(
-                place,
-                format!("\"{name}\" lies below a value, not a mapping"),
-            ));
+            return Err(Error::at(place, format!("\"{name}\" lies below a value, not a mapping")));
         };
-        let at = entries
-            .iter()
-            .position(|(key, _)| key.name == name)
-            .unwrap_or_else(|| {
-                let key = Key {
-                    name: name.to_string(),
-                    place: place.clone(),
-                };
-                entries.push((
-                    key,
-                    Node {
-                        value: Value::Null,
-                        place: place.clone(),
-                    },
-                ));
-                entries.len() - 1
-            });
+        let at = entries.iter().position(|(key, _)| key.name == name).unwrap_or_else(|| {
+            let key = Key { name: name.to_string(), place: place.clone() };
+            entries.push((key, Node { value: Value::Null, place: place.clone() }));
+            entries.len() - 1
+        });
         match rest {
             Some(rest) => entries[at].1.put(rest, value, place),
             None => {
@@ -167,9 +146,7 @@ impl Node {
             Value::Text(value) => value.clone().into(),
             Value::List(items) => items.iter().map(Node::to_json).collect(),
             Value::Map(entries) => {
-                let pairs = entries
-                    .iter()
-                    .map(|(key, node)| (key.name.clone(), node.to_json()));
+                let pairs = entries.iter().map(|(key, node)| (key.name.clone(), node.to_json()));
                 serde_json::Value::Object(pairs.collect())
             }
         }

@@ -48,28 +48,18 @@ impl Builder {
                     && matches!(open.node.value, Value::Map(_))
                     && open.key.is_none()
                 {
-                    open.key = Some(Key {
-                        name: text.into_owned(),
-                        place,
-                    });
+                    open.key = Some(Key { name: text.into_owned(), place });
                     return Ok(());
                 }
                 let plain = style == ScalarStyle::Plain;
-                let value = if plain {
-                    scalar(&text)
-                } else {
-                    Value::Text(text.into_owned())
-                };
+                let value = if plain { scalar(&text) } else { Value::Text(text.into_owned()) };
                 self.close(Node { value, place }, anchor)
             }
             Event::SequenceStart(anchor, _) => self.start(Value::List(Vec::new()), place, anchor),
             Event::MappingStart(anchor, _) => self.start(Value::Map(Vec::new()), place, anchor),
             Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
                 Some(open) => self.close(open.node, open.anchor),
-                None => Err(Error::at(
-                    &place,
-                    "a collection ends that was never started",
-                )),
+                None => Err(Error::at(&place, "a collection ends that was never started")),
             },
             Event::Alias(anchor) => {
                 let node =
@@ -90,16 +80,9 @@ impl Builder {
 
     fn start(&mut self, value: Value, place: Place, anchor: usize) -> Result<(), Error> {
         if self.open.len() >= MAX_DEPTH {
-            return Err(Error::at(
-                &place,
-                format!("nested deeper than {MAX_DEPTH} levels"),
-            ));
+            return Err(Error::at(&place, format!("nested deeper than {MAX_DEPTH} levels")));
         }
-        self.open.push(Open {
-            node: Node { value, place },
-            anchor,
-            key: None,
-        });
+        self.open.push(Open { node: Node { value, place }, anchor, key: None });
         Ok(())
     }
 
@@ -160,9 +143,7 @@ fn scalar(text: &str) -> Value {
     if let Ok(value) = text.parse::<i64>() {
         return Value::Int(value);
     }
-    let numeric = text
-        .bytes()
-        .all(|b| b.is_ascii_digit() || b"+-.eE".contains(&b))
+    let numeric = text.bytes().all(|b| b.is_ascii_digit() || b"+-.eE".contains(&b))
         && text.bytes().any(|b| b.is_ascii_digit());
     match text.parse::<f64>() {
         Ok(value) if numeric => Value::Float(value),
@@ -201,10 +182,7 @@ mod tests {
 
     #[test]
     fn mistakes_name_their_line() {
-        check(
-            "a: 1\na: 2",
-            "error: line 2: the field \"a\" stands here twice",
-        );
+        check("a: 1\na: 2", "error: line 2: the field \"a\" stands here twice");
         check(
             "a: [1",
             "error: line 2: not YAML: while parsing a flow sequence, expected ',' or ']'",
@@ -219,9 +197,7 @@ mod tests {
             let refs = vec![format!("*a{last}"); 10].join(", ");
             text.push_str(&format!("a{i}: &a{i} [{refs}]\n"));
         }
-        let error = parse(&text)
-            .expect_err("ten to the ninth values")
-            .to_string();
+        let error = parse(&text).expect_err("ten to the ninth values").to_string();
         assert!(error.ends_with("more than 100000 values"), "{error}");
     }
 
@@ -230,15 +206,9 @@ mod tests {
         let mut node = parse("a:\n  b: 1\n").expect("valid");
         node.set("a.b=[2, x]").expect("valid path");
         node.set("c.d=true").expect("valid path");
-        assert_eq!(
-            node.to_json().to_string(),
-            r#"{"a":{"b":[2,"x"]},"c":{"d":true}}"#
-        );
+        assert_eq!(node.to_json().to_string(), r#"{"a":{"b":[2,"x"]},"c":{"d":true}}"#);
         let error = node.set("a.b.c=1").expect_err("below a list").to_string();
-        assert_eq!(
-            error,
-            "--set a.b.c=1: \"c\" lies below a value, not a mapping"
-        );
+        assert_eq!(error, "--set a.b.c=1: \"c\" lies below a value, not a mapping");
         assert!(node.set("nothing").is_err());
     }
 }

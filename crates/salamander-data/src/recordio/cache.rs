@@ -84,7 +84,9 @@ impl State {
             return;
         }
         while self.bytes + bytes > limit {
-            let Some((_, oldest)) = self.by_use.pop_first() else { break };
+            let Some((_, oldest)) = self.by_use.pop_first() else {
+                break;
+            };
             if let Some((_, evicted)) = self.chunks.remove(&oldest) {
                 self.bytes -= evicted.bytes();
             }
@@ -125,8 +127,9 @@ mod tests {
                 .unwrap();
         }
         assert_eq!(loads, [1, 2, 3, 2, 3]);
-        assert!(cache.lock().bytes <= 3_000);
-        assert_eq!(cache.lock().chunks.len(), cache.lock().by_use.len());
+        let state = cache.lock();
+        assert!(state.bytes <= 3_000);
+        assert_eq!(state.chunks.len(), state.by_use.len());
     }
 
     #[test]

@@ -2,8 +2,8 @@
 
 use std::io::{self, Read, Write};
 
-use super::header::{Compression, Dialect, Header};
 use super::MAX_CHUNK_BYTES;
+use super::header::{Compression, Dialect, Header};
 use crate::error::{Error, Place};
 
 /// No compressor here makes a payload smaller than this many times (deflate can reach 1,032).
@@ -85,7 +85,8 @@ pub(crate) fn encode(
     };
     let compressed_size = u32::try_from(compressed.len()).map_err(io::Error::other)?;
     let checksum = dialect.checksum(&compressed);
-    let mut chunk = Header { checksum, compression, compressed_size, records }.encode(dialect).to_vec();
+    let mut chunk =
+        Header { checksum, compression, compressed_size, records }.encode(dialect).to_vec();
     chunk.extend_from_slice(&compressed);
     Ok(chunk)
 }
@@ -102,7 +103,9 @@ fn decompress(
             read_bounded(snap::read::FrameDecoder::new(&compressed[..]))
         }
         (Compression::Snappy, Dialect::PyRecordIo) => raw_snappy(&compressed),
-        (Compression::Gzip, _) => read_bounded(flate2::bufread::MultiGzDecoder::new(&compressed[..])),
+        (Compression::Gzip, _) => {
+            read_bounded(flate2::bufread::MultiGzDecoder::new(&compressed[..]))
+        }
     };
     result.map_err(|error| Error::Decompress { place: place.clone(), reason: error.to_string() })
 }

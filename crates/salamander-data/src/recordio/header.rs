@@ -132,9 +132,8 @@ impl Header {
         let mut bytes = [0; 20];
         let mut cursor = Cursor::new(&mut bytes[..]);
         let written = match dialect {
-            Dialect::Standard => {
-                Standard { magic, checksum, compressor, compressed_size, records }.write(&mut cursor)
-            }
+            Dialect::Standard => Standard { magic, checksum, compressor, compressed_size, records }
+                .write(&mut cursor),
             Dialect::PyRecordIo => {
                 PyRecordIo { magic, records, checksum, compressor, compressed_size }
                     .write(&mut cursor)

@@ -100,7 +100,9 @@ impl Walk<'_> {
         self.file.read_exact_at(&mut bytes, place.offset).map_err(Error::io(self.path))?;
         let header = Header::decode(dialect, &bytes).map_err(|fault| match fault {
             Fault::Magic(found) => Error::BadMagic { place: place.clone(), found },
-            Fault::Compressor { code, limit } => length(place, COMPRESSOR, code.into(), limit.into()),
+            Fault::Compressor { code, limit } => {
+                length(place, COMPRESSOR, code.into(), limit.into())
+            }
         })?;
         let size = u64::from(header.compressed_size);
         if size > MAX_CHUNK_BYTES && header.chunk_bytes() > available {

@@ -133,8 +133,14 @@ mod tests {
         writer.write(b"ab").unwrap();
         writer.write(b"").unwrap();
         // The CRC-32 of 02 00 00 00 61 62 00 00 00 00, taken with Python's zlib.
-        let expected =
-            [&[4, 3, 2, 1], &0xc725_4099_u32.to_le_bytes()[..], &[0, 0, 0, 0], &[10, 0, 0, 0], &[2, 0, 0, 0], b"\x02\0\0\0ab\0\0\0\0"];
+        let expected = [
+            &[4, 3, 2, 1],
+            &0xc725_4099_u32.to_le_bytes()[..],
+            &[0, 0, 0, 0],
+            &[10, 0, 0, 0],
+            &[2, 0, 0, 0],
+            b"\x02\0\0\0ab\0\0\0\0",
+        ];
         assert_eq!(writer.finish().unwrap(), expected.concat());
     }
 

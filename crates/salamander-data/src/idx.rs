@@ -1,0 +1,325 @@
+//! The IDX files of MNIST and its relatives: an images file and, beside it, a labels file.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::reader::check_range;
+use crate::recordio::MAX_CHUNK_BYTES;
+use crate::stamp::Stamp;
+use crate::{Error, Reader, Row, Shard, Value};
+
+const IMAGES_MAGIC: u32 = 0x0000_0803;
+const LABELS_MAGIC: u32 = 0x0000_0801;
+const IMAGES_HEADER: usize = 16;
+const LABELS_HEADER: usize = 8;
+
+/// Bytes of images read at once.
+const BLOCK_BYTES: u64 = 1 << 20;
+
+/// Unpacks gzip bytes, and gives any others back as they are.
+pub fn gunzip_if_needed(bytes: Vec<u8>) -> io::Result<Vec<u8>> {
+    if !bytes.starts_with(&[0x1f, 0x8b]) {
+        return Ok(bytes);
+    }
+    let mut unpacked = Vec::new();
+    let decoder = flate2::bufread::MultiGzDecoder::new(&bytes[..]);
+    decoder.take(MAX_CHUNK_BYTES + 1).read_to_end(&mut unpacked)?;
+    if unpacked.len() as u64 > MAX_CHUNK_BYTES {
+        return Err(io::Error::other(format!("unpacks to more than {MAX_CHUNK_BYTES} bytes")));
+    }
+    Ok(unpacked)
+}
+
+/// The labels file that belongs to an images file by name, whether it exists or not.
+pub fn labels_beside(images: &Path) -> Option<PathBuf> {
+    let name = images.file_name()?.to_str()?;
+    let labels = name.replace("images", "labels").replace("idx3", "idx1");
+    (labels != name).then(|| images.with_file_name(labels))
+}
+
+/// An images file, with labels if its sibling exists: rows of `image` (bytes) and `label` (one integer).
+#[derive(Debug)]
+pub struct IdxFile {
+    images: Stamp,
+    labels: Option<Stamp>,
+    records: u64,
+    rows: u32,
+    columns: u32,
+}
+
+impl IdxFile {
+    /// Opens an images file and the labels file beside it.
+    pub fn open(path: &Path) -> Result<IdxFile, Error> {
+        let (file, images) = Stamp::open(path)?;
+        let magic = magic(&file, &images)?;
+        if magic == LABELS_MAGIC {
+            return Err(wrong(path, "a labels file: give the images file beside it".to_owned()));
+        }
+        let [magic, count, rows, columns] = header(&file, &images, IMAGES_HEADER)?;
+        expect_magic(path, "images", magic, IMAGES_MAGIC)?;
+        let records = u64::from(count);
+        let image = u64::from(rows) * u64::from(columns);
+        let shape = format!("{records} images of {rows} x {columns}");
+        if records > 0 && image == 0 {
+            return Err(wrong(path, format!("{shape} have no pixels")));
+        }
+        expect_size(&images, IMAGES_HEADER, records.checked_mul(image), &shape)?;
+        let labels = match labels_beside(path) {
+            Some(path) if path.exists() => Some(open_labels(&path, records)?),
+            _ => None,
+        };
+        Ok(IdxFile { images, labels, records, rows, columns })
+    }
+
+    /// How many images there are.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// Rows and columns of an image.
+    pub fn shape(&self) -> (u32, u32) {
+        (self.rows, self.columns)
+    }
+
+    fn image_bytes(&self) -> u64 {
+        u64::from(self.rows) * u64::from(self.columns)
+    }
+}
+
+impl Reader for IdxFile {
+    fn shards(&self) -> Result<Vec<Shard>, Error> {
+        let name = self.images.path().display().to_string();
+        Ok(vec![Shard { name, records: self.records }])
+    }
+
+    fn read(
+        &self,
+        shard: usize,
+        records: Range<u64>,
+        each: &mut dyn FnMut(u64, Row<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let path = self.images.path();
+        if shard != 0 {
+            return Err(Error::NoShard { shard, shards: 1 });
+        }
+        check_range(path, &records, self.records)?;
+        if records.is_empty() {
+            return Ok(());
+        }
+        let images = self.images.reopen()?;
+        let labels = self.labels.as_ref().map(|stamp| Ok((stamp, stamp.reopen()?))).transpose()?;
+        let size = self.image_bytes();
+        let step = (BLOCK_BYTES / size).max(1);
+        for start in records.clone().step_by(step as usize) {
+            let count = step.min(records.end - start);
+            let pixels = block(&images, path, IMAGES_HEADER as u64 + start * size, count * size)?;
+            let classes = labels.as_ref().map(|(stamp, file)| {
+                block(file, stamp.path(), LABELS_HEADER as u64 + start, count)
+            });
+            let classes = classes.transpose()?.unwrap_or_default();
+            for (position, image) in pixels.chunks_exact(size as usize).enumerate() {
+                let record = start + position as u64;
+                let row = row(image, classes.get(position));
+                each(record, row).map_err(|error| error.at(path, None, record))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn row<'a>(image: &'a [u8], class: Option<&u8>) -> Row<'a> {
+    let mut columns = vec![("image".into(), Value::Bytes(image))];
+    if let Some(&class) = class {
+        columns.push(("label".into(), Value::Ints(vec![i64::from(class)].into())));
+    }
+    Row::new(columns)
+}
+
+fn open_labels(path: &Path, images: u64) -> Result<Stamp, Error> {
+    let (file, stamp) = Stamp::open(path)?;
+    let [magic, count] = header(&file, &stamp, LABELS_HEADER)?;
+    expect_magic(path, "labels", magic, LABELS_MAGIC)?;
+    let count = u64::from(count);
+    expect_size(&stamp, LABELS_HEADER, Some(count), &format!("{count} labels"))?;
+    if count != images {
+        return Err(wrong(path, format!("{count} labels for {images} images")));
+    }
+    Ok(stamp)
+}
+
+fn magic(file: &File, stamp: &Stamp) -> Result<u32, Error> {
+    let [magic] = header(file, stamp, 4)?;
+    Ok(magic)
+}
+
+/// The first `N` integers, which are big-endian in this format.
+fn header<const N: usize>(file: &File, stamp: &Stamp, needed: usize) -> Result<[u32; N], Error> {
+    let path = stamp.path();
+    if stamp.size() < needed as u64 {
+        let size = stamp.size();
+        return Err(wrong(path, format!("{size} bytes, but an idx header has {needed}")));
+    }
+    let bytes = block(file, path, 0, needed as u64)?;
+    let mut numbers = [0; N];
+    for (number, word) in numbers.iter_mut().zip(bytes.as_chunks::<4>().0) {
+        *number = u32::from_be_bytes(*word);
+    }
+    Ok(numbers)
+}
+
+fn expect_magic(path: &Path, what: &str, found: u32, expected: u32) -> Result<(), Error> {
+    if found == expected {
+        return Ok(());
+    }
+    let reason = format!("begins with {found:#010x}, but an idx {what} file with {expected:#010x}");
+    Err(wrong(path, reason))
+}
+
+/// Compares the file's size with what the header announces; `None` is more than can be counted.
+fn expect_size(stamp: &Stamp, header: usize, data: Option<u64>, what: &str) -> Result<(), Error> {
+    let size = stamp.size();
+    match data.and_then(|data| data.checked_add(header as u64)) {
+        Some(expected) if expected == size => Ok(()),
+        Some(expected) => {
+            let reason = format!("{size} bytes, but {what} take {expected}");
+            Err(wrong(stamp.path(), reason))
+        }
+        None => Err(wrong(stamp.path(), format!("{size} bytes cannot hold {what}"))),
+    }
+}
+
+/// Reads bytes that the file is known to have.
+fn block(file: &File, path: &Path, offset: u64, length: u64) -> Result<Vec<u8>, Error> {
+    let mut bytes = vec![0; length as usize];
+    file.read_exact_at(&mut bytes, offset).map_err(Error::io(path))?;
+    Ok(bytes)
+}
+
+fn wrong(path: &Path, reason: String) -> Error {
+    Error::Form { path: path.to_owned(), reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn images(count: u32, rows: u32, columns: u32, pixels: &[u8]) -> Vec<u8> {
+        let header = [IMAGES_MAGIC, count, rows, columns].map(u32::to_be_bytes);
+        [header.as_flattened(), pixels].concat()
+    }
+
+    fn labels(count: u32, classes: &[u8]) -> Vec<u8> {
+        [[LABELS_MAGIC, count].map(u32::to_be_bytes).as_flattened(), classes].concat()
+    }
+
+    /// Rows as text, or the error.
+    fn rows(
+        images: &[u8],
+        labels: Option<&[u8]>,
+        records: Range<u64>,
+    ) -> Result<Vec<String>, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t-images-idx3-ubyte");
+        std::fs::write(&path, images).unwrap();
+        if let Some(labels) = labels {
+            std::fs::write(folder.path().join("t-labels-idx1-ubyte"), labels).unwrap();
+        }
+        let strip =
+            |error: Error| error.to_string().replace(&format!("{}/", folder.path().display()), "");
+        let mut rows = Vec::new();
+        let file = IdxFile::open(&path).map_err(strip)?;
+        file.read(0, records, &mut |record, row| {
+            let label = row.get("label").map(|_| row.ints("label").unwrap());
+            rows.push(format!("{record} {:?} {label:?}", row.bytes("image")?));
+            Ok(())
+        })
+        .map_err(strip)?;
+        Ok(rows)
+    }
+
+    #[test]
+    fn images_come_with_labels_if_there_are_any() {
+        let check = |labels: Option<&[u8]>, records: Range<u64>, expected: &[&str]| {
+            let images = images(3, 1, 2, &[1, 2, 3, 4, 5, 6]);
+            assert_eq!(rows(&images, labels, records).unwrap(), expected);
+        };
+        let some = labels(3, &[7, 8, 9]);
+        check(
+            Some(&some),
+            0..3,
+            &["0 [1, 2] Some([7])", "1 [3, 4] Some([8])", "2 [5, 6] Some([9])"],
+        );
+        check(Some(&some), 2..3, &["2 [5, 6] Some([9])"]);
+        check(None, 1..2, &["1 [3, 4] None"]);
+        check(None, 1..1, &[]);
+    }
+
+    #[test]
+    fn ranges_longer_than_a_block_are_whole() {
+        let pixels: Vec<u8> = (0..3_000_000).map(|i| (i / 1000) as u8).collect();
+        let found = rows(&images(3000, 10, 100, &pixels), None, 5..3000).unwrap();
+        assert_eq!(found.len(), 2995);
+        assert!(found[2994].starts_with("2999 [183, 183, "), "{:.40}", found[2994]);
+    }
+
+    #[test]
+    fn files_that_contradict_themselves_are_refused() {
+        let check = |images: &[u8], labels: Option<&[u8]>, expected: &str| {
+            assert_eq!(rows(images, labels, 0..0).unwrap_err(), expected);
+        };
+        let good = images(1, 1, 1, &[5]);
+        let name = "t-images-idx3-ubyte";
+        check(&[], None, &format!("{name}: 0 bytes, but an idx header has 4"));
+        check(&good[..9], None, &format!("{name}: 9 bytes, but an idx header has 16"));
+        check(
+            &[good.clone(), vec![0]].concat(),
+            None,
+            &format!("{name}: 18 bytes, but 1 images of 1 x 1 take 17"),
+        );
+        check(
+            &images(2, 1, 1, &[5]),
+            None,
+            &format!("{name}: 17 bytes, but 2 images of 1 x 1 take 18"),
+        );
+        let absurd = images(u32::MAX, u32::MAX, u32::MAX, &[]);
+        check(
+            &absurd,
+            None,
+            &format!("{name}: 16 bytes cannot hold 4294967295 images of 4294967295 x 4294967295"),
+        );
+        check(&images(9, 0, 4, &[]), None, &format!("{name}: 9 images of 0 x 4 have no pixels"));
+        check(
+            &[1; 16],
+            None,
+            &format!("{name}: begins with 0x01010101, but an idx images file with 0x00000803"),
+        );
+        check(
+            &labels(1, &[3]),
+            None,
+            &format!("{name}: a labels file: give the images file beside it"),
+        );
+        let name = "t-labels-idx1-ubyte";
+        check(&good, Some(&labels(2, &[1, 2])), &format!("{name}: 2 labels for 1 images"));
+        check(&good, Some(&labels(2, &[1])), &format!("{name}: 9 bytes, but 2 labels take 10"));
+        check(
+            &good,
+            Some(&good),
+            &format!("{name}: begins with 0x00000803, but an idx labels file with 0x00000801"),
+        );
+    }
+
+    #[test]
+    fn gzip_is_unpacked_and_other_bytes_are_left() {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+        encoder.write_all(b"digits").unwrap();
+        let packed = encoder.finish().unwrap();
+        assert_eq!(gunzip_if_needed(packed.clone()).unwrap(), b"digits");
+        assert_eq!(gunzip_if_needed(b"digits".to_vec()).unwrap(), b"digits");
+        assert!(gunzip_if_needed(packed[..12].to_vec()).is_err());
+    }
+}

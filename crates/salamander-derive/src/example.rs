@@ -1,0 +1,152 @@
+//! `#[derive(Example)]`: a batch struct beside the example, and the two functions between them.
+
+use proc_macro2::TokenStream;
+use quote::{format_ident, quote};
+use syn::{DeriveInput, Error, Path, Result};
+
+use crate::field::Column;
+
+pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
+    let fields = crate::named_fields(&input, "Example")?;
+    let columns = fields.iter().map(Column::parse).collect::<Result<Vec<_>>>()?;
+    if columns.iter().all(|column| column.label) {
+        let message = "an example needs at least one feature: a field without #[label]";
+        return Err(Error::new_spanned(&input.ident, message));
+    }
+    let batch = batch_struct(&input, &columns);
+    let example = example_impl(&input, &columns)?;
+    Ok(quote!(#batch #example))
+}
+
+fn batch_name(input: &DeriveInput) -> syn::Ident {
+    format_ident!("{}Batch", input.ident)
+}
+
+fn kind(column: &Column) -> TokenStream {
+    let ty = &column.kind;
+    match column.scale {
+        Some(_) => quote!(::salamander::__private::Float),
+        None => quote!(<#ty as ::salamander::__private::Column>::Kind),
+    }
+}
+
+fn batch_struct(input: &DeriveInput, columns: &[Column]) -> TokenStream {
+    let (name, vis) = (batch_name(input), &input.vis);
+    let about = format!("Several [`{}`]s side by side.", input.ident);
+    let fields = columns.iter().map(|column| {
+        let (ident, rank, kind) = (&column.ident, column.rank(), kind(column));
+        let about = format!("`{ident}` of each record.");
+        quote!(#[doc = #about] pub #ident: ::salamander::__private::Tensor<#rank, #kind>)
+    });
+    let casts = columns.iter().map(|column| {
+        let (ident, kind) = (&column.ident, kind(column));
+        match column.label {
+            // Labels keep their digits: a regression target must not be rounded.
+            true => quote!(#ident: self.#ident),
+            false => quote! {
+                #ident: <#kind as ::salamander::__private::Kind>::cast(self.#ident, dtype)
+            },
+        }
+    });
+    let first = columns.iter().map(|column| &column.ident).next();
+    quote! {
+        #[doc = #about]
+        #[derive(Clone, Debug)]
+        #vis struct #name { #(#fields),* }
+
+        impl ::salamander::__private::Batch for #name {
+            fn records(&self) -> usize {
+                self.#first.dims()[0]
+            }
+
+            fn cast(self, dtype: ::salamander::__private::FloatDType) -> Self {
+                Self { #(#casts),* }
+            }
+        }
+    }
+}
+
+fn example_impl(input: &DeriveInput, columns: &[Column]) -> Result<TokenStream> {
+    let (name, batch) = (&input.ident, batch_name(input));
+    let decode = columns.iter().map(decode_field);
+    let collate = columns.iter().map(collate_field);
+    let augment = augment(input)?.map(|function| {
+        quote! {
+            fn augment(&mut self, rng: &mut ::salamander::__private::Rng) {
+                #function(self, rng)
+            }
+        }
+    });
+    Ok(quote! {
+        impl ::salamander::__private::Example for #name {
+            type Batch = #batch;
+
+            fn decode(
+                row: &::salamander::__private::Row<'_>,
+                labels: bool,
+            ) -> ::std::result::Result<Self, ::salamander::__private::DecodeError> {
+                let _ = labels;
+                ::std::result::Result::Ok(Self { #(#decode),* })
+            }
+
+            fn collate(
+                examples: &[Self],
+                device: &::salamander::__private::Device,
+            ) -> ::std::result::Result<Self::Batch, ::salamander::__private::DecodeError> {
+                ::std::result::Result::Ok(#batch { #(#collate),* })
+            }
+
+            #augment
+        }
+    })
+}
+
+fn decode_field(column: &Column) -> TokenStream {
+    let Column { ident, columns, shape, .. } = column;
+    match column.label {
+        true => quote! {
+            #ident: ::salamander::__private::label(row, &[#(#columns),*], labels, 1 #(* (#shape))*)?
+        },
+        false => quote!(#ident: ::salamander::__private::feature(row, &[#(#columns),*])?),
+    }
+}
+
+fn collate_field(column: &Column) -> TokenStream {
+    let Column { ident, shape, .. } = column;
+    let name = ident.to_string();
+    let columns = quote!(examples.iter().map(|example| &example.#ident));
+    let shape = quote!([examples.len() #(, #shape)*]);
+    match &column.scale {
+        Some((offset, scale)) => quote! {
+            #ident: ::salamander::__private::float_tensor(
+                #name,
+                #columns,
+                #shape,
+                ::salamander::__private::Scale { offset: #offset, scale: #scale },
+                device,
+            )?
+        },
+        None => {
+            let kind = kind(column);
+            quote! {
+                #ident: <#kind as ::salamander::__private::Kind>::tensor(
+                    #name, #columns, #shape, device,
+                )?
+            }
+        }
+    }
+}
+
+fn augment(input: &DeriveInput) -> Result<Option<Path>> {
+    let mut function = None;
+    for attr in input.attrs.iter().filter(|attr| attr.path().is_ident("example")) {
+        attr.parse_nested_meta(|meta| match meta.path.is_ident("augment") {
+            true => {
+                function = Some(meta.value()?.parse()?);
+                Ok(())
+            }
+            false => Err(meta.error("unknown key: write #[example(augment = function)]")),
+        })?;
+    }
+    Ok(function)
+}

@@ -1,0 +1,132 @@
+//! The fields of an example: what their attributes say.
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::spanned::Spanned;
+use syn::{Attribute, Error, Expr, ExprArray, Field, Ident, LitStr, Result, Type};
+
+/// A feature or a label.
+pub(crate) struct Column {
+    pub(crate) ident: Ident,
+    pub(crate) kind: Type,
+    pub(crate) label: bool,
+    pub(crate) columns: Vec<String>,
+    pub(crate) shape: Vec<Expr>,
+    /// `(offset, scale)`, when the values become floats.
+    pub(crate) scale: Option<(TokenStream, TokenStream)>,
+}
+
+impl Column {
+    pub(crate) fn parse(field: &Field) -> Result<Self> {
+        let ident = field.ident.clone().expect("fields are named");
+        let mut said = Said::default();
+        let mut label = false;
+        for attr in &field.attrs {
+            label |= attr.path().is_ident("label");
+            if attr.path().is_ident("feature") || attr.path().is_ident("label") {
+                said.read(attr)?;
+            }
+        }
+        if label && said.scaled() {
+            let message = "a label is not scaled: put this on a feature";
+            return Err(Error::new_spanned(&field.ty, message));
+        }
+        let scale = said.scale();
+        Ok(Self {
+            columns: said.columns.unwrap_or_else(|| vec![ident.to_string()]),
+            shape: shape(&ident, &field.ty, said.shape, label)?,
+            ident,
+            kind: field.ty.clone(),
+            label,
+            scale,
+        })
+    }
+
+    /// The tensor's rank: the shape and the batch.
+    pub(crate) fn rank(&self) -> usize {
+        self.shape.len() + 1
+    }
+}
+
+#[derive(Default)]
+struct Said {
+    columns: Option<Vec<String>>,
+    shape: Option<Vec<Expr>>,
+    offset: Option<Expr>,
+    scale: Option<Expr>,
+    std: Option<Expr>,
+}
+
+impl Said {
+    fn read(&mut self, attr: &Attribute) -> Result<()> {
+        if matches!(attr.meta, syn::Meta::Path(_)) {
+            return Ok(());
+        }
+        attr.parse_nested_meta(|meta| {
+            let key = meta.path.get_ident().map(Ident::to_string).unwrap_or_default();
+            match key.as_str() {
+                "column" => {
+                    self.columns = Some(vec![meta.value()?.parse::<LitStr>()?.value()]);
+                }
+                "columns" => self.columns = Some(names(&meta.value()?.parse()?)?),
+                "shape" => {
+                    let list: ExprArray = meta.value()?.parse()?;
+                    self.shape = Some(list.elems.into_iter().collect());
+                }
+                "offset" | "mean" => self.offset = Some(meta.value()?.parse()?),
+                "scale" => self.scale = Some(meta.value()?.parse()?),
+                "std" => self.std = Some(meta.value()?.parse()?),
+                _ => {
+                    return Err(meta.error(
+                        "unknown key: write column, columns, shape, scale, offset, mean or std",
+                    ));
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn scaled(&self) -> bool {
+        self.offset.is_some() || self.scale.is_some() || self.std.is_some()
+    }
+
+    fn scale(&self) -> Option<(TokenStream, TokenStream)> {
+        if !self.scaled() {
+            return None;
+        }
+        let offset = self.offset.as_ref().map_or(quote!(0.0), |offset| quote!((#offset) as f32));
+        let scale = match (&self.scale, &self.std) {
+            (Some(scale), None) => quote!((#scale) as f32),
+            (None, Some(std)) => quote!(1.0 / ((#std) as f32)),
+            (Some(scale), Some(std)) => quote!((#scale) as f32 / ((#std) as f32)),
+            (None, None) => quote!(1.0),
+        };
+        Some((offset, scale))
+    }
+}
+
+fn names(list: &ExprArray) -> Result<Vec<String>> {
+    let name = |item: &Expr| match item {
+        Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(name), .. }) => Ok(name.value()),
+        other => Err(Error::new_spanned(other, "write names in quotes: columns = [\"x\", \"y\"]")),
+    };
+    list.elems.iter().map(name).collect()
+}
+
+/// The shape of one record: said, or known from the type.
+fn shape(ident: &Ident, kind: &Type, said: Option<Vec<Expr>>, label: bool) -> Result<Vec<Expr>> {
+    if let Some(shape) = said {
+        return Ok(shape);
+    }
+    match kind {
+        Type::Array(array) => Ok(vec![array.len.clone()]),
+        Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Vec") => {
+            let word = if label { "label" } else { "feature" };
+            Err(Error::new(
+                kind.span(),
+                format!("`{ident}` is a Vec: say its shape, #[{word}(shape = [1, 28, 28])]"),
+            ))
+        }
+        _ => Ok(Vec::new()),
+    }
+}

@@ -1,0 +1,83 @@
+//! Checkpoints: everything a run needs to go on as if nothing had happened.
+//!
+//! A checkpoint is a folder that is written beside, flushed to the disk and then renamed, its
+//! manifest last; a folder without a manifest whose checksums fit is not a checkpoint.
+
+mod files;
+mod read;
+mod store;
+mod tensors;
+mod write;
+
+use std::collections::{BTreeMap, HashMap};
+
+use burn::tensor::TensorData;
+use serde::{Deserialize, Serialize};
+
+use crate::optimize::ParamState;
+use crate::progress::Progress;
+
+pub use files::write_atomic;
+pub use read::{Checkpoint, read, read_manifest};
+pub use store::{Store, Which};
+pub use tensors::{from_safetensors, to_safetensors};
+pub use write::write;
+
+/// The layout that this version writes and reads.
+const FORMAT: u32 = 1;
+const MANIFEST: &str = "manifest.json";
+const MODEL: &str = "model.safetensors";
+const OPTIMIZER: &str = "optimizer.safetensors";
+const STATE: &str = "state.json";
+const EXPERIMENT: &str = "experiment.yaml";
+
+/// Optimizer state by pass, then by parameter path.
+pub type OptimizerStates = BTreeMap<String, HashMap<String, ParamState>>;
+
+/// What a checkpoint is made from: a copy on the host, so that training can go on meanwhile.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// Where training stands.
+    pub progress: Progress,
+    /// Everything the model keeps.
+    pub model: Vec<(String, TensorData)>,
+    /// Everything the optimizers keep.
+    pub optimizers: OptimizerStates,
+    /// The configuration in force.
+    pub experiment: String,
+    /// The watched metric at this point, smaller being better, if it was just measured.
+    pub watched: Option<f64>,
+}
+
+/// What a checkpoint says of itself; written last.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The layout.
+    pub format: u32,
+    /// The folder's name.
+    pub id: String,
+    /// Optimizer steps done.
+    pub steps: u64,
+    /// The epoch of the next step.
+    pub epoch: u64,
+    /// The watched metric at this point, smaller being better.
+    pub watched: Option<f64>,
+    /// Values of the last validation.
+    pub validation: BTreeMap<String, f64>,
+    /// Size and checksum of each file.
+    pub files: BTreeMap<String, FileEntry>,
+}
+
+/// A file of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileEntry {
+    /// Its size.
+    pub bytes: u64,
+    /// Its BLAKE3 hash.
+    pub blake3: String,
+}
+
+/// The folder's name for a version of the parameters.
+pub fn id(steps: u64) -> String {
+    format!("step-{steps:08}")
+}

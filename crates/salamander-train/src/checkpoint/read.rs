@@ -1,0 +1,109 @@
+//! Reading a checkpoint: every checksum is verified before any value is believed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use burn::tensor::TensorData;
+use serde::Deserialize;
+
+use super::{
+    EXPERIMENT, FORMAT, MANIFEST, MODEL, Manifest, OPTIMIZER, OptimizerStates, STATE,
+    from_safetensors,
+};
+use crate::Error;
+use crate::optimize::ParamState;
+use crate::progress::Progress;
+
+/// A checkpoint that was read and found intact.
+#[derive(Debug)]
+pub struct Checkpoint {
+    /// Its folder.
+    pub path: PathBuf,
+    /// What it says of itself.
+    pub manifest: Manifest,
+    /// Where training stood.
+    pub progress: Progress,
+    /// Everything the model kept.
+    pub model: HashMap<String, TensorData>,
+    /// Everything the optimizers kept.
+    pub optimizers: OptimizerStates,
+    /// The configuration in force.
+    pub experiment: String,
+}
+
+#[derive(Deserialize)]
+struct State {
+    progress: Progress,
+    optimizer_steps: BTreeMap<String, u64>,
+}
+
+/// Reads only what a checkpoint says of itself.
+pub fn read_manifest(path: &Path) -> Result<Manifest, Error> {
+    let file = path.join(MANIFEST);
+    let text = fs::read(&file).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Error::checkpoint(path, "it has no manifest"),
+        _ => Error::checkpoint(path, error),
+    })?;
+    let manifest: Manifest = serde_json::from_slice(&text)
+        .map_err(|error| Error::checkpoint(path, format!("its manifest is broken: {error}")))?;
+    match manifest.format {
+        FORMAT => Ok(manifest),
+        other => Err(Error::checkpoint(path, format!("its format {other} is not known here"))),
+    }
+}
+
+/// Reads and verifies a whole checkpoint.
+pub fn read(path: &Path) -> Result<Checkpoint, Error> {
+    let manifest = read_manifest(path)?;
+    let mut contents = HashMap::new();
+    for (name, entry) in &manifest.files {
+        let bytes = fs::read(path.join(name))
+            .map_err(|error| Error::checkpoint(path, format!("{name}: {error}")))?;
+        if bytes.len() as u64 != entry.bytes {
+            let (found, expected) = (bytes.len(), entry.bytes);
+            let reason = format!("{name} has {found} bytes instead of {expected}");
+            return Err(Error::checkpoint(path, reason));
+        }
+        if blake3::hash(&bytes).to_hex().as_str() != entry.blake3 {
+            return Err(Error::checkpoint(path, format!("{name}: its checksum is wrong")));
+        }
+        contents.insert(name.as_str(), bytes);
+    }
+    let mut take = |name: &str| {
+        contents.remove(name).ok_or_else(|| Error::checkpoint(path, format!("it has no {name}")))
+    };
+    let unfit = |reason: String| Error::checkpoint(path, reason);
+    let state: State = serde_json::from_slice(&take(STATE)?)
+        .map_err(|error| unfit(format!("{STATE}: {error}")))?;
+    let model = from_safetensors(&take(MODEL)?).map_err(unfit)?;
+    let slots = from_safetensors(&take(OPTIMIZER)?).map_err(unfit)?;
+    let optimizers = unflatten(slots, &state.optimizer_steps).map_err(unfit)?;
+    let experiment = String::from_utf8(take(EXPERIMENT)?).map_err(|e| unfit(e.to_string()))?;
+    Ok(Checkpoint {
+        path: path.to_path_buf(),
+        manifest,
+        progress: state.progress,
+        model: model.into_iter().collect(),
+        optimizers,
+        experiment,
+    })
+}
+
+fn unflatten(
+    tensors: Vec<(String, TensorData)>,
+    steps: &BTreeMap<String, u64>,
+) -> Result<OptimizerStates, String> {
+    let mut tensors: HashMap<String, TensorData> = tensors.into_iter().collect();
+    let mut states = OptimizerStates::new();
+    for (key, steps) in steps {
+        let (pass, path) = key.split_once('/').ok_or_else(|| format!("{key} has no pass"))?;
+        let mut slots = Vec::new();
+        while let Some(data) = tensors.remove(&format!("{pass}/{}/{path}", slots.len())) {
+            slots.push(data.try_into_vec::<f32>().map_err(|error| format!("{key}: {error:?}"))?);
+        }
+        let state = ParamState { steps: *steps, slots };
+        states.entry(pass.to_string()).or_default().insert(path.to_string(), state);
+    }
+    Ok(states)
+}

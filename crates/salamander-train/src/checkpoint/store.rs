@@ -1,0 +1,181 @@
+//! The checkpoints of a run: written on a thread of their own, the superfluous ones removed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, channel, sync_channel};
+use std::thread::JoinHandle;
+
+use salamander_core::experiment::{CheckpointPolicy, CheckpointStorage};
+
+use super::{Checkpoint, Manifest, Snapshot, read, read_manifest, write};
+use crate::Error;
+
+/// Checkpoints that a run keeps at least, so that a broken one can be replaced by the one before.
+const AT_LEAST: usize = 2;
+
+/// Which checkpoint of a run is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// The one with the best validation.
+    Best,
+    /// The newest.
+    Latest,
+    /// The one with this id.
+    Id(String),
+}
+
+impl std::str::FromStr for Which {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text {
+            "best" => Which::Best,
+            "latest" => Which::Latest,
+            id => Which::Id(id.to_string()),
+        })
+    }
+}
+
+/// The folder of a run's checkpoints, and the thread that writes them.
+pub struct Store {
+    sender: Option<SyncSender<Snapshot>>,
+    results: Receiver<Result<PathBuf, Error>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Store {
+    /// Starts the writer. Only the copy to the host holds training up; two snapshots at most are in
+    /// memory.
+    pub fn open(
+        folder: &Path,
+        policy: CheckpointPolicy,
+        storage: CheckpointStorage,
+    ) -> Result<Self, Error> {
+        fs::create_dir_all(folder).map_err(Error::io(folder))?;
+        let (sender, snapshots) = sync_channel::<Snapshot>(1);
+        let (done, results) = channel();
+        let folder = folder.to_path_buf();
+        let writer = move || {
+            for snapshot in snapshots {
+                let result = write(&folder, &snapshot);
+                if result.is_ok() && policy != CheckpointPolicy::All {
+                    remove_superfluous(&folder, &storage);
+                }
+                if done.send(result).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("checkpoints".to_string())
+            .spawn(writer)
+            .map_err(|error| Error::Invalid(format!("cannot start the writer: {error}")))?;
+        Ok(Self { sender: Some(sender), results, thread: Some(thread) })
+    }
+
+    /// Hands a snapshot to the writer.
+    pub fn save(&self, snapshot: Snapshot) -> Result<(), Error> {
+        let sender = self.sender.as_ref();
+        let sent = sender.is_some_and(|sender| sender.send(snapshot).is_ok());
+        if sent { Ok(()) } else { Err(Error::Invalid("the checkpoint writer has ended".into())) }
+    }
+
+    /// Checkpoints that were finished since the last call; an error as soon as one failed.
+    pub fn finished(&self) -> Result<Vec<PathBuf>, Error> {
+        let mut paths = Vec::new();
+        loop {
+            match self.results.try_recv() {
+                Ok(result) => paths.push(result?),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return Ok(paths),
+            }
+        }
+    }
+
+    /// Waits for everything handed over.
+    pub fn close(mut self) -> Result<Vec<PathBuf>, Error> {
+        self.join();
+        self.finished()
+    }
+
+    fn join(&mut self) {
+        drop(self.sender.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+
+    /// All checkpoints of a folder that have a readable manifest, oldest first.
+    pub fn list(folder: &Path) -> Vec<Manifest> {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut manifests: Vec<Manifest> = entries
+            .filter(|entry| !entry.file_name().to_string_lossy().starts_with('.'))
+            .filter_map(|entry| read_manifest(&entry.path()).ok())
+            .collect();
+        manifests.sort_by_key(|manifest| manifest.steps);
+        manifests
+    }
+
+    /// Reads the checkpoint that is meant.
+    pub fn find(folder: &Path, which: &Which) -> Result<Checkpoint, Error> {
+        let manifests = Self::list(folder);
+        let found = match which {
+            Which::Latest => manifests.last(),
+            Which::Best => best(&manifests).or(manifests.last()),
+            Which::Id(id) => manifests.iter().find(|manifest| manifest.id == *id),
+        };
+        let Some(manifest) = found else {
+            let known: Vec<&str> = manifests.iter().map(|m| m.id.as_str()).collect();
+            let reason = match which {
+                Which::Id(id) => format!("there is no \"{id}\" (there are: {})", known.join(", ")),
+                _ => "there is none yet".to_string(),
+            };
+            return Err(Error::checkpoint(folder, reason));
+        };
+        read(&folder.join(&manifest.id))
+    }
+
+    /// Reads the newest checkpoint that is intact; tells `refused` about newer ones that are not.
+    pub fn newest_intact(folder: &Path, refused: &mut dyn FnMut(&Error)) -> Option<Checkpoint> {
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.file_name().to_string_lossy().into_owned())
+            .filter(|name| name.starts_with("step-"))
+            .collect();
+        names.sort();
+        for name in names.iter().rev() {
+            match read(&folder.join(name)) {
+                Ok(checkpoint) => return Some(checkpoint),
+                Err(error) => refused(&error),
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+fn best(manifests: &[Manifest]) -> Option<&Manifest> {
+    let watched = manifests.iter().filter(|manifest| manifest.watched.is_some());
+    watched.min_by(|a, b| a.watched.unwrap_or(f64::MAX).total_cmp(&b.watched.unwrap_or(f64::MAX)))
+}
+
+fn remove_superfluous(folder: &Path, storage: &CheckpointStorage) {
+    let manifests = Store::list(folder);
+    let latest = (storage.save_trial_latest as usize).max(AT_LEAST);
+    let mut by_value: Vec<&Manifest> = manifests.iter().filter(|m| m.watched.is_some()).collect();
+    by_value
+        .sort_by(|a, b| a.watched.unwrap_or(f64::MAX).total_cmp(&b.watched.unwrap_or(f64::MAX)));
+    by_value.truncate(storage.save_trial_best as usize);
+    let newest = manifests.iter().rev().take(latest);
+    let kept: Vec<&str> = newest.chain(by_value).map(|m| m.id.as_str()).collect();
+    for manifest in &manifests {
+        if !kept.contains(&manifest.id.as_str()) {
+            // A folder that cannot be removed is only a waste of room.
+            let _ = fs::remove_dir_all(folder.join(&manifest.id));
+        }
+    }
+}

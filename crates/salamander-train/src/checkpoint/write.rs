@@ -1,0 +1,91 @@
+//! Writing a checkpoint: beside, flushed, manifest last, renamed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use burn::tensor::TensorData;
+use serde_json::json;
+
+use super::files::{sync_folder, write_synced};
+use super::{
+    EXPERIMENT, FORMAT, FileEntry, MANIFEST, MODEL, Manifest, OPTIMIZER, OptimizerStates, STATE,
+    Snapshot, id, read_manifest, to_safetensors,
+};
+use crate::Error;
+
+/// Writes a snapshot into the folder of checkpoints and returns its path.
+pub fn write(folder: &Path, snapshot: &Snapshot) -> Result<PathBuf, Error> {
+    let id = id(snapshot.progress.steps);
+    let target = folder.join(&id);
+    // A resumed run comes by the same versions again, with the same content.
+    if read_manifest(&target).is_ok_and(|old| old.watched == snapshot.watched) {
+        return Ok(target);
+    }
+    let beside = folder.join(format!(".{id}.tmp"));
+    let written = fill(&beside, &id, snapshot).and_then(|()| {
+        if target.exists() {
+            fs::remove_dir_all(&target).map_err(Error::io(&target))?;
+        }
+        fs::rename(&beside, &target).map_err(Error::io(&target))?;
+        sync_folder(folder)
+    });
+    if written.is_err() {
+        // Half a checkpoint is of no use, and on a full disk it takes the room of the next.
+        let _ = fs::remove_dir_all(&beside);
+    }
+    written.map(|()| target)
+}
+
+fn fill(beside: &Path, id: &str, snapshot: &Snapshot) -> Result<(), Error> {
+    if beside.exists() {
+        fs::remove_dir_all(beside).map_err(Error::io(beside))?;
+    }
+    fs::create_dir_all(beside).map_err(Error::io(beside))?;
+    let unfit = |reason: String| Error::checkpoint(beside, reason);
+    let (tensors, steps) = flatten(&snapshot.optimizers);
+    let state = json!({"progress": snapshot.progress, "optimizer_steps": steps});
+    let contents = [
+        (MODEL, to_safetensors(&snapshot.model).map_err(unfit)?),
+        (OPTIMIZER, to_safetensors(&tensors).map_err(unfit)?),
+        (STATE, state.to_string().into_bytes()),
+        (EXPERIMENT, snapshot.experiment.clone().into_bytes()),
+    ];
+    let mut files = BTreeMap::new();
+    for (name, bytes) in &contents {
+        write_synced(&beside.join(name), bytes)?;
+        let blake3 = blake3::hash(bytes).to_hex().to_string();
+        files.insert(name.to_string(), FileEntry { bytes: bytes.len() as u64, blake3 });
+    }
+    let progress = &snapshot.progress;
+    let manifest = Manifest {
+        format: FORMAT,
+        id: id.to_string(),
+        steps: progress.steps,
+        epoch: progress.epoch,
+        watched: snapshot.watched,
+        validation: progress.validation.as_ref().map(|m| m.values()).unwrap_or_default(),
+        files,
+    };
+    let text = serde_json::to_vec_pretty(&manifest).map_err(|error| unfit(error.to_string()))?;
+    write_synced(&beside.join(MANIFEST), &text)?;
+    sync_folder(beside)
+}
+
+/// Optimizer state as named tensors (`pass/slot/path`) and step counts (`pass/path`).
+fn flatten(states: &OptimizerStates) -> (Vec<(String, TensorData)>, BTreeMap<String, u64>) {
+    let mut tensors = Vec::new();
+    let mut steps = BTreeMap::new();
+    for (pass, params) in states {
+        let mut params: Vec<_> = params.iter().collect();
+        params.sort_by_key(|(path, _)| *path);
+        for (path, state) in params {
+            steps.insert(format!("{pass}/{path}"), state.steps);
+            for (slot, values) in state.slots.iter().enumerate() {
+                let data = TensorData::new(values.clone(), [values.len()]);
+                tensors.push((format!("{pass}/{slot}/{path}"), data));
+            }
+        }
+    }
+    (tensors, steps)
+}

@@ -1,0 +1,45 @@
+//! What a model is built from, and what one batch knows about its place in the run.
+
+use burn::tensor::Device;
+use salamander_core::plan::MicroBatch;
+use salamander_core::seed::{self, Rng};
+
+/// What [`Trial::build`](crate::Trial::build) gets.
+#[derive(Clone, Debug)]
+pub struct Context<H> {
+    /// The model's hyperparameters, read and checked.
+    pub hp: H,
+    /// Where the parameters live.
+    pub device: Device,
+    /// The run's seed.
+    pub seed: u64,
+}
+
+/// What [`Trial::train_batch`](crate::Trial::train_batch) knows besides its batch.
+#[derive(Clone, Debug)]
+pub struct BatchContext {
+    /// The micro-batch's name.
+    pub name: MicroBatch,
+    /// Where tensors of this batch live.
+    pub device: Device,
+    /// The run's seed.
+    pub seed: u64,
+}
+
+impl BatchContext {
+    /// A generator for draws of the model's own: the same for this micro-batch whoever computes it.
+    pub fn rng(&self) -> Rng {
+        Rng::new(stream(self.seed, self.name, MODEL_DRAWS))
+    }
+}
+
+/// Draws of the tensor library: dropout and initial values.
+pub(crate) const TENSOR_DRAWS: u64 = 1;
+/// Draws of augmentation in the loader.
+pub(crate) const AUGMENT_DRAWS: u64 = 2;
+const MODEL_DRAWS: u64 = 3;
+
+/// The seed of one use of one micro-batch.
+pub(crate) fn stream(seed: u64, name: MicroBatch, purpose: u64) -> u64 {
+    seed::derive(seed, &[purpose, name.epoch, name.step, u64::from(name.k)])
+}

@@ -1,0 +1,67 @@
+//! What ends a training, an evaluation or a prediction.
+
+use std::path::{Path, PathBuf};
+
+use salamander_core::yaml;
+
+/// An error of the training crate; each says what was wrong, where, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The data could not be read.
+    #[error(transparent)]
+    Data(#[from] salamander_data::Error),
+    /// The experiment file is wrong.
+    #[error("{0}")]
+    Experiment(#[from] yaml::Error),
+    /// Something the user chose does not fit.
+    #[error("{0}")]
+    Invalid(String),
+    /// The model did something that training cannot go on with.
+    #[error("model {model}: {reason}")]
+    Model {
+        /// The model's name.
+        model: &'static str,
+        /// What it did.
+        reason: String,
+    },
+    /// The loss is not a number.
+    #[error(
+        "the loss is not a number at epoch {epoch}, step {step}: lower the learning rate, clip the \
+         gradients, or look at the records with `salamander data peek --epoch {epoch} --step {step}`"
+    )]
+    NotANumber {
+        /// The epoch, from 0.
+        epoch: u64,
+        /// The step within it, from 0.
+        step: u64,
+    },
+    /// A checkpoint cannot be used.
+    #[error("checkpoint {}: {reason}", path.display())]
+    Checkpoint {
+        /// Its folder.
+        path: PathBuf,
+        /// Why not.
+        reason: String,
+    },
+    /// A file could not be read or written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer.
+        source: std::io::Error,
+    },
+}
+
+impl Error {
+    /// For `map_err` on the file operations of `path`.
+    pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+        let path = path.to_path_buf();
+        move |source| Error::Io { path, source }
+    }
+
+    /// A checkpoint that cannot be used.
+    pub fn checkpoint(path: &Path, reason: impl ToString) -> Error {
+        Error::Checkpoint { path: path.to_path_buf(), reason: reason.to_string() }
+    }
+}

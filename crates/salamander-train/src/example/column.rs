@@ -1,0 +1,282 @@
+//! Rust types that a column can be read into.
+
+use salamander_data::{Row, Value};
+
+use super::DecodeError;
+use super::kind::{Float, Int, Kind};
+
+/// A type that holds the values of one feature or label.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot hold a feature or a label",
+    label = "use a number, bool, `[T; N]` or `Vec<T>`"
+)]
+pub trait Column: Sized {
+    /// Whether its tensor has floats or integers.
+    type Kind: Kind;
+
+    /// Reads the columns, in the order given.
+    fn read(row: &Row<'_>, columns: &[&str]) -> Result<Self, DecodeError>;
+    /// Appends the values as floats.
+    fn floats(&self, out: &mut Vec<f32>);
+    /// Appends the values as integers.
+    fn ints(&self, out: &mut Vec<i64>);
+    /// So many zeros, for a label that is absent.
+    fn zeros(len: usize) -> Self;
+    /// How many values.
+    fn len(&self) -> usize;
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A number that a column can hold.
+pub trait Number: Copy + Default + Send + 'static {
+    /// What its tensor holds when it stands alone.
+    type Kind: Kind;
+    /// What its tensor holds in a vector: bytes are pixels there, not categories.
+    type VectorKind: Kind;
+
+    /// From an integer, if it fits.
+    fn from_int(value: i64) -> Option<Self>;
+    /// From a float, if it fits.
+    fn from_float(value: f64) -> Option<Self>;
+    /// As a float.
+    fn float(self) -> f32;
+    /// As an integer.
+    fn int(self) -> i64;
+}
+
+macro_rules! whole {
+    ($($type:ty => $vector:ty),*) => {
+        $(impl Number for $type {
+            type Kind = Int;
+            type VectorKind = $vector;
+
+            fn from_int(value: i64) -> Option<Self> {
+                <$type>::try_from(value).ok()
+            }
+            fn from_float(value: f64) -> Option<Self> {
+                (value.fract() == 0.0).then_some(value as i64).and_then(Self::from_int)
+            }
+            fn float(self) -> f32 {
+                self as f32
+            }
+            fn int(self) -> i64 {
+                self as i64
+            }
+        })*
+    };
+}
+
+whole!(u8 => Float, i8 => Int, u16 => Int, i16 => Int, u32 => Int, i32 => Int, u64 => Int, i64 => Int);
+
+macro_rules! real {
+    ($($type:ty),*) => {
+        $(impl Number for $type {
+            type Kind = Float;
+            type VectorKind = Float;
+
+            fn from_int(value: i64) -> Option<Self> {
+                Some(value as $type)
+            }
+            fn from_float(value: f64) -> Option<Self> {
+                Some(value as $type)
+            }
+            fn float(self) -> f32 {
+                self as f32
+            }
+            fn int(self) -> i64 {
+                self as i64
+            }
+        })*
+    };
+}
+
+real!(f32, f64);
+
+impl Number for bool {
+    type Kind = Int;
+    type VectorKind = Int;
+
+    fn from_int(value: i64) -> Option<Self> {
+        matches!(value, 0 | 1).then_some(value == 1)
+    }
+
+    fn from_float(value: f64) -> Option<Self> {
+        (value.fract() == 0.0).then_some(value as i64).and_then(Self::from_int)
+    }
+
+    fn float(self) -> f32 {
+        f32::from(u8::from(self))
+    }
+
+    fn int(self) -> i64 {
+        i64::from(self)
+    }
+}
+
+impl<T: Number> Column for T {
+    type Kind = T::Kind;
+
+    fn read(row: &Row<'_>, columns: &[&str]) -> Result<Self, DecodeError> {
+        let values = numbers::<T>(row, columns)?;
+        match values.as_slice() {
+            [value] => Ok(*value),
+            many => Err(wrong_count(columns, many.len(), 1)),
+        }
+    }
+
+    fn floats(&self, out: &mut Vec<f32>) {
+        out.push(self.float());
+    }
+
+    fn ints(&self, out: &mut Vec<i64>) {
+        out.push(self.int());
+    }
+
+    fn zeros(_len: usize) -> Self {
+        T::default()
+    }
+
+    fn len(&self) -> usize {
+        1
+    }
+}
+
+impl<T: Number> Column for Vec<T> {
+    type Kind = T::VectorKind;
+
+    fn read(row: &Row<'_>, columns: &[&str]) -> Result<Self, DecodeError> {
+        numbers(row, columns)
+    }
+
+    fn floats(&self, out: &mut Vec<f32>) {
+        out.extend(self.iter().map(|value| value.float()));
+    }
+
+    fn ints(&self, out: &mut Vec<i64>) {
+        out.extend(self.iter().map(|value| value.int()));
+    }
+
+    fn zeros(len: usize) -> Self {
+        vec![T::default(); len]
+    }
+
+    fn len(&self) -> usize {
+        self.as_slice().len()
+    }
+}
+
+impl<T: Number, const N: usize> Column for [T; N] {
+    type Kind = T::VectorKind;
+
+    fn read(row: &Row<'_>, columns: &[&str]) -> Result<Self, DecodeError> {
+        let values = numbers::<T>(row, columns)?;
+        let found = values.len();
+        values.try_into().map_err(|_| wrong_count(columns, found, N))
+    }
+
+    fn floats(&self, out: &mut Vec<f32>) {
+        out.extend(self.iter().map(|value| value.float()));
+    }
+
+    fn ints(&self, out: &mut Vec<i64>) {
+        out.extend(self.iter().map(|value| value.int()));
+    }
+
+    fn zeros(_len: usize) -> Self {
+        [T::default(); N]
+    }
+
+    fn len(&self) -> usize {
+        N
+    }
+}
+
+fn wrong_count(columns: &[&str], found: usize, needed: usize) -> DecodeError {
+    DecodeError::new(columns.join(", "), format!("has {found} values, {needed} are needed"))
+}
+
+fn numbers<T: Number>(row: &Row<'_>, columns: &[&str]) -> Result<Vec<T>, DecodeError> {
+    let mut out = Vec::new();
+    for column in columns {
+        let value = row.get(column).ok_or_else(|| {
+            let known: Vec<&str> = row.columns().map(|(name, _)| name).collect();
+            DecodeError::new(*column, format!("is not there (columns: {})", known.join(", ")))
+        })?;
+        let before = out.len();
+        let fits = match value {
+            Value::Bytes(bytes) => extend(&mut out, bytes.iter().map(|b| T::from_int((*b).into()))),
+            Value::Ints(ints) => extend(&mut out, ints.iter().map(|v| T::from_int(*v))),
+            Value::Floats(floats) => {
+                extend(&mut out, floats.iter().map(|v| T::from_float((*v).into())))
+            }
+            Value::Text(text) => extend(&mut out, text.split_whitespace().map(parse)),
+            // Several byte strings: of text that holds numbers, or nothing we can read.
+            Value::List(items) => items.iter().all(|item| {
+                let words = std::str::from_utf8(item).unwrap_or("not text").split_whitespace();
+                extend(&mut out, words.map(parse))
+            }),
+        };
+        if !fits || (matches!(value, Value::Text(_)) && out.len() == before) {
+            let name = std::any::type_name::<T>();
+            let shown = format!("{value:?}").chars().take(60).collect::<String>();
+            return Err(DecodeError::new(*column, format!("{shown} does not fit {name}")));
+        }
+    }
+    Ok(out)
+}
+
+fn parse<T: Number>(word: &str) -> Option<T> {
+    match word.parse::<i64>() {
+        Ok(value) => T::from_int(value),
+        Err(_) => word.parse::<f64>().ok().and_then(T::from_float),
+    }
+}
+
+/// Appends while the values fit.
+fn extend<T>(out: &mut Vec<T>, values: impl Iterator<Item = Option<T>>) -> bool {
+    for value in values {
+        match value {
+            Some(value) => out.push(value),
+            None => return false,
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+
+    use super::*;
+
+    fn check<C: Column + std::fmt::Debug>(value: Value<'_>, expected: &str) {
+        let row = Row::new(vec![(Cow::Borrowed("x"), value)]);
+        let got = match C::read(&row, &["x"]) {
+            Ok(value) => format!("{value:?}"),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn columns_are_read_or_refused() {
+        check::<u8>(Value::Ints(Cow::Borrowed(&[7])), "7");
+        check::<f32>(Value::Text("1.5"), "1.5");
+        check::<[f32; 3]>(Value::Text("1 2 3"), "[1.0, 2.0, 3.0]");
+        check::<Vec<u8>>(Value::Bytes(&[1, 255]), "[1, 255]");
+        check::<bool>(Value::Text("1"), "true");
+        check::<u8>(
+            Value::Ints(Cow::Borrowed(&[256])),
+            "column \"x\": Ints([256]) does not fit u8",
+        );
+        check::<i64>(Value::Text("seven"), "column \"x\": Text(\"seven\") does not fit i64");
+        check::<f32>(Value::Text(""), "column \"x\": Text(\"\") does not fit f32");
+        check::<u8>(Value::Bytes(&[1, 2]), "column \"x\": has 2 values, 1 are needed");
+        let row = Row::new(vec![(Cow::Borrowed("y"), Value::Text("1"))]);
+        let error = f32::read(&row, &["x"]).expect_err("absent").to_string();
+        assert_eq!(error, "column \"x\": is not there (columns: y)");
+    }
+}

@@ -1,0 +1,204 @@
+//! Models by name: what the command line does with a model without knowing its type.
+
+use std::marker::PhantomData;
+use std::path::Path;
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use salamander_core::experiment::Experiment;
+use salamander_core::hparams::{self, HparamInfo, Hparams};
+use salamander_core::yaml::nearest;
+use salamander_data::Dataset;
+use serde_json::Value;
+
+use crate::callback::Callback;
+use crate::checkpoint::Checkpoint;
+use crate::context::Context;
+use crate::evaluate::{Evaluation, Over, evaluate};
+use crate::predict::{Predictions, predict};
+use crate::trainer::{Outcome, Setup, Trainer};
+use crate::trial::Trial;
+use crate::{Error, params, weights};
+
+/// A model without its type.
+pub trait Model: Send + Sync {
+    /// The name that experiment files use.
+    fn name(&self) -> &'static str;
+    /// Whether an experiment's entrypoint means this model.
+    fn is_called(&self, name: &str) -> bool;
+    /// Its hyperparameters.
+    fn hparams(&self) -> Vec<HparamInfo>;
+    /// Names of its classes.
+    fn class_names(&self) -> Vec<String>;
+    /// The hyperparameters in force for an experiment.
+    fn hparams_in_force(&self, experiment: &Experiment) -> Result<Value, Error>;
+    /// Trains it.
+    fn train(
+        &self,
+        setup: Setup,
+        resume: Option<Checkpoint>,
+        callbacks: Vec<Box<dyn Callback>>,
+    ) -> Result<Outcome, Error>;
+    /// Evaluates trained weights.
+    fn evaluate(
+        &self,
+        trained: Trained<'_>,
+        dataset: &Arc<Dataset>,
+        over: Over,
+        each: &mut dyn FnMut(),
+    ) -> Result<Evaluation, Error>;
+    /// Predicts with trained weights; returns how many records were skipped.
+    fn predict(
+        &self,
+        trained: Trained<'_>,
+        dataset: &Arc<Dataset>,
+        over: Over,
+        each: &mut dyn FnMut(Predictions) -> Result<(), Error>,
+    ) -> Result<u64, Error>;
+    /// Writes trained weights under their module paths.
+    fn export(&self, trained: Trained<'_>, path: &Path) -> Result<(), Error>;
+}
+
+/// Trained weights and what they were trained with.
+pub struct Trained<'a> {
+    /// The experiment.
+    pub experiment: &'a Experiment,
+    /// The weights.
+    pub weights: Weights<'a>,
+    /// Where to compute.
+    pub device: &'a Device,
+}
+
+/// Where weights come from.
+pub enum Weights<'a> {
+    /// A checkpoint of a run.
+    Checkpoint(&'a Checkpoint),
+    /// An exported file.
+    File(&'a Path),
+}
+
+struct Entry<T>(PhantomData<fn() -> T>);
+
+/// A model's entry; `models![..]` makes these.
+pub fn entry<T: Trial>() -> Box<dyn Model> {
+    Box::new(Entry::<T>(PhantomData))
+}
+
+impl<T: Trial> Entry<T> {
+    fn load(trained: &Trained<'_>) -> Result<T, Error> {
+        let device = trained.device.clone().autodiff();
+        let model = build::<T>(trained.experiment, &device)?;
+        match trained.weights {
+            Weights::Checkpoint(checkpoint) => params::write(model, checkpoint.model.clone())
+                .map_err(|reason| Error::checkpoint(&checkpoint.path, reason)),
+            Weights::File(path) => weights::load(model, path),
+        }
+    }
+}
+
+impl<T: Trial> Model for Entry<T> {
+    fn name(&self) -> &'static str {
+        T::NAME
+    }
+
+    fn is_called(&self, name: &str) -> bool {
+        let type_name = std::any::type_name::<T>().rsplit("::").next().unwrap_or_default();
+        T::NAME == name || type_name == name
+    }
+
+    fn hparams(&self) -> Vec<HparamInfo> {
+        T::Hparams::describe()
+    }
+
+    fn class_names(&self) -> Vec<String> {
+        T::class_names()
+    }
+
+    fn hparams_in_force(&self, experiment: &Experiment) -> Result<Value, Error> {
+        Ok(hparams::read::<T::Hparams>(&experiment.hyperparameters)?.to_json())
+    }
+
+    fn train(
+        &self,
+        setup: Setup,
+        resume: Option<Checkpoint>,
+        callbacks: Vec<Box<dyn Callback>>,
+    ) -> Result<Outcome, Error> {
+        let mut trainer = Trainer::<T>::new(setup, callbacks)?;
+        if let Some(checkpoint) = resume {
+            trainer.resume(checkpoint)?;
+        }
+        trainer.run()
+    }
+
+    fn evaluate(
+        &self,
+        trained: Trained<'_>,
+        dataset: &Arc<Dataset>,
+        over: Over,
+        each: &mut dyn FnMut(),
+    ) -> Result<Evaluation, Error> {
+        evaluate(&Self::load(&trained)?, dataset, over, each)
+    }
+
+    fn predict(
+        &self,
+        trained: Trained<'_>,
+        dataset: &Arc<Dataset>,
+        over: Over,
+        each: &mut dyn FnMut(Predictions) -> Result<(), Error>,
+    ) -> Result<u64, Error> {
+        predict(&Self::load(&trained)?, dataset, over, each)
+    }
+
+    fn export(&self, trained: Trained<'_>, path: &Path) -> Result<(), Error> {
+        weights::save(&Self::load(&trained)?, path)
+    }
+}
+
+/// Builds a model with fresh parameters that depend only on the experiment's seed.
+pub fn build<T: Trial>(experiment: &Experiment, device: &Device) -> Result<T, Error> {
+    let hp = hparams::read::<T::Hparams>(&experiment.hyperparameters)?;
+    let seed = u64::from(experiment.reproducibility.experiment_seed.unwrap_or_default());
+    device.seed(seed);
+    let model = T::build(&Context { hp, device: device.clone(), seed });
+    // Burn initialises parameters when they are first looked at; look at all of them now.
+    let listed = params::list(&model);
+    if !listed.iter().any(|param| param.trainable) {
+        let reason = "it has no trainable parameters".to_string();
+        return Err(Error::Model { model: T::NAME, reason });
+    }
+    Ok(model.train())
+}
+
+/// The models of a program.
+pub struct Models(Vec<Box<dyn Model>>);
+
+impl Models {
+    /// From entries.
+    pub fn new(entries: Vec<Box<dyn Model>>) -> Self {
+        Self(entries)
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &dyn Model> {
+        self.0.iter().map(|entry| entry.as_ref())
+    }
+
+    /// The model that an experiment's entrypoint names; the only one when it names none.
+    pub fn find(&self, name: Option<&str>) -> Result<&dyn Model, Error> {
+        let names: Vec<&str> = self.iter().map(Model::name).collect();
+        let known = names.join(", ");
+        match (name, self.0.as_slice()) {
+            (None, [only]) => Ok(only.as_ref()),
+            (None, _) => Err(Error::Invalid(format!(
+                "the experiment names no model: add `entrypoint: NAME` (known: {known})"
+            ))),
+            (Some(name), _) => self.iter().find(|model| model.is_called(name)).ok_or_else(|| {
+                let hint = nearest(name, names.iter().copied())
+                    .map_or(format!("known: {known}"), |near| format!("did you mean \"{near}\"?"));
+                Error::Invalid(format!("entrypoint: there is no model \"{name}\" here ({hint})"))
+            }),
+        }
+    }
+}

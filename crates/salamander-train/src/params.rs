@@ -1,0 +1,266 @@
+//! Parameters by path: reading and writing a module's state under names that every process agrees on.
+//!
+//! Burn's own parameter ids are random in each process, so they never leave this crate.
+
+use std::collections::HashMap;
+
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::{Bool, Int, Tensor, TensorData};
+
+/// A parameter of a module, or a value that it keeps (such as BatchNorm's running mean).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParamInfo {
+    /// Its path: `fc1.weight`.
+    pub path: String,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// Whether gradients move it.
+    pub trainable: bool,
+}
+
+/// The path down to the parameter that a visitor is at.
+#[derive(Debug, Default)]
+pub(crate) struct Path(Vec<String>);
+
+impl Path {
+    pub(crate) fn enter(&mut self, name: &str) {
+        self.0.push(name.to_string());
+    }
+
+    pub(crate) fn exit(&mut self) {
+        self.0.pop();
+    }
+
+    pub(crate) fn name(&self) -> String {
+        self.0.join(".")
+    }
+}
+
+/// Lists the float parameters of a module that is in training, in their fixed order. Parameters
+/// that were not initialised yet are, in this order, so that a seed gives the same values always.
+pub fn list<M: Module>(module: &M) -> Vec<ParamInfo> {
+    struct List(Path, Vec<ParamInfo>);
+    impl ModuleVisitor for List {
+        fn enter_module(&mut self, name: &str, _container: &str) {
+            self.0.enter(name);
+        }
+        fn exit_module(&mut self, _name: &str, _container: &str) {
+            self.0.exit();
+        }
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let value = param.val();
+            self.1.push(ParamInfo {
+                path: self.0.name(),
+                shape: value.dims().to_vec(),
+                trainable: value.is_require_grad(),
+            });
+        }
+    }
+    let mut list = List(Path::default(), Vec::new());
+    module.visit(&mut list);
+    list.1
+}
+
+/// Everything a module keeps, by path. Running values that are still pending are taken in first.
+pub fn read<M: Module>(module: &M) -> Vec<(String, TensorData)> {
+    struct Read(Path, Vec<(String, TensorData)>);
+    impl ModuleVisitor for Read {
+        fn enter_module(&mut self, name: &str, _container: &str) {
+            self.0.enter(name);
+        }
+        fn exit_module(&mut self, _name: &str, _container: &str) {
+            self.0.exit();
+        }
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            self.1.push((self.0.name(), param.val().into_data()));
+        }
+        fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<D, Int>>) {
+            self.1.push((self.0.name(), param.val().into_data()));
+        }
+        fn visit_bool<const D: usize>(&mut self, param: &Param<Tensor<D, Bool>>) {
+            self.1.push((self.0.name(), param.val().into_data()));
+        }
+    }
+    let mut read = Read(Path::default(), Vec::new());
+    // `valid` is what folds pending updates of running values in; a plain visit may be one late.
+    module.valid().visit(&mut read);
+    read.1
+}
+
+/// What a module in training keeps besides its trainable parameters: BatchNorm's running values.
+pub fn running<M: Module>(module: &M) -> Vec<(String, TensorData)> {
+    let infos = list(module);
+    if infos.iter().all(|info| info.trainable) {
+        return Vec::new();
+    }
+    let kept = |path: &String| infos.iter().any(|info| !info.trainable && info.path == *path);
+    read(module).into_iter().filter(|(path, _)| kept(path)).collect()
+}
+
+/// A copy with the same parameter ids whose running values are its own: Burn's clones share them.
+pub fn private_copy<M: Module>(module: &M) -> M {
+    module.valid().train()
+}
+
+/// Replaces everything a module keeps. Names and shapes must fit exactly.
+pub fn write<M: Module>(module: M, values: HashMap<String, TensorData>) -> Result<M, String> {
+    write_some(module, values, true)
+}
+
+/// Replaces what is named and leaves the rest.
+pub fn overwrite<M: Module>(module: M, values: HashMap<String, TensorData>) -> Result<M, String> {
+    write_some(module, values, false)
+}
+
+fn write_some<M: Module>(
+    module: M,
+    values: HashMap<String, TensorData>,
+    all: bool,
+) -> Result<M, String> {
+    let mut write = Write { path: Path::default(), values, all, wrong: Vec::new() };
+    // Through `valid`, so that pending running values cannot overwrite the ones written here.
+    let module = module.valid().map(&mut write).train();
+    let Write { values, mut wrong, .. } = write;
+    wrong.extend(values.keys().map(|path| format!("{path} is not in the model")));
+    if wrong.is_empty() {
+        return Ok(module);
+    }
+    wrong.sort();
+    let more = wrong.len().saturating_sub(5);
+    wrong.truncate(5);
+    let tail = if more > 0 { format!("; and {more} more") } else { String::new() };
+    Err(format!("{}{tail}", wrong.join("; ")))
+}
+
+struct Write {
+    path: Path,
+    values: HashMap<String, TensorData>,
+    all: bool,
+    wrong: Vec<String>,
+}
+
+impl Write {
+    fn take(&mut self, shape: &[usize]) -> Option<TensorData> {
+        let path = self.path.name();
+        match self.values.remove(&path) {
+            None if self.all => self.wrong.push(format!("{path} is missing")),
+            None => {}
+            Some(data) if data.shape().to_vec() != shape => {
+                let found = data.shape().to_vec();
+                self.wrong.push(format!("{path} has shape {found:?}, the model's is {shape:?}"));
+            }
+            Some(data) => return Some(data),
+        }
+        None
+    }
+}
+
+impl ModuleMapper for Write {
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.path.enter(name);
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.exit();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        match self.take(&param.lazy_shape().to_vec()) {
+            Some(data) => param.map(|old| Tensor::from_data(data, &old.device())),
+            None => param,
+        }
+    }
+
+    fn map_int<const D: usize>(&mut self, param: Param<Tensor<D, Int>>) -> Param<Tensor<D, Int>> {
+        match self.take(&param.val().dims()) {
+            Some(data) => param.map(|old| Tensor::from_data(data, &old.device())),
+            None => param,
+        }
+    }
+
+    fn map_bool<const D: usize>(
+        &mut self,
+        param: Param<Tensor<D, Bool>>,
+    ) -> Param<Tensor<D, Bool>> {
+        match self.take(&param.val().dims()) {
+            Some(data) => param.map(|old| Tensor::from_data(data, &old.device())),
+            None => param,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::nn::{BatchNorm, BatchNormConfig, Linear, LinearConfig};
+    use burn::tensor::{Device, Distribution};
+
+    use super::*;
+
+    #[derive(Module, Debug)]
+    struct Net {
+        fc: Linear,
+        norm: BatchNorm,
+    }
+
+    fn net() -> Net {
+        let device = Device::flex().autodiff();
+        Net {
+            fc: LinearConfig::new(3, 2).init(&device),
+            norm: BatchNormConfig::new(2).init(&device),
+        }
+    }
+
+    fn train(net: &Net) {
+        let device = Device::flex().autodiff();
+        let x = Tensor::<2>::random([16, 3], Distribution::Normal(3.0, 1.0), &device);
+        net.norm.forward(net.fc.forward(x));
+    }
+
+    #[test]
+    fn paths_and_kinds_are_listed() {
+        let found: Vec<(String, bool)> =
+            list(&net()).into_iter().map(|info| (info.path, info.trainable)).collect();
+        let expected = [
+            ("fc.weight", true),
+            ("fc.bias", true),
+            ("norm.gamma", true),
+            ("norm.beta", true),
+            ("norm.running_mean", false),
+            ("norm.running_var", false),
+        ];
+        assert_eq!(found, expected.map(|(path, trainable)| (path.to_string(), trainable)));
+    }
+
+    #[test]
+    fn state_moves_to_another_module() {
+        let from = net();
+        list(&from);
+        train(&from);
+        let to = write(net(), read(&from).into_iter().collect()).expect("same shapes");
+        assert_eq!(read(&to), read(&from));
+        assert!(list(&to).iter().filter(|info| info.trainable).count() == 4);
+    }
+
+    #[test]
+    fn a_private_copy_keeps_its_own_running_values() {
+        let net = net();
+        let before = running(&net);
+        let copy = private_copy(&net);
+        train(&copy);
+        assert_eq!(running(&net), before);
+        assert_ne!(running(&copy), before);
+        let net = overwrite(net, running(&copy).into_iter().collect()).expect("same shapes");
+        assert_eq!(running(&net), running(&copy));
+    }
+
+    #[test]
+    fn misfits_are_named() {
+        let values = [("fc.weight", vec![2, 2]), ("fc.extra", vec![1])]
+            .map(|(path, shape)| (path.to_string(), TensorData::zeros::<f32, _>(shape)));
+        let error = overwrite(net(), values.into()).expect_err("wrong");
+        assert_eq!(
+            error,
+            "fc.extra is not in the model; fc.weight has shape [2, 2], the model's is [3, 2]"
+        );
+    }
+}

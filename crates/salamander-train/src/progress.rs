@@ -1,0 +1,147 @@
+//! Where training stands: everything besides parameters and optimizer state that a resumed run needs.
+
+use std::collections::BTreeMap;
+
+use salamander_core::experiment::Length;
+use salamander_core::ledger::Ledger;
+use salamander_core::metrics::Metrics;
+use salamander_core::plan::Plan;
+use salamander_core::schedule::{self, Plateau};
+use salamander_core::watch::Watch;
+use serde::{Deserialize, Serialize};
+
+/// The progress of a run; saved with every checkpoint.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Optimizer steps done: the version of the parameters.
+    pub steps: u64,
+    /// Batches done.
+    pub batches: u64,
+    /// Records applied.
+    pub records: u64,
+    /// The epoch that the next step belongs to.
+    pub epoch: u64,
+    /// Steps done of that epoch.
+    pub step: u64,
+    /// Which records were applied.
+    pub ledger: Ledger,
+    /// Training metrics of the epoch so far.
+    pub training: Metrics,
+    /// Training metrics of the last complete epoch, or of the one that was cut.
+    pub last_training: BTreeMap<String, f64>,
+    /// The last validation.
+    pub validation: Option<Metrics>,
+    /// The state of an on-plateau schedule.
+    pub plateau: Plateau,
+    /// The best validation so far.
+    pub watch: Watch,
+    /// Whether a validation, a callback or early stopping ended training.
+    pub stopped: bool,
+    /// State of callbacks, by name.
+    pub callbacks: BTreeMap<String, serde_json::Value>,
+}
+
+impl Progress {
+    /// In the units of schedules.
+    pub fn for_schedule(&self) -> schedule::Progress {
+        schedule::Progress { batch: self.batches, epoch: self.epoch, step: self.steps }
+    }
+
+    /// The counts that periods look at.
+    pub fn mark(&self) -> Mark {
+        Mark { batches: self.batches, epoch: self.epoch }
+    }
+}
+
+/// How long a run is, in every unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Batches in all.
+    pub batches: u64,
+    /// Optimizer steps in all.
+    pub steps: u64,
+    /// Epochs begun.
+    pub epochs: u64,
+}
+
+impl Extent {
+    /// The extent of a length over a plan.
+    pub fn new(length: Length, plan: &Plan) -> Self {
+        let per_epoch = plan.batches();
+        let batches = match length {
+            Length::Batches(n) => n,
+            Length::Records(n) => in_batches(n, plan),
+            Length::Epochs(n) => n * per_epoch,
+        };
+        let (whole, rest) = (batches / per_epoch, batches % per_epoch);
+        let steps = whole * plan.steps() + rest.div_ceil(plan.aggregation);
+        Self { batches, steps, epochs: batches.div_ceil(per_epoch) }
+    }
+
+    /// In the units of schedules.
+    pub fn for_schedule(&self) -> schedule::Progress {
+        schedule::Progress { batch: self.batches, epoch: self.epochs, step: self.steps }
+    }
+}
+
+/// Batches that it takes to see so many records.
+fn in_batches(records: u64, plan: &Plan) -> u64 {
+    let (epochs, rest) = (records / plan.records, records % plan.records);
+    epochs * plan.batches() + rest.div_ceil(plan.batch)
+}
+
+/// The counts that periods look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// Batches done.
+    pub batches: u64,
+    /// Epochs done.
+    pub epoch: u64,
+}
+
+/// Whether something periodic is due after a step.
+pub fn due(period: Length, before: Mark, after: Mark, plan: &Plan) -> bool {
+    let crossed = |n: u64| n > 0 && before.batches / n != after.batches / n;
+    match period {
+        Length::Batches(n) => crossed(n),
+        Length::Records(n) => crossed(n.div_ceil(plan.batch)),
+        Length::Epochs(n) => n > 0 && after.epoch > before.epoch && after.epoch.is_multiple_of(n),
+    }
+}
+
+/// Whether a period means the end of each epoch.
+pub fn is_default(period: Length) -> bool {
+    matches!(period, Length::Batches(0) | Length::Records(0) | Length::Epochs(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> Plan {
+        Plan { records: 100, batch: 8, aggregation: 2, slices: 1 }
+    }
+
+    #[test]
+    fn extents_count_short_steps() {
+        // 100 records: 13 batches, 7 steps (the last of one batch).
+        let check = |length, batches, steps, epochs| {
+            assert_eq!(Extent::new(length, &plan()), Extent { batches, steps, epochs });
+        };
+        check(Length::Epochs(2), 26, 14, 2);
+        check(Length::Batches(5), 5, 3, 1);
+        check(Length::Batches(16), 16, 9, 2);
+        check(Length::Records(100), 13, 7, 1);
+        check(Length::Records(101), 14, 8, 2);
+    }
+
+    #[test]
+    fn periods_are_due_when_crossed() {
+        let at = |batches, epoch| Mark { batches, epoch };
+        assert!(due(Length::Batches(5), at(4, 0), at(6, 0), &plan()));
+        assert!(!due(Length::Batches(5), at(5, 0), at(7, 0), &plan()));
+        assert!(!due(Length::Batches(0), at(5, 0), at(7, 0), &plan()));
+        assert!(due(Length::Epochs(2), at(20, 1), at(22, 2), &plan()));
+        assert!(!due(Length::Epochs(2), at(8, 0), at(9, 1), &plan()));
+    }
+}

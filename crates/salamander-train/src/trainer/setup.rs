@@ -1,0 +1,124 @@
+//! From an experiment to a trainer: every check that can be made is made before the first step.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use burn::tensor::{Device, FloatDType};
+use salamander_core::experiment::{Data, Experiment, MixedPrecision};
+use salamander_core::hparams::{self, Hparams};
+use salamander_core::plan::Plan;
+use salamander_data::{Dataset, Format};
+
+use super::{Timings, Trainer};
+use crate::callback::Callback;
+use crate::checkpoint::Store;
+use crate::model::build;
+use crate::optimize::OptimizerState;
+use crate::progress::{Extent, Progress};
+use crate::step::Arithmetic;
+use crate::trial::Trial;
+use crate::{Error, weights};
+
+/// What a training is made from.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The experiment, its paths absolute and its seed chosen.
+    pub experiment: Experiment,
+    /// The run's folder.
+    pub folder: PathBuf,
+    /// Where to compute.
+    pub device: Device,
+    /// Set from outside to end training after the current step.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl Setup {
+    /// The folder of the run's checkpoints.
+    pub fn checkpoints(&self) -> PathBuf {
+        self.folder.join("checkpoints")
+    }
+}
+
+/// Opens the files of an experiment's data; `what` names them in messages.
+pub fn open_data(what: &str, paths: &[String], data: &Data) -> Result<Arc<Dataset>, Error> {
+    let format = data.format.as_deref().map(str::parse::<Format>).transpose();
+    let format = format.map_err(|error| Error::Invalid(format!("data.format: {error}")))?;
+    let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
+    let dataset = Dataset::new(Arc::from(salamander_data::open(&paths, format)?))?;
+    if dataset.is_empty() {
+        let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+        return Err(Error::Invalid(format!("{what}: no records in {}", names.join(", "))));
+    }
+    Ok(Arc::new(dataset))
+}
+
+impl<T: Trial> Trainer<T> {
+    /// Checks the experiment, opens the data and builds the model.
+    pub fn new(setup: Setup, callbacks: Vec<Box<dyn Callback>>) -> Result<Self, Error> {
+        let experiment = &setup.experiment;
+        let hp = hparams::read::<T::Hparams>(&experiment.hyperparameters)?;
+        let precision = precision(experiment, &setup.device)?;
+        let data = &experiment.data;
+        if data.training.0.is_empty() {
+            return Err(Error::Invalid("data.training: name the files to train on".to_string()));
+        }
+        let training = open_data("data.training", &data.training.0, data)?;
+        let validation = match data.validation.0.as_slice() {
+            [] => None,
+            paths => Some(open_data("data.validation", paths, data)?),
+        };
+        let plan = Plan {
+            records: training.len(),
+            batch: experiment.global_batch,
+            aggregation: experiment.optimizations.aggregation_frequency,
+            slices: experiment.micro_batches.unwrap_or(1),
+        };
+        let passes = T::passes(&hp);
+        for pass in &passes {
+            let wrong = |reason| Error::Model { model: T::NAME, reason };
+            pass.optimizer.validate().map_err(wrong)?;
+        }
+        let mut model = build::<T>(experiment, &setup.device.clone().autodiff())?;
+        if let Some(path) = &experiment.start_from {
+            model = weights::load(model, path)?;
+        }
+        let seed = u64::from(experiment.reproducibility.experiment_seed.unwrap_or_default());
+        let storage = experiment.checkpoint_storage.clone();
+        let store = Store::open(&setup.checkpoints(), experiment.checkpoint_policy, storage)?;
+        let mut all = T::callbacks(&hp);
+        all.extend(callbacks);
+        Ok(Self {
+            model,
+            optimizers: passes.iter().map(OptimizerState::new).collect(),
+            passes,
+            schedule: experiment.schedule.unwrap_or_else(|| T::schedule(&hp)),
+            clip: experiment.clip.or_else(|| T::clip(&hp)),
+            arithmetic: Arithmetic { seed, precision },
+            extent: Extent::new(experiment.length(), &plan),
+            plan,
+            training,
+            validation,
+            progress: Progress::default(),
+            callbacks: all,
+            store,
+            hyperparameters: hp.to_json(),
+            timings: Timings::default(),
+            epoch_started: Instant::now(),
+            setup,
+        })
+    }
+}
+
+fn precision(experiment: &Experiment, device: &Device) -> Result<Option<FloatDType>, Error> {
+    if experiment.optimizations.mixed_precision == MixedPrecision::O0 {
+        return Ok(None);
+    }
+    // Asked first: on some devices an unsupported type panics a driver thread and reads as zeros.
+    if !device.supports_dtype(FloatDType::BF16) {
+        let message = "optimizations.mixed_precision: this device cannot compute in bf16; write O0";
+        return Err(Error::Invalid(message.to_string()));
+    }
+    Ok(Some(FloatDType::BF16))
+}
