@@ -14,11 +14,7 @@ const SCHEMA: &str = "docs/experiment.schema.json";
 pub(crate) fn run(root: &Path, check: bool) -> anyhow::Result<()> {
     let expected = render(&salamander_core::experiment::schema())?;
     let path = root.join(SCHEMA);
-    if check {
-        compare(&path, &expected)
-    } else {
-        write(&path, &expected)
-    }
+    if check { compare(&path, &expected) } else { write(&path, &expected) }
 }
 
 fn render(value: &Value) -> anyhow::Result<String> {
@@ -37,10 +33,7 @@ fn compare(path: &Path, expected: &str) -> anyhow::Result<()> {
     let Some(line) = first_difference(&found, expected) else {
         return Ok(());
     };
-    bail!(
-        "{}:{line}: out of date: run `cargo xtask codegen` and commit the result",
-        path.display()
-    )
+    bail!("{}:{line}: out of date: run `cargo xtask codegen` and commit the result", path.display())
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
@@ -58,10 +51,7 @@ fn first_difference(found: &str, expected: &str) -> Option<usize> {
     if found == expected {
         return None;
     }
-    let same = found
-        .lines()
-        .zip(expected.lines())
-        .take_while(|(left, right)| left == right);
+    let same = found.lines().zip(expected.lines()).take_while(|(left, right)| left == right);
     Some(same.count() + 1)
 }
 
@@ -72,11 +62,7 @@ mod tests {
     #[test]
     fn difference_is_found_at_its_line() {
         let check = |found, expected, line| {
-            assert_eq!(
-                first_difference(found, expected),
-                line,
-                "{found:?} {expected:?}"
-            );
+            assert_eq!(first_difference(found, expected), line, "{found:?} {expected:?}");
         };
         check("a\nb\n", "a\nb\n", None);
         check("a\nb\n", "a\nc\n", Some(2));
@@ -87,9 +73,6 @@ mod tests {
 
     #[test]
     fn file_ends_with_a_line_end() {
-        assert_eq!(
-            render(&serde_json::json!({"a": 1})).unwrap(),
-            "{\n  \"a\": 1\n}\n"
-        );
+        assert_eq!(render(&serde_json::json!({"a": 1})).unwrap(), "{\n  \"a\": 1\n}\n");
     }
 }

@@ -52,23 +52,8 @@ fn main() -> anyhow::Result<()> {
 
 fn check(root: &Path) -> anyhow::Result<()> {
     cargo(root, &["fmt", "--all", "--check"], &[])?;
-    cargo(
-        root,
-        &[
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--",
-            "-D",
-            "warnings",
-        ],
-        &[],
-    )?;
-    cargo(
-        root,
-        &["doc", "--workspace", "--no-deps"],
-        &[("RUSTDOCFLAGS", "-D warnings")],
-    )?;
+    cargo(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
+    cargo(root, &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;
     tidy::run(root)?;
     codegen::run(root, true)
 }
@@ -77,17 +62,9 @@ fn cargo(root: &Path, args: &[&str], env: &[(&str, &str)]) -> anyhow::Result<()>
     let line = format!("cargo {}", args.join(" "));
     eprintln!("$ {line}");
     let mut command = Command::new(cargo_program());
-    command
-        .args(args)
-        .envs(env.iter().copied())
-        .current_dir(root);
-    let status = command
-        .status()
-        .with_context(|| format!("cannot start `{line}`"))?;
-    ensure!(
-        status.success(),
-        "`{line}` failed: fix what it reports above"
-    );
+    command.args(args).envs(env.iter().copied()).current_dir(root);
+    let status = command.status().with_context(|| format!("cannot start `{line}`"))?;
+    ensure!(status.success(), "`{line}` failed: fix what it reports above");
     Ok(())
 }
 
@@ -98,7 +75,5 @@ fn cargo_program() -> String {
 
 /// The root of the workspace, so that tasks work from every folder in it.
 fn root() -> anyhow::Result<&'static Path> {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .context("xtask is not inside a workspace")
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask is not inside a workspace")
 }

@@ -24,11 +24,7 @@ struct Failure {
 
 impl Failure {
     fn new(path: &str, line: usize, advice: impl Into<String>) -> Failure {
-        Failure {
-            path: path.to_owned(),
-            line,
-            advice: advice.into(),
-        }
+        Failure { path: path.to_owned(), line, advice: advice.into() }
     }
 }
 
@@ -59,39 +55,23 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     }
     failures.extend(rules::median(&lengths));
     for (package, forbidden) in layers::MUST_NOT_SEE {
-        failures.extend(layers::forbidden(
-            package,
-            forbidden,
-            &dependency_tree(root, package)?,
-        ));
+        failures.extend(layers::forbidden(package, forbidden, &dependency_tree(root, package)?));
     }
     for failure in &failures {
         eprintln!("{failure}");
     }
-    ensure!(
-        failures.is_empty(),
-        "tidy: {} failures, listed above",
-        failures.len()
-    );
+    ensure!(failures.is_empty(), "tidy: {} failures, listed above", failures.len());
     Ok(())
 }
 
 fn tracked_files(root: &Path) -> anyhow::Result<Vec<String>> {
-    let list = output(
-        Command::new("git")
-            .args(["ls-files", "-z"])
-            .current_dir(root),
-    )?;
+    let list = output(Command::new("git").args(["ls-files", "-z"]).current_dir(root))?;
     Ok(list.split_terminator('\0').map(str::to_owned).collect())
 }
 
 fn dependency_tree(root: &Path, package: &str) -> anyhow::Result<String> {
     let args = ["tree", "-p", package, "-e", "normal", "--prefix", "none"];
-    output(
-        Command::new(crate::cargo_program())
-            .args(args)
-            .current_dir(root),
-    )
+    output(Command::new(crate::cargo_program()).args(args).current_dir(root))
 }
 
 /// The content of a file, unless it is gone: git lists it until its deletion is committed.
@@ -106,14 +86,9 @@ fn read(path: &Path) -> anyhow::Result<Option<Vec<u8>>> {
 }
 
 fn output(command: &mut Command) -> anyhow::Result<String> {
-    let output = command
-        .output()
-        .with_context(|| format!("cannot start {command:?}"))?;
+    let output = command.output().with_context(|| format!("cannot start {command:?}"))?;
     if !output.status.success() {
-        bail!(
-            "{command:?} failed: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
+        bail!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     }
     String::from_utf8(output.stdout).with_context(|| format!("{command:?} wrote no UTF-8"))
 }

@@ -268,49 +268,35 @@ mod tests {
     }
 
     #[test]
-    fn files_that_contradict_themselves_are_refused() {
-        let check = |images: &[u8], labels: Option<&[u8]>, expected: &str| {
-            assert_eq!(rows(images, labels, 0..0).unwrap_err(), expected);
+    fn images_that_contradict_themselves_are_refused() {
+        let check = |images: &[u8], expected: &str| {
+            let found = rows(images, None, 0..0).unwrap_err();
+            assert_eq!(found, format!("t-images-idx3-ubyte: {expected}"));
         };
         let good = images(1, 1, 1, &[5]);
-        let name = "t-images-idx3-ubyte";
-        check(&[], None, &format!("{name}: 0 bytes, but an idx header has 4"));
-        check(&good[..9], None, &format!("{name}: 9 bytes, but an idx header has 16"));
+        check(&[], "0 bytes, but an idx header has 4");
+        check(&good[..9], "9 bytes, but an idx header has 16");
+        check(&[&good[..], &[0]].concat(), "18 bytes, but 1 images of 1 x 1 take 17");
+        check(&images(2, 1, 1, &[5]), "17 bytes, but 2 images of 1 x 1 take 18");
         check(
-            &[good.clone(), vec![0]].concat(),
-            None,
-            &format!("{name}: 18 bytes, but 1 images of 1 x 1 take 17"),
+            &images(u32::MAX, u32::MAX, u32::MAX, &[]),
+            "16 bytes cannot hold 4294967295 images of 4294967295 x 4294967295",
         );
-        check(
-            &images(2, 1, 1, &[5]),
-            None,
-            &format!("{name}: 17 bytes, but 2 images of 1 x 1 take 18"),
-        );
-        let absurd = images(u32::MAX, u32::MAX, u32::MAX, &[]);
-        check(
-            &absurd,
-            None,
-            &format!("{name}: 16 bytes cannot hold 4294967295 images of 4294967295 x 4294967295"),
-        );
-        check(&images(9, 0, 4, &[]), None, &format!("{name}: 9 images of 0 x 4 have no pixels"));
-        check(
-            &[1; 16],
-            None,
-            &format!("{name}: begins with 0x01010101, but an idx images file with 0x00000803"),
-        );
-        check(
-            &labels(1, &[3]),
-            None,
-            &format!("{name}: a labels file: give the images file beside it"),
-        );
-        let name = "t-labels-idx1-ubyte";
-        check(&good, Some(&labels(2, &[1, 2])), &format!("{name}: 2 labels for 1 images"));
-        check(&good, Some(&labels(2, &[1])), &format!("{name}: 9 bytes, but 2 labels take 10"));
-        check(
-            &good,
-            Some(&good),
-            &format!("{name}: begins with 0x00000803, but an idx labels file with 0x00000801"),
-        );
+        check(&images(9, 0, 4, &[]), "9 images of 0 x 4 have no pixels");
+        check(&[1; 16], "begins with 0x01010101, but an idx images file with 0x00000803");
+        check(&labels(1, &[3]), "a labels file: give the images file beside it");
+    }
+
+    #[test]
+    fn labels_that_do_not_fit_their_images_are_refused() {
+        let good = images(1, 1, 1, &[5]);
+        let check = |labels: &[u8], expected: &str| {
+            let found = rows(&good, Some(labels), 0..0).unwrap_err();
+            assert_eq!(found, format!("t-labels-idx1-ubyte: {expected}"));
+        };
+        check(&labels(2, &[1, 2]), "2 labels for 1 images");
+        check(&labels(2, &[1]), "9 bytes, but 2 labels take 10");
+        check(&good, "begins with 0x00000803, but an idx labels file with 0x00000801");
     }
 
     #[test]

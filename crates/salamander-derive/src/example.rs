@@ -10,7 +10,7 @@ pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
     let fields = crate::named_fields(&input, "Example")?;
     let columns = fields.iter().map(Column::parse).collect::<Result<Vec<_>>>()?;
     if columns.iter().all(|column| column.label) {
-        let message = "an example needs at least one feature: a field without #[label]";
+        let message = "an example needs at least one input: a field without #[label]";
         return Err(Error::new_spanned(&input.ident, message));
     }
     let batch = batch_struct(&input, &columns);

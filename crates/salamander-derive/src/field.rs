@@ -5,7 +5,7 @@ use quote::quote;
 use syn::spanned::Spanned;
 use syn::{Attribute, Error, Expr, ExprArray, Field, Ident, LitStr, Result, Type};
 
-/// A feature or a label.
+/// An input or a label.
 pub(crate) struct Column {
     pub(crate) ident: Ident,
     pub(crate) kind: Type,
@@ -23,12 +23,12 @@ impl Column {
         let mut label = false;
         for attr in &field.attrs {
             label |= attr.path().is_ident("label");
-            if attr.path().is_ident("feature") || attr.path().is_ident("label") {
+            if attr.path().is_ident("input") || attr.path().is_ident("label") {
                 said.read(attr)?;
             }
         }
         if label && said.scaled() {
-            let message = "a label is not scaled: put this on a feature";
+            let message = "a label is not scaled: put this on an input";
             return Err(Error::new_spanned(&field.ty, message));
         }
         let scale = said.scale();
@@ -121,7 +121,7 @@ fn shape(ident: &Ident, kind: &Type, said: Option<Vec<Expr>>, label: bool) -> Re
     match kind {
         Type::Array(array) => Ok(vec![array.len.clone()]),
         Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Vec") => {
-            let word = if label { "label" } else { "feature" };
+            let word = if label { "label" } else { "input" };
             Err(Error::new(
                 kind.span(),
                 format!("`{ident}` is a Vec: say its shape, #[{word}(shape = [1, 28, 28])]"),

@@ -22,11 +22,11 @@ pub fn derive_hparams(input: TokenStream) -> TokenStream {
 
 /// Decodes a record and collates a batch.
 ///
-/// Fields are features unless they say `#[label]`. Both may say `column = "x"` or
+/// Fields are inputs unless they say `#[label]`. Both may say `column = "x"` or
 /// `columns = ["x", "y"]` (the field's name by default) and `shape = [1, 28, 28]` (needed for a
-/// `Vec`); features also `scale`, `offset`, `mean` and `std`. The struct may say
+/// `Vec`), written as `#[input(..)]`; inputs also `scale`, `offset`, `mean` and `std`. The struct may say
 /// `#[example(augment = function)]` to be changed before training on it.
-#[proc_macro_derive(Example, attributes(feature, label, example))]
+#[proc_macro_derive(Example, attributes(input, label, example))]
 pub fn derive_example(input: TokenStream) -> TokenStream {
     expand(input, example::expand)
 }

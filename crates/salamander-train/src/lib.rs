@@ -3,6 +3,7 @@
 //! # Layout
 //! - [`trial`]: the [`Trial`] trait, which a model implements; [`context`] is what it is built from
 //! - [`example`]: records to examples to batches; [`metrics`]: values computed from outputs
+//! - [`loss`]: losses with one value per record
 //! - [`loader`]: batches, decoded ahead on a thread of their own
 //! - [`step`]: forward, loss and backward of a step; [`gradients`], [`optimize`]: sum and apply
 //! - [`trainer`]: the loop; [`progress`]: where it stands; [`callback`]: who is told
@@ -19,6 +20,7 @@ pub mod evaluate;
 pub mod example;
 pub mod gradients;
 pub mod loader;
+pub mod loss;
 pub mod metrics;
 pub mod model;
 pub mod optimize;

@@ -1,1 +1,134 @@
-//! x
+//! Elastic distributed deep learning in pure Rust, on [Burn](https://burn.dev).
+//!
+//! A model fills in a few blanks ([`Trial`]); [`main`] gives its program every subcommand.
+//!
+//! ```no_run
+//! use salamander::prelude::*;
+//!
+//! #[derive(Hparams)]
+//! pub struct Hp {
+//!     #[hparam(default = 0.1)]
+//!     learning_rate: f64,
+//! }
+//!
+//! #[derive(Example)]
+//! pub struct Flower {
+//!     #[input(columns = ["sepal_length", "sepal_width", "petal_length", "petal_width"])]
+//!     sizes: [f32; 4],
+//!     #[label]
+//!     species: u8,
+//! }
+//!
+//! #[derive(Module, Debug)]
+//! pub struct Iris {
+//!     layer: Linear,
+//! }
+//!
+//! impl Trial for Iris {
+//!     const NAME: &str = "iris";
+//!     type Hparams = Hp;
+//!     type Example = Flower;
+//!
+//!     fn build(cx: &Context<Hp>) -> Self {
+//!         Self { layer: LinearConfig::new(4, 3).init(&cx.device) }
+//!     }
+//!
+//!     fn forward(&self, batch: &FlowerBatch) -> Tensor<2> {
+//!         self.layer.forward(batch.sizes.clone())
+//!     }
+//!
+//!     fn loss(&self, output: &Tensor<2>, batch: &FlowerBatch) -> Tensor<1> {
+//!         cross_entropy(output, &batch.species)
+//!     }
+//!
+//!     fn optimizer(hp: &Hp) -> Optimizer {
+//!         Optimizer::sgd(hp.learning_rate).momentum(0.9).into()
+//!     }
+//!
+//!     fn metrics(&self, output: &Tensor<2>, batch: &FlowerBatch) -> Metrics {
+//!         accuracy(output, &batch.species)
+//!     }
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     salamander::main(models![Iris])
+//! }
+//! ```
+//!
+//! # Layout
+//! - [`prelude`]: what a model's file imports
+//! - [`main`] and `cli`: the command line, one file per subcommand
+//! - `ui`: progress bar, epoch table, summary; [`report`]: the report of a classifier
+//! - [`run`]: the folder of a run; [`fetch`]: public data sets
+//! - `scaffold`: what `salamander new` writes
+
+mod cli;
+pub mod fetch;
+pub mod report;
+pub mod run;
+mod scaffold;
+mod ui;
+
+use std::process::ExitCode;
+
+pub use salamander_core as core;
+pub use salamander_data as data;
+pub use salamander_train as train;
+
+pub use salamander_train::Trial;
+pub use salamander_train::model::Models;
+
+/// The whole program: parses the arguments, runs the subcommand, tells what went wrong.
+pub fn main(models: Models) -> ExitCode {
+    cli::main(&models)
+}
+
+/// The models of a program: `models![Cnn, Mlp]`.
+#[macro_export]
+macro_rules! models {
+    ($($model:ty),+ $(,)?) => {
+        $crate::Models::new(::std::vec![$($crate::__private::entry::<$model>()),+])
+    };
+}
+
+/// What a model's file imports: `use salamander::prelude::*`.
+pub mod prelude {
+    pub use burn::module::Module;
+    pub use burn::nn::conv::{Conv2d, Conv2dConfig};
+    pub use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
+    pub use burn::nn::{
+        BatchNorm, BatchNormConfig, Dropout, DropoutConfig, Linear, LinearConfig, PaddingConfig2d,
+        Relu,
+    };
+    pub use burn::tensor::activation::{log_softmax, relu, sigmoid, softmax};
+    pub use burn::tensor::{Device, Float, Int, Tensor};
+
+    pub use salamander_core::experiment::Clip;
+    pub use salamander_core::metrics::{Metric, Metrics};
+    pub use salamander_core::optimizer::Optimizer;
+    pub use salamander_core::schedule::{Curve, Schedule, Unit};
+    pub use salamander_core::seed::Rng;
+    pub use salamander_derive::{Example, Hparams};
+    pub use salamander_train::callback::{Callback, Control, EpochReport, StepReport};
+    pub use salamander_train::context::{BatchContext, Context};
+    pub use salamander_train::loss::{binary_cross_entropy, cross_entropy, nll, squared_error};
+    pub use salamander_train::metrics::{accuracy, auc, error_rate, mean, top_k};
+    pub use salamander_train::{BatchLoss, BatchOf, Pass, Trial};
+
+    pub use crate::models;
+}
+
+/// What the derive macros and `models!` refer to; not for use by hand.
+#[doc(hidden)]
+pub mod __private {
+    pub use burn::tensor::{Device, FloatDType, Tensor};
+    pub use salamander_core::hparams::{Fields, HparamInfo, HparamValue, Hparams};
+    pub use salamander_core::seed::Rng;
+    pub use salamander_core::yaml::Error as YamlError;
+    pub use salamander_data::Row;
+    pub use salamander_train::example::{
+        Batch, Column, DecodeError, Example, Float, Kind, Scale, feature, float_tensor, label,
+    };
+    pub use salamander_train::model::entry;
+    pub use serde_json::{Map as JsonMap, Value as Json};
+}

@@ -12,10 +12,8 @@ pub(super) const MUST_NOT_SEE: [(&str, &[&str]); 3] = [
 /// Finds forbidden packages in the output of `cargo tree --prefix none`. A family counts as its
 /// head: who sees `burn-tensor` sees Burn.
 pub(super) fn forbidden(package: &str, forbidden: &[&str], tree: &str) -> Vec<Failure> {
-    let mut seen: Vec<&str> = tree
-        .lines()
-        .filter_map(|line| line.split_whitespace().next())
-        .collect();
+    let mut seen: Vec<&str> =
+        tree.lines().filter_map(|line| line.split_whitespace().next()).collect();
     seen.sort_unstable();
     seen.dedup();
     seen.retain(|name| forbidden.iter().any(|head| is_of_family(name, head)));
@@ -31,8 +29,7 @@ pub(super) fn forbidden(package: &str, forbidden: &[&str], tree: &str) -> Vec<Fa
 }
 
 fn is_of_family(name: &str, head: &str) -> bool {
-    name.strip_prefix(head)
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    name.strip_prefix(head).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
 #[cfg(test)]
@@ -43,23 +40,14 @@ mod tests {
         let found = forbidden("salamander-core", &["tokio", "burn"], tree);
         assert_eq!(found.len(), expected.len(), "{found:?}");
         for (failure, name) in found.iter().zip(expected) {
-            assert!(
-                failure.advice.contains(&format!("must not see {name}:")),
-                "{failure}"
-            );
+            assert!(failure.advice.contains(&format!("must not see {name}:")), "{failure}");
         }
     }
 
     #[test]
     fn forbidden_packages_are_found_once_each() {
-        check(
-            "salamander-core v0.1.0 (here)\nserde v1.0.0\nserde v1.0.0 (*)\n",
-            &[],
-        );
-        check(
-            "a v1.0.0\ntokio v1.0.0\ntokio v1.0.0 (*)\nburn v0.22.1\n",
-            &["burn", "tokio"],
-        );
+        check("salamander-core v0.1.0 (here)\nserde v1.0.0\nserde v1.0.0 (*)\n", &[]);
+        check("a v1.0.0\ntokio v1.0.0\ntokio v1.0.0 (*)\nburn v0.22.1\n", &["burn", "tokio"]);
     }
 
     #[test]

@@ -11,19 +11,10 @@ const MEDIAN_LINES: usize = 200;
 
 /// What has no place in a finished file, written so that this file does not contain it.
 const UNFINISHED: [(&str, &str); 4] = [
-    (
-        concat!("todo", "!("),
-        "write the missing part, or return an error that says it is missing",
-    ),
-    (
-        concat!("unimplemented", "!("),
-        "write the missing part, or return an error that says so",
-    ),
+    (concat!("todo", "!("), "write the missing part, or return an error that says it is missing"),
+    (concat!("unimplemented", "!("), "write the missing part, or return an error that says so"),
     (concat!("dbg", "!("), "remove it, or use tracing"),
-    (
-        concat!("#[", "ignore"),
-        "make the test run everywhere, or delete it",
-    ),
+    (concat!("#[", "ignore"), "make the test run everywhere, or delete it"),
 ];
 
 /// The first folders of paths that exist on one machine only.
@@ -50,9 +41,7 @@ pub(super) fn size(path: &str, bytes: usize) -> Option<Failure> {
 pub(super) fn machine_paths(path: &str, text: &str) -> Vec<Failure> {
     let mut failures = Vec::new();
     for (number, line) in numbered(text) {
-        let found = MACHINE_FOLDERS
-            .iter()
-            .find(|folder| line.contains(&format!("/{folder}/")));
+        let found = MACHINE_FOLDERS.iter().find(|folder| line.contains(&format!("/{folder}/")));
         if let Some(folder) = found {
             let advice = format!("a path under /{folder}: use one relative to the repository");
             failures.push(Failure::new(path, number, advice));
@@ -63,10 +52,7 @@ pub(super) fn machine_paths(path: &str, text: &str) -> Vec<Failure> {
 
 /// Most files are to be read in one go, so half of them have to be short.
 pub(super) fn median(lengths: &[(String, usize)]) -> Option<Failure> {
-    let short = lengths
-        .iter()
-        .filter(|(_, lines)| *lines < MEDIAN_LINES)
-        .count();
+    let short = lengths.iter().filter(|(_, lines)| *lines < MEDIAN_LINES).count();
     let (path, lines) = lengths.iter().max_by_key(|(_, lines)| *lines)?;
     let advice = format!(
         "only {short} of {} files have under {MEDIAN_LINES} lines: split the longest, as this one",
@@ -96,19 +82,14 @@ fn opening(path: &str, text: &str) -> Option<Failure> {
 }
 
 fn name(path: &str) -> Option<Failure> {
-    let module = path
-        .strip_suffix("/mod.rs")
-        .or(path.strip_suffix(".rs"))
-        .unwrap_or(path);
+    let module = path.strip_suffix("/mod.rs").or(path.strip_suffix(".rs")).unwrap_or(path);
     let name = module.rsplit('/').next().unwrap_or(module);
     let vague = matches!(name, "utils" | "common" | "misc");
     vague.then(|| Failure::new(path, 1, "name the module after what it holds"))
 }
 
 fn layout(path: &str, text: &str) -> Option<Failure> {
-    let crate_path = path
-        .strip_prefix("crates/")
-        .and_then(|rest| rest.strip_suffix("/src/lib.rs"));
+    let crate_path = path.strip_prefix("crates/").and_then(|rest| rest.strip_suffix("/src/lib.rs"));
     let is_root = crate_path.is_some_and(|name| !name.contains('/'));
     let described = text.lines().any(|line| line.trim_end() == "//! # Layout");
     let advice = "add a `//! # Layout` section that says which module holds what";
@@ -129,10 +110,7 @@ fn lines(path: &str, text: &str) -> Vec<Failure> {
             let advice = format!("{columns} characters, and {MAX_COLUMNS} are the limit: wrap it");
             failures.push(Failure::new(path, number, advice));
         }
-        for (pattern, advice) in UNFINISHED
-            .iter()
-            .filter(|(pattern, _)| line.contains(pattern))
-        {
+        for (pattern, advice) in UNFINISHED.iter().filter(|(pattern, _)| line.contains(pattern)) {
             failures.push(Failure::new(path, number, format!("`{pattern}`: {advice}")));
         }
     }
@@ -140,9 +118,7 @@ fn lines(path: &str, text: &str) -> Vec<Failure> {
 }
 
 fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    text.lines()
-        .enumerate()
-        .map(|(index, line)| (index + 1, line))
+    text.lines().enumerate().map(|(index, line)| (index + 1, line))
 }
 
 #[cfg(test)]
@@ -160,11 +136,7 @@ mod tests {
     #[test]
     fn file_opens_with_its_purpose() {
         check("a.rs", "//! Why.\n", &[]);
-        check(
-            "a.rs",
-            "#![no_std]\n#![allow(\n    dead_code,\n)]\n\n//! Why.\n",
-            &[],
-        );
+        check("a.rs", "#![no_std]\n#![allow(\n    dead_code,\n)]\n\n//! Why.\n", &[]);
         check("a.rs", "// Why.\n", &[1]);
         check("a.rs", "#![no_std]\nfn main() {}\n", &[1]);
         check("a.rs", "", &[1]);
@@ -193,18 +165,11 @@ mod tests {
     #[test]
     fn long_files_fail_but_for_the_tests_at_their_end() {
         let code = format!("//! Why.\n{}", "//\n".repeat(MAX_LINES - 1));
-        let tests = format!(
-            "#[cfg(test)]\nmod tests {{\n{}}}\n",
-            "//\n".repeat(MAX_LINES)
-        );
+        let tests = format!("#[cfg(test)]\nmod tests {{\n{}}}\n", "//\n".repeat(MAX_LINES));
         check("a.rs", &code, &[]);
         check("a.rs", &format!("{code}{tests}"), &[]);
         check("a.rs", &format!("{code}//\n"), &[MAX_LINES + 1]);
-        check(
-            "a.rs",
-            &format!("{code}#[cfg(test)]\nmod tests;\n"),
-            &[MAX_LINES + 1],
-        );
+        check("a.rs", &format!("{code}#[cfg(test)]\nmod tests;\n"), &[MAX_LINES + 1]);
     }
 
     #[test]
@@ -246,9 +211,7 @@ mod tests {
     #[test]
     fn half_of_the_files_are_short() {
         let lengths = |all: &[usize]| -> Vec<(String, usize)> {
-            all.iter()
-                .map(|&lines| (format!("{lines}.rs"), lines))
-                .collect()
+            all.iter().map(|&lines| (format!("{lines}.rs"), lines)).collect()
         };
         assert_eq!(median(&lengths(&[])), None);
         assert_eq!(median(&lengths(&[199, 200])), None);
@@ -258,9 +221,6 @@ mod tests {
 
     #[test]
     fn failure_reads_like_a_compiler_message() {
-        assert_eq!(
-            Failure::new("a.rs", 7, "wrap it").to_string(),
-            "a.rs:7: wrap it"
-        );
+        assert_eq!(Failure::new("a.rs", 7, "wrap it").to_string(), "a.rs:7: wrap it");
     }
 }

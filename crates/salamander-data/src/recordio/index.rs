@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::MAX_CHUNK_BYTES;
-use super::chunk::most_records;
+use super::chunk::{Chunk, most_records};
 use super::header::{Compression, Dialect, Fault, HEADER_BYTES, Header};
 use crate::error::{Error, Place};
 
@@ -85,7 +85,13 @@ impl Walk<'_> {
         let mut chunks = Vec::new();
         let (mut offset, mut records) = (0, 0);
         while offset < self.size {
-            let header = self.header(dialect, &self.place(offset, chunks.len()))?;
+            let place = self.place(offset, chunks.len());
+            let header = self.header(dialect, &place)?;
+            if header.records == 0 {
+                // Nobody would ever ask for its records, so damage to the count must be found now.
+                let payload = self.payload(&header, offset)?;
+                Chunk::decode(dialect, &header, payload, &place, records)?;
+            }
             chunks.push(ChunkInfo { offset, first_record: records, header });
             offset += header.chunk_bytes();
             records += u64::from(header.records);
@@ -134,9 +140,16 @@ impl Walk<'_> {
             Err(error @ Error::Io { .. }) => return Err(error),
             Err(_) => return Ok(false),
         };
+        Ok(dialect.checksum(&self.payload(&header, 0)?) == header.checksum)
+    }
+
+    /// The compressed payload of a chunk that the file is known to hold.
+    fn payload(&self, header: &Header, offset: u64) -> Result<Vec<u8>, Error> {
         let mut payload = vec![0; header.compressed_size as usize];
-        self.file.read_exact_at(&mut payload, HEADER_BYTES).map_err(Error::io(self.path))?;
-        Ok(dialect.checksum(&payload) == header.checksum)
+        self.file
+            .read_exact_at(&mut payload, offset + HEADER_BYTES)
+            .map_err(Error::io(self.path))?;
+        Ok(payload)
     }
 
     fn place(&self, offset: u64, chunk: usize) -> Place {
@@ -207,6 +220,7 @@ mod tests {
             &with(12, 9),
             "f: chunk 0 at byte 0: needs 29 bytes, but the file ends after 28: truncated file",
         );
+        check(&with(16, 0), "f: chunk 0 record 0: the header says 0 records");
         check(
             &[&good[..], &[4, 3]].concat(),
             "f: chunk 1 at byte 28: needs 20 bytes, but the file ends after 2: truncated file",

@@ -43,11 +43,7 @@ impl Pen {
 
 impl Canvas {
     pub(super) fn new(width: usize, height: usize, background: Color) -> Canvas {
-        Canvas {
-            width,
-            height,
-            pixels: background.repeat(width * height),
-        }
+        Canvas { width, height, pixels: background.repeat(width * height) }
     }
 
     pub(super) fn rect(&mut self, (x, y): Point, (width, height): (usize, usize), color: Color) {
@@ -107,16 +103,12 @@ mod tests {
     use super::*;
 
     const WHITE: Color = [255; 3];
-    const PEN: Pen = Pen {
-        color: [0; 3],
-        scale: 1,
-    };
+    const PEN: Pen = Pen { color: [0; 3], scale: 1 };
 
     fn art(canvas: &Canvas) -> Vec<String> {
         let character = |&red: &u8| if red == 0 { '#' } else { '.' };
         let rows = canvas.pixels.chunks(canvas.width * 3);
-        rows.map(|row| row.iter().step_by(3).map(character).collect())
-            .collect()
+        rows.map(|row| row.iter().step_by(3).map(character).collect()).collect()
     }
 
     #[test]

@@ -6,13 +6,8 @@ pub(super) const PAPER: Color = [255; 3];
 pub(super) const INK: Color = [38, 38, 46];
 
 /// From no sample to all samples of a row; light to dark, so that it survives a grey print.
-const RAMP: [Color; 5] = [
-    [247, 251, 255],
-    [198, 219, 239],
-    [107, 174, 214],
-    [33, 113, 181],
-    [8, 48, 107],
-];
+const RAMP: [Color; 5] =
+    [[247, 251, 255], [198, 219, 239], [107, 174, 214], [33, 113, 181], [8, 48, 107]];
 
 /// The colour of a share between 0 and 1.
 pub(super) fn color_of(share: f64) -> Color {
@@ -43,10 +38,7 @@ mod tests {
     #[test]
     fn larger_shares_are_darker() {
         let brightness = |percent: i32| -> u32 {
-            color_of(f64::from(percent) / 100.0)
-                .map(u32::from)
-                .iter()
-                .sum()
+            color_of(f64::from(percent) / 100.0).map(u32::from).iter().sum()
         };
         assert!((0..100).all(|percent| brightness(percent) > brightness(percent + 1)));
         assert_eq!(color_of(0.0), RAMP[0]);

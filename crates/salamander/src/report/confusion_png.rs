@@ -30,11 +30,7 @@ pub fn confusion_png(
     counts: &[u64],
     out: &mut impl Write,
 ) -> Result<(), png::EncodingError> {
-    assert_eq!(
-        counts.len(),
-        names.len() * names.len(),
-        "one count per pair of classes"
-    );
+    assert_eq!(counts.len(), names.len() * names.len(), "one count per pair of classes");
     let layout = Layout::new(names);
     let mut canvas = Canvas::new(layout.width(), layout.height(), PAPER);
     draw_cells(&mut canvas, &layout, counts);
@@ -64,14 +60,7 @@ impl Layout {
         let names: Vec<String> = names.iter().map(|name| cut(name, NAME_LIMIT)).collect();
         let turned = names.iter().any(|name| label.width(name) + GAP > cell);
         let name_step = (label.height() + 2).div_ceil(cell);
-        Layout {
-            names,
-            cell,
-            title: Pen::new(INK, 2),
-            label,
-            name_step,
-            turned,
-        }
+        Layout { names, cell, title: Pen::new(INK, 2), label, name_step, turned }
     }
 
     fn side(&self) -> usize {
@@ -101,11 +90,7 @@ impl Layout {
     }
 
     fn bottom_title_top(&self) -> usize {
-        let names = if self.turned {
-            self.longest_name()
-        } else {
-            self.label.height()
-        };
+        let names = if self.turned { self.longest_name() } else { self.label.height() };
         self.top() + self.side() + GAP + names + 2 * GAP
     }
 
@@ -114,11 +99,7 @@ impl Layout {
     }
 
     fn longest_name(&self) -> usize {
-        self.names
-            .iter()
-            .map(|name| self.label.width(name))
-            .max()
-            .unwrap_or(0)
+        self.names.iter().map(|name| self.label.width(name)).max().unwrap_or(0)
     }
 }
 
@@ -133,10 +114,7 @@ fn draw_cells(canvas: &mut Canvas, layout: &Layout, counts: &[u64]) {
         let (truth, predicted) = (at / classes, at % classes);
         let row: u64 = counts[truth * classes..][..classes].iter().sum();
         let fill = color_of(count as f64 / row.max(1) as f64);
-        let (x, y) = (
-            layout.left() + predicted * cell,
-            layout.top() + truth * cell,
-        );
+        let (x, y) = (layout.left() + predicted * cell, layout.top() + truth * cell);
         canvas.rect((x, y), (cell - line, cell - line), fill);
         // Faint text of the smallest size is unreadable, so small zeros are left out.
         let Some(scale) = scale.filter(|&scale| count > 0 || scale > 1) else {
@@ -160,11 +138,7 @@ fn draw_names(canvas: &mut Canvas, layout: &Layout) {
         if layout.turned {
             canvas.text_upwards((centred(column, cell, label.height()), below), name, label);
         } else {
-            canvas.text(
-                (centred(column, cell, label.width(name)), below),
-                name,
-                label,
-            );
+            canvas.text((centred(column, cell, label.width(name)), below), name, label);
         }
     }
 }
@@ -202,9 +176,7 @@ fn text_scale(counts: &[u64], cell: usize) -> Option<usize> {
     let fits = |&scale: &usize| {
         let room = glyphs_within(cell, scale);
         let wanted = if scale == 1 { room } else { 4 };
-        counts
-            .iter()
-            .all(|&count| shorten(count, wanted).is_some_and(|text| text.len() <= room))
+        counts.iter().all(|&count| shorten(count, wanted).is_some_and(|text| text.len() <= room))
     };
     (1..=3).rev().find(fits)
 }
@@ -213,11 +185,7 @@ fn text_scale(counts: &[u64], cell: usize) -> Option<usize> {
 fn glyphs_within(cell: usize, scale: usize) -> usize {
     let inner = cell.saturating_sub(2 + 4 * scale);
     let tall = font::HEIGHT * scale > inner;
-    if tall {
-        0
-    } else {
-        (inner + scale) / (font::ADVANCE * scale)
-    }
+    if tall { 0 } else { (inner + scale) / (font::ADVANCE * scale) }
 }
 
 /// Where something of `size` starts, to sit in the middle of `extent` pixels after `start`.
@@ -236,9 +204,7 @@ mod tests {
     fn draw(names: &[String], counts: &[u64]) -> (png::OutputInfo, Vec<u8>) {
         let mut file = Vec::new();
         confusion_png(names, counts, &mut file).unwrap();
-        let mut reader = png::Decoder::new(std::io::Cursor::new(file))
-            .read_info()
-            .unwrap();
+        let mut reader = png::Decoder::new(std::io::Cursor::new(file)).read_info().unwrap();
         let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
         (reader.next_frame(&mut pixels).unwrap(), pixels)
     }
@@ -247,16 +213,8 @@ mod tests {
     fn any_number_of_classes_gives_a_picture_of_sensible_size() {
         for classes in [0, 1, 2, 10, 40, 200] {
             let (info, _) = draw(&names(classes), &vec![7; classes * classes]);
-            assert!(
-                (100..1800).contains(&info.width),
-                "{classes}: {}",
-                info.width
-            );
-            assert!(
-                (60..1800).contains(&info.height),
-                "{classes}: {}",
-                info.height
-            );
+            assert!((100..1800).contains(&info.width), "{classes}: {}", info.width);
+            assert!((60..1800).contains(&info.height), "{classes}: {}", info.height);
         }
     }
 
@@ -266,10 +224,8 @@ mod tests {
         let (info, pixels) = draw(&names, &[1_000_000, 0, 0, 1]);
         let layout = Layout::new(&names);
         let corner = |truth, predicted| {
-            let (x, y) = (
-                layout.left() + predicted * layout.cell,
-                layout.top() + truth * layout.cell,
-            );
+            let (x, y) =
+                (layout.left() + predicted * layout.cell, layout.top() + truth * layout.cell);
             let at = y * info.line_size + x * 3;
             [pixels[at], pixels[at + 1], pixels[at + 2]]
         };
@@ -283,10 +239,6 @@ mod tests {
         assert_eq!(text_scale(&[1], 6), None);
         assert_eq!(text_scale(&[999], 32), Some(1));
         assert_eq!(text_scale(&[999], 80), Some(3));
-        assert_eq!(
-            text_scale(&[1_000], 80),
-            Some(2),
-            "rather smaller than shortened"
-        );
+        assert_eq!(text_scale(&[1_000], 80), Some(2), "rather smaller than shortened");
     }
 }

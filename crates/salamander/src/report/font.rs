@@ -12,9 +12,7 @@ pub(super) const ADVANCE: usize = WIDTH + 1;
 /// The columns of a glyph, left to right; bit 0 of a column is its top point. Characters outside
 /// ASCII look like a question mark.
 pub(super) fn glyph(character: char) -> [u8; WIDTH] {
-    let found = (character as usize)
-        .checked_sub(' ' as usize)
-        .and_then(|at| GLYPHS.get(at));
+    let found = (character as usize).checked_sub(' ' as usize).and_then(|at| GLYPHS.get(at));
     *found.unwrap_or(&GLYPHS['?' as usize - ' ' as usize])
 }
 
@@ -129,10 +127,7 @@ mod tests {
     #[test]
     fn printable_characters_look_different() {
         // A slash through the zero would tell it from the letter, and make a table of counts noisy.
-        let mut glyphs: Vec<_> = (' '..='~')
-            .filter(|&letter| letter != 'O')
-            .map(glyph)
-            .collect();
+        let mut glyphs: Vec<_> = (' '..='~').filter(|&letter| letter != 'O').map(glyph).collect();
         glyphs.sort_unstable();
         glyphs.dedup();
         assert_eq!(glyphs.len(), 94);

@@ -35,11 +35,7 @@ mod tests {
     #[test]
     fn counts_are_shortened_to_what_fits() {
         let check = |count, limit, expected: Option<&str>| {
-            assert_eq!(
-                shorten(count, limit).as_deref(),
-                expected,
-                "{count} in {limit}"
-            );
+            assert_eq!(shorten(count, limit).as_deref(), expected, "{count} in {limit}");
         };
         check(0, 1, Some("0"));
         check(9_999, 4, Some("9999"));

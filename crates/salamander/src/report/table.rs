@@ -49,20 +49,11 @@ impl ClassReport {
     /// If `counts` does not hold one count per pair of names.
     pub fn from_confusion(names: &[String], counts: &[u64]) -> ClassReport {
         let classes = names.len();
-        assert_eq!(
-            counts.len(),
-            classes * classes,
-            "one count per pair of classes"
-        );
-        let rows: Vec<ClassRow> = names
-            .iter()
-            .enumerate()
-            .map(|(class, name)| class_row(name, class, counts))
-            .collect();
+        assert_eq!(counts.len(), classes * classes, "one count per pair of classes");
+        let rows: Vec<ClassRow> =
+            names.iter().enumerate().map(|(class, name)| class_row(name, class, counts)).collect();
         let total: u64 = rows.iter().map(|row| row.support).sum();
-        let right: u64 = (0..classes)
-            .map(|class| counts[class * classes + class])
-            .sum();
+        let right: u64 = (0..classes).map(|class| counts[class * classes + class]).sum();
         ClassReport {
             accuracy: ratio(right as f64, total as f64),
             macro_avg: average("macro avg", &rows, |_| 1.0),
@@ -77,10 +68,7 @@ impl ClassReport {
 impl fmt::Display for ClassReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = f.precision().unwrap_or(2);
-        let all = self
-            .rows
-            .iter()
-            .chain([&self.macro_avg, &self.weighted_avg]);
+        let all = self.rows.iter().chain([&self.macro_avg, &self.weighted_avg]);
         let width = all.map(|row| row.name.chars().count()).max().unwrap_or(0);
         let column = (digits + 2).max("precision".len());
 
@@ -110,17 +98,8 @@ fn write_row(
     row: &ClassRow,
     (width, column, digits): (usize, usize, usize),
 ) -> fmt::Result {
-    let ClassRow {
-        name,
-        precision,
-        recall,
-        f1,
-        support,
-    } = row;
-    write!(
-        f,
-        "{name:>width$}  {precision:>column$.digits$} {recall:>column$.digits$} "
-    )?;
+    let ClassRow { name, precision, recall, f1, support } = row;
+    write!(f, "{name:>width$}  {precision:>column$.digits$} {recall:>column$.digits$} ")?;
     writeln!(f, "{f1:>column$.digits$} {support:>9}")
 }
 
@@ -141,10 +120,7 @@ fn class_row(name: &str, class: usize, counts: &[u64]) -> ClassRow {
 fn average(name: &str, rows: &[ClassRow], weight: impl Fn(&ClassRow) -> f64) -> ClassRow {
     let weights: f64 = rows.iter().map(&weight).sum();
     let mean = |value: fn(&ClassRow) -> f64| {
-        ratio(
-            rows.iter().map(|row| weight(row) * value(row)).sum(),
-            weights,
-        )
+        ratio(rows.iter().map(|row| weight(row) * value(row)).sum(), weights)
     };
     ClassRow {
         name: name.to_owned(),
@@ -170,10 +146,7 @@ mod tests {
 
     /// The example of scikit-learn's manual: y_true = [0, 1, 2, 2, 2], y_pred = [0, 0, 2, 2, 1].
     fn manual() -> ClassReport {
-        report(
-            &["class 0", "class 1", "class 2"],
-            &[1, 0, 0, 1, 0, 0, 0, 1, 2],
-        )
+        report(&["class 0", "class 1", "class 2"], &[1, 0, 0, 1, 0, 0, 0, 1, 2])
     }
 
     #[test]
@@ -195,11 +168,8 @@ weighted avg       0.70      0.60      0.61         5
     fn more_digits_keep_the_columns_aligned() {
         for digits in [0, 4, 12] {
             let text = format!("{:.digits$}", manual());
-            let mut widths: Vec<usize> = text
-                .lines()
-                .map(str::len)
-                .filter(|&width| width > 0)
-                .collect();
+            let mut widths: Vec<usize> =
+                text.lines().map(str::len).filter(|&width| width > 0).collect();
             widths.dedup();
             assert_eq!(widths.len(), 1, "{text}");
         }
@@ -208,10 +178,7 @@ weighted avg       0.70      0.60      0.61         5
     #[test]
     fn long_names_widen_the_table() {
         let text = report(&["a", "a name of many characters"], &[1, 0, 0, 1]).to_string();
-        assert!(
-            text.contains("\na name of many characters       1.00"),
-            "{text}"
-        );
+        assert!(text.contains("\na name of many characters       1.00"), "{text}");
     }
 
     #[test]

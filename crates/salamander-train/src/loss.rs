@@ -1,0 +1,61 @@
+//! Losses with one value per record, as [`Trial::loss`](crate::Trial::loss) wants them.
+
+use burn::tensor::activation::{log_sigmoid, log_softmax};
+use burn::tensor::{Int, Tensor};
+
+/// Cross-entropy of scores (before any softmax) against class numbers.
+pub fn cross_entropy(scores: &Tensor<2>, labels: &Tensor<1, Int>) -> Tensor<1> {
+    nll(&log_softmax(scores.clone(), 1), labels)
+}
+
+/// Negative log-likelihood of log-probabilities against class numbers.
+pub fn nll(log_probabilities: &Tensor<2>, labels: &Tensor<1, Int>) -> Tensor<1> {
+    let records = labels.dims()[0];
+    let at = labels.clone().reshape([records, 1]);
+    -log_probabilities.clone().gather(1, at).reshape([records])
+}
+
+/// Cross-entropy of one score per record (before any sigmoid) against 0 and 1.
+pub fn binary_cross_entropy(scores: &Tensor<2>, labels: &Tensor<1, Int>) -> Tensor<1> {
+    let records = labels.dims()[0];
+    let scores = scores.clone().reshape([records]);
+    let truth = labels.clone().float().cast(scores.dtype());
+    // log(1 - sigmoid(x)) = log_sigmoid(x) - x, without the cancellation.
+    -(log_sigmoid(scores.clone()) - scores * (-truth + 1.0))
+}
+
+/// Squared error, summed over a record's outputs.
+pub fn squared_error(output: &Tensor<2>, targets: &Tensor<2>) -> Tensor<1> {
+    let records = output.dims()[0];
+    let targets = targets.clone().cast(output.dtype());
+    (output.clone() - targets).powi_scalar(2).sum_dim(1).reshape([records])
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::Device;
+
+    use super::*;
+
+    fn check(loss: Tensor<1>, expected: &[f32]) {
+        let found: Vec<f32> = loss.into_data().iter::<f32>().collect();
+        assert_eq!(found.len(), expected.len());
+        for (found, expected) in found.iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-5, "{found} is not {expected}");
+        }
+    }
+
+    #[test]
+    fn losses_have_one_value_per_record() {
+        let device = Device::flex();
+        let scores = Tensor::<2>::from_data([[1.0, 2.0, 0.5], [0.0, 0.0, 0.0]], &device);
+        let labels = Tensor::<1, Int>::from_data([1, 2], &device);
+        check(cross_entropy(&scores, &labels), &[0.464_36, 1.098_61]);
+        let scores = Tensor::<2>::from_data([[2.0], [-30.0], [1.0]], &device);
+        let labels = Tensor::<1, Int>::from_data([1, 1, 0], &device);
+        check(binary_cross_entropy(&scores, &labels), &[0.126_93, 30.0, 1.313_26]);
+        let output = Tensor::<2>::from_data([[1.0, 2.0], [0.0, 0.0]], &device);
+        let targets = Tensor::<2>::from_data([[0.0, 0.0], [0.0, 3.0]], &device);
+        check(squared_error(&output, &targets), &[5.0, 9.0]);
+    }
+}

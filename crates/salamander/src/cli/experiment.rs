@@ -1,0 +1,37 @@
+//! Reading an experiment file from disk, for the subcommands that take one.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, anyhow, bail};
+use salamander_core::experiment::{Experiment, Strategy};
+
+/// Reads and checks a file; its paths become independent of the working directory.
+pub(super) fn load(path: &Path, sets: &[String]) -> Result<Experiment> {
+    let shown = path.display();
+    let text = fs::read_to_string(path).with_context(|| format!("experiment {shown}"))?;
+    let mut experiment =
+        Experiment::parse(&text, sets).map_err(|error| anyhow!("experiment {shown}: {error}"))?;
+    let file = fs::canonicalize(path).with_context(|| format!("experiment {shown}"))?;
+    experiment.resolve_paths(file.parent().unwrap_or(Path::new("/")));
+    if experiment.strategy != Strategy::Local || experiment.workers.max > 1 {
+        bail!(
+            "experiment {shown}: this version trains in one process: \
+             write `strategy: local` and `workers: 1`"
+        );
+    }
+    Ok(experiment)
+}
+
+/// Puts the file's name in front of what is wrong in it.
+pub(super) fn in_file(path: &Path, error: salamander_train::Error) -> anyhow::Error {
+    match error {
+        salamander_train::Error::Experiment(error) => {
+            anyhow!("experiment {}: {error}", path.display())
+        }
+        salamander_train::Error::Invalid(reason) => {
+            anyhow!("experiment {}: {reason}", path.display())
+        }
+        other => other.into(),
+    }
+}

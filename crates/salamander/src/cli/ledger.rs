@@ -1,0 +1,43 @@
+//! `salamander ledger`: which records were applied, from the run's newest checkpoint.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use salamander_train::checkpoint::{Store, Which};
+
+use crate::run::find;
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The run, by its folder or id
+    run: String,
+    /// Print a JSON list instead
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    folder: super::RunsFolder,
+}
+
+/// Prints the ledger; fails when a record was repeated or the hash of a complete epoch is wrong.
+pub(super) fn run(args: Args) -> Result<ExitCode> {
+    let folder = find(&args.run, &args.folder.runs)?;
+    let checkpoint = Store::find(&folder.join("checkpoints"), &Which::Latest)?;
+    let lines = checkpoint.progress.ledger.lines();
+    if args.json {
+        println!("{}", serde_json::to_string(&lines)?);
+    } else {
+        println!(
+            "{:>6} {:>10} {:>10} {:>10} {:>11} {:>8}  ids",
+            "epoch", "records", "applied", "missing", "duplicated", "skipped"
+        );
+        for line in &lines {
+            let ids = if line.intact { "intact" } else { "WRONG" };
+            println!(
+                "{:>6} {:>10} {:>10} {:>10} {:>11} {:>8}  {ids}",
+                line.epoch, line.records, line.applied, line.missing, line.duplicated, line.skipped
+            );
+        }
+    }
+    let clean = lines.iter().all(|line| line.intact && line.duplicated == 0);
+    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

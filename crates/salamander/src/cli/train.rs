@@ -1,0 +1,192 @@
+//! `salamander train`: from an experiment file to a run's folder.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result, bail};
+use salamander_train::callback::Callback;
+use salamander_train::checkpoint::{Checkpoint, Store, write_atomic};
+use salamander_train::device;
+use salamander_train::model::{Model, Models};
+use salamander_train::trainer::{Outcome, Setup};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use super::experiment::{in_file, load};
+use crate::run::{RunFolder, find};
+use crate::ui::{
+    Bar, EpochTable, Finished, MetricsLog, Out, State, cut_after, json_line, print_summary,
+};
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The experiment file; not needed with --resume
+    #[arg(required_unless_present = "resume")]
+    experiment: Option<PathBuf>,
+    /// Change a field: --set hyperparameters.learning_rate=0.1
+    #[arg(long = "set", value_name = "A.B=V")]
+    sets: Vec<String>,
+    /// Where to compute: auto, cpu, wgpu[:i] or cuda[:i]
+    #[arg(long)]
+    device: Option<String>,
+    /// The folder that runs live in
+    #[arg(long, visible_alias = "runs", value_name = "DIR", default_value = "runs")]
+    out: PathBuf,
+    /// Go on with a run, by its folder or id
+    #[arg(long, value_name = "RUN", conflicts_with = "experiment")]
+    resume: Option<String>,
+    /// End with one line of JSON on standard output
+    #[arg(long)]
+    json: bool,
+    /// Print the configuration in force and stop
+    #[arg(long)]
+    dump_config: bool,
+}
+
+pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
+    let resumed = args.resume.as_ref().map(|run| find(run, &args.out)).transpose()?;
+    let file = match (&resumed, &args.experiment) {
+        (Some(folder), _) => folder.join("experiment.yaml"),
+        (None, Some(file)) => file.clone(),
+        (None, None) => bail!("name an experiment file"),
+    };
+    let mut sets = args.sets.clone();
+    sets.extend(args.device.iter().map(|device| format!("device={device}")));
+    let mut experiment = load(&file, &sets)?;
+    let seed = &mut experiment.settings_mut().reproducibility.experiment_seed;
+    seed.get_or_insert_with(chosen_seed);
+    let model = models.find(experiment.model()).map_err(|error| in_file(&file, error))?;
+    experiment.settings_mut().entrypoint = Some(model.name().to_string());
+    let hparams = model.hparams_in_force(&experiment).map_err(|error| in_file(&file, error))?;
+    if args.dump_config {
+        print!("{}", experiment.to_yaml(&hparams));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let device = device::select(&experiment.device.0)?;
+    let folder = match &resumed {
+        Some(folder) => RunFolder::open(folder)?,
+        None => {
+            let name = experiment.name.as_deref().unwrap_or(model.name());
+            RunFolder::create(&args.out, name)?
+        }
+    };
+    let checkpoint = match resumed {
+        Some(_) => newest(folder.path())?,
+        None => None,
+    };
+    let in_force = experiment.to_yaml(&hparams);
+    write_atomic(&folder.experiment(), in_force.as_bytes())?;
+    let signals = Signals::install()?;
+    let setup = Setup {
+        experiment,
+        folder: folder.path().to_path_buf(),
+        device,
+        stop: Arc::clone(&signals.stop),
+    };
+    let out = if args.json { Out::Stderr } else { Out::Stdout };
+    let result = train(model, setup, checkpoint, &folder, out);
+    finish(result.map_err(|error| in_file(&file, error)), model, &folder, &signals, out)
+}
+
+/// The seed of a run whose experiment names none; shown in the configuration in force.
+fn chosen_seed() -> u32 {
+    let time = jiff::Timestamp::now().as_nanosecond() as u64;
+    let mixed = salamander_core::seed::derive(time, &[u64::from(std::process::id())]);
+    (mixed >> 33) as u32
+}
+
+/// The newest checkpoint that is intact; broken ones are named and passed over.
+fn newest(folder: &Path) -> Result<Option<Checkpoint>> {
+    let checkpoints = folder.join("checkpoints");
+    let checkpoint = Store::newest_intact(&checkpoints, &mut |error| {
+        eprintln!("warning: {error}; trying the one before it");
+    });
+    let metrics = folder.join("metrics.jsonl");
+    cut_after(&metrics, checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.progress.steps))?;
+    match &checkpoint {
+        Some(found) => eprintln!("resuming from {}", found.path.display()),
+        None => eprintln!("no usable checkpoint: starting from the beginning"),
+    }
+    Ok(checkpoint)
+}
+
+fn train(
+    model: &dyn Model,
+    setup: Setup,
+    checkpoint: Option<Checkpoint>,
+    folder: &RunFolder,
+    out: Out,
+) -> Result<Outcome, salamander_train::Error> {
+    let log = MetricsLog::open(&folder.path().join("metrics.jsonl"))
+        .map_err(|error| salamander_train::Error::Invalid(format!("{error:#}")))?;
+    let bar = Bar::new();
+    let table = EpochTable::new(out, bar.handle());
+    let callbacks: Vec<Box<dyn Callback>> = vec![Box::new(table), Box::new(bar), Box::new(log)];
+    model.train(setup, checkpoint, callbacks)
+}
+
+fn finish(
+    result: Result<Outcome>,
+    model: &dyn Model,
+    folder: &RunFolder,
+    signals: &Signals,
+    out: Out,
+) -> Result<ExitCode> {
+    let state = match &result {
+        Ok(outcome) if outcome.interrupted => State::Interrupted,
+        Ok(_) => State::Completed,
+        Err(_) => State::Failed,
+    };
+    let finished = Finished {
+        id: &folder.id(),
+        folder: folder.path(),
+        state,
+        outcome: result.as_ref().ok(),
+        class_names: model.class_names(),
+        error: result.as_ref().err().map(|error| format!("{error:#}")),
+    };
+    print_summary(&finished, out);
+    let line = json_line(&finished);
+    // A disk so full that this fails is reported by the run's own error.
+    let _ = fs::write(folder.path().join("summary.json"), format!("{line:#}\n"));
+    if state == State::Interrupted {
+        eprintln!("interrupted; go on with: salamander train --resume {}", folder.path().display());
+    }
+    if out == Out::Stderr {
+        println!("{line}");
+    }
+    let resume = || format!("the run's folder is {}", folder.path().display());
+    result.with_context(resume)?;
+    Ok(match state {
+        State::Completed => ExitCode::SUCCESS,
+        _ => ExitCode::from(signals.exit_code()),
+    })
+}
+
+/// Ctrl-C and SIGTERM: the first ends training after its step, the second ends the process.
+struct Signals {
+    stop: Arc<AtomicBool>,
+    terminated: Arc<AtomicBool>,
+}
+
+impl Signals {
+    fn install() -> Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let terminated = Arc::new(AtomicBool::new(false));
+        for (signal, code) in [(SIGINT, 130), (SIGTERM, 143)] {
+            // In this order: the handler that ends the process must see the flag of the signal before.
+            signal_hook::flag::register_conditional_shutdown(signal, code, Arc::clone(&stop))
+                .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+                .context("cannot listen for signals")?;
+        }
+        signal_hook::flag::register(SIGTERM, Arc::clone(&terminated))
+            .context("cannot listen for signals")?;
+        Ok(Self { stop, terminated })
+    }
+
+    fn exit_code(&self) -> u8 {
+        if self.terminated.load(Ordering::Relaxed) { 143 } else { 130 }
+    }
+}

@@ -1,0 +1,71 @@
+//! The network of Determined's PyTorch MNIST tutorial: its size is a matter of hyperparameters.
+
+use salamander::prelude::*;
+
+use super::{Digit, DigitBatch};
+
+/// Hyperparameters, under the names of the tutorial.
+#[derive(Hparams)]
+pub struct Hp {
+    #[hparam(default = 0.001, min = 0.0)]
+    learning_rate: f64,
+    #[hparam(default = 40, min = 1)]
+    n_filters1: usize,
+    #[hparam(default = 40, min = 1)]
+    n_filters2: usize,
+    #[hparam(default = 0.5, min = 0.0, max = 0.99)]
+    dropout: f64,
+}
+
+/// conv5x5 - pool - conv5x5 - pool - linear50 - dropout - linear10 - log-softmax.
+#[derive(Module, Debug)]
+pub struct Filters {
+    conv1: Conv2d,
+    conv2: Conv2d,
+    pool: MaxPool2d,
+    fc1: Linear,
+    dropout: Dropout,
+    fc2: Linear,
+}
+
+impl Trial for Filters {
+    // As the tutorial's experiment file calls it: `entrypoint: model_def:MNistTrial`.
+    const NAME: &str = "MNistTrial";
+    type Hparams = Hp;
+    type Example = Digit;
+
+    fn build(cx: &Context<Hp>) -> Self {
+        let Hp { n_filters1, n_filters2, dropout, .. } = cx.hp;
+        Self {
+            conv1: Conv2dConfig::new([1, n_filters1], [5, 5]).init(&cx.device),
+            conv2: Conv2dConfig::new([n_filters1, n_filters2], [5, 5]).init(&cx.device),
+            pool: MaxPool2dConfig::new([2, 2]).with_strides([2, 2]).init(),
+            fc1: LinearConfig::new(16 * n_filters2, 50).init(&cx.device),
+            dropout: DropoutConfig::new(dropout).init(),
+            fc2: LinearConfig::new(50, 10).init(&cx.device),
+        }
+    }
+
+    fn forward(&self, batch: &DigitBatch) -> Tensor<2> {
+        let x = relu(self.pool.forward(self.conv1.forward(batch.image.clone())));
+        let x = relu(self.pool.forward(self.conv2.forward(x)));
+        let x = relu(self.fc1.forward(x.flatten(1, 3)));
+        log_softmax(self.fc2.forward(self.dropout.forward(x)), 1)
+    }
+
+    fn loss(&self, output: &Tensor<2>, batch: &DigitBatch) -> Tensor<1> {
+        nll(output, &batch.label)
+    }
+
+    fn optimizer(hp: &Hp) -> Optimizer {
+        Optimizer::sgd(hp.learning_rate).momentum(0.9).into()
+    }
+
+    fn metrics(&self, output: &Tensor<2>, batch: &DigitBatch) -> Metrics {
+        accuracy(output, &batch.label).and(error_rate(output, &batch.label))
+    }
+
+    fn predict(&self, output: Tensor<2>) -> Tensor<2> {
+        output.exp()
+    }
+}

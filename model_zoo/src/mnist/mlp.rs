@@ -1,0 +1,60 @@
+//! A plain network of linear layers: the quickest to train, and the one that benches compare.
+
+use salamander::prelude::*;
+
+use super::{Digit, DigitBatch};
+
+/// Hyperparameters.
+#[derive(Hparams)]
+pub struct Hp {
+    #[hparam(default = 0.05, min = 0.0)]
+    learning_rate: f64,
+    #[hparam(default = 0.9, min = 0.0, max = 1.0)]
+    momentum: f64,
+    #[hparam(default = 512, min = 1)]
+    hidden: usize,
+}
+
+/// linear - linear - linear.
+#[derive(Module, Debug)]
+pub struct Mlp {
+    fc1: Linear,
+    fc2: Linear,
+    fc3: Linear,
+}
+
+impl Trial for Mlp {
+    const NAME: &str = "mnist_mlp";
+    type Hparams = Hp;
+    type Example = Digit;
+
+    fn build(cx: &Context<Hp>) -> Self {
+        let hidden = cx.hp.hidden;
+        Self {
+            fc1: LinearConfig::new(784, hidden).init(&cx.device),
+            fc2: LinearConfig::new(hidden, hidden).init(&cx.device),
+            fc3: LinearConfig::new(hidden, 10).init(&cx.device),
+        }
+    }
+
+    fn forward(&self, batch: &DigitBatch) -> Tensor<2> {
+        let x = relu(self.fc1.forward(batch.image.clone().flatten(1, 3)));
+        self.fc3.forward(relu(self.fc2.forward(x)))
+    }
+
+    fn loss(&self, output: &Tensor<2>, batch: &DigitBatch) -> Tensor<1> {
+        cross_entropy(output, &batch.label)
+    }
+
+    fn optimizer(hp: &Hp) -> Optimizer {
+        Optimizer::sgd(hp.learning_rate).momentum(hp.momentum).into()
+    }
+
+    fn metrics(&self, output: &Tensor<2>, batch: &DigitBatch) -> Metrics {
+        accuracy(output, &batch.label).and(top_k(5, output, &batch.label))
+    }
+
+    fn predict(&self, output: Tensor<2>) -> Tensor<2> {
+        softmax(output, 1)
+    }
+}
