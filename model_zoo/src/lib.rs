@@ -3,10 +3,10 @@
 //! # Layout
 //! - [`mnist`]: handwritten digits, four networks (`mnist/*.yaml`)
 //! - [`ring_gan`]: two networks against each other, with an optimizer each (`gan/ring_gan.yaml`)
-//! - [`resilient`]: dropout, BatchNorm and momentum in one small model, for tests of resume
+//! - [`own_loop`]: a training loop written by hand on the library's pieces
 
 pub mod mnist;
-pub mod resilient;
+pub mod own_loop;
 pub mod ring_gan;
 
 use salamander::Models;
@@ -19,6 +19,5 @@ pub fn models() -> Models {
         mnist::filters::Filters,
         mnist::mlp::Mlp,
         ring_gan::RingGan,
-        resilient::Resilient,
     ]
 }

@@ -1,9 +1,8 @@
 //! Everything that makes resuming hard in one small model: dropout, BatchNorm, momentum, a schedule
 //! and a draw of its own. The kill tests train it.
 
+use model_zoo::mnist::{Digit, DigitBatch};
 use salamander::prelude::*;
-
-use crate::mnist::{Digit, DigitBatch};
 
 /// Hyperparameters.
 #[derive(Hparams)]

@@ -1,0 +1,10 @@
+//! Hyperparameters are a struct.
+use salamander::prelude::*;
+
+#[derive(Hparams)]
+enum Hp {
+    Fast,
+    Slow,
+}
+
+fn main() {}

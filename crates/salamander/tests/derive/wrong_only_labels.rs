@@ -1,0 +1,10 @@
+//! Nothing to learn from.
+use salamander::prelude::*;
+
+#[derive(Example)]
+struct Digit {
+    #[label]
+    digit: u8,
+}
+
+fn main() {}

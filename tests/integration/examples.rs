@@ -1,0 +1,74 @@
+//! The examples that users start from.
+
+use std::path::Path;
+
+use burn::module::Module;
+use burn::tensor::Device;
+use model_zoo::ring_gan::RingGan;
+use salamander::core::experiment::Experiment;
+use salamander::prelude::Rng;
+use salamander::train::checkpoint::{Store, Which};
+use salamander::train::model::build;
+use salamander::train::params;
+
+use crate::support::Workplace;
+
+fn zoo(path: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../model_zoo").join(path)
+}
+
+/// Two optimizers: the generator must have learned where the ring is.
+#[test]
+fn the_gan_puts_points_on_the_ring() {
+    let place = Workplace::new();
+    let summary = place.train(&[&zoo("gan/ring_gan.yaml").display().to_string()]);
+    assert!(summary["metrics"]["training"]["generator_loss"].is_number(), "{summary}");
+    assert!(summary["metrics"]["training"]["discriminator_loss"].is_number(), "{summary}");
+
+    let folder = Path::new(summary["dir"].as_str().expect("a folder")).join("checkpoints");
+    let checkpoint = Store::find(&folder, &Which::Latest).expect("a checkpoint");
+    let experiment = Experiment::parse(&checkpoint.experiment, &[]).expect("valid");
+    let device = Device::flex();
+    let fresh: RingGan = build(&experiment, &device.clone().autodiff()).expect("builds");
+    let radius = |gan: &RingGan| {
+        let points = gan.valid().sample(512, &mut Rng::new(9), &device);
+        let points: Vec<f32> = points.into_data().iter::<f32>().collect();
+        let radii = points.chunks(2).map(|at| f64::from(at[0].hypot(at[1])));
+        let error: f64 = radii.map(|radius| (radius - 2.0).abs()).sum();
+        error / 512.0
+    };
+    let before = radius(&fresh);
+    let gan = params::write(fresh, checkpoint.model).expect("same shapes");
+    let after = radius(&gan);
+    assert!(after < 0.5 && after < before / 2.0, "off the ring by {before} before, {after} after");
+}
+
+#[test]
+fn the_loop_written_by_hand_learns() {
+    let place = Workplace::new();
+    let result = model_zoo::own_loop::train(&zoo("mnist/data"), place.path(), 1).expect("trains");
+    let accuracy = result.validation.metrics.values()["accuracy"];
+    assert!(accuracy > 0.85, "{accuracy}");
+    let line = &result.ledger.lines()[0];
+    assert_eq!((line.applied, line.missing, line.duplicated), (8000, 0, 0));
+    assert!(place.path().join("model.safetensors").is_file());
+}
+
+/// Every experiment file of the zoo is valid for its model, and its data is there.
+#[test]
+fn every_experiment_of_the_zoo_is_healthy() {
+    let models = model_zoo::models();
+    for file in [
+        "mnist/mnist.yaml",
+        "mnist/conv32.yaml",
+        "mnist/filters.yaml",
+        "mnist/mlp.yaml",
+        "mnist/full.yaml",
+        "gan/ring_gan.yaml",
+    ] {
+        let text = std::fs::read_to_string(zoo(file)).expect(file);
+        let experiment = Experiment::parse(&text, &[]).unwrap_or_else(|e| panic!("{file}: {e}"));
+        let model = models.find(experiment.model()).unwrap_or_else(|e| panic!("{file}: {e}"));
+        model.hparams_in_force(&experiment).unwrap_or_else(|e| panic!("{file}: {e}"));
+    }
+}

@@ -1,0 +1,203 @@
+//! Runs that are cut: by signals at any moment, by broken checkpoints. Each must end, resumed, with
+//! the weights of a run that was left alone, bit for bit.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::support::{Workplace, digits_experiment, weights_of};
+
+/// Dropout, BatchNorm, momentum, a schedule, and two batches per step: everything that must come
+/// back from a checkpoint.
+fn experiment(place: &Workplace) -> String {
+    let rest = "hyperparameters: {global_batch_size: 32}\n\
+                optimizations: {aggregation_frequency: 2}\n\
+                min_checkpoint_period: {batches: 6}\n\
+                min_validation_period: {batches: 40}\n\
+                searcher: {metric: accuracy, smaller_is_better: false, max_length: {batches: 150}}\n";
+    place.write("resilient.yaml", &digits_experiment("resilient", rest)).display().to_string()
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let pid = Pid::from_raw(child.id() as i32).expect("a process id");
+    kill_process(pid, signal).expect("the process is ours");
+}
+
+/// The only run of a workplace, once its folder is there.
+fn the_run(place: &Workplace) -> PathBuf {
+    let runs = place.path().join("runs");
+    let start = Instant::now();
+    loop {
+        let found = std::fs::read_dir(&runs).ok().and_then(|mut runs| runs.next()?.ok());
+        match found {
+            Some(run) => return run.path(),
+            None => assert!(start.elapsed() < Duration::from_secs(60), "no run appears"),
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Lines of the metrics file: how far a run is.
+fn steps_logged(run: &Path) -> usize {
+    std::fs::read_to_string(run.join("metrics.jsonl")).map_or(0, |text| text.lines().count())
+}
+
+/// Starts training, waits until the run has logged so many lines, and a little longer.
+fn start(
+    mut command: Command,
+    place: &Workplace,
+    lines: usize,
+    longer: Duration,
+) -> (Child, PathBuf) {
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    let mut child = command.spawn().expect("the program starts");
+    let run = the_run(place);
+    while steps_logged(&run) < lines {
+        if child.try_wait().expect("a state").is_some() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(longer);
+    (child, run)
+}
+
+fn resume(place: &Workplace, run: &Path) -> Value {
+    place.train(&["--resume", &run.display().to_string()])
+}
+
+fn uncut() -> (Vec<u8>, Value) {
+    let place = Workplace::new();
+    let summary = place.train(&[&experiment(&place)]);
+    (weights_of(&summary), summary)
+}
+
+fn ledger_is_clean(summary: &Value) {
+    for line in summary["ledger"].as_array().expect("a list") {
+        assert_eq!(line["duplicated"], 0, "{line}");
+        assert_eq!(line["intact"], true, "{line}");
+    }
+}
+
+#[test]
+fn killed_at_twenty_moments_and_resumed_ends_with_the_same_weights() {
+    let (expected, whole) = uncut();
+    for moment in 0..20u64 {
+        let place = Workplace::new();
+        let file = experiment(&place);
+        // Spread over the whole run, at different places within a step.
+        let lines = (moment * 37 % 76) as usize;
+        let longer = Duration::from_micros(moment * 1717 % 9000);
+        let command = place.command(&["train", &file]);
+        let (mut child, run) = start(command, &place, lines, longer);
+        signal(&child, Signal::KILL);
+        child.wait().expect("it ends");
+        if moment % 3 == 0 {
+            // A second life that is cut as well.
+            let again = place.command(&["train", "--resume", &run.display().to_string()]);
+            let lines = steps_logged(&run) + 5;
+            let (mut child, _) = start(again, &place, lines, longer);
+            signal(&child, Signal::KILL);
+            child.wait().expect("it ends");
+        }
+        let summary = resume(&place, &run);
+        assert_eq!(summary["state"], "completed", "moment {moment}");
+        assert_eq!(weights_of(&summary), expected, "killed at moment {moment} ({lines} lines)");
+        assert_eq!(summary["metrics"], whole["metrics"], "moment {moment}");
+        assert_eq!(summary["ledger"], whole["ledger"], "moment {moment}");
+        ledger_is_clean(&summary);
+        let log = std::fs::read_to_string(run.join("metrics.jsonl")).expect("metrics");
+        let steps: Vec<u64> = log
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).expect("a line"))
+            .filter(|line| line["kind"] == "step")
+            .filter_map(|line| line["steps"].as_u64())
+            .collect();
+        let total = whole["steps"].as_u64().expect("a number");
+        assert!(steps.into_iter().eq(1..=total), "each step is logged once");
+    }
+}
+
+#[test]
+fn control_c_finishes_the_step_and_says_how_to_resume() {
+    let (expected, _) = uncut();
+    let place = Workplace::new();
+    let file = experiment(&place);
+    let mut child = place.command(&["train", "--json", &file]).spawn().expect("starts");
+    let run = the_run(&place);
+    while steps_logged(&run) < 10 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    signal(&child, Signal::INT);
+    let status = child.wait().expect("it ends");
+    let output = child.wait_with_output().expect("its output");
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(status.code(), Some(130), "{err}");
+    assert!(err.contains("train --resume"), "{err}");
+    let line: Value = serde_json::from_str(out.lines().last().expect("a line")).expect("JSON");
+    assert_eq!(line["state"], "interrupted");
+    assert!(line["checkpoint"].is_string());
+    assert_eq!(weights_of(&resume(&place, &run)), expected);
+}
+
+#[test]
+fn broken_checkpoints_are_refused_and_the_one_before_is_used() {
+    let (expected, _) = uncut();
+    for damage in ["truncate", "flip", "manifest", "state"] {
+        let place = Workplace::new();
+        let file = experiment(&place);
+        let (mut child, run) =
+            start(place.command(&["train", &file]), &place, 40, Duration::from_millis(1));
+        signal(&child, Signal::INT);
+        child.wait().expect("it ends");
+        let checkpoints = run.join("checkpoints");
+        let mut ids: Vec<PathBuf> = std::fs::read_dir(&checkpoints)
+            .expect("checkpoints")
+            .map(|entry| entry.expect("an entry").path())
+            .collect();
+        ids.sort();
+        assert!(ids.len() >= 2, "the one before is kept: {ids:?}");
+        let newest = ids.last().expect("one").clone();
+        break_it(&newest, damage);
+        let args = ["train", "--json", "--resume", &run.display().to_string()];
+        let ended = place.ok(&args);
+        let id = newest.file_name().expect("a name").to_string_lossy().into_owned();
+        let warned = ended.err();
+        assert!(warned.contains("warning: checkpoint") && warned.contains(&id), "{warned}");
+        assert_eq!(weights_of(&ended.json()), expected, "{damage}");
+    }
+}
+
+fn break_it(checkpoint: &Path, damage: &str) {
+    let model = checkpoint.join("model.safetensors");
+    match damage {
+        "truncate" => {
+            let bytes = std::fs::read(&model).expect("weights");
+            std::fs::write(&model, &bytes[..bytes.len() / 2]).expect("written");
+        }
+        "flip" => {
+            let mut bytes = std::fs::read(&model).expect("weights");
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 4;
+            std::fs::write(&model, bytes).expect("written");
+        }
+        "manifest" => std::fs::remove_file(checkpoint.join("manifest.json")).expect("removed"),
+        _ => std::fs::write(checkpoint.join("state.json"), "{}").expect("written"),
+    }
+}
+
+#[test]
+fn a_run_is_trained_by_one_process_at_a_time() {
+    let place = Workplace::new();
+    let file = experiment(&place);
+    let (mut child, run) = start(place.command(&["train", &file]), &place, 3, Duration::ZERO);
+    signal(&child, Signal::STOP);
+    let error = place.run(&["train", "--resume", &run.display().to_string()]).err();
+    signal(&child, Signal::KILL);
+    child.wait().expect("it ends");
+    assert!(error.contains("another process is training in this folder"), "{error}");
+}

@@ -1,0 +1,50 @@
+//! `salamander new`: what it writes builds, trains, and has every subcommand.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::Workplace;
+
+#[test]
+fn a_new_crate_builds_and_trains() {
+    let place = Workplace::new();
+    place.ok(&["new", "my_model"]);
+    let folder = place.path().join("my_model");
+    let source = std::fs::read_to_string(folder.join("src/main.rs")).expect("a program");
+    assert!(source.lines().count() <= 60, "one file of at most 60 lines");
+
+    // The same target folder and profile as this test: nothing heavy is built again.
+    let program = Path::new(env!("CARGO_BIN_EXE_salamander-under-test"));
+    let target = program.ancestors().nth(2).expect("target/debug/program");
+    let built = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--offline"])
+        .env("CARGO_TARGET_DIR", target)
+        .current_dir(&folder)
+        .output()
+        .expect("cargo starts");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+
+    let own = target.join("debug/my_model");
+    let run = |args: &[&str]| {
+        let output = Command::new(&own).args(args).current_dir(&folder).output().expect("starts");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{args:?}: {error}");
+        text
+    };
+    let out = run(&["train", "experiment.yaml", "--json"]);
+    let summary: serde_json::Value =
+        serde_json::from_str(out.lines().last().expect("a line")).expect("JSON");
+    let accuracy = summary["metrics"]["validation"]["accuracy"].as_f64().expect("a number");
+    assert!(accuracy > 0.9, "{accuracy}");
+    let id = summary["run"].as_str().expect("a name");
+    run(&["evaluate", id]);
+    run(&["predict", id, "--data", "data/valid.csv", "--out", "predictions.csv"]);
+    run(&["export", id, "--out", "exported"]);
+    run(&["ledger", id]);
+    assert!(run(&["models"]).contains("mlp"));
+
+    let again = place.run(&["new", "my_model"]);
+    assert!(again.err().contains("exists already"), "{}", again.err());
+    assert!(place.run(&["new", "1st"]).err().contains("no name for a crate"));
+}

@@ -1,0 +1,18 @@
+//! The program `salamander`, with the models of the zoo and those that exist only to be tested.
+
+use std::process::ExitCode;
+
+use model_zoo::mnist;
+use model_zoo::ring_gan::RingGan;
+use tests::points::Points;
+use tests::resilient::Resilient;
+
+fn main() -> ExitCode {
+    salamander::main(salamander::models![
+        mnist::conv16::Conv16,
+        mnist::mlp::Mlp,
+        RingGan,
+        Resilient,
+        Points,
+    ])
+}

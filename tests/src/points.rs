@@ -1,0 +1,62 @@
+//! Two inputs, two classes, nothing random after the first weights: runs that differ only in how they
+//! are cut must agree, and weights of other programs must give the same outputs.
+
+use salamander::prelude::*;
+
+/// Hyperparameters.
+#[derive(Hparams)]
+pub struct Hp {
+    #[hparam(default = 0.1, min = 0.0)]
+    learning_rate: f64,
+    #[hparam(default = 4, min = 1)]
+    hidden: usize,
+}
+
+/// A point and the side it is on.
+#[derive(Example)]
+pub struct Point {
+    #[input(columns = ["x", "y"])]
+    at: [f32; 2],
+    #[label]
+    side: u8,
+}
+
+/// linear - ReLU - linear.
+#[derive(Module, Debug)]
+pub struct Points {
+    fc1: Linear,
+    fc2: Linear,
+}
+
+impl Trial for Points {
+    const NAME: &str = "points";
+    type Hparams = Hp;
+    type Example = Point;
+
+    fn build(cx: &Context<Hp>) -> Self {
+        Self {
+            fc1: LinearConfig::new(2, cx.hp.hidden).init(&cx.device),
+            fc2: LinearConfig::new(cx.hp.hidden, 2).init(&cx.device),
+        }
+    }
+
+    fn forward(&self, batch: &PointBatch) -> Tensor<2> {
+        self.fc2.forward(relu(self.fc1.forward(batch.at.clone())))
+    }
+
+    fn loss(&self, output: &Tensor<2>, batch: &PointBatch) -> Tensor<1> {
+        cross_entropy(output, &batch.side)
+    }
+
+    fn optimizer(hp: &Hp) -> Optimizer {
+        Optimizer::adam(hp.learning_rate).into()
+    }
+
+    fn metrics(&self, output: &Tensor<2>, batch: &PointBatch) -> Metrics {
+        accuracy(output, &batch.side)
+    }
+
+    fn class_names() -> Vec<String> {
+        vec!["left".to_string(), "right".to_string()]
+    }
+}
