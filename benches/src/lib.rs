@@ -1,1 +1,58 @@
-//! x
+//! What the benches share: medians, peers in Python, and a table with ratios.
+//!
+//! # Layout
+//! - [`median_rate`]: how fast something runs
+//! - [`Peer`]: a Python program that measures the same thing, if its packages are there
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Runs `step` for about `time` after a warm-up and returns the median rate per second over slices
+/// of it, `items` being done each time.
+pub fn median_rate(items: f64, time: Duration, mut step: impl FnMut()) -> f64 {
+    for _ in 0..3 {
+        step();
+    }
+    let mut rates = Vec::new();
+    let start = Instant::now();
+    while rates.len() < 5 || start.elapsed() < time {
+        let begun = Instant::now();
+        step();
+        rates.push(items / begun.elapsed().as_secs_f64());
+    }
+    median(&mut rates)
+}
+
+/// The middle value.
+pub fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// A Python program of `benches/peers`.
+pub struct Peer {
+    python: String,
+    script: String,
+}
+
+impl Peer {
+    /// The peer, if Python can import its packages; `SALAMANDER_PEERS` names another Python.
+    pub fn find(script: &str, modules: &str) -> Option<Self> {
+        let python = std::env::var("SALAMANDER_PEERS").unwrap_or_else(|_| "python3".to_string());
+        let check = Command::new(&python).arg("-c").arg(format!("import {modules}")).output();
+        if !check.is_ok_and(|output| output.status.success()) {
+            println!("{python} cannot import {modules}: no ratio (set SALAMANDER_PEERS)");
+            return None;
+        }
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers");
+        Some(Self { python, script: folder.join(script).display().to_string() })
+    }
+
+    /// Runs it and returns the number that it prints last.
+    pub fn measure(&self, args: &[&str]) -> Option<f64> {
+        let output = Command::new(&self.python).arg(&self.script).args(args).output().ok()?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        text.split_whitespace().last()?.parse().ok()
+    }
+}

@@ -124,7 +124,7 @@ fn a_folder_that_cannot_be_made_is_named() {
     let file = place.write("x.yaml", text).display().to_string();
     let ended = place.run(&["train", &file, "--out", "file/runs"]);
     assert_eq!(ended.code(), Some(1));
-    assert!(ended.err().contains("cannot make the folder file/runs"), "{}", ended.err());
+    assert!(ended.err().contains("cannot make a run's folder in file/runs"), "{}", ended.err());
 }
 
 /// A file system of a few megabytes, gone at the end.

@@ -31,9 +31,11 @@ fn the_run(place: &Workplace) -> PathBuf {
     let runs = place.path().join("runs");
     let start = Instant::now();
     loop {
-        let found = std::fs::read_dir(&runs).ok().and_then(|mut runs| runs.next()?.ok());
-        match found {
-            Some(run) => return run.path(),
+        let entries = std::fs::read_dir(&runs).into_iter().flatten().flatten();
+        let mut names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        // A name with a dot is a folder that is still being made.
+        match names.find(|name| !name.starts_with('.')) {
+            Some(name) => return runs.join(name),
             None => assert!(start.elapsed() < Duration::from_secs(60), "no run appears"),
         }
         std::thread::sleep(Duration::from_millis(2));

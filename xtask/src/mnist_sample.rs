@@ -22,7 +22,7 @@ const SEED: u64 = 0x5a1a_ba6d_e700_0001;
 
 /// Draws digits from the MNIST training files in `folder` and writes `mnist-train.recordio` and
 /// `mnist-valid.recordio` into `out`. The result is the same bytes each time.
-pub fn run(folder: &Path, out: &Path) -> Result<()> {
+pub(crate) fn run(folder: &Path, out: &Path) -> Result<()> {
     let images = folder.join("train-images-idx3-ubyte");
     let digits = IdxFile::open(&images).context("the MNIST training images cannot be used")?;
     let wanted = TRAINING_RECORDS + VALIDATION_RECORDS;

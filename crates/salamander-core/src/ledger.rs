@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn skipped_records_are_not_missing() {
-        let mut tally = Tally { positions: vec![0..2], ..Tally::default() };
+        let mut tally = Tally { positions: Vec::from([0..1, 1..2]), ..Tally::default() };
         tally.record(0, true);
         tally.record(1, false);
         let mut ledger = Ledger::default();

@@ -118,9 +118,17 @@ fn shape(ident: &Ident, kind: &Type, said: Option<Vec<Expr>>, label: bool) -> Re
     if let Some(shape) = said {
         return Ok(shape);
     }
+    let is = |name: &str| match kind {
+        Type::Path(path) => path.path.segments.last().is_some_and(|last| last.ident == name),
+        _ => false,
+    };
     match kind {
         Type::Array(array) => Ok(vec![array.len.clone()]),
-        Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Vec") => {
+        _ if is("String") => Err(Error::new(
+            kind.span(),
+            format!("`{ident}` is text: use a number, bool, `[T; N]` or `Vec<T>`"),
+        )),
+        _ if is("Vec") => {
             let word = if label { "label" } else { "input" };
             Err(Error::new(
                 kind.span(),

@@ -99,3 +99,65 @@ impl ModuleMapper for Step<'_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use burn::nn::{Linear, LinearConfig};
+    use burn::optim::{
+        AdamConfig, AdamWConfig, GradientsParams, ModuleOptimizer, RmsPropConfig, SgdConfig,
+        momentum::MomentumConfig,
+    };
+    use burn::tensor::Device;
+
+    use super::*;
+    use crate::params;
+
+    fn gradients(model: &Linear, step: usize) -> GradientsParams {
+        let device = Device::flex().autodiff();
+        let x = Tensor::<2>::from_data([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], &device);
+        let loss = model.forward(x * (1.0 + step as f64 / 3.0)).powi_scalar(2).sum();
+        GradientsParams::from_grads(loss.backward(), model)
+    }
+
+    /// Ten steps of ours and of Burn's from the same start.
+    fn check(ours: impl Into<Optimizer>, mut burns: ModuleOptimizer) {
+        let optimizer = ours.into();
+        let rate = optimizer.learning_rate();
+        let pass = Pass::new("train", optimizer);
+        let mut state = OptimizerState::new(&pass);
+        let device = Device::flex().autodiff();
+        let mut mine: Linear = LinearConfig::new(3, 2).init(&device);
+        params::list(&mine);
+        let mut theirs = mine.clone();
+        for step in 0..10 {
+            let mut sum = GradientSum::default();
+            sum.add(&mine, gradients(&mine, step), &pass);
+            mine = state.step(mine, &sum, rate);
+            theirs = burns.step(rate, theirs.clone(), gradients(&theirs, step));
+        }
+        for ((path, a), (_, b)) in params::read(&mine).iter().zip(&params::read(&theirs)) {
+            for (a, b) in a.iter::<f32>().zip(b.iter::<f32>()) {
+                assert!((a - b).abs() < 1e-5, "{optimizer:?} {path}: {a} and {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn trajectories_equal_burns() {
+        check(Optimizer::sgd(0.01), SgdConfig::new().init());
+        let momentum = MomentumConfig::new().with_momentum(0.9).with_dampening(0.0);
+        check(
+            Optimizer::sgd(0.01).momentum(0.9),
+            SgdConfig::new().with_momentum(Some(momentum)).init(),
+        );
+        check(Optimizer::adam(0.01), AdamConfig::new().with_epsilon(1e-8).init());
+        check(
+            Optimizer::adamw(0.01).weight_decay(0.05),
+            AdamWConfig::new().with_epsilon(1e-8).with_weight_decay(0.05).init(),
+        );
+        check(
+            Optimizer::rmsprop(0.01),
+            RmsPropConfig::new().with_alpha(0.99).with_momentum(0.0).with_epsilon(1e-8).init(),
+        );
+    }
+}

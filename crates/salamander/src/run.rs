@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, flock};
 
+const EXPERIMENT: &str = "experiment.yaml";
+
 /// A run's folder, held so that no second process trains in it.
 pub struct RunFolder {
     path: PathBuf,
@@ -14,22 +16,24 @@ pub struct RunFolder {
 }
 
 impl RunFolder {
-    /// Makes a new folder below `parent`, named after the experiment and the time.
-    pub fn create(parent: &Path, name: &str) -> Result<Self> {
-        fs::create_dir_all(parent)
-            .with_context(|| format!("cannot make the folder {}", parent.display()))?;
+    /// Makes a new folder below `parent`, named after the experiment and the time. It appears
+    /// together with its experiment: a run that is killed at birth can be resumed, or is not there.
+    pub fn create(parent: &Path, name: &str, experiment: &str) -> Result<Self> {
+        let cannot = || format!("cannot make a run's folder in {}", parent.display());
+        fs::create_dir_all(parent).with_context(cannot)?;
+        let beside = parent.join(format!(".new-{}", std::process::id()));
+        fs::create_dir_all(&beside).with_context(cannot)?;
+        fs::write(beside.join(EXPERIMENT), experiment).with_context(cannot)?;
         let time = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string();
         let id = format!("{}-{time}", slug(name));
         for attempt in 1..1000 {
             let unique = if attempt == 1 { id.clone() } else { format!("{id}-{attempt}") };
             let path = parent.join(unique);
-            match fs::create_dir(&path) {
+            // Renaming onto a folder that has content fails, so no run is ever replaced.
+            match fs::rename(&beside, &path) {
                 Ok(()) => return Self::open(&path),
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(error) => {
-                    return Err(error)
-                        .with_context(|| format!("cannot make the folder {}", path.display()));
-                }
+                Err(error) if path.exists() => drop(error),
+                Err(error) => return Err(error).with_context(cannot),
             }
         }
         bail!("{}: too many runs with the name {id}", parent.display())
@@ -58,7 +62,7 @@ impl RunFolder {
 
     /// The experiment in force.
     pub fn experiment(&self) -> PathBuf {
-        self.path.join("experiment.yaml")
+        self.path.join(EXPERIMENT)
     }
 }
 
@@ -73,6 +77,7 @@ pub fn find(run: &str, runs: &Path) -> Result<PathBuf> {
         .flatten()
         .flatten()
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| !name.starts_with('.'))
         .collect();
     known.sort();
     let last: Vec<&str> = known.iter().rev().take(3).map(String::as_str).collect();
@@ -98,8 +103,8 @@ mod tests {
     #[test]
     fn a_run_is_locked_and_unique() {
         let parent = tempfile::tempdir().expect("a folder");
-        let first = RunFolder::create(parent.path(), "My model!").expect("made");
-        let second = RunFolder::create(parent.path(), "My model!").expect("made");
+        let first = RunFolder::create(parent.path(), "My model!", "x").expect("made");
+        let second = RunFolder::create(parent.path(), "My model!", "x").expect("made");
         assert!(first.id().starts_with("my-model-"));
         assert_ne!(first.path(), second.path());
         let error = RunFolder::open(first.path()).err().expect("locked").to_string();
@@ -109,7 +114,7 @@ mod tests {
     #[test]
     fn runs_are_found_by_id_and_path() {
         let parent = tempfile::tempdir().expect("a folder");
-        let run = RunFolder::create(parent.path(), "x").expect("made");
+        let run = RunFolder::create(parent.path(), "x", "").expect("made");
         assert_eq!(find(&run.id(), parent.path()).expect("there"), parent.path().join(run.id()));
         assert!(find(&run.path().to_string_lossy(), Path::new("nowhere")).is_ok());
         let error = find("y", parent.path()).expect_err("absent").to_string();

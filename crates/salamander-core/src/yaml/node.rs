@@ -94,7 +94,11 @@ impl Node {
             .split_once('=')
             .filter(|(path, _)| path.split('.').all(|part| !part.is_empty()))
             .ok_or_else(|| Error::at(&place, "write it as a.b=value"))?;
-        let mut value = parse(text).map_err(|error| Error::at(&place, error.to_string()))?;
+        // `--set a.b=` takes a value away; an empty document would be an empty mapping.
+        let mut value = match text.trim() {
+            "" => Node { value: Value::Null, place: place.clone() },
+            text => parse(text).map_err(|error| Error::at(&place, error.to_string()))?,
+        };
         value.set_place(&place);
         self.put(path, value, &place)
     }

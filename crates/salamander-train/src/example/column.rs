@@ -5,9 +5,9 @@ use salamander_data::{Row, Value};
 use super::DecodeError;
 use super::kind::{Float, Int, Kind};
 
-/// A type that holds the values of one feature or label.
+/// A type that holds the values of one input or label.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot hold a feature or a label",
+    message = "`{Self}` cannot hold an input or a label",
     label = "use a number, bool, `[T; N]` or `Vec<T>`"
 )]
 pub trait Column: Sized {
@@ -31,6 +31,10 @@ pub trait Column: Sized {
 }
 
 /// A number that a column can hold.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot hold an input or a label",
+    label = "use a number, bool, `[T; N]` or `Vec<T>`"
+)]
 pub trait Number: Copy + Default + Send + 'static {
     /// What its tensor holds when it stands alone.
     type Kind: Kind;

@@ -16,7 +16,7 @@ use crate::ui::confusion;
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    trained: trained::Args,
+    trained: trained::Which,
     /// Files or folders; the experiment's validation data by default
     #[arg(long, value_name = "DATA")]
     data: Vec<String>,

@@ -12,7 +12,7 @@ use super::trained::{self, find_trained};
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    trained: trained::Args,
+    trained: trained::Which,
     /// The folder to write: model.safetensors (names are module paths) and experiment.yaml
     #[arg(long, value_name = "DIR")]
     out: PathBuf,

@@ -17,7 +17,7 @@ use super::trained::{self, find_trained};
 #[derive(clap::Args)]
 pub(super) struct Args {
     #[command(flatten)]
-    trained: trained::Args,
+    trained: trained::Which,
     /// Files or folders of records; labels may be absent
     #[arg(long, required = true, value_name = "DATA")]
     data: Vec<String>,

@@ -60,24 +60,27 @@ pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
     let model = models.find(experiment.model()).map_err(|error| in_file(&file, error))?;
     experiment.settings_mut().entrypoint = Some(model.name().to_string());
     let hparams = model.hparams_in_force(&experiment).map_err(|error| in_file(&file, error))?;
+    let in_force = experiment.to_yaml(&hparams);
     if args.dump_config {
-        print!("{}", experiment.to_yaml(&hparams));
+        print!("{in_force}");
         return Ok(ExitCode::SUCCESS);
     }
     let device = device::select(&experiment.device.0)?;
     let folder = match &resumed {
-        Some(folder) => RunFolder::open(folder)?,
+        Some(folder) => {
+            let folder = RunFolder::open(folder)?;
+            write_atomic(&folder.experiment(), in_force.as_bytes())?;
+            folder
+        }
         None => {
             let name = experiment.name.as_deref().unwrap_or(model.name());
-            RunFolder::create(&args.out, name)?
+            RunFolder::create(&args.out, name, &in_force)?
         }
     };
     let checkpoint = match resumed {
         Some(_) => newest(folder.path())?,
         None => None,
     };
-    let in_force = experiment.to_yaml(&hparams);
-    write_atomic(&folder.experiment(), in_force.as_bytes())?;
     let signals = Signals::install()?;
     let setup = Setup {
         experiment,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow, bail};
 use burn::tensor::Device;
 use salamander_core::experiment::Experiment;
-use salamander_train::checkpoint::{Checkpoint, Store, Which};
+use salamander_train::checkpoint::{self, Checkpoint, Store};
 use salamander_train::device;
 use salamander_train::model::{Trained, Weights};
 
@@ -14,12 +14,12 @@ use crate::run::find;
 
 /// The arguments that say which trained model is meant.
 #[derive(clap::Args)]
-pub(super) struct Args {
+pub(super) struct Which {
     /// The run, by its folder or id, or a folder made by `export`
     run: String,
     /// Which checkpoint of the run: best, latest, or its id
     #[arg(long, default_value = "best", value_name = "best|latest|ID")]
-    checkpoint: Which,
+    checkpoint: checkpoint::Which,
     /// Where to compute: auto, cpu, wgpu[:i] or cuda[:i]
     #[arg(long, default_value = "auto")]
     device: String,
@@ -50,7 +50,7 @@ impl Found {
     }
 }
 
-pub(super) fn find_trained(args: &Args) -> Result<Found> {
+pub(super) fn find_trained(args: &Which) -> Result<Found> {
     let folder = find(&args.run, &args.folder.runs)?;
     let device = device::select(&args.device)?;
     let checkpoints = folder.join("checkpoints");
