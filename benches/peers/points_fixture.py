@@ -1,4 +1,5 @@
 """Writes tests/fixtures/points.{pt,safetensors} and the outputs that PyTorch computes with them."""
+import json
 import sys
 import torch
 from safetensors.torch import save_file
@@ -22,6 +23,5 @@ torch.save(model.state_dict(), f"{folder}/points.pt")
 save_file(model.state_dict(), f"{folder}/points.safetensors", metadata={"format": "pt"})
 with torch.no_grad():
     out = model(torch.tensor([[0.5, -1.0], [-0.25, 2.0]])).flatten().tolist()
-with open(f"{folder}/points_outputs.rs", "w") as file:
-    file.write("/// Made by `benches/peers/points_fixture.py`.\n")
-    file.write(f"const TORCH_OUTPUTS: [f64; 4] = [{', '.join(f'{v:.8f}' for v in out)}];\n")
+with open(f"{folder}/points_outputs.json", "w") as file:
+    json.dump(out, file)

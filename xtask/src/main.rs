@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 use clap::{Parser, Subcommand};
@@ -40,13 +41,19 @@ enum Task {
     },
 }
 
-fn main() -> anyhow::Result<()> {
-    let root = root()?;
-    match Args::parse().task {
+fn main() -> ExitCode {
+    let done = root().and_then(|root| match Args::parse().task {
         Task::Check => check(root),
         Task::Tidy => tidy::run(root),
         Task::Codegen { check } => codegen::run(root, check),
         Task::MnistSample { folder, out } => mnist_sample::run(&folder, &out),
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }
 
