@@ -147,6 +147,41 @@ fn control_c_finishes_the_step_and_says_how_to_resume() {
 }
 
 #[test]
+fn a_second_control_c_ends_at_once() {
+    let place = Workplace::new();
+    // Steps of seconds: the first Ctrl-C cannot be over before the second comes.
+    let rest = "hyperparameters: {global_batch_size: 1500}\n";
+    let file = place.write("slow.yaml", &digits_experiment("mnist_conv16", rest));
+    let child = place.command(&["train", &file.display().to_string()]).spawn().expect("starts");
+    let run = the_run(&place);
+    while !run.join("metrics.jsonl").exists() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    signal(&child, Signal::INT);
+    std::thread::sleep(Duration::from_millis(50));
+    signal(&child, Signal::INT);
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(130));
+    assert!(!run.join("summary.json").exists(), "it ended before it could sum up");
+}
+
+#[test]
+fn callbacks_stop_training_and_keep_their_state_over_a_resume() {
+    let place = Workplace::new();
+    place.write("points.csv", &crate::support::points_csv(4000));
+    let text = "entrypoint: points\ndata: {training: points.csv}\n\
+                hyperparameters: {global_batch_size: 8, stop_after: 400}\n\
+                searcher: {max_length: {epochs: 3}}\n";
+    let file = place.write("x.yaml", text).display().to_string();
+    let (mut child, run) = start(place.command(&["train", &file]), &place, 50, Duration::ZERO);
+    signal(&child, Signal::INT);
+    assert_eq!(child.wait().expect("it ends").code(), Some(130));
+    let summary = resume(&place, &run);
+    assert_eq!(summary["steps"], 400, "the callback counted on where it was");
+    assert_eq!(summary["state"], "completed");
+}
+
+#[test]
 fn broken_checkpoints_are_refused_and_the_one_before_is_used() {
     let (expected, _) = uncut();
     for damage in ["truncate", "flip", "manifest", "state"] {

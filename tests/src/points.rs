@@ -10,6 +10,8 @@ pub struct Hp {
     learning_rate: f64,
     #[hparam(default = 4, min = 1)]
     hidden: usize,
+    #[hparam(default = None)]
+    stop_after: Option<u64>,
 }
 
 /// A point and the side it is on.
@@ -56,7 +58,35 @@ impl Trial for Points {
         accuracy(output, &batch.side)
     }
 
+    fn callbacks(hp: &Hp) -> Vec<Box<dyn Callback>> {
+        let stop = |limit| Box::new(StopAfter { limit, seen: 0 }) as Box<dyn Callback>;
+        hp.stop_after.map(stop).into_iter().collect()
+    }
+
     fn class_names() -> Vec<String> {
         vec!["left".to_string(), "right".to_string()]
+    }
+}
+
+/// Ends training after so many steps that it has seen itself, in this life of the run or before.
+struct StopAfter {
+    limit: u64,
+    seen: u64,
+}
+
+impl Callback for StopAfter {
+    fn step_end(&mut self, _step: &StepReport, control: &mut Control) {
+        self.seen += 1;
+        if self.seen == self.limit {
+            control.stop();
+        }
+    }
+
+    fn state(&self) -> Option<(&'static str, serde_json::Value)> {
+        Some(("stop_after", self.seen.into()))
+    }
+
+    fn restore(&mut self, state: &serde_json::Value) {
+        self.seen = state.as_u64().unwrap_or_default();
     }
 }

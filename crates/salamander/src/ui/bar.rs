@@ -1,9 +1,10 @@
 //! The progress bar on a terminal; elsewhere plain lines, a few per minute.
 
+use std::fmt::Write;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use salamander_train::callback::{Callback, Control, EpochReport, Start, StepReport};
 
 use super::clock;
@@ -57,12 +58,7 @@ impl Callback for Bar {
         self.begun = Instant::now();
         self.start = Some(start.clone());
         if let Some(bar) = &self.bar {
-            let template = "{prefix}: {percent:>3}%|{bar:30}| {pos}/{len} \
-                            [{elapsed}<{eta}, {per_sec}] {msg}";
-            let style = ProgressStyle::with_template(template)
-                .unwrap_or_else(|_| ProgressStyle::default_bar())
-                .progress_chars("█▉▊▋▌▍▎▏ ");
-            bar.set_style(style);
+            bar.set_style(style());
             bar.enable_steady_tick(Duration::from_millis(250));
         } else {
             eprintln!("training {} parameters on {} records", start.parameters, start.records);
@@ -73,8 +69,7 @@ impl Callback for Bar {
         if let (Some(bar), Some(start)) = (&self.bar, &self.start) {
             let before = epoch * start.steps_per_epoch;
             bar.set_length(start.steps_per_epoch.min(start.total - before));
-            bar.set_position(0);
-            bar.reset_eta();
+            bar.reset();
             bar.set_prefix(format!("epoch: {}/{}", epoch + 1, start.epochs));
         }
     }
@@ -108,4 +103,21 @@ impl Callback for Bar {
             bar.finish_and_clear();
         }
     }
+}
+
+/// `epoch: 1/2:  22%|█████▏     | 1020/4591 [00:20<01:13, 48.7 steps/s]`
+fn style() -> ProgressStyle {
+    let template = "{prefix}: {percent:>3}%|{bar:30}| {pos}/{len} [{done}<{left}, {rate}] {msg}";
+    ProgressStyle::with_template(template)
+        .unwrap_or_else(|_| ProgressStyle::default_bar())
+        .progress_chars("█▉▊▋▌▍▎▏ ")
+        .with_key("done", |state: &ProgressState, out: &mut dyn Write| {
+            let _ = out.write_str(&clock(state.elapsed().as_secs_f64()));
+        })
+        .with_key("left", |state: &ProgressState, out: &mut dyn Write| {
+            let _ = out.write_str(&clock(state.eta().as_secs_f64()));
+        })
+        .with_key("rate", |state: &ProgressState, out: &mut dyn Write| {
+            let _ = write!(out, "{:.1} steps/s", state.per_sec());
+        })
 }
