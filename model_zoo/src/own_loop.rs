@@ -47,7 +47,7 @@ pub fn train(folder: &Path, out: &Path, epochs: u64) -> std::result::Result<Resu
     let mut optimizer = OptimizerState::new(&pass);
     let mut ledger = Ledger::default();
     let plan = Plan { records: training.len(), batch: BATCH, aggregation: 1, slices: 1 };
-    let over = Over { batch: BATCH, on_bad_record: OnBadRecord::Fail, labels: true };
+    let over = Over { batch: BATCH, on_bad_record: OnBadRecord::Fail, labels: true, threads: 1 };
     let mut found = evaluate(&model, &validation, over, &mut || {})?;
     for epoch in 0..epochs {
         let order = Order::new(plan.records, Shuffle::Full, SEED, epoch);
@@ -59,6 +59,7 @@ pub fn train(folder: &Path, out: &Path, epochs: u64) -> std::result::Result<Resu
             on_bad_record: OnBadRecord::Fail,
             labels: true,
             augment: None,
+            threads: 1,
         };
         for loaded in Loader::start::<Digit>(Arc::clone(&training), jobs, options)? {
             let arithmetic = Arithmetic { seed: SEED, precision: None };

@@ -1,11 +1,14 @@
 //! The real program, run as a user runs it: trained, killed, starved of disk, fed with nonsense.
 
 mod commands;
+mod data;
 mod exact;
 mod examples;
 mod faults;
 mod first_run;
+mod interop;
 mod interrupted;
 mod new_crate;
+mod places;
 mod support;
 mod weights;

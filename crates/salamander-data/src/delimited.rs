@@ -1,83 +1,109 @@
-//! CSV and TSV files as shards: every 1,024th record's place is kept, so that a range far into a file is
-//! found without reading all before it.
+//! CSV and TSV files as shards: the place of every 1,024th record is kept, so that a range far into a file is
+//! found without reading all before it, and blocks parsed lately are kept for shuffled reading.
 
-use std::fs::File;
-use std::io::SeekFrom;
+use std::io::{Read, SeekFrom};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use csv::{ByteRecord, Position, ReaderBuilder};
 
+use crate::index_cache::{Cut, Save};
+use crate::lru::Lru;
 use crate::reader::check_range;
-use crate::stamp::Stamp;
-use crate::{Error, Reader, Row, Shard, Value};
+use crate::{Blob, BlobReader, Error, Reader, Row, Shard, Value};
 
-/// Records between two places that are kept.
-const STRIDE: u64 = 1024;
+/// Records between two places that are kept, at most.
+const BLOCK_RECORDS: u64 = 1024;
+/// Bytes after which a place is kept even earlier, so that a block of large records takes little memory.
+const BLOCK_BYTES: u64 = 1 << 20;
+/// Bytes read at once.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Parsed blocks, shared by files.
+pub(crate) type Cache = Lru<Vec<ByteRecord>>;
 
 /// An indexed file with a header row, whose values are text. A file without bytes has no records.
 #[derive(Debug)]
 pub(crate) struct Delimited {
-    stamp: Stamp,
+    blob: Blob,
     delimiter: u8,
+    index: Index,
+    cache: Arc<Cache>,
+    /// The file's number in the cache.
+    number: u64,
+}
+
+#[derive(Debug, PartialEq)]
+struct Index {
     names: Vec<String>,
-    /// Where records 0, 1,024, 2,048 and so on begin.
-    marks: Vec<Position>,
+    /// Where each block begins.
+    marks: Vec<Mark>,
     records: u64,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Mark {
+    record: u64,
+    byte: u64,
+    line: u64,
+}
+
 impl Delimited {
-    /// Opens and indexes a file; `.tsv` and `.tab` have tabs between fields, all others commas.
-    pub(crate) fn open(path: &Path) -> Result<Delimited, Error> {
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        let tabs =
-            extension.is_some_and(|e| ["tsv", "tab"].iter().any(|t| t.eq_ignore_ascii_case(e)));
-        let delimiter = if tabs { b'\t' } else { b',' };
-        let (file, stamp) = Stamp::open(path)?;
-        let mut source = source(file, delimiter);
-        let headers = source.byte_headers().map_err(|error| failed(path, error))?;
-        let names = column_names(path, headers)?;
-        let (mut marks, mut records) = (Vec::new(), 0);
-        let mut record = ByteRecord::new();
-        loop {
-            let position = source.position().clone();
-            if !source.read_byte_record(&mut record).map_err(|error| failed(path, error))? {
-                break;
-            }
-            if records % STRIDE == 0 {
-                marks.push(position);
-            }
-            records += 1;
-        }
-        Ok(Delimited { stamp, delimiter, names, marks, records })
+    /// Indexes a file; `.tsv` and `.tab` have tabs between fields, all others commas.
+    pub(crate) fn open(blob: Blob, cache: Arc<Cache>) -> Result<Delimited, Error> {
+        let delimiter = delimiter(blob.path());
+        let index = Index::build(&blob, delimiter)?;
+        Ok(Delimited::new(blob, index, cache))
     }
 
-    /// A source that gives the record `start` next.
-    fn source_at(&self, start: u64, record: &mut ByteRecord) -> Result<csv::Reader<File>, Error> {
-        let path = self.stamp.path();
-        let mut source = source(self.stamp.reopen()?, self.delimiter);
-        if let Some(mark) = self.marks.get((start / STRIDE) as usize) {
-            source
-                .seek_raw(SeekFrom::Start(mark.byte()), mark.clone())
-                .map_err(|error| failed(path, error))?;
+    /// The file with an index that [`Delimited::save`] gave, unless that cannot be of this file.
+    pub(crate) fn restore(blob: Blob, saved: &[u8], cache: Arc<Cache>) -> Option<Delimited> {
+        let index = Index::restore(saved, blob.size())?;
+        Some(Delimited::new(blob, index, cache))
+    }
+
+    /// The index as bytes.
+    pub(crate) fn save(&self) -> Vec<u8> {
+        self.index.save()
+    }
+
+    fn new(blob: Blob, index: Index, cache: Arc<Cache>) -> Delimited {
+        let (delimiter, number) = (delimiter(blob.path()), cache.next_file());
+        Delimited { blob, delimiter, index, cache, number }
+    }
+
+    /// The records of a block, with the memory they take.
+    fn load(&self, block: usize) -> Result<(Vec<ByteRecord>, usize), Error> {
+        let path = self.blob.path();
+        let failed = |error| failed(path, error);
+        let (mark, range) = (self.index.marks[block], self.index.block(block));
+        let mut source = source(&self.blob, self.delimiter)?;
+        let mut position = Position::new();
+        position.set_byte(mark.byte).set_line(mark.line).set_record(mark.record);
+        source.seek_raw(SeekFrom::Start(mark.byte), position).map_err(failed)?;
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        for _ in range {
+            let mut record = ByteRecord::new();
+            if !source.read_byte_record(&mut record).map_err(failed)? {
+                return Err(Error::Changed { path: path.to_owned() });
+            }
+            bytes += record.as_slice().len() + 8 * record.len() + 128;
+            records.push(record);
         }
-        for _ in 0..start % STRIDE {
-            source.read_byte_record(record).map_err(|error| failed(path, error))?;
-        }
-        Ok(source)
+        Ok((records, bytes))
     }
 
     fn row<'a>(&'a self, fields: &'a ByteRecord, record: u64) -> Result<Row<'a>, Error> {
-        let path = self.stamp.path();
-        if fields.len() != self.names.len() {
-            let (found, wanted) = (fields.len(), self.names.len());
+        let (path, names) = (self.blob.path(), &self.index.names);
+        if fields.len() != names.len() {
+            let (found, wanted) = (fields.len(), names.len());
             let line = self.line(fields);
             let reason = format!("line {line}: {found} fields, but the header has {wanted}");
             return Err(Error::Rejected(reason).at(path, None, record));
         }
         let mut columns = Vec::with_capacity(fields.len());
-        for (name, field) in self.names.iter().zip(fields) {
+        for (name, field) in names.iter().zip(fields) {
             let text = std::str::from_utf8(field).map_err(|error| {
                 let reason = format!("line {}: {error}", self.line(fields));
                 Error::Column { column: name.clone(), reason }.at(path, None, record)
@@ -92,7 +118,7 @@ impl Delimited {
     fn line(&self, fields: &ByteRecord) -> u64 {
         let Some(position) = fields.position() else { return 0 };
         let mut start = [0; 4096];
-        let read = self.stamp.reopen().map(|file| file.read_at(&mut start, position.byte()));
+        let read = self.blob.handle().map(|file| file.reader(position.byte()).read(&mut start));
         let start = &start[..read.ok().and_then(Result::ok).unwrap_or(0)];
         let skipped = start.iter().take_while(|byte| matches!(byte, b'\r' | b'\n'));
         position.line() + skipped.filter(|&&byte| byte == b'\n').count() as u64
@@ -101,8 +127,8 @@ impl Delimited {
 
 impl Reader for Delimited {
     fn shards(&self) -> Result<Vec<Shard>, Error> {
-        let name = self.stamp.path().display().to_string();
-        Ok(vec![Shard { name, records: self.records }])
+        let name = self.blob.path().display().to_string();
+        Ok(vec![Shard { name, records: self.index.records }])
     }
 
     fn read(
@@ -111,31 +137,118 @@ impl Reader for Delimited {
         records: Range<u64>,
         each: &mut dyn FnMut(u64, Row<'_>) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let path = self.stamp.path();
+        let path = self.blob.path();
         if shard != 0 {
             return Err(Error::NoShard { shard, shards: 1 });
         }
-        check_range(path, &records, self.records)?;
-        if records.is_empty() {
-            return Ok(());
-        }
-        let mut fields = ByteRecord::new();
-        let mut source = self.source_at(records.start, &mut fields)?;
-        for record in records {
-            if !source.read_byte_record(&mut fields).map_err(|error| failed(path, error))? {
-                return Err(Error::Changed { path: path.to_owned() });
+        check_range(path, &records, self.index.records)?;
+        self.blob.verify()?;
+        let mut next = records.start;
+        while next < records.end {
+            let block = self.index.block_of(next);
+            let range = self.index.block(block);
+            let rows = self.cache.get_or_load((self.number, block as u64), || self.load(block))?;
+            for record in next..range.end.min(records.end) {
+                let row = self.row(&rows[(record - range.start) as usize], record)?;
+                each(record, row).map_err(|error| error.at(path, None, record))?;
             }
-            let row = self.row(&fields, record)?;
-            each(record, row).map_err(|error| error.at(path, None, record))?;
+            next = range.end;
         }
         Ok(())
     }
 }
 
+impl Index {
+    fn build(blob: &Blob, delimiter: u8) -> Result<Index, Error> {
+        let path = blob.path();
+        let failed = |error| failed(path, error);
+        let mut source = source(blob, delimiter)?;
+        let names = column_names(path, source.byte_headers().map_err(failed)?)?;
+        let (mut marks, mut records): (Vec<Mark>, u64) = (Vec::new(), 0);
+        let mut fields = ByteRecord::new();
+        loop {
+            let (byte, line) = (source.position().byte(), source.position().line());
+            if !source.read_byte_record(&mut fields).map_err(failed)? {
+                break;
+            }
+            let due = marks.last().is_none_or(|last| {
+                records - last.record >= BLOCK_RECORDS || byte - last.byte >= BLOCK_BYTES
+            });
+            if due {
+                marks.push(Mark { record: records, byte, line });
+            }
+            records += 1;
+        }
+        Ok(Index { names, marks, records })
+    }
+
+    /// The block that holds a record below `self.records`.
+    fn block_of(&self, record: u64) -> usize {
+        self.marks.partition_point(|mark| mark.record <= record).saturating_sub(1)
+    }
+
+    /// The records of a block.
+    fn block(&self, block: usize) -> Range<u64> {
+        let end = self.marks.get(block + 1).map_or(self.records, |mark| mark.record);
+        self.marks[block].record..end
+    }
+
+    fn save(&self) -> Vec<u8> {
+        let mut saved = Vec::new();
+        saved.put(self.names.len() as u64);
+        for name in &self.names {
+            saved.put_bytes(name.as_bytes());
+        }
+        saved.put(self.records);
+        for mark in &self.marks {
+            saved.put(mark.record);
+            saved.put(mark.byte);
+            saved.put(mark.line);
+        }
+        saved
+    }
+
+    /// The index from what `save` gave, if all its places are in a file of `size` bytes, in order.
+    fn restore(saved: &[u8], size: u64) -> Option<Index> {
+        let mut cut = Cut(saved);
+        let mut names = Vec::new();
+        for _ in 0..cut.number()? {
+            names.push(String::from_utf8(cut.bytes()?.to_vec()).ok()?);
+        }
+        let records = cut.number()?;
+        let mut marks: Vec<Mark> = Vec::new();
+        while !cut.0.is_empty() {
+            let mark = Mark { record: cut.number()?, byte: cut.number()?, line: cut.number()? };
+            let follows = match marks.last() {
+                Some(last) => {
+                    let block = last.record + 1..=last.record.saturating_add(BLOCK_RECORDS);
+                    block.contains(&mark.record) && mark.byte > last.byte
+                }
+                None => mark.record == 0,
+            };
+            if !follows || mark.byte >= size || mark.record >= records {
+                return None;
+            }
+            marks.push(mark);
+        }
+        let last = marks.last().map_or(0, |last| last.record + BLOCK_RECORDS);
+        (records <= last).then_some(Index { names, marks, records })
+    }
+}
+
+fn delimiter(path: &Path) -> u8 {
+    let extension = path.extension().and_then(|extension| extension.to_str());
+    let tabs = extension.is_some_and(|e| ["tsv", "tab"].iter().any(|t| t.eq_ignore_ascii_case(e)));
+    if tabs { b'\t' } else { b',' }
+}
+
 /// Field counts are compared here and not by the csv crate, which would compare with the first record
 /// after a seek instead of the header.
-fn source(file: File, delimiter: u8) -> csv::Reader<File> {
-    ReaderBuilder::new().delimiter(delimiter).flexible(true).from_reader(file)
+fn source(blob: &Blob, delimiter: u8) -> Result<csv::Reader<BlobReader>, Error> {
+    let reader = blob.handle()?.reader(0);
+    let mut builder = ReaderBuilder::new();
+    builder.delimiter(delimiter).flexible(true).buffer_capacity(BUFFER_BYTES);
+    Ok(builder.from_reader(reader))
 }
 
 fn column_names(path: &Path, headers: &ByteRecord) -> Result<Vec<String>, Error> {
@@ -154,7 +267,7 @@ fn column_names(path: &Path, headers: &ByteRecord) -> Result<Vec<String>, Error>
 
 fn failed(path: &Path, error: csv::Error) -> Error {
     match error.into_kind() {
-        csv::ErrorKind::Io(source) => Error::Io { path: path.to_owned(), source },
+        csv::ErrorKind::Io(source) => Error::io(path)(source),
         other => Error::Form { path: path.to_owned(), reason: format!("{other:?}") },
     }
 }
@@ -173,8 +286,8 @@ mod tests {
         let path = folder.path().join(name);
         std::fs::write(&path, content).unwrap();
         let strip = |error: Error| error.to_string().replace(&format!("{}", path.display()), name);
-        let file = Delimited::open(&path).map_err(strip)?;
-        let records = records.unwrap_or(0..file.records);
+        let file = Delimited::open(Blob::open(&path).unwrap(), Arc::default()).map_err(strip)?;
+        let records = records.unwrap_or(0..file.index.records);
         let mut rows = Vec::new();
         file.read(0, records, &mut |_, row| {
             let cells =
@@ -249,5 +362,51 @@ mod tests {
         content += "3\r\n";
         let found = rows("a.csv", content.as_bytes(), Some(2900..3001)).unwrap_err();
         assert_eq!(found, "a.csv: record 3000: line 3002: 1 fields, but the header has 2");
+    }
+
+    fn saved(content: &str) -> (tempfile::TempDir, Blob) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.csv");
+        std::fs::write(&path, content).unwrap();
+        (folder, Blob::open(&path).unwrap())
+    }
+
+    #[test]
+    fn shuffled_reading_parses_each_block_once() {
+        let content = format!("x\n{}", "1\n".repeat(5000));
+        let (_folder, blob) = saved(&content);
+        let file = Delimited::open(blob, Arc::default()).unwrap();
+        let before = crate::blob::opened(file.blob.path());
+        for record in (0..5000).map(|n| n * 1777 % 5000) {
+            file.read(0, record..record + 1, &mut |_, _| Ok(())).unwrap();
+        }
+        assert_eq!(crate::blob::opened(file.blob.path()) - before, 5);
+    }
+
+    #[test]
+    fn large_records_make_small_blocks() {
+        let (_folder, blob) = saved(&format!("x\n{}", ("y".repeat(1 << 18) + "\n").repeat(10)));
+        let file = Delimited::open(blob, Arc::default()).unwrap();
+        assert_eq!(file.index.marks.iter().map(|mark| mark.record).collect::<Vec<_>>(), [0, 4, 8]);
+        let mut seen = 0;
+        file.read(0, 3..10, &mut |_, row| {
+            seen += row.text("x")?.len();
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(seen, 7 << 18);
+    }
+
+    #[test]
+    fn a_saved_index_is_restored_for_the_same_file_only() {
+        let content = format!("x,\u{e9}\n{}", "1,2\n".repeat(3000));
+        let (_folder, blob) = saved(&content);
+        let index = Index::build(&blob, b',').unwrap();
+        let (saved, size) = (index.save(), blob.size());
+        assert_eq!(Index::restore(&saved, size), Some(index));
+        assert_eq!(Index::restore(&saved, size / 2), None);
+        for length in 0..saved.len() {
+            assert_eq!(Index::restore(&saved[..length], size), None, "{length}");
+        }
     }
 }

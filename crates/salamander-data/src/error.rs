@@ -146,7 +146,7 @@ pub enum Error {
         shards: usize,
     },
     /// Neither name nor first bytes tell the format.
-    #[error("{}: cannot tell the format: give recordio, csv or idx", path.display())]
+    #[error("{}: cannot tell the format: give recordio, csv, idx, tfrecord, parquet, sqlite or images", path.display())]
     UnknownFormat {
         /// The file.
         path: PathBuf,
@@ -166,9 +166,13 @@ pub enum Error {
 }
 
 impl Error {
-    /// An [`Error::Io`] for `map_err`.
+    /// An [`Error::Io`] for `map_err`. An error of this crate that came through an [`io::Error`] is taken
+    /// out of it again.
     pub fn io(path: &Path) -> impl FnOnce(io::Error) -> Error + '_ {
-        move |source| Error::Io { path: path.to_owned(), source }
+        move |source| match source.downcast::<Error>() {
+            Ok(error) => error,
+            Err(source) => Error::Io { path: path.to_owned(), source },
+        }
     }
 
     /// Adds the place to an error of a callback that could not know it; leaves all others alone.
@@ -210,7 +214,10 @@ fn no_files(path: &Path) -> String {
     if path.as_os_str().is_empty() {
         return "no data files were given".to_owned();
     }
-    format!("{}: no data files in this folder", path.display())
+    let pattern = path.as_os_str().as_encoded_bytes().iter().any(|byte| b"*?[".contains(byte));
+    let reason =
+        if pattern { "nothing matches this pattern" } else { "no data files in this folder" };
+    format!("{}: {reason}", path.display())
 }
 
 #[cfg(test)]

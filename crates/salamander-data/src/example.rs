@@ -5,8 +5,18 @@
 
 use std::borrow::Cow;
 
+use crate::recordio::RECORD_COLUMN;
 use crate::wire::{Error, Field, Wire};
 use crate::{Row, Value};
+
+/// A record of RecordIO or TFRecord as a row: a valid `tf.train.Example` with at least one feature becomes
+/// its features; anything else becomes the single column [`RECORD_COLUMN`].
+pub(crate) fn row(bytes: &[u8]) -> Row<'_> {
+    match decode(bytes) {
+        Ok(row) if row.columns().len() > 0 => row,
+        _ => Row::new(vec![(RECORD_COLUMN.into(), Value::Bytes(bytes))]),
+    }
+}
 
 /// Columns sorted by name; of a name that occurs twice the last one counts, and a feature without a
 /// kind is no column.

@@ -88,6 +88,11 @@ impl Example {
         Example { features: Some(Features { feature }) }
     }
 
+    /// The columns of a row as features; text becomes its UTF-8 bytes.
+    pub fn from_row(row: &Row<'_>) -> Example {
+        Example::new(row.columns().map(|(name, value)| (name, Feature::from_value(value))))
+    }
+
     /// The record's bytes.
     pub fn to_bytes(&self) -> Vec<u8> {
         self.encode_to_vec()
@@ -120,6 +125,19 @@ impl Feature {
         Feature { kind: Some(Kind::FloatList(FloatList { value: value.into() })) }
     }
 
+    /// A feature with the content of a value; text becomes its UTF-8 bytes.
+    pub fn from_value(value: &Value<'_>) -> Feature {
+        match value {
+            Value::Bytes(bytes) => Feature::bytes(*bytes),
+            Value::List(items) => {
+                Feature::bytes_list(items.iter().map(|item| item.to_vec()).collect())
+            }
+            Value::Text(text) => Feature::bytes(*text),
+            Value::Ints(items) => Feature::ints(&**items),
+            Value::Floats(items) => Feature::floats(&**items),
+        }
+    }
+
     /// A feature of integers.
     pub fn ints(value: impl Into<Vec<i64>>) -> Feature {
         Feature { kind: Some(Kind::Int64List(Int64List { value: value.into() })) }
@@ -142,6 +160,20 @@ impl Kind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_become_examples_and_rows_again() {
+        let columns = vec![
+            ("a".into(), Value::Ints(vec![1, -2].into())),
+            ("b".into(), Value::Floats(vec![0.5].into())),
+            ("c".into(), Value::Bytes(&[0xff])),
+            ("d".into(), Value::List(vec![b"x", b""])),
+        ];
+        let row = Row::new(columns);
+        assert_eq!(Example::from_row(&row).row(), row);
+        let text = Row::new(vec![("t".into(), Value::Text("ada"))]);
+        assert_eq!(Example::from_row(&text).row().get("t"), Some(&Value::Bytes(b"ada")));
+    }
 
     #[test]
     fn bytes_are_those_tensorflow_writes() {

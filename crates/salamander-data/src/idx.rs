@@ -1,15 +1,12 @@
 //! The IDX files of MNIST and its relatives: an images file and, beside it, a labels file.
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::reader::check_range;
 use crate::recordio::MAX_CHUNK_BYTES;
-use crate::stamp::Stamp;
-use crate::{Error, Reader, Row, Shard, Value};
+use crate::{Blob, Error, Handle, Reader, Row, Shard, Value};
 
 const IMAGES_MAGIC: u32 = 0x0000_0803;
 const LABELS_MAGIC: u32 = 0x0000_0801;
@@ -43,8 +40,8 @@ pub fn labels_beside(images: &Path) -> Option<PathBuf> {
 /// An images file, with labels if its sibling exists: rows of `image` (bytes) and `label` (one integer).
 #[derive(Debug)]
 pub struct IdxFile {
-    images: Stamp,
-    labels: Option<Stamp>,
+    images: Blob,
+    labels: Option<Blob>,
     records: u64,
     rows: u32,
     columns: u32,
@@ -53,7 +50,8 @@ pub struct IdxFile {
 impl IdxFile {
     /// Opens an images file and the labels file beside it.
     pub fn open(path: &Path) -> Result<IdxFile, Error> {
-        let (file, images) = Stamp::open(path)?;
+        let images = Blob::open(path)?;
+        let file = images.handle()?;
         let magic = magic(&file, &images)?;
         if magic == LABELS_MAGIC {
             return Err(wrong(path, "a labels file: give the images file beside it".to_owned()));
@@ -68,8 +66,8 @@ impl IdxFile {
         }
         expect_size(&images, IMAGES_HEADER, records.checked_mul(image), &shape)?;
         let labels = match labels_beside(path) {
-            Some(path) if path.exists() => Some(open_labels(&path, records)?),
-            _ => None,
+            Some(path) => open_labels(&path, records)?,
+            None => None,
         };
         Ok(IdxFile { images, labels, records, rows, columns })
     }
@@ -109,16 +107,16 @@ impl Reader for IdxFile {
         if records.is_empty() {
             return Ok(());
         }
-        let images = self.images.reopen()?;
-        let labels = self.labels.as_ref().map(|stamp| Ok((stamp, stamp.reopen()?))).transpose()?;
+        let images = self.images.handle()?;
+        let labels = self.labels.as_ref().map(|blob| Ok((blob, blob.handle()?))).transpose()?;
         let size = self.image_bytes();
         let step = (BLOCK_BYTES / size).max(1);
         for start in records.clone().step_by(step as usize) {
             let count = step.min(records.end - start);
             let pixels = block(&images, path, IMAGES_HEADER as u64 + start * size, count * size)?;
-            let classes = labels.as_ref().map(|(stamp, file)| {
-                block(file, stamp.path(), LABELS_HEADER as u64 + start, count)
-            });
+            let classes = labels
+                .as_ref()
+                .map(|(blob, file)| block(file, blob.path(), LABELS_HEADER as u64 + start, count));
             let classes = classes.transpose()?.unwrap_or_default();
             for (position, image) in pixels.chunks_exact(size as usize).enumerate() {
                 let record = start + position as u64;
@@ -138,28 +136,35 @@ fn row<'a>(image: &'a [u8], class: Option<&u8>) -> Row<'a> {
     Row::new(columns)
 }
 
-fn open_labels(path: &Path, images: u64) -> Result<Stamp, Error> {
-    let (file, stamp) = Stamp::open(path)?;
-    let [magic, count] = header(&file, &stamp, LABELS_HEADER)?;
+/// The labels file, if there is one.
+fn open_labels(path: &Path, images: u64) -> Result<Option<Blob>, Error> {
+    let blob = match Blob::open(path) {
+        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+            return Ok(None);
+        }
+        blob => blob?,
+    };
+    let file = blob.handle()?;
+    let [magic, count] = header(&file, &blob, LABELS_HEADER)?;
     expect_magic(path, "labels", magic, LABELS_MAGIC)?;
     let count = u64::from(count);
-    expect_size(&stamp, LABELS_HEADER, Some(count), &format!("{count} labels"))?;
+    expect_size(&blob, LABELS_HEADER, Some(count), &format!("{count} labels"))?;
     if count != images {
         return Err(wrong(path, format!("{count} labels for {images} images")));
     }
-    Ok(stamp)
+    Ok(Some(blob))
 }
 
-fn magic(file: &File, stamp: &Stamp) -> Result<u32, Error> {
-    let [magic] = header(file, stamp, 4)?;
+fn magic(file: &Handle, blob: &Blob) -> Result<u32, Error> {
+    let [magic] = header(file, blob, 4)?;
     Ok(magic)
 }
 
 /// The first `N` integers, which are big-endian in this format.
-fn header<const N: usize>(file: &File, stamp: &Stamp, needed: usize) -> Result<[u32; N], Error> {
-    let path = stamp.path();
-    if stamp.size() < needed as u64 {
-        let size = stamp.size();
+fn header<const N: usize>(file: &Handle, blob: &Blob, needed: usize) -> Result<[u32; N], Error> {
+    let path = blob.path();
+    if blob.size() < needed as u64 {
+        let size = blob.size();
         return Err(wrong(path, format!("{size} bytes, but an idx header has {needed}")));
     }
     let bytes = block(file, path, 0, needed as u64)?;
@@ -179,20 +184,20 @@ fn expect_magic(path: &Path, what: &str, found: u32, expected: u32) -> Result<()
 }
 
 /// Compares the file's size with what the header announces; `None` is more than can be counted.
-fn expect_size(stamp: &Stamp, header: usize, data: Option<u64>, what: &str) -> Result<(), Error> {
-    let size = stamp.size();
+fn expect_size(blob: &Blob, header: usize, data: Option<u64>, what: &str) -> Result<(), Error> {
+    let size = blob.size();
     match data.and_then(|data| data.checked_add(header as u64)) {
         Some(expected) if expected == size => Ok(()),
         Some(expected) => {
             let reason = format!("{size} bytes, but {what} take {expected}");
-            Err(wrong(stamp.path(), reason))
+            Err(wrong(blob.path(), reason))
         }
-        None => Err(wrong(stamp.path(), format!("{size} bytes cannot hold {what}"))),
+        None => Err(wrong(blob.path(), format!("{size} bytes cannot hold {what}"))),
     }
 }
 
 /// Reads bytes that the file is known to have.
-fn block(file: &File, path: &Path, offset: u64, length: u64) -> Result<Vec<u8>, Error> {
+fn block(file: &Handle, path: &Path, offset: u64, length: u64) -> Result<Vec<u8>, Error> {
     let mut bytes = vec![0; length as usize];
     file.read_exact_at(&mut bytes, offset).map_err(Error::io(path))?;
     Ok(bytes)

@@ -3,12 +3,19 @@
 //! # Layout
 //!
 //! - [`Reader`] is what a source of records implements: it lists [`Shard`]s and reads a range of one.
-//! - [`open`] turns files or folders into a [`Reader`], one shard per file, by [`Format`].
+//! - [`open`] and [`open_indexed`] turn places into a [`Reader`], one shard per file, by [`Format`]; `places`
+//!   finds the files and `index_cache` keeps their indexes.
+//! - [`Blob`] is a file or object that formats read by position; `stamp` notices a changed file, `remote`
+//!   reads from S3, Google, Azure and http through a cache of blocks, `lru` bounds what is kept in memory.
 //! - [`Dataset`] numbers the records of all shards in one row and reads any list of them.
 //! - [`Row`] and [`Value`] are a record as named columns; [`Error`] names the file, chunk and record.
 //! - [`recordio`] reads and writes RecordIO; [`example_proto`] is the `tf.train.Example` inside it,
 //!   which `example` decodes without copying, walking the `wire` format.
-//! - `delimited` reads CSV and TSV; [`idx`] reads the MNIST files; `stamp` notices a changed file.
+//! - [`preprocess`] turns columns into buckets and ids, [`stats`] describes them, and [`split`] divides records.
+//! - `delimited` reads CSV and TSV; [`idx`] reads the MNIST files.
+//! - [`tfrecord`], [`parquet`], [`sqlite`] and [`images`] read the other formats, the last three behind
+//!   features that `optional` hides; `guard` turns panics of their decoders into errors.
+//! - [`sink`] writes rows in any format that can be written.
 //!
 //! # Example
 //!
@@ -29,21 +36,46 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod blob;
 mod dataset;
 mod delimited;
 mod error;
 mod example;
 pub mod example_proto;
+mod format;
+#[doc(hidden)]
+pub mod fuzzing;
+#[cfg(any(feature = "images", feature = "parquet", feature = "sqlite"))]
+mod guard;
 pub mod idx;
+#[cfg(feature = "images")]
+pub mod images;
+mod index_cache;
+mod lru;
 mod open;
+mod optional;
+#[cfg(feature = "parquet")]
+pub mod parquet;
+mod places;
+pub mod preprocess;
 mod reader;
 pub mod recordio;
+#[cfg(feature = "cloud")]
+mod remote;
 mod row;
+pub mod sink;
+pub mod split;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
 mod stamp;
+pub mod stats;
+pub mod tfrecord;
 mod wire;
 
+pub use blob::{Blob, BlobReader, Handle};
 pub use dataset::Dataset;
 pub use error::{Error, Place};
-pub use open::{Format, UnknownName, open};
+pub use format::{Format, UnknownName};
+pub use open::{OpenOptions, open, open_indexed};
 pub use reader::{Reader, Shard};
 pub use row::{Row, Value};

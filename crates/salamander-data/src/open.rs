@@ -1,110 +1,204 @@
-//! Opens files and folders as one reader, guessing the format so that users seldom have to say it.
+//! Opens files, folders, patterns and URLs as one reader, many files at once.
 
-use std::fmt;
-use std::fs::File;
-use std::io::Read;
+use std::collections::HashSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::delimited::Delimited;
+use crate::delimited::{self, Delimited};
 use crate::idx::{IdxFile, labels_beside};
-use crate::recordio::{Cache, RecordFile};
-use crate::{Error, Reader, Row, Shard};
+use crate::index_cache::{Entry, IndexCache, Key};
+use crate::recordio::{self, RecordFile};
+use crate::tfrecord::TfRecordFile;
+use crate::{Blob, Error, Format, Reader, Row, Shard, optional, places};
 
-/// The formats that can be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
-    /// RecordIO, in either dialect.
-    RecordIo,
-    /// Comma- or tab-separated values with a header row.
-    Csv,
-    /// The files of MNIST.
-    Idx,
+/// How [`open_indexed`] goes about it.
+pub struct OpenOptions<'a> {
+    /// Keeps the indexes of RecordIO, CSV and TFRecord files in this folder and takes them from there when
+    /// the files are still the same.
+    pub cache_folder: Option<PathBuf>,
+    /// Files opened at the same time.
+    pub threads: usize,
+    /// Told how many of the files are done, from any thread, one call at a time.
+    pub progress: Option<&'a (dyn Fn(usize, usize) + Sync)>,
 }
 
-/// A name that is no format's.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown format {0:?}: give recordio, csv or idx")]
-pub struct UnknownName(String);
-
-impl Format {
-    const ALL: [(Format, &str); 3] =
-        [(Format::RecordIo, "recordio"), (Format::Csv, "csv"), (Format::Idx, "idx")];
-
-    /// Tells the format from the name, and from the first bytes if the name says nothing.
-    pub fn guess(path: &Path) -> Result<Format, Error> {
-        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let name = name.to_ascii_lowercase();
-        let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
-        match extension {
-            "recordio" | "rio" => return Ok(Format::RecordIo),
-            "csv" | "tsv" | "tab" => return Ok(Format::Csv),
-            "idx" => return Ok(Format::Idx),
-            _ if name.contains("idx3-ubyte") || name.contains("idx1-ubyte") => {
-                return Ok(Format::Idx);
-            }
-            _ => {}
-        }
-        let mut start = Vec::new();
-        let file = File::open(path).map_err(Error::io(path))?;
-        file.take(4).read_to_end(&mut start).map_err(Error::io(path))?;
-        match start[..] {
-            [4, 3, 2, 1] => Ok(Format::RecordIo),
-            [0, 0, 8, 1 | 3] => Ok(Format::Idx),
-            _ => Err(Error::UnknownFormat { path: path.to_owned() }),
-        }
+impl Default for OpenOptions<'_> {
+    fn default() -> Self {
+        OpenOptions { cache_folder: None, threads: 8, progress: None }
     }
 }
 
-impl fmt::Display for Format {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name =
-            Format::ALL.iter().find(|(format, _)| format == self).map_or("", |(_, name)| name);
-        f.write_str(name)
-    }
-}
-
-impl FromStr for Format {
-    type Err = UnknownName;
-
-    fn from_str(name: &str) -> Result<Format, UnknownName> {
-        let found = Format::ALL.iter().find(|(_, known)| *known == name);
-        found.map(|(format, _)| *format).ok_or_else(|| UnknownName(name.to_owned()))
-    }
-}
-
-/// Opens files or folders as one reader, a shard per file in the order given.
+/// Opens files as one reader, a shard per file in the order given.
+///
+/// A place is a file, a folder, a pattern such as `data/part-*.csv`, or a URL (`s3://`, `gs://`, `az://`,
+/// `http://`, `https://`), which stands for the objects under it when it ends with a slash.
 ///
 /// Of a folder all files are taken, sorted by name; hidden ones and folders inside it are left out. A file
 /// whose format cannot be told is an error: data silently left out of training would be worse. A labels
 /// file of MNIST is no shard of its own when its images file is among the files.
 pub fn open(paths: &[PathBuf], format: Option<Format>) -> Result<Box<dyn Reader>, Error> {
-    let mut files = Vec::new();
-    for path in paths {
-        if path.is_dir() {
-            files.extend(list(path)?);
-        } else {
-            files.push(path.clone());
-        }
+    open_indexed(paths, format, &OpenOptions::default())
+}
+
+/// [`open`] for many files: with a cache of indexes and a report of progress.
+///
+/// ```
+/// use salamander_data::{OpenOptions, open_indexed};
+///
+/// # let folder = tempfile::tempdir()?;
+/// std::fs::write(folder.path().join("a.csv"), "x\n1\n")?;
+/// std::fs::write(folder.path().join("b.csv"), "x\n2\n3\n")?;
+/// let options = OpenOptions {
+///     cache_folder: Some(folder.path().join("run")),
+///     progress: Some(&|done, total| eprintln!("{done} of {total}")),
+///     ..OpenOptions::default()
+/// };
+/// let reader = open_indexed(&[folder.path().join("*.csv")], None, &options)?;
+/// assert_eq!(reader.shards()?.len(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn open_indexed(
+    paths: &[PathBuf],
+    format: Option<Format>,
+    options: &OpenOptions<'_>,
+) -> Result<Box<dyn Reader>, Error> {
+    let is_source = |folder: &Path| match format {
+        Some(format) => format == Format::ImageFolder,
+        None => optional::has_classes(folder),
+    };
+    let mut files = places::expand(paths, &is_source)?;
+    let labels: HashSet<PathBuf> = files.iter().filter_map(|file| labels_beside(file)).collect();
+    let idx = |file: &Path| {
+        let format = format.map_or_else(|| Format::guess(file), Ok);
+        matches!(format, Ok(Format::Idx))
+    };
+    files.retain(|file| !(labels.contains(file) && idx(file)));
+    let known = options.cache_folder.as_deref().map(IndexCache::load);
+    let opener = Opener { format, known, ..Opener::default() };
+    let opened = in_parallel(&files, options, |file| opener.open(file))?;
+    let (mut readers, mut new) = (Vec::with_capacity(opened.len()), Vec::new());
+    for (reader, entry) in opened {
+        readers.push(reader);
+        new.extend(entry);
     }
-    if files.is_empty() {
-        return Err(Error::NoFiles { path: PathBuf::new() });
-    }
-    let labels: Vec<PathBuf> = files.iter().filter_map(|file| labels_beside(file)).collect();
-    let cache = Arc::<Cache>::default();
-    let mut readers: Vec<Box<dyn Reader>> = Vec::new();
-    for file in &files {
-        let format = format.map_or_else(|| Format::guess(file), Ok)?;
-        readers.push(match format {
-            Format::Idx if labels.contains(file) => continue,
-            Format::RecordIo => Box::new(RecordFile::open_with(file, Arc::clone(&cache))?),
-            Format::Csv => Box::new(Delimited::open(file)?),
-            Format::Idx => Box::new(IdxFile::open(file)?),
-        });
+    if let (Some(folder), Some(known), false) =
+        (&options.cache_folder, opener.known, new.is_empty())
+    {
+        known.save(folder, new)?;
     }
     Ok(Box::new(Files { readers }))
+}
+
+/// A reader, and its index if that is new and worth keeping.
+type Opened = (Box<dyn Reader>, Option<(Key, Entry)>);
+
+/// What the files of one reader share.
+#[derive(Default)]
+struct Opener {
+    format: Option<Format>,
+    known: Option<IndexCache>,
+    chunks: Arc<recordio::Cache>,
+    rows: Arc<delimited::Cache>,
+    shared: optional::Shared,
+}
+
+impl Opener {
+    fn open(&self, file: &Path) -> Result<Opened, Error> {
+        if let Some(reader) = self.restore(file)? {
+            return Ok((reader, None));
+        }
+        // Of folders only those of images are left here.
+        let guessed = self.format.or_else(|| file.is_dir().then_some(Format::ImageFolder));
+        let format = guessed.map_or_else(|| Format::guess(file), Ok)?;
+        let (reader, index): (Box<dyn Reader>, _) = match format {
+            Format::RecordIo | Format::Csv | Format::TfRecord => {
+                return self.open_indexed(Blob::open(file)?, format);
+            }
+            Format::Idx => (Box::new(IdxFile::open(file)?), None),
+            Format::Parquet => (self.shared.parquet(file)?, None),
+            Format::Sqlite => (optional::sqlite(file)?, None),
+            Format::ImageFolder => (optional::images(file)?, None),
+        };
+        Ok((reader, index))
+    }
+
+    fn open_indexed(&self, blob: Blob, format: Format) -> Result<Opened, Error> {
+        let key = Key::of(&blob);
+        let keep = self.known.is_some();
+        let (reader, index): (Box<dyn Reader>, _) = match format {
+            Format::RecordIo => {
+                let file = RecordFile::open_with(blob, Arc::clone(&self.chunks))?;
+                let index = keep.then(|| file.save());
+                (Box::new(file), index)
+            }
+            Format::TfRecord => {
+                let file = TfRecordFile::open_with(blob)?;
+                let index = keep.then(|| file.save());
+                (Box::new(file), index)
+            }
+            _ => {
+                let file = Delimited::open(blob, Arc::clone(&self.rows))?;
+                let index = keep.then(|| file.save());
+                (Box::new(file), index)
+            }
+        };
+        Ok((reader, index.map(|index| (key, Entry { format, index }))))
+    }
+
+    /// The reader of a file whose index is known and still fits.
+    fn restore(&self, file: &Path) -> Result<Option<Box<dyn Reader>>, Error> {
+        let Some(known) = self.known.as_ref().filter(|known| known.knows(file)) else {
+            return Ok(None);
+        };
+        let blob = Blob::open(file)?;
+        let Some(Entry { format, index }) = known.get(&Key::of(&blob)) else { return Ok(None) };
+        if self.format.is_some_and(|wanted| wanted != *format) {
+            return Ok(None);
+        }
+        let reader: Option<Box<dyn Reader>> = match format {
+            Format::RecordIo => RecordFile::restore(blob, index, Arc::clone(&self.chunks))
+                .map(|file| Box::new(file) as _),
+            Format::TfRecord => TfRecordFile::restore(blob, index).map(|file| Box::new(file) as _),
+            Format::Csv => Delimited::restore(blob, index, Arc::clone(&self.rows))
+                .map(|file| Box::new(file) as _),
+            _ => None,
+        };
+        Ok(reader)
+    }
+}
+
+/// Calls `open` for all files on a few threads and gives the results in the order of the files, or the first
+/// error in that order.
+fn in_parallel<T: Send>(
+    files: &[PathBuf],
+    options: &OpenOptions<'_>,
+    open: impl Fn(&Path) -> Result<T, Error> + Sync,
+) -> Result<Vec<T>, Error> {
+    let (next, failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let results = Mutex::new(Vec::with_capacity(files.len()));
+    let work = || {
+        while !failed.load(Ordering::Relaxed) {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(file) = files.get(number) else { break };
+            let result = open(file);
+            failed.fetch_or(result.is_err(), Ordering::Relaxed);
+            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+            results.push((number, result));
+            if let Some(progress) = options.progress {
+                progress(results.len(), files.len());
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..options.threads.clamp(1, files.len().max(1)) {
+            scope.spawn(work);
+        }
+    });
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.sort_by_key(|(number, _)| *number);
+    results.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Readers of one shard each, as one.
@@ -133,23 +227,6 @@ impl Reader for Files {
     }
 }
 
-fn list(folder: &Path) -> Result<Vec<PathBuf>, Error> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(Error::io(folder))? {
-        let entry = entry.map_err(Error::io(folder))?;
-        let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
-        let path = entry.path();
-        if !hidden && !path.is_dir() {
-            files.push(path);
-        }
-    }
-    if files.is_empty() {
-        return Err(Error::NoFiles { path: folder.to_owned() });
-    }
-    files.sort();
-    Ok(files)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,32 +237,6 @@ mod tests {
             std::fs::write(folder.path().join(name), content).unwrap();
         }
         folder
-    }
-
-    #[test]
-    fn formats_are_told_by_name_then_by_content() {
-        let check = |name: &str, content: &[u8], expected: Option<Format>| {
-            let folder = folder_with(&[(name, content)]);
-            assert_eq!(Format::guess(&folder.path().join(name)).ok(), expected, "{name}");
-        };
-        check("a.recordio", b"", Some(Format::RecordIo));
-        check("A.CSV", b"", Some(Format::Csv));
-        check("a.tsv", b"", Some(Format::Csv));
-        check("train-images-idx3-ubyte", b"", Some(Format::Idx));
-        check("train-images.idx3-ubyte", b"", Some(Format::Idx));
-        check("part-00000", &[4, 3, 2, 1, 0], Some(Format::RecordIo));
-        check("digits", &[0, 0, 8, 3], Some(Format::Idx));
-        check("notes.txt", b"hello", None);
-        check("empty", b"", None);
-    }
-
-    #[test]
-    fn names_round_trip() {
-        for (format, name) in Format::ALL {
-            assert_eq!((format.to_string().as_str(), name.parse()), (name, Ok(format)));
-        }
-        let message = "parquet".parse::<Format>().unwrap_err().to_string();
-        assert_eq!(message, "unknown format \"parquet\": give recordio, csv or idx");
     }
 
     #[test]
@@ -226,10 +277,81 @@ mod tests {
         };
         let folder = folder_with(&[("readme.md", b"hello")]);
         let path = folder.path();
-        check(&[path.to_owned()], "readme.md: cannot tell the format: give recordio, csv or idx");
+        check(
+            &[path.to_owned()],
+            "readme.md: cannot tell the format: give recordio, csv, idx, tfrecord, \
+             parquet, sqlite or images",
+        );
         check(&[path.join("nothing.csv")], "nothing.csv: No such file or directory (os error 2)");
         let empty = folder_with(&[]);
         check(&[empty.path().to_owned()], ": no data files in this folder");
         check(&[], "no data files were given");
+    }
+
+    fn counts(reader: &dyn Reader) -> Vec<u64> {
+        reader.shards().unwrap().iter().map(|shard| shard.records).collect()
+    }
+
+    #[test]
+    fn a_second_open_with_a_cache_reads_no_shard() {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        std::fs::create_dir(&data).unwrap();
+        for shard in 0..2000 {
+            let mut writer = recordio::Writer::new(Vec::new(), recordio::Options::default());
+            for record in 0..shard % 7 {
+                writer.write(&[record as u8]).unwrap();
+            }
+            let path = data.join(format!("part-{shard:05}.recordio"));
+            std::fs::write(path, writer.finish().unwrap()).unwrap();
+        }
+        std::fs::write(data.join("z.csv"), "x,y\n1,2\n").unwrap();
+        let mut tf = crate::tfrecord::Writer::new(Vec::new());
+        tf.write(b"abc").unwrap();
+        std::fs::write(data.join("z.tfrecord"), tf.finish().unwrap()).unwrap();
+
+        let cache_folder = Some(folder.path().join("run"));
+        let steps = Mutex::new(Vec::new());
+        let progress = |done, total| steps.lock().unwrap().push((done, total));
+        let options =
+            OpenOptions { cache_folder, progress: Some(&progress), ..OpenOptions::default() };
+        let first = open_indexed(std::slice::from_ref(&data), None, &options).unwrap();
+        let opened = crate::blob::opened(&data);
+        assert_eq!(opened, 2002);
+        assert!(steps.lock().unwrap().iter().copied().eq((1..=2002).map(|done| (done, 2002))));
+
+        let second = open_indexed(std::slice::from_ref(&data), None, &options).unwrap();
+        assert_eq!(crate::blob::opened(&data), opened, "no shard was read");
+        let expected: Vec<u64> = (0..2000).map(|shard| shard % 7).chain([1, 1]).collect();
+        assert_eq!((counts(&*first), counts(&*second)), (expected.clone(), expected));
+        for shard in [5, 2000, 2001] {
+            second.read(shard, 0..1, &mut |_, _| Ok(())).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_that_changed_is_indexed_again() {
+        let folder = folder_with(&[("a.csv", b"x\n1\n"), ("b.csv", b"x\n1\n")]);
+        let cache = folder_with(&[]);
+        let cache_folder = Some(cache.path().to_owned());
+        let options = OpenOptions { cache_folder, threads: 1, ..OpenOptions::default() };
+        let paths = [folder.path().to_owned()];
+        assert_eq!(counts(&*open_indexed(&paths, None, &options).unwrap()), [1, 1]);
+        std::fs::write(folder.path().join("b.csv"), "x\n1\n2\n").unwrap();
+        assert_eq!(counts(&*open_indexed(&paths, None, &options).unwrap()), [1, 2]);
+        let file = cache.path().join("index.cache");
+        std::fs::write(&file, "nonsense").unwrap();
+        assert_eq!(counts(&*open_indexed(&paths, None, &options).unwrap()), [1, 2]);
+        assert!(std::fs::metadata(&file).unwrap().len() > 50, "written anew");
+    }
+
+    #[test]
+    fn the_first_error_in_order_is_reported() {
+        let folder = folder_with(&[("a.csv", b"x\n"), ("b.csv", b"x,x\n"), ("c.csv", b"y,y\n")]);
+        for threads in [0, 1, 3] {
+            let options = OpenOptions { threads, ..OpenOptions::default() };
+            let error = open_indexed(&[folder.path().to_owned()], None, &options).err().unwrap();
+            assert!(error.to_string().contains("b.csv: header row"), "{error}");
+        }
     }
 }

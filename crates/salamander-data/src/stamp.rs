@@ -1,4 +1,4 @@
-//! A file's size and modification time at indexing, because an index of another file reads nonsense.
+//! A local file's size and modification time at opening, because an index of another file reads nonsense.
 
 use std::fs::{File, Metadata};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use crate::Error;
 
-/// A file as it was when it was indexed.
+/// A file as it was when it was opened.
 #[derive(Debug)]
 pub(crate) struct Stamp {
     path: PathBuf,
@@ -15,16 +15,15 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    /// Opens the file and remembers its size and time.
-    pub(crate) fn open(path: &Path) -> Result<(File, Stamp), Error> {
-        let file = File::open(path).map_err(Error::io(path))?;
-        let metadata = file.metadata().map_err(Error::io(path))?;
+    /// Remembers the file's size and time.
+    pub(crate) fn take(path: &Path) -> Result<Stamp, Error> {
+        let metadata = std::fs::metadata(path).map_err(Error::io(path))?;
         if !metadata.is_file() {
             let reason = "not a regular file".to_owned();
             return Err(Error::Form { path: path.to_owned(), reason });
         }
         let (size, modified) = (metadata.len(), metadata.modified().ok());
-        Ok((file, Stamp { path: path.to_owned(), size, modified }))
+        Ok(Stamp { path: path.to_owned(), size, modified })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -35,8 +34,13 @@ impl Stamp {
         self.size
     }
 
-    /// Opens the file again, if it is still the same.
-    pub(crate) fn reopen(&self) -> Result<File, Error> {
+    /// When the file was last written, where the system says so.
+    pub(crate) fn modified(&self) -> Option<SystemTime> {
+        self.modified
+    }
+
+    /// Opens the file, if it is still the same.
+    pub(crate) fn open(&self) -> Result<File, Error> {
         let file = File::open(&self.path).map_err(Error::io(&self.path))?;
         self.compare(&file.metadata().map_err(Error::io(&self.path))?)?;
         Ok(file)
@@ -66,22 +70,22 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("data");
         std::fs::write(&path, "abc").unwrap();
-        let (file, stamp) = Stamp::open(&path).unwrap();
-        assert!(stamp.verify().is_ok() && stamp.reopen().is_ok());
+        let stamp = Stamp::take(&path).unwrap();
+        assert!(stamp.verify().is_ok() && stamp.open().is_ok());
 
-        let later = file.metadata().unwrap().modified().unwrap() + Duration::from_secs(5);
+        let later = stamp.modified().unwrap() + Duration::from_secs(5);
         File::options().write(true).open(&path).unwrap().set_modified(later).unwrap();
         assert!(matches!(stamp.verify(), Err(Error::Changed { .. })));
 
-        let (_, stamp) = Stamp::open(&path).unwrap();
+        let stamp = Stamp::take(&path).unwrap();
         std::fs::write(&path, "abcd").unwrap();
-        assert!(matches!(stamp.reopen(), Err(Error::Changed { .. })));
+        assert!(matches!(stamp.open(), Err(Error::Changed { .. })));
     }
 
     #[test]
     fn a_folder_is_not_a_data_file() {
         let folder = tempfile::tempdir().unwrap();
-        let message = Stamp::open(folder.path()).unwrap_err().to_string();
+        let message = Stamp::take(folder.path()).unwrap_err().to_string();
         assert!(message.ends_with("not a regular file"), "{message}");
     }
 }

@@ -4,6 +4,7 @@ use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 use syn::{DeriveInput, Error, Path, Result};
 
+use crate::buckets::{self, Buckets};
 use crate::field::Column;
 
 pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
@@ -24,9 +25,10 @@ fn batch_name(input: &DeriveInput) -> syn::Ident {
 
 fn kind(column: &Column) -> TokenStream {
     let ty = &column.kind;
-    match column.scale {
-        Some(_) => quote!(::salamander::__private::Float),
-        None => quote!(<#ty as ::salamander::__private::Column>::Kind),
+    match (&column.scale, &column.buckets) {
+        (Some(_), _) => quote!(::salamander::__private::Float),
+        (None, Some(_)) => quote!(::salamander::__private::Int),
+        (None, None) => quote!(<#ty as ::salamander::__private::Column>::Kind),
     }
 }
 
@@ -77,7 +79,13 @@ fn example_impl(input: &DeriveInput, columns: &[Column]) -> Result<TokenStream> 
             }
         }
     });
+    let vocabularies = columns.iter().filter_map(vocabulary);
+    let assertions = columns.iter().filter_map(|c| c.buckets.as_ref()).map(Buckets::assertion);
     Ok(quote! {
+        const _: () = {
+        #(#assertions)*
+        #(#vocabularies)*
+
         impl ::salamander::__private::Example for #name {
             type Batch = #batch;
 
@@ -98,6 +106,17 @@ fn example_impl(input: &DeriveInput, columns: &[Column]) -> Result<TokenStream> 
 
             #augment
         }
+        };
+    })
+}
+
+/// The vocabulary of a field, shared by decoding and collating.
+fn vocabulary(column: &Column) -> Option<TokenStream> {
+    let Some(Buckets::Vocabulary { file, oov }) = &column.buckets else { return None };
+    let lookup = buckets::lookup(&column.ident);
+    Some(quote! {
+        static #lookup: ::salamander::__private::Lookup =
+            ::salamander::__private::Lookup::new(#file, (#oov) as u64);
     })
 }
 
@@ -107,7 +126,36 @@ fn decode_field(column: &Column) -> TokenStream {
         true => quote! {
             #ident: ::salamander::__private::label(row, &[#(#columns),*], labels, 1 #(* (#shape))*)?
         },
-        false => quote!(#ident: ::salamander::__private::feature(row, &[#(#columns),*])?),
+        false if column.is_text() => decode_text(column),
+        false => match &column.missing {
+            Some(missing) => quote! {
+                #ident: ::salamander::__private::feature_or(
+                    row, &[#(#columns),*], (#missing) as f64, 1 #(* (#shape))*,
+                )?
+            },
+            None => quote!(#ident: ::salamander::__private::feature(row, &[#(#columns),*])?),
+        },
+    }
+}
+
+/// Text is looked up here already, so that the error of an unknown word names its record.
+fn decode_text(column: &Column) -> TokenStream {
+    let Column { ident, columns, .. } = column;
+    let missing = match &column.missing {
+        Some(missing) => quote!(::std::option::Option::Some(#missing)),
+        None => quote!(::std::option::Option::None),
+    };
+    let text = quote!(::salamander::__private::text(row, &[#(#columns),*], #missing)?);
+    if !matches!(column.buckets, Some(Buckets::Vocabulary { .. })) {
+        return quote!(#ident: #text);
+    }
+    let (lookup, name) = (buckets::lookup(ident), ident.to_string());
+    quote! {
+        #ident: {
+            let word = #text;
+            #lookup.number(#name, &word)?;
+            word
+        }
     }
 }
 
@@ -116,6 +164,19 @@ fn collate_field(column: &Column) -> TokenStream {
     let name = ident.to_string();
     let columns = quote!(examples.iter().map(|example| &example.#ident));
     let shape = quote!([examples.len() #(, #shape)*]);
+    if let Some(buckets) = &column.buckets {
+        let bucket = buckets.function(ident, column.is_text());
+        let private = quote!(::salamander::__private);
+        return match buckets {
+            _ if column.is_text() => {
+                quote!(#ident: #private::bucket_texts(#columns, #bucket, device)?)
+            }
+            Buckets::Hash(_) => {
+                quote!(#ident: #private::bucket_ints(#name, #columns, #shape, #bucket, device)?)
+            }
+            _ => quote!(#ident: #private::bucket_floats(#name, #columns, #shape, #bucket, device)?),
+        };
+    }
     match &column.scale {
         Some((offset, scale)) => quote! {
             #ident: ::salamander::__private::float_tensor(

@@ -1,5 +1,6 @@
 //! The fields of an example: what their attributes say.
 
+use crate::buckets::{self, Buckets, is_text};
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::spanned::Spanned;
@@ -14,6 +15,10 @@ pub(crate) struct Column {
     pub(crate) shape: Vec<Expr>,
     /// `(offset, scale)`, when the values become floats.
     pub(crate) scale: Option<(TokenStream, TokenStream)>,
+    /// When the values become integers of buckets.
+    pub(crate) buckets: Option<Buckets>,
+    /// Stands in for a column that is absent or empty.
+    pub(crate) missing: Option<Expr>,
 }
 
 impl Column {
@@ -31,15 +36,27 @@ impl Column {
             let message = "a label is not scaled: put this on an input";
             return Err(Error::new_spanned(&field.ty, message));
         }
-        let scale = said.scale();
-        Ok(Self {
-            columns: said.columns.unwrap_or_else(|| vec![ident.to_string()]),
-            shape: shape(&ident, &field.ty, said.shape, label)?,
-            ident,
-            kind: field.ty.clone(),
-            label,
-            scale,
-        })
+        let (scale, missing) = (said.scale(), said.missing(&field.ty)?);
+        let buckets = said.buckets.check(&ident, &field.ty)?;
+        if label && (buckets.is_some() || missing.is_some()) {
+            let message = "a label stays as it is: put buckets and missing on an input";
+            return Err(Error::new_spanned(&field.ty, message));
+        }
+        if buckets.is_some() && scale.is_some() {
+            let message = "buckets are integers: remove scale, offset, mean and std";
+            return Err(Error::new_spanned(&field.ty, message));
+        }
+        let columns = said.columns.unwrap_or_else(|| vec![ident.to_string()]);
+        let shape = match is_text(&field.ty) && buckets.is_some() {
+            true => text_shape(&field.ty, said.shape, &columns)?,
+            false => shape(&ident, &field.ty, said.shape, label)?,
+        };
+        Ok(Self { columns, shape, ident, kind: field.ty.clone(), label, scale, buckets, missing })
+    }
+
+    /// Whether the field holds text, which only buckets make a tensor of.
+    pub(crate) fn is_text(&self) -> bool {
+        is_text(&self.kind)
     }
 
     /// The tensor's rank: the shape and the batch.
@@ -55,6 +72,8 @@ struct Said {
     offset: Option<Expr>,
     scale: Option<Expr>,
     std: Option<Expr>,
+    missing: Option<Expr>,
+    buckets: buckets::Said,
 }
 
 impl Said {
@@ -76,14 +95,33 @@ impl Said {
                 "offset" | "mean" => self.offset = Some(meta.value()?.parse()?),
                 "scale" => self.scale = Some(meta.value()?.parse()?),
                 "std" => self.std = Some(meta.value()?.parse()?),
+                "missing" => self.missing = Some(meta.value()?.parse()?),
+                _ if self.buckets.read(&key, &meta)? => {}
                 _ => {
                     return Err(meta.error(
-                        "unknown key: write column, columns, shape, scale, offset, mean or std",
+                        "unknown key: write column, columns, shape, scale, offset, mean, std, missing, \
+                         discretise, log_round, round, hash, vocabulary or oov",
                     ));
                 }
             }
             Ok(())
         })
+    }
+
+    /// The stand-in, if it is of the field's type.
+    fn missing(&self, ty: &Type) -> Result<Option<Expr>> {
+        let quoted = |missing: &Expr| {
+            matches!(missing, Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(_), .. }))
+        };
+        match &self.missing {
+            Some(missing) if is_text(ty) && !quoted(missing) => {
+                Err(Error::new_spanned(missing, "text is missing: write missing = \"none\""))
+            }
+            Some(missing) if !is_text(ty) && quoted(missing) => {
+                Err(Error::new_spanned(missing, "a number is missing: write missing = 0.0"))
+            }
+            missing => Ok(missing.clone()),
+        }
     }
 
     fn scaled(&self) -> bool {
@@ -113,6 +151,15 @@ fn names(list: &ExprArray) -> Result<Vec<String>> {
     list.elems.iter().map(name).collect()
 }
 
+/// Text is one value of one column.
+fn text_shape(ty: &Type, said: Option<Vec<Expr>>, columns: &[String]) -> Result<Vec<Expr>> {
+    if said.is_some() || columns.len() != 1 {
+        let message = "text is one value of one column: remove shape and columns";
+        return Err(Error::new_spanned(ty, message));
+    }
+    Ok(Vec::new())
+}
+
 /// The shape of one record: said, or known from the type.
 fn shape(ident: &Ident, kind: &Type, said: Option<Vec<Expr>>, label: bool) -> Result<Vec<Expr>> {
     if let Some(shape) = said {
@@ -126,7 +173,10 @@ fn shape(ident: &Ident, kind: &Type, said: Option<Vec<Expr>>, label: bool) -> Re
         Type::Array(array) => Ok(vec![array.len.clone()]),
         _ if is("String") => Err(Error::new(
             kind.span(),
-            format!("`{ident}` is text: use a number, bool, `[T; N]` or `Vec<T>`"),
+            format!(
+                "`{ident}` is text: use a number, bool, `[T; N]` or `Vec<T>`, or say #[input(hash = 1000)] \
+                 or #[input(vocabulary = \"words.txt\")]"
+            ),
         )),
         _ if is("Vec") => {
             let word = if label { "label" } else { "input" };

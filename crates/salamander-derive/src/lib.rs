@@ -2,10 +2,12 @@
 //!
 //! # Layout
 //! - `hparams`: `#[derive(Hparams)]`
-//! - `example`: `#[derive(Example)]`; `field`: the attributes of its fields
+//! - `example`: `#[derive(Example)]`; `field`: the attributes of its fields, of which
+//!   `buckets` has those that make integers
 //!
 //! They are tested from the crate `salamander`, where their users are.
 
+mod buckets;
 mod example;
 mod field;
 mod hparams;
@@ -26,6 +28,11 @@ pub fn derive_hparams(input: TokenStream) -> TokenStream {
 /// `columns = ["x", "y"]` (the field's name by default) and `shape = [1, 28, 28]` (needed for a
 /// `Vec`), written as `#[input(..)]`; inputs also `scale`, `offset`, `mean` and `std`. The struct may say
 /// `#[example(augment = function)]` to be changed before training on it.
+///
+/// An input becomes the integer of its bucket with one of `discretise = [18.0, 25.0]`, `log_round = 10.0` and
+/// `round = 100` (numbers), `hash = 1000` (a `String` or integers) and `vocabulary = "words.txt", oov = 1` (a
+/// `String`; the file has one word per line and is looked for in the current folder). `missing = 0.0`, or
+/// `missing = "none"` for a `String`, is the value of a column that is absent or empty.
 #[proc_macro_derive(Example, attributes(input, label, example))]
 pub fn derive_example(input: TokenStream) -> TokenStream {
     expand(input, example::expand)

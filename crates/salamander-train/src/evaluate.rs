@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use salamander_core::experiment::OnBadRecord;
+use salamander_core::experiment::{Experiment, OnBadRecord};
 use salamander_core::metrics::{Metric, Metrics};
 use salamander_core::order::{Order, Shuffle};
 use salamander_core::plan::Plan;
@@ -21,6 +21,21 @@ pub struct Over {
     pub on_bad_record: OnBadRecord,
     /// Whether labels must be there.
     pub labels: bool,
+    /// Threads that read and decode.
+    pub threads: usize,
+}
+
+impl Over {
+    /// As an experiment goes over its data.
+    pub fn new(experiment: &Experiment, labels: bool) -> Self {
+        let data = &experiment.data;
+        Self {
+            batch: experiment.global_batch,
+            on_bad_record: data.on_bad_record,
+            labels,
+            threads: data.threads(),
+        }
+    }
 }
 
 /// What an evaluation found.
@@ -79,8 +94,8 @@ pub(crate) fn in_file_order<T: Trial>(
         .flat_map(move |step| plan.micro_batches(0, step, 1))
         .map(move |slice| Job { slice, order });
     let device = model.devices().into_iter().next().unwrap_or_default().without_autodiff();
-    let Over { on_bad_record, labels, .. } = over;
-    let options = Options { device, on_bad_record, labels, augment: None };
+    let Over { on_bad_record, labels, threads, .. } = over;
+    let options = Options { device, on_bad_record, labels, augment: None, threads };
     Loader::start::<T::Example>(Arc::clone(dataset), jobs, options)
 }
 

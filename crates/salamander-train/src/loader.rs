@@ -1,8 +1,9 @@
-//! Batches ahead of time: reading, decoding and collating run on a thread of their own, with a bound
-//! on how far it runs ahead.
+//! Batches ahead of time: reading, decoding and collating run on threads of their own, with a bound on
+//! how far they run ahead; batches come out in their order.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use burn::tensor::Device;
@@ -40,6 +41,8 @@ pub struct Options {
     pub labels: bool,
     /// Augment with this seed; not at all in evaluation.
     pub augment: Option<u64>,
+    /// Threads that read and decode.
+    pub threads: usize,
 }
 
 /// A micro-batch, ready for the model.
@@ -55,25 +58,37 @@ pub struct Loaded<B> {
     pub records: Vec<u64>,
 }
 
-/// A running loader; dropping it ends its thread.
+/// A running loader; dropping it ends its threads.
 pub struct Loader<B> {
-    receiver: Option<Receiver<Result<Loaded<B>, Error>>>,
-    thread: Option<JoinHandle<()>>,
+    receiver: Option<Receiver<Done<B>>>,
+    threads: Vec<JoinHandle<()>>,
+    /// Results that came before their turn.
+    early: BTreeMap<u64, Result<Loaded<B>, Error>>,
+    next: u64,
 }
 
+/// A result and its place in the order of the jobs.
+type Done<B> = (u64, Result<Loaded<B>, Error>);
+
 impl<B: Send + 'static> Loader<B> {
-    /// Starts to load the jobs in their order.
+    /// Starts to load the jobs; they come out in their order, whichever thread is done first.
     pub fn start<E: Example<Batch = B>>(
         dataset: Arc<Dataset>,
         jobs: impl Iterator<Item = Job> + Send + 'static,
         options: Options,
     ) -> Result<Self, Error> {
         let (sender, receiver) = sync_channel(AHEAD);
-        let thread = std::thread::Builder::new()
-            .name("loader".to_string())
-            .spawn(move || run::<E>(&dataset, jobs, &options, &sender))
-            .map_err(|error| Error::Invalid(format!("cannot start the loader: {error}")))?;
-        Ok(Self { receiver: Some(receiver), thread: Some(thread) })
+        let queue = Arc::new(Mutex::new(jobs.zip(0u64..)));
+        let worker = |index: usize| {
+            let (dataset, queue) = (Arc::clone(&dataset), Arc::clone(&queue));
+            let (options, sender) = (options.clone(), sender.clone());
+            std::thread::Builder::new()
+                .name(format!("loader-{index}"))
+                .spawn(move || run::<E>(&dataset, &queue, &options, &sender))
+                .map_err(|error| Error::Invalid(format!("cannot start a loader: {error}")))
+        };
+        let threads = (0..options.threads.max(1)).map(worker).collect::<Result<_, _>>()?;
+        Ok(Self { receiver: Some(receiver), threads, early: BTreeMap::new(), next: 0 })
     }
 }
 
@@ -81,15 +96,22 @@ impl<B> Iterator for Loader<B> {
     type Item = Result<Loaded<B>, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.receiver.as_ref()?.recv().ok()
+        loop {
+            if let Some(loaded) = self.early.remove(&self.next) {
+                self.next += 1;
+                return Some(loaded);
+            }
+            let (at, loaded) = self.receiver.as_ref()?.recv().ok()?;
+            self.early.insert(at, loaded);
+        }
     }
 }
 
 impl<B> Drop for Loader<B> {
     fn drop(&mut self) {
-        // The thread ends when nobody receives any more.
+        // The threads end when nobody receives any more.
         drop(self.receiver.take());
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }
@@ -97,14 +119,16 @@ impl<B> Drop for Loader<B> {
 
 fn run<E: Example>(
     dataset: &Dataset,
-    jobs: impl Iterator<Item = Job>,
+    queue: &Mutex<impl Iterator<Item = (Job, u64)>>,
     options: &Options,
-    sender: &SyncSender<Result<Loaded<E::Batch>, Error>>,
+    sender: &SyncSender<Done<E::Batch>>,
 ) {
-    for job in jobs {
+    loop {
+        let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let Some((job, at)) = next else { return };
         let loaded = load::<E>(dataset, &job, options);
         let failed = loaded.is_err();
-        if sender.send(loaded).is_err() || failed {
+        if sender.send((at, loaded)).is_err() || failed {
             return;
         }
     }
@@ -162,9 +186,9 @@ fn decode<E: Example>(
 ) -> Result<Vec<E>, Error> {
     let mut examples: Vec<Option<E>> = records.iter().map(|_| None).collect();
     let mut each = |at: usize, row: Row<'_>| {
+        // The reader adds the file and the record.
         let example = E::decode(&row, options.labels).map_err(|error| {
-            let record = dataset.describe(records[at]);
-            salamander_data::Error::Rejected(format!("{record}: {error}"))
+            salamander_data::Error::Column { column: error.column, reason: error.reason }
         })?;
         examples[at] = Some(example);
         Ok(())

@@ -165,6 +165,7 @@ impl<T: Trial> Trainer<T> {
             on_bad_record: self.setup.experiment.data.on_bad_record,
             labels: true,
             augment: Some(seed),
+            threads: self.setup.experiment.data.threads(),
         };
         Loader::start::<T::Example>(Arc::clone(&self.training), jobs, options)
     }
@@ -308,8 +309,7 @@ impl<T: Trial> Trainer<T> {
         let Some(dataset) = &self.validation else { return Ok((f64::NAN, false)) };
         let started = Instant::now();
         let experiment = &self.setup.experiment;
-        let on_bad_record = experiment.data.on_bad_record;
-        let over = Over { batch: experiment.global_batch, on_bad_record, labels: true };
+        let over = Over::new(experiment, true);
         let batches = evaluate::batches(dataset, over.batch);
         let callbacks = &mut self.callbacks;
         callbacks.iter_mut().for_each(|callback| callback.validation_start(batches));

@@ -126,8 +126,10 @@ pub mod __private {
     pub use salamander_core::seed::Rng;
     pub use salamander_core::yaml::Error as YamlError;
     pub use salamander_data::Row;
+    pub use salamander_data::preprocess::{discretise, hash, hash_int, log_round, round_identity};
     pub use salamander_train::example::{
-        Batch, Column, DecodeError, Example, Float, Kind, Scale, feature, float_tensor, label,
+        Batch, Column, DecodeError, Example, Float, Int, Kind, Lookup, Scale, ascending,
+        bucket_floats, bucket_ints, bucket_texts, feature, feature_or, float_tensor, label, text,
     };
     pub use salamander_train::model::entry;
     pub use serde_json::{Map as JsonMap, Value as Json};

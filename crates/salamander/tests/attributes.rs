@@ -113,3 +113,91 @@ fn hyperparameters_have_their_defaults() {
     let error = hparams::read::<Hp>(&yaml::Node::empty_map()).err().expect("one is missing");
     assert!(error.to_string().contains("\"required\" is missing"), "{error}");
 }
+
+#[derive(Example)]
+struct Buckets {
+    #[input(discretise = [18.0, 25.0], missing = 30.0)]
+    age: f32,
+    #[input(log_round = 10.0)]
+    income: i64,
+    #[input(round = 5, columns = ["rooms", "floors"], missing = -1)]
+    house: [f32; 2],
+    #[input(hash = 1000, missing = "none")]
+    city: String,
+    #[input(hash = 1000)]
+    postcode: i64,
+    #[input(vocabulary = "tests/words.txt", oov = 2)]
+    genre: String,
+}
+
+/// The types of the batch's fields are the point: this must compile.
+fn buckets(batch: BucketsBatch) -> ([Tensor<1, Int>; 5], Tensor<2, Int>) {
+    ([batch.age, batch.income, batch.city, batch.postcode, batch.genre], batch.house)
+}
+
+fn person(cells: &[(&'static str, &'static str)]) -> Row<'static> {
+    let mut columns = vec![
+        ("age", "18"),
+        ("income", "90000"),
+        ("rooms", "2.6"),
+        ("floors", "70"),
+        ("city", "Bern"),
+        ("postcode", "3000"),
+        ("genre", "soul"),
+    ];
+    for (name, text) in cells {
+        columns.retain(|(column, _)| column != name);
+        columns.push((name, text));
+    }
+    Row::new(columns.into_iter().map(|(name, text)| (name.into(), Value::Text(text))).collect())
+}
+
+fn ints<const D: usize>(tensor: Tensor<D, Int>) -> Vec<i64> {
+    tensor.into_data().iter::<i64>().collect()
+}
+
+#[test]
+fn inputs_become_the_numbers_of_their_buckets() {
+    let rows =
+        [person(&[]), person(&[("age", ""), ("floors", ""), ("city", ""), ("genre", "polka")])];
+    let examples: Vec<Buckets> =
+        rows.iter().map(|row| Buckets::decode(row, true).expect("complete")).collect();
+    let batch = Buckets::collate(&examples, &Device::flex()).expect("fits");
+    let ([age, income, city, postcode, genre], house) = buckets(batch);
+    assert_eq!(ints(age), [1, 2]);
+    assert_eq!(ints(income), [5, 5]);
+    assert_eq!(ints(house), [3, 5, 3, 0]);
+    let hash = |word: &str, buckets| salamander::data::preprocess::hash(word, buckets);
+    assert_eq!(ints(city), [hash("Bern", 1000), hash("none", 1000)]);
+    assert_eq!(ints(postcode), [hash("3000", 1000); 2]);
+    // Two words are in the file, and two buckets come after them.
+    assert_eq!(ints(genre), [1, 2 + hash("polka", 2)]);
+}
+
+#[derive(Example)]
+struct Strict {
+    #[input(vocabulary = "tests/words.txt")]
+    genre: String,
+}
+
+#[derive(Example)]
+struct Lost {
+    #[input(vocabulary = "tests/no_words.txt")]
+    genre: String,
+}
+
+#[test]
+fn words_that_cannot_be_looked_up_are_named() {
+    let check = |result: Option<salamander::__private::DecodeError>, expected: &str| {
+        assert_eq!(result.expect("refused").to_string(), expected);
+    };
+    assert_eq!(Strict::decode(&person(&[]), true).expect("known").genre, "soul");
+    check(
+        Strict::decode(&person(&[("genre", "polka")]), true).err(),
+        "column \"genre\": \"polka\" is not in tests/words.txt: add it, or say oov = 1",
+    );
+    check(
+        Lost::decode(&person(&[]), true).err(),
+        "column \"genre\": vocabulary tests/no_words.txt: No such file or directory (os error 2)",
+    );
+}

@@ -86,7 +86,10 @@ impl Experiment {
     pub fn resolve_paths(&mut self, folder: &Path) {
         let data = &mut self.settings.data;
         for path in data.training.0.iter_mut().chain(&mut data.validation.0) {
-            *path = folder.join(&*path).to_string_lossy().into_owned();
+            // An address such as s3://bucket/file stands where it stands.
+            if !path.contains("://") {
+                *path = folder.join(&*path).to_string_lossy().into_owned();
+            }
         }
         if let Some(path) = &mut self.settings.start_from {
             *path = folder.join(&*path);

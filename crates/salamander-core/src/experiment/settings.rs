@@ -101,13 +101,24 @@ pub struct Data {
     pub training: Paths,
     /// Files or folders to validate on.
     pub validation: Paths,
-    /// `recordio`, `csv` or `idx`; guessed from the files when absent.
+    /// `recordio`, `tfrecord`, `csv`, `parquet`, `sqlite`, `idx` or `images`; guessed when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
     /// The order of an epoch: `none`, `{window: n}` or `full`.
     pub shuffle: Shuffle,
     /// What a record that cannot be decoded does.
     pub on_bad_record: OnBadRecord,
+    /// Threads that read and decode; by default half of the cores.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<usize>,
+}
+
+impl Data {
+    /// Threads that read and decode.
+    pub fn threads(&self) -> usize {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        self.threads.unwrap_or(cores / 2).max(1)
+    }
 }
 
 /// What a record that cannot be decoded does.

@@ -124,11 +124,16 @@ fn mistakes_are_named() {
 
 #[test]
 fn what_is_in_force_reads_back() {
-    let sets = ["workers=2", "data.training=a.csv", "clip={norm: 1.0}", "schedule={warmup: 5}"];
+    let sets = [
+        "workers=2",
+        "data.training=[a.csv, s3://b/c.csv]",
+        "clip={norm: 1.0}",
+        "schedule={warmup: 5}",
+    ];
     let sets: Vec<String> = sets.iter().map(|set| set.to_string()).collect();
     let mut experiment = Experiment::parse(MNIST, &sets).expect("valid");
     experiment.resolve_paths(Path::new("/somewhere"));
-    assert_eq!(experiment.data.training.0, ["/somewhere/a.csv"]);
+    assert_eq!(experiment.data.training.0, ["/somewhere/a.csv", "s3://b/c.csv"]);
     let yaml = experiment.to_yaml(&experiment.hyperparameters.to_json());
     let again = Experiment::parse(&yaml, &[]).unwrap_or_else(|error| panic!("{error}\n{yaml}"));
     assert_eq!(*again, *experiment);

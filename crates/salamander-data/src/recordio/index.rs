@@ -1,13 +1,9 @@
 //! Finds the chunks of a file by hopping from header to header, so that opening never decompresses.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::Path;
-
 use super::MAX_CHUNK_BYTES;
 use super::chunk::{Chunk, most_records};
 use super::header::{Compression, Dialect, Fault, HEADER_BYTES, Header};
-use crate::error::{Error, Place};
+use crate::{Blob, Error, Handle, Place};
 
 /// One chunk of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,10 +41,10 @@ pub(crate) struct Index {
 }
 
 impl Index {
-    /// Indexes an open file of `size` bytes. A file without bytes has no records.
-    pub(crate) fn build(file: &File, path: &Path, size: u64) -> Result<Index, Error> {
-        let walk = Walk { file, path, size };
-        if size == 0 {
+    /// Indexes a file. A file without bytes has no records.
+    pub(crate) fn build(blob: &Blob) -> Result<Index, Error> {
+        let walk = Walk { file: blob.handle()?, blob };
+        if blob.size() == 0 {
             return Ok(Index { dialect: Dialect::Standard, chunks: Vec::new(), records: 0 });
         }
         for dialect in Dialect::ALL {
@@ -66,6 +62,37 @@ impl Index {
         })
     }
 
+    /// The index as bytes: what each header says. Offsets and record numbers follow from that.
+    pub(crate) fn save(&self) -> Vec<u8> {
+        let mut saved = vec![matches!(self.dialect, Dialect::PyRecordIo).into()];
+        for ChunkInfo { header, .. } in &self.chunks {
+            saved.extend_from_slice(&header.encode(self.dialect));
+        }
+        saved
+    }
+
+    /// The index from what `save` gave, if it leads from header to header to the end of a file of `size`
+    /// bytes.
+    pub(crate) fn restore(saved: &[u8], size: u64) -> Option<Index> {
+        let (&dialect, headers) = saved.split_first()?;
+        let dialect = *Dialect::ALL.get(usize::from(dialect))?;
+        let (headers, rest) = headers.as_chunks::<{ HEADER_BYTES as usize }>();
+        let mut chunks = Vec::with_capacity(headers.len());
+        let (mut offset, mut records) = (0_u64, 0);
+        for bytes in headers {
+            let header = Header::decode(dialect, bytes).ok()?;
+            let most = most_records(header.compression, header.compressed_size);
+            let size = u64::from(header.compressed_size);
+            if size > MAX_CHUNK_BYTES || u64::from(header.records) > most {
+                return None;
+            }
+            chunks.push(ChunkInfo { offset, first_record: records, header });
+            offset = offset.checked_add(header.chunk_bytes())?;
+            records += u64::from(header.records);
+        }
+        (offset == size && rest.is_empty()).then_some(Index { dialect, chunks, records })
+    }
+
     /// The chunk that holds a record below `self.records`.
     pub(crate) fn chunk_of(&self, record: u64) -> usize {
         self.chunks.partition_point(|chunk| chunk.first_record <= record).saturating_sub(1)
@@ -75,16 +102,15 @@ impl Index {
 const COMPRESSOR: &str = "compressor";
 
 struct Walk<'a> {
-    file: &'a File,
-    path: &'a Path,
-    size: u64,
+    file: Handle,
+    blob: &'a Blob,
 }
 
 impl Walk<'_> {
     fn index(&self, dialect: Dialect) -> Result<Index, Error> {
         let mut chunks = Vec::new();
         let (mut offset, mut records) = (0, 0);
-        while offset < self.size {
+        while offset < self.blob.size() {
             let place = self.place(offset, chunks.len());
             let header = self.header(dialect, &place)?;
             if header.records == 0 {
@@ -100,10 +126,10 @@ impl Walk<'_> {
     }
 
     fn header(&self, dialect: Dialect, place: &Place) -> Result<Header, Error> {
-        let available = self.size - place.offset;
+        let available = self.blob.size() - place.offset;
         self.require(place, HEADER_BYTES)?;
         let mut bytes = [0; HEADER_BYTES as usize];
-        self.file.read_exact_at(&mut bytes, place.offset).map_err(Error::io(self.path))?;
+        self.file.read_exact_at(&mut bytes, place.offset).map_err(Error::io(self.blob.path()))?;
         let header = Header::decode(dialect, &bytes).map_err(|fault| match fault {
             Fault::Magic(found) => Error::BadMagic { place: place.clone(), found },
             Fault::Compressor { code, limit } => {
@@ -127,7 +153,7 @@ impl Walk<'_> {
 
     /// Refuses a chunk that needs more bytes than the file has left.
     fn require(&self, place: &Place, needed: u64) -> Result<(), Error> {
-        let available = self.size - place.offset;
+        let available = self.blob.size() - place.offset;
         if needed <= available {
             return Ok(());
         }
@@ -148,12 +174,12 @@ impl Walk<'_> {
         let mut payload = vec![0; header.compressed_size as usize];
         self.file
             .read_exact_at(&mut payload, offset + HEADER_BYTES)
-            .map_err(Error::io(self.path))?;
+            .map_err(Error::io(self.blob.path()))?;
         Ok(payload)
     }
 
     fn place(&self, offset: u64, chunk: usize) -> Place {
-        Place { path: self.path.to_owned(), offset, chunk }
+        Place { path: self.blob.path().to_owned(), offset, chunk }
     }
 }
 
@@ -172,7 +198,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("f");
         std::fs::write(&path, bytes).unwrap();
-        Index::build(&File::open(&path).unwrap(), Path::new("f"), bytes.len() as u64)
+        Index::build(&Blob::open(&path).unwrap())
     }
 
     fn chunk(records: u32) -> Vec<u8> {
@@ -196,7 +222,8 @@ mod tests {
     #[test]
     fn headers_that_cannot_be_true_are_refused() {
         let check = |bytes: &[u8], expected: &str| {
-            assert_eq!(build(bytes).unwrap_err().to_string(), expected);
+            let message = build(bytes).unwrap_err().to_string();
+            assert_eq!(&message[message.rfind('/').unwrap() + 1..], expected);
         };
         let good = chunk(2);
         let with = |at: usize, value: u32| {
@@ -239,7 +266,31 @@ mod tests {
         assert_eq!((index.dialect, index.records), (Dialect::Standard, 5));
     }
 
+    #[test]
+    fn a_saved_index_is_restored_for_the_same_size_only() {
+        let bytes = [chunk(2), chunk(0), chunk(3)].concat();
+        let index = build(&bytes).unwrap();
+        let (saved, size) = (index.save(), bytes.len() as u64);
+        let restored = Index::restore(&saved, size).unwrap();
+        assert_eq!((restored.chunks, restored.records), (index.chunks, 5));
+        let check = |saved: &[u8], size: u64| assert!(Index::restore(saved, size).is_none());
+        check(&saved, size + 1);
+        check(&saved[..saved.len() - 1], size);
+        check(&saved[..21], size);
+        check(&[&saved[..], &saved[1..]].concat(), size);
+        check(&[], size);
+        check(&[2], 0);
+        let mut records = saved.clone();
+        records[17..21].fill(0xff);
+        check(&records, size);
+    }
+
     proptest! {
+        #[test]
+        fn any_saved_bytes_restore_or_not(saved: Vec<u8>, size: u64) {
+            let _ = Index::restore(&saved, size);
+        }
+
         #[test]
         fn any_bytes_index_or_fail(mut bytes: Vec<u8>, magic: bool) {
             if magic && bytes.len() >= 4 {

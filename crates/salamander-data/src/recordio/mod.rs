@@ -2,19 +2,17 @@
 //!
 //! A file is a sequence of chunks, each a header of 20 bytes and a compressed payload that repeats
 //! `u32 length, bytes`. `header` knows the two dialects, `chunk` compresses and decompresses payloads,
-//! `index` finds the chunks without decompressing them, `cache` keeps recently used ones, and [`RecordFile`]
-//! and [`Writer`] put these together.
+//! `index` finds the chunks without decompressing them, and [`RecordFile`] and [`Writer`] put these together.
 
-mod cache;
 mod chunk;
 mod header;
 mod index;
 mod reader;
 pub mod writer;
 
-pub(crate) use cache::Cache;
 pub use header::{Compression, Dialect};
 pub use index::ChunkInfo;
+pub(crate) use reader::Cache;
 pub use reader::{RECORD_COLUMN, RecordFile};
 pub use writer::{Options, Writer};
 

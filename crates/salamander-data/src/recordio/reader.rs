@@ -1,21 +1,21 @@
 //! Reads any record of a RecordIO file by its number, as bytes or as a row.
 
-use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::cache::Cache;
 use super::chunk::Chunk;
 use super::header::{Dialect, HEADER_BYTES};
 use super::index::{ChunkInfo, Index};
+use crate::lru::Lru;
 use crate::reader::check_range;
-use crate::stamp::Stamp;
-use crate::{Error, Place, Reader, Row, Shard, Value, example};
+use crate::{Blob, Error, Handle, Place, Reader, Row, Shard, example};
 
 /// The only column of a record that is no `tf.train.Example`.
 pub const RECORD_COLUMN: &str = "record";
+
+/// Decompressed chunks, shared by files.
+pub(crate) type Cache = Lru<Chunk>;
 
 /// An indexed RecordIO file, which is one shard.
 ///
@@ -24,7 +24,7 @@ pub const RECORD_COLUMN: &str = "record";
 /// a row with the single column [`RECORD_COLUMN`] that holds the record's bytes.
 #[derive(Debug)]
 pub struct RecordFile {
-    stamp: Stamp,
+    blob: Blob,
     index: Index,
     cache: Arc<Cache>,
     /// The file's number in the cache.
@@ -34,14 +34,28 @@ pub struct RecordFile {
 impl RecordFile {
     /// Opens and indexes a file. A file without bytes has no records.
     pub fn open(path: &Path) -> Result<RecordFile, Error> {
-        RecordFile::open_with(path, Arc::default())
+        RecordFile::open_with(Blob::open(path)?, Arc::default())
     }
 
-    pub(crate) fn open_with(path: &Path, cache: Arc<Cache>) -> Result<RecordFile, Error> {
-        let (file, stamp) = Stamp::open(path)?;
-        let index = Index::build(&file, path, stamp.size())?;
+    pub(crate) fn open_with(blob: Blob, cache: Arc<Cache>) -> Result<RecordFile, Error> {
+        let index = Index::build(&blob)?;
+        Ok(RecordFile::new(blob, index, cache))
+    }
+
+    /// The file with an index that [`RecordFile::save`] gave, unless that cannot be of this file.
+    pub(crate) fn restore(blob: Blob, saved: &[u8], cache: Arc<Cache>) -> Option<RecordFile> {
+        let index = Index::restore(saved, blob.size())?;
+        Some(RecordFile::new(blob, index, cache))
+    }
+
+    /// The index as bytes.
+    pub(crate) fn save(&self) -> Vec<u8> {
+        self.index.save()
+    }
+
+    fn new(blob: Blob, index: Index, cache: Arc<Cache>) -> RecordFile {
         let number = cache.next_file();
-        Ok(RecordFile { stamp, index, cache, number })
+        RecordFile { blob, index, cache, number }
     }
 
     /// How many records the file has.
@@ -65,16 +79,20 @@ impl RecordFile {
         records: Range<u64>,
         mut each: impl FnMut(u64, &[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let path = self.stamp.path();
+        let path = self.blob.path();
         check_range(path, &records, self.index.records)?;
-        self.stamp.verify()?;
+        self.blob.verify()?;
         let mut next = records.start;
         let mut file = None;
         while next < records.end {
             let number = self.index.chunk_of(next);
             let info = &self.index.chunks[number];
-            let chunk =
-                self.cache.get((self.number, number), || self.load(number, info, &mut file))?;
+            let key = (self.number, number as u64);
+            let chunk = self.cache.get_or_load(key, || {
+                let chunk = self.load(number, info, &mut file)?;
+                let bytes = chunk.bytes();
+                Ok::<_, Error>((chunk, bytes))
+            })?;
             let end = records.end.min(info.first_record + u64::from(info.records()));
             for record in next..end {
                 // A decoded chunk has exactly as many records as its header says.
@@ -91,12 +109,12 @@ impl RecordFile {
         &self,
         number: usize,
         info: &ChunkInfo,
-        file: &mut Option<File>,
+        file: &mut Option<Handle>,
     ) -> Result<Chunk, Error> {
-        let path = self.stamp.path();
+        let path = self.blob.path();
         let file = match file {
             Some(file) => file,
-            None => file.insert(self.stamp.reopen()?),
+            None => file.insert(self.blob.handle()?),
         };
         let mut compressed = vec![0; info.compressed_size() as usize];
         file.read_exact_at(&mut compressed, info.offset + HEADER_BYTES).map_err(Error::io(path))?;
@@ -107,7 +125,7 @@ impl RecordFile {
 
 impl Reader for RecordFile {
     fn shards(&self) -> Result<Vec<Shard>, Error> {
-        let name = self.stamp.path().display().to_string();
+        let name = self.blob.path().display().to_string();
         Ok(vec![Shard { name, records: self.index.records }])
     }
 
@@ -120,14 +138,7 @@ impl Reader for RecordFile {
         if shard != 0 {
             return Err(Error::NoShard { shard, shards: 1 });
         }
-        self.read_bytes(records, |record, bytes| each(record, row(bytes)))
-    }
-}
-
-fn row(bytes: &[u8]) -> Row<'_> {
-    match example::decode(bytes) {
-        Ok(row) if row.columns().len() > 0 => row,
-        _ => Row::new(vec![(RECORD_COLUMN.into(), Value::Bytes(bytes))]),
+        self.read_bytes(records, |record, bytes| each(record, example::row(bytes)))
     }
 }
 
@@ -341,7 +352,8 @@ mod tests {
         let records: Vec<Vec<u8>> = (0..200u8).map(|n| vec![n; 50]).collect();
         let (_folder, path) =
             saved(&written(&records, Options { max_chunk_records: 16, ..Options::default() }));
-        let file = RecordFile::open_with(&path, Arc::new(Cache::new(3_000))).unwrap();
+        let file =
+            RecordFile::open_with(Blob::open(&path).unwrap(), Arc::new(Cache::new(3_000))).unwrap();
         std::thread::scope(|scope| {
             for start in 0..4 {
                 let (file, records) = (&file, &records);

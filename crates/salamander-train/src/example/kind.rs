@@ -84,7 +84,11 @@ pub fn float_tensor<'a, const D: usize, C: Column + 'a>(
     Ok(Tensor::from_data(TensorData::new(values, shape), device))
 }
 
-fn check_len(name: &str, column: &impl Column, shape: &[usize]) -> Result<(), DecodeError> {
+pub(super) fn check_len(
+    name: &str,
+    column: &impl Column,
+    shape: &[usize],
+) -> Result<(), DecodeError> {
     let needed: usize = shape[1..].iter().product();
     match column.len() {
         found if found == needed => Ok(()),

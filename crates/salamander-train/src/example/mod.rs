@@ -1,5 +1,6 @@
 //! Records to examples to batches: what `#[derive(Example)]` writes and what can be written by hand.
 
+mod buckets;
 mod column;
 mod kind;
 
@@ -7,6 +8,7 @@ use burn::tensor::{Device, FloatDType};
 use salamander_core::seed::Rng;
 use salamander_data::Row;
 
+pub use buckets::{Lookup, ascending, bucket_floats, bucket_ints, bucket_texts, feature_or, text};
 pub use column::{Column, Number};
 pub use kind::{Float, Int, Kind, Scale, float_tensor};
 

@@ -1,6 +1,6 @@
 //! From an experiment to a trainer: every check that can be made is made before the first step.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use burn::tensor::{Device, FloatDType};
 use salamander_core::experiment::{Data, Experiment, MixedPrecision};
 use salamander_core::hparams::{self, Hparams};
 use salamander_core::plan::Plan;
-use salamander_data::{Dataset, Format};
+use salamander_data::{Dataset, Format, OpenOptions, open_indexed};
 
 use super::{Timings, Trainer};
 use crate::callback::Callback;
@@ -43,10 +43,21 @@ impl Setup {
 
 /// Opens the files of an experiment's data; `what` names them in messages.
 pub fn open_data(what: &str, paths: &[String], data: &Data) -> Result<Arc<Dataset>, Error> {
+    open_cached(what, paths, data, None)
+}
+
+/// The same with the indexes of the files kept in a folder, so that a resumed run starts at once.
+fn open_cached(
+    what: &str,
+    paths: &[String],
+    data: &Data,
+    cache: Option<&Path>,
+) -> Result<Arc<Dataset>, Error> {
     let format = data.format.as_deref().map(str::parse::<Format>).transpose();
     let format = format.map_err(|error| Error::Invalid(format!("data.format: {error}")))?;
     let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
-    let dataset = Dataset::new(Arc::from(salamander_data::open(&paths, format)?))?;
+    let options = OpenOptions { cache_folder: cache.map(Path::to_path_buf), ..Default::default() };
+    let dataset = Dataset::new(Arc::from(open_indexed(&paths, format, &options)?))?;
     if dataset.is_empty() {
         let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
         return Err(Error::Invalid(format!("{what}: no records in {}", names.join(", "))));
@@ -64,10 +75,11 @@ impl<T: Trial> Trainer<T> {
         if data.training.0.is_empty() {
             return Err(Error::Invalid("data.training: name the files to train on".to_string()));
         }
-        let training = open_data("data.training", &data.training.0, data)?;
+        let cache = Some(setup.folder.as_path());
+        let training = open_cached("data.training", &data.training.0, data, cache)?;
         let validation = match data.validation.0.as_slice() {
             [] => None,
-            paths => Some(open_data("data.validation", paths, data)?),
+            paths => Some(open_cached("data.validation", paths, data, cache)?),
         };
         let plan = Plan {
             records: training.len(),

@@ -30,8 +30,7 @@ pub(super) fn run(args: Args, models: &Models) -> Result<()> {
     let model = models.find(found.experiment.model())?;
     let dataset = data(&args.data, &found)?;
     let experiment = &found.experiment;
-    let on_bad_record = experiment.data.on_bad_record;
-    let over = Over { batch: experiment.global_batch, on_bad_record, labels: true };
+    let over = Over::new(experiment, true);
     let evaluation = model.evaluate(found.trained(), &dataset, over, &mut || {})?;
     let values = evaluation.metrics.values();
     let named = confusion(&evaluation.metrics, &model.class_names());

@@ -80,7 +80,7 @@ pub(crate) fn main(models: &Models) -> ExitCode {
         Command::Predict(args) => predict::run(args, models).map(|()| ExitCode::SUCCESS),
         Command::Export(args) => export::run(args, models).map(|()| ExitCode::SUCCESS),
         Command::Ledger(args) => ledger::run(args),
-        Command::Data { command } => data::run(command).map(|()| ExitCode::SUCCESS),
+        Command::Data { command } => data::run(command),
         Command::Models(args) => models::run(&args, models).map(|()| ExitCode::SUCCESS),
         Command::Devices => devices::run().map(|()| ExitCode::SUCCESS),
         Command::Doctor(args) => doctor::run(&args, models),

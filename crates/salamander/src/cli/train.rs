@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use salamander_train::callback::Callback;
 use salamander_train::checkpoint::{Checkpoint, Store, write_atomic};
 use salamander_train::device;
@@ -160,8 +160,7 @@ fn finish(
     if out == Out::Stderr {
         println!("{line}");
     }
-    let resume = || format!("the run's folder is {}", folder.path().display());
-    result.with_context(resume)?;
+    result.map_err(|error| anyhow!("{error:#} (the run is in {})", folder.path().display()))?;
     Ok(match state {
         State::Completed => ExitCode::SUCCESS,
         _ => ExitCode::from(signals.exit_code()),

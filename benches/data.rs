@@ -1,0 +1,216 @@
+//! How fast records become batches, as shares of limits and peers measured in the same run.
+//!
+//! `SALAMANDER_PEERS=/path/to/python cargo bench -p benches --bench data` (torch, pyarrow and numpy there)
+
+use std::fs::File;
+use std::io::{BufWriter, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use benches::{Peer, median};
+use burn::tensor::Device;
+use model_zoo::mnist::Digit;
+use salamander::core::experiment::OnBadRecord;
+use salamander::core::order::{Order, Shuffle};
+use salamander::core::plan::Plan;
+use salamander::data::example_proto::{Example, Feature};
+use salamander::data::recordio::{ChunkInfo, Compression, Options, RecordFile, Writer};
+use salamander::data::{Dataset, Format, Reader, sink};
+use salamander::train::loader::{Job, Loader, Options as Loading};
+
+const ROUNDS: usize = 5;
+
+fn main() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let records = folder.path().join("records.recordio");
+    write_records(&records, 400_000);
+    println!("{:<44} {:>10} {:>10} {:>7}", "what", "ours", "limit/peer", "ratio");
+    recordio(&records);
+    parquet(folder.path());
+    pipeline();
+    memory(folder.path());
+}
+
+fn line(what: &str, ours: f64, other: f64) {
+    println!("{what:<44} {ours:>10.1} {other:>10.1} {:>7.2}", ours / other);
+}
+
+/// Examples of about 300 bytes that compress about as text does.
+fn write_records(path: &Path, records: u64) {
+    let file = BufWriter::new(File::create(path).expect("a file"));
+    let options = Options { compression: Compression::Snappy, ..Options::default() };
+    let mut writer = Writer::new(file, options);
+    for i in 0..records {
+        let text: Vec<u8> = (0..280u64).map(|k| (i * k % 97) as u8).collect();
+        let features = [("text", Feature::bytes(text)), ("label", Feature::ints([i as i64 % 10]))];
+        writer.write(&Example::new(features).to_bytes()).expect("written");
+    }
+    writer.finish().expect("finished");
+}
+
+/// Megabytes per second: the file's bytes over the median time.
+fn speed(bytes: u64, mut work: impl FnMut()) -> f64 {
+    let mut rates: Vec<f64> = (0..ROUNDS)
+        .map(|_| {
+            let begun = Instant::now();
+            work();
+            bytes as f64 / 1e6 / begun.elapsed().as_secs_f64()
+        })
+        .collect();
+    median(&mut rates)
+}
+
+fn recordio(path: &Path) {
+    let size = std::fs::metadata(path).expect("a file").len();
+    let bytes = std::fs::read(path).expect("the file");
+    let chunks: Vec<ChunkInfo> = RecordFile::open(path).expect("opens").chunks().to_vec();
+    // The limit: what any reader must do with the chunks, already in memory.
+    let limit = speed(size, || {
+        let mut out = Vec::new();
+        for chunk in &chunks {
+            let start = chunk.offset as usize + 20;
+            let payload = &bytes[start..start + chunk.compressed_size() as usize];
+            std::hint::black_box(crc32fast::hash(payload));
+            out.clear();
+            snap::read::FrameDecoder::new(payload).read_to_end(&mut out).expect("whole");
+            std::hint::black_box(&out);
+        }
+    });
+    let sequential = speed(size, || {
+        let file = RecordFile::open(path).expect("opens");
+        let mut sum = 0;
+        file.read_bytes(0..file.records(), |_, record| {
+            sum += record.len();
+            Ok(())
+        })
+        .expect("reads");
+        std::hint::black_box(sum);
+    });
+    line("RecordIO sequential, MB/s, to checksum+snappy", sequential, limit);
+    let random = speed(size, || {
+        // A fresh reader each time: nothing is cached from the round before.
+        let file = RecordFile::open(path).expect("opens");
+        let order = Order::new(chunks.len() as u64, Shuffle::Full, 7, 0);
+        for at in 0..chunks.len() as u64 {
+            let chunk = &chunks[order.record(at) as usize];
+            let range = chunk.first_record..chunk.first_record + u64::from(chunk.records());
+            let mut sum = 0;
+            file.read_bytes(range, |_, record| {
+                sum += record.len();
+                Ok(())
+            })
+            .expect("reads");
+            std::hint::black_box(sum);
+        }
+    });
+    line("RecordIO random chunks, MB/s, to sequential", random, sequential);
+}
+
+fn parquet(folder: &Path) {
+    let path = folder.join("table.parquet");
+    let csv = folder.join("table.csv");
+    let mut text = String::from("id,price,amount,city\n");
+    for i in 0..400_000u64 {
+        let city = ["lima", "oslo", "kyoto", "accra"][(i % 4) as usize];
+        text.push_str(&format!("{i},{}.25,{},{city}\n", i % 1000, i * 7 % 13));
+    }
+    std::fs::write(&csv, text).expect("written");
+    let dataset = Dataset::new(Arc::from(salamander::data::open(&[csv], None).expect("opens")));
+    let dataset = dataset.expect("a dataset");
+    let mut out = sink::create(&path, Format::Parquet).expect("creates");
+    let all: Vec<u64> = (0..dataset.len()).collect();
+    dataset.read(&all, &mut |_, row| out.write(&row)).expect("writes");
+    out.finish().expect("finished");
+    let rows = dataset.len();
+    let ours = speed(rows, || {
+        let file = salamander::data::parquet::ParquetFile::open(&path, None).expect("opens");
+        let mut seen = 0;
+        for batch in file.batches(8192).expect("batches") {
+            seen += batch.expect("a batch").num_rows() as u64;
+        }
+        assert_eq!(seen, rows);
+    });
+    let Some(peer) = Peer::find("parquet.py", "pyarrow") else { return };
+    let theirs = peer.measure(&[&path.display().to_string()]).unwrap_or(f64::NAN);
+    line("Parquet to batches, M rows/s, to pyarrow", ours, theirs);
+}
+
+/// RecordIO to shuffled, normalised batches of 64.
+fn pipeline() {
+    let digits =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../model_zoo/mnist/data/mnist-train.recordio");
+    let reader: Arc<dyn Reader> =
+        Arc::from(salamander::data::open(std::slice::from_ref(&digits), None).expect("opens"));
+    let dataset = Arc::new(Dataset::new(reader).expect("a dataset"));
+    let plan = Plan { records: dataset.len(), batch: 64, aggregation: 1, slices: 1 };
+    let epochs = 10;
+    let best = [1, 2]
+        .map(|threads| {
+            let mut rates: Vec<f64> = (0..ROUNDS)
+                .map(|_| {
+                    let jobs = (0..epochs).flat_map(move |epoch| {
+                        let order = Order::new(plan.records, Shuffle::Full, 1, epoch);
+                        (0..plan.steps())
+                            .flat_map(move |step| plan.micro_batches(epoch, step, 1))
+                            .map(move |slice| Job { slice, order })
+                    });
+                    let options = Loading {
+                        device: Device::flex(),
+                        on_bad_record: OnBadRecord::Fail,
+                        labels: true,
+                        augment: None,
+                        threads,
+                    };
+                    let begun = Instant::now();
+                    let loader = Loader::start::<Digit>(Arc::clone(&dataset), jobs, options)
+                        .expect("starts");
+                    let records: u64 = loader.map(|l| l.expect("a batch").tally.applied).sum();
+                    records as f64 / begun.elapsed().as_secs_f64()
+                })
+                .collect();
+            median(&mut rates)
+        })
+        .into_iter()
+        .fold(0.0, f64::max);
+    let Some(peer) = Peer::find("mnist_loader.py", "torch") else { return };
+    let theirs = peer.measure(&[]).unwrap_or(f64::NAN);
+    line("MNIST pipeline, records/s, to DataLoader", best, theirs);
+}
+
+/// Peak memory over a small and a large file: a reader that kept what it read would show.
+fn memory(folder: &Path) {
+    let large = folder.join("large.recordio");
+    let file = BufWriter::new(File::create(&large).expect("a file"));
+    let options = Options { compression: Compression::None, ..Options::default() };
+    let mut writer = Writer::new(file, options);
+    let record = vec![7u8; 1 << 20];
+    for _ in 0..2048 {
+        writer.write(&record).expect("written");
+    }
+    writer.finish().expect("finished");
+    let file = RecordFile::open(&large).expect("opens");
+    let mut peaks = Vec::new();
+    for part in [0..512, 512..2048] {
+        file.read_bytes(part, |_, record| {
+            std::hint::black_box(record.len());
+            Ok(())
+        })
+        .expect("reads");
+        peaks.push(peak_megabytes());
+    }
+    println!(
+        "{:<44} {:>10.0} {:>10.0} {:>7.2}",
+        "peak MB after 2 GB, to after 0.5 GB",
+        peaks[1],
+        peaks[0],
+        peaks[1] / peaks[0]
+    );
+}
+
+fn peak_megabytes() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = text.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
+    let kilobytes: f64 = line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).unwrap_or(0.0);
+    kilobytes / 1024.0
+}

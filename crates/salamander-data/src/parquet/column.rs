@@ -1,0 +1,220 @@
+//! Turns Arrow's many types into the few of a row, once per block, so that giving out rows copies nothing.
+
+use std::borrow::Cow;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::*;
+use arrow_array::{Array, ArrowPrimitiveType, BinaryArray, FixedSizeBinaryArray};
+use arrow_array::{Float32Array, Int64Array, ListArray, StringArray};
+use arrow_schema::{DataType, TimeUnit};
+
+use crate::Value;
+
+/// A column of a block.
+#[derive(Debug)]
+pub(super) enum Column {
+    Nothing,
+    Ints(Int64Array),
+    Floats(Float32Array),
+    Text(StringArray),
+    Bytes(BinaryArray),
+    FixedBytes(FixedSizeBinaryArray),
+    List { lists: ListArray, items: Box<Column> },
+}
+
+/// Why a column cannot be turned.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Unfit {
+    /// The row in the block, when one is at fault.
+    pub(super) row: Option<usize>,
+    pub(super) reason: String,
+}
+
+impl Column {
+    pub(super) fn new(array: &dyn Array) -> Result<Column, Unfit> {
+        use DataType as T;
+        Ok(match array.data_type() {
+            T::Null => Column::Nothing,
+            T::Boolean => {
+                let bits = array.as_boolean();
+                Column::Ints(bits.iter().map(|bit| bit.map(i64::from)).collect())
+            }
+            T::Int8 => ints::<Int8Type>(array),
+            T::Int16 => ints::<Int16Type>(array),
+            T::Int32 => ints::<Int32Type>(array),
+            T::Int64 => Column::Ints(array.as_primitive().clone()),
+            T::UInt8 => ints::<UInt8Type>(array),
+            T::UInt16 => ints::<UInt16Type>(array),
+            T::UInt32 => ints::<UInt32Type>(array),
+            T::UInt64 => unsigned(array)?,
+            T::Float16 | T::Float32 | T::Float64 => floats(array),
+            T::Utf8 => Column::Text(array.as_string().clone()),
+            T::Binary => Column::Bytes(array.as_binary().clone()),
+            T::FixedSizeBinary(_) => Column::FixedBytes(array.as_fixed_size_binary().clone()),
+            T::List(_) => {
+                let lists = array.as_list::<i32>().clone();
+                let items = Box::new(Column::new(lists.values()).map_err(|unfit| Unfit {
+                    row: unfit.row.map(|item| list_of(&lists, item)),
+                    ..unfit
+                })?);
+                Column::List { lists, items }
+            }
+            other => time(array).or_else(|| decimal(array)).ok_or_else(|| Unfit {
+                row: None,
+                reason: format!("cannot read values of type {other}"),
+            })?,
+        })
+    }
+
+    /// Memory that keeping the column takes.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Column::Nothing => 0,
+            Column::Ints(array) => array.get_array_memory_size(),
+            Column::Floats(array) => array.get_array_memory_size(),
+            Column::Text(array) => array.get_array_memory_size(),
+            Column::Bytes(array) => array.get_array_memory_size(),
+            Column::FixedBytes(array) => array.get_array_memory_size(),
+            Column::List { lists, items } => lists.get_array_memory_size() + items.bytes(),
+        }
+    }
+
+    /// The value in a row; none for a null.
+    pub(super) fn value(&self, row: usize) -> Result<Option<Value<'_>>, String> {
+        Ok(match self {
+            Column::Nothing => None,
+            Column::Ints(array) => array.is_valid(row).then(|| int_items(array, row, row + 1)),
+            Column::Floats(array) => array.is_valid(row).then(|| float_items(array, row, row + 1)),
+            Column::Text(array) => array.is_valid(row).then(|| Value::Text(array.value(row))),
+            Column::Bytes(array) => array.is_valid(row).then(|| Value::Bytes(array.value(row))),
+            Column::FixedBytes(array) => {
+                array.is_valid(row).then(|| Value::Bytes(array.value(row)))
+            }
+            Column::List { lists, items } if lists.is_valid(row) => {
+                let offsets = lists.value_offsets();
+                Some(items.items(offsets[row] as usize, offsets[row + 1] as usize)?)
+            }
+            Column::List { .. } => None,
+        })
+    }
+
+    /// Neighbouring values as one.
+    fn items(&self, start: usize, end: usize) -> Result<Value<'_>, String> {
+        let bytes = |range: std::ops::Range<usize>| -> Result<Value<'_>, String> {
+            let mut items = Vec::with_capacity(range.len());
+            for row in range {
+                match self.value(row)? {
+                    Some(Value::Text(text)) => items.push(text.as_bytes()),
+                    Some(Value::Bytes(bytes)) => items.push(bytes),
+                    Some(_) => return Err("a list inside a list".to_owned()),
+                    None => return Err("a null inside a list".to_owned()),
+                }
+            }
+            Ok(if let [one] = items[..] { Value::Bytes(one) } else { Value::List(items) })
+        };
+        let null = |array: &dyn Array| {
+            array.null_count() > 0 && (start..end).any(|row| array.is_null(row))
+        };
+        match self {
+            Column::Ints(array) if !null(array) => Ok(int_items(array, start, end)),
+            Column::Floats(array) if !null(array) => Ok(float_items(array, start, end)),
+            Column::Ints(_) | Column::Floats(_) => Err("a null inside a list".to_owned()),
+            _ => bytes(start..end),
+        }
+    }
+}
+
+/// Says what is wrong with a type, if anything is.
+pub(super) fn check_type(data_type: &DataType) -> Result<(), String> {
+    match data_type {
+        DataType::List(item) if matches!(item.data_type(), DataType::List(_)) => {
+            Err("lists inside lists cannot be read as one value".to_owned())
+        }
+        DataType::List(item) => check_type(item.data_type()),
+        DataType::Struct(_) | DataType::Map(..) | DataType::Interval(_) | DataType::Union(..) => {
+            let kind = match data_type {
+                DataType::Struct(_) => "a struct",
+                DataType::Map(..) => "a map",
+                _ => "of a type that is neither number, text nor bytes",
+            };
+            Err(format!("{kind}: name the columns to read and leave this one out"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn int_items(array: &Int64Array, start: usize, end: usize) -> Value<'_> {
+    Value::Ints(Cow::Borrowed(&array.values()[start..end]))
+}
+
+fn float_items(array: &Float32Array, start: usize, end: usize) -> Value<'_> {
+    Value::Floats(Cow::Borrowed(&array.values()[start..end]))
+}
+
+fn ints<T: ArrowPrimitiveType<Native: Into<i64>>>(array: &dyn Array) -> Column {
+    Column::Ints(array.as_primitive::<T>().unary(Into::into))
+}
+
+fn unsigned(array: &dyn Array) -> Result<Column, Unfit> {
+    let array = array.as_primitive::<UInt64Type>();
+    for row in 0..array.len() {
+        if array.is_valid(row) && array.value(row) > i64::MAX as u64 {
+            let reason = format!("{} is more than {}", array.value(row), i64::MAX);
+            return Err(Unfit { row: Some(row), reason });
+        }
+    }
+    Ok(Column::Ints(array.unary(|value| value as i64)))
+}
+
+fn floats(array: &dyn Array) -> Column {
+    Column::Floats(match array.data_type() {
+        DataType::Float16 => array.as_primitive::<Float16Type>().unary(f32::from),
+        DataType::Float32 => array.as_primitive().clone(),
+        _ => array.as_primitive::<Float64Type>().unary(|value| value as f32),
+    })
+}
+
+/// Dates, times and durations as integers in their own unit.
+fn time(array: &dyn Array) -> Option<Column> {
+    use DataType as T;
+    use TimeUnit::{Microsecond, Millisecond, Nanosecond, Second};
+    Some(match array.data_type() {
+        T::Date32 => ints::<Date32Type>(array),
+        T::Date64 => ints::<Date64Type>(array),
+        T::Time32(Second) => ints::<Time32SecondType>(array),
+        T::Time32(_) => ints::<Time32MillisecondType>(array),
+        T::Time64(Nanosecond) => ints::<Time64NanosecondType>(array),
+        T::Time64(_) => ints::<Time64MicrosecondType>(array),
+        T::Timestamp(Second, _) => ints::<TimestampSecondType>(array),
+        T::Timestamp(Millisecond, _) => ints::<TimestampMillisecondType>(array),
+        T::Timestamp(Microsecond, _) => ints::<TimestampMicrosecondType>(array),
+        T::Timestamp(Nanosecond, _) => ints::<TimestampNanosecondType>(array),
+        _ => return None,
+    })
+}
+
+fn decimal(array: &dyn Array) -> Option<Column> {
+    use DataType as T;
+    let scaled = |value: f64, scale: i8| (value / 10f64.powi(scale.into())) as f32;
+    Some(Column::Floats(match *array.data_type() {
+        T::Decimal32(_, scale) => {
+            array.as_primitive::<Decimal32Type>().unary(|value| scaled(value.into(), scale))
+        }
+        T::Decimal64(_, scale) => {
+            array.as_primitive::<Decimal64Type>().unary(|value| scaled(value as f64, scale))
+        }
+        T::Decimal128(_, scale) => {
+            array.as_primitive::<Decimal128Type>().unary(|value| scaled(value as f64, scale))
+        }
+        T::Decimal256(_, scale) => array.as_primitive::<Decimal256Type>().unary(|value| {
+            // Its text is the one form that keeps all 256 bits until they are a float.
+            scaled(value.to_string().parse().unwrap_or(f64::NAN), scale)
+        }),
+        _ => return None,
+    }))
+}
+
+/// The list that an item belongs to.
+fn list_of(lists: &ListArray, item: usize) -> usize {
+    lists.value_offsets().partition_point(|&offset| offset as usize <= item).saturating_sub(1)
+}

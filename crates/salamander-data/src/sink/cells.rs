@@ -1,0 +1,202 @@
+//! The columns of a Parquet file to be: their kinds from the first records, and their cells until there are
+//! enough for a batch.
+
+use std::sync::Arc;
+
+use arrow_array::builder::{BinaryBuilder, ListBuilder};
+use arrow_array::types::{Float32Type, Int64Type};
+use arrow_array::{ArrayRef, BinaryArray, Float32Array, Int64Array, ListArray, StringArray};
+use arrow_schema::{DataType, Field};
+
+use crate::Value;
+
+/// A cell that outlives its row.
+#[derive(Debug)]
+enum Cell {
+    Ints(Vec<i64>),
+    Floats(Vec<f32>),
+    Text(String),
+    Bytes(Vec<u8>),
+    List(Vec<Vec<u8>>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Ints,
+    Floats,
+    Text,
+    Bytes,
+}
+
+/// A column and the cells that wait, one for each record.
+#[derive(Debug)]
+pub(super) struct Cells {
+    pub(super) name: String,
+    kind: Kind,
+    list: bool,
+    waiting: Vec<Option<Cell>>,
+}
+
+impl Cells {
+    /// A column whose first value this is; the records before have none.
+    pub(super) fn new(name: &str, value: &Value<'_>) -> Cells {
+        let (kind, list) = form(value);
+        Cells { name: name.to_owned(), kind, list, waiting: Vec::new() }
+    }
+
+    /// Makes room for another kind of value, if there is a kind for both.
+    pub(super) fn widen(&mut self, value: &Value<'_>) -> Result<(), String> {
+        let (kind, list) = form(value);
+        self.kind = match (self.kind, kind) {
+            (mine, other) if mine == other => mine,
+            (Kind::Ints | Kind::Floats, Kind::Ints | Kind::Floats) => Kind::Floats,
+            (Kind::Text | Kind::Bytes, Kind::Text | Kind::Bytes) => Kind::Bytes,
+            _ => return Err(self.misfit(value)),
+        };
+        self.list |= list;
+        Ok(())
+    }
+
+    /// Refuses a value that the column has no room for.
+    pub(super) fn check(&self, value: &Value<'_>) -> Result<(), String> {
+        let (kind, list) = form(value);
+        let same =
+            matches!((self.kind, kind), (Kind::Floats, Kind::Ints) | (Kind::Bytes, Kind::Text))
+                || self.kind == kind;
+        if list && !self.list {
+            return Err(format!("{} items where the first records have one", value.count()));
+        }
+        if same { Ok(()) } else { Err(self.misfit(value)) }
+    }
+
+    fn misfit(&self, value: &Value<'_>) -> String {
+        let mine = match self.kind {
+            Kind::Ints => "integers",
+            Kind::Floats => "floats",
+            Kind::Text => "text",
+            Kind::Bytes => "bytes",
+        };
+        format!("{} where the first records have {mine}", value.kind())
+    }
+
+    /// Keeps the value for record `row` of the batch.
+    pub(super) fn put(&mut self, row: usize, value: &Value<'_>) {
+        self.pad(row);
+        self.waiting.push(Some(match value {
+            Value::Bytes(bytes) => Cell::Bytes(bytes.to_vec()),
+            Value::List(items) => Cell::List(items.iter().map(|item| item.to_vec()).collect()),
+            Value::Text(text) => Cell::Text((*text).to_owned()),
+            Value::Ints(items) => Cell::Ints(items.to_vec()),
+            Value::Floats(items) => Cell::Floats(items.to_vec()),
+        }));
+    }
+
+    /// Records without this column are nulls.
+    pub(super) fn pad(&mut self, rows: usize) {
+        while self.waiting.len() < rows {
+            self.waiting.push(None);
+        }
+    }
+
+    pub(super) fn field(&self) -> Field {
+        let item = match self.kind {
+            Kind::Ints => DataType::Int64,
+            Kind::Floats => DataType::Float32,
+            Kind::Text if !self.list => DataType::Utf8,
+            Kind::Text | Kind::Bytes => DataType::Binary,
+        };
+        let list = |item| DataType::List(Arc::new(Field::new_list_field(item, true)));
+        Field::new(&self.name, if self.list { list(item) } else { item }, true)
+    }
+
+    /// The waiting cells as an array; the error has the record of the batch.
+    pub(super) fn take(&mut self) -> Result<ArrayRef, (usize, String)> {
+        let waiting = std::mem::take(&mut self.waiting);
+        Ok(match self.kind {
+            Kind::Ints => ints(waiting, self.list),
+            Kind::Floats => floats(waiting, self.list)?,
+            Kind::Text if !self.list => {
+                Arc::new(StringArray::from_iter(waiting.into_iter().map(|cell| match cell {
+                    Some(Cell::Text(text)) => Some(text),
+                    _ => None,
+                })))
+            }
+            Kind::Text | Kind::Bytes => bytes(waiting, self.list),
+        })
+    }
+}
+
+/// The kind of a value, and whether it needs a list.
+fn form(value: &Value<'_>) -> (Kind, bool) {
+    match value {
+        Value::Bytes(_) => (Kind::Bytes, false),
+        Value::List(_) => (Kind::Bytes, true),
+        Value::Text(_) => (Kind::Text, false),
+        Value::Ints(items) => (Kind::Ints, items.len() != 1),
+        Value::Floats(items) => (Kind::Floats, items.len() != 1),
+    }
+}
+
+fn ints(waiting: Vec<Option<Cell>>, list: bool) -> ArrayRef {
+    let items = waiting.into_iter().map(|cell| match cell {
+        Some(Cell::Ints(items)) => Some(items),
+        _ => None,
+    });
+    if list {
+        let lists = items.map(|items| items.map(|items| items.into_iter().map(Some)));
+        return Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(lists));
+    }
+    Arc::new(items.map(|items| items?.first().copied()).collect::<Int64Array>())
+}
+
+fn floats(waiting: Vec<Option<Cell>>, list: bool) -> Result<ArrayRef, (usize, String)> {
+    let mut all = Vec::with_capacity(waiting.len());
+    for (row, cell) in waiting.into_iter().enumerate() {
+        all.push(match cell {
+            Some(Cell::Floats(items)) => Some(items),
+            Some(Cell::Ints(items)) => Some(exact(&items).map_err(|reason| (row, reason))?),
+            _ => None,
+        });
+    }
+    if list {
+        let lists = all.into_iter().map(|items| items.map(|items| items.into_iter().map(Some)));
+        return Ok(Arc::new(ListArray::from_iter_primitive::<Float32Type, _, _>(lists)));
+    }
+    let first = |items: Option<Vec<f32>>| items?.first().copied();
+    Ok(Arc::new(all.into_iter().map(first).collect::<Float32Array>()))
+}
+
+/// Integers among floats, as long as none is changed by that.
+fn exact(items: &[i64]) -> Result<Vec<f32>, String> {
+    let mut floats = Vec::with_capacity(items.len());
+    for &item in items {
+        let float = item as f32;
+        if float as i128 != i128::from(item) {
+            return Err(format!("{item} is among floats, and no float of 32 bits is the same"));
+        }
+        floats.push(float);
+    }
+    Ok(floats)
+}
+
+fn bytes(waiting: Vec<Option<Cell>>, list: bool) -> ArrayRef {
+    let items = waiting.into_iter().map(|cell| match cell {
+        Some(Cell::Text(text)) => Some(vec![text.into_bytes()]),
+        Some(Cell::Bytes(bytes)) => Some(vec![bytes]),
+        Some(Cell::List(items)) => Some(items),
+        _ => None,
+    });
+    if !list {
+        let first = |items: Option<Vec<Vec<u8>>>| items?.into_iter().next();
+        return Arc::new(items.map(first).collect::<BinaryArray>());
+    }
+    let mut lists = ListBuilder::new(BinaryBuilder::new());
+    for items in items {
+        let valid = items.is_some();
+        for item in items.unwrap_or_default() {
+            lists.values().append_value(item);
+        }
+        lists.append(valid);
+    }
+    Arc::new(lists.finish())
+}

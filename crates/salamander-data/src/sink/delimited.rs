@@ -1,0 +1,132 @@
+//! Rows as CSV or TSV, with the columns of the first row.
+
+use std::borrow::Cow;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+
+use super::Sink;
+use super::pending::{Count, Pending};
+use crate::{Error, Row, Value};
+
+/// A file with a header row; `.tsv` and `.tab` have tabs between fields, all others commas.
+pub(super) struct Delimited {
+    path: PathBuf,
+    names: Option<Vec<String>>,
+    records: u64,
+    count: Count,
+    out: csv::Writer<Pending>,
+}
+
+impl Delimited {
+    pub(super) fn create(path: &Path) -> Result<Delimited, Error> {
+        let extension = path.extension().and_then(|extension| extension.to_str());
+        let tabs =
+            extension.is_some_and(|e| ["tsv", "tab"].iter().any(|t| t.eq_ignore_ascii_case(e)));
+        let pending = Pending::create(path)?;
+        let count = pending.count();
+        let delimiter = if tabs { b'\t' } else { b',' };
+        let out = csv::WriterBuilder::new().delimiter(delimiter).from_writer(pending);
+        Ok(Delimited { path: path.to_owned(), names: None, records: 0, count, out })
+    }
+
+    /// The cells of a row in the order of the header; a column that the row lacks is an empty cell.
+    fn cells<'a>(names: &[String], row: &'a Row<'_>) -> Result<Vec<Cow<'a, str>>, Error> {
+        let mut cells = vec![Cow::Borrowed(""); names.len()];
+        for (name, value) in row.columns() {
+            let wrong = |reason: &str| Error::Column { column: name.into(), reason: reason.into() };
+            let position = names.iter().position(|known| known == name);
+            let position = position.ok_or_else(|| {
+                wrong("the first record has no such column, so the header neither")
+            })?;
+            cells[position] = cell(value).map_err(wrong)?;
+        }
+        Ok(cells)
+    }
+
+    fn write_record(&mut self, row: &Row<'_>) -> Result<(), Error> {
+        let failed = |error: csv::Error| Error::Rejected(format!("cannot write: {error}"));
+        let names = match &self.names {
+            Some(names) => names,
+            None => {
+                let names = header(row)?;
+                self.out.write_record(&names).map_err(failed)?;
+                self.names.insert(names)
+            }
+        };
+        let cells = Delimited::cells(names, row)?;
+        self.out.write_record(cells.iter().map(|cell| cell.as_bytes())).map_err(failed)
+    }
+}
+
+impl Sink for Delimited {
+    fn write(&mut self, row: &Row<'_>) -> Result<(), Error> {
+        self.write_record(row).map_err(|error| error.at(&self.path, None, self.records))?;
+        self.records += 1;
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), Error> {
+        let Delimited { path, out, .. } = *self;
+        let pending = out.into_inner().map_err(|error| Error::Form {
+            path,
+            reason: format!("cannot write: {}", error.error()),
+        })?;
+        pending.commit()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.count.get()
+    }
+}
+
+fn header(row: &Row<'_>) -> Result<Vec<String>, Error> {
+    let mut names: Vec<String> = Vec::new();
+    for (name, _) in row.columns() {
+        if names.iter().any(|earlier| earlier == name) {
+            let reason = "occurs twice, which a header cannot tell apart".to_owned();
+            return Err(Error::Column { column: name.to_owned(), reason });
+        }
+        names.push(name.to_owned());
+    }
+    if names.is_empty() {
+        return Err(Error::Rejected("no columns to make a header of".to_owned()));
+    }
+    Ok(names)
+}
+
+/// Several items have spaces between them, as fields of several values have in ElasticDL's examples.
+fn cell<'a>(value: &'a Value<'_>) -> Result<Cow<'a, str>, &'static str> {
+    const NOT_TEXT: &str = "bytes that are not UTF-8, which csv cannot hold";
+    let text = |bytes: &'a [u8]| std::str::from_utf8(bytes).map_err(|_| NOT_TEXT);
+    Ok(match value {
+        Value::Bytes(bytes) => Cow::Borrowed(text(bytes)?),
+        Value::Text(text) => Cow::Borrowed(text),
+        Value::Ints(items) => Cow::Owned(joined(items.iter())),
+        Value::Floats(items) => Cow::Owned(joined(items.iter())),
+        Value::List(items) => {
+            let mut texts = Vec::with_capacity(items.len());
+            for item in items {
+                let item = text(item)?;
+                if item.is_empty() || item.contains(char::is_whitespace) {
+                    return Err(
+                        "a list with an empty item or spaces in one, which csv cannot hold",
+                    );
+                }
+                texts.push(item);
+            }
+            Cow::Owned(texts.join(" "))
+        }
+    })
+}
+
+/// The shortest text of each number that is read as the same number.
+fn joined(items: impl Iterator<Item = impl Display>) -> String {
+    let mut text = String::new();
+    for item in items {
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        text += &item.to_string();
+    }
+    text
+}

@@ -1,0 +1,60 @@
+//! Writes rows to files of any format that can be written, so that any source can be converted.
+//!
+//! [`create`] picks the [`Sink`]: `example` for RecordIO and TFRecord, `delimited` for CSV and TSV, `parquet`
+//! with its `cells`. All write into `pending`, a file beside the real one that takes its name at the end.
+
+#[cfg(feature = "parquet")]
+mod cells;
+mod delimited;
+mod example;
+#[cfg(feature = "parquet")]
+mod parquet;
+mod pending;
+
+use std::path::Path;
+
+use crate::{Error, Format, Row};
+
+/// Takes rows one after the other.
+pub trait Sink {
+    /// Adds a row; an error names record and column.
+    fn write(&mut self, row: &Row<'_>) -> Result<(), Error>;
+
+    /// Writes what is left and gives the file its name. Without this the file is removed.
+    fn finish(self: Box<Self>) -> Result<(), Error>;
+
+    /// About how many bytes the file has so far, counting those that are still to be compressed in full.
+    fn bytes(&self) -> u64;
+}
+
+/// Starts a file, in the place of one that may be there.
+///
+/// ```
+/// use salamander_data::{Format, Row, Value, sink};
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("people.csv");
+/// let mut sink = sink::create(&path, Format::Csv)?;
+/// sink.write(&Row::new(vec![("name".into(), Value::Text("ada"))]))?;
+/// sink.finish()?;
+/// assert_eq!(std::fs::read_to_string(&path)?, "name\nada\n");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn create(path: &Path, format: Format) -> Result<Box<dyn Sink>, Error> {
+    let reason = match format {
+        Format::RecordIo => return Ok(Box::new(example::recordio(path)?)),
+        Format::TfRecord => return Ok(Box::new(example::tfrecord(path)?)),
+        Format::Csv => return Ok(Box::new(delimited::Delimited::create(path)?)),
+        #[cfg(feature = "parquet")]
+        Format::Parquet => return Ok(Box::new(parquet::Parquet::create(path)?)),
+        #[cfg(not(feature = "parquet"))]
+        Format::Parquet => "this program was built without parquet".to_owned(),
+        Format::Idx | Format::Sqlite | Format::ImageFolder => {
+            format!("{format} is not written: give recordio, tfrecord, csv or parquet")
+        }
+    };
+    Err(Error::Form { path: path.to_owned(), reason })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! A file that is written beside its place and renamed at the end, so that nobody takes half a file for a
+//! whole one.
+
+use std::fs::{File, remove_file, rename};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::Error;
+
+/// An output that is removed unless it is committed.
+#[derive(Debug)]
+pub(super) struct Pending {
+    path: PathBuf,
+    temporary: PathBuf,
+    out: BufWriter<File>,
+    count: Count,
+}
+
+/// How many bytes an output has, for those that have given the output away.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Count(Arc<AtomicU64>);
+
+impl Count {
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Pending {
+    pub(super) fn create(path: &Path) -> Result<Pending, Error> {
+        let mut temporary = path.as_os_str().to_owned();
+        temporary.push(".tmp");
+        let temporary = PathBuf::from(temporary);
+        let file = File::create(&temporary).map_err(Error::io(&temporary))?;
+        let out = BufWriter::with_capacity(1 << 18, file);
+        Ok(Pending { path: path.to_owned(), temporary, out, count: Count::default() })
+    }
+
+    pub(super) fn count(&self) -> Count {
+        self.count.clone()
+    }
+
+    /// Makes sure of the bytes and gives the file its name.
+    pub(super) fn commit(mut self) -> Result<(), Error> {
+        self.out.flush().map_err(Error::io(&self.temporary))?;
+        self.out.get_ref().sync_all().map_err(Error::io(&self.temporary))?;
+        rename(&self.temporary, &self.path).map_err(Error::io(&self.path))
+    }
+}
+
+impl Write for Pending {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        self.count.0.fetch_add(written as u64, Ordering::Relaxed);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        // After a commit there is nothing to remove, and a failure leaves only a file that says it is
+        // temporary.
+        let _ = remove_file(&self.temporary);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_appears_only_when_it_is_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.csv");
+        let names = || std::fs::read_dir(folder.path()).unwrap().count();
+        let mut pending = Pending::create(&path).unwrap();
+        pending.write_all(b"abc").unwrap();
+        assert!(!path.exists());
+        drop(pending);
+        assert_eq!(names(), 0);
+        let mut pending = Pending::create(&path).unwrap();
+        pending.write_all(b"abcd").unwrap();
+        assert_eq!(pending.count().get(), 4);
+        pending.commit().unwrap();
+        assert_eq!((std::fs::read(&path).unwrap(), names()), (b"abcd".to_vec(), 1));
+    }
+}

@@ -1,0 +1,160 @@
+//! Inputs that become buckets: `discretise`, `log_round`, `round`, `hash` and `vocabulary`.
+
+use proc_macro2::TokenStream;
+use quote::{format_ident, quote};
+use syn::meta::ParseNestedMeta;
+use syn::{Error, Expr, ExprArray, Ident, LitStr, Result, Type};
+
+/// How a value becomes the number of its bucket.
+pub(crate) enum Buckets {
+    Discretise(Vec<Expr>),
+    LogRound(Expr),
+    Round(Expr),
+    Hash(Expr),
+    Vocabulary { file: LitStr, oov: Expr },
+}
+
+/// What the attributes say about buckets, before it is known to fit together.
+#[derive(Default)]
+pub(crate) struct Said {
+    ways: Vec<Buckets>,
+    oov: Option<Expr>,
+}
+
+impl Said {
+    /// Reads a key, if it is one of these.
+    pub(crate) fn read(&mut self, key: &str, meta: &ParseNestedMeta<'_>) -> Result<bool> {
+        let way = match key {
+            "discretise" => {
+                let list: ExprArray = meta.value()?.parse()?;
+                Buckets::Discretise(list.elems.into_iter().collect())
+            }
+            "log_round" => Buckets::LogRound(meta.value()?.parse()?),
+            "round" => Buckets::Round(meta.value()?.parse()?),
+            "hash" => Buckets::Hash(meta.value()?.parse()?),
+            "vocabulary" => {
+                Buckets::Vocabulary { file: meta.value()?.parse()?, oov: syn::parse_quote!(0) }
+            }
+            "oov" => {
+                self.oov = Some(meta.value()?.parse()?);
+                return Ok(true);
+            }
+            _ => return Ok(false),
+        };
+        self.ways.push(way);
+        Ok(true)
+    }
+
+    /// The one way there is, if it suits the field's type.
+    pub(crate) fn check(mut self, ident: &Ident, ty: &Type) -> Result<Option<Buckets>> {
+        let wrong = |message: String| Err(Error::new_spanned(ty, message));
+        if self.ways.len() > 1 {
+            return wrong(format!(
+                "`{ident}` has two ways to its bucket: keep one of discretise, log_round, round, hash \
+                 and vocabulary"
+            ));
+        }
+        let mut way = self.ways.pop();
+        match (&mut way, self.oov) {
+            (Some(Buckets::Vocabulary { oov, .. }), Some(said)) => *oov = said,
+            (_, Some(_)) => {
+                return wrong("oov goes with a vocabulary: add vocabulary = \"words.txt\"".into());
+            }
+            (_, None) => {}
+        }
+        match &way {
+            Some(Buckets::Discretise(_) | Buckets::LogRound(_) | Buckets::Round(_))
+                if is_text(ty) =>
+            {
+                wrong(format!(
+                    "`{ident}` is text: write hash = 1000 or vocabulary = \"words.txt\" instead"
+                ))
+            }
+            Some(Buckets::Hash(_)) if holds(ty, "f32") || holds(ty, "f64") => wrong(format!(
+                "`{ident}` is not whole: hash takes text or integers; write discretise = [..], \
+                 log_round = 10.0 or round = 100 instead"
+            )),
+            Some(Buckets::Vocabulary { .. }) if !is_text(ty) => {
+                wrong(format!("a vocabulary looks text up: make `{ident}` a String"))
+            }
+            _ => Ok(way),
+        }
+    }
+}
+
+impl Buckets {
+    /// What must hold of the numbers given, checked while the user's code compiles.
+    pub(crate) fn assertion(&self) -> TokenStream {
+        match self {
+            Self::Discretise(boundaries) => quote! {
+                const _: () = ::std::assert!(
+                    ::salamander::__private::ascending(&[#((#boundaries) as f32),*]),
+                    "discretise: write the boundaries in ascending order",
+                );
+            },
+            Self::LogRound(base) => quote! {
+                const _: () =
+                    ::std::assert!((#base) as f32 > 1.0, "log_round: write a base above 1");
+            },
+            Self::Round(max) => quote! {
+                const _: () = ::std::assert!((#max) as i64 >= 0, "round: write a maximum from 0 on");
+            },
+            Self::Hash(buckets) => quote! {
+                const _: () = ::std::assert!((#buckets) as i64 > 0, "hash: write at least one bucket");
+            },
+            Self::Vocabulary { .. } => TokenStream::new(),
+        }
+    }
+
+    /// The function from a value to its bucket; `text` says what the value is.
+    pub(crate) fn function(&self, ident: &Ident, text: bool) -> TokenStream {
+        let private = quote!(::salamander::__private);
+        match self {
+            Self::Discretise(boundaries) => {
+                quote!(|value| #private::discretise(value, &[#((#boundaries) as f32),*]))
+            }
+            Self::LogRound(base) => quote!(|value| #private::log_round(value, (#base) as f32)),
+            Self::Round(max) => quote!(|value| #private::round_identity(value, (#max) as i64)),
+            Self::Hash(buckets) if text => quote! {
+                |word| ::std::result::Result::Ok(#private::hash(word, (#buckets) as u64))
+            },
+            Self::Hash(buckets) => quote!(|value| #private::hash_int(value, (#buckets) as u64)),
+            Self::Vocabulary { .. } => {
+                let (name, lookup) = (ident.to_string(), lookup(ident));
+                quote!(|word| #lookup.number(#name, word))
+            }
+        }
+    }
+}
+
+/// The name of the static that holds a field's vocabulary.
+pub(crate) fn lookup(ident: &Ident) -> Ident {
+    let name = ident.to_string().trim_start_matches("r#").to_uppercase();
+    format_ident!("VOCABULARY_{name}")
+}
+
+pub(crate) fn is_text(ty: &Type) -> bool {
+    matches!(ty, Type::Path(path) if last(path).is_some_and(|name| name == "String"))
+}
+
+/// Whether a type is this one, or a list of it.
+fn holds(ty: &Type, name: &str) -> bool {
+    match ty {
+        Type::Array(array) => holds(&array.elem, name),
+        Type::Path(path) => {
+            let item = path.path.segments.last().and_then(|segment| match &segment.arguments {
+                syn::PathArguments::AngleBracketed(list) => list.args.first(),
+                _ => None,
+            });
+            match item {
+                Some(syn::GenericArgument::Type(item)) => holds(item, name),
+                _ => last(path).is_some_and(|found| found == name),
+            }
+        }
+        _ => false,
+    }
+}
+
+fn last(path: &syn::TypePath) -> Option<String> {
+    path.path.segments.last().map(|segment| segment.ident.to_string())
+}

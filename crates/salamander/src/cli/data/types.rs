@@ -1,0 +1,91 @@
+//! Types for text: a CSV file holds only text, but the formats it is converted to hold numbers.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use salamander_data::{Dataset, Row, Value};
+
+use super::in_blocks;
+
+/// What all values of a text column can be read as; each kind includes those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Int,
+    Float,
+    Text,
+}
+
+/// The kinds of the text columns of a dataset.
+#[derive(Debug, Default)]
+pub(super) struct Types(BTreeMap<String, Kind>);
+
+impl Types {
+    /// Reads everything once: a word in the last row makes its column text.
+    pub(super) fn infer(dataset: &Dataset) -> Result<Self> {
+        let mut kinds = BTreeMap::<String, Kind>::new();
+        in_blocks(dataset, |block| {
+            Ok(dataset.read(block, &mut |_, row| {
+                for (name, value) in row.columns() {
+                    let Value::Text(text) = value else { continue };
+                    let kind = kind(text);
+                    match kinds.get_mut(name) {
+                        Some(known) => *known = (*known).max(kind),
+                        None => {
+                            kinds.insert(name.to_string(), kind);
+                        }
+                    }
+                }
+                Ok(())
+            })?)
+        })?;
+        Ok(Self(kinds))
+    }
+
+    /// The row with its text as numbers where the whole column is numbers; an empty cell of such a
+    /// column is left out.
+    pub(super) fn apply<'a>(&self, row: &'a Row<'a>) -> Row<'a> {
+        let typed = row.columns().filter_map(|(name, value)| {
+            let value = match (value, self.0.get(name)) {
+                (Value::Text(text), Some(Kind::Int)) => {
+                    Value::Ints(Cow::Owned(vec![text.parse().ok()?]))
+                }
+                (Value::Text(text), Some(Kind::Float)) => {
+                    Value::Floats(Cow::Owned(vec![text.parse().ok()?]))
+                }
+                _ => value.clone(),
+            };
+            Some((Cow::Borrowed(name), value))
+        });
+        Row::new(typed.collect())
+    }
+}
+
+fn kind(text: &str) -> Kind {
+    match text.parse::<i64>() {
+        _ if text.is_empty() => Kind::Int,
+        // 00501 is a code, not a number: it would come back as 501.
+        Ok(number) if number.to_string() == text => Kind::Int,
+        Ok(_) => Kind::Text,
+        Err(_) if text.parse::<f64>().is_ok_and(f64::is_finite) => Kind::Float,
+        Err(_) => Kind::Text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_told_from_numbers() {
+        let check = |text: &str, expected: Kind| assert_eq!(kind(text), expected, "{text:?}");
+        check("12", Kind::Int);
+        check("-7", Kind::Int);
+        check("", Kind::Int);
+        check("1.5", Kind::Float);
+        check("1e-3", Kind::Float);
+        check("00501", Kind::Text);
+        check("NaN", Kind::Text);
+        check("lima", Kind::Text);
+    }
+}

@@ -1,0 +1,59 @@
+//! What the targets share: bytes become a file of a format, and all of it is read.
+//!
+//! # Layout
+//!
+//! - `fuzz_targets/` has one file per decoder: the file formats through [`read_all`], and `example`, `yaml`
+//!   and `experiment` on the bytes themselves.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+use salamander_data::Reader;
+
+/// Writes the bytes to a file of this name, opens it as a user would and reads every record. Errors are
+/// what damaged bytes should give; a panic, a hang or memory without end is what the fuzzer looks for.
+pub fn read_all(name: &str, bytes: &[u8]) {
+    let path = folder().join(name);
+    std::fs::write(&path, bytes).expect("the folder for temporary files can be written");
+    if let Ok(reader) = salamander_data::open(&[path], None) {
+        read_shards(reader.as_ref());
+    }
+}
+
+/// Writes a file beside the one that [`read_all`] writes, such as the labels of images.
+pub fn write_beside(name: &str, bytes: &[u8]) {
+    let path = folder().join(name);
+    std::fs::write(&path, bytes).expect("the folder for temporary files can be written");
+}
+
+/// Reads every shard from its start, and again from its middle, which takes another path in most readers.
+fn read_shards(reader: &dyn Reader) {
+    let Ok(shards) = reader.shards() else { return };
+    for (number, shard) in shards.iter().enumerate() {
+        for start in [0, shard.records / 2] {
+            let mut due = start;
+            let read = reader.read(number, start..shard.records, &mut |record, row| {
+                assert_eq!(record, due, "records come in order");
+                assert!(
+                    row.columns()
+                        .all(|(name, value)| row.get(name).is_some() && value.count() < usize::MAX)
+                );
+                due += 1;
+                Ok(())
+            });
+            if read.is_ok() {
+                assert_eq!(due, shard.records.max(start), "a good shard has all its records");
+            }
+        }
+    }
+}
+
+/// One folder per process, so that several fuzzers do not write into each other's files.
+fn folder() -> &'static PathBuf {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = std::env::temp_dir().join(format!("salamander-fuzz-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("the folder for temporary files can be written");
+        folder
+    })
+}

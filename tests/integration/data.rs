@@ -1,0 +1,137 @@
+//! The data commands, on files as users have them.
+
+use serde_json::Value;
+
+use crate::support::{Workplace, digits, points_csv};
+
+fn inspect(place: &Workplace, file: &str) -> Value {
+    place.ok(&["data", "inspect", file, "--json"]).json()
+}
+
+#[test]
+fn inspect_tells_format_records_and_columns() {
+    let place = Workplace::new();
+    let digits = digits("mnist-valid.recordio");
+    let found = inspect(&place, &digits);
+    assert_eq!(found["format"], "recordio");
+    assert_eq!(found["records"], 2000);
+    assert_eq!(found["columns"][0]["name"], "image");
+    assert_eq!(found["columns"][1]["kind"], "integers");
+    let text = place.ok(&["data", "inspect", &digits]).out();
+    assert!(text.contains("image=<784 bytes> label=["), "{text}");
+
+    place.write("points.csv", &points_csv(101));
+    let stats = place.ok(&["data", "inspect", "points.csv", "--stats"]).out();
+    assert!(stats.contains("x: 101 values, 0 missing, -1 to 1, mean 0.000000"), "{stats}");
+}
+
+#[test]
+fn records_survive_a_way_through_every_format() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(500));
+    let mut from = "points.csv".to_string();
+    for to in ["a.recordio", "b.parquet", "c.tfrecord", "d.csv"] {
+        place.ok(&["data", "convert", &from, "--out", to]);
+        assert_eq!(inspect(&place, to)["records"], 500, "{to}");
+        from = to.to_string();
+    }
+    let numbers = |file: &str| -> Vec<Vec<f64>> {
+        let text = std::fs::read_to_string(place.path().join(file)).expect("read");
+        let mut lines = text.lines();
+        let header: Vec<&str> = lines.next().expect("a header").split(',').collect();
+        // Columns may change places on the way, but not their names.
+        let order: Vec<usize> = ["x", "y", "side"]
+            .iter()
+            .map(|name| header.iter().position(|column| column == name).expect("a column"))
+            .collect();
+        lines
+            .map(|line| {
+                let cells: Vec<&str> = line.split(',').collect();
+                order.iter().map(|at| cells[*at].parse().expect("a number")).collect()
+            })
+            .collect()
+    };
+    assert_eq!(numbers("d.csv"), numbers("points.csv"));
+}
+
+#[test]
+fn convert_cuts_into_shards_that_read_as_one() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(250));
+    place.ok(&["data", "convert", "points.csv", "--out", "s.recordio", "--shard-records", "100"]);
+    for (shard, records) in [("s-00000.recordio", 100), ("s-00002.recordio", 50)] {
+        assert_eq!(inspect(&place, shard)["records"], records);
+    }
+    let all = inspect(&place, "s-*.recordio");
+    assert_eq!(all["records"], 250, "a glob");
+    assert_eq!(all["shards"].as_array().map(Vec::len), Some(3));
+}
+
+#[test]
+fn verify_names_each_fault_and_goes_on() {
+    let place = Workplace::new();
+    let mut bytes = std::fs::read(digits("mnist-valid.recordio")).expect("the zoo's data");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(place.path().join("broken.recordio"), &bytes).expect("written");
+    std::fs::write(place.path().join("cut.recordio"), &bytes[..1000]).expect("written");
+    let good = digits("mnist-valid.recordio");
+    assert_eq!(place.ok(&["data", "verify", &good, "--json"]).json()["bad_records"], 0);
+    let ended = place.run(&["data", "verify", "cut.recordio", "broken.recordio", "--json"]);
+    assert_eq!(ended.code(), Some(1));
+    let found = ended.json();
+    assert_eq!(found["bad_records"], 500, "one chunk of four");
+    let faults = found["faults"].to_string();
+    assert!(faults.contains("broken.recordio") && faults.contains("chunk 2"), "{faults}");
+    assert!(faults.contains("cut.recordio"), "{faults}");
+}
+
+#[test]
+fn split_divides_every_class_alike() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(400));
+    place.ok(&[
+        "data",
+        "split",
+        "points.csv",
+        "--out",
+        "parts",
+        "--stratify",
+        "side",
+        "--to",
+        "csv",
+    ]);
+    let count = |part: &str| {
+        let text = std::fs::read_to_string(place.path().join("parts").join(part)).expect("read");
+        let right = text.lines().skip(1).filter(|line| line.ends_with(",1")).count();
+        (text.lines().count() - 1, right)
+    };
+    let (train, validation, test) =
+        (count("train.csv"), count("validation.csv"), count("test.csv"));
+    assert_eq!(train.0 + validation.0 + test.0, 400);
+    let whole = points_csv(400).lines().skip(1).filter(|line| line.ends_with(",1")).count();
+    let share = whole as f64 / 400.0;
+    for (records, right) in [train, validation, test] {
+        assert!((right as f64 - records as f64 * share).abs() <= 1.0, "{right} of {records}");
+    }
+}
+
+#[test]
+fn a_model_trains_alike_from_every_format() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(300));
+    for to in ["p.recordio", "p.parquet", "p.tfrecord"] {
+        place.ok(&["data", "convert", "points.csv", "--out", to]);
+    }
+    let loss = |file: &str| {
+        let text = format!(
+            "entrypoint: points\ndata: {{training: {file}}}\nreproducibility: {{experiment_seed: 1}}\n"
+        );
+        let experiment = place.write("x.yaml", &text).display().to_string();
+        place.train(&[&experiment])["metrics"]["training"]["loss"].as_f64().expect("a number")
+    };
+    let csv = loss("points.csv");
+    for file in ["p.recordio", "p.parquet", "p.tfrecord"] {
+        assert!((loss(file) - csv).abs() < 1e-6, "{file}");
+    }
+}
