@@ -3,4 +3,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| salamander_fuzz::read_all("input.parquet", bytes));
+fuzz_target!(|bytes: &[u8]| salamander_fuzz::read_all_guarded("input.parquet", bytes));

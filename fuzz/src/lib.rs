@@ -6,7 +6,7 @@
 //!   and `experiment` on the bytes themselves.
 
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 
 use salamander_data::Reader;
 
@@ -18,6 +18,14 @@ pub fn read_all(name: &str, bytes: &[u8]) {
     if let Ok(reader) = salamander_data::open(&[path], None) {
         read_shards(reader.as_ref());
     }
+}
+
+/// Like [`read_all`], for decoders that others wrote and our guard catches: only a panic that leaves
+/// `salamander_data` ends the run, because libFuzzer's hook, which ends it at any panic, is taken away.
+pub fn read_all_guarded(name: &str, bytes: &[u8]) {
+    static QUIET: Once = Once::new();
+    QUIET.call_once(|| std::panic::set_hook(Box::new(|_| {})));
+    read_all(name, bytes);
 }
 
 /// Writes a file beside the one that [`read_all`] writes, such as the labels of images.

@@ -41,7 +41,7 @@ pub struct Settings {
     /// For how long to train, when the searcher does not say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_length: Option<Length>,
-    /// Records per epoch as the author expects them; a difference to the data is reported.
+    /// Accepted from Determined's files: an epoch here is a pass over the data, whatever this says.
     pub records_per_epoch: u64,
     /// Batches of one of Determined's steps.
     pub scheduling_unit: SchedulingUnit,
