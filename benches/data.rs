@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Read};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,7 +20,7 @@ use salamander::data::recordio::{ChunkInfo, Compression, Options, RecordFile, Wr
 use salamander::data::{Dataset, Format, Reader, sink};
 use salamander::train::loader::{Job, Loader, Options as Loading};
 
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 9;
 
 fn main() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -49,16 +50,18 @@ fn write_records(path: &Path, records: u64) {
     writer.finish().expect("finished");
 }
 
-/// Megabytes per second: the file's bytes over the median time.
-fn speed(bytes: u64, mut work: impl FnMut()) -> f64 {
-    let mut rates: Vec<f64> = (0..ROUNDS)
-        .map(|_| {
+/// Millions per second: the median of several rounds of all kinds of work, taken in turn, so that a slow
+/// moment of the machine meets them all.
+fn speeds<const N: usize>(amount: u64, mut work: [&mut dyn FnMut(); N]) -> [f64; N] {
+    let mut rates = [const { Vec::new() }; N];
+    for _ in 0..ROUNDS {
+        for (work, rates) in work.iter_mut().zip(&mut rates) {
             let begun = Instant::now();
             work();
-            bytes as f64 / 1e6 / begun.elapsed().as_secs_f64()
-        })
-        .collect();
-    median(&mut rates)
+            rates.push(amount as f64 / 1e6 / begun.elapsed().as_secs_f64());
+        }
+    }
+    rates.map(|mut rates| median(&mut rates))
 }
 
 fn recordio(path: &Path) {
@@ -66,7 +69,7 @@ fn recordio(path: &Path) {
     let bytes = std::fs::read(path).expect("the file");
     let chunks: Vec<ChunkInfo> = RecordFile::open(path).expect("opens").chunks().to_vec();
     // The limit: what any reader must do with the chunks, already in memory.
-    let limit = speed(size, || {
+    let mut limit = || {
         let mut out = Vec::new();
         for chunk in &chunks {
             let start = chunk.offset as usize + 20;
@@ -76,35 +79,33 @@ fn recordio(path: &Path) {
             snap::read::FrameDecoder::new(payload).read_to_end(&mut out).expect("whole");
             std::hint::black_box(&out);
         }
-    });
-    let sequential = speed(size, || {
+    };
+    // A fresh reader each time: nothing is kept from the round before.
+    let mut sequential = || {
         let file = RecordFile::open(path).expect("opens");
-        let mut sum = 0;
-        file.read_bytes(0..file.records(), |_, record| {
-            sum += record.len();
-            Ok(())
-        })
-        .expect("reads");
-        std::hint::black_box(sum);
-    });
-    line("RecordIO sequential, MB/s, to checksum+snappy", sequential, limit);
-    let random = speed(size, || {
-        // A fresh reader each time: nothing is cached from the round before.
+        read(&file, 0..file.records());
+    };
+    let mut random = || {
         let file = RecordFile::open(path).expect("opens");
         let order = Order::new(chunks.len() as u64, Shuffle::Full, 7, 0);
         for at in 0..chunks.len() as u64 {
             let chunk = &chunks[order.record(at) as usize];
-            let range = chunk.first_record..chunk.first_record + u64::from(chunk.records());
-            let mut sum = 0;
-            file.read_bytes(range, |_, record| {
-                sum += record.len();
-                Ok(())
-            })
-            .expect("reads");
-            std::hint::black_box(sum);
+            read(&file, chunk.first_record..chunk.first_record + u64::from(chunk.records()));
         }
-    });
+    };
+    let [limit, sequential, random] = speeds(size, [&mut limit, &mut sequential, &mut random]);
+    line("RecordIO sequential, MB/s, to checksum+snappy", sequential, limit);
     line("RecordIO random chunks, MB/s, to sequential", random, sequential);
+}
+
+fn read(file: &RecordFile, records: Range<u64>) {
+    let mut sum = 0;
+    file.read_bytes(records, |_, record| {
+        sum += record.len();
+        Ok(())
+    })
+    .expect("reads");
+    std::hint::black_box(sum);
 }
 
 fn parquet(folder: &Path) {
@@ -123,14 +124,17 @@ fn parquet(folder: &Path) {
     dataset.read(&all, &mut |_, row| out.write(&row)).expect("writes");
     out.finish().expect("finished");
     let rows = dataset.len();
-    let ours = speed(rows, || {
-        let file = salamander::data::parquet::ParquetFile::open(&path, None).expect("opens");
-        let mut seen = 0;
-        for batch in file.batches(8192).expect("batches") {
-            seen += batch.expect("a batch").num_rows() as u64;
-        }
-        assert_eq!(seen, rows);
-    });
+    let [ours] = speeds(
+        rows,
+        [&mut || {
+            let file = salamander::data::parquet::ParquetFile::open(&path, None).expect("opens");
+            let mut seen = 0;
+            for batch in file.batches(8192).expect("batches") {
+                seen += batch.expect("a batch").num_rows() as u64;
+            }
+            assert_eq!(seen, rows);
+        }],
+    );
     let Some(peer) = Peer::find("parquet.py", "pyarrow") else { return };
     let theirs = peer.measure(&[&path.display().to_string()]).unwrap_or(f64::NAN);
     line("Parquet to batches, M rows/s, to pyarrow", ours, theirs);
@@ -192,11 +196,7 @@ fn memory(folder: &Path) {
     let file = RecordFile::open(&large).expect("opens");
     let mut peaks = Vec::new();
     for part in [0..512, 512..2048] {
-        file.read_bytes(part, |_, record| {
-            std::hint::black_box(record.len());
-            Ok(())
-        })
-        .expect("reads");
+        read(&file, part);
         peaks.push(peak_megabytes());
     }
     println!(

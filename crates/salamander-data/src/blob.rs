@@ -144,6 +144,15 @@ fn open_remote(place: &Path) -> Result<Source, Error> {
 #[cfg(test)]
 static OPENED: std::sync::Mutex<Vec<std::path::PathBuf>> = std::sync::Mutex::new(Vec::new());
 
+/// A file of this name with these bytes, in a folder of its own that goes with the first value.
+#[cfg(test)]
+pub(crate) fn saved(name: &str, bytes: &[u8]) -> (tempfile::TempDir, std::path::PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    std::fs::write(&path, bytes).unwrap();
+    (folder, path)
+}
+
 /// How often a file, or a file in a folder, was opened.
 #[cfg(test)]
 pub(crate) fn opened(place: &Path) -> usize {
@@ -194,16 +203,14 @@ impl Seek for BlobReader {
 mod tests {
     use super::*;
 
-    fn saved(content: &str) -> (tempfile::TempDir, Blob) {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("data");
-        std::fs::write(&path, content).unwrap();
+    fn blob_of(content: &[u8]) -> (tempfile::TempDir, Blob) {
+        let (folder, path) = saved("data", content);
         (folder, Blob::open(&path).unwrap())
     }
 
     #[test]
     fn a_stream_seeks_and_ends_at_the_size() {
-        let (_folder, blob) = saved("0123456789");
+        let (_folder, blob) = blob_of(b"0123456789");
         let check = |to: SeekFrom, expected: &str| {
             let mut reader = blob.handle().unwrap().reader(5);
             reader.seek(to).unwrap();
@@ -220,14 +227,14 @@ mod tests {
 
     #[test]
     fn reads_past_the_end_fail() {
-        let (_folder, blob) = saved("0123");
+        let (_folder, blob) = blob_of(b"0123");
         let error = blob.handle().unwrap().read_exact_at(&mut [0; 3], 2).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 
     #[test]
     fn a_changed_file_gives_no_handle() {
-        let (_folder, blob) = saved("0123");
+        let (_folder, blob) = blob_of(b"0123");
         std::fs::write(blob.path(), "01234").unwrap();
         assert!(matches!(blob.handle(), Err(Error::Changed { .. })));
         assert!(matches!(blob.clone().verify(), Err(Error::Changed { .. })));

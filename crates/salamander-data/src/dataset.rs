@@ -99,15 +99,17 @@ impl Dataset {
     ) -> Result<(), Error> {
         let name = Path::new(&self.shards[shard].name);
         let mut seen = 0;
-        self.reader.read(shard, start..start + run.len() as u64, &mut |record, row| {
+        let read = self.reader.read(shard, start..start + run.len() as u64, &mut |record, row| {
             let expected = start + seen as u64;
             let Some(&(_, position)) = run.get(seen).filter(|_| record == expected) else {
                 let reason = format!("the reader gave it where record {expected} was due");
                 return Err(Error::Rejected(reason).at(name, None, record));
             };
             seen += 1;
-            each(position, row).map_err(|error| error.at(name, None, record))
-        })?;
+            each(position, row)
+        });
+        // Readers that know a chunk have said more already.
+        read.map_err(|error| error.at(name, None, start + (seen as u64).saturating_sub(1)))?;
         if seen < run.len() {
             let record = start + seen as u64;
             return Err(Error::Rejected("the reader left it out".into()).at(name, None, record));

@@ -10,8 +10,8 @@ use csv::{ByteRecord, Position, ReaderBuilder};
 
 use crate::index_cache::{Cut, Save};
 use crate::lru::Lru;
-use crate::reader::check_range;
-use crate::{Blob, BlobReader, Error, Reader, Row, Shard, Value};
+use crate::reader::{self, Each, OneShard};
+use crate::{Blob, BlobReader, Error, Row, Value};
 
 /// Records between two places that are kept, at most.
 const BLOCK_RECORDS: u64 = 1024;
@@ -35,7 +35,7 @@ pub(crate) struct Delimited {
 }
 
 #[derive(Debug, PartialEq)]
-struct Index {
+pub(crate) struct Index {
     names: Vec<String>,
     /// Where each block begins.
     marks: Vec<Mark>,
@@ -50,25 +50,8 @@ struct Mark {
 }
 
 impl Delimited {
-    /// Indexes a file; `.tsv` and `.tab` have tabs between fields, all others commas.
-    pub(crate) fn open(blob: Blob, cache: Arc<Cache>) -> Result<Delimited, Error> {
-        let delimiter = delimiter(blob.path());
-        let index = Index::build(&blob, delimiter)?;
-        Ok(Delimited::new(blob, index, cache))
-    }
-
-    /// The file with an index that [`Delimited::save`] gave, unless that cannot be of this file.
-    pub(crate) fn restore(blob: Blob, saved: &[u8], cache: Arc<Cache>) -> Option<Delimited> {
-        let index = Index::restore(saved, blob.size())?;
-        Some(Delimited::new(blob, index, cache))
-    }
-
-    /// The index as bytes.
-    pub(crate) fn save(&self) -> Vec<u8> {
-        self.index.save()
-    }
-
-    fn new(blob: Blob, index: Index, cache: Arc<Cache>) -> Delimited {
+    /// The file of an index; `.tsv` and `.tab` have tabs between fields, all others commas.
+    pub(crate) fn new(blob: Blob, index: Index, cache: Arc<Cache>) -> Delimited {
         let (delimiter, number) = (delimiter(blob.path()), cache.next_file());
         Delimited { blob, delimiter, index, cache, number }
     }
@@ -125,23 +108,17 @@ impl Delimited {
     }
 }
 
-impl Reader for Delimited {
-    fn shards(&self) -> Result<Vec<Shard>, Error> {
-        let name = self.blob.path().display().to_string();
-        Ok(vec![Shard { name, records: self.index.records }])
+impl OneShard for Delimited {
+    fn path(&self) -> &Path {
+        self.blob.path()
     }
 
-    fn read(
-        &self,
-        shard: usize,
-        records: Range<u64>,
-        each: &mut dyn FnMut(u64, Row<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    fn count(&self) -> u64 {
+        self.index.records
+    }
+
+    fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {
         let path = self.blob.path();
-        if shard != 0 {
-            return Err(Error::NoShard { shard, shards: 1 });
-        }
-        check_range(path, &records, self.index.records)?;
         self.blob.verify()?;
         let mut next = records.start;
         while next < records.end {
@@ -158,11 +135,11 @@ impl Reader for Delimited {
     }
 }
 
-impl Index {
-    fn build(blob: &Blob, delimiter: u8) -> Result<Index, Error> {
+impl reader::Index for Index {
+    fn build(blob: &Blob) -> Result<Index, Error> {
         let path = blob.path();
         let failed = |error| failed(path, error);
-        let mut source = source(blob, delimiter)?;
+        let mut source = source(blob, delimiter(path))?;
         let names = column_names(path, source.byte_headers().map_err(failed)?)?;
         let (mut marks, mut records): (Vec<Mark>, u64) = (Vec::new(), 0);
         let mut fields = ByteRecord::new();
@@ -182,17 +159,6 @@ impl Index {
         Ok(Index { names, marks, records })
     }
 
-    /// The block that holds a record below `self.records`.
-    fn block_of(&self, record: u64) -> usize {
-        self.marks.partition_point(|mark| mark.record <= record).saturating_sub(1)
-    }
-
-    /// The records of a block.
-    fn block(&self, block: usize) -> Range<u64> {
-        let end = self.marks.get(block + 1).map_or(self.records, |mark| mark.record);
-        self.marks[block].record..end
-    }
-
     fn save(&self) -> Vec<u8> {
         let mut saved = Vec::new();
         saved.put(self.names.len() as u64);
@@ -208,7 +174,7 @@ impl Index {
         saved
     }
 
-    /// The index from what `save` gave, if all its places are in a file of `size` bytes, in order.
+    /// Has all its places in the file, in order, or is none.
     fn restore(saved: &[u8], size: u64) -> Option<Index> {
         let mut cut = Cut(saved);
         let mut names = Vec::new();
@@ -233,6 +199,19 @@ impl Index {
         }
         let last = marks.last().map_or(0, |last| last.record + BLOCK_RECORDS);
         (records <= last).then_some(Index { names, marks, records })
+    }
+}
+
+impl Index {
+    /// The block that holds a record below `self.records`.
+    fn block_of(&self, record: u64) -> usize {
+        self.marks.partition_point(|mark| mark.record <= record).saturating_sub(1)
+    }
+
+    /// The records of a block.
+    fn block(&self, block: usize) -> Range<u64> {
+        let end = self.marks.get(block + 1).map_or(self.records, |mark| mark.record);
+        self.marks[block].record..end
     }
 }
 
@@ -275,6 +254,13 @@ fn failed(path: &Path, error: csv::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Reader;
+    use crate::reader::Index as _;
+
+    fn opened(blob: Blob) -> Result<Delimited, Error> {
+        let index = Index::build(&blob)?;
+        Ok(Delimited::new(blob, index, Arc::default()))
+    }
 
     /// All rows as "column=value|column=value", or the error.
     fn rows(
@@ -282,11 +268,9 @@ mod tests {
         content: &[u8],
         records: Option<Range<u64>>,
     ) -> Result<Vec<String>, String> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(name);
-        std::fs::write(&path, content).unwrap();
+        let (_folder, path) = crate::blob::saved(name, content);
         let strip = |error: Error| error.to_string().replace(&format!("{}", path.display()), name);
-        let file = Delimited::open(Blob::open(&path).unwrap(), Arc::default()).map_err(strip)?;
+        let file = opened(Blob::open(&path).unwrap()).map_err(strip)?;
         let records = records.unwrap_or(0..file.index.records);
         let mut rows = Vec::new();
         file.read(0, records, &mut |_, row| {
@@ -365,9 +349,7 @@ mod tests {
     }
 
     fn saved(content: &str) -> (tempfile::TempDir, Blob) {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a.csv");
-        std::fs::write(&path, content).unwrap();
+        let (folder, path) = crate::blob::saved("a.csv", content.as_bytes());
         (folder, Blob::open(&path).unwrap())
     }
 
@@ -375,7 +357,7 @@ mod tests {
     fn shuffled_reading_parses_each_block_once() {
         let content = format!("x\n{}", "1\n".repeat(5000));
         let (_folder, blob) = saved(&content);
-        let file = Delimited::open(blob, Arc::default()).unwrap();
+        let file = opened(blob).unwrap();
         let before = crate::blob::opened(file.blob.path());
         for record in (0..5000).map(|n| n * 1777 % 5000) {
             file.read(0, record..record + 1, &mut |_, _| Ok(())).unwrap();
@@ -386,7 +368,7 @@ mod tests {
     #[test]
     fn large_records_make_small_blocks() {
         let (_folder, blob) = saved(&format!("x\n{}", ("y".repeat(1 << 18) + "\n").repeat(10)));
-        let file = Delimited::open(blob, Arc::default()).unwrap();
+        let file = opened(blob).unwrap();
         assert_eq!(file.index.marks.iter().map(|mark| mark.record).collect::<Vec<_>>(), [0, 4, 8]);
         let mut seen = 0;
         file.read(0, 3..10, &mut |_, row| {
@@ -401,7 +383,7 @@ mod tests {
     fn a_saved_index_is_restored_for_the_same_file_only() {
         let content = format!("x,\u{e9}\n{}", "1,2\n".repeat(3000));
         let (_folder, blob) = saved(&content);
-        let index = Index::build(&blob, b',').unwrap();
+        let index = Index::build(&blob).unwrap();
         let (saved, size) = (index.save(), blob.size());
         assert_eq!(Index::restore(&saved, size), Some(index));
         assert_eq!(Index::restore(&saved, size / 2), None);

@@ -25,12 +25,12 @@ impl std::fmt::Display for Place {
 #[non_exhaustive]
 pub enum Error {
     /// The operating system refused.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {cause}", path.display())]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system said.
-        source: io::Error,
+        /// What the system said; not an error's source, because the message has it already.
+        cause: io::Error,
     },
     /// A chunk does not start with the magic number: not RecordIO, or the chunk before has a wrong size.
     #[error("{place}: found {found:#010x} where a recordio chunk begins with 0x01020304")]
@@ -171,7 +171,7 @@ impl Error {
     pub fn io(path: &Path) -> impl FnOnce(io::Error) -> Error + '_ {
         move |source| match source.downcast::<Error>() {
             Ok(error) => error,
-            Err(source) => Error::Io { path: path.to_owned(), source },
+            Err(cause) => Error::Io { path: path.to_owned(), cause },
         }
     }
 

@@ -4,12 +4,12 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use crate::reader::check_range;
+use crate::reader::{Each, OneShard};
 use crate::recordio::MAX_CHUNK_BYTES;
-use crate::{Blob, Error, Handle, Reader, Row, Shard, Value};
+use crate::{Blob, Error, Handle, Row, Value};
 
-const IMAGES_MAGIC: u32 = 0x0000_0803;
-const LABELS_MAGIC: u32 = 0x0000_0801;
+pub(crate) const IMAGES_MAGIC: u32 = 0x0000_0803;
+pub(crate) const LABELS_MAGIC: u32 = 0x0000_0801;
 const IMAGES_HEADER: usize = 16;
 const LABELS_HEADER: usize = 8;
 
@@ -87,26 +87,17 @@ impl IdxFile {
     }
 }
 
-impl Reader for IdxFile {
-    fn shards(&self) -> Result<Vec<Shard>, Error> {
-        let name = self.images.path().display().to_string();
-        Ok(vec![Shard { name, records: self.records }])
+impl OneShard for IdxFile {
+    fn path(&self) -> &Path {
+        self.images.path()
     }
 
-    fn read(
-        &self,
-        shard: usize,
-        records: Range<u64>,
-        each: &mut dyn FnMut(u64, Row<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    fn count(&self) -> u64 {
+        self.records
+    }
+
+    fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {
         let path = self.images.path();
-        if shard != 0 {
-            return Err(Error::NoShard { shard, shards: 1 });
-        }
-        check_range(path, &records, self.records)?;
-        if records.is_empty() {
-            return Ok(());
-        }
         let images = self.images.handle()?;
         let labels = self.labels.as_ref().map(|blob| Ok((blob, blob.handle()?))).transpose()?;
         let size = self.image_bytes();
@@ -139,7 +130,7 @@ fn row<'a>(image: &'a [u8], class: Option<&u8>) -> Row<'a> {
 /// The labels file, if there is one.
 fn open_labels(path: &Path, images: u64) -> Result<Option<Blob>, Error> {
     let blob = match Blob::open(path) {
-        Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+        Err(Error::Io { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => {
             return Ok(None);
         }
         blob => blob?,
@@ -212,6 +203,7 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+    use crate::Reader;
 
     fn images(count: u32, rows: u32, columns: u32, pixels: &[u8]) -> Vec<u8> {
         let header = [IMAGES_MAGIC, count, rows, columns].map(u32::to_be_bytes);

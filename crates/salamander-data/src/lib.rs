@@ -76,6 +76,6 @@ pub use blob::{Blob, BlobReader, Handle};
 pub use dataset::Dataset;
 pub use error::{Error, Place};
 pub use format::{Format, UnknownName};
-pub use open::{OpenOptions, open, open_indexed};
+pub use open::{OpenOptions, files, open, open_indexed};
 pub use reader::{Reader, Shard};
 pub use row::{Row, Value};

@@ -76,20 +76,23 @@ impl<V> Lru<V> {
         }
         let (value, bytes) = load()?;
         let value = Arc::new(value);
-        self.insert(key, Arc::clone(&value), bytes);
+        drop(self.insert(key, Arc::clone(&value), bytes));
         Ok(value)
     }
 
-    /// Keeps a value in the place of those used longest ago; one larger than the limit is not kept.
-    pub(crate) fn insert(&self, key: Key, value: Arc<V>, bytes: usize) {
+    /// Keeps a value in the place of those used longest ago, which are given back; one larger than the limit
+    /// is not kept.
+    pub(crate) fn insert(&self, key: Key, value: Arc<V>, bytes: usize) -> Vec<Arc<V>> {
+        let mut evicted = Vec::new();
         let mut state = self.lock();
         if bytes > self.limit || state.entries.contains_key(&key) {
-            return;
+            return evicted;
         }
         while state.bytes + bytes > self.limit {
             let Some((_, oldest)) = state.by_use.pop_first() else { break };
-            if let Some(evicted) = state.entries.remove(&oldest) {
-                state.bytes -= evicted.bytes;
+            if let Some(entry) = state.entries.remove(&oldest) {
+                state.bytes -= entry.bytes;
+                evicted.push(entry.value);
             }
         }
         state.clock += 1;
@@ -97,6 +100,7 @@ impl<V> Lru<V> {
         state.by_use.insert(used, key);
         state.entries.insert(key, Entry { used, bytes, value });
         state.bytes += bytes;
+        evicted
     }
 
     /// A panic in another thread cannot leave the state half changed in a way that matters here: at worst

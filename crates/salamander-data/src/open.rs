@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::delimited::{self, Delimited};
 use crate::idx::{IdxFile, labels_beside};
 use crate::index_cache::{Entry, IndexCache, Key};
+use crate::reader::Index;
 use crate::recordio::{self, RecordFile};
 use crate::tfrecord::TfRecordFile;
 use crate::{Blob, Error, Format, Reader, Row, Shard, optional, places};
@@ -64,17 +65,7 @@ pub fn open_indexed(
     format: Option<Format>,
     options: &OpenOptions<'_>,
 ) -> Result<Box<dyn Reader>, Error> {
-    let is_source = |folder: &Path| match format {
-        Some(format) => format == Format::ImageFolder,
-        None => optional::has_classes(folder),
-    };
-    let mut files = places::expand(paths, &is_source)?;
-    let labels: HashSet<PathBuf> = files.iter().filter_map(|file| labels_beside(file)).collect();
-    let idx = |file: &Path| {
-        let format = format.map_or_else(|| Format::guess(file), Ok);
-        matches!(format, Ok(Format::Idx))
-    };
-    files.retain(|file| !(labels.contains(file) && idx(file)));
+    let files = files(paths, format)?;
     let known = options.cache_folder.as_deref().map(IndexCache::load);
     let opener = Opener { format, known, ..Opener::default() };
     let opened = in_parallel(&files, options, |file| opener.open(file))?;
@@ -89,6 +80,22 @@ pub fn open_indexed(
         known.save(folder, new)?;
     }
     Ok(Box::new(Files { readers }))
+}
+
+/// The files that [`open`] makes shards of, in the same order, for those who open them one by one.
+pub fn files(paths: &[PathBuf], format: Option<Format>) -> Result<Vec<PathBuf>, Error> {
+    let is_source = |folder: &Path| match format {
+        Some(format) => format == Format::ImageFolder,
+        None => optional::has_classes(folder),
+    };
+    let mut files = places::expand(paths, &is_source)?;
+    let labels: HashSet<PathBuf> = files.iter().filter_map(|file| labels_beside(file)).collect();
+    let idx = |file: &Path| {
+        let format = format.map_or_else(|| Format::guess(file), Ok);
+        matches!(format, Ok(Format::Idx))
+    };
+    files.retain(|file| !(labels.contains(file) && idx(file)));
+    Ok(files)
 }
 
 /// A reader, and its index if that is new and worth keeping.
@@ -106,71 +113,61 @@ struct Opener {
 
 impl Opener {
     fn open(&self, file: &Path) -> Result<Opened, Error> {
-        if let Some(reader) = self.restore(file)? {
-            return Ok((reader, None));
-        }
+        let known = self.known(file)?;
+        let format = self.format.or(known.as_ref().map(|(_, format)| *format));
         // Of folders only those of images are left here.
-        let guessed = self.format.or_else(|| file.is_dir().then_some(Format::ImageFolder));
-        let format = guessed.map_or_else(|| Format::guess(file), Ok)?;
-        let (reader, index): (Box<dyn Reader>, _) = match format {
-            Format::RecordIo | Format::Csv | Format::TfRecord => {
-                return self.open_indexed(Blob::open(file)?, format);
-            }
-            Format::Idx => (Box::new(IdxFile::open(file)?), None),
-            Format::Parquet => (self.shared.parquet(file)?, None),
-            Format::Sqlite => (optional::sqlite(file)?, None),
-            Format::ImageFolder => (optional::images(file)?, None),
-        };
-        Ok((reader, index))
-    }
-
-    fn open_indexed(&self, blob: Blob, format: Format) -> Result<Opened, Error> {
-        let key = Key::of(&blob);
-        let keep = self.known.is_some();
-        let (reader, index): (Box<dyn Reader>, _) = match format {
+        let format = format.or_else(|| file.is_dir().then_some(Format::ImageFolder));
+        let format = format.map_or_else(|| Format::guess(file), Ok)?;
+        let blob = || known.map_or_else(|| Blob::open(file), |(blob, _)| Ok(blob));
+        let reader: Box<dyn Reader> = match format {
             Format::RecordIo => {
-                let file = RecordFile::open_with(blob, Arc::clone(&self.chunks))?;
-                let index = keep.then(|| file.save());
-                (Box::new(file), index)
+                let file = |blob, index| RecordFile::new(blob, index, Arc::clone(&self.chunks));
+                return self.open_indexed(blob()?, format, file);
             }
-            Format::TfRecord => {
-                let file = TfRecordFile::open_with(blob)?;
-                let index = keep.then(|| file.save());
-                (Box::new(file), index)
+            Format::Csv => {
+                let file = |blob, index| Delimited::new(blob, index, Arc::clone(&self.rows));
+                return self.open_indexed(blob()?, format, file);
             }
-            _ => {
-                let file = Delimited::open(blob, Arc::clone(&self.rows))?;
-                let index = keep.then(|| file.save());
-                (Box::new(file), index)
-            }
+            Format::TfRecord => return self.open_indexed(blob()?, format, TfRecordFile::new),
+            Format::Idx => Box::new(IdxFile::open(file)?),
+            Format::Parquet => self.shared.parquet(file)?,
+            Format::Sqlite => optional::sqlite(file)?,
+            Format::ImageFolder => optional::images(file)?,
         };
-        Ok((reader, index.map(|index| (key, Entry { format, index }))))
+        Ok((reader, None))
     }
 
-    /// The reader of a file whose index is known and still fits.
-    fn restore(&self, file: &Path) -> Result<Option<Box<dyn Reader>>, Error> {
+    /// A file whose index is known, with its format: then nothing of it is read.
+    fn known(&self, file: &Path) -> Result<Option<(Blob, Format)>, Error> {
         let Some(known) = self.known.as_ref().filter(|known| known.knows(file)) else {
             return Ok(None);
         };
         let blob = Blob::open(file)?;
-        let Some(Entry { format, index }) = known.get(&Key::of(&blob)) else { return Ok(None) };
-        if self.format.is_some_and(|wanted| wanted != *format) {
-            return Ok(None);
+        let format = known.get(&Key::of(&blob)).map(|entry| entry.format);
+        Ok(format.map(|format| (blob, format)))
+    }
+
+    /// The reader of a file with its index, from the cache if that is known and can be of this file.
+    fn open_indexed<I: Index, R: Reader + 'static>(
+        &self,
+        blob: Blob,
+        format: Format,
+        reader: impl FnOnce(Blob, I) -> R,
+    ) -> Result<Opened, Error> {
+        let key = Key::of(&blob);
+        let saved = self.known.as_ref().and_then(|known| known.get(&key));
+        let saved = saved.filter(|entry| entry.format == format);
+        if let Some(index) = saved.and_then(|entry| I::restore(&entry.index, blob.size())) {
+            return Ok((Box::new(reader(blob, index)), None));
         }
-        let reader: Option<Box<dyn Reader>> = match format {
-            Format::RecordIo => RecordFile::restore(blob, index, Arc::clone(&self.chunks))
-                .map(|file| Box::new(file) as _),
-            Format::TfRecord => TfRecordFile::restore(blob, index).map(|file| Box::new(file) as _),
-            Format::Csv => Delimited::restore(blob, index, Arc::clone(&self.rows))
-                .map(|file| Box::new(file) as _),
-            _ => None,
-        };
-        Ok(reader)
+        let index = I::build(&blob)?;
+        let entry = self.known.is_some().then(|| (key, Entry { format, index: index.save() }));
+        Ok((Box::new(reader(blob, index)), entry))
     }
 }
 
-/// Calls `open` for all files on a few threads and gives the results in the order of the files, or the first
-/// error in that order.
+/// Calls `open` for all files on a few threads, of which the caller's is one, and gives the results in the order of
+/// the files, or the first error in that order.
 fn in_parallel<T: Send>(
     files: &[PathBuf],
     options: &OpenOptions<'_>,
@@ -192,9 +189,10 @@ fn in_parallel<T: Send>(
         }
     };
     std::thread::scope(|scope| {
-        for _ in 0..options.threads.clamp(1, files.len().max(1)) {
+        for _ in 1..options.threads.min(files.len()) {
             scope.spawn(work);
         }
+        work();
     });
     let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
     results.sort_by_key(|(number, _)| *number);

@@ -71,7 +71,7 @@ fn matching_files(pattern: &Path) -> Result<Vec<PathBuf>, Error> {
     for path in found {
         let path = path.map_err(|error| {
             let path = error.path().to_owned();
-            Error::Io { path, source: error.into() }
+            Error::Io { path, cause: error.into() }
         })?;
         if !path.is_dir() {
             files.push(path);

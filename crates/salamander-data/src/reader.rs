@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use crate::{Error, Row};
+use crate::{Blob, Error, Row};
 
 /// A shard: a name shown in messages (the file's path) and its number of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +57,55 @@ pub trait Reader: Send + Sync {
         records: Range<u64>,
         each: &mut dyn FnMut(u64, Row<'_>) -> Result<(), Error>,
     ) -> Result<(), Error>;
+}
+
+/// What [`Reader::read`] calls with each record.
+pub(crate) type Each<'a> = dyn FnMut(u64, Row<'_>) -> Result<(), Error> + 'a;
+
+/// A source of one shard, as the files of all formats are: what is asked of them is checked here, once.
+pub(crate) trait OneShard: Send + Sync {
+    /// The shard's name, for messages.
+    fn path(&self) -> &Path;
+
+    /// How many records it has.
+    fn count(&self) -> u64;
+
+    /// [`Reader::read`] for a range that has records, all of them in the file.
+    fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error>;
+}
+
+impl<T: OneShard> Reader for T {
+    fn shards(&self) -> Result<Vec<Shard>, Error> {
+        Ok(vec![Shard { name: self.path().display().to_string(), records: self.count() }])
+    }
+
+    fn read(
+        &self,
+        shard: usize,
+        records: Range<u64>,
+        each: &mut dyn FnMut(u64, Row<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if shard != 0 {
+            return Err(Error::NoShard { shard, shards: 1 });
+        }
+        check_range(self.path(), &records, self.count())?;
+        if records.is_empty() {
+            return Ok(());
+        }
+        self.read_range(records, each)
+    }
+}
+
+/// Where the records of a file are: made from the file once, and kept as bytes for the next time.
+pub(crate) trait Index: Sized {
+    /// Goes through the file.
+    fn build(blob: &Blob) -> Result<Self, Error>;
+
+    /// The index as bytes.
+    fn save(&self) -> Vec<u8>;
+
+    /// The index from what `save` gave, unless that cannot be of a file of `size` bytes.
+    fn restore(saved: &[u8], size: u64) -> Option<Self>;
 }
 
 /// Refuses a range that reaches past the `count` records of a file.

@@ -10,8 +10,8 @@ use rusqlite::{Connection, OpenFlags, Statement};
 
 use crate::blob::Blob;
 use crate::guard::guard;
-use crate::reader::check_range;
-use crate::{Error, Reader, Row, Shard, Value};
+use crate::reader::{Each, OneShard};
+use crate::{Error, Row, Value};
 
 /// Records between two keys that are kept.
 const STRIDE: u64 = 1024;
@@ -116,23 +116,17 @@ impl SqliteTable {
     }
 }
 
-impl Reader for SqliteTable {
-    fn shards(&self) -> Result<Vec<Shard>, Error> {
-        Ok(vec![Shard { name: self.path.display().to_string(), records: self.records }])
+impl OneShard for SqliteTable {
+    fn path(&self) -> &Path {
+        &self.path
     }
 
-    fn read(
-        &self,
-        shard: usize,
-        records: Range<u64>,
-        each: &mut dyn FnMut(u64, Row<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        if shard != 0 {
-            return Err(Error::NoShard { shard, shards: 1 });
-        }
-        check_range(&self.path, &records, self.records)?;
-        let mark = self.marks.get((records.start / STRIDE) as usize);
-        let Some(mark) = mark.filter(|_| !records.is_empty()) else { return Ok(()) };
+    fn count(&self) -> u64 {
+        self.records
+    }
+
+    fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {
+        let mark = &self.marks[(records.start / STRIDE) as usize];
         self.verify()?;
         let fail = |error| failed(&self.path, error);
         let connection = connect(self.blob.path()).map_err(fail)?;
@@ -145,7 +139,8 @@ impl Reader for SqliteTable {
         let parameters = rusqlite::params![mark, count as i64, skip as i64];
         let mut rows = statement.query(parameters).map_err(fail)?;
         for record in records {
-            let found = rows.next().map_err(fail)?.ok_or_else(|| self.changed())?;
+            let found = rows.next().map_err(|error| damaged(&self.path, record, error))?;
+            let found = found.ok_or_else(|| self.changed())?;
             row(&names, found)
                 .and_then(|row| each(record, row))
                 .map_err(|error| error.at(&self.path, None, record))?;
@@ -267,8 +262,29 @@ fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
+/// A failure of the whole file.
 fn failed(path: &Path, error: rusqlite::Error) -> Error {
-    Error::Form { path: path.to_owned(), reason: format!("sqlite: {error}") }
+    let advice = match is_damage(&error) {
+        true => {
+            ": the records cannot be counted, so none is read; sqlite3's .recover may save some"
+        }
+        false => "",
+    };
+    Error::Form { path: path.to_owned(), reason: format!("sqlite: {error}{advice}") }
+}
+
+/// A failure of one record of a table whose records could be counted.
+fn damaged(path: &Path, record: u64, error: rusqlite::Error) -> Error {
+    match is_damage(&error) {
+        true => Error::Rejected(format!("sqlite: {error}")).at(path, None, record),
+        false => failed(path, error),
+    }
+}
+
+/// True when the file is at fault, and not the machine or another program that has it locked.
+fn is_damage(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+    matches!(error.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
 }
 
 #[cfg(test)]

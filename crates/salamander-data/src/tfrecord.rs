@@ -7,8 +7,8 @@ use std::path::Path;
 
 use crate::blob::{Blob, BlobReader};
 use crate::index_cache::{Cut, Save};
-use crate::reader::check_range;
-use crate::{Error, Reader, Row, Shard, example};
+use crate::reader::{Each, Index as _, OneShard, check_range};
+use crate::{Error, example, reader};
 
 /// Bytes of a record besides its data: length, checksum of the length, checksum of the data.
 const FRAME_BYTES: u64 = 16;
@@ -26,6 +26,11 @@ const BUFFER_BYTES: usize = 64 << 10;
 #[derive(Debug)]
 pub struct TfRecordFile {
     blob: Blob,
+    index: Index,
+}
+
+#[derive(Debug)]
+pub(crate) struct Index {
     marks: Vec<Mark>,
     records: u64,
 }
@@ -41,59 +46,18 @@ impl TfRecordFile {
     /// Opens a file and indexes it by hopping from length to length, each checked by its checksum. A file
     /// without bytes has no records.
     pub fn open(path: &Path) -> Result<TfRecordFile, Error> {
-        TfRecordFile::open_with(Blob::open(path)?)
+        let blob = Blob::open(path)?;
+        let index = Index::build(&blob)?;
+        Ok(TfRecordFile::new(blob, index))
     }
 
-    pub(crate) fn open_with(blob: Blob) -> Result<TfRecordFile, Error> {
-        let mut cursor = Cursor::new(&blob, Mark { record: 0, offset: 0 })?;
-        let mut marks: Vec<Mark> = Vec::new();
-        while cursor.at.offset < blob.size() {
-            let due = marks.last().is_none_or(|last| {
-                cursor.at.record - last.record >= MARK_RECORDS
-                    || cursor.at.offset - last.offset >= MARK_BYTES
-            });
-            if due {
-                marks.push(cursor.at);
-            }
-            cursor.skip()?;
-        }
-        let records = cursor.at.record;
-        Ok(TfRecordFile { blob, marks, records })
-    }
-
-    /// The index as bytes.
-    pub(crate) fn save(&self) -> Vec<u8> {
-        let mut saved = Vec::new();
-        saved.put(self.records);
-        for mark in &self.marks {
-            saved.put(mark.record);
-            saved.put(mark.offset);
-        }
-        saved
-    }
-
-    /// The file with an index that [`TfRecordFile::save`] gave, if all its places are in the file, in order.
-    pub(crate) fn restore(blob: Blob, saved: &[u8]) -> Option<TfRecordFile> {
-        let mut cut = Cut(saved);
-        let (records, mut marks): (_, Vec<Mark>) = (cut.number()?, Vec::new());
-        while !cut.0.is_empty() {
-            let mark = Mark { record: cut.number()?, offset: cut.number()? };
-            let follows = match marks.last() {
-                Some(last) => mark.record > last.record && mark.offset > last.offset,
-                None => mark.record == 0 && mark.offset == 0,
-            };
-            if !follows || mark.record >= records || mark.offset >= blob.size() {
-                return None;
-            }
-            marks.push(mark);
-        }
-        let possible = records <= blob.size() / FRAME_BYTES && marks.is_empty() == (records == 0);
-        possible.then_some(TfRecordFile { blob, marks, records })
+    pub(crate) fn new(blob: Blob, index: Index) -> TfRecordFile {
+        TfRecordFile { blob, index }
     }
 
     /// How many records the file has.
     pub fn records(&self) -> u64 {
-        self.records
+        self.index.records
     }
 
     /// Calls `each` with the number and bytes of every record of the range, in order.
@@ -103,10 +67,10 @@ impl TfRecordFile {
         mut each: impl FnMut(u64, &[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let path = self.blob.path();
-        check_range(path, &records, self.records)?;
-        let before = self.marks.partition_point(|mark| mark.record <= records.start);
-        let Some(&mark) = self.marks.get(before.wrapping_sub(1)).filter(|_| !records.is_empty())
-        else {
+        check_range(path, &records, self.index.records)?;
+        let marks = &self.index.marks;
+        let before = marks.partition_point(|mark| mark.record <= records.start);
+        let Some(&mark) = marks.get(before.wrapping_sub(1)).filter(|_| !records.is_empty()) else {
             return Ok(());
         };
         let mut cursor = Cursor::new(&self.blob, mark)?;
@@ -122,22 +86,65 @@ impl TfRecordFile {
     }
 }
 
-impl Reader for TfRecordFile {
-    fn shards(&self) -> Result<Vec<Shard>, Error> {
-        let name = self.blob.path().display().to_string();
-        Ok(vec![Shard { name, records: self.records }])
+impl OneShard for TfRecordFile {
+    fn path(&self) -> &Path {
+        self.blob.path()
     }
 
-    fn read(
-        &self,
-        shard: usize,
-        records: Range<u64>,
-        each: &mut dyn FnMut(u64, Row<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        if shard != 0 {
-            return Err(Error::NoShard { shard, shards: 1 });
-        }
+    fn count(&self) -> u64 {
+        self.index.records
+    }
+
+    fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {
         self.read_bytes(records, |record, bytes| each(record, example::row(bytes)))
+    }
+}
+
+impl reader::Index for Index {
+    /// Hops from length to length, each checked by its checksum.
+    fn build(blob: &Blob) -> Result<Index, Error> {
+        let mut cursor = Cursor::new(blob, Mark { record: 0, offset: 0 })?;
+        let mut marks: Vec<Mark> = Vec::new();
+        while cursor.at.offset < blob.size() {
+            let due = marks.last().is_none_or(|last| {
+                cursor.at.record - last.record >= MARK_RECORDS
+                    || cursor.at.offset - last.offset >= MARK_BYTES
+            });
+            if due {
+                marks.push(cursor.at);
+            }
+            cursor.skip()?;
+        }
+        Ok(Index { marks, records: cursor.at.record })
+    }
+
+    fn save(&self) -> Vec<u8> {
+        let mut saved = Vec::new();
+        saved.put(self.records);
+        for mark in &self.marks {
+            saved.put(mark.record);
+            saved.put(mark.offset);
+        }
+        saved
+    }
+
+    /// Has all its places in the file, in order, or is none.
+    fn restore(saved: &[u8], size: u64) -> Option<Index> {
+        let mut cut = Cut(saved);
+        let (records, mut marks): (_, Vec<Mark>) = (cut.number()?, Vec::new());
+        while !cut.0.is_empty() {
+            let mark = Mark { record: cut.number()?, offset: cut.number()? };
+            let follows = match marks.last() {
+                Some(last) => mark.record > last.record && mark.offset > last.offset,
+                None => mark.record == 0 && mark.offset == 0,
+            };
+            if !follows || mark.record >= records || mark.offset >= size {
+                return None;
+            }
+            marks.push(mark);
+        }
+        let possible = records <= size / FRAME_BYTES && marks.is_empty() == (records == 0);
+        possible.then_some(Index { marks, records })
     }
 }
 
@@ -286,10 +293,7 @@ mod tests {
     use super::*;
 
     fn saved(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("f.tfrecord");
-        std::fs::write(&path, bytes).unwrap();
-        (folder, path)
+        crate::blob::saved("f.tfrecord", bytes)
     }
 
     fn written(records: &[Vec<u8>]) -> Vec<u8> {

@@ -120,17 +120,17 @@ impl Buckets {
             },
             Self::Hash(buckets) => quote!(|value| #private::hash_int(value, (#buckets) as u64)),
             Self::Vocabulary { .. } => {
-                let (name, lookup) = (ident.to_string(), lookup(ident));
+                let (name, lookup) = (ident.to_string(), held("VOCABULARY", ident));
                 quote!(|word| #lookup.number(#name, word))
             }
         }
     }
 }
 
-/// The name of the static that holds a field's vocabulary.
-pub(crate) fn lookup(ident: &Ident) -> Ident {
+/// The name of the static that holds a field's vocabulary or statistics.
+pub(crate) fn held(what: &str, ident: &Ident) -> Ident {
     let name = ident.to_string().trim_start_matches("r#").to_uppercase();
-    format_ident!("VOCABULARY_{name}")
+    format_ident!("{what}_{name}")
 }
 
 pub(crate) fn is_text(ty: &Type) -> bool {

@@ -5,7 +5,8 @@ use quote::{format_ident, quote};
 use syn::{DeriveInput, Error, Path, Result};
 
 use crate::buckets::{self, Buckets};
-use crate::field::Column;
+use crate::field::{Column, Scale};
+use crate::several::Several;
 
 pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
     let fields = crate::named_fields(&input, "Example")?;
@@ -25,10 +26,10 @@ fn batch_name(input: &DeriveInput) -> syn::Ident {
 
 fn kind(column: &Column) -> TokenStream {
     let ty = &column.kind;
-    match (&column.scale, &column.buckets) {
+    match (&column.scale, column.buckets.is_some() || column.several.is_some()) {
         (Some(_), _) => quote!(::salamander::__private::Float),
-        (None, Some(_)) => quote!(::salamander::__private::Int),
-        (None, None) => quote!(<#ty as ::salamander::__private::Column>::Kind),
+        (None, true) => quote!(::salamander::__private::Int),
+        (None, false) => quote!(<#ty as ::salamander::__private::Column>::Kind),
     }
 }
 
@@ -38,11 +39,15 @@ fn batch_struct(input: &DeriveInput, columns: &[Column]) -> TokenStream {
     let fields = columns.iter().map(|column| {
         let (ident, rank, kind) = (&column.ident, column.rank(), kind(column));
         let about = format!("`{ident}` of each record.");
-        quote!(#[doc = #about] pub #ident: ::salamander::__private::Tensor<#rank, #kind>)
+        let tensor = match column.is_ragged() {
+            true => quote!(::salamander::__private::Ragged),
+            false => quote!(::salamander::__private::Tensor<#rank, #kind>),
+        };
+        quote!(#[doc = #about] pub #ident: #tensor)
     });
     let casts = columns.iter().map(|column| {
         let (ident, kind) = (&column.ident, kind(column));
-        match column.label {
+        match column.label || column.is_ragged() {
             // Labels keep their digits: a regression target must not be rounded.
             true => quote!(#ident: self.#ident),
             false => quote! {
@@ -50,7 +55,10 @@ fn batch_struct(input: &DeriveInput, columns: &[Column]) -> TokenStream {
             },
         }
     });
-    let first = columns.iter().map(|column| &column.ident).next();
+    let records = columns.first().map(|Column { ident, several, .. }| match several {
+        Some(Several::Ragged(_)) => quote!(self.#ident.records()),
+        _ => quote!(self.#ident.dims()[0]),
+    });
     quote! {
         #[doc = #about]
         #[derive(Clone, Debug)]
@@ -58,7 +66,7 @@ fn batch_struct(input: &DeriveInput, columns: &[Column]) -> TokenStream {
 
         impl ::salamander::__private::Batch for #name {
             fn records(&self) -> usize {
-                self.#first.dims()[0]
+                #records
             }
 
             fn cast(self, dtype: ::salamander::__private::FloatDType) -> Self {
@@ -79,12 +87,13 @@ fn example_impl(input: &DeriveInput, columns: &[Column]) -> Result<TokenStream> 
             }
         }
     });
-    let vocabularies = columns.iter().filter_map(vocabulary);
+    let statics =
+        columns.iter().filter_map(vocabulary).chain(columns.iter().filter_map(normaliser));
     let assertions = columns.iter().filter_map(|c| c.buckets.as_ref()).map(Buckets::assertion);
     Ok(quote! {
         const _: () = {
         #(#assertions)*
-        #(#vocabularies)*
+        #(#statics)*
 
         impl ::salamander::__private::Example for #name {
             type Batch = #batch;
@@ -113,10 +122,20 @@ fn example_impl(input: &DeriveInput, columns: &[Column]) -> Result<TokenStream> 
 /// The vocabulary of a field, shared by decoding and collating.
 fn vocabulary(column: &Column) -> Option<TokenStream> {
     let Some(Buckets::Vocabulary { file, oov }) = &column.buckets else { return None };
-    let lookup = buckets::lookup(&column.ident);
+    let lookup = buckets::held("VOCABULARY", &column.ident);
     Some(quote! {
         static #lookup: ::salamander::__private::Lookup =
             ::salamander::__private::Lookup::new(#file, (#oov) as u64);
+    })
+}
+
+/// The statistics of a field.
+fn normaliser(column: &Column) -> Option<TokenStream> {
+    let Some(Scale::Measured(file)) = &column.scale else { return None };
+    let (name, columns) = (buckets::held("NORMALISER", &column.ident), &column.columns);
+    Some(quote! {
+        static #name: ::salamander::__private::Normaliser =
+            ::salamander::__private::Normaliser::new(#file, &[#(#columns),*]);
     })
 }
 
@@ -127,6 +146,7 @@ fn decode_field(column: &Column) -> TokenStream {
             #ident: ::salamander::__private::label(row, &[#(#columns),*], labels, 1 #(* (#shape))*)?
         },
         false if column.is_text() => decode_text(column),
+        false if column.several.is_some() => decode_several(column),
         false => match &column.missing {
             Some(missing) => quote! {
                 #ident: ::salamander::__private::feature_or(
@@ -138,23 +158,48 @@ fn decode_field(column: &Column) -> TokenStream {
     }
 }
 
+/// Ids are checked here already, so that the error of a wrong one names its record.
+fn decode_several(column: &Column) -> TokenStream {
+    let Column { ident, columns, .. } = column;
+    let Some(Several::Concatenate(sizes)) = &column.several else {
+        return quote!(#ident: ::salamander::__private::ragged_feature(row, &[#(#columns),*])?);
+    };
+    let name = ident.to_string();
+    quote! {
+        #ident: {
+            let ids = ::salamander::__private::feature(row, &[#(#columns),*])?;
+            ::salamander::__private::shifted(#name, &ids, &[#((#sizes) as i64),*])?;
+            ids
+        }
+    }
+}
+
 /// Text is looked up here already, so that the error of an unknown word names its record.
 fn decode_text(column: &Column) -> TokenStream {
     let Column { ident, columns, .. } = column;
     let missing = match &column.missing {
         Some(missing) => quote!(::std::option::Option::Some(#missing)),
+        None if column.is_ragged() => quote!(::std::option::Option::Some("")),
         None => quote!(::std::option::Option::None),
     };
     let text = quote!(::salamander::__private::text(row, &[#(#columns),*], #missing)?);
     if !matches!(column.buckets, Some(Buckets::Vocabulary { .. })) {
         return quote!(#ident: #text);
     }
-    let (lookup, name) = (buckets::lookup(ident), ident.to_string());
+    let (lookup, name) = (buckets::held("VOCABULARY", ident), ident.to_string());
+    let words = match &column.several {
+        Some(Several::Ragged(Some(separator))) => {
+            quote!(::salamander::__private::to_ragged(&text, #separator))
+        }
+        _ => quote!([&text]),
+    };
     quote! {
         #ident: {
-            let word = #text;
-            #lookup.number(#name, &word)?;
-            word
+            let text = #text;
+            for word in #words {
+                #lookup.number(#name, word)?;
+            }
+            text
         }
     }
 }
@@ -164,6 +209,10 @@ fn collate_field(column: &Column) -> TokenStream {
     let name = ident.to_string();
     let columns = quote!(examples.iter().map(|example| &example.#ident));
     let shape = quote!([examples.len() #(, #shape)*]);
+    if let Some(several) = &column.several {
+        let tensors = several.collate(column, &columns, &shape);
+        return quote!(#ident: #tensors);
+    }
     if let Some(buckets) = &column.buckets {
         let bucket = buckets.function(ident, column.is_text());
         let private = quote!(::salamander::__private);
@@ -178,7 +227,15 @@ fn collate_field(column: &Column) -> TokenStream {
         };
     }
     match &column.scale {
-        Some((offset, scale)) => quote! {
+        Some(Scale::Measured(_)) => {
+            let normaliser = buckets::held("NORMALISER", ident);
+            quote! {
+                #ident: ::salamander::__private::normalised_tensor(
+                    #name, #columns, #shape, &#normaliser, device,
+                )?
+            }
+        }
+        Some(Scale::Said { offset, scale }) => quote! {
             #ident: ::salamander::__private::float_tensor(
                 #name,
                 #columns,

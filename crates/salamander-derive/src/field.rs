@@ -1,6 +1,7 @@
 //! The fields of an example: what their attributes say.
 
 use crate::buckets::{self, Buckets, is_text};
+use crate::several::Several;
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::spanned::Spanned;
@@ -13,12 +14,22 @@ pub(crate) struct Column {
     pub(crate) label: bool,
     pub(crate) columns: Vec<String>,
     pub(crate) shape: Vec<Expr>,
-    /// `(offset, scale)`, when the values become floats.
-    pub(crate) scale: Option<(TokenStream, TokenStream)>,
+    /// When the values become floats.
+    pub(crate) scale: Option<Scale>,
     /// When the values become integers of buckets.
     pub(crate) buckets: Option<Buckets>,
     /// Stands in for a column that is absent or empty.
     pub(crate) missing: Option<Expr>,
+    /// When there are several ids.
+    pub(crate) several: Option<Several>,
+}
+
+/// How a value becomes a float.
+pub(crate) enum Scale {
+    /// `(value - offset) * scale`.
+    Said { offset: TokenStream, scale: TokenStream },
+    /// By the statistics in this file.
+    Measured(LitStr),
 }
 
 impl Column {
@@ -32,31 +43,40 @@ impl Column {
                 said.read(attr)?;
             }
         }
-        if label && said.scaled() {
+        if label && (said.said_scale() || said.normalise.is_some()) {
             let message = "a label is not scaled: put this on an input";
             return Err(Error::new_spanned(&field.ty, message));
         }
-        let (scale, missing) = (said.scale(), said.missing(&field.ty)?);
+        let (scale, missing) = (said.scale(&field.ty)?, said.missing(&field.ty)?);
         let buckets = said.buckets.check(&ident, &field.ty)?;
         if label && (buckets.is_some() || missing.is_some()) {
             let message = "a label stays as it is: put buckets and missing on an input";
             return Err(Error::new_spanned(&field.ty, message));
         }
         if buckets.is_some() && scale.is_some() {
-            let message = "buckets are integers: remove scale, offset, mean and std";
+            let message = "buckets are integers: remove scale, offset, mean, std and normalise";
             return Err(Error::new_spanned(&field.ty, message));
         }
         let columns = said.columns.unwrap_or_else(|| vec![ident.to_string()]);
         let shape = match is_text(&field.ty) && buckets.is_some() {
             true => text_shape(&field.ty, said.shape, &columns)?,
+            false if matches!(said.several, Some(Several::Ragged(_))) => Vec::new(),
             false => shape(&ident, &field.ty, said.shape, label)?,
         };
-        Ok(Self { columns, shape, ident, kind: field.ty.clone(), label, scale, buckets, missing })
+        let (kind, several) = (field.ty.clone(), said.several);
+        let column = Self { columns, shape, ident, kind, label, scale, buckets, missing, several };
+        column.several.as_ref().map_or(Ok(()), |several| several.check(&column))?;
+        Ok(column)
     }
 
     /// Whether the field holds text, which only buckets make a tensor of.
     pub(crate) fn is_text(&self) -> bool {
         is_text(&self.kind)
+    }
+
+    /// Whether there are any number of values.
+    pub(crate) fn is_ragged(&self) -> bool {
+        matches!(self.several, Some(Several::Ragged(_)))
     }
 
     /// The tensor's rank: the shape and the batch.
@@ -72,8 +92,10 @@ struct Said {
     offset: Option<Expr>,
     scale: Option<Expr>,
     std: Option<Expr>,
+    normalise: Option<LitStr>,
     missing: Option<Expr>,
     buckets: buckets::Said,
+    several: Option<Several>,
 }
 
 impl Said {
@@ -95,14 +117,19 @@ impl Said {
                 "offset" | "mean" => self.offset = Some(meta.value()?.parse()?),
                 "scale" => self.scale = Some(meta.value()?.parse()?),
                 "std" => self.std = Some(meta.value()?.parse()?),
+                "normalise" => self.normalise = Some(meta.value()?.parse()?),
                 "missing" => self.missing = Some(meta.value()?.parse()?),
                 _ if self.buckets.read(&key, &meta)? => {}
-                _ => {
-                    return Err(meta.error(
-                        "unknown key: write column, columns, shape, scale, offset, mean, std, missing, \
-                         discretise, log_round, round, hash, vocabulary or oov",
-                    ));
-                }
+                _ => match Several::read(&key, &meta)? {
+                    Some(several) => self.several = Some(several),
+                    None => {
+                        return Err(meta.error(
+                            "unknown key: write column, columns, shape, scale, offset, mean, std, \
+                             normalise, missing, discretise, log_round, round, hash, vocabulary, oov, \
+                             ragged or concatenate",
+                        ));
+                    }
+                },
             }
             Ok(())
         })
@@ -124,13 +151,21 @@ impl Said {
         }
     }
 
-    fn scaled(&self) -> bool {
+    /// Whether numbers say how.
+    fn said_scale(&self) -> bool {
         self.offset.is_some() || self.scale.is_some() || self.std.is_some()
     }
 
-    fn scale(&self) -> Option<(TokenStream, TokenStream)> {
-        if !self.scaled() {
-            return None;
+    fn scale(&self, ty: &Type) -> Result<Option<Scale>> {
+        if let Some(file) = &self.normalise {
+            let message = "normalise takes mean and std from its file: remove the numbers";
+            return match self.said_scale() {
+                true => Err(Error::new_spanned(ty, message)),
+                false => Ok(Some(Scale::Measured(file.clone()))),
+            };
+        }
+        if !self.said_scale() {
+            return Ok(None);
         }
         let offset = self.offset.as_ref().map_or(quote!(0.0), |offset| quote!((#offset) as f32));
         let scale = match (&self.scale, &self.std) {
@@ -139,7 +174,7 @@ impl Said {
             (Some(scale), Some(std)) => quote!((#scale) as f32 / ((#std) as f32)),
             (None, None) => quote!(1.0),
         };
-        Some((offset, scale))
+        Ok(Some(Scale::Said { offset, scale }))
     }
 }
 

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::Image;
-use crate::reader::check_range;
-use crate::{Error, Reader, Row, Shard, Value};
+use crate::reader::{Each, OneShard};
+use crate::{Error, Row, Value};
 
 /// Extensions of the files that are read.
 const EXTENSIONS: [&str; 3] = ["jpg", "jpeg", "png"];
@@ -68,22 +68,16 @@ impl ImageFolder {
     }
 }
 
-impl Reader for ImageFolder {
-    fn shards(&self) -> Result<Vec<Shard>, Error> {
-        let name = self.path.display().to_string();
-        Ok(vec![Shard { name, records: self.files.len() as u64 }])
+impl OneShard for ImageFolder {
+    fn path(&self) -> &Path {
+        &self.path
     }
 
-    fn read(
-        &self,
-        shard: usize,
-        records: Range<u64>,
-        each: &mut dyn FnMut(u64, Row<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        if shard != 0 {
-            return Err(Error::NoShard { shard, shards: 1 });
-        }
-        check_range(&self.path, &records, self.files.len() as u64)?;
+    fn count(&self) -> u64 {
+        self.files.len() as u64
+    }
+
+    fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {
         for record in records {
             let File { name, class } = &self.files[record as usize];
             let path = self.path.join(name);
@@ -154,6 +148,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::Reader;
 
     fn encoded(format: ImageFormat, width: u32, height: u32, value: u8) -> Vec<u8> {
         let mut bytes = std::io::Cursor::new(Vec::new());

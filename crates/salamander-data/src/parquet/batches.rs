@@ -23,7 +23,7 @@ impl Batches {
     pub(super) fn failed(&self, chunk: Option<usize>, reason: String) -> Error {
         let path = self.path.clone();
         match self.source.take_failure() {
-            Some(source) => Error::Io { path, source },
+            Some(cause) => Error::Io { path, cause },
             None => Error::Record { path, chunk, record: self.record, reason },
         }
     }

@@ -1,8 +1,9 @@
 //! Reads any record of a Parquet file by its number: finds its block, decodes that once and keeps it.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::RecordBatch;
 use parquet::arrow::ProjectionMask;
@@ -19,8 +20,8 @@ use super::source::Source;
 use crate::blob::Blob;
 use crate::guard::guard;
 use crate::lru::Lru;
-use crate::reader::check_range;
-use crate::{Error, Reader, Row, Shard};
+use crate::reader::{Each, OneShard};
+use crate::{Error, Row};
 
 /// Memory for decoded blocks, unless told otherwise.
 const CACHE_BYTES: usize = 256 << 20;
@@ -53,6 +54,9 @@ pub struct ParquetFile {
     cache: Arc<Cache>,
     /// The file's number in the cache.
     number: u64,
+    /// What is wrong with blocks that cannot be decoded: a reader that passes over bad records asks for every
+    /// record of such a block, and must not pay for decoding each time.
+    damaged: Mutex<BTreeMap<u64, String>>,
 }
 
 impl ParquetFile {
@@ -76,14 +80,17 @@ impl ParquetFile {
         let loaded = guard(|| ArrowReaderMetadata::load(&source, options));
         let metadata = loaded.and_then(|loaded| loaded.map_err(|error| error.to_string()));
         let metadata = metadata.map_err(|reason| match source.take_failure() {
-            Some(failure) => Error::Io { path: path.to_owned(), source: failure },
-            None => wrong(format!("not a parquet file, or damaged: {reason}")),
+            Some(cause) => Error::Io { path: path.to_owned(), cause },
+            None => wrong(format!(
+                "not a parquet file, or its footer is damaged, without which no record is found: {reason}"
+            )),
         })?;
         let (roots, names) = select(&metadata, columns).map_err(wrong)?;
         let projection = ProjectionMask::roots(metadata.parquet_schema(), roots);
         let layout = Layout::new(metadata.metadata().row_groups()).map_err(wrong)?;
         let number = cache.0.next_file();
-        Ok(ParquetFile { blob, metadata, projection, names, layout, cache, number })
+        let damaged = Mutex::default();
+        Ok(ParquetFile { blob, metadata, projection, names, layout, cache, number, damaged })
     }
 
     /// How many records the file has.
@@ -177,6 +184,25 @@ impl ParquetFile {
         Ok(columns)
     }
 
+    fn refuse_damaged(&self, block: &Block) -> Result<(), Error> {
+        let damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        match damaged.get(&block.number) {
+            Some(reason) => Err(self.damaged(block, reason.clone())),
+            None => Ok(()),
+        }
+    }
+
+    fn remember_damage(&self, block: &Block, error: &Error) {
+        let reason = match error {
+            Error::Record { reason, .. } => reason.clone(),
+            Error::Decode { column, reason, .. } => format!("column {column:?}: {reason}"),
+            // The machine may do better the next time.
+            _ => return,
+        };
+        let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        damaged.insert(block.number, reason);
+    }
+
     fn damaged(&self, block: &Block, reason: String) -> Error {
         Error::Rejected(reason).at(self.blob.path(), Some(block.group), block.first_record)
     }
@@ -192,23 +218,17 @@ impl ParquetFile {
     }
 }
 
-impl Reader for ParquetFile {
-    fn shards(&self) -> Result<Vec<Shard>, Error> {
-        let name = self.blob.path().display().to_string();
-        Ok(vec![Shard { name, records: self.records() }])
+impl OneShard for ParquetFile {
+    fn path(&self) -> &Path {
+        self.blob.path()
     }
 
-    fn read(
-        &self,
-        shard: usize,
-        records: Range<u64>,
-        each: &mut dyn FnMut(u64, Row<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        if shard != 0 {
-            return Err(Error::NoShard { shard, shards: 1 });
-        }
+    fn count(&self) -> u64 {
+        self.layout.records()
+    }
+
+    fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {
         let path = self.blob.path();
-        check_range(path, &records, self.records())?;
         self.blob.verify()?;
         let mut stream: Option<Batches> = None;
         let mut next = records.start;
@@ -216,11 +236,13 @@ impl Reader for ParquetFile {
             let decoded = match self.cache.0.get((self.number, block.number)) {
                 Some(decoded) => decoded,
                 None => {
+                    self.refuse_damaged(&block)?;
                     let open = stream.take().filter(|stream| stream.record == block.first_record);
-                    let open = open
+                    let loaded = open
                         .filter(|_| block.skip > 0)
-                        .map_or_else(|| self.stream_from(&block, records.end), Ok)?;
-                    self.load(stream.insert(open), &block)?
+                        .map_or_else(|| self.stream_from(&block, records.end), Ok)
+                        .and_then(|open| self.load(stream.insert(open), &block));
+                    loaded.inspect_err(|error| self.remember_damage(&block, error))?
                 }
             };
             let end = records.end.min(block.first_record + block.rows);

@@ -44,12 +44,12 @@ pub enum Error {
         columns: usize,
     },
     /// The vocabulary's file cannot be read.
-    #[error("vocabulary {}: {source}", path.display())]
+    #[error("vocabulary {}: {cause}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// A line of a vocabulary without a word.
     #[error("{vocabulary}: line {line} is empty: write one word per line")]

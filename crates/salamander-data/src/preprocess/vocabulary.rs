@@ -48,7 +48,7 @@ impl Vocabulary {
     /// ```
     pub fn from_file(path: &Path, oov: u64) -> Result<Vocabulary, Error> {
         let text = std::fs::read_to_string(path)
-            .map_err(|source| Error::Io { path: path.to_owned(), source })?;
+            .map_err(|cause| Error::Io { path: path.to_owned(), cause })?;
         Vocabulary::named(&path.display().to_string(), text.lines(), oov)
     }
 

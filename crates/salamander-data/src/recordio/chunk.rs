@@ -2,22 +2,29 @@
 
 use std::io::{self, Read, Write};
 
-use super::MAX_CHUNK_BYTES;
 use super::header::{Compression, Dialect, Header};
+use super::{MAX_CHUNK_BYTES, snappy};
 use crate::error::{Error, Place};
 
 /// No compressor here makes a payload smaller than this many times (deflate can reach 1,032).
 const MAX_RATIO: u64 = 1_100;
 
-/// Snappy's densest element turns three bytes into 64.
-const MAX_RAW_SNAPPY_RATIO: u64 = 22;
-
 /// A decompressed chunk and where its records are.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     payload: Vec<u8>,
-    /// Start and end of each record in the payload; `u32` because payloads are bounded by 1 GiB.
-    bounds: Vec<(u32, u32)>,
+    /// End of each record in the payload; `u32` because payloads are bounded by 1 GiB. A record begins after
+    /// its length, which follows the record before.
+    ends: Vec<u32>,
+}
+
+/// Memory to decode with; what it held before does not matter.
+#[derive(Debug, Default)]
+pub(crate) struct Buffers {
+    /// Holds the compressed bytes, and after decoding some memory to use again.
+    pub(crate) compressed: Vec<u8>,
+    /// Becomes the chunk's payload.
+    pub(crate) payload: Vec<u8>,
 }
 
 impl Chunk {
@@ -25,29 +32,44 @@ impl Chunk {
     pub(crate) fn decode(
         dialect: Dialect,
         header: &Header,
-        compressed: Vec<u8>,
+        buffers: &mut Buffers,
         place: &Place,
         first_record: u64,
     ) -> Result<Chunk, Error> {
-        let found = dialect.checksum(&compressed);
+        let found = dialect.checksum(&buffers.compressed);
         if found != header.checksum {
             let (place, expected) = (place.clone(), header.checksum);
             return Err(Error::Checksum { place, found, expected });
         }
-        let payload = decompress(dialect, header.compression, compressed, place)?;
-        let bounds = split(&payload, header.records, place, first_record)?;
-        Ok(Chunk { payload, bounds })
+        let mut split = Split { records: header.records as usize, ends: Vec::new(), next: 0 };
+        decompress(dialect, header.compression, buffers, &mut split).map_err(|error| {
+            Error::Decompress { place: place.clone(), reason: error.to_string() }
+        })?;
+        let payload = std::mem::take(&mut buffers.payload);
+        let ends = split.finish(&payload, place, first_record)?;
+        Ok(Chunk { payload, ends })
     }
 
     /// The bytes of a record, counted from the chunk's first.
     pub(crate) fn record(&self, record: usize) -> Option<&[u8]> {
-        let (start, end) = *self.bounds.get(record)?;
-        self.payload.get(start as usize..end as usize)
+        let end = *self.ends.get(record)? as usize;
+        let before = record.checked_sub(1).and_then(|before| self.ends.get(before));
+        self.payload.get(before.map_or(0, |&end| end as usize) + 4..end)
+    }
+
+    /// Gives back memory that it does not use.
+    pub(crate) fn shrink(&mut self) {
+        self.payload.shrink_to_fit();
+    }
+
+    /// Its memory.
+    pub(crate) fn into_payload(self) -> Vec<u8> {
+        self.payload
     }
 
     /// Memory held, for the cache.
     pub(crate) fn bytes(&self) -> usize {
-        self.payload.capacity() + self.bounds.capacity() * size_of::<(u32, u32)>()
+        self.payload.capacity() + self.ends.capacity() * size_of::<u32>()
     }
 }
 
@@ -91,87 +113,92 @@ pub(crate) fn encode(
     Ok(chunk)
 }
 
+/// Fills the payload from the compressed bytes.
 fn decompress(
     dialect: Dialect,
     compression: Compression,
-    compressed: Vec<u8>,
-    place: &Place,
-) -> Result<Vec<u8>, Error> {
-    let result = match (compression, dialect) {
-        (Compression::None, _) => return Ok(compressed),
+    buffers: &mut Buffers,
+    split: &mut Split,
+) -> io::Result<()> {
+    let Buffers { compressed, payload } = buffers;
+    match (compression, dialect) {
+        (Compression::None, _) => std::mem::swap(compressed, payload),
         (Compression::Snappy, Dialect::Standard) => {
-            read_bounded(snap::read::FrameDecoder::new(&compressed[..]))
+            let limit = MAX_CHUNK_BYTES as usize;
+            snappy::framed(compressed, limit, payload, &mut |so_far| split.advance(so_far))?;
         }
-        (Compression::Snappy, Dialect::PyRecordIo) => raw_snappy(&compressed),
+        (Compression::Snappy, Dialect::PyRecordIo) => {
+            snappy::raw(compressed, MAX_CHUNK_BYTES, payload)?;
+        }
         (Compression::Gzip, _) => {
-            read_bounded(flate2::bufread::MultiGzDecoder::new(&compressed[..]))
+            read_bounded(flate2::bufread::MultiGzDecoder::new(&compressed[..]), payload)?;
         }
-    };
-    result.map_err(|error| Error::Decompress { place: place.clone(), reason: error.to_string() })
+    }
+    Ok(())
 }
 
 /// Reads to the end, growing by what arrives, and stops past the largest chunk allowed.
-fn read_bounded(reader: impl Read) -> io::Result<Vec<u8>> {
-    let mut payload = Vec::new();
-    reader.take(MAX_CHUNK_BYTES + 1).read_to_end(&mut payload)?;
+fn read_bounded(reader: impl Read, payload: &mut Vec<u8>) -> io::Result<()> {
+    payload.clear();
+    reader.take(MAX_CHUNK_BYTES + 1).read_to_end(payload)?;
     if payload.len() as u64 > MAX_CHUNK_BYTES {
         return Err(io::Error::other(format!("more than {MAX_CHUNK_BYTES} bytes")));
     }
-    payload.shrink_to_fit();
-    Ok(payload)
+    Ok(())
 }
 
-fn raw_snappy(compressed: &[u8]) -> io::Result<Vec<u8>> {
-    // The decoder allocates what the block announces, so that number is checked before it runs.
-    let announced = snap::raw::decompress_len(compressed)? as u64;
-    let possible = (compressed.len() as u64 * MAX_RAW_SNAPPY_RATIO).min(MAX_CHUNK_BYTES);
-    if announced > possible {
-        let message = format!("announces {announced} bytes, but at most {possible} are possible");
-        return Err(io::Error::other(message));
-    }
-    Ok(snap::raw::Decoder::new().decompress_vec(compressed)?)
+/// Finds the records of a payload, also while it grows: going from length to length costs little as long as
+/// the payload's end is still in the processor's cache, and a wait per record later.
+struct Split {
+    /// How many records the header says.
+    records: usize,
+    /// Ends of the records found; one too many is enough to know.
+    ends: Vec<u32>,
+    /// Where the next record's length is.
+    next: usize,
 }
 
-/// Finds the records of a payload, which must be exactly as many as the header says.
-fn split(
-    payload: &[u8],
-    records: u32,
-    place: &Place,
-    first_record: u64,
-) -> Result<Vec<(u32, u32)>, Error> {
-    let fail = |record: usize, reason: String| Error::Record {
-        path: place.path.clone(),
-        chunk: Some(place.chunk),
-        record: first_record + record as u64,
-        reason,
-    };
-    let most = (payload.len() / 4) as u64;
-    if u64::from(records) > most {
-        let (place, value) = (place.clone(), u64::from(records));
-        return Err(Error::Length { place, what: "number of records", value, limit: most });
-    }
-    let mut bounds = Vec::with_capacity(records as usize);
-    let mut rest = payload;
-    while let Some((length, after)) = rest.split_first_chunk::<4>() {
-        let length = u32::from_le_bytes(*length) as usize;
-        if length > after.len() {
-            let left = after.len();
-            return Err(fail(bounds.len(), format!("length {length}, but {left} bytes are left")));
-        }
-        let start = payload.len() - after.len();
-        bounds.push((start as u32, (start + length) as u32));
-        rest = &after[length..];
-        if bounds.len() > records as usize {
-            return Err(fail(records as usize, format!("the header says {records} records")));
+impl Split {
+    /// Finds the records that are whole in a payload that may grow yet.
+    fn advance(&mut self, payload: &[u8]) {
+        while self.ends.len() <= self.records
+            && let Some((length, after)) = payload[self.next..].split_first_chunk::<4>()
+            && let Some(rest) = after.get(u32::from_le_bytes(*length) as usize..)
+        {
+            self.next = payload.len() - rest.len();
+            self.ends.push(self.next as u32);
         }
     }
-    if !rest.is_empty() {
-        return Err(fail(bounds.len(), format!("{} bytes where a length needs 4", rest.len())));
+
+    /// The ends of the records, which must be exactly as many as the header says. `first_record` is only for
+    /// messages.
+    fn finish(
+        mut self,
+        payload: &[u8],
+        place: &Place,
+        first_record: u64,
+    ) -> Result<Vec<u32>, Error> {
+        let (records, most) = (self.records, payload.len() / 4);
+        if records > most {
+            let (place, value, limit) = (place.clone(), records as u64, most as u64);
+            return Err(Error::Length { place, what: "number of records", value, limit });
+        }
+        self.advance(payload);
+        let found = self.ends.len();
+        let rest = &payload[self.next..];
+        let reason = match rest.split_first_chunk::<4>() {
+            _ if found > records => format!("the header says {records} records"),
+            Some((length, after)) => {
+                let length = u32::from_le_bytes(*length);
+                format!("length {length}, but {} bytes are left", after.len())
+            }
+            None if !rest.is_empty() => format!("{} bytes where a length needs 4", rest.len()),
+            None if found < records => format!("missing: the header says {records} records"),
+            None => return Ok(self.ends),
+        };
+        let record = first_record + found.min(records) as u64;
+        Err(Error::Record { path: place.path.clone(), chunk: Some(place.chunk), record, reason })
     }
-    if bounds.len() != records as usize {
-        return Err(fail(bounds.len(), format!("missing: the header says {records} records")));
-    }
-    Ok(bounds)
 }
 
 #[cfg(test)]
@@ -193,7 +220,8 @@ mod tests {
     ) -> Result<Vec<Vec<u8>>, String> {
         let checksum = dialect.checksum(bytes);
         let header = Header { checksum, compression, compressed_size: bytes.len() as u32, records };
-        let chunk = Chunk::decode(dialect, &header, bytes.to_vec(), &place(), 10)
+        let mut buffers = Buffers { compressed: bytes.to_vec(), payload: vec![9; 50] };
+        let chunk = Chunk::decode(dialect, &header, &mut buffers, &place(), 10)
             .map_err(|error| error.to_string())?;
         Ok((0..).map_while(|record| chunk.record(record).map(<[u8]>::to_vec)).collect())
     }

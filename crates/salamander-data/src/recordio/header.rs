@@ -77,9 +77,18 @@ impl Dialect {
 
     /// Checksum of a compressed payload.
     pub(crate) fn checksum(self, payload: &[u8]) -> u32 {
+        self.append(0, payload)
+    }
+
+    /// Checksum of a payload from that of its beginning and the bytes that follow.
+    pub(crate) fn append(self, checksum: u32, rest: &[u8]) -> u32 {
         match self {
-            Dialect::Standard => crc32fast::hash(payload),
-            Dialect::PyRecordIo => crc32c::crc32c(payload),
+            Dialect::Standard => {
+                let mut hasher = crc32fast::Hasher::new_with_initial(checksum);
+                hasher.update(rest);
+                hasher.finalize()
+            }
+            Dialect::PyRecordIo => crc32c::crc32c_append(checksum, rest),
         }
     }
 

@@ -1,9 +1,9 @@
 //! Finds the chunks of a file by hopping from header to header, so that opening never decompresses.
 
 use super::MAX_CHUNK_BYTES;
-use super::chunk::{Chunk, most_records};
+use super::chunk::{Buffers, Chunk, most_records};
 use super::header::{Compression, Dialect, Fault, HEADER_BYTES, Header};
-use crate::{Blob, Error, Handle, Place};
+use crate::{Blob, Error, Handle, Place, reader};
 
 /// One chunk of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,9 +40,9 @@ pub(crate) struct Index {
     pub(crate) records: u64,
 }
 
-impl Index {
-    /// Indexes a file. A file without bytes has no records.
-    pub(crate) fn build(blob: &Blob) -> Result<Index, Error> {
+impl reader::Index for Index {
+    /// A file without bytes has no records.
+    fn build(blob: &Blob) -> Result<Index, Error> {
         let walk = Walk { file: blob.handle()?, blob };
         if blob.size() == 0 {
             return Ok(Index { dialect: Dialect::Standard, chunks: Vec::new(), records: 0 });
@@ -62,8 +62,8 @@ impl Index {
         })
     }
 
-    /// The index as bytes: what each header says. Offsets and record numbers follow from that.
-    pub(crate) fn save(&self) -> Vec<u8> {
+    /// What each header says: offsets and record numbers follow from that.
+    fn save(&self) -> Vec<u8> {
         let mut saved = vec![matches!(self.dialect, Dialect::PyRecordIo).into()];
         for ChunkInfo { header, .. } in &self.chunks {
             saved.extend_from_slice(&header.encode(self.dialect));
@@ -71,9 +71,8 @@ impl Index {
         saved
     }
 
-    /// The index from what `save` gave, if it leads from header to header to the end of a file of `size`
-    /// bytes.
-    pub(crate) fn restore(saved: &[u8], size: u64) -> Option<Index> {
+    /// Leads from header to header to the end of the file, or is none.
+    fn restore(saved: &[u8], size: u64) -> Option<Index> {
         let (&dialect, headers) = saved.split_first()?;
         let dialect = *Dialect::ALL.get(usize::from(dialect))?;
         let (headers, rest) = headers.as_chunks::<{ HEADER_BYTES as usize }>();
@@ -92,12 +91,17 @@ impl Index {
         }
         (offset == size && rest.is_empty()).then_some(Index { dialect, chunks, records })
     }
+}
 
+impl Index {
     /// The chunk that holds a record below `self.records`.
     pub(crate) fn chunk_of(&self, record: u64) -> usize {
         self.chunks.partition_point(|chunk| chunk.first_record <= record).saturating_sub(1)
     }
 }
+
+/// Bytes whose checksum is taken at a time, where a chunk is not needed otherwise.
+const PIECE_BYTES: usize = 64 << 10;
 
 const COMPRESSOR: &str = "compressor";
 
@@ -115,8 +119,9 @@ impl Walk<'_> {
             let header = self.header(dialect, &place)?;
             if header.records == 0 {
                 // Nobody would ever ask for its records, so damage to the count must be found now.
-                let payload = self.payload(&header, offset)?;
-                Chunk::decode(dialect, &header, payload, &place, records)?;
+                let compressed = self.payload(&header, offset)?;
+                let mut buffers = Buffers { compressed, ..Buffers::default() };
+                Chunk::decode(dialect, &header, &mut buffers, &place, records)?;
             }
             chunks.push(ChunkInfo { offset, first_record: records, header });
             offset += header.chunk_bytes();
@@ -166,7 +171,15 @@ impl Walk<'_> {
             Err(error @ Error::Io { .. }) => return Err(error),
             Err(_) => return Ok(false),
         };
-        Ok(dialect.checksum(&self.payload(&header, 0)?) == header.checksum)
+        let mut checksum = 0;
+        let mut piece = vec![0; PIECE_BYTES];
+        let end = header.chunk_bytes();
+        for start in (HEADER_BYTES..end).step_by(PIECE_BYTES) {
+            let piece = &mut piece[..PIECE_BYTES.min((end - start) as usize)];
+            self.file.read_exact_at(piece, start).map_err(Error::io(self.blob.path()))?;
+            checksum = dialect.append(checksum, piece);
+        }
+        Ok(checksum == header.checksum)
     }
 
     /// The compressed payload of a chunk that the file is known to hold.
@@ -193,6 +206,7 @@ mod tests {
 
     use super::super::chunk;
     use super::*;
+    use crate::reader::Index as _;
 
     fn build(bytes: &[u8]) -> Result<Index, Error> {
         let folder = tempfile::tempdir().unwrap();

@@ -1,18 +1,21 @@
 //! RecordIO: files of compressed chunks of records, in the two dialects found in the wild.
 //!
 //! A file is a sequence of chunks, each a header of 20 bytes and a compressed payload that repeats
-//! `u32 length, bytes`. `header` knows the two dialects, `chunk` compresses and decompresses payloads,
-//! `index` finds the chunks without decompressing them, and [`RecordFile`] and [`Writer`] put these together.
+//! `u32 length, bytes`. `header` knows the two dialects, `chunk` and `snappy` compress and decompress payloads,
+//! `index` finds the chunks without decompressing them, `cache` keeps chunks and their memory, and
+//! [`RecordFile`] and [`Writer`] put these together.
 
+mod cache;
 mod chunk;
 mod header;
 mod index;
 mod reader;
+mod snappy;
 pub mod writer;
 
+pub(crate) use cache::Cache;
 pub use header::{Compression, Dialect};
 pub use index::ChunkInfo;
-pub(crate) use reader::Cache;
 pub use reader::{RECORD_COLUMN, RecordFile};
 pub use writer::{Options, Writer};
 

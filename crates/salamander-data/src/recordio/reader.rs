@@ -4,22 +4,19 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::cache::Cache;
 use super::chunk::Chunk;
 use super::header::{Dialect, HEADER_BYTES};
 use super::index::{ChunkInfo, Index};
-use crate::lru::Lru;
-use crate::reader::check_range;
-use crate::{Blob, Error, Handle, Place, Reader, Row, Shard, example};
+use crate::reader::{Each, Index as _, OneShard, check_range};
+use crate::{Blob, Error, Handle, Place, example};
 
 /// The only column of a record that is no `tf.train.Example`.
 pub const RECORD_COLUMN: &str = "record";
 
-/// Decompressed chunks, shared by files.
-pub(crate) type Cache = Lru<Chunk>;
-
 /// An indexed RecordIO file, which is one shard.
 ///
-/// As a [`Reader`] it decides for each record on its own: a valid `tf.train.Example` with at least one
+/// As a [`Reader`](crate::Reader) it decides for each record on its own: a valid `tf.train.Example` with at least one
 /// feature becomes a row of its features, sorted by name; anything else, the empty record included, becomes
 /// a row with the single column [`RECORD_COLUMN`] that holds the record's bytes.
 #[derive(Debug)]
@@ -34,26 +31,12 @@ pub struct RecordFile {
 impl RecordFile {
     /// Opens and indexes a file. A file without bytes has no records.
     pub fn open(path: &Path) -> Result<RecordFile, Error> {
-        RecordFile::open_with(Blob::open(path)?, Arc::default())
-    }
-
-    pub(crate) fn open_with(blob: Blob, cache: Arc<Cache>) -> Result<RecordFile, Error> {
+        let blob = Blob::open(path)?;
         let index = Index::build(&blob)?;
-        Ok(RecordFile::new(blob, index, cache))
+        Ok(RecordFile::new(blob, index, Arc::default()))
     }
 
-    /// The file with an index that [`RecordFile::save`] gave, unless that cannot be of this file.
-    pub(crate) fn restore(blob: Blob, saved: &[u8], cache: Arc<Cache>) -> Option<RecordFile> {
-        let index = Index::restore(saved, blob.size())?;
-        Some(RecordFile::new(blob, index, cache))
-    }
-
-    /// The index as bytes.
-    pub(crate) fn save(&self) -> Vec<u8> {
-        self.index.save()
-    }
-
-    fn new(blob: Blob, index: Index, cache: Arc<Cache>) -> RecordFile {
+    pub(crate) fn new(blob: Blob, index: Index, cache: Arc<Cache>) -> RecordFile {
         let number = cache.next_file();
         RecordFile { blob, index, cache, number }
     }
@@ -87,57 +70,60 @@ impl RecordFile {
         while next < records.end {
             let number = self.index.chunk_of(next);
             let info = &self.index.chunks[number];
-            let key = (self.number, number as u64);
-            let chunk = self.cache.get_or_load(key, || {
-                let chunk = self.load(number, info, &mut file)?;
-                let bytes = chunk.bytes();
-                Ok::<_, Error>((chunk, bytes))
-            })?;
-            let end = records.end.min(info.first_record + u64::from(info.records()));
+            let chunk_end = info.first_record + u64::from(info.records());
+            let whole = next == info.first_record && chunk_end <= records.end;
+            let chunk = self.chunk(number, whole, &mut file)?;
+            let end = records.end.min(chunk_end);
             for record in next..end {
                 // A decoded chunk has exactly as many records as its header says.
                 let bytes = chunk.record((record - info.first_record) as usize).unwrap_or_default();
                 each(record, bytes).map_err(|error| error.at(path, Some(number), record))?;
             }
+            self.cache.release(chunk);
             next = end;
         }
         Ok(())
     }
 
-    /// Reads a chunk from the file, which is opened once per range.
-    fn load(
+    /// A chunk from the cache or from the file, which is opened once per range.
+    fn chunk(
         &self,
         number: usize,
-        info: &ChunkInfo,
+        whole: bool,
         file: &mut Option<Handle>,
-    ) -> Result<Chunk, Error> {
+    ) -> Result<Arc<Chunk>, Error> {
+        let key = (self.number, number as u64);
+        if let Some(chunk) = self.cache.get(key) {
+            return Ok(chunk);
+        }
         let path = self.blob.path();
         let file = match file {
             Some(file) => file,
             None => file.insert(self.blob.handle()?),
         };
-        let mut compressed = vec![0; info.compressed_size() as usize];
-        file.read_exact_at(&mut compressed, info.offset + HEADER_BYTES).map_err(Error::io(path))?;
+        let info = &self.index.chunks[number];
+        let mut buffers = self.cache.take();
+        buffers.compressed.resize(info.compressed_size() as usize, 0);
+        file.read_exact_at(&mut buffers.compressed, info.offset + HEADER_BYTES)
+            .map_err(Error::io(path))?;
         let place = Place { path: path.to_owned(), offset: info.offset, chunk: number };
-        Chunk::decode(self.index.dialect, &info.header, compressed, &place, info.first_record)
+        let (dialect, first) = (self.index.dialect, info.first_record);
+        let chunk = Chunk::decode(dialect, &info.header, &mut buffers, &place, first)?;
+        self.cache.give(buffers.compressed);
+        Ok(self.cache.add(key, chunk, whole))
     }
 }
 
-impl Reader for RecordFile {
-    fn shards(&self) -> Result<Vec<Shard>, Error> {
-        let name = self.blob.path().display().to_string();
-        Ok(vec![Shard { name, records: self.index.records }])
+impl OneShard for RecordFile {
+    fn path(&self) -> &Path {
+        self.blob.path()
     }
 
-    fn read(
-        &self,
-        shard: usize,
-        records: Range<u64>,
-        each: &mut dyn FnMut(u64, Row<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        if shard != 0 {
-            return Err(Error::NoShard { shard, shards: 1 });
-        }
+    fn count(&self) -> u64 {
+        self.index.records
+    }
+
+    fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {
         self.read_bytes(records, |record, bytes| each(record, example::row(bytes)))
     }
 }
@@ -152,12 +138,10 @@ mod tests {
     use super::super::{Compression, MAX_RECORD_BYTES, Options, Writer};
     use super::*;
     use crate::example_proto::{Example, Feature};
+    use crate::{Reader, Row};
 
     fn saved(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("f.recordio");
-        std::fs::write(&path, bytes).unwrap();
-        (folder, path)
+        crate::blob::saved("f.recordio", bytes)
     }
 
     fn read_range(file: &RecordFile, records: Range<u64>) -> Result<Vec<Vec<u8>>, Error> {
@@ -352,8 +336,9 @@ mod tests {
         let records: Vec<Vec<u8>> = (0..200u8).map(|n| vec![n; 50]).collect();
         let (_folder, path) =
             saved(&written(&records, Options { max_chunk_records: 16, ..Options::default() }));
-        let file =
-            RecordFile::open_with(Blob::open(&path).unwrap(), Arc::new(Cache::new(3_000))).unwrap();
+        let blob = Blob::open(&path).unwrap();
+        let index = Index::build(&blob).unwrap();
+        let file = RecordFile::new(blob, index, Arc::new(Cache::new(3_000)));
         std::thread::scope(|scope| {
             for start in 0..4 {
                 let (file, records) = (&file, &records);

@@ -33,12 +33,12 @@ impl Default for Options {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The output refused.
-    #[error("record {record}: cannot write: {source}")]
+    #[error("record {record}: cannot write: {cause}")]
     Io {
         /// The last record handed in.
         record: u64,
         /// What the system said.
-        source: io::Error,
+        cause: io::Error,
     },
     /// Records of 32 MiB and more are refused, as other readers refuse them.
     #[error("record {record}: {bytes} bytes, but recordio takes records below {MAX_RECORD_BYTES}")]
@@ -104,7 +104,7 @@ impl<W: Write> Writer<W> {
     /// Writes the last chunk and gives the output back.
     pub fn finish(mut self) -> Result<W, Error> {
         self.flush_chunk()?;
-        self.out.flush().map_err(|source| Error::Io { record: self.written, source })?;
+        self.out.flush().map_err(|cause| Error::Io { record: self.written, cause })?;
         Ok(self.out)
     }
 
@@ -115,7 +115,7 @@ impl<W: Write> Writer<W> {
         let Options { compression, gzip_level, .. } = self.options;
         chunk::encode(&self.payload, self.pending, compression, gzip_level)
             .and_then(|bytes| self.out.write_all(&bytes))
-            .map_err(|source| Error::Io { record: self.written.saturating_sub(1), source })?;
+            .map_err(|cause| Error::Io { record: self.written.saturating_sub(1), cause })?;
         self.payload.clear();
         self.pending = 0;
         Ok(())

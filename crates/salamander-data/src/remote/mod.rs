@@ -96,7 +96,7 @@ fn shared(place: &Path) -> Result<&'static Remote, Error> {
     });
     shared.as_ref().map_err(|reason| {
         let path = place.to_owned();
-        Error::Io { path, source: io::Error::other(reason.clone()) }
+        Error::Io { path, cause: io::Error::other(reason.clone()) }
     })
 }
 

@@ -95,7 +95,7 @@ impl Frames for recordio::Writer<Pending> {
                 let most = recordio::MAX_RECORD_BYTES;
                 format!("{bytes} bytes, but recordio takes records below {most}")
             }
-            recordio::writer::Error::Io { source, .. } => format!("cannot write: {source}"),
+            recordio::writer::Error::Io { cause, .. } => format!("cannot write: {cause}"),
         })
     }
 

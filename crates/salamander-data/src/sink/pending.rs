@@ -3,6 +3,7 @@
 
 use std::fs::{File, remove_file, rename};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -40,6 +41,13 @@ impl Pending {
 
     pub(super) fn count(&self) -> Count {
         self.count.clone()
+    }
+
+    /// Writes over bytes that were written before, such as a count that was not known.
+    pub(super) fn write_over(&mut self, bytes: &[u8], offset: u64) -> Result<(), Error> {
+        let written =
+            self.out.flush().and_then(|()| self.out.get_ref().write_all_at(bytes, offset));
+        written.map_err(Error::io(&self.temporary))
     }
 
     /// Makes sure of the bytes and gives the file its name.

@@ -173,11 +173,9 @@ fn a_record_too_large_for_recordio_is_named() {
 }
 
 #[test]
-fn formats_that_are_only_read_are_refused() {
-    for format in [Format::Idx, Format::Sqlite, Format::ImageFolder] {
-        let message = create(Path::new("x"), format).err().unwrap().to_string();
-        assert!(message.ends_with("give recordio, tfrecord, csv or parquet"), "{message}");
-    }
+fn a_database_is_not_written() {
+    let message = create(Path::new("x.db"), Format::Sqlite).err().unwrap().to_string();
+    assert!(message.starts_with("x.db: a database is read, not written: give "), "{message}");
 }
 
 #[test]
@@ -339,4 +337,112 @@ fn an_old_file_stays_until_the_new_one_is_whole() {
     sink.write(&borrow(&one("x", Owned::Ints(vec![1])))).unwrap();
     drop(sink);
     assert_eq!(std::fs::read(&path).unwrap(), b"old");
+}
+
+fn digit(pixels: &[u8], label: i64) -> Row<'_> {
+    let label = Value::Ints(vec![label].into());
+    Row::new(vec![("image".into(), Value::Bytes(pixels)), ("label".into(), label)])
+}
+
+/// What a file of this name has after rows were written to it, or why they were not.
+fn written(name: &str, format: Format, rows: &[Row<'_>]) -> Result<Vec<String>, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    let strip =
+        |error: Error| error.to_string().replace(&format!("{}/", folder.path().display()), "");
+    let mut sink = create(&path, format).map_err(strip)?;
+    for row in rows {
+        sink.write(row).map_err(strip)?;
+    }
+    sink.finish().map_err(strip)?;
+    let mut found = Vec::new();
+    let reader = open(&[path], None).map_err(strip)?;
+    let count = reader.shards().unwrap()[0].records;
+    let each = &mut |_, row: Row<'_>| {
+        let label = row.ints("label").map(|label| label.to_vec()).unwrap_or_default();
+        found.push(format!("{:?} {label:?}", row.bytes("image")?));
+        Ok(())
+    };
+    reader.read(0, 0..count, each).map_err(strip)?;
+    Ok(found)
+}
+
+#[test]
+fn images_and_labels_become_two_idx_files() {
+    let check = |name: &str, rows: &[Row<'_>], expected: Result<&[&str], &str>| {
+        let found = written(name, Format::Idx, rows);
+        let found = found.as_ref().map(|rows| rows.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(found.as_deref().map_err(|error| error.as_str()), expected);
+    };
+    let name = "t-images-idx3-ubyte";
+    check(
+        name,
+        &[digit(&[1, 2, 3, 4], 7), digit(&[5; 4], 255)],
+        Ok(&["[1, 2, 3, 4] [7]", "[5, 5, 5, 5] [255]"]),
+    );
+    let plain = Row::new(vec![("image".into(), Value::Bytes(&[9]))]);
+    check("a.idx", std::slice::from_ref(&plain), Ok(&["[9] []"]));
+    check(name, &[], Ok(&[]));
+    check(
+        "a.idx",
+        &[digit(&[1], 2)],
+        Err("a.idx: labels go into a file beside it: name it like train-images-idx3-ubyte"),
+    );
+    check(
+        name,
+        &[digit(&[1], 256)],
+        Err(
+            "t-images-idx3-ubyte: record 0: column \"label\": idx has one whole number from 0 to 255",
+        ),
+    );
+    check(
+        name,
+        &[digit(&[1], 2), plain],
+        Err("t-images-idx3-ubyte: record 1: some records have a label and some have none"),
+    );
+    check(
+        name,
+        &[digit(&[1], 2), digit(&[1; 4], 2)],
+        Err("t-images-idx3-ubyte: record 1: 2 x 2, but the first image has 1 x 1"),
+    );
+    check(
+        name,
+        &[digit(&[1; 5], 2)],
+        Err(
+            "t-images-idx3-ubyte: record 0: column \"image\": 5 bytes are no 2 x 2 pixels: add height and width",
+        ),
+    );
+}
+
+#[cfg(feature = "images")]
+#[test]
+fn images_become_png_files_in_folders_of_their_classes() {
+    let folder = "pictures";
+    // Grey comes back as red, green and blue that are the same; classes are numbered from 0 by name.
+    let rows = [digit(&[1, 2, 3, 4], 12), digit(&[7; 4], 3)];
+    let found = written(folder, Format::ImageFolder, &rows).unwrap();
+    assert_eq!(
+        found,
+        ["[7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7] [0]", "[1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4] [1]"]
+    );
+    let one = |value| Value::Ints(vec![value].into());
+    let row = |class| {
+        let columns = [
+            ("image", Value::Bytes(&[1, 2, 3, 4, 5, 6])),
+            ("height", one(1)),
+            ("width", one(2)),
+            ("class", Value::Text(class)),
+        ];
+        Row::new(columns.map(|(name, value)| (name.into(), value)).into())
+    };
+    assert_eq!(
+        written(folder, Format::ImageFolder, &[row("cat")]).unwrap(),
+        ["[1, 2, 3, 4, 5, 6] [0]"]
+    );
+    let error = written(folder, Format::ImageFolder, &[row("../cat")]).unwrap_err();
+    assert_eq!(
+        error,
+        "pictures: record 0: column \"class\": \"../cat\" cannot be the name of a folder"
+    );
+    assert!(written(".", Format::ImageFolder, &[]).unwrap_err().contains("there already"));
 }

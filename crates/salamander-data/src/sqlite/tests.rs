@@ -4,6 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::Reader;
 
 fn database(statements: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
@@ -129,6 +130,41 @@ fn no_truncation_and_no_flipped_bit_is_a_panic() {
         bytes[bit / 8] ^= 1u8 << (bit % 8);
         let _ = read(&bytes);
     }
+}
+
+#[test]
+fn a_record_that_cannot_be_read_leaves_the_others() {
+    // Each text takes a page of its own beside the table's page.
+    let (_folder, path) = database(
+        "PRAGMA page_size = 512; CREATE TABLE t (a);
+         INSERT INTO t VALUES (printf('%.*c', 600, 'x')), (printf('%.*c', 600, 'y')), ('z');",
+    );
+    let mut bytes = std::fs::read(&path).unwrap();
+    // The first record is at the end of the table's page, and ends with the number of its next page.
+    let next = &mut bytes[1020..1024];
+    assert_eq!(next, [0, 0, 0, 3]);
+    next.copy_from_slice(&[0, 0, 9, 9]);
+    std::fs::write(&path, bytes).unwrap();
+    let table = SqliteTable::open(&path).unwrap();
+    assert_eq!(table.records(), 3);
+    assert_eq!(rows(&table, 1..3).unwrap().len(), 2);
+    let error = rows(&table, 0..3).unwrap_err();
+    assert!(error.is_bad_data(), "{error}");
+    assert!(
+        error.to_string().ends_with("f.db: record 0: sqlite: database disk image is malformed"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_table_that_cannot_be_counted_is_refused_as_a_whole() {
+    let (_folder, path) = database(MANY);
+    let mut bytes = std::fs::read(&path).unwrap();
+    // The kind of a page in the middle of the table.
+    bytes[4096 * 5] = 77;
+    std::fs::write(&path, bytes).unwrap();
+    let error = SqliteTable::open(&path).unwrap_err();
+    assert!(!error.is_bad_data() && error.to_string().contains("none is read"), "{error}");
 }
 
 proptest! {

@@ -4,6 +4,8 @@
 mod numbers;
 mod words;
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 pub use numbers::Numbers;
@@ -71,6 +73,26 @@ impl Stats {
             })?;
         }
         Ok(stats)
+    }
+
+    /// Takes back what was written as JSON: statistics, or the answer of `salamander data inspect DATA --stats
+    /// --json`, which has them inside.
+    pub fn from_file(path: &Path) -> Result<Stats, Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Answer { stats: Stats },
+            Stats(Stats),
+        }
+        let bytes = std::fs::read(path).map_err(Error::io(path))?;
+        match serde_json::from_slice(&bytes) {
+            Ok(Written::Answer { stats } | Written::Stats(stats)) => Ok(stats),
+            Err(_) => {
+                let reason =
+                    "no statistics: make them with `salamander data inspect DATA --stats --json`";
+                Err(Error::Form { path: path.to_owned(), reason: reason.to_owned() })
+            }
+        }
     }
 
     /// Takes one record in.
@@ -262,6 +284,23 @@ mod tests {
         let ours = merged.normaliser("id").unwrap();
         let theirs = whole.normaliser("id").unwrap();
         assert!((ours.0 - theirs.0).abs() < 1e-5 && (ours.1 - theirs.1).abs() < 1e-5);
+    }
+
+    #[test]
+    fn a_file_has_statistics_alone_or_in_the_answer_of_inspect() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("stats.json");
+        let stats = serde_json::to_value(sample(0..30)).unwrap();
+        let check = |written: serde_json::Value, good: bool| {
+            std::fs::write(&path, written.to_string()).unwrap();
+            assert_eq!(Stats::from_file(&path).ok(), good.then(|| sample(0..30)), "{written:.60}");
+        };
+        check(stats.clone(), true);
+        check(serde_json::json!({"format": "csv", "records": 30, "stats": stats}), true);
+        check(serde_json::json!({"format": "csv", "records": 30, "stats": null}), false);
+        check(serde_json::json!([1, 2]), false);
+        std::fs::remove_file(&path).unwrap();
+        assert!(matches!(Stats::from_file(&path), Err(Error::Io { .. })));
     }
 
     #[test]

@@ -9,9 +9,11 @@ use arrow_schema::{DataType, Field, Schema};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, Encoding};
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder, WriterVersion};
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use proptest::prelude::*;
 
-use super::{Error, ParquetFile, Reader};
+use super::{Error, ParquetFile};
+use crate::Reader;
 
 fn written(batch: &RecordBatch, properties: WriterPropertiesBuilder) -> Vec<u8> {
     let mut writer =
@@ -21,10 +23,7 @@ fn written(batch: &RecordBatch, properties: WriterPropertiesBuilder) -> Vec<u8> 
 }
 
 fn saved(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("f.parquet");
-    std::fs::write(&path, bytes).unwrap();
-    (folder, path)
+    crate::blob::saved("f.parquet", bytes)
 }
 
 fn rows(file: &ParquetFile, records: std::ops::Range<u64>) -> Result<Vec<String>, Error> {
@@ -292,12 +291,43 @@ fn no_flipped_bit_is_a_panic() {
     }
 }
 
+/// A page that cannot be decoded costs the records of its block, and only the first reader pays for it.
+#[test]
+fn a_damaged_row_group_leaves_the_others() {
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::SNAPPY)
+        .set_dictionary_enabled(false)
+        .set_max_row_group_row_count(Some(100));
+    let numbers: ArrayRef = Shared::new(Int64Array::from_iter_values((0..300).map(|n| n * n)));
+    let mut bytes = written(&RecordBatch::try_from_iter([("n", numbers)]).unwrap(), properties);
+    let group = SerializedFileReader::new(bytes::Bytes::from(bytes.clone())).unwrap();
+    let (start, length) = group.metadata().row_group(1).column(0).byte_range();
+    bytes[start as usize + length as usize / 2..(start + length) as usize].fill(0xff);
+    let (_folder, path) = saved(&bytes);
+    let file = ParquetFile::open(&path, None).unwrap();
+    assert_eq!(rows(&file, 0..100).unwrap().len() + rows(&file, 200..300).unwrap().len(), 200);
+    let before = crate::blob::opened(&path);
+    let messages: Vec<String> = [100, 150, 199]
+        .map(|record| {
+            let error = rows(&file, record..record + 1).unwrap_err();
+            assert!(error.is_bad_data(), "{error}");
+            error.to_string()
+        })
+        .into();
+    assert!(messages[0].contains("f.parquet: chunk 1 record 100: "), "{messages:?}");
+    assert!(messages.iter().all(|message| *message == messages[0]), "{messages:?}");
+    assert_eq!(crate::blob::opened(&path) - before, 1);
+}
+
 #[test]
 fn an_absurd_footer_takes_no_memory() {
     for length in [u32::MAX, i32::MAX as u32, 1 << 20] {
         let bytes = [b"PAR1....".as_slice(), &length.to_le_bytes(), b"PAR1"].concat();
         let message = read_all(&bytes).unwrap_err().to_string();
-        assert!(message.contains("f.parquet: not a parquet file, or damaged: "), "{message}");
+        assert!(
+            message.contains("f.parquet: not a parquet file, or its footer is damaged"),
+            "{message}"
+        );
     }
 }
 

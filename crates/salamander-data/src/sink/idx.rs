@@ -1,0 +1,108 @@
+//! Images and labels as the two idx files of MNIST.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::Sink;
+use super::pending::Pending;
+use super::picture::Picture;
+use crate::idx::{IMAGES_MAGIC, LABELS_MAGIC, labels_beside};
+use crate::{Error, Row};
+
+/// An images file and, when the rows have labels, the labels file beside it.
+pub(super) struct Idx {
+    path: PathBuf,
+    images: Pending,
+    labels: Option<Pending>,
+    /// Height and width of every image, from the first.
+    shape: Option<(u32, u32)>,
+    records: u32,
+}
+
+impl Idx {
+    pub(super) fn create(path: &Path) -> Result<Idx, Error> {
+        let mut images = Pending::create(path)?;
+        // What is not known yet is written at the end.
+        header(&mut images, &[IMAGES_MAGIC, 0, 0, 0]).map_err(Error::io(path))?;
+        Ok(Idx { path: path.to_owned(), images, labels: None, shape: None, records: 0 })
+    }
+
+    fn add(&mut self, row: &Row<'_>) -> Result<(), Error> {
+        let Picture { width, height, channels, pixels } = Picture::of(row)?;
+        if channels != 1 {
+            return Err(Error::Rejected(format!("{channels} colours, but idx has grey images")));
+        }
+        let (rows, columns) = *self.shape.get_or_insert((height, width));
+        if (rows, columns) != (height, width) {
+            let reason = format!("{height} x {width}, but the first image has {rows} x {columns}");
+            return Err(Error::Rejected(reason));
+        }
+        let label = match row.get("label") {
+            Some(_) => Some(label(row)?),
+            None => None,
+        };
+        if self.records == 0 && label.is_some() {
+            self.labels = Some(self.create_labels()?);
+        }
+        let written = match (&mut self.labels, label) {
+            (Some(file), Some(label)) => file.write_all(&[label]),
+            (None, None) => Ok(()),
+            _ => {
+                return Err(Error::Rejected("some records have a label and some have none".into()));
+            }
+        };
+        let written = written.and_then(|()| self.images.write_all(pixels));
+        written.map_err(Error::io(&self.path))?;
+        let more = self.records.checked_add(1);
+        self.records =
+            more.ok_or_else(|| Error::Rejected("more records than idx counts".into()))?;
+        Ok(())
+    }
+
+    fn create_labels(&self) -> Result<Pending, Error> {
+        let path = labels_beside(&self.path).ok_or_else(|| Error::Form {
+            path: self.path.clone(),
+            reason: "labels go into a file beside it: name it like train-images-idx3-ubyte".into(),
+        })?;
+        let mut labels = Pending::create(&path)?;
+        header(&mut labels, &[LABELS_MAGIC, 0]).map_err(Error::io(&path))?;
+        Ok(labels)
+    }
+}
+
+impl Sink for Idx {
+    fn write(&mut self, row: &Row<'_>) -> Result<(), Error> {
+        let record = u64::from(self.records);
+        self.add(row).map_err(|error| error.at(&self.path, None, record))
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<(), Error> {
+        let (rows, columns) = self.shape.unwrap_or_default();
+        let counts = [self.records, rows, columns].map(u32::to_be_bytes);
+        self.images.write_over(counts.as_flattened(), 4)?;
+        if let Some(mut labels) = self.labels {
+            labels.write_over(&self.records.to_be_bytes(), 4)?;
+            labels.commit()?;
+        }
+        self.images.commit()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.images.count().get()
+    }
+}
+
+fn label(row: &Row<'_>) -> Result<u8, Error> {
+    let wrong = || Error::Column {
+        column: "label".into(),
+        reason: "idx has one whole number from 0 to 255".into(),
+    };
+    match row.ints("label")? {
+        [label] => u8::try_from(*label).map_err(|_| wrong()),
+        _ => Err(wrong()),
+    }
+}
+
+fn header(out: &mut Pending, numbers: &[u32]) -> std::io::Result<()> {
+    numbers.iter().try_for_each(|number| out.write_all(&number.to_be_bytes()))
+}

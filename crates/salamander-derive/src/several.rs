@@ -1,0 +1,89 @@
+//! Inputs of several ids: `ragged` (any number of them) and `concatenate` (columns that share one embedding).
+
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::meta::ParseNestedMeta;
+use syn::{Error, Expr, ExprArray, LitStr, Result, Token};
+
+use crate::buckets::Buckets;
+use crate::field::Column;
+
+/// How several ids become a tensor.
+pub(crate) enum Several {
+    /// Any number of them; text is cut at the separator.
+    Ragged(Option<LitStr>),
+    /// How many ids each column can have.
+    Concatenate(Vec<Expr>),
+}
+
+impl Several {
+    /// Reads a key, if it is one of these.
+    pub(crate) fn read(key: &str, meta: &ParseNestedMeta<'_>) -> Result<Option<Self>> {
+        Ok(match key {
+            "ragged" if meta.input.peek(Token![=]) => {
+                Some(Self::Ragged(Some(meta.value()?.parse()?)))
+            }
+            "ragged" => Some(Self::Ragged(None)),
+            "concatenate" => {
+                let sizes: ExprArray = meta.value()?.parse()?;
+                Some(Self::Concatenate(sizes.elems.into_iter().collect()))
+            }
+            _ => None,
+        })
+    }
+
+    /// Refuses a field that this does not suit.
+    pub(crate) fn check(&self, column: &Column) -> Result<()> {
+        let Column { ident, columns, buckets, .. } = column;
+        let wrong = |message: &str| Err(Error::new_spanned(&column.kind, message));
+        if column.label || column.scale.is_some() || column.missing.is_some() {
+            return wrong(
+                "ids stay as they are: put ragged and concatenate on an input, without scale, mean, std, \
+                 normalise and missing",
+            );
+        }
+        match self {
+            Self::Concatenate(sizes) if sizes.len() != columns.len() => wrong(&format!(
+                "concatenate has {} sizes for {} columns: write one for each",
+                sizes.len(),
+                columns.len()
+            )),
+            Self::Concatenate(_) if buckets.is_some() || column.is_text() => {
+                wrong("concatenate takes integers as they are: remove the buckets")
+            }
+            Self::Concatenate(_) => Ok(()),
+            Self::Ragged(separator) if column.is_text() != separator.is_some() => wrong(&format!(
+                "text is cut at a separator and a Vec is not: write #[input(ragged = \"|\", hash = 1000)] \
+                 {ident}: String, or #[input(ragged)] {ident}: Vec<i64>"
+            )),
+            Self::Ragged(_) => match buckets {
+                None | Some(Buckets::Hash(_) | Buckets::Vocabulary { .. }) => Ok(()),
+                Some(_) => wrong("ragged goes with hash or vocabulary"),
+            },
+        }
+    }
+
+    /// The tensors of a column, from an iterator over its values.
+    pub(crate) fn collate(
+        &self,
+        column: &Column,
+        values: &TokenStream,
+        shape: &TokenStream,
+    ) -> TokenStream {
+        let Column { ident, buckets, .. } = column;
+        let (private, name) = (quote!(::salamander::__private), ident.to_string());
+        let bucket = buckets.as_ref().map(|buckets| buckets.function(ident, column.is_text()));
+        match self {
+            Self::Concatenate(sizes) => quote! {
+                #private::concatenated(#name, #values, #shape, &[#((#sizes) as i64),*], device)?
+            },
+            Self::Ragged(Some(separator)) => {
+                quote!(#private::ragged_texts(#values, #separator, #bucket, device)?)
+            }
+            Self::Ragged(None) => {
+                let bucket = bucket.unwrap_or_else(|| quote!(|id| id));
+                quote!(#private::ragged_ints(#values, #bucket, device)?)
+            }
+        }
+    }
+}
