@@ -8,9 +8,11 @@
 //! - [`order`], [`plan`]: which record comes when, and how an epoch is cut
 //! - [`ledger`]: which records were applied
 //! - [`optimizer`], [`schedule`]: optimizers and learning rates as data, with their formulas
+//! - [`elastic`]: membership of a distributed run, as pure state machines
 //! - [`metrics`], [`watch`]: metrics that can be merged; best value and early stop
 //! - [`seed`]: random streams by name
 
+pub mod elastic;
 pub mod experiment;
 pub mod hparams;
 pub mod ledger;

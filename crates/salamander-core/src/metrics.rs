@@ -16,23 +16,28 @@ pub enum Metric {
     /// Sum over records divided by their number.
     Mean {
         /// Sum over records.
+        #[serde(with = "number")]
         sum: f64,
         /// Number of records.
+        #[serde(with = "number")]
         records: f64,
     },
     /// A plain sum.
     Sum {
         /// The sum.
+        #[serde(with = "number")]
         value: f64,
     },
     /// The greatest value seen.
     Max {
         /// The value.
+        #[serde(with = "number")]
         value: f64,
     },
     /// The smallest value seen.
     Min {
         /// The value.
+        #[serde(with = "number")]
         value: f64,
     },
     /// Counts of (truth, prediction); its value is the accuracy.
@@ -47,6 +52,34 @@ pub enum Metric {
         /// Bucket to (negatives, positives).
         buckets: BTreeMap<u32, (u64, u64)>,
     },
+}
+
+/// Numbers in JSON, which has no NaN and no infinity: those are written as text.
+pub mod number {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Number(f64),
+        Text(String),
+    }
+
+    /// For `#[serde(with = "number")]`.
+    pub fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+        let finite = value.is_finite();
+        let written =
+            if finite { Written::Number(*value) } else { Written::Text(value.to_string()) };
+        written.serialize(serializer)
+    }
+
+    /// For `#[serde(with = "number")]`.
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
+        match Written::deserialize(deserializer)? {
+            Written::Number(value) => Ok(value),
+            Written::Text(text) => text.parse().map_err(D::Error::custom),
+        }
+    }
 }
 
 impl Metric {
@@ -172,6 +205,13 @@ impl Metrics {
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn what_is_not_a_number_survives_json() {
+        let metrics = super::Metrics::new().with("loss", super::Metric::mean(f64::INFINITY, 2.0));
+        let text = serde_json::to_string(&metrics).expect("JSON");
+        assert_eq!(serde_json::from_str::<super::Metrics>(&text).expect("read"), metrics);
+    }
+
     use proptest::prelude::*;
 
     use super::*;

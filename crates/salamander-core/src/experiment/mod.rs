@@ -7,8 +7,9 @@ use std::ops::Deref;
 use std::path::Path;
 
 pub use settings::{
-    CheckpointPolicy, CheckpointStorage, Clip, Data, Device, Length, MixedPrecision, OnBadRecord,
-    Optimizations, Period, Reproducibility, Searcher, SearcherName, Settings, Strategy, TimeMetric,
+    CheckpointPolicy, CheckpointStorage, Clip, Data, Device, Elastic, Length, MixedPrecision,
+    OnBadRecord, OnNan, Optimizations, Period, Reproducibility, Searcher, SearcherName, Settings,
+    Strategy, TimeMetric, Transport,
 };
 pub use shapes::{Paths, Workers};
 
@@ -69,6 +70,12 @@ impl Experiment {
         let name = self.searcher.metric.as_str();
         let short = name.strip_prefix("validation_").or_else(|| name.strip_prefix("val_"));
         short.unwrap_or(name)
+    }
+
+    /// Slices of a batch: as the file says; otherwise the most workers allowed, one in a local run.
+    pub fn slices(&self) -> u32 {
+        let workers = if self.strategy == Strategy::Local { 1 } else { self.workers.max };
+        self.micro_batches.unwrap_or(workers)
     }
 
     /// The model's name: what stands behind the colon of `module:Name`.
@@ -155,6 +162,13 @@ fn validate(settings: &Settings, root: &Node) -> Result<(), Error> {
     }
     if settings.micro_batches == Some(0) {
         return at("micro_batches", "must be at least 1");
+    }
+    let seconds = |value: f64| value.is_finite() && value > 0.0;
+    if !seconds(settings.elastic.silence) {
+        return at("elastic.silence", "write seconds above 0");
+    }
+    if !seconds(settings.elastic.hang) {
+        return at("elastic.hang", "write seconds above 0");
     }
     if settings.scheduling_unit.0 == 0 {
         return at("scheduling_unit", "must be at least 1");

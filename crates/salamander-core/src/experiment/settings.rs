@@ -73,6 +73,10 @@ pub struct Settings {
     pub optimizations: Optimizations,
     /// Failures that are borne.
     pub max_restarts: MaxRestarts,
+    /// What a loss that is not a number does.
+    pub on_nan: OnNan,
+    /// How a distributed run notices trouble.
+    pub elastic: Elastic,
     /// What a cluster is asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<serde_json::Value>,
@@ -130,6 +134,48 @@ pub enum OnBadRecord {
     Fail,
     /// Is left out and counted.
     Skip,
+}
+
+/// What a loss that is not a number does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnNan {
+    /// Ends the run with an error that names the step.
+    #[default]
+    Fail,
+    /// Leaves the micro-batch out and counts its records as skipped.
+    Skip,
+}
+
+/// How a distributed run notices trouble.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Elastic {
+    /// A worker that was not heard for so many seconds is dropped.
+    pub silence: f64,
+    /// A worker that the others have waited for so many seconds is replaced.
+    pub hang: f64,
+    /// How gradients travel: `auto` is shared memory between workers of one host, TCP otherwise.
+    pub transport: Transport,
+}
+
+impl Default for Elastic {
+    fn default() -> Self {
+        Self { silence: 5.0, hang: 120.0, transport: Transport::Auto }
+    }
+}
+
+/// How gradients travel between workers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Transport {
+    /// Shared memory between workers of one host, TCP otherwise.
+    #[default]
+    Auto,
+    /// Shared memory; all workers must be on one host.
+    Shm,
+    /// TCP.
+    Tcp,
 }
 
 /// Where gradients meet.
@@ -346,7 +392,7 @@ pub struct Optimizations {
     pub gradient_compression: bool,
     /// `O0` is f32; `O1`, `O2` and `bf16` compute in bf16 with f32 weights kept.
     pub mixed_precision: MixedPrecision,
-    /// Size of a gradient bucket in MB.
+    /// Accepted from Determined's files: all gradients of a pass travel in one bucket, in pieces.
     pub tensor_fusion_threshold: u64,
     /// Accepted from Determined's files, without effect here.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -88,7 +88,8 @@ impl<'de> Deserialize<'de> for Workers {
 
             fn visit_u64<E: Error>(self, value: u64) -> Result<Workers, E> {
                 let number = u32::try_from(value).map_err(|_| E::custom("too many workers"))?;
-                Ok(Workers { min: number, max: number })
+                // A run goes on with fewer while one is replaced.
+                Ok(Workers { min: number.min(1), max: number })
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Workers, A::Error> {

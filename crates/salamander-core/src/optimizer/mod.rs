@@ -4,5 +4,5 @@
 mod spec;
 mod update;
 
-pub use spec::{Adagrad, Adam, AdamW, Optimizer, RmsProp, Sgd};
+pub use spec::{Adagrad, Adam, AdamW, Ftrl, Optimizer, RmsProp, Sgd};
 pub use update::Update;

@@ -25,6 +25,8 @@ pub enum Optimizer {
     AdamW(AdamW),
     /// RMSprop.
     RmsProp(RmsProp),
+    /// FTRL-Proximal, <https://research.google.com/pubs/archive/41159.pdf>.
+    Ftrl(Ftrl),
 }
 
 impl Optimizer {
@@ -67,6 +69,18 @@ impl Optimizer {
         }
     }
 
+    /// FTRL-Proximal, with the defaults of TensorFlow, where its users come from.
+    pub fn ftrl(learning_rate: f64) -> Ftrl {
+        Ftrl {
+            learning_rate,
+            learning_rate_power: -0.5,
+            initial_accumulator: 0.1,
+            l1: 0.0,
+            l2: 0.0,
+            beta: 0.0,
+        }
+    }
+
     /// The learning rate before any schedule.
     pub fn learning_rate(&self) -> f64 {
         match self {
@@ -75,6 +89,7 @@ impl Optimizer {
             Optimizer::Adam(o) => o.learning_rate,
             Optimizer::AdamW(o) => o.learning_rate,
             Optimizer::RmsProp(o) => o.learning_rate,
+            Optimizer::Ftrl(o) => o.learning_rate,
         }
     }
 
@@ -93,6 +108,7 @@ impl Optimizer {
                 (false, true) => &["square_avg", "grad_avg"],
                 (true, true) => &["square_avg", "momentum", "grad_avg"],
             },
+            Optimizer::Ftrl(_) => &["accumulator", "linear"],
         }
     }
 
@@ -112,6 +128,7 @@ impl Optimizer {
             {
                 Err(format!("betas must lie in [0, 1), not {beta1} and {beta2}"))
             }
+            Optimizer::Ftrl(o) => o.validate(),
             _ => Ok(()),
         }
     }
@@ -120,10 +137,14 @@ impl Optimizer {
 /// Stochastic gradient descent with optional momentum.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sgd {
-    pub(super) learning_rate: f64,
-    pub(super) momentum: f64,
-    pub(super) nesterov: bool,
-    pub(super) weight_decay: f64,
+    /// The rate before any schedule.
+    pub learning_rate: f64,
+    /// Decay of the running sum; 0 keeps none.
+    pub momentum: f64,
+    /// Whether to look ahead along the momentum.
+    pub nesterov: bool,
+    /// Share of the parameter that shrinks it.
+    pub weight_decay: f64,
 }
 
 impl Sgd {
@@ -140,10 +161,14 @@ impl Sgd {
 /// Adagrad.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Adagrad {
-    pub(super) learning_rate: f64,
-    pub(super) initial_accumulator: f64,
-    pub(super) epsilon: f64,
-    pub(super) weight_decay: f64,
+    /// The rate before any schedule.
+    pub learning_rate: f64,
+    /// Where the sum of squares starts.
+    pub initial_accumulator: f64,
+    /// Added to the denominator.
+    pub epsilon: f64,
+    /// Share of the parameter that shrinks it.
+    pub weight_decay: f64,
 }
 
 impl Adagrad {
@@ -160,12 +185,18 @@ impl Adagrad {
 /// Adam and AMSGrad.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Adam {
-    pub(super) learning_rate: f64,
-    pub(super) beta1: f64,
-    pub(super) beta2: f64,
-    pub(super) epsilon: f64,
-    pub(super) weight_decay: f64,
-    pub(super) amsgrad: bool,
+    /// The rate before any schedule.
+    pub learning_rate: f64,
+    /// Decay of the mean of gradients.
+    pub beta1: f64,
+    /// Decay of the mean of squares.
+    pub beta2: f64,
+    /// Added to the denominator.
+    pub epsilon: f64,
+    /// Share of the parameter that shrinks it.
+    pub weight_decay: f64,
+    /// Whether to divide by the greatest mean of squares so far.
+    pub amsgrad: bool,
 }
 
 impl Adam {
@@ -186,11 +217,16 @@ impl Adam {
 /// Adam with decoupled weight decay.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AdamW {
-    pub(super) learning_rate: f64,
-    pub(super) beta1: f64,
-    pub(super) beta2: f64,
-    pub(super) epsilon: f64,
-    pub(super) weight_decay: f64,
+    /// The rate before any schedule.
+    pub learning_rate: f64,
+    /// Decay of the mean of gradients.
+    pub beta1: f64,
+    /// Decay of the mean of squares.
+    pub beta2: f64,
+    /// Added to the denominator.
+    pub epsilon: f64,
+    /// Share of the parameter that shrinks it.
+    pub weight_decay: f64,
 }
 
 impl AdamW {
@@ -209,12 +245,18 @@ impl AdamW {
 /// RMSprop.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RmsProp {
-    pub(super) learning_rate: f64,
-    pub(super) alpha: f64,
-    pub(super) epsilon: f64,
-    pub(super) momentum: f64,
-    pub(super) centered: bool,
-    pub(super) weight_decay: f64,
+    /// The rate before any schedule.
+    pub learning_rate: f64,
+    /// Decay of the mean of squares.
+    pub alpha: f64,
+    /// Added to the denominator.
+    pub epsilon: f64,
+    /// Decay of the running sum; 0 keeps none.
+    pub momentum: f64,
+    /// Whether to divide by the variance.
+    pub centered: bool,
+    /// Share of the parameter that shrinks it.
+    pub weight_decay: f64,
 }
 
 impl RmsProp {
@@ -232,6 +274,69 @@ impl RmsProp {
     }
 }
 
+/// FTRL-Proximal. The long names that TensorFlow and ElasticDL use are understood in files too.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ftrl {
+    /// The rate before any schedule.
+    pub learning_rate: f64,
+    /// How the rate falls with the sum of squares: -0.5 is its inverse root, 0 keeps it.
+    #[serde(default = "inverse_root")]
+    pub learning_rate_power: f64,
+    /// Where the sum of squares starts.
+    #[serde(default = "tenth", alias = "initial_accumulator_value")]
+    pub initial_accumulator: f64,
+    /// Weight of the absolute values; makes parameters exactly zero.
+    #[serde(default, alias = "l1_regularization_strength")]
+    pub l1: f64,
+    /// Weight of the squares.
+    #[serde(default, alias = "l2_regularization_strength")]
+    pub l2: f64,
+    /// The paper's beta, added to the root of the sum of squares.
+    #[serde(default)]
+    pub beta: f64,
+}
+
+impl Ftrl {
+    setters! {
+        /// How the rate falls with the sum of squares.
+        learning_rate_power: f64,
+        /// Where the sum of squares starts.
+        initial_accumulator: f64,
+        /// Makes parameters exactly zero whose gradients do not outweigh this.
+        l1: f64,
+        /// Shrinks parameters.
+        l2: f64,
+        /// Added to the root of the sum of squares.
+        beta: f64,
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        let Ftrl { learning_rate, learning_rate_power, initial_accumulator, l1, l2, beta } = *self;
+        if learning_rate <= 0.0 {
+            return Err(format!("ftrl divides by the learning rate, which is {learning_rate}"));
+        }
+        if learning_rate_power.is_nan() || learning_rate_power > 0.0 {
+            return Err(format!(
+                "learning_rate_power must be at most 0, not {learning_rate_power}"
+            ));
+        }
+        let wrong = [initial_accumulator, l1, l2, beta]
+            .into_iter()
+            .find(|value| value.is_nan() || *value < 0.0);
+        wrong.map_or(Ok(()), |value| {
+            Err(format!("initial_accumulator, l1, l2 and beta must be at least 0, not {value}"))
+        })
+    }
+}
+
+fn inverse_root() -> f64 {
+    -0.5
+}
+
+fn tenth() -> f64 {
+    0.1
+}
+
 macro_rules! into_optimizer {
     ($($kind:ident),*) => {
         $(impl From<$kind> for Optimizer {
@@ -242,4 +347,4 @@ macro_rules! into_optimizer {
     };
 }
 
-into_optimizer!(Sgd, Adagrad, Adam, AdamW, RmsProp);
+into_optimizer!(Sgd, Adagrad, Adam, AdamW, RmsProp, Ftrl);

@@ -3,7 +3,7 @@
 //! Plain loops over slices of equal length, which the compiler turns into SIMD; every strategy runs
 //! this code, so the same description gives the same trajectory everywhere.
 
-use super::{Adagrad, Adam, AdamW, Optimizer, RmsProp, Sgd};
+use super::{Adagrad, Adam, AdamW, Ftrl, Optimizer, RmsProp, Sgd};
 
 /// One move of one parameter.
 #[derive(Debug)]
@@ -33,6 +33,7 @@ impl Optimizer {
             (Optimizer::Adam(o), [m, v]) => adam(o, update, m, v),
             (Optimizer::Adam(o), [m, v, max]) => amsgrad(o, update, [m, v, max]),
             (Optimizer::AdamW(o), [m, v]) => adamw(o, update, m, v),
+            (Optimizer::Ftrl(o), [sum, linear]) => ftrl(o, update, sum, linear),
             (Optimizer::RmsProp(o), slots) => rmsprop(o, update, slots),
             (other, slots) => panic!("{other:?} does not have {} slots", slots.len()),
         }
@@ -139,6 +140,29 @@ fn rmsprop(o: &RmsProp, update: Update<'_>, slots: &mut [Vec<f32>]) {
     }
 }
 
+fn ftrl(o: &Ftrl, update: Update<'_>, sum: &mut [f32], linear: &mut [f32]) {
+    let (rate, beta) = (update.learning_rate as f32, o.beta as f32);
+    let (l1, l2) = (o.l1 as f32, o.l2 as f32);
+    // A schedule may begin or end at zero, where nothing moves and nothing can be divided by.
+    if rate == 0.0 {
+        return;
+    }
+    let start = if update.step == 1 { o.initial_accumulator as f32 } else { 0.0 };
+    let root = |sum: f32| match o.learning_rate_power {
+        -0.5 => sum.sqrt(),
+        power => sum.powf(-power as f32),
+    };
+    let state = sum.iter_mut().zip(linear);
+    for ((p, g), (s, z)) in update.param.iter_mut().zip(update.grad).zip(state) {
+        let before = *s + start;
+        *s = before + g * g;
+        let now = root(*s);
+        *z += g - (now - root(before)) / rate * *p;
+        let curvature = (now + beta) / rate + 2.0 * l2;
+        *p = if z.abs() > l1 { (l1.copysign(*z) - *z) / curvature } else { 0.0 };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,6 +216,57 @@ mod tests {
         -26.825_363,
     ];
 
+    /// Without regularisation and from zero, FTRL-Proximal is Adagrad (section 3 of the paper).
+    #[test]
+    fn ftrl_from_zero_is_adagrad() {
+        let from_zero = |optimizer: Optimizer| {
+            let mut slots = vec![vec![0.0]; optimizer.slots().len()];
+            let mut param = [0.0f32];
+            for step in 1..=20u64 {
+                let grad = [(0.3 * step as f32).sin()];
+                let update = Update { learning_rate: 0.1, step, param: &mut param, grad: &grad };
+                optimizer.update(update, &mut slots);
+            }
+            param[0]
+        };
+        let ftrl = from_zero(Optimizer::ftrl(0.1).into());
+        let adagrad = Optimizer::adagrad(0.1).initial_accumulator(0.1).epsilon(0.0);
+        let adagrad = from_zero(adagrad.into());
+        assert!((ftrl - adagrad).abs() < 1e-5, "{ftrl} and {adagrad}");
+    }
+
+    /// The definition: the new weight minimises `g.w + l1 |w| + (l2 + beta / (2 rate)) w^2 +
+    /// initial root / (2 rate) w^2 + sum of sigma / 2 (w - w_s)^2`, here in f64 and by ternary search.
+    #[test]
+    fn ftrl_minimises_its_objective() {
+        let (rate, l1, l2, beta) = (0.2, 0.3, 0.05, 0.7);
+        let optimizer = Optimizer::from(Optimizer::ftrl(rate).l1(l1).l2(l2).beta(beta));
+        let mut slots = vec![vec![0.0]; 2];
+        let mut param = [0.5f32];
+        let (mut gradients, mut sum, mut past) = (0.0, 0.1f64, Vec::new());
+        for step in 1..=20u64 {
+            let grad = [(0.7 * step as f32).sin() + 0.2];
+            let g = f64::from(grad[0]);
+            let before = sum;
+            sum += g * g;
+            gradients += g;
+            past.push(((sum.sqrt() - before.sqrt()) / rate, f64::from(param[0])));
+            let objective = |w: f64| {
+                let near: f64 = past.iter().map(|(sigma, at)| sigma / 2.0 * (w - at).powi(2)).sum();
+                let ridge = l2 + (beta + 0.1f64.sqrt()) / (2.0 * rate);
+                gradients * w + l1 * w.abs() + ridge * w * w + near
+            };
+            let update = Update { learning_rate: rate, step, param: &mut param, grad: &grad };
+            optimizer.update(update, &mut slots);
+            let (mut low, mut high) = (-10.0, 10.0);
+            for _ in 0..200 {
+                let (left, right) = ((2.0 * low + high) / 3.0, (low + 2.0 * high) / 3.0);
+                if objective(left) < objective(right) { high = right } else { low = left }
+            }
+            assert!((f64::from(param[0]) - low).abs() < 1e-5, "step {step}: {} {low}", param[0]);
+        }
+    }
+
     #[test]
     fn slots_fit_the_formula() {
         for (optimizer, slots) in [
@@ -209,5 +284,7 @@ mod tests {
         let wrong = Optimizer::from(Optimizer::sgd(0.1).nesterov(true)).validate();
         assert_eq!(wrong, Err("nesterov needs a momentum above 0".to_string()));
         assert!(Optimizer::from(Optimizer::adam(f64::NAN)).validate().is_err());
+        assert!(Optimizer::from(Optimizer::ftrl(0.0)).validate().is_err());
+        assert!(Optimizer::from(Optimizer::ftrl(0.1).l1(-1.0)).validate().is_err());
     }
 }

@@ -1,0 +1,475 @@
+//! The master's side of membership: who is in the next generation, and whose state survives.
+
+mod choice;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    Activation, CheckpointMark, Ending, Entry, Fences, FromMember, Generation, Hello, History,
+    Holding, Identity, Millis, Peer, Source, ToMember, WorkerId,
+};
+
+/// Failures to reach a member, in generations that never got to work, before it is left out for a while.
+const STRIKES: u32 = 3;
+
+/// How long to wait for whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// A worker that was not heard for so long is dropped.
+    pub silence: Millis,
+    /// A worker that does not answer a prepare for so long is left out.
+    pub promise: Millis,
+    /// How long a newcomer waits for others, so that several cause one regroup.
+    pub join: Millis,
+    /// How long the first generation waits for all workers that are wanted, once there are enough.
+    pub first: Millis,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self { silence: 5_000, promise: 2_000, join: 100, first: 3_000 }
+    }
+}
+
+/// Where the membership stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// There has been no generation yet.
+    Gathering,
+    /// A generation is being formed.
+    Preparing(Generation),
+    /// A generation works.
+    Running(Generation),
+    /// The run is over.
+    Ended(Ending),
+}
+
+/// What the master has to do, in this order: everything journaled is on disk before the next is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Write down.
+    Journal(Entry),
+    /// Tell a member.
+    Send(WorkerId, ToMember),
+    /// A worker is out of the membership, for this reason.
+    Dropped(WorkerId, &'static str),
+}
+
+#[derive(Clone, Debug)]
+struct Worker {
+    peer: Peer,
+    heard: Millis,
+    connected: bool,
+    /// Left out until this time, unless it is heard again after it.
+    excluded: Option<Millis>,
+    promise: Option<(Generation, Holding)>,
+    strikes: u32,
+}
+
+/// The membership as the master sees it.
+///
+/// **Which state survives**: the greatest (version, generation) among members of the last generation that began,
+/// and of those only states that are on its lineage: confirmed in that generation, or promised to it by a member
+/// that was eligible then. Who was dropped comes back with nothing, whatever it still holds.
+#[derive(Clone, Debug)]
+pub struct Coordinator {
+    epoch: u32,
+    min: usize,
+    wanted: usize,
+    timeouts: Timeouts,
+    fences: Fences,
+    history: History,
+    workers: BTreeMap<WorkerId, Worker>,
+    phase: Phase,
+    since: Millis,
+    /// When time passed last.
+    ticked: Millis,
+    /// When newcomers are let in.
+    join_at: Option<Millis>,
+    /// Members of the running generation that have its state.
+    confirmed: BTreeSet<WorkerId>,
+    actions: Vec<Action>,
+}
+
+impl Coordinator {
+    /// Takes over a run, which may be new, from its journal.
+    pub fn open(
+        history: History,
+        (min, wanted): (usize, usize),
+        timeouts: Timeouts,
+        now: Millis,
+    ) -> Self {
+        Self::with_fences(history, (min, wanted), timeouts, now, Fences::default())
+    }
+
+    #[doc(hidden)]
+    pub fn with_fences(
+        history: History,
+        (min, wanted): (usize, usize),
+        timeouts: Timeouts,
+        now: Millis,
+        fences: Fences,
+    ) -> Self {
+        let epoch = history.epoch + 1;
+        // Members of the last generation get the time to come back: they may be working.
+        let absent = |id: &WorkerId| Worker {
+            peer: Peer { id: *id, endpoint: String::new() },
+            heard: now,
+            connected: false,
+            excluded: None,
+            promise: None,
+            strikes: 0,
+        };
+        let phase = match (&history.ending, &history.activated) {
+            (Some(ending), _) => Phase::Ended(ending.clone()),
+            (None, Some((generation, _))) => Phase::Running(*generation),
+            (None, None) => Phase::Gathering,
+        };
+        Self {
+            epoch,
+            min: min.max(1),
+            wanted: history.workers.unwrap_or(wanted).max(1),
+            timeouts,
+            fences,
+            workers: history.order.iter().map(|id| (*id, absent(id))).collect(),
+            phase,
+            since: now,
+            ticked: now,
+            join_at: None,
+            confirmed: BTreeSet::new(),
+            actions: vec![Action::Journal(Entry::Opened)],
+            history,
+        }
+    }
+
+    /// This life of the master.
+    pub fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Where the membership stands.
+    pub fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    /// What is journaled.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// How many workers are wanted.
+    pub fn wanted(&self) -> usize {
+        self.wanted
+    }
+
+    /// The members of the last generation, in their order, and whether each has confirmed it.
+    pub fn members(&self) -> Vec<(WorkerId, bool)> {
+        let confirmed = |id: &WorkerId| self.confirmed.contains(id);
+        self.history.order.iter().map(|id| (*id, confirmed(id))).collect()
+    }
+
+    /// What is to be done since the last call.
+    pub fn take_actions(&mut self) -> Vec<Action> {
+        std::mem::take(&mut self.actions)
+    }
+
+    /// A worker connects, for the first time or again.
+    pub fn hello(&mut self, now: Millis, hello: Hello) {
+        let id = hello.peer.id;
+        let strikes = self.workers.get(&id).map_or(0, |worker| worker.strikes);
+        let worker = Worker {
+            peer: hello.peer,
+            heard: now,
+            connected: true,
+            excluded: None,
+            promise: None,
+            strikes,
+        };
+        self.workers.insert(id, worker);
+        match self.phase.clone() {
+            Phase::Ended(ending) => self.send(id, ToMember::Ended(ending)),
+            Phase::Preparing(generation) => self.send(id, ToMember::Prepare(generation)),
+            Phase::Gathering => self.try_first(now),
+            Phase::Running(generation) if hello.active == Some(generation) => {
+                if self.history.stopping {
+                    self.send(id, ToMember::Stop);
+                }
+            }
+            Phase::Running(_) if self.is_member(id) => self.regroup(now),
+            Phase::Running(_) => self.expect_join(now),
+        }
+    }
+
+    /// A worker gave a sign of life.
+    pub fn heard(&mut self, now: Millis, id: WorkerId) {
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        worker.heard = now;
+        if worker.excluded.is_some_and(|until| until <= now) {
+            worker.excluded = None;
+            match self.phase {
+                Phase::Preparing(generation) => self.send(id, ToMember::Prepare(generation)),
+                _ => self.expect_join(now),
+            }
+        }
+    }
+
+    /// A worker's connection ended; it may come back.
+    pub fn disconnected(&mut self, now: Millis, id: WorkerId) {
+        if let Some(worker) = self.workers.get_mut(&id) {
+            worker.connected = false;
+            worker.promise = None;
+        }
+        self.try_activate(now);
+    }
+
+    /// A worker's process is known to have ended.
+    pub fn gone(&mut self, now: Millis, id: WorkerId, reason: &'static str) {
+        if self.workers.remove(&id).is_some() {
+            self.actions.push(Action::Dropped(id, reason));
+            self.after_loss(now, id);
+        }
+    }
+
+    /// A worker must not be in the next generations, though it lives.
+    pub fn exclude(&mut self, now: Millis, id: WorkerId, reason: &'static str) {
+        self.leave_out(id, now + self.timeouts.silence, reason);
+        self.after_loss(now, id);
+    }
+
+    /// A message of a worker.
+    pub fn message(&mut self, now: Millis, id: WorkerId, message: FromMember) {
+        self.heard(now, id);
+        match message {
+            FromMember::Promise(generation, holding) => {
+                if self.phase == Phase::Preparing(generation)
+                    && let Some(worker) = self.workers.get_mut(&id)
+                {
+                    worker.promise = Some((generation, holding));
+                    self.try_activate(now);
+                }
+            }
+            FromMember::Confirmed(generation) => {
+                if self.phase == Phase::Running(generation) {
+                    self.confirmed.insert(id);
+                    if self.confirmed.len() == self.history.order.len() {
+                        self.workers.values_mut().for_each(|worker| worker.strikes = 0);
+                    }
+                }
+            }
+            FromMember::Broken(generation, accused) => {
+                if self.phase == Phase::Running(generation) {
+                    self.accuse(now, accused);
+                    self.regroup(now);
+                }
+            }
+            FromMember::Wrote(mark) => {
+                if self.is_current(mark.generation) || !self.fences.checkpoint {
+                    self.keep(mark);
+                }
+            }
+            FromMember::Reached(generation, ending) => {
+                if self.is_current(generation) {
+                    self.end(ending);
+                }
+            }
+            FromMember::Leave => self.gone(now, id, "it left"),
+        }
+    }
+
+    /// Time has passed. To be called several times within the shortest of the timeouts.
+    pub fn tick(&mut self, now: Millis) {
+        let longest = self.timeouts.silence.min(self.timeouts.promise) / 2;
+        if now > self.ticked + longest {
+            // The master itself was held up: what it did not watch is nobody's silence.
+            self.workers.values_mut().for_each(|worker| worker.heard = now);
+            self.since = now;
+        }
+        self.ticked = now;
+        let silent: Vec<WorkerId> = self
+            .workers
+            .iter()
+            .filter(|(_, worker)| worker.excluded.is_none())
+            .filter(|(_, worker)| now >= worker.heard + self.timeouts.silence)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in silent {
+            if self.workers.get(&id).is_some_and(|worker| worker.connected) {
+                self.leave_out(id, now, "it was silent");
+                self.after_loss(now, id);
+            } else {
+                self.gone(now, id, "it did not come back");
+            }
+        }
+        match self.phase {
+            Phase::Preparing(_) if now >= self.since + self.timeouts.promise => {
+                for id in self.unpromised() {
+                    self.leave_out(id, now, "it did not answer");
+                }
+                self.try_activate(now);
+            }
+            Phase::Gathering => self.try_first(now),
+            // A member that is away comes back or is gone soon, and decides whether there is a place.
+            Phase::Running(_) if self.join_at.is_some_and(|at| at <= now) && !self.awaits() => {
+                self.join_at = None;
+                let changes = self.chosen() != self.history.order;
+                if changes {
+                    self.regroup(now);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Another number of workers is wanted.
+    pub fn scale(&mut self, now: Millis, workers: usize) {
+        self.wanted = workers.max(1);
+        self.journal(Entry::Scaled(self.wanted));
+        self.expect_join(now);
+    }
+
+    /// An early end is wanted, at a version that all members agree on.
+    pub fn stop(&mut self) {
+        if self.history.stopping || matches!(self.phase, Phase::Ended(_)) {
+            return;
+        }
+        self.journal(Entry::Stopping);
+        if self.phase == Phase::Gathering {
+            self.end(Ending::Interrupted);
+        } else {
+            self.send_all(&ToMember::Stop);
+        }
+    }
+
+    /// The run is over.
+    pub fn end(&mut self, ending: Ending) {
+        if !matches!(self.phase, Phase::Ended(_)) {
+            self.journal(Entry::Ended(ending.clone()));
+            self.phase = Phase::Ended(ending.clone());
+            self.send_all(&ToMember::Ended(ending));
+        }
+    }
+
+    /// A checkpoint counts, unless a newer one does: slow writers and repeated messages come late.
+    fn keep(&mut self, mark: CheckpointMark) {
+        let order = |mark: &CheckpointMark| (mark.version, mark.generation);
+        let last = self.history.checkpoint.as_ref();
+        if last != Some(&mark) {
+            let newer = last.is_none_or(|last| order(last) < order(&mark));
+            if !newer || matches!(self.phase, Phase::Ended(_)) {
+                return;
+            }
+            self.journal(Entry::Checkpoint(mark.clone()));
+        }
+        self.send_all(&ToMember::Kept(mark));
+    }
+
+    fn try_first(&mut self, now: Millis) {
+        let present = self.candidates().len();
+        if present < self.least() {
+            self.since = now;
+        } else if present >= self.wanted || now >= self.since + self.timeouts.first {
+            self.regroup(now);
+        }
+    }
+
+    fn expect_join(&mut self, now: Millis) {
+        let at = now + self.timeouts.join;
+        self.join_at = Some(self.join_at.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    fn after_loss(&mut self, now: Millis, id: WorkerId) {
+        match self.phase {
+            Phase::Running(_) if self.is_member(id) => self.regroup(now),
+            Phase::Preparing(_) => self.try_activate(now),
+            _ => {}
+        }
+    }
+
+    /// Opens a new generation: its number is on disk before anybody hears of it.
+    fn regroup(&mut self, now: Millis) {
+        let number = self.history.prepared.number + 1;
+        let generation = Generation { epoch: self.epoch, number };
+        self.journal(Entry::Prepared(generation));
+        self.phase = Phase::Preparing(generation);
+        self.since = now;
+        self.join_at = None;
+        self.confirmed.clear();
+        for id in self.candidates() {
+            if let Some(worker) = self.workers.get_mut(&id) {
+                worker.promise = None;
+            }
+            self.send(id, ToMember::Prepare(generation));
+        }
+    }
+
+    fn try_activate(&mut self, now: Millis) {
+        let Phase::Preparing(generation) = self.phase else { return };
+        let chosen = self.chosen();
+        if chosen.len() < self.least() || !self.unpromised().is_empty() {
+            return;
+        }
+        let promised: Vec<(WorkerId, Holding, bool)> = chosen
+            .iter()
+            .filter_map(|id| Some((*id, self.promised(*id)?)))
+            .map(|(id, holding)| (id, holding, self.eligible(id, holding)))
+            .collect();
+        let (source, transfer) = self.choose(&promised);
+        // Nobody here has the state, but who is away may have it: a checkpoint is the last resort.
+        if matches!(source, Source::Checkpoint { .. }) && self.awaits() {
+            return;
+        }
+        let members: Vec<(WorkerId, Option<Identity>)> = promised
+            .iter()
+            .map(|(id, holding, eligible)| (*id, holding.identity.filter(|_| *eligible)))
+            .collect();
+        self.journal(Entry::Activated { generation, members });
+        self.phase = Phase::Running(generation);
+        self.since = now;
+        let peers = chosen.iter().filter_map(|id| Some(self.workers.get(id)?.peer.clone()));
+        let activation = Activation { generation, members: peers.collect(), source, transfer };
+        for id in chosen {
+            self.send(id, ToMember::Activate(activation.clone()));
+            if self.history.stopping {
+                self.send(id, ToMember::Stop);
+            }
+        }
+    }
+
+    fn accuse(&mut self, now: Millis, accused: Option<WorkerId>) {
+        let silence = self.timeouts.silence;
+        let Some(worker) = accused.and_then(|id| self.workers.get_mut(&id)) else { return };
+        worker.strikes += 1;
+        // The master reaches it, but its neighbours do not, again and again.
+        if worker.strikes >= STRIKES {
+            worker.strikes = 0;
+            worker.excluded = Some(now + silence);
+            let id = worker.peer.id;
+            self.actions.push(Action::Dropped(id, "its neighbours cannot reach it"));
+        }
+    }
+
+    fn leave_out(&mut self, id: WorkerId, until: Millis, reason: &'static str) {
+        if let Some(worker) = self.workers.get_mut(&id) {
+            worker.excluded = Some(until);
+            self.actions.push(Action::Dropped(id, reason));
+        }
+    }
+
+    fn journal(&mut self, entry: Entry) {
+        self.history.apply(self.epoch, &entry);
+        self.actions.push(Action::Journal(entry));
+    }
+
+    fn send(&mut self, id: WorkerId, message: ToMember) {
+        self.actions.push(Action::Send(id, message));
+    }
+
+    fn send_all(&mut self, message: &ToMember) {
+        let connected = self.workers.values().filter(|worker| worker.connected);
+        let ids: Vec<WorkerId> = connected.map(|worker| worker.peer.id).collect();
+        ids.into_iter().for_each(|id| self.send(id, message.clone()));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! Who is in the next generation, and whose state survives.
+
+use super::{Coordinator, Phase, Worker};
+use crate::elastic::{Generation, Holding, Identity, Source, WorkerId};
+
+impl Coordinator {
+    /// The state that survives, and whether some member has to receive it.
+    pub(super) fn choose(&self, promised: &[(WorkerId, Holding, bool)]) -> (Source, bool) {
+        let states = promised.iter().enumerate().filter_map(|(rank, (_, holding, eligible))| {
+            holding.identity.filter(|_| *eligible).map(|identity| (rank, identity))
+        });
+        // Of equal ones the first, so that rank 0 stays the source where it can.
+        let best = states.reduce(|best, next| {
+            let order = |identity: Identity| (identity.version, identity.generation);
+            if order(next.1) > order(best.1) { next } else { best }
+        });
+        match best {
+            Some((rank, identity)) => {
+                let differs = |(_, holding, _): &(WorkerId, Holding, bool)| {
+                    holding.identity != Some(identity)
+                };
+                (Source::Member { rank, identity }, promised.iter().any(differs))
+            }
+            None => {
+                let mark = self.history.checkpoint.clone();
+                (Source::Checkpoint { rank: 0, mark }, promised.len() > 1)
+            }
+        }
+    }
+
+    pub(super) fn eligible(&self, id: WorkerId, holding: Holding) -> bool {
+        if !self.fences.lineage {
+            return holding.identity.is_some();
+        }
+        let Some((last, members)) = &self.history.activated else { return false };
+        members.get(&id).is_some_and(|promised| {
+            let unchanged = promised.is_some() && holding.identity == *promised;
+            holding.confirmed == Some(*last) || unchanged
+        })
+    }
+
+    /// Workers that could be in the next generation.
+    pub(super) fn candidates(&self) -> Vec<WorkerId> {
+        let usable = |worker: &&Worker| worker.connected && worker.excluded.is_none();
+        self.workers.values().filter(usable).map(|worker| worker.peer.id).collect()
+    }
+
+    /// Those that will be: members first, in their order, so that ranks move little; then newcomers. Where fewer are
+    /// wanted than there are, one that has the state is among them.
+    pub(super) fn chosen(&self) -> Vec<WorkerId> {
+        let stay = self.staying();
+        let join = self.candidates().into_iter().filter(|id| !self.is_member(*id));
+        let mut chosen: Vec<WorkerId> =
+            stay.iter().copied().chain(join).take(self.wanted).collect();
+        if !chosen.iter().any(|id| self.holds(*id))
+            && let Some(holder) = stay.into_iter().find(|id| self.holds(*id))
+        {
+            chosen.pop();
+            chosen.push(holder);
+        }
+        chosen
+    }
+
+    /// Members of the last generation that could be in the next one.
+    pub(super) fn staying(&self) -> Vec<WorkerId> {
+        let candidates = self.candidates();
+        self.history.order.iter().copied().filter(|id| candidates.contains(id)).collect()
+    }
+
+    /// Whether a worker has promised a state that may be chosen.
+    pub(super) fn holds(&self, id: WorkerId) -> bool {
+        self.promised(id).is_some_and(|holding| self.eligible(id, holding))
+    }
+
+    /// What a worker has promised to the generation that is being formed.
+    pub(super) fn promised(&self, id: WorkerId) -> Option<Holding> {
+        let (generation, holding) = self.workers.get(&id)?.promise?;
+        (self.phase == Phase::Preparing(generation)).then_some(holding)
+    }
+
+    /// Who has to answer yet. Members are waited for even where fewer are wanted: they may have the state.
+    pub(super) fn unpromised(&self) -> Vec<WorkerId> {
+        let chosen = self.chosen();
+        let others = self.staying().into_iter().filter(|id| !chosen.contains(id));
+        let asked = chosen.iter().copied().chain(others);
+        asked.filter(|id| self.promised(*id).is_none()).collect()
+    }
+
+    /// How many are enough: never more than are wanted.
+    pub(super) fn least(&self) -> usize {
+        self.min.min(self.wanted)
+    }
+
+    /// Whether a member of the last generation is away and may come back.
+    pub(super) fn awaits(&self) -> bool {
+        let away = |worker: &Worker| !worker.connected && worker.excluded.is_none();
+        self.history.order.iter().any(|id| self.workers.get(id).is_some_and(away))
+    }
+
+    pub(super) fn is_member(&self, id: WorkerId) -> bool {
+        self.history.order.contains(&id)
+    }
+
+    /// Whether nothing newer has begun.
+    pub(super) fn is_current(&self, generation: Generation) -> bool {
+        self.history.activated.as_ref().is_some_and(|(last, _)| *last == generation)
+    }
+}

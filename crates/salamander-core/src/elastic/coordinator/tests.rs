@@ -1,0 +1,266 @@
+//! Decisions of the coordinator, one by one; the simulation runs them together.
+
+use super::super::{CheckpointMark, Member, Part};
+use super::*;
+
+/// A master and some members that talk without loss.
+struct Group {
+    coordinator: Coordinator,
+    members: BTreeMap<WorkerId, Member>,
+    activations: BTreeMap<WorkerId, Activation>,
+    now: Millis,
+}
+
+impl Group {
+    fn new(workers: u64) -> Self {
+        let limits = (1, workers as usize);
+        let coordinator = Coordinator::open(History::default(), limits, Timeouts::default(), 0);
+        let mut group =
+            Self { coordinator, members: BTreeMap::new(), activations: BTreeMap::new(), now: 0 };
+        (1..=workers).for_each(|id| group.join(WorkerId(id)));
+        group
+    }
+
+    fn join(&mut self, id: WorkerId) {
+        let member = self.members.entry(id).or_insert_with(|| Member::new(id));
+        let peer = Peer { id, endpoint: format!("host-{id}") };
+        let hello = Hello { peer, active: member.active() };
+        self.coordinator.hello(self.now, hello);
+        self.deliver();
+    }
+
+    fn deliver(&mut self) {
+        loop {
+            let actions = self.coordinator.take_actions();
+            if actions.is_empty() {
+                return;
+            }
+            for action in actions {
+                let Action::Send(id, message) = action else { continue };
+                let Some(member) = self.members.get_mut(&id) else { continue };
+                let answer = match message {
+                    ToMember::Prepare(generation) => {
+                        let promise = member.prepare(generation);
+                        promise.ok().map(|held| FromMember::Promise(generation, held))
+                    }
+                    ToMember::Activate(activation) => {
+                        self.activations.insert(id, activation.clone());
+                        member.activate(&activation).ok().map(|part| {
+                            let generation = activation.generation;
+                            settle(member, &activation, part);
+                            FromMember::Confirmed(generation)
+                        })
+                    }
+                    _ => None,
+                };
+                if let Some(answer) = answer {
+                    self.coordinator.message(self.now, id, answer);
+                }
+            }
+        }
+    }
+
+    fn commit(&mut self, ids: &[u64]) {
+        for id in ids {
+            let member = self.members.get_mut(&WorkerId(*id)).expect("joined");
+            let generation = member.active().expect("active");
+            member.commit(generation, 1).expect("ready");
+        }
+    }
+
+    fn lose(&mut self, id: u64) {
+        self.members.remove(&WorkerId(id));
+        self.coordinator.gone(self.now, WorkerId(id), "killed");
+        self.deliver();
+    }
+
+    fn source(&self) -> Source {
+        let running = self.activations.values().max_by_key(|activation| activation.generation);
+        running.expect("activated").source.clone()
+    }
+
+    fn wait(&mut self, millis: Millis) {
+        self.now += millis;
+        for id in self.members.keys().copied().collect::<Vec<_>>() {
+            self.coordinator.heard(self.now, id);
+        }
+        self.coordinator.tick(self.now);
+        self.deliver();
+    }
+}
+
+fn settle(member: &mut Member, activation: &Activation, part: Part) {
+    let generation = activation.generation;
+    let identity = match (&part, &activation.source) {
+        (Part::Keep, _) => return,
+        (_, Source::Member { identity, .. }) => *identity,
+        (_, Source::Checkpoint { mark, .. }) => {
+            Identity::begin(mark.as_ref().map_or(0, |mark| mark.version), generation, 0)
+        }
+    };
+    member.adopt(generation, identity).expect("active");
+}
+
+#[test]
+fn the_first_generation_starts_anew_when_all_are_there() {
+    let group = Group::new(3);
+    assert_eq!(group.source(), Source::Checkpoint { rank: 0, mark: None });
+    assert_eq!(group.coordinator.members().len(), 3);
+    assert!(group.coordinator.members().iter().all(|(_, confirmed)| *confirmed));
+}
+
+#[test]
+fn the_newest_state_of_the_previous_generation_survives() {
+    let mut group = Group::new(3);
+    group.commit(&[1, 2, 3]);
+    group.commit(&[2]);
+    group.lose(3);
+    let Source::Member { rank: 1, identity } = group.source() else { panic!("a member holds it") };
+    assert_eq!(identity.version, 2);
+}
+
+#[test]
+fn who_was_dropped_comes_back_with_nothing() {
+    let mut group = Group::new(3);
+    group.commit(&[1, 2, 3]);
+    group.commit(&[3]);
+    let sleeper = group.members.remove(&WorkerId(3)).expect("there");
+    (0..20).for_each(|_| group.wait(500));
+    assert_eq!(group.coordinator.members().len(), 2);
+    // It wakes with a newer version than anybody has, and then is the only one left.
+    group.members.insert(WorkerId(3), sleeper);
+    group.wait(200);
+    group.wait(200);
+    assert_eq!(group.coordinator.members().len(), 3);
+    let Source::Member { identity, .. } = group.source() else { panic!("a member holds it") };
+    assert_eq!(identity.version, 1);
+}
+
+#[test]
+fn a_generation_that_never_connected_still_has_its_holder() {
+    let mut group = Group::new(2);
+    group.commit(&[1, 2]);
+    let running = group.coordinator.history().prepared;
+    let accused = Some(WorkerId(2));
+    group.coordinator.message(0, WorkerId(1), FromMember::Broken(running, accused));
+    group.deliver();
+    let Source::Member { identity, .. } = group.source() else { panic!("a member holds it") };
+    assert_eq!(identity.version, 1);
+}
+
+#[test]
+fn a_fenced_writers_checkpoint_does_not_count() {
+    let mut group = Group::new(2);
+    let old = group.coordinator.history().prepared;
+    group.lose(2);
+    let mark = CheckpointMark { id: "step-1".into(), version: 1, generation: old };
+    group.coordinator.message(0, WorkerId(1), FromMember::Wrote(mark));
+    assert_eq!(group.coordinator.history().checkpoint, None);
+}
+
+#[test]
+fn a_restarted_master_leaves_a_working_generation_alone() {
+    let mut group = Group::new(2);
+    let history = group.coordinator.history().clone();
+    let running = history.prepared;
+    group.coordinator = Coordinator::open(history, (1, 2), Timeouts::default(), 50);
+    group.join(WorkerId(1));
+    group.join(WorkerId(2));
+    group.wait(1_000);
+    assert_eq!(group.coordinator.phase(), &Phase::Running(running));
+    assert_eq!(group.coordinator.epoch(), 2);
+}
+
+#[test]
+fn spare_workers_wait_and_scaling_lets_them_in() {
+    let mut group = Group::new(2);
+    group.join(WorkerId(9));
+    group.wait(500);
+    assert_eq!(group.coordinator.members().len(), 2);
+    group.coordinator.scale(group.now, 3);
+    group.wait(500);
+    assert_eq!(group.coordinator.members().len(), 3);
+    group.coordinator.scale(group.now, 1);
+    group.wait(500);
+    assert_eq!(group.coordinator.members().len(), 1);
+}
+
+#[test]
+fn an_older_checkpoint_never_replaces_a_newer_one() {
+    let mut group = Group::new(2);
+    let generation = group.coordinator.history().prepared;
+    let mark = |version| CheckpointMark { id: format!("step-{version}"), version, generation };
+    let mut write = |mark| {
+        group.coordinator.message(0, WorkerId(1), FromMember::Wrote(mark));
+        group.coordinator.take_actions()
+    };
+    assert!(write(mark(8)).contains(&Action::Journal(Entry::Checkpoint(mark(8)))));
+    assert_eq!(write(mark(4)), []);
+    // The same one is acknowledged again, since the first answer may be lost.
+    let kept = |id| Action::Send(WorkerId(id), ToMember::Kept(mark(8)));
+    assert_eq!(write(mark(8)), [kept(1), kept(2)]);
+}
+
+#[test]
+fn an_ended_run_keeps_its_checkpoint() {
+    let mut group = Group::new(1);
+    let generation = group.coordinator.history().prepared;
+    group.coordinator.end(Ending::Completed);
+    let mark = CheckpointMark { id: "step-1".into(), version: 1, generation };
+    group.coordinator.message(0, WorkerId(1), FromMember::Wrote(mark));
+    assert_eq!(group.coordinator.history().checkpoint, None);
+}
+
+#[test]
+fn a_checkpoint_is_not_read_while_a_holder_may_come_back() {
+    let mut group = Group::new(2);
+    group.commit(&[1, 2]);
+    let history = group.coordinator.history().clone();
+    group.coordinator = Coordinator::open(history, (1, 2), Timeouts::default(), 50);
+    // A newcomer finds the restarted master first, then a member that never got the state.
+    group.join(WorkerId(9));
+    group.wait(500);
+    group.members.insert(WorkerId(1), Member::new(WorkerId(1)));
+    group.join(WorkerId(1));
+    assert_eq!(group.coordinator.phase(), &Phase::Preparing(Generation { epoch: 2, number: 2 }));
+    group.join(WorkerId(2));
+    let Source::Member { identity, .. } = group.source() else { panic!("a member holds it") };
+    assert_eq!(identity.version, 1);
+}
+
+#[test]
+fn a_master_that_slept_drops_nobody() {
+    let mut group = Group::new(2);
+    let running = group.coordinator.phase().clone();
+    group.coordinator.tick(100);
+    group.coordinator.tick(60_000);
+    assert_eq!(group.coordinator.phase(), &running);
+    group.coordinator.tick(60_100);
+    assert_eq!(group.coordinator.phase(), &running);
+}
+
+#[test]
+fn fewer_than_the_least_are_enough_when_fewer_are_wanted() {
+    let mut group = Group::new(2);
+    group.coordinator.scale(0, 1);
+    let history = group.coordinator.history().clone();
+    group.coordinator = Coordinator::open(history, (2, 2), Timeouts::default(), 50);
+    group.members.clear();
+    group.lose(1);
+    group.lose(2);
+    group.join(WorkerId(9));
+    assert!(matches!(group.coordinator.phase(), Phase::Running(_)));
+}
+
+#[test]
+fn fewer_workers_still_have_the_state_among_them() {
+    let mut group = Group::new(2);
+    group.commit(&[1, 2]);
+    // The first member has nothing: the state that it was to receive has not come.
+    group.members.insert(WorkerId(1), Member::new(WorkerId(1)));
+    group.coordinator.scale(0, 1);
+    group.wait(500);
+    assert_eq!(group.coordinator.members(), [(WorkerId(2), true)]);
+    let Source::Member { identity, .. } = group.source() else { panic!("a member holds it") };
+    assert_eq!(identity.version, 1);
+}

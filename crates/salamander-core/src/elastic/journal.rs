@@ -1,0 +1,100 @@
+//! What the master writes down before anybody may depend on it, and what a restarted master reads from it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{CheckpointMark, Ending, Generation, Identity, WorkerId};
+
+/// One entry of the journal. Each carries the life of the master that wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Entry {
+    /// A master took over.
+    Opened,
+    /// A generation's number was given out.
+    Prepared(Generation),
+    /// A generation began.
+    Activated {
+        /// Its number.
+        generation: Generation,
+        /// Its members in their order, each with the state it promised where that state may be chosen again.
+        members: Vec<(WorkerId, Option<Identity>)>,
+    },
+    /// A checkpoint counts.
+    Checkpoint(CheckpointMark),
+    /// How many workers are wanted.
+    Scaled(usize),
+    /// The run is over.
+    Ended(Ending),
+    /// An early end was asked for.
+    Stopping,
+    /// An ended run goes on from its last checkpoint, with new workers.
+    Resumed,
+}
+
+/// What a journal says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    /// The newest life of a master.
+    pub epoch: u32,
+    /// The newest number given out.
+    pub prepared: Generation,
+    /// The newest generation that began, and its members.
+    pub activated: Option<(Generation, BTreeMap<WorkerId, Option<Identity>>)>,
+    /// The members' order.
+    pub order: Vec<WorkerId>,
+    /// Generations that began.
+    pub generations: u64,
+    /// The newest checkpoint.
+    pub checkpoint: Option<CheckpointMark>,
+    /// How many workers are wanted, when that was changed.
+    pub workers: Option<usize>,
+    /// Whether an early end was asked for.
+    pub stopping: bool,
+    /// How it ended.
+    pub ending: Option<Ending>,
+}
+
+impl History {
+    /// Takes in the next entry, written in this life of the master.
+    pub fn apply(&mut self, epoch: u32, entry: &Entry) {
+        // A master that was replaced may still write; nothing of it counts.
+        if epoch < self.epoch {
+            return;
+        }
+        self.epoch = epoch;
+        match entry {
+            Entry::Opened => {}
+            Entry::Prepared(generation) => self.prepared = *generation,
+            Entry::Activated { generation, members } => {
+                self.activated = Some((*generation, members.iter().copied().collect()));
+                self.order = members.iter().map(|(id, _)| *id).collect();
+                self.generations += 1;
+            }
+            Entry::Checkpoint(mark) => self.checkpoint = Some(mark.clone()),
+            Entry::Scaled(workers) => self.workers = Some(*workers),
+            Entry::Stopping => self.stopping = true,
+            Entry::Resumed => {
+                (self.stopping, self.ending, self.activated) = (false, None, None);
+                self.order.clear();
+            }
+            Entry::Ended(ending) => self.ending = Some(ending.clone()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replaced_master_writes_in_vain() {
+        let mut history = History::default();
+        history.apply(1, &Entry::Opened);
+        history.apply(2, &Entry::Opened);
+        history.apply(1, &Entry::Ended(Ending::Completed));
+        assert_eq!(history.ending, None);
+        history.apply(2, &Entry::Prepared(Generation { epoch: 2, number: 1 }));
+        assert_eq!(history.prepared, Generation { epoch: 2, number: 1 });
+    }
+}

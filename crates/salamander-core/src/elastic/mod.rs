@@ -1,0 +1,173 @@
+//! Membership of a synchronous run: who takes part, whose state counts, and what may be told outside.
+//!
+//! Two state machines talk to each other: the master's [`Coordinator`] and each worker's [`Member`]. Both are pure:
+//! messages, losses and the time come in as arguments, decisions come out as values, so that the very code that
+//! ships runs in seeded simulations. [`Crew`] decides which processes run, [`Pace`] finds the ones that hold the
+//! others up.
+//!
+//! # A regroup
+//! 1. The master journals a new generation number and sends [`ToMember::Prepare`].
+//! 2. A member fences itself: no result of an older generation is applied from now on. It answers with what it
+//!    holds; the answer is a promise.
+//! 3. The master picks the state that survives (see [`Coordinator`]), journals the choice and sends
+//!    [`ToMember::Activate`].
+//! 4. Members that hold another state receive the chosen one before they take part in an exchange.
+
+mod coordinator;
+mod crew;
+mod journal;
+mod member;
+mod message;
+mod pace;
+mod tasks;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+pub use coordinator::{Action, Coordinator, Phase, Timeouts};
+pub use crew::{Crew, Ended, Order, Slot};
+pub use journal::{Entry, History};
+pub use member::{Fenced, Member, Part};
+pub use message::{Activation, FromMember, Hello, Peer, Source, ToMember};
+pub use pace::{Beat, Pace, Slow, Work};
+pub use tasks::{Count, Lease, Task, TaskQueue};
+
+use crate::seed::mix;
+
+/// Milliseconds on the clock of whoever asks.
+pub type Millis = u64;
+
+/// A process that trains, by the number it drew when it started.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct WorkerId(pub u64);
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+/// The number of a membership. A later master's numbers are greater than all of an earlier one's, so that two
+/// masters can never give the same number to different members.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Generation {
+    /// Which life of the master, from 1.
+    pub epoch: u32,
+    /// Counts on from the last journaled one.
+    pub number: u32,
+}
+
+impl Generation {
+    /// For wires.
+    pub fn to_u64(self) -> u64 {
+        u64::from(self.epoch) << 32 | u64::from(self.number)
+    }
+
+    /// From wires.
+    pub fn from_u64(value: u64) -> Self {
+        Self { epoch: (value >> 32) as u32, number: value as u32 }
+    }
+}
+
+impl fmt::Display for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.epoch, self.number)
+    }
+}
+
+/// Which state a member holds. The version alone is not enough: two lineages can share a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Identity {
+    /// How many exchanges were committed to it.
+    pub version: u64,
+    /// The generation that committed the last one.
+    pub generation: Generation,
+    /// A hash over all commits that led here.
+    pub lineage: u64,
+}
+
+impl Identity {
+    /// The identity of a state that a generation begins with: fresh, or read from a checkpoint.
+    pub fn begin(version: u64, generation: Generation, digest: u64) -> Self {
+        Self { version, generation, lineage: mix(digest ^ mix(version)) }
+    }
+
+    /// The identity after one more commit, whose result has this digest.
+    pub fn next(&self, generation: Generation, digest: u64) -> Self {
+        let lineage = mix(self.lineage ^ mix(generation.to_u64()) ^ mix(digest).rotate_left(17));
+        Self { version: self.version + 1, generation, lineage }
+    }
+}
+
+/// What a member holds and how far that can be trusted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holding {
+    /// The state, if there is one.
+    pub identity: Option<Identity>,
+    /// The last generation in which the state was the chosen one: by holding it already, by receiving it or by
+    /// committing to it.
+    pub confirmed: Option<Generation>,
+}
+
+/// A checkpoint that counts: its folder is complete and the master has journaled it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointMark {
+    /// Its folder's name.
+    pub id: String,
+    /// The version in it.
+    pub version: u64,
+    /// The generation that wrote it.
+    pub generation: Generation,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// All steps are done.
+    Completed,
+    /// It was asked to stop, and can be resumed.
+    Interrupted,
+    /// It cannot go on.
+    Failed(String),
+}
+
+/// The fences, each of which can be taken out by a simulation to show that it is needed. Programs use
+/// [`Fences::default`], which has them all.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fences {
+    /// A member applies nothing of an older generation after its promise.
+    pub promise: bool,
+    /// A member refuses a master of an older epoch.
+    pub epoch: bool,
+    /// Only a state that the previous generation confirmed may be chosen.
+    pub lineage: bool,
+    /// A member takes part only with the chosen state.
+    pub adopted: bool,
+    /// A version is told outside only when every member of the generation holds it.
+    pub all_hold: bool,
+    /// A checkpoint of an older generation does not count.
+    pub checkpoint: bool,
+    /// What a message depends on is journaled before it is sent.
+    pub journal: bool,
+}
+
+impl Default for Fences {
+    fn default() -> Self {
+        Self {
+            promise: true,
+            epoch: true,
+            lineage: true,
+            adopted: true,
+            all_hold: true,
+            checkpoint: true,
+            journal: true,
+        }
+    }
+}

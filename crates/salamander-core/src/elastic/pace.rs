@@ -1,0 +1,173 @@
+//! Who holds the others up: a member that hangs, or computes far slower than the rest.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Millis, WorkerId};
+
+/// What a worker does right now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Work {
+    /// Nothing that others wait for.
+    #[default]
+    Idle,
+    /// Reads, computes or applies.
+    Computing,
+    /// Waits for the others in an exchange.
+    Exchanging,
+}
+
+/// A sign of life, with what the worker has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Beat {
+    /// What it does.
+    pub work: Work,
+    /// For how long it has done so.
+    pub for_ms: Millis,
+    /// Records it has computed.
+    pub records: u64,
+    /// Milliseconds it spent on them.
+    pub compute_ms: Millis,
+}
+
+/// Why a worker is slow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slow {
+    /// The others wait, and it has not come to the exchange for too long.
+    Hangs,
+    /// It takes many times the others' time per record, again and again.
+    Straggles,
+}
+
+/// How much slower than the median is too slow.
+const FACTOR: f64 = 4.0;
+/// Windows in a row that make a straggler.
+const WINDOWS: u32 = 3;
+/// The length of a window.
+const WINDOW: Millis = 5_000;
+
+#[derive(Clone, Debug)]
+struct Track {
+    beat: Beat,
+    mark: Beat,
+    marked: Millis,
+    rate: Option<f64>,
+    slow: u32,
+}
+
+/// The signs of life of all members.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    hang: Millis,
+    tracks: BTreeMap<WorkerId, Track>,
+}
+
+impl Pace {
+    /// A member that others have waited for so long hangs.
+    pub fn new(hang: Millis) -> Self {
+        Self { hang, tracks: BTreeMap::new() }
+    }
+
+    /// Takes in a sign of life.
+    pub fn beat(&mut self, now: Millis, id: WorkerId, beat: Beat) {
+        let track = self.tracks.entry(id).or_insert(Track {
+            beat,
+            mark: beat,
+            marked: now,
+            rate: None,
+            slow: 0,
+        });
+        track.beat = beat;
+        if now >= track.marked + WINDOW {
+            let records = beat.records.saturating_sub(track.mark.records);
+            let spent = beat.compute_ms.saturating_sub(track.mark.compute_ms);
+            track.rate = (records > 0).then(|| spent as f64 / records as f64);
+            (track.mark, track.marked) = (beat, now);
+            self.compare(id);
+        }
+    }
+
+    /// Forgets a worker.
+    pub fn forget(&mut self, id: WorkerId) {
+        self.tracks.remove(&id);
+    }
+
+    /// Those that hold the others up; each is named once.
+    pub fn slow(&mut self) -> Vec<(WorkerId, Slow)> {
+        let waits = |track: &Track| track.beat.work == Work::Exchanging;
+        let waiting =
+            self.tracks.values().any(|track| waits(track) && track.beat.for_ms > self.hang);
+        let found: Vec<(WorkerId, Slow)> = self
+            .tracks
+            .iter()
+            .filter_map(|(id, track)| {
+                let late = track.beat.work == Work::Computing && track.beat.for_ms > self.hang;
+                match () {
+                    () if waiting && late => Some((*id, Slow::Hangs)),
+                    () if track.slow >= WINDOWS => Some((*id, Slow::Straggles)),
+                    () => None,
+                }
+            })
+            .collect();
+        found.iter().for_each(|(id, _)| self.forget(*id));
+        found
+    }
+
+    fn compare(&mut self, id: WorkerId) {
+        let mut others: Vec<f64> = self
+            .tracks
+            .iter()
+            .filter(|(other, _)| **other != id)
+            .filter_map(|(_, t)| t.rate)
+            .collect();
+        others.sort_by(f64::total_cmp);
+        let median = others.get(others.len() / 2).copied();
+        let Some(track) = self.tracks.get_mut(&id) else { return };
+        let late =
+            matches!((track.rate, median), (Some(own), Some(m)) if own > FACTOR * m.max(1e-6));
+        track.slow = if late { track.slow + 1 } else { 0 };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_others_wait_for_hangs() {
+        let mut pace = Pace::new(1_000);
+        let wait = Beat { work: Work::Exchanging, for_ms: 1_001, ..Beat::default() };
+        pace.beat(0, WorkerId(1), wait);
+        pace.beat(0, WorkerId(2), Beat { work: Work::Computing, for_ms: 900, ..Beat::default() });
+        assert_eq!(pace.slow(), []);
+        pace.beat(0, WorkerId(2), Beat { work: Work::Computing, for_ms: 1_100, ..Beat::default() });
+        assert_eq!(pace.slow(), [(WorkerId(2), Slow::Hangs)]);
+        assert_eq!(pace.slow(), []);
+    }
+
+    #[test]
+    fn a_long_step_of_all_is_no_hang() {
+        let mut pace = Pace::new(1_000);
+        let busy = Beat { work: Work::Computing, for_ms: 9_000, ..Beat::default() };
+        (1..4).for_each(|id| pace.beat(0, WorkerId(id), busy));
+        assert_eq!(pace.slow(), []);
+    }
+
+    #[test]
+    fn a_worker_far_slower_than_the_others_straggles() {
+        let mut pace = Pace::new(60_000);
+        let mut found = Vec::new();
+        for second in 0..40u64 {
+            for (id, cost) in [(1, 1), (2, 1), (3, 9)] {
+                let records = second * 100;
+                let compute_ms = records * cost;
+                let beat = Beat { work: Work::Computing, for_ms: 1, records, compute_ms };
+                pace.beat(second * 1_000, WorkerId(id), beat);
+            }
+            found.extend(pace.slow());
+        }
+        assert_eq!(found.first(), Some(&(WorkerId(3), Slow::Straggles)));
+        assert!(found.iter().all(|(id, _)| *id == WorkerId(3)));
+    }
+}

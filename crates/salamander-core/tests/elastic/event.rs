@@ -1,0 +1,155 @@
+//! What can happen, and the queue in which it waits for its time.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+
+use salamander_core::elastic::{
+    CheckpointMark, FromMember, Generation, Hello, Identity, Millis, ToMember, WorkerId,
+};
+
+use crate::faults::Fault;
+use crate::truth::StateId;
+
+/// From a worker to a master.
+#[derive(Clone, Debug)]
+pub(crate) enum Up {
+    Hello(Hello),
+    Beat,
+    /// What is sent anew at each connection has a number.
+    Say(u64, FromMember),
+}
+
+/// From a master to a worker.
+#[derive(Clone, Debug)]
+pub(crate) enum Down {
+    Order(ToMember),
+    /// Everything up to this number has been acted on.
+    Received(u64),
+}
+
+/// What happens at some time.
+#[derive(Clone, Debug)]
+pub(crate) enum Event {
+    Spawn,
+    Connect(WorkerId),
+    Beat(WorkerId),
+    /// A message arrives at a worker. A stray one comes from a connection that is over.
+    Down {
+        worker: WorkerId,
+        session: usize,
+        stray: bool,
+        epoch: u32,
+        message: Down,
+    },
+    /// A worker notices that its connection is lost.
+    Lost {
+        worker: WorkerId,
+        session: usize,
+    },
+    /// A worker has computed its part of an exchange.
+    Computed {
+        worker: WorkerId,
+        generation: Generation,
+        op: u64,
+    },
+    /// The result of an exchange arrives.
+    Result {
+        worker: WorkerId,
+        generation: Generation,
+        op: u64,
+    },
+    Loaded {
+        worker: WorkerId,
+        generation: Generation,
+        mark: Option<CheckpointMark>,
+    },
+    /// A worker asks another for the state.
+    Fetch {
+        worker: WorkerId,
+        generation: Generation,
+    },
+    Received {
+        worker: WorkerId,
+        generation: Generation,
+        identity: Identity,
+        state: StateId,
+    },
+    Written {
+        worker: WorkerId,
+        mark: CheckpointMark,
+        state: StateId,
+        last: bool,
+    },
+    /// A worker asks itself whether it has waited too long.
+    Stuck {
+        worker: WorkerId,
+        generation: Generation,
+        progress: u64,
+    },
+    Wake(WorkerId),
+    Tick(usize),
+    /// A message arrives at a master.
+    Up {
+        master: usize,
+        worker: WorkerId,
+        session: usize,
+        message: Up,
+    },
+    /// A master notices that a connection is lost.
+    Dropped {
+        master: usize,
+        worker: WorkerId,
+        session: usize,
+    },
+    /// The platform tells that a process has ended.
+    Gone {
+        worker: WorkerId,
+    },
+    WakeMaster(usize),
+    StartMaster,
+    /// Somebody lets a run that was stopped go on.
+    Resume,
+    Fault(Fault),
+    /// From now on nothing goes wrong.
+    Quiet,
+}
+
+/// Events in the order of their time, and of equal times in the order in which they were put in.
+#[derive(Default)]
+pub(crate) struct Queue {
+    heap: BinaryHeap<Timed>,
+    count: u64,
+}
+
+impl Queue {
+    pub(crate) fn put(&mut self, time: Millis, event: Event) {
+        self.count += 1;
+        self.heap.push(Timed(Reverse((time, self.count)), event));
+    }
+
+    pub(crate) fn next(&mut self) -> Option<(Millis, Event)> {
+        self.heap.pop().map(|Timed(Reverse((time, _)), event)| (time, event))
+    }
+}
+
+struct Timed(Reverse<(Millis, u64)>, Event);
+
+impl PartialEq for Timed {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+impl Eq for Timed {}
+
+impl PartialOrd for Timed {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Timed {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.cmp(&other.0)
+    }
+}

@@ -1,0 +1,297 @@
+//! A master's process around the coordinator: it journals, sends, sleeps, dies and is replaced.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use salamander_core::elastic::{
+    Action, Coordinator, Ending, Entry, FromMember, Generation, History, Identity, Millis,
+    ToMember, WorkerId,
+};
+
+use crate::event::{Down, Event, Up};
+use crate::truth::NOTHING;
+use crate::world::{TIMEOUTS, World, say};
+
+const TICK: Millis = 40;
+
+/// What befalls a master in the middle of its work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Crash,
+    Pause(Millis),
+    /// It sleeps, and another is started meanwhile.
+    Replace(Millis),
+}
+
+/// A process.
+pub(crate) struct Master {
+    pub(crate) coordinator: Coordinator,
+    pub(crate) alive: bool,
+    pub(crate) paused: Option<Millis>,
+    /// The newest connection of each worker.
+    pub(crate) sessions: BTreeMap<WorkerId, usize>,
+    pub(crate) deferred: Vec<Event>,
+    /// What it was about to do when it fell asleep.
+    pending: VecDeque<Task>,
+    /// After so many more actions this befalls it.
+    pub(crate) fuse: Option<(u64, Fate)>,
+}
+
+#[derive(Clone, Debug)]
+enum Task {
+    Act(Action),
+    Receive(WorkerId, u64),
+}
+
+impl World {
+    /// A process reads the journal and takes over, whether or not another one still runs.
+    pub(crate) fn start_master(&mut self) {
+        let mut history = History::default();
+        self.journal.iter().for_each(|(epoch, entry)| history.apply(*epoch, entry));
+        let limits = (self.mood.min, self.mood.workers);
+        let fences = self.guards.fences;
+        let coordinator = Coordinator::with_fences(history, limits, TIMEOUTS, self.now, fences);
+        say!(self, "master {} starts", coordinator.epoch());
+        let others = self.masters.iter().filter(|master| master.alive).count();
+        self.stats.masters += 1;
+        self.stats.two_masters += u64::from(others > 0);
+        self.masters.push(Master {
+            coordinator,
+            alive: true,
+            paused: None,
+            sessions: BTreeMap::new(),
+            deferred: Vec::new(),
+            pending: VecDeque::new(),
+            fuse: None,
+        });
+        self.tick(self.masters.len() - 1);
+    }
+
+    /// A run that was stopped goes on, with new processes; who slept through its end is still there.
+    pub(crate) fn resume(&mut self) {
+        say!(self, "the run is resumed");
+        self.stats.resumed += 1;
+        for index in 0..self.masters.len() {
+            self.end_master(index, "leaves");
+        }
+        self.workers.retain(|_, worker| !worker.finished);
+        let epoch = self.history.epoch;
+        self.history.apply(epoch, &Entry::Resumed);
+        self.journal.push((epoch, Entry::Resumed));
+        self.start_master();
+        let wanted = self.history.workers.unwrap_or(self.mood.workers);
+        (0..wanted).for_each(|_| self.spawn());
+    }
+
+    pub(crate) fn tick(&mut self, index: usize) {
+        let master = &mut self.masters[index];
+        let replaced = self.history.epoch > master.coordinator.epoch();
+        if replaced && self.guards.owner && (self.mood.looks || self.now >= self.mood.quiet) {
+            return self.end_master(index, "sees that it was replaced");
+        }
+        master.coordinator.tick(self.now);
+        self.perform(index, None);
+        self.after(TICK, Event::Tick(index));
+    }
+
+    /// A message arrives.
+    pub(crate) fn hear(&mut self, index: usize, id: WorkerId, session: usize, message: Up) {
+        let master = &mut self.masters[index];
+        let newest = master.sessions.get(&id).copied();
+        let mut received = None;
+        match message {
+            Up::Hello(hello) if newest.is_none_or(|newest| newest <= session) => {
+                master.sessions.insert(id, session);
+                master.coordinator.hello(self.now, hello);
+            }
+            _ if newest != Some(session) => return,
+            Up::Hello(_) => {}
+            Up::Beat => master.coordinator.heard(self.now, id),
+            Up::Say(number, message) => {
+                received = (number > 0).then_some((id, number));
+                let broken = message.clone();
+                master.coordinator.message(self.now, id, message);
+                if let FromMember::Broken(_, Some(accused)) = broken {
+                    self.hinder(accused);
+                }
+            }
+        }
+        self.perform(index, received);
+    }
+
+    pub(crate) fn disconnected(&mut self, index: usize, id: WorkerId, session: usize) {
+        let master = &mut self.masters[index];
+        if master.sessions.get(&id) == Some(&session) {
+            master.sessions.remove(&id);
+            master.coordinator.disconnected(self.now, id);
+            self.perform(index, None);
+        }
+    }
+
+    /// The platform tells the newest master of a death, if it listens.
+    pub(crate) fn tell_gone(&mut self, id: WorkerId) {
+        let index = self.masters.len() - 1;
+        let master = &mut self.masters[index];
+        if master.alive && master.paused.is_none() {
+            master.coordinator.gone(self.now, id, "it was killed");
+            self.perform(index, None);
+        }
+    }
+
+    /// Does what the coordinator wants, in its order, until something befalls the process.
+    pub(crate) fn perform(&mut self, index: usize, received: Option<(WorkerId, u64)>) {
+        let mut actions = self.masters[index].coordinator.take_actions();
+        if !self.guards.fences.journal {
+            // What is sent goes out first.
+            actions.sort_by_key(|action| matches!(action, Action::Journal(_)));
+        }
+        let tasks = actions.into_iter().map(Task::Act);
+        let received = received.map(|(id, number)| Task::Receive(id, number));
+        self.masters[index].pending.extend(tasks.chain(received));
+        while let Some(task) = self.masters[index].pending.pop_front() {
+            if self.burn(index) {
+                self.masters[index].pending.push_front(task);
+                return;
+            }
+            match task {
+                Task::Act(Action::Journal(entry)) => self.append(index, entry),
+                Task::Act(Action::Send(id, message)) => {
+                    self.send_down(index, id, Down::Order(message));
+                }
+                Task::Act(Action::Dropped(id, reason)) => say!(self, "{id} is dropped: {reason}"),
+                Task::Receive(id, number) => self.send_down(index, id, Down::Received(number)),
+            }
+            if !self.masters[index].alive {
+                return;
+            }
+        }
+    }
+
+    /// Whether something befalls the master now.
+    fn burn(&mut self, index: usize) -> bool {
+        let master = &mut self.masters[index];
+        let Some((left, fate)) = master.fuse else { return false };
+        master.fuse = (left > 0).then(|| (left - 1, fate));
+        if left == 0 {
+            self.befall(index, fate);
+        }
+        left == 0
+    }
+
+    pub(crate) fn befall(&mut self, index: usize, fate: Fate) {
+        if !self.masters[index].alive || self.masters[index].paused.is_some() {
+            return;
+        }
+        say!(self, "master {}: {fate:?}", self.masters[index].coordinator.epoch());
+        match fate {
+            Fate::Crash => {
+                self.stats.master_crashes += 1;
+                self.end_master(index, "is killed");
+            }
+            Fate::Pause(millis) | Fate::Replace(millis) => {
+                self.masters[index].paused = Some(self.now);
+                self.after(millis, Event::WakeMaster(index));
+            }
+        }
+        let replaced = matches!(fate, Fate::Crash | Fate::Replace(_));
+        if replaced && index + 1 == self.masters.len() {
+            let delay = self.between(20, 600);
+            self.after(delay, Event::StartMaster);
+        }
+    }
+
+    /// What was due meanwhile happens now, its own timer perhaps before the messages.
+    pub(crate) fn wake_master(&mut self, index: usize) {
+        if !self.masters[index].alive || self.masters[index].paused.take().is_none() {
+            return;
+        }
+        say!(self, "master {} wakes", self.masters[index].coordinator.epoch());
+        self.perform(index, None);
+        let mut deferred = std::mem::take(&mut self.masters[index].deferred);
+        if self.chance(0.5) {
+            deferred.sort_by_key(|event| !matches!(event, Event::Tick(_)));
+        }
+        deferred.into_iter().for_each(|event| self.happen(event));
+    }
+
+    fn end_master(&mut self, index: usize, why: &str) {
+        let master = &mut self.masters[index];
+        (master.alive, master.paused) = (false, None);
+        master.pending.clear();
+        say!(self, "master {} {why}", self.masters[index].coordinator.epoch());
+        for session in 0..self.network.sessions.len() {
+            if self.network.sessions[session].master == index {
+                self.break_session(session);
+            }
+        }
+    }
+
+    /// Writes an entry, unless the journal belongs to another master by now.
+    fn append(&mut self, index: usize, entry: Entry) {
+        let epoch = self.masters[index].coordinator.epoch();
+        if epoch < self.history.epoch {
+            self.stats.refused_entries += 1;
+            if self.guards.owner {
+                self.end_master(index, "may not write: it was replaced");
+            }
+            return;
+        }
+        say!(self, "journal {epoch}: {entry:?}");
+        self.note(&entry);
+        self.history.apply(epoch, &entry);
+        self.journal.push((epoch, entry));
+    }
+
+    /// What the journal says is checked against what is true.
+    fn note(&mut self, entry: &Entry) {
+        match entry {
+            Entry::Activated { members, .. } => {
+                self.stats.generations += 1;
+                let restored = members.iter().all(|(_, identity)| identity.is_none());
+                if restored && let Some((last, before)) = self.history.activated.clone() {
+                    self.stats.restores += 1;
+                    self.note_restore(last, &before);
+                }
+                let stay = |id: &WorkerId| members.iter().any(|(member, _)| member == id);
+                let asleep = |id: &&WorkerId| self.workers.get(id).is_some_and(|w| w.paused);
+                let left = self.history.order.iter().filter(|id| !stay(id)).filter(asleep);
+                self.stats.dropped_sleepers += left.count() as u64;
+            }
+            Entry::Checkpoint(mark) => {
+                let state = self.store.get(&mark.id).map(|(_, state)| *state);
+                if state.is_none() {
+                    self.truth.blame("journaled checkpoints exist", mark.id.clone());
+                }
+                self.truth.checkpoints.push(state.unwrap_or(NOTHING));
+                self.stats.checkpoints += 1;
+            }
+            Entry::Ended(Ending::Interrupted) => self.stats.interrupted += 1,
+            _ => {}
+        }
+    }
+
+    /// A checkpoint is about to be read, so that later states are given up.
+    fn note_restore(&mut self, last: Generation, before: &BTreeMap<WorkerId, Option<Identity>>) {
+        for (id, promised) in before {
+            let Some(worker) = self.workers.get(id) else { continue };
+            let holds = promised.is_some() || worker.member.holding().confirmed == Some(last);
+            let in_reach = !worker.paused && worker.hindered + 2 * TIMEOUTS.silence < self.now;
+            if holds && in_reach && self.mood.strays == 0.0 {
+                let what = format!("{id} still holds the state of generation {last}");
+                self.truth.blame("a checkpoint is read only when all holders are lost", what);
+            }
+        }
+    }
+
+    /// An order that says something is on disk arrives: it must be.
+    pub(crate) fn check_order(&mut self, message: &ToMember) {
+        let on_disk = |wanted: &Entry| self.journal.iter().any(|(_, entry)| entry == wanted);
+        let missing = match message {
+            ToMember::Kept(mark) => !on_disk(&Entry::Checkpoint(mark.clone())),
+            ToMember::Ended(ending) => !on_disk(&Entry::Ended(ending.clone())),
+            _ => false,
+        };
+        if missing {
+            self.truth.blame("what is told outside is journaled", format!("{message:?}"));
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! What really happened: every state that ever was and where it came from, kept apart from the machines under test
+//! so that their own words prove nothing.
+
+use std::collections::HashMap;
+
+use salamander_core::elastic::{Generation, Identity};
+
+/// A state, by its place among all that ever were.
+pub(crate) type StateId = usize;
+
+/// The state before everything.
+pub(crate) const NOTHING: StateId = 0;
+
+/// What must never happen, and did.
+#[derive(Clone, Debug)]
+pub(crate) struct Violation {
+    pub(crate) invariant: &'static str,
+    pub(crate) what: String,
+}
+
+/// The work of a run: which records each step takes, and which of them each rank.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Job {
+    pub(crate) records: u32,
+    pub(crate) epochs: u32,
+    pub(crate) batch: u32,
+    pub(crate) slices: u32,
+    /// A checkpoint is written every so many versions.
+    pub(crate) every: u64,
+}
+
+impl Job {
+    fn steps_per_epoch(&self) -> u64 {
+        u64::from(self.records.div_ceil(self.batch))
+    }
+
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps_per_epoch() * u64::from(self.epochs)
+    }
+
+    /// How many records a step takes; the last one of an epoch is short.
+    fn size(&self, step: u64) -> u32 {
+        let first = (step % self.steps_per_epoch()) as u32 * self.batch;
+        self.batch.min(self.records - first)
+    }
+
+    /// All records of a step, one bit for each.
+    pub(crate) fn whole(&self, step: u64) -> u32 {
+        (1 << self.size(step)) - 1
+    }
+
+    /// The records of a rank.
+    pub(crate) fn share(&self, step: u64, rank: u32, ranks: u32) -> u32 {
+        let end_of_slice = |slice: u32| slice * self.size(step) / self.slices;
+        let first = end_of_slice(rank * self.slices / ranks);
+        let end = end_of_slice((rank + 1) * self.slices / ranks);
+        ((1 << end) - 1) & !((1 << first) - 1)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    /// Read from a checkpoint, or fresh.
+    Begun,
+    /// A commit of these records of a step.
+    Step(u64, u32),
+}
+
+#[derive(Clone, Debug)]
+struct State {
+    parent: StateId,
+    version: u64,
+    generation: Generation,
+    origin: Origin,
+    /// Every member of a generation has held it.
+    common: bool,
+    told: bool,
+}
+
+/// All states, and the first violation.
+pub(crate) struct Truth {
+    job: Job,
+    states: Vec<State>,
+    known: HashMap<(StateId, Identity), StateId>,
+    lineages: HashMap<(u64, Generation), u64>,
+    /// Those whose checkpoint was journaled.
+    pub(crate) checkpoints: Vec<StateId>,
+    pub(crate) violation: Option<Violation>,
+}
+
+impl Truth {
+    pub(crate) fn new(job: Job) -> Self {
+        let nothing = State {
+            parent: NOTHING,
+            version: 0,
+            generation: Generation::default(),
+            origin: Origin::Begun,
+            common: false,
+            told: false,
+        };
+        Self {
+            job,
+            states: vec![nothing],
+            known: HashMap::new(),
+            lineages: HashMap::new(),
+            checkpoints: Vec::new(),
+            violation: None,
+        }
+    }
+
+    /// Notes a violation, if it is the first.
+    pub(crate) fn blame(&mut self, invariant: &'static str, what: String) {
+        self.violation.get_or_insert(Violation { invariant, what });
+    }
+
+    /// A state that a generation begins with.
+    pub(crate) fn begin(&mut self, from: StateId, identity: Identity) -> StateId {
+        self.add(from, identity, Origin::Begun)
+    }
+
+    /// A state after a commit.
+    pub(crate) fn commit(
+        &mut self,
+        from: StateId,
+        identity: Identity,
+        step: u64,
+        records: u32,
+    ) -> StateId {
+        self.add(from, identity, Origin::Step(step, records))
+    }
+
+    fn add(&mut self, parent: StateId, identity: Identity, origin: Origin) -> StateId {
+        if let Some(known) = self.known.get(&(parent, identity)) {
+            return *known;
+        }
+        let Identity { version, generation, lineage } = identity;
+        let first = *self.lineages.entry((version, generation)).or_insert(lineage);
+        if first != lineage {
+            let what = format!("two states of version {version} in generation {generation}");
+            self.blame("one lineage per version and generation", what);
+        }
+        self.states.push(State { parent, version, generation, origin, common: false, told: false });
+        self.known.insert((parent, identity), self.states.len() - 1);
+        self.states.len() - 1
+    }
+
+    pub(crate) fn version(&self, state: StateId) -> u64 {
+        self.states[state].version
+    }
+
+    /// The state of an earlier version on the way to this one.
+    pub(crate) fn ancestor(&self, mut state: StateId, version: u64) -> StateId {
+        while state != NOTHING && self.states[state].version > version {
+            state = self.states[state].parent;
+        }
+        state
+    }
+
+    /// Every member of a generation holds it.
+    pub(crate) fn share(&mut self, state: StateId) {
+        self.states[state].common = true;
+    }
+
+    /// It was told outside.
+    pub(crate) fn tell(&mut self, state: StateId) {
+        self.states[state].told = true;
+    }
+
+    /// What must hold when the run has ended with this state.
+    pub(crate) fn judge(&mut self, last: StateId, completed: bool) {
+        let mut line = vec![false; self.states.len()];
+        let mut state = last;
+        while state != NOTHING {
+            line[state] = true;
+            state = self.states[state].parent;
+        }
+        line[NOTHING] = true;
+        for checkpoint in self.checkpoints.clone() {
+            if !line[checkpoint] {
+                let what = format!("{} is not on the last line", self.describe(checkpoint));
+                self.blame("journaled checkpoints survive", what);
+            }
+        }
+        for state in 1..self.states.len() {
+            let State { common, told, .. } = self.states[state];
+            if (common || told) && !line[state] && !self.was_cut(state, last, &line) {
+                let who = if told { "was told" } else { "was held by all" };
+                let what = format!("{} {who} and did not survive", self.describe(state));
+                let told_outside = "what is told outside survives";
+                self.blame(if told { told_outside } else { "one line survives" }, what);
+            }
+        }
+        self.count(last, completed);
+    }
+
+    /// Whether the last line left the one of this state by reading a checkpoint: the one exception.
+    fn was_cut(&self, state: StateId, last: StateId, line: &[bool]) -> bool {
+        let mut fork = state;
+        while !line[fork] {
+            fork = self.states[fork].parent;
+        }
+        let mut child = last;
+        while child != fork && self.states[child].parent != fork {
+            child = self.states[child].parent;
+        }
+        child != fork && self.states[child].origin == Origin::Begun
+    }
+
+    /// Every record of every epoch exactly once.
+    fn count(&mut self, last: StateId, completed: bool) {
+        let mut applied = vec![0u32; self.job.steps() as usize];
+        let mut state = last;
+        while state != NOTHING {
+            if let Origin::Step(step, records) = self.states[state].origin {
+                let seen = &mut applied[step as usize];
+                if *seen & records != 0 {
+                    let what = format!("records {records:b} of step {step} were applied twice");
+                    self.blame(EXACTLY_ONCE, what);
+                }
+                *seen |= records;
+            }
+            state = self.states[state].parent;
+        }
+        let version = self.states[last].version;
+        let steps = if completed { self.job.steps() } else { version };
+        for step in 0..self.job.steps() {
+            let wanted = if step < steps { self.job.whole(step) } else { 0 };
+            if applied[step as usize] != wanted {
+                let what = format!("step {step} of {steps}: records {:b}", applied[step as usize]);
+                self.blame(EXACTLY_ONCE, what);
+            }
+        }
+    }
+
+    pub(crate) fn describe(&self, state: StateId) -> String {
+        let State { version, generation, .. } = self.states[state];
+        format!("version {version} of generation {generation}")
+    }
+}
+
+const EXACTLY_ONCE: &str = "every record exactly once";
