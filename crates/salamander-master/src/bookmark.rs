@@ -1,0 +1,64 @@
+//! Which report was taken last: 16 bytes that are written over with each one. In the journal it would be most of it.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Version, part, checksum.
+const LENGTH: usize = 16;
+
+/// The file. It survives the master, and mostly the machine; without it a report can be told twice.
+#[derive(Debug)]
+pub(crate) struct Bookmark(File);
+
+impl Bookmark {
+    /// Opens the file and says what is in it.
+    pub(crate) fn open(path: &Path) -> io::Result<(Self, Option<(u64, u32)>)> {
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut bytes = [0; LENGTH];
+        let place = file.read_exact_at(&mut bytes, 0).ok().and_then(|()| decode(&bytes));
+        Ok((Self(file), place))
+    }
+
+    /// In one write, so that a master that is killed leaves the old or the new place.
+    pub(crate) fn set(&self, place: Option<(u64, u32)>) -> io::Result<()> {
+        // Zeros have another checksum than zero.
+        self.0.write_all_at(&place.map_or([0; LENGTH], encode), 0)
+    }
+}
+
+fn encode((version, part): (u64, u32)) -> [u8; LENGTH] {
+    let mut bytes = [0; LENGTH];
+    bytes[..8].copy_from_slice(&version.to_le_bytes());
+    bytes[8..12].copy_from_slice(&part.to_le_bytes());
+    let sum = crc32c::crc32c(&bytes[..12]);
+    bytes[12..].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+fn decode(bytes: &[u8; LENGTH]) -> Option<(u64, u32)> {
+    let version = u64::from_le_bytes(bytes[..8].try_into().ok()?);
+    let part = u32::from_le_bytes(bytes[8..12].try_into().ok()?);
+    (encode((version, part)) == *bytes).then_some((version, part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_place_comes_back_and_a_damaged_one_is_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("reported");
+        let (bookmark, place) = Bookmark::open(&path).expect("new");
+        assert_eq!(place, None);
+        for place in [Some((1, 0)), None, Some((7, 2))] {
+            bookmark.set(place).expect("written");
+            assert_eq!(Bookmark::open(&path).expect("there").1, place);
+        }
+        bookmark.0.write_all_at(&[9], 3).expect("written");
+        assert_eq!(Bookmark::open(&path).expect("there").1, None);
+    }
+}

@@ -1,0 +1,101 @@
+//! What a master is told when it starts.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use salamander_core::elastic::Timeouts;
+
+/// Who starts the processes of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PlatformKind {
+    /// A person, or something that the master does not talk to.
+    #[default]
+    ByHand,
+    /// Whoever attaches with the call `Serve`: the supervisor on one machine.
+    Served,
+}
+
+/// Records to be worked through in tasks, without membership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskPlan {
+    /// How many records there are.
+    pub records: u64,
+    /// How many are in a task.
+    pub size: u64,
+    /// How long a worker may hold one.
+    pub deadline: Duration,
+}
+
+/// Where the program keeps what the master is told. Called on the master's thread, which it must not hold up.
+pub trait Sink: Send {
+    /// Something of a version, each once and in order. In a run of tasks: a task and its result, each once; those of
+    /// earlier masters come again when a master takes over.
+    fn report(&mut self, version: u64, json: &serde_json::Value);
+    /// Something that people may want to know.
+    fn note(&mut self, text: &str);
+    /// The checkpoint with this id counts: it is in the journal. Told again when a master takes over.
+    fn kept(&mut self, _id: &str) {}
+}
+
+/// Keeps nothing.
+impl Sink for () {
+    fn report(&mut self, _version: u64, _json: &serde_json::Value) {}
+    fn note(&mut self, _text: &str) {}
+}
+
+/// A master's configuration.
+pub struct Config {
+    /// The run's folder, which has the journal.
+    pub folder: PathBuf,
+    /// The run's token as hexadecimal text.
+    pub token: String,
+    /// Fewer workers than this do not train.
+    pub min_workers: usize,
+    /// How many workers are wanted.
+    pub workers: usize,
+    /// How many crashes of their own making are borne.
+    pub max_restarts: u64,
+    /// How long to wait for whom.
+    pub timeouts: Timeouts,
+    /// A worker that the others have waited for so long hangs.
+    pub hang: Duration,
+    /// Who starts processes.
+    pub platform: PlatformKind,
+    /// Goes on with a run that has ended. Not for a master that is started again within a run.
+    pub resume: bool,
+    /// Work in tasks instead of training.
+    pub tasks: Option<TaskPlan>,
+    /// Where reports and notes go.
+    pub sink: Box<dyn Sink>,
+}
+
+impl Config {
+    /// A run of so many workers that are started by hand.
+    pub fn new(folder: impl Into<PathBuf>, token: impl Into<String>, workers: usize) -> Self {
+        Self {
+            folder: folder.into(),
+            token: token.into(),
+            min_workers: 1,
+            workers,
+            max_restarts: 5,
+            timeouts: Timeouts::default(),
+            hang: Duration::from_secs(60),
+            platform: PlatformKind::ByHand,
+            resume: false,
+            tasks: None,
+            sink: Box::new(()),
+        }
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The token stays out of logs.
+        f.debug_struct("Config")
+            .field("folder", &self.folder)
+            .field("workers", &(self.min_workers, self.workers))
+            .field("platform", &self.platform)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,236 @@
+//! What is told outside: reports once each, notes, the end; to the program's files and to whoever watches.
+
+use std::collections::VecDeque;
+
+use salamander_core::elastic::Ending;
+use salamander_proto::v1;
+use salamander_proto::v1::event::Event as Kind;
+use tokio::sync::mpsc::error::TrySendError;
+use tracing::{info, warn};
+
+use crate::config::Sink;
+use crate::inbox::Out;
+
+/// So many are kept for watchers that come late.
+const KEPT: usize = 10_000;
+
+struct Watcher {
+    out: Out<v1::Event>,
+    seen: u64,
+}
+
+/// Numbered from 1 in the life of a master.
+pub(crate) struct Events {
+    epoch: u32,
+    newest: u64,
+    kept: VecDeque<v1::Event>,
+    watchers: Vec<Watcher>,
+    reported: Option<(u64, u32)>,
+    last_report: Option<serde_json::Value>,
+    sink: Box<dyn Sink>,
+}
+
+impl Events {
+    pub(crate) fn new(epoch: u32, reported: Option<(u64, u32)>, sink: Box<dyn Sink>) -> Self {
+        Self {
+            epoch,
+            newest: 0,
+            kept: VecDeque::new(),
+            watchers: Vec::new(),
+            reported,
+            last_report: None,
+            sink,
+        }
+    }
+
+    /// Takes a report, if nothing as new was taken before: whoever becomes the one that reports may
+    /// repeat what another has told already.
+    pub(crate) fn report(&mut self, report: v1::Report) -> bool {
+        let place = (report.version, report.part);
+        if self.reported.is_some_and(|newest| place <= newest) {
+            return false;
+        }
+        match serde_json::from_str(&report.json) {
+            Ok(json) => {
+                self.sink.report(report.version, &json);
+                self.last_report = Some(json);
+            }
+            Err(error) => {
+                warn!(version = report.version, %error, "a report is no JSON and was left out");
+                return false;
+            }
+        }
+        self.reported = Some(place);
+        self.push(Kind::Report(report.json));
+        true
+    }
+
+    /// The run goes on from a checkpoint of this version: what comes after it is told anew.
+    pub(crate) fn restored(&mut self, version: u64) {
+        self.reported = version.checked_sub(1).map(|before| (before, u32::MAX));
+    }
+
+    /// A checkpoint counts.
+    pub(crate) fn kept(&mut self, id: &str) {
+        self.sink.kept(id);
+    }
+
+    /// Takes the result of a task.
+    pub(crate) fn result(&mut self, task: u64, json: &serde_json::Value) {
+        self.sink.report(task, json);
+        self.push(Kind::Report(json.to_string()));
+    }
+
+    pub(crate) fn note(&mut self, text: String) {
+        info!("{text}");
+        self.sink.note(&text);
+        self.push(Kind::Note(text));
+    }
+
+    pub(crate) fn ended(&mut self, ending: Ending) {
+        self.push(Kind::Ended(ending.into()));
+    }
+
+    /// The newest (version, part) that was told.
+    pub(crate) fn reported(&self) -> Option<(u64, u32)> {
+        self.reported
+    }
+
+    pub(crate) fn last_report(&self) -> Option<&serde_json::Value> {
+        self.last_report.as_ref()
+    }
+
+    pub(crate) fn watch(&mut self, request: v1::WatchRequest, out: Out<v1::Event>) {
+        // Numbers of another master say nothing about this one's.
+        let same = request.epoch == 0 || request.epoch == self.epoch;
+        let seen = if same { request.after.min(self.newest) } else { 0 };
+        self.watchers.push(Watcher { out, seen });
+    }
+
+    /// Hands watchers what they have room for.
+    pub(crate) fn pump(&mut self) {
+        let (kept, epoch) = (&self.kept, self.epoch);
+        self.watchers.retain_mut(|watcher| feed(watcher, kept, epoch));
+    }
+
+    /// Whether everybody who watches has seen everything.
+    pub(crate) fn all_seen(&self) -> bool {
+        self.watchers.is_empty()
+    }
+
+    fn push(&mut self, event: Kind) {
+        self.newest += 1;
+        if self.kept.len() == KEPT {
+            self.kept.pop_front();
+        }
+        self.kept.push_back(v1::Event {
+            number: self.newest,
+            epoch: self.epoch,
+            event: Some(event),
+        });
+    }
+}
+
+/// Whether the watcher stays.
+fn feed(watcher: &mut Watcher, kept: &VecDeque<v1::Event>, epoch: u32) -> bool {
+    let oldest = kept.front().map_or(1, |event| event.number);
+    if watcher.seen + 1 < oldest {
+        let missed = oldest - 1 - watcher.seen;
+        let text = format!("{missed} events were missed: they are not kept for so long");
+        let note = v1::Event { number: oldest - 1, epoch, event: Some(Kind::Note(text)) };
+        match watcher.out.try_send(Ok(note)) {
+            Ok(()) => watcher.seen = oldest - 1,
+            Err(error) => return matches!(error, TrySendError::Full(_)),
+        }
+    }
+    let next = (watcher.seen + 1 - oldest) as usize;
+    for event in kept.iter().skip(next) {
+        match watcher.out.try_send(Ok(event.clone())) {
+            Ok(()) => watcher.seen = event.number,
+            Err(error) => return matches!(error, TrySendError::Full(_)),
+        }
+        if matches!(event.event, Some(Kind::Ended(_))) {
+            return false;
+        }
+    }
+    !watcher.out.is_closed()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Told(Arc<Mutex<Vec<u64>>>);
+
+    impl Sink for Told {
+        fn report(&mut self, version: u64, _json: &serde_json::Value) {
+            self.0.lock().expect("not poisoned").push(version);
+        }
+        fn note(&mut self, _text: &str) {}
+    }
+
+    fn report(version: u64, part: u32) -> v1::Report {
+        v1::Report { version, part, json: format!("{{\"step\":{version}}}") }
+    }
+
+    #[test]
+    fn a_report_is_told_once() {
+        let told = Told::default();
+        let mut events = Events::new(1, Some((1, 0)), Box::new(told.clone()));
+        let places = [(1, 0), (2, 0), (2, 0), (1, 9), (2, 1), (5, 0), (3, 0)];
+        let taken = places.map(|(version, part)| events.report(report(version, part)));
+        assert_eq!(taken, [false, true, false, false, true, true, false]);
+        assert_eq!(*told.0.lock().expect("not poisoned"), [2, 2, 5]);
+        let wrong = v1::Report { version: 9, part: 0, json: "{".into() };
+        assert!(!events.report(wrong));
+    }
+
+    fn numbers(seen: &mut mpsc::Receiver<Result<v1::Event, tonic::Status>>) -> Vec<u64> {
+        let next = || seen.try_recv().ok().map(|event| event.expect("no error").number);
+        std::iter::from_fn(next).collect()
+    }
+
+    #[test]
+    fn a_watcher_goes_on_where_it_was() {
+        let mut events = Events::new(2, None, Box::new(()));
+        (0..5).for_each(|n| events.note(n.to_string()));
+        for (after, epoch, first) in [(0, 0, 1), (3, 2, 4), (3, 1, 1), (99, 2, 6)] {
+            let (out, mut seen) = mpsc::channel(64);
+            events.watch(v1::WatchRequest { after, epoch }, out);
+            events.pump();
+            let expected: Vec<u64> = (first..=5).collect();
+            assert_eq!(numbers(&mut seen), expected, "after {after} of {epoch}");
+        }
+    }
+
+    #[test]
+    fn a_slow_watcher_is_told_what_it_missed() {
+        let mut events = Events::new(1, None, Box::new(()));
+        let (out, mut seen) = mpsc::channel(2);
+        events.watch(v1::WatchRequest::default(), out);
+        (0..KEPT + 7).for_each(|n| events.note(n.to_string()));
+        events.pump();
+        let first = seen.try_recv().expect("there").expect("no error");
+        let Some(Kind::Note(text)) = first.event else { panic!("a note") };
+        assert!(text.starts_with("7 events were missed"), "{text}");
+        assert_eq!(numbers(&mut seen), [8]);
+        events.pump();
+        assert_eq!(numbers(&mut seen), [9, 10]);
+    }
+
+    #[test]
+    fn a_watcher_leaves_after_the_end() {
+        let mut events = Events::new(1, None, Box::new(()));
+        let (out, mut seen) = mpsc::channel(8);
+        events.watch(v1::WatchRequest::default(), out);
+        events.ended(Ending::Completed);
+        events.pump();
+        assert_eq!(numbers(&mut seen), [1]);
+        assert!(events.all_seen());
+    }
+}

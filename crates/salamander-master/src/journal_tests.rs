@@ -1,0 +1,110 @@
+//! A journal comes back whole, as a prefix, or not at all with a clear error; never as something else.
+
+use std::fs;
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+
+fn open(path: &Path) -> Result<Vec<String>, Error> {
+    Journal::<String>::open(path).map(|(_, records)| records)
+}
+
+fn written(records: &[&str]) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("journal");
+    let (mut journal, _) = Journal::open(&path).expect("new");
+    let records: Vec<String> = records.iter().map(ToString::to_string).collect();
+    let (first, rest) = records.split_at(records.len() / 2);
+    journal.append(first).expect("written");
+    journal.append_lazily(rest).expect("written");
+    (folder, path)
+}
+
+#[test]
+fn records_come_back_and_more_can_follow() {
+    let (_folder, path) = written(&["a", "b"]);
+    {
+        let (mut journal, records) = Journal::<String>::open(&path).expect("whole");
+        assert_eq!(records, ["a", "b"]);
+        journal.append(&["c".to_string()]).expect("written");
+    }
+    assert_eq!(open(&path).expect("whole"), ["a", "b", "c"]);
+}
+
+#[test]
+fn two_masters_cannot_have_it() {
+    let (_folder, path) = written(&["a"]);
+    let first = Journal::<String>::open(&path).expect("free");
+    assert!(matches!(open(&path), Err(Error::Locked { .. })));
+    drop(first);
+    assert!(open(&path).is_ok());
+}
+
+#[test]
+fn another_file_is_refused_and_left_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("journal");
+    fs::write(&path, "my only copy").expect("written");
+    assert!(matches!(open(&path), Err(Error::Foreign { .. })));
+    assert_eq!(fs::read(&path).expect("there"), b"my only copy");
+}
+
+#[test]
+fn zeros_of_a_crashed_machine_are_a_torn_tail() {
+    let (_folder, path) = written(&["a", "b"]);
+    let mut bytes = fs::read(&path).expect("there");
+    let whole = bytes.len();
+    bytes.extend([0; 4096]);
+    fs::write(&path, &bytes).expect("written");
+    assert_eq!(open(&path).expect("cut"), ["a", "b"]);
+    assert_eq!(fs::metadata(&path).expect("there").len(), whole as u64);
+}
+
+#[test]
+fn damage_names_its_place() {
+    let (_folder, path) = written(&["a", "b"]);
+    let mut bytes = fs::read(&path).expect("there");
+    bytes[8 + HEADER] ^= 1;
+    fs::write(&path, &bytes).expect("written");
+    let error = open(&path).expect_err("damaged").to_string();
+    assert!(error.contains("damaged at byte 8: the checksum is wrong"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_truncation_gives_a_prefix(
+        records in prop::collection::vec(".{0,40}", 0..8),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let texts: Vec<&str> = records.iter().map(String::as_str).collect();
+        let (_folder, path) = written(&texts);
+        let bytes = fs::read(&path).expect("there");
+        fs::write(&path, &bytes[..cut.index(bytes.len() + 1)]).expect("written");
+        let found = open(&path).expect("torn is no damage");
+        prop_assert!(records.starts_with(&found));
+        // What is appended afterwards is found, too.
+        let (mut journal, _) = Journal::<String>::open(&path).expect("whole now");
+        journal.append(&["next".to_string()]).expect("written");
+        drop(journal);
+        let again = open(&path).expect("whole");
+        prop_assert_eq!(again.len(), found.len() + 1);
+    }
+
+    #[test]
+    fn any_flipped_bit_is_an_error(
+        records in prop::collection::vec(".{0,40}", 1..8),
+        (at, bit) in (any::<prop::sample::Index>(), 0..8u8),
+    ) {
+        let texts: Vec<&str> = records.iter().map(String::as_str).collect();
+        let (_folder, path) = written(&texts);
+        let mut bytes = fs::read(&path).expect("there");
+        let at = at.index(bytes.len());
+        bytes[at] ^= 1 << bit;
+        fs::write(&path, &bytes).expect("written");
+        prop_assert!(open(&path).is_err());
+    }
+}

@@ -1,0 +1,31 @@
+//! The master of a run, and the platform that runs a whole run on one machine.
+//!
+//! The rules are in `salamander_core::elastic`; here they get a journal, a clock and a port. **Architecture
+//! invariant**: nothing here decides about membership, and the master is not on the path of a training step.
+//!
+//! # Layout
+//! - [`run()`]: the role: configuration, listener, shutdown
+//! - `master`: one thread that owns the state machines; `inbox` is what reaches it
+//! - `workers`, `processes`, `events`: who is connected, what runs, what is told outside
+//! - [`journal`], [`record`], `bookmark`: what a restarted master goes on from
+//! - `service`, `guard`, `status`: the port
+//! - [`local`]: starts, watches and ends the processes of a run on this machine
+
+mod bookmark;
+mod clock;
+mod config;
+mod events;
+mod guard;
+mod inbox;
+pub mod journal;
+pub mod local;
+mod master;
+mod processes;
+pub mod record;
+mod run;
+mod service;
+mod status;
+mod workers;
+
+pub use config::{Config, PlatformKind, Sink, TaskPlan};
+pub use run::{Error, run};

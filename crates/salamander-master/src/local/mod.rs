@@ -1,0 +1,201 @@
+//! A whole run on one machine: this process is the parent of the master and of all workers, starts them as the master
+//! says, starts the master again when it dies, and leaves nothing behind.
+
+mod child;
+mod parent;
+mod supervisor;
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use salamander_core::elastic::{Ending, Order};
+use salamander_proto::client::{self, PlatformClient, PlatformHandler, SessionOptions};
+use tracing::warn;
+
+pub use child::LEFT_ON_REQUEST;
+pub use parent::{Error as ParentError, die_with_parent};
+
+use supervisor::{Message, Supervisor};
+
+/// Orders and ends that may wait for the supervisor.
+const WAITING: usize = 1_024;
+
+/// What goes wrong when a run is started.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The session with the master cannot be opened.
+    #[error(transparent)]
+    Client(#[from] client::Error),
+    /// The supervisor's thread cannot start.
+    #[error("cannot start the supervisor's thread: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// A process of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// The master.
+    Master,
+    /// The worker of a slot.
+    Worker(u32),
+}
+
+/// How to run a run.
+pub struct Options {
+    /// How to reach the master.
+    pub session: SessionOptions,
+    /// The command of the worker of a slot.
+    pub worker: Box<dyn FnMut(u32) -> Command + Send>,
+    /// The command of the master, which always listens on the same address; it is given how often a master was started
+    /// before, since only the first may resume a run. Without it somebody else runs the master.
+    pub master: Option<Box<dyn FnMut(u64) -> Command + Send>>,
+    /// Where a process writes its log, to be quoted when it crashes.
+    pub log: Box<dyn Fn(Role) -> Option<PathBuf> + Send>,
+    /// How long a process has to end by itself.
+    pub grace: Duration,
+    /// How many crashes of the master in a row are borne; being killed is none.
+    pub max_master_crashes: u32,
+}
+
+impl Options {
+    /// With a grace of 5 s.
+    pub fn new(
+        session: SessionOptions,
+        worker: impl FnMut(u32) -> Command + Send + 'static,
+    ) -> Self {
+        Self {
+            session,
+            worker: Box::new(worker),
+            master: None,
+            log: Box::new(|_| None),
+            grace: Duration::from_secs(5),
+            max_master_crashes: 5,
+        }
+    }
+}
+
+/// What others see of the supervisor.
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    running: Vec<(Role, u32)>,
+    master_restarts: u64,
+    ending: Option<Ending>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The platform of one machine. Dropping it ends every process that it has started.
+pub struct LocalPlatform {
+    shared: Arc<Shared>,
+    orders: SyncSender<Message>,
+    supervisor: Option<JoinHandle<()>>,
+    /// Ends after the supervisor, which still has ends to tell.
+    client: Option<PlatformClient>,
+}
+
+impl LocalPlatform {
+    /// Starts the master, if it is to, and does what it says.
+    pub fn start(options: Options) -> Result<Self, Error> {
+        let (orders, messages) = sync_channel(WAITING);
+        let shared = Arc::new(Shared::default());
+        let (session, handler_shared) = (options.session.clone(), shared.clone());
+        let handler_orders = orders.clone();
+        let client = PlatformClient::open_with(&session, |_| Handler {
+            shared: handler_shared,
+            orders: handler_orders,
+        })?;
+        let ends = client.ends();
+        let supervisor = Supervisor::new(options, shared.clone(), ends, orders.clone());
+        let thread = std::thread::Builder::new().name("supervisor".into());
+        let thread = thread.spawn(move || supervisor.work(&messages))?;
+        Ok(Self { shared, orders, supervisor: Some(thread), client: Some(client) })
+    }
+
+    /// Waits for the end of the run and of all its processes, but not longer than this.
+    pub fn wait(&self, longest: Duration) -> Option<Ending> {
+        let until = Instant::now() + longest;
+        let mut state = self.shared.lock();
+        loop {
+            if state.ending.is_some() && state.running.is_empty() {
+                return state.ending.clone();
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return None;
+            }
+            let waited = self.shared.changed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// The processes that run now.
+    pub fn running(&self) -> Vec<(Role, u32)> {
+        self.shared.lock().running.clone()
+    }
+
+    /// How often the master was started again.
+    pub fn master_restarts(&self) -> u64 {
+        self.shared.lock().master_restarts
+    }
+
+    /// Ends all processes, gently first, and returns when none is left.
+    pub fn shutdown(mut self) {
+        self.end_all();
+    }
+
+    fn end_all(&mut self) {
+        let Some(supervisor) = self.supervisor.take() else { return };
+        // A supervisor that is gone has ended its processes.
+        let _ = self.orders.send(Message::Shutdown);
+        if supervisor.join().is_err() {
+            warn!("the supervisor's thread panicked");
+        }
+        self.client = None;
+    }
+}
+
+impl Drop for LocalPlatform {
+    fn drop(&mut self) {
+        self.end_all();
+    }
+}
+
+/// Passes the master's orders on.
+struct Handler {
+    shared: Arc<Shared>,
+    orders: SyncSender<Message>,
+}
+
+impl PlatformHandler for Handler {
+    fn inventory(&mut self) -> Vec<(u32, u32)> {
+        let state = self.shared.lock();
+        let workers = state.running.iter().filter_map(|(role, pid)| match role {
+            Role::Worker(slot) => Some((*slot, *pid)),
+            Role::Master => None,
+        });
+        workers.collect()
+    }
+
+    fn order(&mut self, order: Order) {
+        // Without a supervisor there is nobody to do it, and nothing runs.
+        let _ = self.orders.send(Message::Order(order));
+    }
+
+    fn over(&mut self, ending: Ending) {
+        let _ = self.orders.send(Message::Over(ending));
+    }
+}

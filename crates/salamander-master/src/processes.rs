@@ -1,0 +1,225 @@
+//! The processes of a run: which slots are filled, by whom, and what the attached platform is told to do.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use salamander_core::elastic::{Crew, Ended, Ending, Millis, Order, Slot, WorkerId};
+use salamander_proto::v1;
+use salamander_proto::v1::platform_order::Order as Message;
+use tracing::{debug, info, warn};
+
+use crate::config::PlatformKind;
+use crate::inbox::{Out, ProcessEnd, SessionId};
+
+/// So many ends are told apart from ones that are told again.
+const REMEMBERED: usize = 1_024;
+
+/// What is known of the process in a slot.
+#[derive(Clone, Copy, Debug, Default)]
+struct Process {
+    pid: Option<u32>,
+    worker: Option<WorkerId>,
+    /// When an earlier master's process was found; it should be heard of soon.
+    found: Option<Millis>,
+}
+
+struct Platform {
+    session: SessionId,
+    out: Out<v1::PlatformOrder>,
+    received: u64,
+    acknowledged: u64,
+}
+
+/// The crew, and the platform that serves it.
+pub(crate) struct Processes {
+    kind: PlatformKind,
+    crew: Crew,
+    processes: BTreeMap<u32, Process>,
+    /// The newest (slot, process) whose end was taken: an end can be told twice.
+    ended: VecDeque<(u32, u32)>,
+    platform: Option<Platform>,
+    /// Restarts that earlier masters counted.
+    earlier_restarts: u64,
+}
+
+impl Processes {
+    pub(crate) fn new(kind: PlatformKind, crew: Crew, earlier_restarts: u64) -> Self {
+        Self {
+            kind,
+            crew,
+            processes: BTreeMap::new(),
+            ended: VecDeque::new(),
+            platform: None,
+            earlier_restarts,
+        }
+    }
+
+    /// A platform attaches. What it does not have was lost on the way to it. Call after its unreceived ends were
+    /// given to [`Processes::ended`].
+    pub(crate) fn attach(
+        &mut self,
+        now: Millis,
+        (session, out): (SessionId, Out<v1::PlatformOrder>),
+        running: &[v1::Process],
+        epoch: u32,
+    ) {
+        self.platform = Some(Platform { session, out, received: 0, acknowledged: 0 });
+        self.tell(Message::Welcome(v1::Welcome { epoch }));
+        let slots: Vec<(u32, Slot)> =
+            self.crew.slots().iter().map(|(slot, state)| (*slot, *state)).collect();
+        for (slot, state) in slots {
+            let runs = running.iter().any(|process| process.slot == slot);
+            if !runs && matches!(state, Slot::Busy | Slot::Ending) {
+                debug!(slot, "an order was lost on its way to the platform");
+                self.processes.remove(&slot);
+                // Cannot be too many crashes, since it is none.
+                let _ = self.crew.ended(now, slot, Ended::Finished);
+            }
+        }
+        for process in running {
+            let known = self.processes.entry(process.slot).or_default();
+            if known.pid != Some(process.pid) {
+                *known = Process { pid: Some(process.pid), worker: None, found: Some(now) };
+            }
+            if self.crew.slots().get(&process.slot) == Some(&Slot::Ending) {
+                self.tell(Message::End(process.slot));
+            } else {
+                self.crew.found(process.slot);
+            }
+        }
+        info!(running = running.len(), "a platform is attached");
+    }
+
+    pub(crate) fn detach(&mut self, session: SessionId) {
+        if self.platform.as_ref().is_some_and(|platform| platform.session == session) {
+            self.platform = None;
+            warn!("the platform is gone; waiting for it");
+        }
+    }
+
+    /// A worker says which process it is.
+    pub(crate) fn bind(&mut self, slot: u32, pid: u32, worker: WorkerId) {
+        if self.kind == PlatformKind::Served && !self.ended.contains(&(slot, pid)) {
+            let process = Process { pid: Some(pid), worker: Some(worker), found: None };
+            self.processes.insert(slot, process);
+        }
+    }
+
+    /// A process ended: who it was, and the run's end if there were too many crashes.
+    pub(crate) fn ended(
+        &mut self,
+        now: Millis,
+        end: ProcessEnd,
+    ) -> (Option<WorkerId>, Result<(), String>) {
+        let ProcessEnd { slot, pid, how } = end;
+        if self.ended.contains(&(slot, pid)) {
+            return (None, Ok(()));
+        }
+        if self.ended.len() == REMEMBERED {
+            self.ended.pop_front();
+        }
+        self.ended.push_back((slot, pid));
+        let process = self.processes.remove(&slot).unwrap_or_default();
+        let worker = process.worker.filter(|_| process.pid == Some(pid));
+        let how = match how {
+            // Otherwise a program that does nothing would be started over and over.
+            Ended::Finished => Ended::Crashed("it ended though the run goes on".into()),
+            how => how,
+        };
+        let how = match how {
+            Ended::Crashed(reason) => {
+                Ended::Crashed(format!("slot {slot}, process {pid}: {reason}"))
+            }
+            how => how,
+        };
+        (worker, self.crew.ended(now, slot, how))
+    }
+
+    /// A message of the platform was acted on.
+    pub(crate) fn received(&mut self, session: SessionId, number: u64) {
+        if let Some(platform) = &mut self.platform
+            && platform.session == session
+        {
+            platform.received = platform.received.max(number);
+        }
+    }
+
+    /// Ends the process of a worker, so that another takes its slot. False if that is not in our hands.
+    pub(crate) fn replace(&mut self, worker: WorkerId) -> bool {
+        let slot = self.processes.iter().find(|(_, process)| process.worker == Some(worker));
+        let Some((slot, _)) = slot else { return false };
+        self.replace_slot(*slot)
+    }
+
+    /// Slots with a process of an earlier master that was not heard of since `before`.
+    pub(crate) fn unheard(&self, before: Millis) -> Vec<u32> {
+        let unheard = |process: &Process| process.found.is_some_and(|found| found <= before);
+        self.processes.iter().filter(|(_, p)| unheard(p)).map(|(slot, _)| *slot).collect()
+    }
+
+    pub(crate) fn replace_slot(&mut self, slot: u32) -> bool {
+        if let Some(process) = self.processes.get_mut(&slot) {
+            process.found = None;
+        }
+        match self.crew.replace(slot) {
+            Some(Order::End(slot)) => self.tell(Message::End(slot)),
+            _ => return false,
+        }
+        true
+    }
+
+    pub(crate) fn scale(&mut self, workers: u32) {
+        self.crew.scale(workers);
+    }
+
+    pub(crate) fn progressed(&mut self) {
+        self.crew.progressed();
+    }
+
+    /// Restarts in the whole run.
+    pub(crate) fn restarts(&self) -> u64 {
+        self.earlier_restarts + self.crew.restarts()
+    }
+
+    /// Gives out what is to be done; without a platform it waits.
+    pub(crate) fn work(&mut self, now: Millis) {
+        if self.kind == PlatformKind::ByHand || self.platform.is_none() {
+            return;
+        }
+        for order in self.crew.orders(now) {
+            debug!(?order, "told the platform");
+            self.tell(match order {
+                Order::Start(slot) => Message::Start(slot),
+                Order::End(slot) => Message::End(slot),
+            });
+        }
+    }
+
+    /// Tells the platform which ends were acted on.
+    pub(crate) fn acknowledge(&mut self) {
+        let Some(platform) = &mut self.platform else { return };
+        if platform.received > platform.acknowledged {
+            platform.acknowledged = platform.received;
+            let number = platform.received;
+            self.tell(Message::Received(number));
+        }
+    }
+
+    /// Tells the platform that the run is over.
+    pub(crate) fn over(&mut self, ending: Ending) {
+        self.tell(Message::Over(ending.into()));
+    }
+
+    /// Whether nothing is on its way to the platform.
+    pub(crate) fn is_told(&self) -> bool {
+        self.platform.as_ref().is_none_or(|p| p.out.capacity() == p.out.max_capacity())
+    }
+
+    fn tell(&mut self, order: Message) {
+        let Some(platform) = &self.platform else { return };
+        // A platform that does not take orders is as good as gone: it will attach again and say what it has.
+        if platform.out.try_send(Ok(v1::PlatformOrder { order: Some(order) })).is_err() {
+            warn!("cut the connection of a platform that takes no orders");
+            self.platform = None;
+        }
+    }
+}

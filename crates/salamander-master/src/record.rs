@@ -1,0 +1,115 @@
+//! What is in the journal, and what a master that takes over knows from it.
+
+use std::collections::BTreeMap;
+
+use salamander_core::elastic::{Entry, History};
+use serde::{Deserialize, Serialize};
+
+/// What a worker trains on; all workers of a run must see the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Data {
+    /// How many records.
+    pub records: u64,
+    /// A hash over their names and sizes.
+    pub fingerprint: u64,
+}
+
+/// One record of the journal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Record {
+    /// Of the membership, by the master of this epoch.
+    Entry {
+        /// The master.
+        epoch: u32,
+        /// The entry.
+        entry: Entry,
+    },
+    /// What the first worker trains on.
+    Data(Data),
+    /// How often workers were started again.
+    Restarts(u64),
+    /// A task is done.
+    Finished {
+        /// The task.
+        task: u64,
+        /// Its result, as JSON.
+        result: String,
+    },
+}
+
+/// What happened before this master.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Past {
+    pub(crate) history: History,
+    pub(crate) data: Option<Data>,
+    pub(crate) restarts: u64,
+    pub(crate) finished: BTreeMap<u64, String>,
+    /// Masters since the run began or was resumed.
+    pub(crate) masters: u64,
+}
+
+impl Past {
+    pub(crate) fn read(records: Vec<Record>) -> Self {
+        let mut past = Self::default();
+        records.into_iter().for_each(|record| past.apply(record));
+        past
+    }
+
+    pub(crate) fn apply(&mut self, record: Record) {
+        match record {
+            Record::Entry { epoch, entry } => {
+                match entry {
+                    Entry::Opened => self.masters += 1,
+                    Entry::Resumed => self.masters = 0,
+                    _ => {}
+                }
+                self.history.apply(epoch, &entry);
+            }
+            Record::Data(data) => self.data = Some(data),
+            Record::Restarts(restarts) => self.restarts = restarts,
+            Record::Finished { task, result } => {
+                self.finished.insert(task, result);
+            }
+        }
+    }
+
+    /// The record that lets a run go on that ended, or whose processes were all killed.
+    pub(crate) fn resume(&mut self) -> Option<Record> {
+        let begun = self.history.epoch > 0;
+        begun.then(|| {
+            let record = Record::Entry { epoch: self.history.epoch, entry: Entry::Resumed };
+            self.apply(record.clone());
+            record
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use salamander_core::elastic::Ending;
+
+    use super::*;
+
+    fn entry(epoch: u32, entry: Entry) -> Record {
+        Record::Entry { epoch, entry }
+    }
+
+    #[test]
+    fn an_ended_run_goes_on_when_it_is_resumed() {
+        let ended = entry(2, Entry::Ended(Ending::Interrupted));
+        let mut past = Past::read(vec![entry(1, Entry::Opened), entry(2, Entry::Opened), ended]);
+        assert_eq!(past.masters, 2);
+        assert_eq!(past.resume(), Some(entry(2, Entry::Resumed)));
+        assert_eq!((past.masters, past.history.ending.clone()), (0, None));
+    }
+
+    #[test]
+    fn a_run_whose_processes_were_all_killed_has_no_members_when_it_is_resumed() {
+        let generation = salamander_core::elastic::Generation { epoch: 1, number: 1 };
+        let begun = Entry::Activated { generation, members: Vec::new() };
+        let mut past = Past::read(vec![entry(1, Entry::Opened), entry(1, begun)]);
+        assert!(past.resume().is_some());
+        assert_eq!(past.history.activated, None);
+        assert_eq!(Past::read(Vec::new()).resume(), None);
+    }
+}

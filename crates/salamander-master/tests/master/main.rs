@@ -1,0 +1,9 @@
+//! A real master on a real port, with workers that have no model but the shipped state machine.
+
+mod hostile;
+mod local;
+mod membership;
+mod messages;
+mod platform;
+mod support;
+mod tasks;

@@ -1,0 +1,159 @@
+//! Generations over real connections: deaths, silences, and masters that are killed.
+
+use std::time::{Duration, Instant};
+
+use salamander_core::elastic::{CheckpointMark, Ending, FromMember, Source};
+
+use crate::support::{Birth, Run, TIMEOUTS, Worker, together, wait_until};
+
+fn three(run: &Run) -> [Worker; 3] {
+    [1, 2, 3].map(|id| Worker::join(run, id))
+}
+
+#[test]
+fn the_first_generation_has_all_workers() {
+    let run = Run::new(3);
+    let workers = three(&run);
+    together(&workers.each_ref());
+    let status = run.status();
+    assert_eq!((&status["state"], &status["generations"]), (&"running".into(), &1.into()));
+    wait_until("all are confirmed", || {
+        let status = run.status();
+        let workers = status["workers"].as_array().expect("a list").clone();
+        workers.iter().all(|worker| worker["confirmed"] == true)
+    });
+    assert!(run.told.has_note("generation 1.1 began: 3 members, from a new model"));
+}
+
+#[test]
+fn a_worker_that_vanishes_is_left_out_once_a_neighbour_says_so() {
+    let run = Run::new(3);
+    let [first, second, mut third] = three(&run);
+    together(&[&first, &second, &third]);
+    let generation = first.seen().member.active().expect("active");
+    drop(third.session.take());
+    let began = Instant::now();
+    first.sender().send(FromMember::Broken(generation, Some(third.id)));
+    together(&[&first, &second]);
+    assert!(began.elapsed() < Duration::from_millis(TIMEOUTS.silence));
+    let source = first.seen().activations.last().expect("there").source.clone();
+    assert!(matches!(source, Source::Member { rank: 0, .. }));
+}
+
+#[test]
+fn a_worker_that_vanishes_is_left_out_after_a_silence() {
+    let run = Run::new(3);
+    let [first, second, mut third] = three(&run);
+    together(&[&first, &second, &third]);
+    drop(third.session.take());
+    together(&[&first, &second]);
+    assert!(run.told.has_note("dropped: it did not come back"));
+}
+
+#[test]
+fn a_stopped_worker_is_dropped_and_rejoins_when_it_wakes() {
+    let run = Run::new(3);
+    let workers = three(&run);
+    let [first, second, third] = &workers;
+    together(&[first, second, third]);
+    third.freeze(true);
+    together(&[first, second]);
+    third.freeze(false);
+    together(&[first, second, third]);
+    assert!(run.told.has_note(&format!("worker {} dropped: it was silent", third.id)));
+}
+
+#[test]
+fn a_restarted_master_leaves_a_working_generation_alone() {
+    let mut run = Run::new(2);
+    let workers = [1, 2].map(|id| Worker::join(&run, id));
+    together(&workers.each_ref());
+    let generation = workers[0].seen().member.active();
+    run.kill();
+    wait_until("both know", || workers.iter().all(|worker| !worker.seen().connected));
+    run.start(|_| {});
+    wait_until("both are back", || workers.iter().all(|worker| worker.seen().connected));
+    std::thread::sleep(Duration::from_millis(2 * TIMEOUTS.silence));
+    assert!(workers.iter().all(|worker| worker.seen().member.active() == generation));
+    assert!(workers.iter().all(|worker| worker.seen().activations.len() == 1));
+    let status = run.status();
+    assert_eq!((&status["epoch"], &status["generations"]), (&2.into(), &1.into()));
+    assert_eq!(status["restarts"]["master"], 1);
+    assert!(run.told.has_note("master restarted, epoch 2"));
+}
+
+#[test]
+fn what_matters_reaches_the_next_master() {
+    let mut run = Run::new(1);
+    let worker = Worker::join(&run, 1);
+    together(&[&worker]);
+    let generation = worker.seen().member.active().expect("active");
+    run.kill();
+    let mark = CheckpointMark { id: "step-9".into(), version: 9, generation };
+    worker.sender().send(FromMember::Wrote(mark));
+    worker.sender().report(9, 0, "{}".into());
+    worker.sender().send(FromMember::Reached(generation, Ending::Completed));
+    run.start(|_| {});
+    wait_until("it is told", || worker.seen().ended == Some(Ending::Completed));
+    assert_eq!(worker.seen().kept, ["step-9"]);
+    assert_eq!(run.told.reports(), [9]);
+    drop(worker);
+    assert_eq!(run.finish().expect("ended"), Ending::Completed);
+}
+
+#[test]
+fn an_ended_run_says_so_and_can_be_resumed() {
+    let mut run = Run::new(1);
+    let worker = Worker::join(&run, 1);
+    together(&[&worker]);
+    run.admin().stop().expect("asked");
+    wait_until("it is asked to stop", || worker.seen().stop);
+    let generation = worker.seen().member.active().expect("active");
+    let mark = CheckpointMark { id: "last".into(), version: 5, generation };
+    worker.sender().send(FromMember::Wrote(mark));
+    worker.sender().send(FromMember::Reached(generation, Ending::Interrupted));
+    wait_until("it is told", || worker.seen().ended == Some(Ending::Interrupted));
+    drop(worker);
+    assert_eq!(run.finish().expect("ended"), Ending::Interrupted);
+    // Without being resumed it stays over, and whoever comes is told.
+    run.start(|_| {});
+    let late = Worker::join(&run, 2);
+    wait_until("it is told", || late.seen().ended == Some(Ending::Interrupted));
+    drop(late);
+    assert_eq!(run.finish().expect("ended"), Ending::Interrupted);
+    run.start(|config| config.resume = true);
+    let next = Worker::join(&run, 3);
+    together(&[&next]);
+    let source = next.seen().activations[0].source.clone();
+    assert!(matches!(source, Source::Checkpoint { mark: Some(mark), .. } if mark.id == "last"));
+}
+
+#[test]
+fn a_worker_with_other_data_is_refused_and_the_run_goes_on() {
+    let mut run = Run::new(1);
+    let worker = Worker::join(&run, 1);
+    together(&[&worker]);
+    let other = Worker::born(&run, Birth { records: 99, ..Birth::new(2) });
+    let reason = "it sees 99 records and the others 100";
+    let refused = Some(Ending::Failed(reason.into()));
+    wait_until("it is refused", || other.seen().ended == refused);
+    // A restarted master remembers what the first worker had.
+    run.kill();
+    drop((worker, other));
+    run.start(|_| {});
+    let again = Worker::born(&run, Birth { records: 99, ..Birth::new(3) });
+    wait_until("it is refused", || again.seen().ended == refused);
+    assert_ne!(run.status()["state"], "failed");
+}
+
+#[test]
+fn a_worker_that_cannot_go_on_ends_the_run_with_its_reason() {
+    let mut run = Run::new(2);
+    let workers = [1, 2].map(|id| Worker::join(&run, id));
+    together(&workers.each_ref());
+    workers[1].sender().failed("shard-3: record 7 cannot be read".into());
+    let ending = Ending::Failed("shard-3: record 7 cannot be read".into());
+    wait_until("all are told", || workers.iter().all(|w| w.seen().ended.as_ref() == Some(&ending)));
+    drop(workers);
+    assert_eq!(run.finish().expect("ended"), ending);
+}

@@ -1,0 +1,87 @@
+//! Reports, events and the calls of people.
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use salamander_core::elastic::{Ending, FromMember};
+use salamander_proto::v1::event::Event;
+
+use crate::support::{Run, Worker, together, wait_until};
+
+#[test]
+fn a_report_counts_once_whoever_sends_it() {
+    let mut run = Run::new(2);
+    let workers = [1, 2].map(|id| Worker::join(&run, id));
+    together(&workers.each_ref());
+    let report = |worker: usize, version| {
+        workers[worker].sender().report(version, 0, format!("{{\"version\":{version}}}"));
+    };
+    (1..=3).for_each(|version| report(0, version));
+    wait_until("three are told", || run.told.reports().len() == 3);
+    (2..=5).for_each(|version| report(1, version));
+    wait_until("five are told", || run.told.reports().len() == 5);
+    run.kill();
+    // The next master has not seen them, but knows.
+    run.start(|_| {});
+    (4..=7).for_each(|version| report(0, version));
+    wait_until("seven are told", || run.told.reports().len() >= 7);
+    assert_eq!(run.told.reports(), [1, 2, 3, 4, 5, 6, 7]);
+    let status = run.status();
+    assert_eq!((&status["version"], &status["last_report"]["version"]), (&7.into(), &7.into()));
+}
+
+#[test]
+fn a_session_that_closes_waits_for_what_matters() {
+    let run = Run::new(1);
+    let mut worker = Worker::join(&run, 1);
+    (1..=200).for_each(|version| worker.sender().report(version, 0, "{}".into()));
+    let session = worker.session.take().expect("open");
+    assert!(session.close(Duration::from_secs(10)));
+    assert_eq!(run.told.reports().len(), 200);
+}
+
+#[test]
+fn a_watcher_sees_everything_over_a_restart() {
+    let mut run = Run::new(1);
+    let mut admin = run.admin();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let has = |expected: &str| {
+        seen.lock().expect("not poisoned").iter().any(|text: &String| text == expected)
+    };
+    let watched = seen.clone();
+    let watcher = std::thread::spawn(move || {
+        admin.watch(0, |event| {
+            watched.lock().expect("not poisoned").push(match event.event.expect("some event") {
+                Event::Report(json) => format!("report {json}"),
+                Event::Note(text) => text,
+                Event::Ended(ending) => format!("ended {}", ending.kind),
+            });
+            ControlFlow::Continue(())
+        })
+    });
+    let worker = Worker::join(&run, 1);
+    together(&[&worker]);
+    worker.sender().report(1, 0, "{\"loss\":1}".into());
+    wait_until("it is seen", || has("report {\"loss\":1}"));
+    run.kill();
+    run.start(|_| {});
+    worker.sender().report(2, 0, "{\"loss\":2}".into());
+    let generation = worker.seen().member.active().expect("active");
+    worker.sender().send(FromMember::Reached(generation, Ending::Completed));
+    wait_until("it is told", || worker.seen().ended.is_some());
+    drop(worker);
+    watcher.join().expect("no panic").expect("watched to the end");
+    assert!(has("report {\"loss\":2}") && has("ended 1"));
+    assert_eq!(run.finish().expect("ended"), Ending::Completed);
+}
+
+#[test]
+fn nonsense_is_refused_with_a_reason() {
+    let run = Run::new(1);
+    let mut admin = run.admin();
+    let error = admin.scale(0).expect_err("nobody").to_string();
+    assert!(error.contains("0 workers cannot be"), "{error}");
+    let error = admin.lease(salamander_core::elastic::WorkerId(1)).expect_err("no tasks");
+    assert!(error.to_string().contains("this run has no tasks"), "{error}");
+}

@@ -1,0 +1,322 @@
+//! A master on its own runtime, which can be killed, and workers that are only members.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use salamander_core::elastic::{
+    Activation, Beat, Ending, FromMember, Identity, Member, Part, Peer, Source, Timeouts, ToMember,
+    WorkerId,
+};
+use salamander_master::journal::Journal;
+use salamander_master::record::Record;
+use salamander_master::{Config, Error, Sink};
+use salamander_proto::client::{Admin, Handler, Sender, Session, SessionOptions};
+use salamander_proto::v1;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tokio::task::JoinHandle;
+
+pub(crate) const TOKEN: &str = "c0ffee00c0ffee00";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Short, so that tests take no longer than they must.
+pub(crate) const TIMEOUTS: Timeouts =
+    Timeouts { silence: 600, promise: 400, join: 50, first: 5_000 };
+
+/// Waits for a condition, not for a time.
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "waited too long: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What the master told its sink.
+#[derive(Clone, Default)]
+pub(crate) struct Told(Arc<Mutex<(Vec<u64>, Vec<String>)>>);
+
+impl Told {
+    pub(crate) fn reports(&self) -> Vec<u64> {
+        self.0.lock().expect("not poisoned").0.clone()
+    }
+
+    pub(crate) fn has_note(&self, part: &str) -> bool {
+        self.0.lock().expect("not poisoned").1.iter().any(|note| note.contains(part))
+    }
+}
+
+impl Sink for Told {
+    fn report(&mut self, version: u64, _json: &serde_json::Value) {
+        self.0.lock().expect("not poisoned").0.push(version);
+    }
+
+    fn note(&mut self, text: &str) {
+        self.0.lock().expect("not poisoned").1.push(text.to_string());
+    }
+}
+
+/// A run's folder and its masters, one after the other, all on one address.
+pub(crate) struct Run {
+    pub(crate) folder: TempDir,
+    pub(crate) address: SocketAddr,
+    pub(crate) told: Told,
+    workers: usize,
+    master: Option<(Runtime, JoinHandle<Result<Ending, Error>>)>,
+}
+
+impl Run {
+    pub(crate) fn new(workers: usize) -> Self {
+        Self::with(workers, |_| {})
+    }
+
+    pub(crate) fn with(workers: usize, change: impl FnOnce(&mut Config)) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let mut run = Self { folder, address, told: Told::default(), workers, master: None };
+        run.launch(listener, change);
+        run
+    }
+
+    pub(crate) fn master(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// As a kill would: every task and connection is gone at once.
+    pub(crate) fn kill(&mut self) {
+        if let Some((runtime, _)) = self.master.take() {
+            runtime.shutdown_background();
+        }
+        let path = self.folder.path().join("journal");
+        wait_until("the journal is free", || is_free(&path));
+    }
+
+    pub(crate) fn start(&mut self, change: impl FnOnce(&mut Config)) {
+        let mut listener = None;
+        wait_until("the port is free", || {
+            listener = TcpListener::bind(self.address).ok();
+            listener.is_some()
+        });
+        self.launch(listener.expect("bound"), change);
+    }
+
+    pub(crate) fn admin(&self) -> Admin {
+        let mut admin = None;
+        wait_until("the master answers", || {
+            admin = Admin::connect(&self.master(), TOKEN, Duration::from_secs(5)).ok();
+            admin.is_some()
+        });
+        admin.expect("connected")
+    }
+
+    pub(crate) fn status(&self) -> serde_json::Value {
+        self.admin().status().expect("a status")
+    }
+
+    /// Waits for the master to end by itself.
+    pub(crate) fn finish(&mut self) -> Result<Ending, Error> {
+        let (runtime, master) = self.master.take().expect("running");
+        let ended = async { tokio::time::timeout(PATIENCE, master).await };
+        let result = runtime.block_on(ended).expect("in time").expect("no panic");
+        runtime.shutdown_background();
+        result
+    }
+
+    fn launch(&mut self, listener: TcpListener, change: impl FnOnce(&mut Config)) {
+        let mut config = Config::new(self.folder.path(), TOKEN, self.workers);
+        config.timeouts = TIMEOUTS;
+        config.sink = Box::new(self.told.clone());
+        change(&mut config);
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        listener.set_nonblocking(true).expect("a socket");
+        let master = runtime.spawn(async move {
+            let listener = tokio::net::TcpListener::from_std(listener).expect("a socket");
+            salamander_master::run(config, listener, std::future::pending()).await
+        });
+        self.master = Some((runtime, master));
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if let Some((runtime, _)) = self.master.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+fn is_free(path: &Path) -> bool {
+    Journal::<Record>::open(path).is_ok()
+}
+
+/// What a worker has seen.
+pub(crate) struct Seen {
+    pub(crate) member: Member,
+    pub(crate) activations: Vec<Activation>,
+    pub(crate) ended: Option<Ending>,
+    pub(crate) stop: bool,
+    pub(crate) kept: Vec<String>,
+    pub(crate) connected: bool,
+    pub(crate) refused: Option<String>,
+    frozen: bool,
+}
+
+/// A worker without a model.
+pub(crate) struct Worker {
+    pub(crate) id: WorkerId,
+    pub(crate) session: Option<Session>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Birth {
+    pub(crate) id: u64,
+    pub(crate) slot: u32,
+    pub(crate) pid: u32,
+    pub(crate) records: u64,
+    pub(crate) tasks_only: bool,
+}
+
+impl Birth {
+    pub(crate) fn new(id: u64) -> Self {
+        Self { id, slot: id as u32, pid: 1_000 + id as u32, records: 100, tasks_only: false }
+    }
+}
+
+impl Worker {
+    pub(crate) fn join(run: &Run, id: u64) -> Self {
+        Self::born(run, Birth::new(id))
+    }
+
+    pub(crate) fn born(run: &Run, birth: Birth) -> Self {
+        let id = WorkerId(birth.id);
+        let seen = Arc::new(Mutex::new(Seen {
+            member: Member::new(id),
+            activations: Vec::new(),
+            ended: None,
+            stop: false,
+            kept: Vec::new(),
+            connected: false,
+            refused: None,
+            frozen: false,
+        }));
+        let mut options = SessionOptions::new(run.master(), TOKEN);
+        options.beat_every = Duration::from_millis(50);
+        let handler_seen = seen.clone();
+        let make = |sender| Fake { birth, sender, seen: handler_seen };
+        let session = Session::open_with(&options, make).expect("a session");
+        Self { id, session: Some(session), seen }
+    }
+
+    pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().expect("not poisoned")
+    }
+
+    pub(crate) fn sender(&self) -> Sender {
+        self.session.as_ref().expect("alive").sender()
+    }
+
+    /// As SIGSTOP would: nothing of the session goes on.
+    pub(crate) fn freeze(&self, frozen: bool) {
+        self.seen().frozen = frozen;
+    }
+
+    /// The size of the generation that it takes part in now.
+    pub(crate) fn members(&self) -> usize {
+        let seen = self.seen();
+        let newest = seen.activations.last().filter(|a| seen.member.active() == Some(a.generation));
+        newest.map_or(0, |activation| activation.members.len())
+    }
+}
+
+/// Waits until all of them are in one generation, which has nobody else.
+pub(crate) fn together(workers: &[&Worker]) {
+    wait_until("one generation of all", || {
+        let active: Vec<_> = workers.iter().map(|worker| worker.seen().member.active()).collect();
+        active.iter().all(|generation| generation.is_some() && *generation == active[0])
+            && workers.iter().all(|worker| worker.members() == workers.len())
+    });
+}
+
+struct Fake {
+    birth: Birth,
+    sender: Sender,
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl Handler for Fake {
+    fn hello(&mut self) -> v1::Hello {
+        let active = self.seen.lock().expect("not poisoned").member.active();
+        let Birth { id, slot, pid, records, tasks_only } = self.birth;
+        let peer = Peer { id: WorkerId(id), endpoint: format!("host-{id}") };
+        v1::Hello {
+            peer: Some(peer.into()),
+            active: active.map(|generation| generation.to_u64()),
+            slot,
+            pid,
+            records,
+            fingerprint: 7,
+            tasks_only,
+        }
+    }
+
+    fn welcome(&mut self, epoch: u32) -> Result<(), String> {
+        let mut seen = self.seen.lock().expect("not poisoned");
+        seen.member.welcome(epoch).map_err(|fenced| fenced.to_string())
+    }
+
+    fn message(&mut self, message: ToMember) {
+        let mut seen = self.seen.lock().expect("not poisoned");
+        match message {
+            ToMember::Prepare(generation) => {
+                if let Ok(holding) = seen.member.prepare(generation) {
+                    self.sender.send(FromMember::Promise(generation, holding));
+                }
+            }
+            ToMember::Activate(activation) => {
+                if let Ok(part) = seen.member.activate(&activation) {
+                    settle(&mut seen.member, &activation, &part);
+                    self.sender.send(FromMember::Confirmed(activation.generation));
+                    seen.activations.push(activation);
+                }
+            }
+            ToMember::Kept(mark) => seen.kept.push(mark.id),
+            ToMember::Stop => seen.stop = true,
+            ToMember::Ended(ending) => seen.ended = Some(ending),
+        }
+    }
+
+    fn beat(&mut self) -> Beat {
+        while self.seen.lock().expect("not poisoned").frozen {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Beat::default()
+    }
+
+    fn connection(&mut self, up: bool) {
+        self.seen.lock().expect("not poisoned").connected = up;
+    }
+
+    fn refused(&mut self, reason: &str) {
+        self.seen.lock().expect("not poisoned").refused = Some(reason.to_string());
+    }
+}
+
+fn settle(member: &mut Member, activation: &Activation, part: &Part) {
+    let generation = activation.generation;
+    let identity = match (part, &activation.source) {
+        (Part::Keep, _) => return,
+        (_, Source::Member { identity, .. }) => *identity,
+        (_, Source::Checkpoint { mark, .. }) => {
+            Identity::begin(mark.as_ref().map_or(0, |mark| mark.version), generation, 0)
+        }
+    };
+    member.adopt(generation, identity).expect("active");
+}

@@ -1,0 +1,107 @@
+//! Milliseconds per sum and CPU seconds per gigabyte, by size and transport.
+
+use crate::median;
+use crate::process::{Gloo, Process, all, ours};
+
+/// Bytes of a bucket, and sums per batch.
+const SIZES: [(usize, usize); 4] =
+    [(64 << 10, 2000), (1 << 20, 300), (25 << 20, 16), (64 << 20, 6)];
+const BATCHES: usize = 7;
+
+/// What was measured for one size.
+pub(crate) struct Speed {
+    pub(crate) bytes: usize,
+    pub(crate) members: usize,
+    pub(crate) ways: Vec<Way>,
+}
+
+/// What was measured for one transport.
+pub(crate) struct Way {
+    pub(crate) name: &'static str,
+    pub(crate) milliseconds: f64,
+    pub(crate) cpu_per_gb: f64,
+}
+
+impl Speed {
+    pub(crate) fn way(&self, name: &str) -> Option<&Way> {
+        self.ways.iter().find(|way| way.name == name)
+    }
+
+    pub(crate) fn to_json(&self) -> serde_json::Value {
+        let ways: serde_json::Map<String, serde_json::Value> = self
+            .ways
+            .iter()
+            .map(|way| {
+                let figures = serde_json::json!({
+                    "ms": way.milliseconds, "cpu_seconds_per_gb": way.cpu_per_gb,
+                });
+                (way.name.to_string(), figures)
+            })
+            .collect();
+        serde_json::json!({ "bytes": self.bytes, "members": self.members, "ways": ways })
+    }
+}
+
+/// Members that are connected and wait for work.
+struct Group {
+    name: &'static str,
+    members: Vec<Process>,
+}
+
+/// Measures two and four members.
+pub(crate) fn measure(gloo: Option<&Gloo>) -> Vec<Speed> {
+    let mut speeds = Vec::new();
+    for (size, names) in [(2, &["shm", "tcp", "bf16"][..]), (4, &["shm", "tcp"])] {
+        let mut groups: Vec<Group> = names.iter().map(|name| connected(name, size)).collect();
+        if let Some(gloo) = gloo {
+            groups.push(Group { name: "gloo", members: gloo.start(size) });
+        }
+        for (bytes, ops) in SIZES {
+            eprintln!("{size} members, {} KB ...", bytes >> 10);
+            speeds.push(measure_size(&mut groups, bytes, ops.div_ceil(size / 2)));
+        }
+    }
+    speeds
+}
+
+fn connected(name: &'static str, size: usize) -> Group {
+    let (mut members, endpoints) = ours(size);
+    let endpoints = endpoints.join(" ");
+    all(&mut members, |rank| format!("join 1 {name} {rank} {endpoints}"));
+    Group { name, members }
+}
+
+/// The groups take turns.
+fn measure_size(groups: &mut [Group], bytes: usize, ops: usize) -> Speed {
+    let mut batches = vec![Vec::new(); groups.len()];
+    for batch in 0..BATCHES {
+        for (group, batches) in groups.iter_mut().zip(&mut batches) {
+            let warmup = if batch == 0 { ops } else { ops.div_ceil(10) };
+            let answers =
+                all(&mut group.members, |_| format!("reduce {} {warmup} {ops}", bytes / 4));
+            batches.push(figures(&answers, bytes, ops));
+        }
+    }
+    let ways = groups
+        .iter()
+        .zip(batches)
+        .map(|(group, batches)| Way {
+            name: group.name,
+            milliseconds: median(batches.iter().map(|batch| batch.0).collect()),
+            cpu_per_gb: median(batches.iter().map(|batch| batch.1).collect()),
+        })
+        .collect();
+    Speed { bytes, members: groups[0].members.len(), ways }
+}
+
+/// Milliseconds per sum, and CPU seconds of all members per gigabyte of a bucket.
+fn figures(answers: &[String], bytes: usize, ops: usize) -> (f64, f64) {
+    let mut seconds = 0f64;
+    let mut cpu = 0f64;
+    for answer in answers {
+        let (elapsed, used) = answer.split_once(' ').expect("two numbers");
+        seconds = seconds.max(elapsed.parse().expect("a number"));
+        cpu += used.parse::<f64>().expect("a number");
+    }
+    (seconds * 1e3 / ops as f64, cpu / (bytes as f64 * ops as f64 / 1e9))
+}

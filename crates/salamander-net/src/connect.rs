@@ -1,0 +1,118 @@
+//! Connecting the members of a generation: which transport they use, and who calls whom.
+
+use crate::cancel::Patience;
+use crate::dial::{Call, dial};
+use crate::handshake::{Link, Purpose};
+use crate::shared::{Mesh, Shared};
+use crate::socket::Socket;
+use crate::wire::{Neighbours, Wire};
+use crate::{Endpoint, Error, Listener, Options, Transport};
+
+/// A member that connects to the others.
+pub(crate) struct Joining<'a> {
+    pub(crate) listener: &'a Listener,
+    pub(crate) generation: u64,
+    pub(crate) rank: usize,
+    pub(crate) members: &'a [Endpoint],
+    pub(crate) options: &'a Options,
+    pub(crate) patience: Patience<'a>,
+}
+
+impl Joining<'_> {
+    /// Whether all use shared memory; decided from what all members know, so that all agree.
+    pub(crate) fn is_shared(&self) -> Result<bool, Error> {
+        let is_one_host = self.members.iter().all(|member| self.is_near(member));
+        match self.options.transport {
+            Transport::Auto => Ok(is_one_host),
+            Transport::Tcp => Ok(false),
+            Transport::Shm if is_one_host => Ok(true),
+            Transport::Shm => {
+                let reason = "shared memory is asked for, but the members are on several hosts";
+                Err(Error::Refused(reason.to_string()))
+            }
+        }
+    }
+
+    /// Whether some neighbours are connected by a Unix socket.
+    pub(crate) fn is_mixed(&self) -> bool {
+        let size = self.members.len();
+        (0..size).any(|rank| self.is_over_unix(rank, (rank + 1) % size))
+    }
+
+    /// Connects to all others on this host: each member calls those before it and is called by
+    /// those after it.
+    pub(crate) fn share(&self) -> Result<Shared, Error> {
+        let mut links: Vec<Option<Socket>> = Vec::new();
+        links.resize_with(self.members.len(), || None);
+        for (rank, link) in links[..self.rank].iter_mut().enumerate() {
+            *link = Some(self.call(rank, Link::Mesh, true)?);
+        }
+        for rank in self.rank + 1..self.members.len() {
+            let socket = self.be_called(rank, Link::Mesh, || alive(&links))?;
+            links[rank] = Some(socket);
+        }
+        Shared::new(self.rank, Mesh::new(links), &self.patience)
+    }
+
+    /// Connects to the right neighbour and is called by the left one.
+    pub(crate) fn wire(&self) -> Result<Wire, Error> {
+        let size = self.members.len();
+        let (right, left) = ((self.rank + 1) % size, (self.rank + size - 1) % size);
+        let to_right = self.call(right, Link::Ring, self.is_over_unix(self.rank, right))?;
+        let gone = || Error::lost(right, "it closed the connection");
+        let from_left = self.be_called(left, Link::Ring, || {
+            if to_right.has_ended() { Err(gone()) } else { Ok(()) }
+        })?;
+        let neighbours = Neighbours::new((left, from_left), (right, to_right));
+        Ok(Wire::new(neighbours, self.rank, size, self.options.bf16))
+    }
+
+    fn is_near(&self, member: &Endpoint) -> bool {
+        member.host == self.members[self.rank].host
+    }
+
+    fn is_over_unix(&self, one: usize, other: usize) -> bool {
+        self.options.transport == Transport::Auto
+            && self.members[one].host == self.members[other].host
+    }
+
+    fn purpose(&self, link: Link) -> Purpose {
+        Purpose {
+            generation: self.generation,
+            rank: self.rank as u32,
+            size: self.members.len() as u32,
+            link,
+            bf16: self.options.bf16,
+        }
+    }
+
+    fn call(&self, rank: usize, link: Link, over_unix: bool) -> Result<Socket, Error> {
+        let call = Call { endpoint: &self.members[rank], rank, over_unix };
+        dial(&call, self.listener.token(), &self.purpose(link), &self.patience)
+    }
+
+    fn be_called(
+        &self,
+        rank: usize,
+        link: Link,
+        check: impl Fn() -> Result<(), Error>,
+    ) -> Result<Socket, Error> {
+        let room = self.listener.room();
+        let (theirs, socket) = room.take(self.generation, rank, &self.patience, check)?;
+        let mine = Purpose { rank: rank as u32, ..self.purpose(link) };
+        if theirs == mine {
+            return Ok(socket);
+        }
+        Err(Error::Mismatch(format!("rank {rank} connects for {theirs:?}, not for {mine:?}")))
+    }
+}
+
+/// Whether the members that are connected so far are still there.
+fn alive(links: &[Option<Socket>]) -> Result<(), Error> {
+    for (rank, link) in links.iter().enumerate() {
+        if link.as_ref().is_some_and(Socket::has_ended) {
+            return Err(Error::lost(rank, "it closed the connection"));
+        }
+    }
+    Ok(())
+}

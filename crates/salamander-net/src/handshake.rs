@@ -1,0 +1,218 @@
+//! How both ends of a new connection prove that they know the token, without sending it.
+//!
+//! The client says hello with a nonce and its purpose; the server answers with its own nonce and
+//! a keyed hash over all that; the client answers with another. Nonces are fresh, so nothing can
+//! be replayed, and each side's proof is labelled, so none can be reflected. All messages have fixed
+//! lengths: there is no length to lie about. No I/O happens here, so that any bytes can be tried.
+
+use crate::Token;
+
+/// Bytes of the client's first message.
+pub const HELLO: usize = 64;
+/// Bytes of the server's answer.
+pub const CHALLENGE: usize = 64;
+/// Bytes of the client's proof.
+pub const PROOF: usize = 32;
+/// Bytes of each side's nonce.
+pub const NONCE: usize = 32;
+
+const MAGIC: [u8; 8] = *b"salamnet";
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Purpose {
+    /// The generation that the client wants to be connected for.
+    pub generation: u64,
+    /// The client's rank in it.
+    pub rank: u32,
+    /// How many members it has.
+    pub size: u32,
+    /// What will travel.
+    pub link: Link,
+    /// Whether sums travel in 16 bits.
+    pub bf16: bool,
+}
+
+/// What travels on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// The client's part of a ring: data to its right neighbour.
+    Ring,
+    /// Descriptors of shared memory.
+    Mesh,
+}
+
+/// Why a connection is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Error {
+    /// The first bytes are something else.
+    #[error("it does not speak this protocol")]
+    Magic,
+    /// The purpose makes no sense.
+    #[error("its purpose makes no sense")]
+    Purpose,
+    /// The proof is wrong.
+    #[error("it does not know the token")]
+    Proof,
+}
+
+/// What the server says to a client that has proven itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Data may follow.
+    Accepted,
+    /// The generation is over.
+    OldGeneration,
+    /// Too many connections wait already.
+    NoRoom,
+}
+
+/// The client's side.
+pub struct Client<'a> {
+    token: &'a Token,
+    hello: [u8; HELLO],
+}
+
+impl<'a> Client<'a> {
+    /// A client with a fresh nonce.
+    pub fn new(token: &'a Token, purpose: &Purpose, nonce: &[u8; NONCE]) -> Self {
+        let mut hello = [0; HELLO];
+        hello[..8].copy_from_slice(&MAGIC);
+        hello[8..40].copy_from_slice(nonce);
+        hello[40..].copy_from_slice(&purpose.encode());
+        Self { token, hello }
+    }
+
+    /// The first message.
+    pub fn hello(&self) -> &[u8; HELLO] {
+        &self.hello
+    }
+
+    /// Checks the server's proof, and gives the client's.
+    pub fn answer(&self, challenge: &[u8; CHALLENGE]) -> Result<[u8; PROOF], Error> {
+        let (nonce, proof) = challenge.split_at(NONCE);
+        if self.token.prove(&[b"server", &self.hello, nonce]) != *as_proof(proof) {
+            return Err(Error::Proof);
+        }
+        Ok(*self.token.prove(&[b"client", &self.hello, nonce]).as_bytes())
+    }
+}
+
+/// The server's side: bytes go in, and what to do comes out.
+pub struct Server {
+    token: Token,
+    nonce: [u8; NONCE],
+    hello: [u8; HELLO],
+    proof: [u8; PROOF],
+    received: usize,
+}
+
+/// What to do after some bytes.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Wait for more.
+    More,
+    /// Send this.
+    Reply([u8; CHALLENGE]),
+    /// The client has proven itself.
+    Proven(Purpose),
+}
+
+impl Server {
+    /// A server with a fresh nonce.
+    pub fn new(token: Token, nonce: [u8; NONCE]) -> Self {
+        Self { token, nonce, hello: [0; HELLO], proof: [0; PROOF], received: 0 }
+    }
+
+    /// Where the next bytes go; never more than the message that is due, so that what the client
+    /// sends afterwards stays in the socket. Empty once all is said.
+    pub fn space(&mut self) -> &mut [u8] {
+        if self.received < HELLO {
+            &mut self.hello[self.received..]
+        } else {
+            &mut self.proof[self.received - HELLO..]
+        }
+    }
+
+    /// Takes notice of `count` bytes that were put into [`Server::space`].
+    pub fn received(&mut self, count: usize) -> Result<Progress, Error> {
+        self.received += count.min(self.space().len());
+        let magic = self.received.min(MAGIC.len());
+        if self.hello[..magic] != MAGIC[..magic] {
+            return Err(Error::Magic);
+        }
+        if self.received == HELLO {
+            Purpose::decode(&self.hello)?;
+            let mut challenge = [0; CHALLENGE];
+            challenge[..NONCE].copy_from_slice(&self.nonce);
+            let proof = self.token.prove(&[b"server", &self.hello, &self.nonce]);
+            challenge[NONCE..].copy_from_slice(proof.as_bytes());
+            return Ok(Progress::Reply(challenge));
+        }
+        if self.received < HELLO + PROOF {
+            return Ok(Progress::More);
+        }
+        if self.token.prove(&[b"client", &self.hello, &self.nonce]) != *as_proof(&self.proof) {
+            return Err(Error::Proof);
+        }
+        Ok(Progress::Proven(Purpose::decode(&self.hello)?))
+    }
+}
+
+impl Purpose {
+    fn encode(&self) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        bytes[..8].copy_from_slice(&self.generation.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.rank.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.size.to_le_bytes());
+        bytes[16] = match self.link {
+            Link::Ring => 1,
+            Link::Mesh => 2,
+        };
+        bytes[17] = self.bf16.into();
+        bytes
+    }
+
+    fn decode(hello: &[u8; HELLO]) -> Result<Self, Error> {
+        let number = |at: usize| {
+            u32::from_le_bytes([hello[at], hello[at + 1], hello[at + 2], hello[at + 3]])
+        };
+        let link = match hello[56] {
+            1 => Link::Ring,
+            2 => Link::Mesh,
+            _ => return Err(Error::Purpose),
+        };
+        let generation = u64::from(number(40)) | u64::from(number(44)) << 32;
+        let (rank, size, bf16) = (number(48), number(52), hello[57] == 1);
+        let purpose = Self { generation, rank, size, link, bf16 };
+        // What is not used must be zero, so that a purpose has one form only.
+        let is_exact = purpose.encode() == hello[40..];
+        if rank < size && is_exact { Ok(purpose) } else { Err(Error::Purpose) }
+    }
+}
+
+impl Verdict {
+    /// As it travels.
+    pub fn encode(self) -> u8 {
+        match self {
+            Self::Accepted => 1,
+            Self::OldGeneration => 2,
+            Self::NoRoom => 3,
+        }
+    }
+
+    /// Reads what [`Verdict::encode`] wrote.
+    pub fn decode(byte: u8) -> Option<Self> {
+        [Self::Accepted, Self::OldGeneration, Self::NoRoom]
+            .into_iter()
+            .find(|verdict| verdict.encode() == byte)
+    }
+}
+
+/// For a comparison with a hash, which takes the same time wherever they differ.
+fn as_proof(bytes: &[u8]) -> &[u8; PROOF] {
+    bytes.try_into().expect("a proof has the length of a hash")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,56 @@
+//! Authenticated bulk connections between workers, and the AllReduce over them.
+//!
+//! Workers of one *generation* form a [`Ring`]: they sum gradients, gather small messages and hand
+//! a state on. On one host they do it through shared memory, otherwise over TCP. The control plane
+//! says who is a member; this crate finds out who has gone, and tells it with [`Error::Lost`]. It
+//! uses plain threads and sockets, so that nothing else of a worker can slow an exchange down.
+//!
+//! ```
+//! use salamander_net::{Cancel, Listener, Options, Ring, Token};
+//!
+//! let token = Token::random()?;
+//! let listener = Listener::bind("127.0.0.1:0".parse().expect("an address"), token)?;
+//! let members = [listener.endpoint()];
+//! let mut ring = Ring::connect(&listener, 1, 0, &members, &Options::default(), &Cancel::new())?;
+//! ring.bucket(3)?.copy_from_slice(&[1.0, 2.0, 3.0]);
+//! assert_eq!(ring.all_reduce(3)?, &[1.0, 2.0, 3.0]);
+//! # Ok::<(), salamander_net::Error>(())
+//! ```
+//!
+//! # Layout
+//! - [`Ring`] (`ring`): the collectives; connects a generation and picks the transport
+//! - `shared`: the collectives in shared memory; `shared::segment` has the only `unsafe` code
+//! - `wire`: the collectives round a ring of TCP or Unix sockets
+//! - [`Listener`] (`listener`, `waiting_room`, `refusals`): accepts connections, keeps them until
+//!   asked for, and says in the log whom it refused
+//! - [`handshake`], [`frame`]: what travels ahead of data, as pure functions over bytes
+//! - `connect`, `dial`, `socket`: who calls whom; connecting; sockets that can be cancelled
+//! - `kernel`: sums and conversions of slices with the widest instructions that the CPU has
+//! - [`Endpoint`], [`Token`], [`Cancel`], [`Error`]: addresses, the job's secret, giving up, failing
+
+#[cfg(target_endian = "big")]
+compile_error!("the wire format is the memory of little-endian machines");
+
+mod cancel;
+mod connect;
+mod dial;
+pub mod endpoint;
+mod error;
+pub mod frame;
+pub mod handshake;
+mod kernel;
+mod listener;
+mod refusals;
+mod ring;
+mod shared;
+mod socket;
+mod token;
+mod waiting_room;
+mod wire;
+
+pub use cancel::Cancel;
+pub use endpoint::Endpoint;
+pub use error::Error;
+pub use listener::Listener;
+pub use ring::{Options, Ring, Transport};
+pub use token::Token;

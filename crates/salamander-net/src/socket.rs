@@ -1,0 +1,178 @@
+//! A connected socket whose waits can be cancelled.
+//!
+//! Sockets block, and each call says for itself whether it may: small messages then cost one call
+//! each, where a non-blocking socket would fail, poll and try again.
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
+
+use crate::cancel::{Patience, SLICE};
+use crate::{Error, handshake};
+
+/// One end of a connection.
+pub(crate) struct Socket {
+    descriptor: OwnedFd,
+}
+
+/// What a read found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// So many bytes, more than none.
+    Bytes(usize),
+    /// Nothing yet.
+    Nothing,
+    /// The other side has closed.
+    End,
+}
+
+impl Socket {
+    pub(crate) fn tcp(descriptor: OwnedFd) -> Result<Self, Error> {
+        // Small messages must not wait for the acknowledgement of earlier ones.
+        sockopt::set_tcp_nodelay(&descriptor, true)?;
+        Self::new(descriptor)
+    }
+
+    pub(crate) fn unix(descriptor: OwnedFd) -> Result<Self, Error> {
+        // The default of 208 KB makes the two sides take turns; TCP's buffers grow by themselves.
+        sockopt::set_socket_send_buffer_size(&descriptor, UNIX_BUFFER)?;
+        Self::new(descriptor)
+    }
+
+    fn new(descriptor: OwnedFd) -> Result<Self, Error> {
+        rustix::io::ioctl_fionbio(&descriptor, false)?;
+        sockopt::set_socket_timeout(&descriptor, sockopt::Timeout::Recv, Some(SLICE))?;
+        Ok(Self { descriptor })
+    }
+
+    /// Sends what the socket takes at once; zero if it is full.
+    pub(crate) fn send_now(&self, bytes: &[u8]) -> Result<usize, Errno> {
+        full_is_zero(rustix::net::send(self, bytes, send_flags()))
+    }
+
+    /// Like [`Socket::send_now`] for a header and its body in one call.
+    pub(crate) fn send_both_now(&self, head: &[u8], body: &[u8]) -> Result<usize, Errno> {
+        if head.is_empty() || body.is_empty() {
+            return self.send_now(if head.is_empty() { body } else { head });
+        }
+        let slices = [IoSlice::new(head), IoSlice::new(body)];
+        let mut nothing = rustix::net::SendAncillaryBuffer::default();
+        full_is_zero(rustix::net::sendmsg(self, &slices, &mut nothing, send_flags()))
+    }
+
+    /// Receives what is there, without waiting.
+    pub(crate) fn receive_now(&self, space: &mut [u8]) -> Result<Received, Errno> {
+        self.receive(space, RecvFlags::DONTWAIT)
+    }
+
+    /// Receives what is there, and waits for [`SLICE`] if that is nothing.
+    pub(crate) fn receive_soon(&self, space: &mut [u8]) -> Result<Received, Errno> {
+        self.receive(space, RecvFlags::empty())
+    }
+
+    /// Looks at what is there and leaves it.
+    pub(crate) fn peek(&self, space: &mut [u8]) -> Result<Received, Errno> {
+        self.receive(space, RecvFlags::DONTWAIT | RecvFlags::PEEK)
+    }
+
+    fn receive(&self, space: &mut [u8], flags: RecvFlags) -> Result<Received, Errno> {
+        match rustix::net::recv(self, space, flags) {
+            Ok((_, 0)) => Ok(Received::End),
+            Ok((_, count)) => Ok(Received::Bytes(count)),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(Received::Nothing),
+            Err(Errno::CONNRESET | Errno::PIPE) => Ok(Received::End),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Sends all, however long the other side takes.
+    pub(crate) fn send_all(&self, bytes: &[u8], patience: &Patience<'_>) -> Result<(), Error> {
+        let mut sent = 0;
+        while sent < bytes.len() {
+            match self.send_now(&bytes[sent..])? {
+                0 => self.wait(PollFlags::OUT, patience)?,
+                count => sent += count,
+            }
+        }
+        Ok(())
+    }
+
+    /// Receives exactly so many bytes.
+    pub(crate) fn receive_all<const N: usize>(
+        &self,
+        patience: &Patience<'_>,
+    ) -> Result<[u8; N], Error> {
+        let mut bytes = [0; N];
+        let mut filled = 0;
+        while filled < N {
+            match self.receive_now(&mut bytes[filled..])? {
+                Received::Bytes(count) => filled += count,
+                Received::Nothing => self.wait(PollFlags::IN, patience)?,
+                Received::End => return Err(ended()),
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Waits until the socket is ready for something.
+    pub(crate) fn wait(&self, flags: PollFlags, patience: &Patience<'_>) -> Result<(), Error> {
+        loop {
+            if patience.is_over()? {
+                return Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into());
+            }
+            if wait_for(&mut [PollFd::new(self, flags)])? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether the other side has closed; bytes that wait hide it.
+    pub(crate) fn has_ended(&self) -> bool {
+        !matches!(self.peek(&mut [0]), Ok(Received::Bytes(_) | Received::Nothing))
+    }
+
+    /// Tells the other side that no more comes, though this socket lives on.
+    pub(crate) fn close(&self) {
+        // It fails if the other side was faster, which is as good.
+        let _ = rustix::net::shutdown(self, Shutdown::Both);
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+/// Sleeps for [`SLICE`] at most; whether one of the descriptors is ready.
+pub(crate) fn wait_for(descriptors: &mut [PollFd<'_>]) -> Result<bool, Error> {
+    let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(SLICE.subsec_nanos()) };
+    match poll(descriptors, Some(&timeout)) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// The error of a handshake or greeting that the other side broke off.
+pub(crate) fn ended() -> Error {
+    let reason = format!("it closed the connection, perhaps since {}", handshake::Error::Proof);
+    Error::Refused(reason)
+}
+
+const UNIX_BUFFER: usize = 1 << 20;
+
+fn send_flags() -> SendFlags {
+    // A signal would end the process where an error is meant.
+    SendFlags::DONTWAIT | SendFlags::NOSIGNAL
+}
+
+fn full_is_zero(sent: Result<usize, Errno>) -> Result<usize, Errno> {
+    match sent {
+        Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+        sent => sent,
+    }
+}

@@ -1,0 +1,167 @@
+//! Connections that have proven themselves and wait for the ring that wants them.
+//!
+//! Members reach a generation at different times: who is early must be kept, and who belongs to
+//! a generation that is over must go. The room is bounded.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use crate::Error;
+use crate::cancel::{Patience, SLICE};
+use crate::handshake::{Purpose, Verdict};
+use crate::socket::Socket;
+
+/// So many connections may wait, for all generations together.
+const SEATS: usize = 256;
+
+/// The waiting connections and the fence.
+#[derive(Default)]
+pub(crate) struct WaitingRoom {
+    state: Mutex<State>,
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Generations below are over.
+    fence: u64,
+    waiting: Vec<(Purpose, Socket)>,
+}
+
+impl WaitingRoom {
+    /// Ends all generations below this one.
+    pub(crate) fn fence(&self, generation: u64) {
+        let mut state = self.lock();
+        state.fence = state.fence.max(generation);
+        let fence = state.fence;
+        state.waiting.retain(|(purpose, _)| purpose.generation >= fence);
+    }
+
+    /// Generations below this are over.
+    pub(crate) fn fenced_below(&self) -> u64 {
+        self.lock().fence
+    }
+
+    /// Seats a connection, or says why not. `accept` runs under the lock: it tells the other side,
+    /// and no ring can take the connection before that.
+    pub(crate) fn enter(
+        &self,
+        purpose: Purpose,
+        socket: Socket,
+        accept: impl FnOnce(&Socket, Verdict) -> bool,
+    ) -> Verdict {
+        let mut state = self.lock();
+        let verdict = state.verdict(&purpose);
+        if accept(&socket, verdict) && verdict == Verdict::Accepted {
+            // A second connection for the same place means that the first one was given up.
+            state.waiting.retain(|(other, _)| {
+                (other.generation, other.rank) != (purpose.generation, purpose.rank)
+            });
+            state.waiting.push((purpose, socket));
+            self.arrived.notify_all();
+        }
+        verdict
+    }
+
+    /// Waits for the connection of a member. `check` runs between sleeps and may fail.
+    pub(crate) fn take(
+        &self,
+        generation: u64,
+        rank: usize,
+        patience: &Patience<'_>,
+        check: impl Fn() -> Result<(), Error>,
+    ) -> Result<(Purpose, Socket), Error> {
+        let is_wanted =
+            |purpose: &Purpose| purpose.generation == generation && purpose.rank as usize == rank;
+        let started = Instant::now();
+        let mut state = self.lock();
+        loop {
+            if generation < state.fence {
+                return Err(Error::Refused(format!("generation {generation} is over")));
+            }
+            if let Some(found) = state.waiting.iter().position(|(purpose, _)| is_wanted(purpose)) {
+                return Ok(state.waiting.swap_remove(found));
+            }
+            if patience.is_over()? {
+                let waited = started.elapsed().as_secs_f32();
+                let reason = format!("it did not connect within {waited:.1} s");
+                return Err(Error::lost(rank, reason));
+            }
+            check()?;
+            let woken = self.arrived.wait_timeout(state, SLICE);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // The state is consistent between any two statements, also of a thread that panicked.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn verdict(&mut self, purpose: &Purpose) -> Verdict {
+        if purpose.generation < self.fence {
+            return Verdict::OldGeneration;
+        }
+        if self.waiting.len() >= SEATS {
+            self.waiting.retain(|(_, socket)| !socket.has_ended());
+        }
+        if self.waiting.len() >= SEATS { Verdict::NoRoom } else { Verdict::Accepted }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::Cancel;
+    use crate::handshake::Link;
+
+    /// Lets a connection in and keeps its other end.
+    fn enter(room: &WaitingRoom, generation: u64, rank: u32) -> (Verdict, UnixStream) {
+        let (near, far) = UnixStream::pair().expect("a pair of sockets");
+        let purpose = Purpose { generation, rank, size: u32::MAX, link: Link::Ring, bf16: false };
+        let socket = Socket::unix(near.into()).expect("a socket");
+        (room.enter(purpose, socket, |_, _| true), far)
+    }
+
+    fn is_there(room: &WaitingRoom, generation: u64, rank: usize) -> bool {
+        let cancel = Cancel::new();
+        let patience = Patience::new(&cancel, Duration::ZERO);
+        room.take(generation, rank, &patience, || Ok(())).is_ok()
+    }
+
+    #[test]
+    fn early_is_kept_and_late_is_refused() {
+        let room = WaitingRoom::default();
+        room.fence(3);
+        let (verdict, _early) = enter(&room, 7, 1);
+        assert_eq!(verdict, Verdict::Accepted);
+        assert_eq!(enter(&room, 2, 1).0, Verdict::OldGeneration);
+        assert!(!is_there(&room, 7, 0));
+        assert!(is_there(&room, 7, 1));
+        assert!(!is_there(&room, 7, 1), "it was taken");
+    }
+
+    #[test]
+    fn fence_sends_older_connections_away() {
+        let room = WaitingRoom::default();
+        let (_, mut old) = enter(&room, 1, 0);
+        room.fence(2);
+        let read = std::io::Read::read(&mut old, &mut [0]);
+        assert_eq!(read.expect("its end was closed"), 0);
+    }
+
+    #[test]
+    fn room_is_bounded_and_the_dead_make_room() {
+        let room = WaitingRoom::default();
+        let mut others: Vec<_> = (0..SEATS as u32).map(|rank| enter(&room, 1, rank)).collect();
+        assert!(others.iter().all(|(verdict, _)| *verdict == Verdict::Accepted));
+        assert_eq!(enter(&room, 1, SEATS as u32).0, Verdict::NoRoom);
+        others.truncate(SEATS - 1);
+        assert_eq!(enter(&room, 1, SEATS as u32).0, Verdict::Accepted);
+    }
+}

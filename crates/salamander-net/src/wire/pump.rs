@@ -1,0 +1,128 @@
+//! Sends to the right and receives from the left at the same time, on one thread: a ring in which
+//! everybody first sends and then receives stands still once the sockets are full.
+
+use rustix::event::{PollFd, PollFlags};
+
+use crate::socket::{Received, Socket, wait_for};
+use crate::{Cancel, Error};
+
+/// What the pump moves.
+pub(super) trait Duplex {
+    /// What can be sent now; the two parts follow each other. Nothing may become something once
+    /// more is received.
+    fn outgoing(&mut self) -> (&[u8], &[u8]);
+    /// Takes notice that so many bytes of it were sent.
+    fn sent(&mut self, count: usize);
+    /// Where received bytes go; empty once nothing is due any more.
+    fn space(&mut self) -> &mut [u8];
+    /// Takes notice that so many bytes were put there.
+    fn received(&mut self, count: usize) -> Result<(), Error>;
+    /// Whether nothing will have to be sent any more.
+    fn is_all_sent(&self) -> bool;
+    /// Whether nothing will have to be received any more.
+    fn is_all_received(&self) -> bool;
+}
+
+/// The connections of a member of a ring.
+pub(crate) struct Neighbours {
+    left: Socket,
+    left_rank: usize,
+    right: Socket,
+    right_rank: usize,
+    bytes_moved: u64,
+}
+
+impl Neighbours {
+    pub(crate) fn new(left: (usize, Socket), right: (usize, Socket)) -> Self {
+        let ((left_rank, left), (right_rank, right)) = (left, right);
+        Self { left, left_rank, right, right_rank, bytes_moved: 0 }
+    }
+
+    pub(super) fn left_rank(&self) -> usize {
+        self.left_rank
+    }
+
+    pub(super) fn right_rank(&self) -> usize {
+        self.right_rank
+    }
+
+    pub(super) fn bytes_moved(&self) -> u64 {
+        self.bytes_moved
+    }
+
+    pub(super) fn close(&self) {
+        self.left.close();
+        self.right.close();
+    }
+
+    /// Runs until all is sent and received.
+    pub(super) fn pump(&mut self, work: &mut impl Duplex, cancel: &Cancel) -> Result<(), Error> {
+        while !(work.is_all_sent() && work.is_all_received()) {
+            cancel.check()?;
+            let (sent, wants_to_send) = self.send(work)?;
+            let space = work.space();
+            let wants_to_receive = !space.is_empty();
+            let mut received = 0;
+            if wants_to_receive {
+                // With nothing to send there is only one thing to wait for, and no need to poll.
+                let outcome = if wants_to_send {
+                    self.left.receive_now(space)
+                } else {
+                    self.left.receive_soon(space)
+                };
+                received = self.count(outcome)?;
+                work.received(received)?;
+            }
+            self.bytes_moved += (sent + received) as u64;
+            if sent + received == 0 {
+                self.idle(wants_to_send, wants_to_receive)?;
+                self.check_right(work)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what the socket takes; how much it was, and whether there is more.
+    fn send(&self, work: &mut impl Duplex) -> Result<(usize, bool), Error> {
+        let (head, body) = work.outgoing();
+        if head.is_empty() && body.is_empty() {
+            return Ok((0, false));
+        }
+        let offered = head.len() + body.len();
+        let sent = self.right.send_both_now(head, body);
+        let sent = sent.map_err(|errno| Error::lost(self.right_rank, errno))?;
+        work.sent(sent);
+        let (head, body) = work.outgoing();
+        Ok((sent, sent < offered || !head.is_empty() || !body.is_empty()))
+    }
+
+    fn count(&self, outcome: Result<Received, rustix::io::Errno>) -> Result<usize, Error> {
+        match outcome {
+            Ok(Received::Bytes(count)) => Ok(count),
+            Ok(Received::Nothing) => Ok(0),
+            Ok(Received::End) => Err(Error::lost(self.left_rank, "it closed the connection")),
+            Err(errno) => Err(Error::lost(self.left_rank, errno)),
+        }
+    }
+
+    /// Nothing moved: waits for whatever can. Receiving has waited already if it is all there is.
+    fn idle(&self, wants_to_send: bool, wants_to_receive: bool) -> Result<(), Error> {
+        if wants_to_send {
+            let mut ready = vec![PollFd::new(&self.right, PollFlags::OUT)];
+            if wants_to_receive {
+                ready.push(PollFd::new(&self.left, PollFlags::IN));
+            }
+            wait_for(&mut ready)?;
+        }
+        Ok(())
+    }
+
+    /// The right neighbour sends nothing, so nothing shows that it has gone while there is nothing
+    /// for it. It may go once it has all: that is how the last collective of a ring ends.
+    fn check_right(&self, work: &impl Duplex) -> Result<(), Error> {
+        if !work.is_all_sent() && self.right.has_ended() {
+            return Err(Error::lost(self.right_rank, "it closed the connection"));
+        }
+        Ok(())
+    }
+}

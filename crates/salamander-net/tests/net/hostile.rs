@@ -1,0 +1,193 @@
+//! Connections that are none of ours are refused, and disturb nobody.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use salamander_net::handshake::{Client, Link, NONCE, Purpose, Verdict};
+use salamander_net::{Cancel, Error, Listener, Ring, Token};
+
+use crate::group::{Group, Way, listener};
+
+/// Reads until the other side closes; how long it took.
+fn wait_for_end(mut stream: impl Read) -> Duration {
+    let start = Instant::now();
+    let mut bytes = Vec::new();
+    // A reset is as good an end as any.
+    let _ = stream.read_to_end(&mut bytes);
+    start.elapsed()
+}
+
+fn tcp(listener: &Listener) -> TcpStream {
+    let stream = TcpStream::connect(listener.endpoint().tcp).expect("it listens");
+    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+    stream
+}
+
+fn unix(listener: &Listener) -> UnixStream {
+    let name = listener.endpoint().unix;
+    let address = std::os::unix::net::SocketAddr::from_abstract_name(name).expect("a name");
+    UnixStream::connect_addr(&address).expect("it listens")
+}
+
+fn purpose(generation: u64) -> Purpose {
+    Purpose { generation, rank: 1, size: 2, link: Link::Ring, bf16: false }
+}
+
+/// Says hello and proves the token; what the listener thinks of it.
+fn introduce(stream: &mut (impl Read + Write), token: &Token, generation: u64) -> Option<Verdict> {
+    let client = Client::new(token, &purpose(generation), &[7; NONCE]);
+    stream.write_all(client.hello()).ok()?;
+    let mut challenge = [0; 64];
+    stream.read_exact(&mut challenge).ok()?;
+    stream.write_all(&client.answer(&challenge).ok()?).ok()?;
+    let mut verdict = [0];
+    stream.read_exact(&mut verdict).ok()?;
+    Verdict::decode(verdict[0])
+}
+
+#[test]
+fn wrong_bytes_are_refused_at_once() {
+    let listener = listener(&Token::random().expect("randomness"));
+    let garbage: [&[u8]; 4] = [
+        b"GET / HTTP/1.1\r\n\r\n",
+        &[0xff; 4096],
+        // A length of 4 GB and of far more, where other protocols have one.
+        &[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0],
+        b"salamnet-but-not-really-and-with-a-purpose-that-makes-no-sense--and-more",
+    ];
+    for bytes in garbage {
+        let mut stream = tcp(&listener);
+        stream.write_all(bytes).expect("it listens");
+        assert!(wait_for_end(stream) < Duration::from_secs(1));
+        let mut stream = unix(&listener);
+        stream.write_all(bytes).expect("it listens");
+        assert!(wait_for_end(stream) < Duration::from_secs(1));
+    }
+}
+
+#[test]
+fn wrong_token_is_refused_on_both_sides() {
+    let group = Group::new(2, Way::Tcp);
+    let stranger = Token::random().expect("randomness");
+    let listener = &group.listeners[0];
+    assert_eq!(introduce(&mut tcp(listener), &stranger, 1), None);
+    assert_eq!(introduce(&mut unix(listener), &stranger, 1), None);
+    // A client that answers anything is not let in either.
+    let mut stream = tcp(listener);
+    let client = Client::new(&stranger, &purpose(1), &[7; NONCE]);
+    stream.write_all(client.hello()).expect("it listens");
+    stream.read_exact(&mut [0; 64]).expect("a challenge");
+    stream.write_all(&[9; 32]).expect("it listens");
+    assert!(wait_for_end(stream) < Duration::from_secs(1));
+    let other = crate::group::listener(&stranger);
+    let members = [group.members[0].clone(), other.endpoint()];
+    let outcome = Ring::connect(&other, 1, 1, &members, &group.options, &Cancel::new()).map(drop);
+    assert!(matches!(outcome, Err(Error::Refused(_))), "{outcome:?}");
+}
+
+#[test]
+fn silence_ends_after_a_deadline_and_holds_up_nobody() {
+    let token = Token::random().expect("randomness");
+    let listener = listener(&token);
+    let silent: Vec<_> = (0..10).map(|_| tcp(&listener)).collect();
+    let mut half = tcp(&listener);
+    half.write_all(b"salamnet").expect("it listens");
+    let start = Instant::now();
+    assert_eq!(introduce(&mut tcp(&listener), &token, 1), Some(Verdict::Accepted));
+    assert!(start.elapsed() < Duration::from_secs(1));
+    let waited = wait_for_end(half);
+    assert!((Duration::from_secs(1)..Duration::from_secs(5)).contains(&waited), "{waited:?}");
+    for stream in silent {
+        wait_for_end(stream);
+    }
+}
+
+#[test]
+fn flood_of_silent_connections_lets_a_member_in() {
+    let token = Token::random().expect("randomness");
+    let listener = listener(&token);
+    let silent: Vec<_> = (0..200).map(|_| unix(&listener)).collect();
+    assert_eq!(introduce(&mut tcp(&listener), &token, 1), Some(Verdict::Accepted));
+    drop(silent);
+}
+
+#[test]
+fn old_generation_is_refused() {
+    let group = Group::new(2, Way::Tcp);
+    let listener = &group.listeners[0];
+    listener.fence(5);
+    let verdict = introduce(&mut tcp(listener), &group.token, 4);
+    assert_eq!(verdict, Some(Verdict::OldGeneration));
+    let outcome = group.connect(4, 1, &Cancel::new()).map(drop);
+    assert!(matches!(outcome, Err(Error::Refused(_))), "{outcome:?}");
+    let outcome = group.connect(4, 0, &Cancel::new()).map(drop);
+    assert!(matches!(outcome, Err(Error::Refused(_))), "{outcome:?}");
+}
+
+#[test]
+fn early_member_of_a_later_generation_is_kept() {
+    for way in [Way::Shm, Way::Tcp] {
+        let group = Group::new(2, way);
+        std::thread::scope(|scope| {
+            let early = scope.spawn(|| {
+                let mut ring = group.connect(9, 1, &Cancel::new()).expect("connected");
+                ring.all_gather(b"early").expect("gathered")
+            });
+            std::thread::sleep(Duration::from_millis(30));
+            group.listeners[0].fence(9);
+            let mut ring = group.connect(9, 0, &Cancel::new()).expect("connected");
+            let gathered = ring.all_gather(b"late").expect("gathered");
+            assert_eq!(gathered, [b"late".to_vec(), b"early".to_vec()]);
+            assert_eq!(early.join().expect("no panic"), gathered);
+        });
+    }
+}
+
+#[test]
+fn other_options_are_a_mismatch() {
+    let group = Group::new(2, Way::Tcp);
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let options = salamander_net::Options { bf16: true, ..group.options.clone() };
+            let listener = &group.listeners[1];
+            Ring::connect(listener, 1, 1, &group.members, &options, &Cancel::new()).map(drop)
+        });
+        let mine = group.connect(1, 0, &Cancel::new()).map(drop);
+        assert!(matches!(mine, Err(Error::Mismatch(_) | Error::Lost { .. })), "{mine:?}");
+        let other = other.join().expect("no panic");
+        assert!(matches!(other, Err(Error::Mismatch(_) | Error::Lost { .. })), "{other:?}");
+    });
+}
+
+#[test]
+fn running_ring_is_not_disturbed() {
+    for way in [Way::Shm, Way::Tcp] {
+        let group = Group::new(2, way);
+        let connected = std::sync::Barrier::new(3);
+        let strangers = || {
+            connected.wait();
+            for _ in 0..20 {
+                let mut stream = tcp(&group.listeners[0]);
+                let _ = stream.write_all(&[0xff; 100]);
+                let wrong = Token::random().expect("randomness");
+                introduce(&mut unix(&group.listeners[1]), &wrong, 1);
+                // Who knows the token can take no place in a ring that is connected.
+                introduce(&mut tcp(&group.listeners[0]), &group.token, 1);
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(strangers);
+            group.run(1, |mut ring| {
+                connected.wait();
+                for _ in 0..200 {
+                    ring.bucket(5000).expect("a bucket").fill(1.0);
+                    let sums = ring.all_reduce(5000).expect("undisturbed");
+                    assert!(sums.iter().all(|sum| *sum == 2.0));
+                }
+            });
+        });
+    }
+}

@@ -1,0 +1,13 @@
+//! Rings of real members: threads with their own listeners, and processes where they are killed.
+//!
+//! # Layout
+//! - `group`: members as threads
+//! - `sums`, `messages`: what collectives return
+//! - `failures`: members that die or give up, and the generation after them
+//! - `hostile`: connections that are none of ours
+
+mod failures;
+mod group;
+mod hostile;
+mod messages;
+mod sums;

@@ -1,0 +1,137 @@
+//! Clients for programs without async: each has its own thread and runtime, or blocks the caller.
+//!
+//! [`Session`] and [`PlatformClient`] live as long as their process and connect again by themselves; [`Admin`]
+//! makes single calls.
+
+mod admin;
+mod link;
+mod outbox;
+mod platform;
+mod session;
+
+use std::time::Duration;
+
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
+
+use crate::v1::control_client::ControlClient;
+use crate::{convert, limits, token};
+
+pub use admin::{Admin, Lease};
+pub use platform::{Ends, PlatformClient, PlatformHandler};
+pub use session::{Handler, Sender, Session};
+
+/// What goes wrong at a client.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address is none.
+    #[error("master {master:?} is not an address; expected host:port")]
+    Address {
+        /// The address.
+        master: String,
+    },
+    /// The token cannot be sent.
+    #[error(transparent)]
+    Token(#[from] token::Error),
+    /// The client's thread or runtime cannot start.
+    #[error("cannot start the thread of a client: {0}")]
+    Start(#[from] std::io::Error),
+    /// Nobody answers.
+    #[error("master {master} does not answer: {reason}")]
+    Unreachable {
+        /// The address.
+        master: String,
+        /// What was tried.
+        reason: String,
+    },
+    /// The master says no.
+    #[error("master {master} refuses: {reason}")]
+    Refused {
+        /// The address.
+        master: String,
+        /// Its reason.
+        reason: String,
+    },
+    /// The answer makes no sense.
+    #[error("the master's answer: {0}")]
+    Answer(#[from] convert::Error),
+    /// The answer is no JSON.
+    #[error("the master's answer: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+/// How a session reaches the master.
+#[derive(Clone)]
+pub struct SessionOptions {
+    /// `host:port`.
+    pub master: String,
+    /// The run's token as hexadecimal text.
+    pub token: String,
+    /// How often a sign of life is sent.
+    pub beat_every: Duration,
+    /// The longest wait before it is tried again to connect.
+    pub longest_wait: Duration,
+}
+
+impl SessionOptions {
+    /// With a sign of life each half second.
+    pub fn new(master: impl Into<String>, token: impl Into<String>) -> Self {
+        Self {
+            master: master.into(),
+            token: token.into(),
+            beat_every: Duration::from_millis(500),
+            longest_wait: Duration::from_secs(1),
+        }
+    }
+}
+
+impl std::fmt::Debug for SessionOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The token stays out of logs.
+        f.debug_struct("SessionOptions").field("master", &self.master).finish_non_exhaustive()
+    }
+}
+
+type Client = ControlClient<InterceptedService<Channel, token::Bearer>>;
+
+/// Where the master is, with the limits of [`limits`].
+fn endpoint(master: &str) -> Result<Endpoint, Error> {
+    let wrong = || Error::Address { master: master.to_string() };
+    if !master.contains(':') || master.contains('/') {
+        return Err(wrong());
+    }
+    let endpoint = Endpoint::from_shared(format!("http://{master}")).map_err(|_| wrong())?;
+    Ok(endpoint
+        .connect_timeout(limits::CONNECT)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(limits::KEEP_ALIVE)
+        .keep_alive_timeout(limits::KEEP_ALIVE_ANSWER)
+        .keep_alive_while_idle(true))
+}
+
+fn client(channel: Channel, bearer: token::Bearer) -> Client {
+    ControlClient::with_interceptor(channel, bearer)
+        .max_decoding_message_size(limits::MESSAGE)
+        .max_encoding_message_size(limits::MESSAGE)
+}
+
+/// Whether trying again with the same words can help.
+fn is_passing(status: &Status) -> bool {
+    !matches!(
+        status.code(),
+        Code::Unauthenticated
+            | Code::InvalidArgument
+            | Code::FailedPrecondition
+            | Code::Unimplemented
+    )
+}
+
+/// The reason at the root of a chain of errors: the outer ones only say "transport error".
+fn root(error: &dyn std::error::Error) -> String {
+    let mut deepest = error;
+    while let Some(source) = deepest.source() {
+        deepest = source;
+    }
+    deepest.to_string()
+}

@@ -1,0 +1,185 @@
+//! Single calls to the master, for commands and for workers of tasks. They block; not for async callers.
+
+use std::ops::{ControlFlow, Range};
+use std::time::{Duration, Instant};
+
+use salamander_core::elastic::WorkerId;
+use tokio::runtime::Runtime;
+use tokio::time::{sleep, timeout};
+use tonic::{Response, Status};
+
+use super::{Client, Error, client, endpoint, is_passing, root};
+use crate::token::Bearer;
+use crate::{convert, status, v1};
+
+/// How long to wait before it is tried again to watch.
+const WATCH_AGAIN: Duration = Duration::from_millis(100);
+
+/// A connection for single calls, each of which has a deadline.
+#[derive(Debug)]
+pub struct Admin {
+    runtime: Runtime,
+    client: Client,
+    master: String,
+    deadline: Duration,
+}
+
+/// The answer to a worker that asks for a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lease {
+    /// Records to work on.
+    Task {
+        /// The task.
+        task: u64,
+        /// Its records.
+        records: Range<u64>,
+        /// To be given back with the result.
+        fence: u64,
+        /// How soon the result must be there.
+        within: Duration,
+    },
+    /// Others hold what is left; ask again after this time.
+    Wait(Duration),
+    /// Everything is done.
+    Done,
+}
+
+impl Admin {
+    /// Connects to a master; the timeout holds for this and for each call.
+    pub fn connect(master: &str, token: &str, deadline: Duration) -> Result<Self, Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (endpoint, bearer) = (endpoint(master)?, Bearer::new(token)?);
+        let connecting = async { timeout(deadline, endpoint.connect()).await };
+        let reason = match runtime.block_on(connecting) {
+            Ok(Ok(channel)) => {
+                let client = client(channel, bearer);
+                return Ok(Self { runtime, client, master: master.to_string(), deadline });
+            }
+            Ok(Err(error)) => root(&error),
+            Err(_) => format!("no connection within {deadline:?}"),
+        };
+        Err(Error::Unreachable { master: master.to_string(), reason })
+    }
+
+    /// Where the run stands.
+    pub fn status(&mut self) -> Result<serde_json::Value, Error> {
+        let reply = self.call(async |client| client.status(v1::StatusRequest {}).await)?;
+        Ok(serde_json::from_str(&reply.json)?)
+    }
+
+    /// Asks for another number of workers.
+    pub fn scale(&mut self, workers: u32) -> Result<(), Error> {
+        let request = v1::ScaleRequest { workers };
+        self.call(async move |client| client.scale(request).await).map(drop)
+    }
+
+    /// Asks for an early end, at a version that all members agree on.
+    pub fn stop(&mut self) -> Result<(), Error> {
+        self.call(async |client| client.stop(v1::StopRequest {}).await).map(drop)
+    }
+
+    /// Asks for a task.
+    pub fn lease(&mut self, worker: WorkerId) -> Result<Lease, Error> {
+        let request = v1::LeaseRequest { worker: worker.0 };
+        let reply = self.call(async move |client| client.lease(request).await)?;
+        match reply.lease {
+            Some(v1::lease_reply::Lease::Task(task)) => Ok(Lease::Task {
+                task: task.id,
+                records: task.start..task.end,
+                fence: task.fence,
+                within: Duration::from_millis(task.deadline_ms),
+            }),
+            Some(v1::lease_reply::Lease::WaitMs(wait)) => {
+                Ok(Lease::Wait(Duration::from_millis(wait)))
+            }
+            Some(v1::lease_reply::Lease::Done(_)) => Ok(Lease::Done),
+            None => Err(convert::Error::Missing { message: "LeaseReply", field: "lease" }.into()),
+        }
+    }
+
+    /// Gives a task back: with its result as JSON, or with the reason why there can be none, which ends the run.
+    /// False: the lease was over, and the result does not count.
+    pub fn finish(
+        &mut self,
+        worker: WorkerId,
+        (task, fence): (u64, u64),
+        result: Result<String, String>,
+    ) -> Result<bool, Error> {
+        let (result, error) = match result {
+            Ok(result) => (result, None),
+            Err(reason) => (String::new(), Some(reason)),
+        };
+        let request = v1::FinishRequest { worker: worker.0, task, fence, result, error };
+        Ok(self.call(async move |client| client.finish(request).await)?.counted)
+    }
+
+    /// Watches the run to its end or until `each` breaks. Goes on with a restarted master, and gives up when
+    /// none answers for as long as a call may take.
+    pub fn watch(
+        &mut self,
+        after: u64,
+        mut each: impl FnMut(v1::Event) -> ControlFlow<()>,
+    ) -> Result<(), Error> {
+        let (client, deadline) = (&mut self.client, self.deadline);
+        let watching = async {
+            let mut request = v1::WatchRequest { after, epoch: 0 };
+            let mut heard = Instant::now();
+            loop {
+                let status = match follow(client, &mut request, &mut heard, &mut each).await {
+                    Ok(()) => return Ok(()),
+                    Err(status) => status,
+                };
+                if !is_passing(&status) || heard.elapsed() > deadline {
+                    return Err(status);
+                }
+                sleep(WATCH_AGAIN).await;
+            }
+        };
+        let done = self.runtime.block_on(watching);
+        done.map_err(|status| self.refusal(status))
+    }
+
+    fn call<T>(
+        &mut self,
+        call: impl AsyncFnOnce(&mut Client) -> Result<Response<T>, Status>,
+    ) -> Result<T, Error> {
+        let (client, deadline) = (&mut self.client, self.deadline);
+        match self.runtime.block_on(async { timeout(deadline, call(client)).await }) {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(self.refusal(status)),
+            Err(_) => {
+                let reason = format!("no answer within {deadline:?}");
+                Err(Error::Unreachable { master: self.master.clone(), reason })
+            }
+        }
+    }
+
+    fn refusal(&self, status: Status) -> Error {
+        let master = self.master.clone();
+        if status.code() == tonic::Code::Unavailable || status.code() == tonic::Code::Unknown {
+            return Error::Unreachable { master, reason: root(&status) };
+        }
+        Error::Refused { master, reason: status.message().to_string() }
+    }
+}
+
+/// Follows one stream of events; notes in the request how far it came.
+async fn follow(
+    client: &mut Client,
+    request: &mut v1::WatchRequest,
+    heard: &mut Instant,
+    each: &mut impl FnMut(v1::Event) -> ControlFlow<()>,
+) -> Result<(), Status> {
+    let mut events = client.watch(*request).await?.into_inner();
+    *heard = Instant::now();
+    loop {
+        let next = events.message().await;
+        *heard = Instant::now();
+        let Some(event) = next? else { return Err(status::Error::Leaving.into()) };
+        *request = v1::WatchRequest { after: event.number, epoch: event.epoch };
+        let last = matches!(event.event, Some(v1::event::Event::Ended(_)));
+        if each(event).is_break() || last {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! What is on its way to the master. Some messages must reach a master even if the connection, or the master,
+//! dies on the way: they stay here until a master says that it has acted on them.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Notify, futures::Notified};
+use tracing::warn;
+
+use crate::limits;
+
+/// How much a message matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Matters {
+    /// To this connection only: the next one begins with the whole state.
+    Now,
+    /// Until it was received, unless a master is away for so long that too many pile up.
+    Long,
+    /// Until it was received.
+    Always,
+}
+
+#[derive(Debug)]
+struct Letter<T> {
+    order: u64,
+    matters: Matters,
+    message: T,
+}
+
+#[derive(Debug)]
+struct State<T> {
+    letters: VecDeque<Letter<T>>,
+    /// The order of the newest letter.
+    last: u64,
+    /// Letters up to this order were sent over this connection.
+    sent: u64,
+    lost: u64,
+    closed: bool,
+}
+
+/// A bounded queue between callers, who never wait, and the thread of a link.
+#[derive(Debug)]
+pub(super) struct Outbox<T> {
+    state: Mutex<State<T>>,
+    changed: Notify,
+    emptied: Condvar,
+}
+
+impl<T: Clone> Outbox<T> {
+    pub(super) fn new() -> Self {
+        let state = State { letters: VecDeque::new(), last: 0, sent: 0, lost: 0, closed: false };
+        Self { state: Mutex::new(state), changed: Notify::new(), emptied: Condvar::new() }
+    }
+
+    /// Adds a message, made with its number, which is 0 for those that need not be received.
+    pub(super) fn push(&self, matters: Matters, make: impl FnOnce(u64) -> T) {
+        let mut state = self.lock();
+        if state.letters.len() >= limits::KEPT {
+            make_room(&mut state);
+        }
+        state.last += 1;
+        let order = state.last;
+        let message = make(if matters == Matters::Now { 0 } else { order });
+        state.letters.push_back(Letter { order, matters, message });
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// A new connection: what was not received is sent again.
+    pub(super) fn rewind(&self) {
+        let mut state = self.lock();
+        state.sent = 0;
+        state.letters.retain(|letter| letter.matters != Matters::Now);
+    }
+
+    /// The next message to send.
+    pub(super) fn next(&self) -> Option<T> {
+        let mut state = self.lock();
+        let at = state.letters.partition_point(|letter| letter.order <= state.sent);
+        let letter = state.letters.get(at)?;
+        let (order, matters, message) = (letter.order, letter.matters, letter.message.clone());
+        state.sent = order;
+        if matters == Matters::Now {
+            state.letters.remove(at);
+            self.tell_if_empty(&state);
+        }
+        Some(message)
+    }
+
+    /// Whether there is something to send.
+    pub(super) fn is_waiting(&self) -> bool {
+        let state = self.lock();
+        state.letters.back().is_some_and(|letter| letter.order > state.sent)
+    }
+
+    /// A master has acted on everything up to this number.
+    pub(super) fn received(&self, number: u64) {
+        let mut state = self.lock();
+        // A number that was never sent cannot have been received.
+        let number = number.min(state.sent);
+        state.letters.retain(|letter| letter.order > number);
+        self.tell_if_empty(&state);
+    }
+
+    /// What was not received yet.
+    pub(super) fn kept(&self) -> Vec<T> {
+        let state = self.lock();
+        let kept = state.letters.iter().filter(|letter| letter.matters != Matters::Now);
+        kept.map(|letter| letter.message.clone()).collect()
+    }
+
+    /// Resolves when something may have changed.
+    pub(super) fn changed(&self) -> Notified<'_> {
+        self.changed.notified()
+    }
+
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_one();
+        self.emptied.notify_all();
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// Waits until everything was received; false if that took too long.
+    pub(super) fn wait_until_empty(&self, longest: Duration) -> bool {
+        let until = Instant::now() + longest;
+        let mut state = self.lock();
+        while !state.letters.is_empty() && !state.closed {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let waited = self.emptied.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        state.letters.is_empty()
+    }
+
+    fn tell_if_empty(&self, state: &State<T>) {
+        if state.letters.is_empty() {
+            self.emptied.notify_all();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Gives up the oldest message that may be given up.
+fn make_room<T>(state: &mut State<T>) {
+    let oldest = state.letters.iter().position(|letter| letter.matters != Matters::Always);
+    if let Some(oldest) = oldest {
+        state.letters.remove(oldest);
+        state.lost += 1;
+        if state.lost.is_power_of_two() {
+            warn!(lost = state.lost, "no master for so long that reports are given up");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(kinds: &[Matters]) -> Outbox<u64> {
+        let outbox = Outbox::new();
+        kinds.iter().for_each(|kind| outbox.push(*kind, |number| number));
+        outbox
+    }
+
+    fn sent(outbox: &Outbox<u64>) -> Vec<u64> {
+        std::iter::from_fn(|| outbox.next()).collect()
+    }
+
+    #[test]
+    fn what_was_not_received_is_sent_again_in_order() {
+        let outbox = filled(&[Matters::Always, Matters::Now, Matters::Long, Matters::Always]);
+        assert_eq!(sent(&outbox), [1, 0, 3, 4]);
+        outbox.received(1);
+        outbox.rewind();
+        assert_eq!(sent(&outbox), [3, 4]);
+        outbox.received(4);
+        assert!(outbox.wait_until_empty(Duration::ZERO));
+    }
+
+    #[test]
+    fn what_only_matters_now_is_gone_with_its_connection() {
+        let outbox = filled(&[Matters::Now, Matters::Always]);
+        outbox.rewind();
+        assert_eq!(sent(&outbox), [2]);
+    }
+
+    #[test]
+    fn a_number_that_was_not_sent_receives_nothing() {
+        let outbox = filled(&[Matters::Always, Matters::Always]);
+        assert_eq!(outbox.next(), Some(1));
+        outbox.received(99);
+        assert_eq!(outbox.kept(), [2]);
+    }
+
+    #[test]
+    fn reports_are_given_up_before_anything_else() {
+        let outbox = filled(&[Matters::Always]);
+        (0..2 * limits::KEPT).for_each(|_| outbox.push(Matters::Long, |number| number));
+        let kept = outbox.kept();
+        assert_eq!((kept.len(), kept[0]), (limits::KEPT, 1));
+        assert_eq!(kept.last(), Some(&(2 * limits::KEPT as u64 + 1)));
+    }
+
+    #[test]
+    fn waiting_for_a_master_that_is_away_ends() {
+        assert!(!filled(&[Matters::Always]).wait_until_empty(Duration::from_millis(5)));
+    }
+}

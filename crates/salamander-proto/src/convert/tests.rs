@@ -1,0 +1,152 @@
+//! Every message comes back as it was, through bytes; what cannot be understood is an error with the field's name.
+
+use salamander_core::elastic::{
+    Activation, Beat, CheckpointMark, Ended, Ending, FromMember, Generation, Hello, Holding,
+    Identity, Peer, Source, ToMember, Work, WorkerId,
+};
+
+use proptest::prelude::*;
+use prost::Message as _;
+
+use super::*;
+
+fn generations() -> impl Strategy<Value = Generation> {
+    any::<(u32, u32)>().prop_map(|(epoch, number)| Generation { epoch, number })
+}
+
+fn identities() -> impl Strategy<Value = Identity> {
+    (any::<u64>(), generations(), any::<u64>())
+        .prop_map(|(version, generation, lineage)| Identity { version, generation, lineage })
+}
+
+fn holdings() -> impl Strategy<Value = Holding> {
+    (prop::option::of(identities()), prop::option::of(generations()))
+        .prop_map(|(identity, confirmed)| Holding { identity, confirmed })
+}
+
+fn marks() -> impl Strategy<Value = CheckpointMark> {
+    (".*", any::<u64>(), generations()).prop_map(|(id, version, generation)| CheckpointMark {
+        id,
+        version,
+        generation,
+    })
+}
+
+fn endings() -> impl Strategy<Value = Ending> {
+    prop_oneof![Just(Ending::Completed), Just(Ending::Interrupted), ".*".prop_map(Ending::Failed),]
+}
+
+fn peers() -> impl Strategy<Value = Peer> {
+    (any::<u64>(), ".*").prop_map(|(id, endpoint)| Peer { id: WorkerId(id), endpoint })
+}
+
+fn activations() -> impl Strategy<Value = Activation> {
+    let source = |members: usize| {
+        prop_oneof![
+            (0..members, identities())
+                .prop_map(|(rank, identity)| Source::Member { rank, identity }),
+            (0..members, prop::option::of(marks()))
+                .prop_map(|(rank, mark)| Source::Checkpoint { rank, mark }),
+        ]
+    };
+    let members = prop::collection::vec(peers(), 1..6);
+    (generations(), members, any::<bool>()).prop_flat_map(move |(generation, members, transfer)| {
+        source(members.len()).prop_map(move |source| Activation {
+            generation,
+            members: members.clone(),
+            source,
+            transfer,
+        })
+    })
+}
+
+fn to_members() -> impl Strategy<Value = ToMember> {
+    prop_oneof![
+        generations().prop_map(ToMember::Prepare),
+        activations().prop_map(ToMember::Activate),
+        marks().prop_map(ToMember::Kept),
+        Just(ToMember::Stop),
+        endings().prop_map(ToMember::Ended),
+    ]
+}
+
+fn from_members() -> impl Strategy<Value = FromMember> {
+    prop_oneof![
+        (generations(), holdings()).prop_map(|(to, held)| FromMember::Promise(to, held)),
+        generations().prop_map(FromMember::Confirmed),
+        (generations(), any::<Option<u64>>())
+            .prop_map(|(of, id)| FromMember::Broken(of, id.map(WorkerId))),
+        marks().prop_map(FromMember::Wrote),
+        (generations(), endings()).prop_map(|(of, ending)| FromMember::Reached(of, ending)),
+        Just(FromMember::Leave),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn what_the_master_says_arrives(message in to_members()) {
+        let bytes = v1::MasterMessage::from(message.clone()).encode_to_vec();
+        let back = v1::MasterMessage::decode(&bytes[..]).expect("its own bytes");
+        prop_assert_eq!(FromMaster::try_from(back), Ok(FromMaster::Member(message)));
+    }
+
+    #[test]
+    fn what_a_member_says_arrives(message in from_members()) {
+        let sent = v1::WorkerMessage { message: Some(message.clone().into()), number: 1 };
+        let back = v1::WorkerMessage::decode(&sent.encode_to_vec()[..]).expect("its own bytes");
+        prop_assert_eq!(FromWorker::try_from(back), Ok(FromWorker::Member(message)));
+    }
+
+    #[test]
+    fn any_bytes_are_a_message_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        if let Ok(message) = v1::MasterMessage::decode(&bytes[..]) {
+            drop(FromMaster::try_from(message));
+        }
+        if let Ok(message) = v1::WorkerMessage::decode(&bytes[..]) {
+            drop(FromWorker::try_from(message));
+        }
+    }
+}
+
+#[test]
+fn beats_hellos_and_ends_come_back() {
+    for work in [Work::Idle, Work::Computing, Work::Exchanging] {
+        let beat = Beat { work, for_ms: 1, records: 2, compute_ms: 3 };
+        assert_eq!(Beat::try_from(v1::Beat::from(beat)), Ok(beat));
+    }
+    let peer = Peer { id: WorkerId(7), endpoint: "unix:/x".into() };
+    let active = Some(Generation { epoch: 2, number: 9 });
+    let sent = v1::Hello {
+        peer: Some(peer.clone().into()),
+        active: active.map(Generation::to_u64),
+        ..v1::Hello::default()
+    };
+    assert_eq!(Hello::try_from(&sent), Ok(Hello { peer, active }));
+    for end in [Ended::Finished, Ended::Killed("SIGKILL".into()), Ended::Crashed("1".into())] {
+        assert_eq!(Ended::try_from(process_end(3, 4, end.clone())), Ok(end));
+    }
+}
+
+#[test]
+fn an_error_names_the_field() {
+    fn check<T: std::fmt::Debug>(result: Result<T, Error>, text: &str) {
+        assert_eq!(result.expect_err(text).to_string(), text);
+    }
+    check(Hello::try_from(&v1::Hello::default()), "message Hello: field \"peer\" is missing");
+    check(Ending::try_from(v1::Ending::default()), "message Ending: field \"kind\" cannot be 0");
+    check(
+        Beat::try_from(v1::Beat { work: 9, ..v1::Beat::default() }),
+        "message Beat: field \"work\" cannot be 9",
+    );
+    check(
+        Activation::try_from(v1::Activation { source: 1, ..v1::Activation::default() }),
+        "message Activation: field \"source\" cannot be 1",
+    );
+    let promise = worker_promise_without_holding();
+    check(FromWorker::try_from(promise), "message Promise: field \"holding\" is missing");
+}
+
+fn worker_promise_without_holding() -> v1::WorkerMessage {
+    let promise = v1::Promise { generation: 1, holding: None };
+    v1::WorkerMessage { message: Some(v1::worker_message::Message::Promise(promise)), number: 0 }
+}

@@ -1,0 +1,22 @@
+//! What the roles of a run say to each other over gRPC, and the clients that say it for programs without async.
+//!
+//! # Layout
+//! - [`v1`]: generated from `proto/`
+//! - [`convert`]: between generated messages and the types of the state machines
+//! - [`status`]: errors to gRPC codes, in one place
+//! - [`token`]: the run's token on every call
+//! - [`limits`]: sizes and deadlines
+//! - [`client`]: a worker's [`client::Session`], a person's [`client::Admin`] and a platform's
+//!   [`client::PlatformClient`]
+
+pub mod client;
+pub mod convert;
+pub mod limits;
+pub mod status;
+pub mod token;
+
+/// Generated from `proto/salamander/v1/`.
+#[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated; documented in proto/")]
+pub mod v1 {
+    tonic::include_proto!("salamander.v1");
+}
