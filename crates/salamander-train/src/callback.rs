@@ -1,14 +1,20 @@
 //! Who is told about the course of training: the progress bar, the metrics file, and users' code.
+//!
+//! In a distributed run a model's callbacks are called in every worker, with the same values, and must come to the same
+//! decisions; [`Start::leads`] tells the one that may write files.
 
 use std::path::Path;
 
-use salamander_core::metrics::Metrics;
+use salamander_core::metrics::{Metrics, number};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::progress::Progress;
 
 /// Told about the course of training; every method may be left out.
 pub trait Callback: Send {
+    /// While the data is opened, before all else: so many of its files are indexed.
+    fn indexing(&mut self, _files: u64, _of: u64) {}
     /// Before the first step (again after a resume).
     fn training_start(&mut self, _start: &Start) {}
     /// Before an epoch's first step.
@@ -49,7 +55,7 @@ impl Control {
 }
 
 /// Where training starts.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Start {
     /// Steps done before, on resume.
     pub done: u64,
@@ -65,10 +71,14 @@ pub struct Start {
     pub records: u64,
     /// Parameters of the model.
     pub parameters: u64,
+    /// Workers that take part.
+    pub workers: u64,
+    /// Whether this worker speaks for all of them.
+    pub leads: bool,
 }
 
 /// One optimizer step.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepReport {
     /// The epoch, from 0.
     pub epoch: u64,
@@ -81,6 +91,7 @@ pub struct StepReport {
     /// Records of this step.
     pub records: u64,
     /// The mean loss of this step.
+    #[serde(with = "number")]
     pub loss: f64,
     /// The learning rate that was used.
     pub learning_rate: f64,
@@ -89,7 +100,7 @@ pub struct StepReport {
 }
 
 /// An epoch so far, and its validation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EpochReport {
     /// The epoch, from 0.
     pub epoch: u64,

@@ -43,6 +43,12 @@ pub enum Error {
         /// Why not.
         reason: String,
     },
+    /// The generation that this worker took part in is over; it goes on in the next one.
+    #[error("the exchange broke off: {0}")]
+    Broken(String),
+    /// This worker was told to go, or the run is over; there is nothing wrong.
+    #[error("this worker leaves the run")]
+    Leaving,
     /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
     Io {

@@ -1,12 +1,14 @@
 //! A model on data that it does not learn from: each record once, weighted alike.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use salamander_core::experiment::{Experiment, OnBadRecord};
-use salamander_core::metrics::{Metric, Metrics};
+use salamander_core::metrics::{Metric, Metrics, number};
 use salamander_core::order::{Order, Shuffle};
 use salamander_core::plan::Plan;
 use salamander_data::Dataset;
+use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::loader::{Job, Loaded, Loader, Options};
@@ -54,6 +56,37 @@ pub fn batches(dataset: &Dataset, batch: u64) -> u64 {
     dataset.len().div_ceil(batch.max(1))
 }
 
+/// What a part of the data gave; parts add up to an [`Evaluation`], each record once.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    /// The sum of the losses.
+    #[serde(with = "number")]
+    pub loss: f64,
+    /// The model's metrics.
+    pub metrics: Metrics,
+    /// Records evaluated.
+    pub records: u64,
+    /// Records that could not be decoded.
+    pub skipped: u64,
+}
+
+impl Part {
+    /// Adds another part.
+    pub fn merge(&mut self, other: &Part) {
+        self.loss += other.loss;
+        self.metrics.merge(&other.metrics);
+        self.records += other.records;
+        self.skipped += other.skipped;
+    }
+
+    /// The whole, when all parts are in.
+    pub fn finish(self) -> Evaluation {
+        let Self { loss, mut metrics, records, skipped } = self;
+        metrics.merge(&Metrics::new().with("loss", Metric::mean(loss, records as f64)));
+        Evaluation { metrics, records, skipped }
+    }
+}
+
 /// Evaluates a model; `each` is called after every batch.
 pub fn evaluate<T: Trial>(
     model: &T,
@@ -61,36 +94,50 @@ pub fn evaluate<T: Trial>(
     over: Over,
     each: &mut dyn FnMut(),
 ) -> Result<Evaluation, Error> {
+    let all = 0..batches(dataset, over.batch);
+    let mut go_on = || {
+        each();
+        Ok(())
+    };
+    Ok(evaluate_part(model, dataset, over, all, &mut go_on)?.finish())
+}
+
+/// Evaluates a model on some of the batches; `each` is called after every one and may end it.
+pub fn evaluate_part<T: Trial>(
+    model: &T,
+    dataset: &Arc<Dataset>,
+    over: Over,
+    part: Range<u64>,
+    each: &mut dyn FnMut() -> Result<(), Error>,
+) -> Result<Part, Error> {
     let model = model.valid();
-    let mut found = Evaluation { metrics: Metrics::new(), records: 0, skipped: 0 };
-    let mut total = 0.0;
-    for loaded in in_file_order(&model, dataset, over)? {
+    let mut found = Part::default();
+    for loaded in in_file_order(&model, dataset, over, part)? {
         let loaded = loaded?;
         found.records += loaded.tally.applied;
         found.skipped += loaded.tally.skipped;
         if let Some(batch) = &loaded.batch {
             let output = model.forward(batch);
             let loss = model.loss(&output, batch).into_data();
-            total += loss.iter::<f32>().map(f64::from).sum::<f64>();
+            found.loss += loss.iter::<f32>().map(f64::from).sum::<f64>();
             found.metrics.merge(&model.metrics(&output, batch));
         }
-        each();
+        each()?;
     }
-    let loss = Metric::mean(total, found.records as f64);
-    found.metrics.merge(&Metrics::new().with("loss", loss));
     Ok(found)
 }
 
-/// All records in the order of the files.
+/// Some batches of the records in the order of the files.
 pub(crate) fn in_file_order<T: Trial>(
     model: &T,
     dataset: &Arc<Dataset>,
     over: Over,
+    part: Range<u64>,
 ) -> Result<Loader<BatchOf<T>>, Error> {
     let records = dataset.len();
     let plan = Plan { records, batch: over.batch.max(1), aggregation: 1, slices: 1 };
     let order = Order::new(records, Shuffle::None, 0, 0);
-    let jobs = (0..plan.steps())
+    let jobs = part
         .flat_map(move |step| plan.micro_batches(0, step, 1))
         .map(move |slice| Job { slice, order });
     let device = model.devices().into_iter().next().unwrap_or_default().without_autodiff();

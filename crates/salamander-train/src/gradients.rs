@@ -33,6 +33,11 @@ impl GradientSum {
         module.visit(&mut adder);
     }
 
+    /// From what an exchange gave.
+    pub fn from_params(params: Vec<ParamGradient>) -> Self {
+        Self { params }
+    }
+
     /// The parameters, in their fixed order.
     pub fn params(&self) -> &[ParamGradient] {
         &self.params

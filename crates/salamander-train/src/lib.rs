@@ -6,11 +6,14 @@
 //! - [`loss`]: losses with one value per record
 //! - [`loader`]: batches, decoded ahead on a thread of their own
 //! - [`step`]: forward, loss and backward of a step; [`gradients`], [`optimize`]: sum and apply
+//! - [`exchange`]: where the parts of a step meet; [`bucket`]: a step's sums as one run of numbers
+//! - [`worker`]: a member of a distributed run
 //! - [`trainer`]: the loop; [`progress`]: where it stands; [`callback`]: who is told
 //! - [`evaluate`], [`predict`]: a trained model on other data
 //! - [`checkpoint`]: what is kept; [`weights`]: import and export; [`params`]: parameters by path
 //! - [`model`]: models by name, without their types; [`device`]: devices by name
 
+pub mod bucket;
 pub mod callback;
 pub mod checkpoint;
 pub mod context;
@@ -18,6 +21,7 @@ pub mod device;
 mod error;
 pub mod evaluate;
 pub mod example;
+pub mod exchange;
 pub mod gradients;
 pub mod loader;
 pub mod loss;
@@ -31,6 +35,7 @@ pub mod step;
 pub mod trainer;
 pub mod trial;
 pub mod weights;
+pub mod worker;
 
 pub use error::Error;
 pub use trial::{BatchLoss, BatchOf, Pass, Trial};

@@ -145,20 +145,21 @@ pub fn load<E: Example>(
     let mut tally = Tally { positions: vec![positions], ..Tally::default() };
     let mut examples = match decode::<E>(dataset, &records, options) {
         Ok(examples) => examples,
-        Err(error) if options.on_bad_record == OnBadRecord::Fail => return Err(error),
+        Err(error) if !may_skip(&error, options) => return Err(error),
         // One by one, to keep the good ones.
         Err(_) => {
-            let mut good = Vec::new();
-            records.retain(|record| match decode::<E>(dataset, &[*record], options) {
-                Ok(example) => {
-                    good.extend(example);
-                    true
+            let (mut good, mut kept) = (Vec::new(), Vec::new());
+            for record in records {
+                match decode::<E>(dataset, &[record], options) {
+                    Ok(example) => {
+                        good.extend(example);
+                        kept.push(record);
+                    }
+                    Err(error) if !may_skip(&error, options) => return Err(error),
+                    Err(_) => tally.record(record, false),
                 }
-                Err(_) => {
-                    tally.record(*record, false);
-                    false
-                }
-            });
+            }
+            records = kept;
             good
         }
     };
@@ -177,6 +178,12 @@ pub fn load<E: Example>(
         })?),
     };
     Ok(Loaded { name, batch, tally, records })
+}
+
+/// A bad record may be left out if the user says so; a store that does not answer is no bad record.
+fn may_skip(error: &Error, options: &Options) -> bool {
+    let bad_data = matches!(error, Error::Data(error) if error.is_bad_data());
+    bad_data && options.on_bad_record == OnBadRecord::Skip
 }
 
 fn decode<E: Example>(

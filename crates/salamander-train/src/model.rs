@@ -1,6 +1,7 @@
 //! Models by name: what the command line does with a model without knowing its type.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,10 +15,12 @@ use serde_json::Value;
 use crate::callback::Callback;
 use crate::checkpoint::Checkpoint;
 use crate::context::Context;
-use crate::evaluate::{Evaluation, Over, evaluate};
-use crate::predict::{Predictions, predict};
+use crate::evaluate::{Over, Part, evaluate_part};
+use crate::exchange::Alone;
+use crate::predict::{Predictions, predict_part};
 use crate::trainer::{Outcome, Setup, Trainer};
 use crate::trial::Trial;
+use crate::worker::Membership;
 use crate::{Error, params, weights};
 
 /// A model without its type.
@@ -39,24 +42,32 @@ pub trait Model: Send + Sync {
         resume: Option<Checkpoint>,
         callbacks: Vec<Box<dyn Callback>>,
     ) -> Result<Outcome, Error>;
-    /// Evaluates trained weights.
+    /// Trains it together with other workers, as a member of a distributed run.
+    fn take_part(&self, setup: Setup, membership: Membership) -> Result<Outcome, Error>;
+    /// Loads trained weights, to be used as often as wanted.
+    fn load(&self, trained: Trained<'_>) -> Result<Box<dyn Instance>, Error>;
+}
+
+/// A model with trained weights, without its type.
+pub trait Instance {
+    /// Evaluates some of the batches; `each` is called after every one and may end it.
     fn evaluate(
         &self,
-        trained: Trained<'_>,
         dataset: &Arc<Dataset>,
         over: Over,
-        each: &mut dyn FnMut(),
-    ) -> Result<Evaluation, Error>;
-    /// Predicts with trained weights; returns how many records were skipped.
+        part: Range<u64>,
+        each: &mut dyn FnMut() -> Result<(), Error>,
+    ) -> Result<Part, Error>;
+    /// Predicts the records of some of the batches; returns how many were skipped.
     fn predict(
         &self,
-        trained: Trained<'_>,
         dataset: &Arc<Dataset>,
         over: Over,
+        part: Range<u64>,
         each: &mut dyn FnMut(Predictions) -> Result<(), Error>,
     ) -> Result<u64, Error>;
-    /// Writes trained weights under their module paths.
-    fn export(&self, trained: Trained<'_>, path: &Path) -> Result<(), Error>;
+    /// Writes the weights under their module paths.
+    fn export(&self, path: &Path) -> Result<(), Error>;
 }
 
 /// Trained weights and what they were trained with.
@@ -82,18 +93,6 @@ struct Entry<T>(PhantomData<fn() -> T>);
 /// A model's entry; `models![..]` makes these.
 pub fn entry<T: Trial>() -> Box<dyn Model> {
     Box::new(Entry::<T>(PhantomData))
-}
-
-impl<T: Trial> Entry<T> {
-    fn load(trained: &Trained<'_>) -> Result<T, Error> {
-        let device = trained.device.clone().autodiff();
-        let model = build::<T>(trained.experiment, &device)?;
-        match trained.weights {
-            Weights::Checkpoint(checkpoint) => params::write(model, checkpoint.model.clone())
-                .map_err(|reason| Error::checkpoint(&checkpoint.path, reason)),
-            Weights::File(path) => weights::load(model, path),
-        }
-    }
 }
 
 impl<T: Trial> Model for Entry<T> {
@@ -124,35 +123,56 @@ impl<T: Trial> Model for Entry<T> {
         resume: Option<Checkpoint>,
         callbacks: Vec<Box<dyn Callback>>,
     ) -> Result<Outcome, Error> {
-        let mut trainer = Trainer::<T>::new(setup, callbacks)?;
+        let alone = Alone::new(Arc::clone(&setup.stop));
+        let mut trainer = Trainer::<T>::new(setup, Box::new(alone), callbacks)?;
         if let Some(checkpoint) = resume {
             trainer.resume(checkpoint)?;
         }
         trainer.run()
     }
 
+    fn take_part(&self, setup: Setup, membership: Membership) -> Result<Outcome, Error> {
+        let Membership { exchange, reports, .. } = membership;
+        Trainer::<T>::new(setup, exchange, vec![reports])?.run()
+    }
+
+    fn load(&self, trained: Trained<'_>) -> Result<Box<dyn Instance>, Error> {
+        let device = trained.device.clone().autodiff();
+        let model = build::<T>(trained.experiment, &device)?;
+        let model = match trained.weights {
+            Weights::Checkpoint(checkpoint) => params::write(model, checkpoint.state.model.clone())
+                .map_err(|reason| Error::checkpoint(&checkpoint.path, reason))?,
+            Weights::File(path) => weights::load(model, path)?,
+        };
+        Ok(Box::new(Loaded(model)))
+    }
+}
+
+struct Loaded<T>(T);
+
+impl<T: Trial> Instance for Loaded<T> {
     fn evaluate(
         &self,
-        trained: Trained<'_>,
         dataset: &Arc<Dataset>,
         over: Over,
-        each: &mut dyn FnMut(),
-    ) -> Result<Evaluation, Error> {
-        evaluate(&Self::load(&trained)?, dataset, over, each)
+        part: Range<u64>,
+        each: &mut dyn FnMut() -> Result<(), Error>,
+    ) -> Result<Part, Error> {
+        evaluate_part(&self.0, dataset, over, part, each)
     }
 
     fn predict(
         &self,
-        trained: Trained<'_>,
         dataset: &Arc<Dataset>,
         over: Over,
+        part: Range<u64>,
         each: &mut dyn FnMut(Predictions) -> Result<(), Error>,
     ) -> Result<u64, Error> {
-        predict(&Self::load(&trained)?, dataset, over, each)
+        predict_part(&self.0, dataset, over, part, each)
     }
 
-    fn export(&self, trained: Trained<'_>, path: &Path) -> Result<(), Error> {
-        weights::save(&Self::load(&trained)?, path)
+    fn export(&self, path: &Path) -> Result<(), Error> {
+        weights::save(&self.0, path)
     }
 }
 

@@ -89,12 +89,28 @@ pub fn read<M: Module>(module: &M) -> Vec<(String, TensorData)> {
 
 /// What a module in training keeps besides its trainable parameters: BatchNorm's running values.
 pub fn running<M: Module>(module: &M) -> Vec<(String, TensorData)> {
-    let infos = list(module);
-    if infos.iter().all(|info| info.trainable) {
-        return Vec::new();
+    struct Running(Path, Vec<String>, Vec<(String, TensorData)>);
+    impl ModuleVisitor for Running {
+        fn enter_module(&mut self, name: &str, _container: &str) {
+            self.0.enter(name);
+        }
+        fn exit_module(&mut self, _name: &str, _container: &str) {
+            self.0.exit();
+        }
+        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+            let path = self.0.name();
+            if self.1.contains(&path) {
+                self.2.push((path, param.val().into_data().convert::<f32>()));
+            }
+        }
     }
-    let kept = |path: &String| infos.iter().any(|info| !info.trainable && info.path == *path);
-    read(module).into_iter().filter(|(path, _)| kept(path)).collect()
+    let kept = list(module).into_iter().filter(|info| !info.trainable).map(|info| info.path);
+    let mut running = Running(Path::default(), kept.collect(), Vec::new());
+    if !running.1.is_empty() {
+        // As in `read`: what is pending is folded in first.
+        module.valid().visit(&mut running);
+    }
+    running.2
 }
 
 /// A copy with the same parameter ids whose running values are its own: Burn's clones share them.

@@ -1,22 +1,25 @@
 //! Outputs for every record, in the order of the files.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use salamander_data::Dataset;
+use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::evaluate::{Over, in_file_order, rows_fit};
+use crate::evaluate::{Over, batches, in_file_order, rows_fit};
 use crate::gradients::host;
 use crate::trial::Trial;
 
 /// The predictions of a batch: record numbers and one row of outputs each.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Predictions {
     /// Numbers of the records in the data.
     pub records: Vec<u64>,
     /// Outputs of a record.
     pub width: usize,
     /// Row-major outputs.
+    #[serde(with = "bits")]
     pub values: Vec<f32>,
 }
 
@@ -27,16 +30,27 @@ impl Predictions {
     }
 }
 
-/// Predicts all records; `each` gets them batch by batch.
+/// Predicts all records; `each` gets them batch by batch. Returns how many were skipped.
 pub fn predict<T: Trial>(
     model: &T,
     dataset: &Arc<Dataset>,
     over: Over,
     each: &mut dyn FnMut(Predictions) -> Result<(), Error>,
 ) -> Result<u64, Error> {
+    predict_part(model, dataset, over, 0..batches(dataset, over.batch), each)
+}
+
+/// Predicts the records of some of the batches.
+pub fn predict_part<T: Trial>(
+    model: &T,
+    dataset: &Arc<Dataset>,
+    over: Over,
+    part: Range<u64>,
+    each: &mut dyn FnMut(Predictions) -> Result<(), Error>,
+) -> Result<u64, Error> {
     let model = model.valid();
     let mut skipped = 0;
-    for loaded in in_file_order(&model, dataset, over)? {
+    for loaded in in_file_order(&model, dataset, over, part)? {
         let loaded = loaded?;
         skipped += loaded.tally.skipped;
         let Some(batch) = &loaded.batch else { continue };
@@ -46,4 +60,33 @@ pub fn predict<T: Trial>(
         each(Predictions { records: loaded.records, width, values: host(output) })?;
     }
     Ok(skipped)
+}
+
+/// Values as their bits: a file between two processes must not change any, and JSON has no NaN.
+mod bits {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(values: &[f32], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(values.iter().map(|value| value.to_bits()))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<f32>, D::Error> {
+        Ok(Vec::<u32>::deserialize(from)?.into_iter().map(f32::from_bits).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_survive_json_bit_for_bit() {
+        let values = vec![0.1, -0.0, f32::NAN, f32::NEG_INFINITY, f32::MIN_POSITIVE / 3.0, 1e30];
+        let bits = |p: &Predictions| p.values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+        let written = Predictions { records: vec![7, 9], width: 3, values };
+        let text = serde_json::to_string(&written).expect("JSON");
+        let read: Predictions = serde_json::from_str(&text).expect("read");
+        assert_eq!((&read.records, read.width), (&written.records, 3));
+        assert_eq!(bits(&read), bits(&written));
+    }
 }

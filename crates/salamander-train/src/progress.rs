@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use salamander_core::experiment::Length;
-use salamander_core::ledger::Ledger;
-use salamander_core::metrics::Metrics;
+use salamander_core::ledger::{Ledger, Tally};
+use salamander_core::metrics::{Metrics, number};
 use salamander_core::plan::Plan;
 use salamander_core::schedule::{self, Plateau};
 use salamander_core::watch::Watch;
@@ -39,6 +39,66 @@ pub struct Progress {
     pub stopped: bool,
     /// State of callbacks, by name.
     pub callbacks: BTreeMap<String, serde_json::Value>,
+    /// Whether an early end was agreed on; the run can go on from here.
+    #[serde(default)]
+    pub interrupted: bool,
+    /// A step whose first passes are committed and whose last ones are not.
+    #[serde(default)]
+    pub within: Option<Within>,
+    /// What is left to do before the next step.
+    #[serde(default)]
+    pub after: Option<After>,
+}
+
+/// A step of several passes, in its middle.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Within {
+    /// The next pass.
+    pub pass: usize,
+    /// What the passes so far measured.
+    pub metrics: Metrics,
+    /// What the first pass reports.
+    pub first: FirstPass,
+}
+
+/// What the first pass of a step says for the whole step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FirstPass {
+    /// The records.
+    pub tally: Tally,
+    /// The sum of their losses.
+    #[serde(with = "number")]
+    pub loss: f64,
+    /// The learning rate.
+    pub rate: f64,
+    /// The gradients' norm before clipping, when clipping needed it.
+    pub gradient_norm: Option<f64>,
+}
+
+/// What is left to do before the next step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum After {
+    /// A validation, and then the rest of the step's end.
+    Validate(StepEnd),
+    /// A checkpoint, with the watched value if it was just measured.
+    Save(Option<f64>),
+}
+
+/// What a step ends besides itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepEnd {
+    /// Before the first step, only the validation counts.
+    pub initial: bool,
+    /// The step's epoch.
+    pub epoch: u64,
+    /// Whether the epoch ends with it.
+    pub epoch_done: bool,
+    /// Whether it is the last step.
+    pub last: bool,
+    /// Whether a checkpoint is due anyway.
+    pub save: bool,
+    /// Whether somebody wants training to end here.
+    pub stop: bool,
 }
 
 impl Progress {

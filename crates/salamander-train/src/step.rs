@@ -3,6 +3,7 @@
 use burn::module::{ModuleMapper, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, FloatDType, Tensor, TensorData};
+use salamander_core::experiment::OnNan;
 use salamander_core::ledger::Tally;
 use salamander_core::metrics::{Metric, Metrics};
 
@@ -26,7 +27,41 @@ pub struct StepSum {
     /// Sum of the losses.
     pub loss: f64,
     /// Running values of normalisation layers after it: tentative until the step is committed.
-    pub running: Vec<(String, TensorData)>,
+    pub running: Running,
+}
+
+/// Running values of normalisation layers, as a mean over the step's micro-batches. Each micro-batch starts from
+/// the values before the step, so that the mean does not depend on who computes which.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Running {
+    /// Records that the sums are over.
+    pub records: f64,
+    /// Sums of values times records, by path.
+    pub sums: Vec<(String, Vec<usize>, Vec<f32>)>,
+}
+
+impl Running {
+    fn add(&mut self, values: Vec<(String, TensorData)>, records: f64) {
+        let first = self.sums.is_empty();
+        self.records += records;
+        for (at, (path, data)) in values.into_iter().enumerate() {
+            let weighted = data.iter::<f32>().map(|value| value * records as f32);
+            if first {
+                self.sums.push((path, data.shape().to_vec(), weighted.collect()));
+            } else {
+                self.sums[at].2.iter_mut().zip(weighted).for_each(|(sum, value)| *sum += value);
+            }
+        }
+    }
+
+    /// The means.
+    pub fn means(self) -> impl Iterator<Item = (String, TensorData)> {
+        let factor = (1.0 / self.records.max(1.0)) as f32;
+        self.sums.into_iter().map(move |(path, shape, mut sums)| {
+            sums.iter_mut().for_each(|value| *value *= factor);
+            (path, TensorData::new(sums, shape))
+        })
+    }
 }
 
 /// The arithmetic of a step.
@@ -36,6 +71,15 @@ pub struct Arithmetic {
     pub seed: u64,
     /// Compute in this type, keeping the parameters in f32.
     pub precision: Option<FloatDType>,
+    /// What a loss that is not a number does.
+    pub on_nan: OnNan,
+}
+
+impl Arithmetic {
+    /// In f32, with losses that must be numbers.
+    pub fn plain(seed: u64) -> Self {
+        Self { seed, precision: None, on_nan: OnNan::Fail }
+    }
 }
 
 /// Computes one pass. The model, which must be in training, does not change: what its layers keep
@@ -47,14 +91,24 @@ pub fn compute<T: Trial>(
     arithmetic: Arithmetic,
 ) -> Result<StepSum, Error> {
     let mut sum = StepSum::default();
-    let mut model = params::private_copy(model);
-    if let Some(dtype) = arithmetic.precision {
-        model = model.map(&mut Cast(dtype));
-    }
+    let keeps = params::list(model).iter().any(|info| !info.trainable);
+    let copy = || {
+        let model = params::private_copy(model);
+        match arithmetic.precision {
+            Some(dtype) => model.map(&mut Cast(dtype)),
+            None => model,
+        }
+    };
+    let mut model = copy();
     let device = model.devices().into_iter().next().unwrap_or_default();
-    for loaded in batches {
-        sum.tally.merge(&loaded.tally);
-        let Some(batch) = &loaded.batch else { continue };
+    for (at, loaded) in batches.iter().enumerate() {
+        if keeps && at > 0 {
+            model = copy();
+        }
+        let Some(batch) = &loaded.batch else {
+            sum.tally.merge(&loaded.tally);
+            continue;
+        };
         let cx = BatchContext { name: loaded.name, device: device.clone(), seed: arithmetic.seed };
         device.seed(stream(arithmetic.seed, loaded.name, TENSOR_DRAWS));
         let BatchLoss { loss, metrics } = match arithmetic.precision {
@@ -62,29 +116,40 @@ pub fn compute<T: Trial>(
             None => model.train_batch(pass, batch, &cx),
         };
         let value = add(&mut sum.gradient, &model, pass, loss, batch.records())?;
-        if value.is_nan() {
-            return Err(Error::NotANumber { epoch: loaded.name.epoch, step: loaded.name.step });
-        }
+        let Some(value) = value else {
+            if arithmetic.on_nan == OnNan::Fail {
+                return Err(Error::NotANumber { epoch: loaded.name.epoch, step: loaded.name.step });
+            }
+            sum.tally.merge(&skipped(&loaded.tally));
+            continue;
+        };
+        sum.tally.merge(&loaded.tally);
         sum.loss += value;
         sum.metrics.merge(&metrics);
+        if keeps {
+            sum.running.add(params::running(&model), batch.records() as f64);
+        }
     }
     let name = if pass.part.is_some() { format!("{}_loss", pass.name) } else { "loss".to_string() };
     let loss = Metric::mean(sum.loss, sum.tally.applied as f64);
     sum.metrics.merge(&Metrics::new().with(name, loss));
-    sum.running = params::running(&model);
-    if arithmetic.precision.is_some() {
-        sum.running.iter_mut().for_each(|(_, data)| *data = data.clone().convert::<f32>());
-    }
     Ok(sum)
 }
 
+/// The same records, left out.
+fn skipped(tally: &Tally) -> Tally {
+    let skipped = tally.skipped + tally.applied;
+    Tally { applied: 0, skipped, ..tally.clone() }
+}
+
+/// Adds the gradient of a micro-batch, unless its loss is not a number.
 fn add<T: Trial>(
     gradient: &mut GradientSum,
     model: &T,
     pass: &Pass,
     loss: Tensor<1>,
     records: usize,
-) -> Result<f64, Error> {
+) -> Result<Option<f64>, Error> {
     let wrong = |reason: String| Error::Model { model: T::NAME, reason };
     if loss.dims() != [records] {
         return Err(wrong(format!(
@@ -97,9 +162,13 @@ fn add<T: Trial>(
     if !total.is_tracked() {
         return Err(wrong("the loss does not depend on any parameter".to_string()));
     }
+    let value = f64::from(total.clone().inner().into_scalar::<f32>());
+    if value.is_nan() {
+        return Ok(None);
+    }
     let gradients = GradientsParams::from_grads(total.backward(), model);
     gradient.add(model, gradients, pass);
-    Ok(f64::from(total.inner().into_scalar::<f32>()))
+    Ok(Some(value))
 }
 
 /// A copy of the model in another type, with the same parameter ids.

@@ -1,6 +1,11 @@
 //! The loop: take a step's records, sum their gradients, move the parameters, tell everybody.
+//!
+//! A run is a row of commits: each pass of a step, each validation, each checkpoint's barrier. Between two of them
+//! everything follows from the state, so that any member that holds it can go on, in whatever generation.
 
+mod after;
 mod setup;
+mod state;
 mod timings;
 
 use std::collections::HashMap;
@@ -8,29 +13,38 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use salamander_core::experiment::{CheckpointPolicy, Clip, Experiment};
-use salamander_core::metrics::Metrics;
+use salamander_core::elastic::{Ending, Work};
+use salamander_core::experiment::Clip;
+use salamander_core::ledger::Tally;
+use salamander_core::metrics::{Metrics, number};
 use salamander_core::order::Order;
 use salamander_core::plan::Plan;
 use salamander_core::schedule::Schedule;
+use salamander_core::seed::derive;
 use salamander_data::Dataset;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use crate::callback::{Callback, Control, EpochReport, Start, StepReport};
-use crate::checkpoint::{Checkpoint, Snapshot, Store};
-use crate::evaluate::{self, Over, evaluate};
+use crate::bucket::{Layout, digest};
+use crate::callback::{Callback, Control, Start, StepReport};
+use crate::checkpoint::Store;
+use crate::exchange::{About, Exchange, Place};
 use crate::loader::{Job, Loaded, Loader, Options};
 use crate::optimize::OptimizerState;
-use crate::progress::{Extent, Mark, Progress, due, is_default};
-use crate::step::{Arithmetic, compute};
+use crate::progress::{After, Extent, FirstPass, Mark, Progress, Within};
+use crate::step::{Arithmetic, StepSum, compute};
 use crate::trial::{BatchOf, Pass, Trial};
 use crate::{Error, params};
 
-pub use setup::{Setup, open_data};
+pub use setup::{Setup, open_all, open_data};
 pub use timings::Timings;
 
 /// A training, ready to run.
 pub struct Trainer<T: Trial> {
     setup: Setup,
+    exchange: Box<dyn Exchange>,
+    place: Place,
     model: T,
     passes: Vec<Pass>,
     optimizers: Vec<OptimizerState>,
@@ -43,7 +57,10 @@ pub struct Trainer<T: Trial> {
     validation: Option<Arc<Dataset>>,
     progress: Progress,
     callbacks: Vec<Box<dyn Callback>>,
-    store: Store,
+    /// Opened by the member that writes checkpoints.
+    store: Option<Store>,
+    /// Steps at the last checkpoint that this process handed to its store.
+    saved: Option<u64>,
     hyperparameters: serde_json::Value,
     timings: Timings,
     epoch_started: Instant,
@@ -58,6 +75,8 @@ pub struct Outcome {
     pub progress: Progress,
     /// Where the time went.
     pub timings: Timings,
+    /// Where each worker's time went, in a distributed run.
+    pub ranks: Vec<Timings>,
     /// The last checkpoint.
     pub checkpoint: Option<PathBuf>,
 }
@@ -70,53 +89,67 @@ struct Next {
     batches: u64,
 }
 
-impl<T: Trial> Trainer<T> {
-    /// Goes on from a checkpoint.
-    pub fn resume(&mut self, checkpoint: Checkpoint) -> Result<(), Error> {
-        let Checkpoint { path, progress, model, optimizers, .. } = checkpoint;
-        self.model = params::write(self.model.clone(), model)
-            .map_err(|reason| Error::checkpoint(&path, reason))?;
-        for (pass, state) in self.passes.iter().zip(&mut self.optimizers) {
-            for (name, param) in optimizers.get(pass.name).into_iter().flatten() {
-                if param.slots.len() != pass.optimizer.slots().len() {
-                    let reason = format!("its optimizer state for {name} is of another optimizer");
-                    return Err(Error::checkpoint(&path, reason));
-                }
-                state.insert(name.clone(), param.clone());
-            }
-        }
-        for callback in &mut self.callbacks {
-            if let Some((name, _)) = callback.state()
-                && let Some(state) = progress.callbacks.get(name)
-            {
-                callback.restore(state);
-            }
-        }
-        self.progress = progress;
-        Ok(())
-    }
+/// What a member says beside its gradients.
+#[derive(Serialize, Deserialize)]
+struct PassSide {
+    tally: Tally,
+    #[serde(with = "number")]
+    loss: f64,
+    metrics: Metrics,
+    used: Vec<bool>,
+    running: f64,
+    stop: bool,
+}
 
+impl<T: Trial> Trainer<T> {
     /// Trains until the end, a stop, or an interruption from outside.
     pub fn run(mut self) -> Result<Outcome, Error> {
         let started = Instant::now();
-        self.announce();
-        let mut control = Control::default();
-        if self.setup.experiment.perform_initial_validation && self.progress.steps == 0 {
-            self.validate(&mut control)?;
+        self.exchange.introduce(self.about());
+        loop {
+            match self.take_part() {
+                Ok(()) => return self.finish(started),
+                Err(Error::Leaving) => return Err(Error::Leaving),
+                Err(Error::Broken(reason)) => tracing::info!(reason, "the generation is over"),
+                Err(error) => {
+                    self.exchange.failed(&error);
+                    return Err(error);
+                }
+            }
         }
-        let mut loader = self.loader()?;
-        let mut interrupted = self.interrupted();
-        while !interrupted && let Some(next) = self.next_step() {
-            if next.step == 0 {
+    }
+
+    /// One generation: from the state it begins with to the end of the run, or its own.
+    fn take_part(&mut self) -> Result<(), Error> {
+        let entered = self.exchange.enter()?;
+        self.place = entered.place;
+        self.begin(entered)?;
+        self.announce();
+        let mut loader = None;
+        loop {
+            self.settle()?;
+            self.heed_stop()?;
+            let Some(next) = self.next_step() else { break };
+            if next.step == 0 && self.progress.within.is_none() {
                 self.callbacks.iter_mut().for_each(|c| c.epoch_start(next.epoch));
             }
-            self.step(next, &mut loader, &mut control)?;
-            self.after_step(next, &mut control)?;
+            let loader = match &mut loader {
+                Some(loader) => loader,
+                none => none.insert(self.loader()?),
+            };
+            self.step(next, loader)?;
             self.report_saved()?;
-            interrupted = self.interrupted() && self.next_step().is_some();
         }
         drop(loader);
-        self.finish(interrupted, started)
+        self.conclude()
+    }
+
+    fn about(&self) -> About {
+        let validation = self.validation.as_ref().map_or(0, |dataset| dataset.len());
+        let seed = self.arithmetic.seed;
+        let plan = &self.plan;
+        let names = [validation, seed, plan.batch, plan.aggregation, u64::from(plan.slices)];
+        About { records: plan.records, fingerprint: derive(plan.records, &names) }
     }
 
     fn announce(&mut self) {
@@ -132,22 +165,33 @@ impl<T: Trial> Trainer<T> {
                 .filter(|param| param.trainable)
                 .map(|param| param.shape.iter().product::<usize>() as u64)
                 .sum(),
+            workers: self.place.size as u64,
+            leads: self.place.leads(),
         };
         self.callbacks.iter_mut().for_each(|callback| callback.training_start(&start));
     }
 
-    fn interrupted(&self) -> bool {
-        self.setup.stop.load(std::sync::atomic::Ordering::Relaxed)
+    /// A member that is alone decides by itself; several agree on a stop in an exchange.
+    fn heed_stop(&mut self) -> Result<(), Error> {
+        let alone = self.place.size == 1;
+        if alone && self.exchange.wants_stop() && self.next_step().is_some() {
+            self.progress.interrupted = true;
+            self.progress.after = Some(After::Save(None));
+            self.settle()?;
+        }
+        Ok(())
     }
 
     fn next_step(&self) -> Option<Next> {
         let done = &self.progress;
-        (!done.stopped).then(|| next(&self.plan, &self.extent, done.mark(), done.step)).flatten()
+        let over = done.stopped || done.interrupted;
+        (!over).then(|| next(&self.plan, &self.extent, done.mark(), done.step)).flatten()
     }
 
-    /// Loads the micro-batches of every step from here to the end, in their order.
+    /// Loads this member's micro-batches of every step from here to the end, in their order.
     fn loader(&self) -> Result<Loader<BatchOf<T>>, Error> {
-        let (plan, extent, seed) = (self.plan, self.extent, self.arithmetic.seed);
+        let (plan, extent, place) = (self.plan, self.extent, self.place);
+        let seed = self.arithmetic.seed;
         let shuffle = self.setup.experiment.data.shuffle;
         let mut at = (self.progress.mark(), self.progress.step);
         let steps = std::iter::from_fn(move || {
@@ -157,8 +201,9 @@ impl<T: Trial> Trainer<T> {
         });
         let jobs = steps.flat_map(move |next| {
             let order = Order::new(plan.records, shuffle, seed, next.epoch);
-            let slices = plan.micro_batches(next.epoch, next.step, next.batches);
-            slices.into_iter().map(move |slice| Job { slice, order })
+            let mut slices = plan.micro_batches(next.epoch, next.step, next.batches);
+            let own: Vec<_> = slices.drain(place.share(slices.len())).collect();
+            own.into_iter().map(move |slice| Job { slice, order })
         });
         let options = Options {
             device: self.setup.device.clone().autodiff(),
@@ -170,36 +215,146 @@ impl<T: Trial> Trainer<T> {
         Loader::start::<T::Example>(Arc::clone(&self.training), jobs, options)
     }
 
-    fn step(
-        &mut self,
-        next: Next,
-        loader: &mut Loader<BatchOf<T>>,
-        control: &mut Control,
-    ) -> Result<(), Error> {
+    fn step(&mut self, next: Next, loader: &mut Loader<BatchOf<T>>) -> Result<(), Error> {
         let started = Instant::now();
+        self.exchange.working(Work::Computing, 0);
         let slices = self.plan.micro_batches(next.epoch, next.step, next.batches).len();
-        let batches: Vec<Loaded<BatchOf<T>>> = loader.take(slices).collect::<Result<_, _>>()?;
+        let own = self.place.share(slices).len();
+        let batches: Vec<Loaded<BatchOf<T>>> = loader.take(own).collect::<Result<_, _>>()?;
         self.timings.data += started.elapsed();
+        let first = self.progress.within.as_ref().map_or(0, |within| within.pass);
+        (first..self.passes.len()).try_for_each(|pass| self.pass(pass, next, &batches))
+    }
+
+    /// One pass over the step's records, up to its commit.
+    fn pass(&mut self, at: usize, next: Next, batches: &[Loaded<BatchOf<T>>]) -> Result<(), Error> {
+        let started = Instant::now();
+        self.exchange.working(Work::Computing, 0);
+        let own = compute(&self.model, &self.passes[at], batches, self.arithmetic)?;
+        self.timings.compute += started.elapsed();
+        let (mut sum, digest, stop) = self.reduce(at, own)?;
 
         let started = Instant::now();
+        sum.gradient.scale(self.divisor(sum.tally.applied, next.batches));
+        let gradient_norm = sum.gradient.clip(self.clip);
         let done = self.progress.for_schedule();
         let factor = self.schedule.factor(done, self.extent.for_schedule(), &self.progress.plateau);
-        let mut metrics = Metrics::new();
-        let mut report = None;
-        for at in 0..self.passes.len() {
-            let pass = self.passes[at].clone();
-            let mut sum = compute(&self.model, &pass, &batches, self.arithmetic)?;
-            let records = sum.tally.applied;
-            sum.gradient.scale(self.divisor(records, next.batches));
-            let gradient_norm = sum.gradient.clip(self.clip);
-            let rate = pass.optimizer.learning_rate() * factor;
-            self.commit(at, &sum.gradient, sum.running, rate)?;
-            metrics.merge(&sum.metrics);
-            report.get_or_insert((sum.tally, sum.loss, rate, gradient_norm));
+        let rate = self.passes[at].optimizer.learning_rate() * factor;
+        self.exchange.commit(digest)?;
+        let StepSum { gradient, tally, metrics, loss, running } = sum;
+        let moved = self.move_parameters(at, &gradient, running, rate);
+        self.progress.within = Some(match self.progress.within.take() {
+            None => Within {
+                pass: at + 1,
+                metrics,
+                first: FirstPass { tally, loss, rate, gradient_norm },
+            },
+            Some(mut within) => {
+                within.metrics.merge(&metrics);
+                Within { pass: at + 1, ..within }
+            }
+        });
+        if at + 1 == self.passes.len() {
+            self.complete(next, stop);
         }
+        self.exchange.applied();
         self.timings.compute += started.elapsed();
+        moved
+    }
 
-        let Some((tally, loss, learning_rate, gradient_norm)) = report else { return Ok(()) };
+    /// The sum over all members, its digest, and whether one of them wants to stop.
+    fn reduce(&mut self, pass: usize, own: StepSum) -> Result<(StepSum, u64, bool), Error> {
+        let stop = self.exchange.wants_stop();
+        if self.place.size == 1 {
+            self.exchange.working(Work::Computing, own.tally.applied);
+            return Ok((own, 0, stop));
+        }
+        let started = Instant::now();
+        self.exchange.working(Work::Exchanging, own.tally.applied);
+        let layout = Layout::of(&self.model, &self.passes[pass]);
+        let side = PassSide {
+            used: layout.used(&own),
+            tally: own.tally.clone(),
+            loss: own.loss,
+            metrics: own.metrics.clone(),
+            running: own.running.records,
+            stop,
+        };
+        let sides: Vec<PassSide> = self.meet(&format!("pass {pass}"), &side)?;
+        let mut all = StepSum::default();
+        let mut used = vec![false; side.used.len()];
+        let (mut running, mut stop) = (0.0, false);
+        for side in &sides {
+            all.tally.merge(&side.tally);
+            all.loss += side.loss;
+            all.metrics.merge(&side.metrics);
+            used.iter_mut().zip(&side.used).for_each(|(any, own)| *any |= own);
+            running += side.running;
+            stop |= side.stop;
+        }
+        let sums = self.exchange.sum(layout.len(), &mut |bucket| layout.fill(bucket, &own))?;
+        let digest = digest(sums);
+        (all.gradient, all.running) = layout.read(sums, &used, running);
+        self.timings.exchange += started.elapsed();
+        self.exchange.working(Work::Computing, 0);
+        Ok((all, digest, stop))
+    }
+
+    /// Everybody's words, in the order of ranks, if all members are at the same point.
+    fn meet<S: Serialize + DeserializeOwned>(
+        &mut self,
+        point: &str,
+        own: &S,
+    ) -> Result<Vec<S>, Error> {
+        let unfit = |error: serde_json::Error| Error::Invalid(format!("{point}: {error}"));
+        let bytes = serde_json::to_vec(&(point, own)).map_err(unfit)?;
+        let mut all = Vec::new();
+        for (rank, bytes) in self.exchange.gather(&bytes)?.iter().enumerate() {
+            let (theirs, value): (String, S) = serde_json::from_slice(bytes).map_err(|error| {
+                Error::Invalid(format!(
+                    "worker {rank} is not at \"{point}\" ({error}): the workers' callbacks must \
+                     come to the same decisions"
+                ))
+            })?;
+            if theirs != point {
+                return Err(Error::Invalid(format!(
+                    "worker {rank} is at \"{theirs}\", this one at \"{point}\": the workers' \
+                     callbacks must come to the same decisions"
+                )));
+            }
+            all.push(value);
+        }
+        Ok(all)
+    }
+
+    /// One over the number of records; times the number of batches when sums are wanted.
+    fn divisor(&self, records: u64, batches: u64) -> f32 {
+        let average = self.setup.experiment.optimizations.average_aggregated_gradients;
+        let factor = if average { 1.0 } else { batches as f64 };
+        (factor / records.max(1) as f64) as f32
+    }
+
+    fn move_parameters(
+        &mut self,
+        pass: usize,
+        gradient: &crate::gradients::GradientSum,
+        running: crate::step::Running,
+        rate: f64,
+    ) -> Result<(), Error> {
+        let mut model = self.model.clone();
+        if !running.sums.is_empty() {
+            let running: HashMap<_, _> = running.means().collect();
+            model = params::overwrite(model, running)
+                .map_err(|reason| Error::Model { model: T::NAME, reason })?;
+        }
+        self.model = self.optimizers[pass].step(model, gradient, rate);
+        Ok(())
+    }
+
+    /// The step is committed: enters it into the books and decides what comes after it.
+    fn complete(&mut self, next: Next, stop: bool) {
+        let Some(Within { metrics, first, .. }) = self.progress.within.take() else { return };
+        let FirstPass { tally, loss, rate, gradient_norm } = first;
         let progress = &mut self.progress;
         progress.ledger.commit(next.epoch, self.plan.records, &tally);
         progress.training.merge(&metrics);
@@ -213,173 +368,41 @@ impl<T: Trial> Trainer<T> {
             batches: progress.batches,
             records: tally.applied,
             loss: loss / tally.applied as f64,
-            learning_rate,
+            learning_rate: rate,
             gradient_norm,
         };
-        self.callbacks.iter_mut().for_each(|callback| callback.step_end(&report, control));
-        Ok(())
+        let mut control = Control::default();
+        self.callbacks.iter_mut().for_each(|callback| callback.step_end(&report, &mut control));
+        self.end_step(next, stop, control.stop);
     }
 
-    /// One over the number of records; times the number of batches when sums are wanted.
-    fn divisor(&self, records: u64, batches: u64) -> f32 {
-        let average = self.setup.experiment.optimizations.average_aggregated_gradients;
-        let factor = if average { 1.0 } else { batches as f64 };
-        (factor / records.max(1) as f64) as f32
-    }
-
-    fn commit(
-        &mut self,
-        pass: usize,
-        gradient: &crate::gradients::GradientSum,
-        running: Vec<(String, burn::tensor::TensorData)>,
-        rate: f64,
-    ) -> Result<(), Error> {
-        let mut model = self.model.clone();
-        if !running.is_empty() {
-            let running: HashMap<_, _> = running.into_iter().collect();
-            model = params::overwrite(model, running)
-                .map_err(|reason| Error::Model { model: T::NAME, reason })?;
-        }
-        self.model = self.optimizers[pass].step(model, gradient, rate);
-        Ok(())
-    }
-
-    /// Validation, end of epoch, checkpoint: in this order, so that a checkpoint has it all.
-    fn after_step(&mut self, step: Next, control: &mut Control) -> Result<(), Error> {
-        let before = Mark { batches: self.progress.batches - step.batches, epoch: step.epoch };
-        let (after, at) = advance(&self.plan, before, step);
-        let epoch_done = after.epoch > step.epoch;
-        (self.progress.epoch, self.progress.step) = (after.epoch, at);
-        let last = self.next_step().is_none() || control.stop;
-
-        let experiment = &self.setup.experiment;
-        let period = experiment.min_validation_period.0;
-        let wanted =
-            if is_default(period) { epoch_done } else { due(period, before, after, &self.plan) };
-        let checkpoint_period = experiment.min_checkpoint_period.0;
-        let mut save = last || due(checkpoint_period, before, after, &self.plan);
-        let mut watched = None;
-        let mut best = false;
-        let mut validation = None;
-        if self.validation.is_some() && (wanted || last) {
-            let seen = self.validate(control)?;
-            (watched, best) = (Some(seen.0), seen.1);
-            validation = self.progress.validation.clone();
-            save |= match self.setup.experiment.checkpoint_policy {
-                CheckpointPolicy::Best => best,
-                CheckpointPolicy::All => true,
-                CheckpointPolicy::None => false,
-            };
-        } else if self.validation.is_none() && epoch_done {
-            save |= self.setup.experiment.checkpoint_policy != CheckpointPolicy::None;
-        }
-        if epoch_done || validation.is_some() || last {
-            self.report_epoch(step.epoch, epoch_done, validation, best);
-        }
-        if epoch_done {
-            self.progress.training = Metrics::new();
-            self.epoch_started = Instant::now();
-        }
-        self.progress.stopped |= control.stop;
-        if save { self.save(watched) } else { Ok(()) }
-    }
-
-    fn report_epoch(
-        &mut self,
-        epoch: u64,
-        complete: bool,
-        validation: Option<Metrics>,
-        best: bool,
-    ) {
-        self.progress.last_training = self.progress.training.values();
-        let report = EpochReport {
-            epoch,
-            complete,
-            steps: self.progress.steps,
-            training: self.progress.training.clone(),
-            validation,
-            seconds: self.epoch_started.elapsed().as_secs_f64(),
-            best,
-        };
-        self.callbacks.iter_mut().for_each(|callback| callback.epoch_end(&report));
-    }
-
-    /// Validates and returns the watched value (smaller is better) and whether it is the best.
-    fn validate(&mut self, control: &mut Control) -> Result<(f64, bool), Error> {
-        let Some(dataset) = &self.validation else { return Ok((f64::NAN, false)) };
-        let started = Instant::now();
-        let experiment = &self.setup.experiment;
-        let over = Over::new(experiment, true);
-        let batches = evaluate::batches(dataset, over.batch);
-        let callbacks = &mut self.callbacks;
-        callbacks.iter_mut().for_each(|callback| callback.validation_start(batches));
-        let found = evaluate(&self.model, dataset, over, &mut || {
-            callbacks.iter_mut().for_each(|callback| callback.validation_batch());
-        })?;
-        callbacks.iter_mut().for_each(|c| c.validation_end(&found.metrics, control));
-        self.timings.test += started.elapsed();
-
-        let value = watched_value(experiment, &found.metrics)?;
-        self.progress.plateau.observe(&self.schedule, value);
-        let verdict = self.progress.watch.observe(value, experiment.early_stop);
-        control.stop |= verdict.stop;
-        self.progress.validation = Some(found.metrics);
-        Ok((value, verdict.best))
-    }
-
-    fn save(&mut self, watched: Option<f64>) -> Result<(), Error> {
-        for callback in &self.callbacks {
-            if let Some((name, state)) = callback.state() {
-                self.progress.callbacks.insert(name.to_string(), state);
-            }
-        }
-        let named = self.passes.iter().zip(&self.optimizers);
-        let optimizers = named.map(|(pass, state)| (pass.name.to_string(), state.params().clone()));
-        self.store.save(Snapshot {
-            progress: self.progress.clone(),
-            model: params::read(&self.model),
-            optimizers: optimizers.collect(),
-            experiment: self.setup.experiment.to_yaml(&self.hyperparameters),
-            watched: watched.filter(|value| !value.is_nan()),
-        })
-    }
-
-    fn report_saved(&mut self) -> Result<(), Error> {
-        for path in self.store.finished()? {
-            self.callbacks.iter_mut().for_each(|callback| callback.checkpoint_saved(&path));
-        }
-        Ok(())
-    }
-
-    fn finish(mut self, interrupted: bool, started: Instant) -> Result<Outcome, Error> {
-        if interrupted {
+    /// The last state is reached: it is on disk before anybody says so.
+    fn conclude(&mut self) -> Result<(), Error> {
+        let ranks: Vec<Timings> = self.meet("the end", &self.timings.clone())?;
+        self.exchange.commit(0)?;
+        self.exchange.applied();
+        let steps = self.progress.steps;
+        let kept = || Store::list(&self.setup.checkpoints()).iter().any(|old| old.steps == steps);
+        if self.place.leads() && self.saved != Some(steps) && !kept() {
             self.save(None)?;
         }
-        let Self { store, mut callbacks, progress, mut timings, .. } = self;
-        let saved = store.close()?;
-        for path in &saved {
-            callbacks.iter_mut().for_each(|callback| callback.checkpoint_saved(path));
-        }
+        self.flush()?;
+        let interrupted = self.progress.interrupted;
+        let ending = if interrupted { Ending::Interrupted } else { Ending::Completed };
+        let report = json!({"progress": self.progress, "ranks": ranks});
+        self.exchange.conclude(ending, report)
+    }
+
+    fn finish(mut self, started: Instant) -> Result<Outcome, Error> {
+        self.flush()?;
+        let Self { mut callbacks, progress, mut timings, .. } = self;
         callbacks.iter_mut().for_each(|callback| callback.training_end(&progress));
         timings.wall = started.elapsed();
         let folder = self.setup.checkpoints();
         let latest = Store::list(&folder).last().map(|manifest| folder.join(&manifest.id));
-        Ok(Outcome { interrupted, progress, timings, checkpoint: latest })
+        let (interrupted, ranks) = (progress.interrupted, Vec::new());
+        Ok(Outcome { interrupted, progress, timings, ranks, checkpoint: latest })
     }
-}
-
-/// The watched metric of a validation, negated where bigger is better.
-fn watched_value(experiment: &Experiment, metrics: &Metrics) -> Result<f64, Error> {
-    let name = experiment.metric();
-    let values = metrics.values();
-    let value = values.get(name).ok_or_else(|| {
-        let known: Vec<&str> = values.keys().map(String::as_str).collect();
-        Error::Invalid(format!(
-            "searcher.metric: validation reports no \"{name}\" (it reports: {})",
-            known.join(", ")
-        ))
-    })?;
-    Ok(if experiment.searcher.smaller_is_better { *value } else { -value })
 }
 
 fn next(plan: &Plan, extent: &Extent, done: Mark, step: u64) -> Option<Next> {

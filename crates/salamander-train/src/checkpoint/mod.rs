@@ -4,6 +4,7 @@
 //! manifest last; a folder without a manifest whose checksums fit is not a checkpoint.
 
 mod files;
+mod packed;
 mod read;
 mod store;
 mod tensors;
@@ -18,8 +19,9 @@ use crate::optimize::ParamState;
 use crate::progress::Progress;
 
 pub use files::write_atomic;
+pub use packed::{pack, unpack};
 pub use read::{Checkpoint, read, read_manifest};
-pub use store::{Store, Which};
+pub use store::{COUNTED, Store, Which};
 pub use tensors::{from_safetensors, to_safetensors};
 pub use write::write;
 
@@ -37,6 +39,8 @@ pub type OptimizerStates = BTreeMap<String, HashMap<String, ParamState>>;
 /// What a checkpoint is made from: a copy on the host, so that training can go on meanwhile.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
+    /// The checkpoint's name.
+    pub id: String,
     /// Where training stands.
     pub progress: Progress,
     /// Everything the model keeps.
@@ -47,6 +51,17 @@ pub struct Snapshot {
     pub experiment: String,
     /// The watched metric at this point, smaller being better, if it was just measured.
     pub watched: Option<f64>,
+}
+
+/// What a run goes on from.
+#[derive(Debug)]
+pub struct Restored {
+    /// Where training stood.
+    pub progress: Progress,
+    /// Everything the model kept.
+    pub model: HashMap<String, TensorData>,
+    /// Everything the optimizers kept.
+    pub optimizers: OptimizerStates,
 }
 
 /// What a checkpoint says of itself; written last.

@@ -8,7 +8,7 @@ use burn::tensor::TensorData;
 use serde::Deserialize;
 
 use super::{
-    EXPERIMENT, FORMAT, MANIFEST, MODEL, Manifest, OPTIMIZER, OptimizerStates, STATE,
+    EXPERIMENT, FORMAT, MANIFEST, MODEL, Manifest, OPTIMIZER, OptimizerStates, Restored, STATE,
     from_safetensors,
 };
 use crate::Error;
@@ -22,12 +22,8 @@ pub struct Checkpoint {
     pub path: PathBuf,
     /// What it says of itself.
     pub manifest: Manifest,
-    /// Where training stood.
-    pub progress: Progress,
-    /// Everything the model kept.
-    pub model: HashMap<String, TensorData>,
-    /// Everything the optimizers kept.
-    pub optimizers: OptimizerStates,
+    /// What it holds.
+    pub state: Restored,
     /// The configuration in force.
     pub experiment: String,
 }
@@ -70,24 +66,22 @@ pub fn read(path: &Path) -> Result<Checkpoint, Error> {
         }
         contents.insert(name.as_str(), bytes);
     }
-    let mut take = |name: &str| {
-        contents.remove(name).ok_or_else(|| Error::checkpoint(path, format!("it has no {name}")))
-    };
     let unfit = |reason: String| Error::checkpoint(path, reason);
-    let state: State = serde_json::from_slice(&take(STATE)?)
-        .map_err(|error| unfit(format!("{STATE}: {error}")))?;
-    let model = from_safetensors(&take(MODEL)?).map_err(unfit)?;
-    let slots = from_safetensors(&take(OPTIMIZER)?).map_err(unfit)?;
-    let optimizers = unflatten(slots, &state.optimizer_steps).map_err(unfit)?;
-    let experiment = String::from_utf8(take(EXPERIMENT)?).map_err(|e| unfit(e.to_string()))?;
-    Ok(Checkpoint {
-        path: path.to_path_buf(),
-        manifest,
-        progress: state.progress,
-        model: model.into_iter().collect(),
-        optimizers,
-        experiment,
-    })
+    let experiment = contents.remove(EXPERIMENT).unwrap_or_default();
+    let experiment = String::from_utf8(experiment).map_err(|error| unfit(error.to_string()))?;
+    let state = decode(&mut contents).map_err(unfit)?;
+    Ok(Checkpoint { path: path.to_path_buf(), manifest, state, experiment })
+}
+
+/// The state in the files of a checkpoint.
+pub(super) fn decode(contents: &mut HashMap<&str, Vec<u8>>) -> Result<Restored, String> {
+    let mut take = |name: &str| contents.remove(name).ok_or_else(|| format!("it has no {name}"));
+    let state: State =
+        serde_json::from_slice(&take(STATE)?).map_err(|error| format!("{STATE}: {error}"))?;
+    let model = from_safetensors(&take(MODEL)?)?;
+    let slots = from_safetensors(&take(OPTIMIZER)?)?;
+    let optimizers = unflatten(slots, &state.optimizer_steps)?;
+    Ok(Restored { progress: state.progress, model: model.into_iter().collect(), optimizers })
 }
 
 fn unflatten(

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::thread::JoinHandle;
 
 use salamander_core::experiment::{CheckpointPolicy, CheckpointStorage};
@@ -12,6 +12,9 @@ use crate::Error;
 
 /// Checkpoints that a run keeps at least, so that a broken one can be replaced by the one before.
 const AT_LEAST: usize = 2;
+
+/// The list of the checkpoints that count, in a distributed run's folder.
+pub const COUNTED: &str = "counted";
 
 /// Which checkpoint of a run is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,9 +39,14 @@ impl std::str::FromStr for Which {
     }
 }
 
+enum Order {
+    Save(Box<Snapshot>),
+    Flush(Sender<()>),
+}
+
 /// The folder of a run's checkpoints, and the thread that writes them.
 pub struct Store {
-    sender: Option<SyncSender<Snapshot>>,
+    sender: Option<SyncSender<Order>>,
     results: Receiver<Result<PathBuf, Error>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -52,11 +60,18 @@ impl Store {
         storage: CheckpointStorage,
     ) -> Result<Self, Error> {
         fs::create_dir_all(folder).map_err(Error::io(folder))?;
-        let (sender, snapshots) = sync_channel::<Snapshot>(1);
+        let (sender, orders) = sync_channel::<Order>(1);
         let (done, results) = channel();
         let folder = folder.to_path_buf();
         let writer = move || {
-            for snapshot in snapshots {
+            for order in orders {
+                let snapshot = match order {
+                    Order::Save(snapshot) => snapshot,
+                    Order::Flush(done) => {
+                        let _ = done.send(());
+                        continue;
+                    }
+                };
                 let result = write(&folder, &snapshot);
                 if result.is_ok() && policy != CheckpointPolicy::All {
                     remove_superfluous(&folder, &storage);
@@ -76,7 +91,8 @@ impl Store {
     /// Hands a snapshot to the writer.
     pub fn save(&self, snapshot: Snapshot) -> Result<(), Error> {
         let sender = self.sender.as_ref();
-        let sent = sender.is_some_and(|sender| sender.send(snapshot).is_ok());
+        let order = Order::Save(Box::new(snapshot));
+        let sent = sender.is_some_and(|sender| sender.send(order).is_ok());
         if sent { Ok(()) } else { Err(Error::Invalid("the checkpoint writer has ended".into())) }
     }
 
@@ -89,6 +105,16 @@ impl Store {
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => return Ok(paths),
             }
         }
+    }
+
+    /// Waits until everything handed over is on disk, and tells what was.
+    pub fn flush(&self) -> Result<Vec<PathBuf>, Error> {
+        let (done, wait) = channel();
+        let sent = self.sender.as_ref().is_some_and(|s| s.send(Order::Flush(done)).is_ok());
+        if sent {
+            let _ = wait.recv();
+        }
+        self.finished()
     }
 
     /// Waits for everything handed over.
@@ -104,14 +130,13 @@ impl Store {
         }
     }
 
-    /// All checkpoints of a folder that have a readable manifest, oldest first.
+    /// All checkpoints of a folder that count and have a readable manifest, oldest first.
     pub fn list(folder: &Path) -> Vec<Manifest> {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        let mut manifests: Vec<Manifest> = entries
-            .filter(|entry| !entry.file_name().to_string_lossy().starts_with('.'))
-            .filter_map(|entry| read_manifest(&entry.path()).ok())
+        let mut manifests: Vec<Manifest> = names(folder)
+            .iter()
+            .filter_map(|name| read_manifest(&folder.join(name)).ok())
             .collect();
-        manifests.sort_by_key(|manifest| manifest.steps);
+        manifests.sort_by(|a, b| (a.steps, &a.id).cmp(&(b.steps, &b.id)));
         manifests
     }
 
@@ -136,13 +161,7 @@ impl Store {
 
     /// Reads the newest checkpoint that is intact; tells `refused` about newer ones that are not.
     pub fn newest_intact(folder: &Path, refused: &mut dyn FnMut(&Error)) -> Option<Checkpoint> {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        let mut names: Vec<String> = entries
-            .map(|entry| entry.file_name().to_string_lossy().into_owned())
-            .filter(|name| name.starts_with("step-"))
-            .collect();
-        names.sort();
-        for name in names.iter().rev() {
+        for name in names(folder).iter().rev() {
             match read(&folder.join(name)) {
                 Ok(checkpoint) => return Some(checkpoint),
                 Err(error) => refused(&error),
@@ -156,6 +175,24 @@ impl Drop for Store {
     fn drop(&mut self) {
         self.join();
     }
+}
+
+/// The names of all checkpoints that count, oldest first. In a distributed run only those count that the master has
+/// journaled: a worker that was dropped may have left others.
+fn names(folder: &Path) -> Vec<String> {
+    let counted = fs::read_to_string(folder.join(COUNTED)).ok();
+    let counts = |name: &String| match &counted {
+        Some(list) => list.lines().any(|line| line == name),
+        None => true,
+    };
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .filter(|name| name.starts_with("step-"))
+        .filter(counts)
+        .collect();
+    names.sort();
+    names
 }
 
 fn best(manifests: &[Manifest]) -> Option<&Manifest> {

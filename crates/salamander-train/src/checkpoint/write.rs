@@ -10,13 +10,13 @@ use serde_json::json;
 use super::files::{sync_folder, write_synced};
 use super::{
     EXPERIMENT, FORMAT, FileEntry, MANIFEST, MODEL, Manifest, OPTIMIZER, OptimizerStates, STATE,
-    Snapshot, id, read_manifest, to_safetensors,
+    Snapshot, read_manifest, to_safetensors,
 };
 use crate::Error;
 
 /// Writes a snapshot into the folder of checkpoints and returns its path.
 pub fn write(folder: &Path, snapshot: &Snapshot) -> Result<PathBuf, Error> {
-    let id = id(snapshot.progress.steps);
+    let id = snapshot.id.clone();
     let target = folder.join(&id);
     // A resumed run comes by the same versions again, with the same content.
     if read_manifest(&target).is_ok_and(|old| old.watched == snapshot.watched) {
@@ -43,14 +43,7 @@ fn fill(beside: &Path, id: &str, snapshot: &Snapshot) -> Result<(), Error> {
     }
     fs::create_dir_all(beside).map_err(Error::io(beside))?;
     let unfit = |reason: String| Error::checkpoint(beside, reason);
-    let (tensors, steps) = flatten(&snapshot.optimizers);
-    let state = json!({"progress": snapshot.progress, "optimizer_steps": steps});
-    let contents = [
-        (MODEL, to_safetensors(&snapshot.model).map_err(unfit)?),
-        (OPTIMIZER, to_safetensors(&tensors).map_err(unfit)?),
-        (STATE, state.to_string().into_bytes()),
-        (EXPERIMENT, snapshot.experiment.clone().into_bytes()),
-    ];
+    let contents = contents(snapshot).map_err(unfit)?;
     let mut files = BTreeMap::new();
     for (name, bytes) in &contents {
         write_synced(&beside.join(name), bytes)?;
@@ -70,6 +63,18 @@ fn fill(beside: &Path, id: &str, snapshot: &Snapshot) -> Result<(), Error> {
     let text = serde_json::to_vec_pretty(&manifest).map_err(|error| unfit(error.to_string()))?;
     write_synced(&beside.join(MANIFEST), &text)?;
     sync_folder(beside)
+}
+
+/// The files of a checkpoint.
+pub(super) fn contents(snapshot: &Snapshot) -> Result<[(&'static str, Vec<u8>); 4], String> {
+    let (tensors, steps) = flatten(&snapshot.optimizers);
+    let state = json!({"progress": snapshot.progress, "optimizer_steps": steps});
+    Ok([
+        (MODEL, to_safetensors(&snapshot.model)?),
+        (OPTIMIZER, to_safetensors(&tensors)?),
+        (STATE, state.to_string().into_bytes()),
+        (EXPERIMENT, snapshot.experiment.clone().into_bytes()),
+    ])
 }
 
 /// Optimizer state as named tensors (`pass/slot/path`) and step counts (`pass/path`).

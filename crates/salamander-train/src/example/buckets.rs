@@ -137,7 +137,7 @@ pub const fn ascending(boundaries: &[f32]) -> bool {
 }
 
 /// Absent, or there without a value.
-fn is_missing(row: &Row<'_>, column: &str) -> bool {
+pub(super) fn is_missing(row: &Row<'_>, column: &str) -> bool {
     match row.get(column) {
         None => true,
         Some(Value::Text(text)) => text.trim().is_empty(),

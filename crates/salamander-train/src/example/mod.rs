@@ -3,6 +3,8 @@
 mod buckets;
 mod column;
 mod kind;
+mod normalise;
+mod several;
 
 use burn::tensor::{Device, FloatDType};
 use salamander_core::seed::Rng;
@@ -11,6 +13,8 @@ use salamander_data::Row;
 pub use buckets::{Lookup, ascending, bucket_floats, bucket_ints, bucket_texts, feature_or, text};
 pub use column::{Column, Number};
 pub use kind::{Float, Int, Kind, Scale, float_tensor};
+pub use normalise::{Normaliser, normalised_tensor};
+pub use several::{Ragged, concatenated, ragged_feature, ragged_ints, ragged_texts, shifted};
 
 /// One record, decoded. Usually derived.
 #[diagnostic::on_unimplemented(

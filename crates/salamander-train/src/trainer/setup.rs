@@ -1,8 +1,8 @@
 //! From an experiment to a trainer: every check that can be made is made before the first step.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use burn::tensor::{Device, FloatDType};
@@ -13,10 +13,10 @@ use salamander_data::{Dataset, Format, OpenOptions, open_indexed};
 
 use super::{Timings, Trainer};
 use crate::callback::Callback;
-use crate::checkpoint::Store;
+use crate::exchange::{Exchange, Place};
 use crate::model::build;
 use crate::optimize::OptimizerState;
-use crate::progress::{Extent, Progress};
+use crate::progress::{After, Extent, Progress, StepEnd};
 use crate::step::Arithmetic;
 use crate::trial::Trial;
 use crate::{Error, weights};
@@ -35,6 +35,19 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// A model and a progress that nothing was trained in.
+    pub(super) fn fresh<T: Trial>(&self) -> Result<(T, Progress), Error> {
+        let mut model = build::<T>(&self.experiment, &self.device.clone().autodiff())?;
+        if let Some(path) = &self.experiment.start_from {
+            model = weights::load(model, path)?;
+        }
+        let validates = !self.experiment.data.validation.0.is_empty();
+        let initial = self.experiment.perform_initial_validation && validates;
+        let end = StepEnd { initial: true, ..StepEnd::default() };
+        let after = initial.then_some(After::Validate(end));
+        Ok((model, Progress { after, ..Progress::default() }))
+    }
+
     /// The folder of the run's checkpoints.
     pub fn checkpoints(&self) -> PathBuf {
         self.folder.join("checkpoints")
@@ -43,21 +56,45 @@ impl Setup {
 
 /// Opens the files of an experiment's data; `what` names them in messages.
 pub fn open_data(what: &str, paths: &[String], data: &Data) -> Result<Arc<Dataset>, Error> {
-    open_cached(what, paths, data, None)
+    open_with(what, paths, data, &OpenOptions::default())
 }
 
-/// The same with the indexes of the files kept in a folder, so that a resumed run starts at once.
-fn open_cached(
+/// Opens all data of an experiment. The indexes are kept in the run's folder, so that a resumed run and every
+/// worker of a distributed one start at once; the callbacks are told how far it is.
+pub fn open_all(
+    experiment: &Experiment,
+    folder: &Path,
+    callbacks: &mut Vec<Box<dyn Callback>>,
+) -> Result<(Arc<Dataset>, Option<Arc<Dataset>>), Error> {
+    let data = &experiment.data;
+    if data.training.0.is_empty() {
+        return Err(Error::Invalid("data.training: name the files to train on".to_string()));
+    }
+    let told = Mutex::new(callbacks);
+    let progress = |files: usize, of: usize| {
+        let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.iter_mut().for_each(|callback| callback.indexing(files as u64, of as u64));
+    };
+    let cache_folder = Some(folder.to_path_buf());
+    let options = OpenOptions { cache_folder, progress: Some(&progress), ..OpenOptions::default() };
+    let training = open_with("data.training", &data.training.0, data, &options)?;
+    let validation = match data.validation.0.as_slice() {
+        [] => None,
+        paths => Some(open_with("data.validation", paths, data, &options)?),
+    };
+    Ok((training, validation))
+}
+
+fn open_with(
     what: &str,
     paths: &[String],
     data: &Data,
-    cache: Option<&Path>,
+    options: &OpenOptions<'_>,
 ) -> Result<Arc<Dataset>, Error> {
     let format = data.format.as_deref().map(str::parse::<Format>).transpose();
     let format = format.map_err(|error| Error::Invalid(format!("data.format: {error}")))?;
     let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
-    let options = OpenOptions { cache_folder: cache.map(Path::to_path_buf), ..Default::default() };
-    let dataset = Dataset::new(Arc::from(open_indexed(&paths, format, &options)?))?;
+    let dataset = Dataset::new(Arc::from(open_indexed(&paths, format, options)?))?;
     if dataset.is_empty() {
         let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
         return Err(Error::Invalid(format!("{what}: no records in {}", names.join(", "))));
@@ -67,38 +104,28 @@ fn open_cached(
 
 impl<T: Trial> Trainer<T> {
     /// Checks the experiment, opens the data and builds the model.
-    pub fn new(setup: Setup, callbacks: Vec<Box<dyn Callback>>) -> Result<Self, Error> {
+    pub fn new(
+        setup: Setup,
+        exchange: Box<dyn Exchange>,
+        mut callbacks: Vec<Box<dyn Callback>>,
+    ) -> Result<Self, Error> {
         let experiment = &setup.experiment;
         let hp = hparams::read::<T::Hparams>(&experiment.hyperparameters)?;
         let precision = precision(experiment, &setup.device)?;
-        let data = &experiment.data;
-        if data.training.0.is_empty() {
-            return Err(Error::Invalid("data.training: name the files to train on".to_string()));
-        }
-        let cache = Some(setup.folder.as_path());
-        let training = open_cached("data.training", &data.training.0, data, cache)?;
-        let validation = match data.validation.0.as_slice() {
-            [] => None,
-            paths => Some(open_cached("data.validation", paths, data, cache)?),
-        };
+        let (training, validation) = open_all(experiment, &setup.folder, &mut callbacks)?;
         let plan = Plan {
             records: training.len(),
             batch: experiment.global_batch,
             aggregation: experiment.optimizations.aggregation_frequency,
-            slices: experiment.micro_batches.unwrap_or(1),
+            slices: experiment.slices(),
         };
         let passes = T::passes(&hp);
         for pass in &passes {
             let wrong = |reason| Error::Model { model: T::NAME, reason };
             pass.optimizer.validate().map_err(wrong)?;
         }
-        let mut model = build::<T>(experiment, &setup.device.clone().autodiff())?;
-        if let Some(path) = &experiment.start_from {
-            model = weights::load(model, path)?;
-        }
+        let (model, progress) = setup.fresh::<T>()?;
         let seed = u64::from(experiment.reproducibility.experiment_seed.unwrap_or_default());
-        let storage = experiment.checkpoint_storage.clone();
-        let store = Store::open(&setup.checkpoints(), experiment.checkpoint_policy, storage)?;
         let mut all = T::callbacks(&hp);
         all.extend(callbacks);
         Ok(Self {
@@ -107,14 +134,17 @@ impl<T: Trial> Trainer<T> {
             passes,
             schedule: experiment.schedule.unwrap_or_else(|| T::schedule(&hp)),
             clip: experiment.clip.or_else(|| T::clip(&hp)),
-            arithmetic: Arithmetic { seed, precision },
+            arithmetic: Arithmetic { seed, precision, on_nan: experiment.on_nan },
             extent: Extent::new(experiment.length(), &plan),
             plan,
             training,
             validation,
-            progress: Progress::default(),
+            progress,
             callbacks: all,
-            store,
+            store: None,
+            saved: None,
+            exchange,
+            place: Place::ALONE,
             hyperparameters: hp.to_json(),
             timings: Timings::default(),
             epoch_started: Instant::now(),

@@ -1,0 +1,102 @@
+//! A step's sums as one run of numbers: what workers exchange, laid out by module path.
+
+use salamander_core::seed::mix;
+
+use crate::gradients::{GradientSum, ParamGradient};
+use crate::params;
+use crate::step::{Running, StepSum};
+use crate::trial::{Pass, Trial};
+
+/// Where each parameter's gradient and each running value lies. All members have the same one, since it follows
+/// from the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    params: Vec<(String, usize)>,
+    running: Vec<(String, Vec<usize>)>,
+}
+
+impl Layout {
+    /// The layout of one pass.
+    pub fn of<T: Trial>(model: &T, pass: &Pass) -> Self {
+        let infos = params::list(model);
+        let size = |shape: &[usize]| shape.iter().product();
+        let moved = infos.iter().filter(|info| info.trainable && pass.moves(&info.path));
+        let kept = infos.iter().filter(|info| !info.trainable);
+        Self {
+            params: moved.map(|info| (info.path.clone(), size(&info.shape))).collect(),
+            running: kept.map(|info| (info.path.clone(), info.shape.clone())).collect(),
+        }
+    }
+
+    /// How many numbers it has.
+    pub fn len(&self) -> usize {
+        let params = self.params.iter().map(|(_, size)| size);
+        let running = self.running.iter().map(|(_, shape)| shape.iter().product::<usize>());
+        params.sum::<usize>() + running.sum::<usize>()
+    }
+
+    /// Whether there is nothing to exchange.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Which parameters some record of this member used.
+    pub fn used(&self, sum: &StepSum) -> Vec<bool> {
+        let used: Vec<bool> = sum.gradient.params().iter().map(|p| p.sum.is_some()).collect();
+        if used.is_empty() { vec![false; self.params.len()] } else { used }
+    }
+
+    /// Lays a member's sums out; what it has not is zero.
+    pub fn fill(&self, bucket: &mut [f32], sum: &StepSum) {
+        let mut rest = bucket;
+        let mut own = sum.gradient.params().iter();
+        for (_, size) in &self.params {
+            let (here, after) = rest.split_at_mut(*size);
+            match own.next().and_then(|param| param.sum.as_ref()) {
+                Some(values) => here.copy_from_slice(values),
+                None => here.fill(0.0),
+            }
+            rest = after;
+        }
+        let mut own = sum.running.sums.iter();
+        for (_, shape) in &self.running {
+            let (here, after) = rest.split_at_mut(shape.iter().product());
+            match own.next() {
+                Some((_, _, values)) => here.copy_from_slice(values),
+                None => here.fill(0.0),
+            }
+            rest = after;
+        }
+    }
+
+    /// Reads the sums of all members. A parameter that no record used has no gradient, which is not a zero gradient.
+    pub fn read(&self, bucket: &[f32], used: &[bool], records: f64) -> (GradientSum, Running) {
+        let mut rest = bucket;
+        let mut params = Vec::with_capacity(self.params.len());
+        for ((path, size), used) in self.params.iter().zip(used) {
+            let (here, after) = rest.split_at(*size);
+            params.push(ParamGradient { path: path.clone(), sum: used.then(|| here.to_vec()) });
+            rest = after;
+        }
+        let mut sums = Vec::new();
+        for (path, shape) in self.running.iter().filter(|_| records > 0.0) {
+            let (here, after) = rest.split_at(shape.iter().product());
+            sums.push((path.clone(), shape.clone(), here.to_vec()));
+            rest = after;
+        }
+        (GradientSum::from_params(params), Running { records, sums })
+    }
+}
+
+/// A digest of what was summed: the same at every member that has the same bits.
+pub fn digest(bucket: &[f32]) -> u64 {
+    let mut lanes = [0u64; 8];
+    let mut chunks = bucket.chunks_exact(8);
+    for chunk in &mut chunks {
+        for (lane, value) in lanes.iter_mut().zip(chunk) {
+            *lane = lane.wrapping_mul(0x0100_0193).wrapping_add(u64::from(value.to_bits()));
+        }
+    }
+    let rest = chunks.remainder().iter().map(|value| u64::from(value.to_bits()));
+    lanes.into_iter().chain(rest).fold(0, |state, value| mix(state ^ value))
+}

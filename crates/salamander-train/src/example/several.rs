@@ -1,0 +1,97 @@
+//! Inputs of several ids: any number per record, or those of several columns that share one embedding.
+
+use burn::tensor::{Device, Int, Tensor, TensorData};
+use salamander_data::Row;
+use salamander_data::preprocess::{concatenate_with_offset, to_ragged};
+
+use super::buckets::is_missing;
+use super::kind::check_len;
+use super::{Column, DecodeError};
+
+/// Ids of several records, any number of each: what embeddings are looked up by and summed.
+#[derive(Clone, Debug)]
+pub struct Ragged {
+    /// All ids, record after record.
+    pub values: Tensor<1, Int>,
+    /// The record of each id, from 0.
+    pub rows: Tensor<1, Int>,
+    records: usize,
+}
+
+impl Ragged {
+    /// How many records there are, also those without ids.
+    pub fn records(&self) -> usize {
+        self.records
+    }
+
+    fn new(records: &[Vec<i64>], device: &Device) -> Self {
+        let tensor = |ids: Vec<i64>| {
+            let shape = [ids.len()];
+            Tensor::from_data(TensorData::new(ids, shape), device)
+        };
+        let rows = records.iter().zip(0..).flat_map(|(ids, row)| ids.iter().map(move |_| row));
+        Self {
+            values: tensor(records.concat()),
+            rows: tensor(rows.collect()),
+            records: records.len(),
+        }
+    }
+}
+
+/// Reads a feature of any number of values: none where the column is absent or empty.
+pub fn ragged_feature<C: Column>(row: &Row<'_>, columns: &[&str]) -> Result<C, DecodeError> {
+    match columns.iter().all(|column| is_missing(row, column)) {
+        true => Ok(C::zeros(0)),
+        false => C::read(row, columns),
+    }
+}
+
+/// Ids of numbers.
+pub fn ragged_ints<'a, C: Column + 'a>(
+    columns: impl Iterator<Item = &'a C>,
+    bucket: impl Fn(i64) -> i64,
+    device: &Device,
+) -> Result<Ragged, DecodeError> {
+    let ids = |column: &C| {
+        let mut values = Vec::new();
+        column.ints(&mut values);
+        values.into_iter().map(&bucket).collect()
+    };
+    Ok(Ragged::new(&columns.map(ids).collect::<Vec<_>>(), device))
+}
+
+/// Ids of the words of texts.
+pub fn ragged_texts<'a>(
+    texts: impl Iterator<Item = &'a String>,
+    separator: &str,
+    bucket: impl Fn(&str) -> Result<i64, DecodeError>,
+    device: &Device,
+) -> Result<Ragged, DecodeError> {
+    let ids = |text: &String| to_ragged(text, separator).into_iter().map(&bucket).collect();
+    Ok(Ragged::new(&texts.map(ids).collect::<Result<Vec<_>, _>>()?, device))
+}
+
+/// A tensor of ids, those of each column moved past those of the columns before it.
+pub fn concatenated<'a, const D: usize, C: Column + 'a>(
+    name: &str,
+    columns: impl Iterator<Item = &'a C>,
+    shape: [usize; D],
+    sizes: &[i64],
+    device: &Device,
+) -> Result<Tensor<D, Int>, DecodeError> {
+    let mut values = Vec::with_capacity(shape.iter().product());
+    for column in columns {
+        check_len(name, column, &shape)?;
+        values.extend(shifted(name, column, sizes)?);
+    }
+    Ok(Tensor::from_data(TensorData::new(values, shape), device))
+}
+
+/// The ids of one record; each of the columns has an equal share of them.
+pub fn shifted(name: &str, ids: &impl Column, sizes: &[i64]) -> Result<Vec<i64>, DecodeError> {
+    let mut values = Vec::with_capacity(ids.len());
+    ids.ints(&mut values);
+    let each = (values.len() / sizes.len().max(1)).max(1);
+    let parts: Vec<(&[i64], i64)> = values.chunks(each).zip(sizes.iter().copied()).collect();
+    concatenate_with_offset(&parts).map_err(|error| DecodeError::new(name, error.to_string()))
+}

@@ -1,0 +1,184 @@
+//! Where the parts of a step meet: nowhere in a local run, in a ring of workers in a distributed one.
+//!
+//! The trainer is the same for both. Every exchange is a commit: between two of them the state of a run
+//! (parameters, optimizers, progress) follows from the one before, so that members that committed the same
+//! exchanges hold the same state.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use salamander_core::elastic::{Ending, Work};
+use serde_json::Value;
+
+use crate::Error;
+
+/// A member's place in its generation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// From 0; the first one speaks for all.
+    pub rank: usize,
+    /// How many members there are.
+    pub size: usize,
+}
+
+impl Place {
+    /// The only member.
+    pub const ALONE: Place = Place { rank: 0, size: 1 };
+
+    /// Whether this member speaks for all.
+    pub fn leads(&self) -> bool {
+        self.rank == 0
+    }
+
+    /// This member's part of so many items: all parts together are all items, each once.
+    pub fn share(&self, items: usize) -> Range<usize> {
+        self.rank * items / self.size..(self.rank + 1) * items / self.size
+    }
+}
+
+/// How a member comes by the state that a generation begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Begin {
+    /// It holds it.
+    Keep,
+    /// It reads the checkpoint with this id, or starts anew.
+    Load(Option<String>),
+    /// It receives it.
+    Receive,
+}
+
+/// The begin of a generation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entered {
+    /// This member's place.
+    pub place: Place,
+    /// How it comes by the state.
+    pub begin: Begin,
+    /// Who sends the state round, if somebody needs it.
+    pub transfer: Option<usize>,
+}
+
+/// What a member trains on. All members must see the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    /// Records of an epoch.
+    pub records: u64,
+    /// A hash over the experiment and the sizes of its data.
+    pub fingerprint: u64,
+}
+
+/// What the trainer needs from the other members. [`Error::Broken`] means that the generation is over: the trainer
+/// drops what is not committed and enters the next one.
+pub trait Exchange: Send {
+    /// Tells what this member trains on, before it takes part in anything.
+    fn introduce(&mut self, about: About);
+    /// Waits until this member takes part in a generation.
+    fn enter(&mut self) -> Result<Entered, Error>;
+    /// The source's bytes, at every member.
+    fn transfer(&mut self, source: usize, state: Vec<u8>) -> Result<Vec<u8>, Error>;
+    /// This member holds the generation's state; the digest is that of the transferred bytes.
+    fn adopt(&mut self, digest: u64) -> Result<(), Error>;
+    /// Everybody's bytes, in the order of ranks.
+    fn gather(&mut self, side: &[u8]) -> Result<Vec<Vec<u8>>, Error>;
+    /// The sum of everybody's values, the same bits at every member.
+    fn sum(&mut self, len: usize, fill: &mut dyn FnMut(&mut [f32])) -> Result<&[f32], Error>;
+    /// Makes the exchange count, unless the generation is over. What it gave is applied right after, and then
+    /// [`Exchange::applied`] called.
+    fn commit(&mut self, digest: u64) -> Result<(), Error>;
+    /// The committed result is in the state.
+    fn applied(&mut self);
+    /// What this member does from now on, and how many records it computed since it last said so.
+    fn working(&mut self, work: Work, records: u64);
+    /// Whether an early end of the run was asked for.
+    fn wants_stop(&self) -> bool;
+    /// The name of a checkpoint of the state that all members hold.
+    fn checkpoint_id(&mut self, steps: u64) -> String;
+    /// The checkpoint with this id is on disk.
+    fn wrote(&mut self, id: &str);
+    /// The last state is reached and all members hold it.
+    fn conclude(&mut self, ending: Ending, report: Value) -> Result<(), Error>;
+    /// The run cannot go on: the data or the model is wrong, which no other worker can mend.
+    fn failed(&mut self, error: &Error);
+}
+
+/// A local run: one member that nobody waits for.
+#[derive(Debug)]
+pub struct Alone {
+    stop: Arc<AtomicBool>,
+}
+
+impl Alone {
+    /// A run that ends early when the flag is set.
+    pub fn new(stop: Arc<AtomicBool>) -> Self {
+        Self { stop }
+    }
+}
+
+impl Exchange for Alone {
+    fn introduce(&mut self, _about: About) {}
+
+    fn enter(&mut self) -> Result<Entered, Error> {
+        Ok(Entered { place: Place::ALONE, begin: Begin::Keep, transfer: None })
+    }
+
+    fn transfer(&mut self, _source: usize, state: Vec<u8>) -> Result<Vec<u8>, Error> {
+        Ok(state)
+    }
+
+    fn adopt(&mut self, _digest: u64) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn gather(&mut self, side: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+        Ok(vec![side.to_vec()])
+    }
+
+    fn sum(&mut self, _len: usize, _fill: &mut dyn FnMut(&mut [f32])) -> Result<&[f32], Error> {
+        unreachable!("the only member has nobody to sum with, and the trainer does not ask")
+    }
+
+    fn commit(&mut self, _digest: u64) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn applied(&mut self) {}
+
+    fn working(&mut self, _work: Work, _records: u64) {}
+
+    fn wants_stop(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn checkpoint_id(&mut self, steps: u64) -> String {
+        crate::checkpoint::id(steps)
+    }
+
+    fn wrote(&mut self, _id: &str) {}
+
+    fn conclude(&mut self, _ending: Ending, _report: Value) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn failed(&mut self, _error: &Error) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn shares_cover_every_item_once(size in 1usize..9, items in 0usize..40) {
+            let mut next = 0;
+            for rank in 0..size {
+                let share = Place { rank, size }.share(items);
+                prop_assert_eq!(share.start, next);
+                next = share.end;
+            }
+            prop_assert_eq!(next, items);
+        }
+    }
+}

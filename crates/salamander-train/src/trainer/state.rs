@@ -1,0 +1,138 @@
+//! The state of a training: taken for checkpoints and joiners, put back on resume and on joining.
+
+use std::path::Path;
+
+use salamander_core::seed::mix;
+
+use super::Trainer;
+use crate::Error;
+use crate::checkpoint::{self, Checkpoint, Restored, Snapshot, Store, pack, unpack};
+use crate::exchange::{Begin, Entered};
+use crate::optimize::OptimizerState;
+use crate::params;
+use crate::trial::Trial;
+
+impl<T: Trial> Trainer<T> {
+    /// Goes on from a checkpoint.
+    pub fn resume(&mut self, checkpoint: Checkpoint) -> Result<(), Error> {
+        let Checkpoint { path, state, .. } = checkpoint;
+        self.restore(state).map_err(|reason| Error::checkpoint(&path, reason))?;
+        self.progress.interrupted = false;
+        Ok(())
+    }
+
+    /// Comes by the state that a generation begins with.
+    pub(super) fn begin(&mut self, entered: Entered) -> Result<(), Error> {
+        if let Begin::Load(id) = &entered.begin {
+            let (model, progress) = self.setup.fresh::<T>()?;
+            (self.model, self.progress) = (model, progress);
+            self.optimizers = self.passes.iter().map(OptimizerState::new).collect();
+            if let Some(id) = id {
+                self.resume(self.intact(id)?)?;
+            }
+        }
+        let mut digest = 0;
+        if let Some(source) = entered.transfer {
+            let own = match source == entered.place.rank {
+                true => pack(&self.snapshot(String::new(), None)).map_err(Error::Invalid)?,
+                false => Vec::new(),
+            };
+            let state = self.exchange.transfer(source, own)?;
+            let hash = blake3::hash(&state);
+            digest = hash.as_bytes().iter().fold(0, |state, byte| mix(state ^ u64::from(*byte)));
+            if entered.begin == Begin::Receive {
+                // Decoded as a whole before anything is replaced.
+                let sender = format!("the state of worker {source}");
+                let state = unpack(&state).map_err(|e| Error::checkpoint(Path::new(&sender), e))?;
+                self.restore(state).map_err(|e| Error::checkpoint(Path::new(&sender), e))?;
+            }
+        }
+        self.exchange.adopt(digest)
+    }
+
+    /// The checkpoint with this id; the newest one before it that is intact when this one is not.
+    fn intact(&self, id: &str) -> Result<Checkpoint, Error> {
+        let folder = self.setup.checkpoints();
+        checkpoint::read(&folder.join(id)).or_else(|error| {
+            tracing::warn!(%error, "trying the checkpoint before it");
+            Store::newest_intact(&folder, &mut |error| tracing::warn!(%error)).ok_or(error)
+        })
+    }
+
+    /// Hands the state to the writer of checkpoints.
+    pub(super) fn save(&mut self, watched: Option<f64>) -> Result<(), Error> {
+        let id = self.exchange.checkpoint_id(self.progress.steps);
+        let snapshot = self.snapshot(id, watched);
+        self.saved = Some(self.progress.steps);
+        if self.store.is_none() {
+            let experiment = &self.setup.experiment;
+            let (policy, storage) =
+                (experiment.checkpoint_policy, experiment.checkpoint_storage.clone());
+            self.store = Some(Store::open(&self.setup.checkpoints(), policy, storage)?);
+        }
+        self.store.as_ref().map_or(Ok(()), |store| store.save(snapshot))
+    }
+
+    /// Tells of the checkpoints that are on disk by now.
+    pub(super) fn report_saved(&mut self) -> Result<(), Error> {
+        let finished = self.store.as_ref().map_or(Ok(Vec::new()), Store::finished)?;
+        self.tell_saved(&finished);
+        Ok(())
+    }
+
+    /// Waits for all checkpoints to be on disk.
+    pub(super) fn flush(&mut self) -> Result<(), Error> {
+        let finished = self.store.as_ref().map_or(Ok(Vec::new()), Store::flush)?;
+        self.tell_saved(&finished);
+        Ok(())
+    }
+
+    fn tell_saved(&mut self, paths: &[std::path::PathBuf]) {
+        for path in paths {
+            self.exchange.wrote(&path.file_name().unwrap_or_default().to_string_lossy());
+            self.callbacks.iter_mut().for_each(|callback| callback.checkpoint_saved(path));
+        }
+    }
+
+    fn snapshot(&mut self, id: String, watched: Option<f64>) -> Snapshot {
+        for callback in &self.callbacks {
+            if let Some((name, state)) = callback.state() {
+                self.progress.callbacks.insert(name.to_string(), state);
+            }
+        }
+        let named = self.passes.iter().zip(&self.optimizers);
+        let optimizers = named.map(|(pass, state)| (pass.name.to_string(), state.params().clone()));
+        Snapshot {
+            id,
+            progress: self.progress.clone(),
+            model: params::read(&self.model),
+            optimizers: optimizers.collect(),
+            experiment: self.setup.experiment.to_yaml(&self.hyperparameters),
+            watched,
+        }
+    }
+
+    fn restore(&mut self, state: Restored) -> Result<(), String> {
+        let Restored { progress, model, optimizers } = state;
+        let model = params::write(self.model.clone(), model)?;
+        let mut restored: Vec<OptimizerState> =
+            self.passes.iter().map(OptimizerState::new).collect();
+        for (pass, state) in self.passes.iter().zip(&mut restored) {
+            for (name, param) in optimizers.get(pass.name).into_iter().flatten() {
+                if param.slots.len() != pass.optimizer.slots().len() {
+                    return Err(format!("its optimizer state for {name} is of another optimizer"));
+                }
+                state.insert(name.clone(), param.clone());
+            }
+        }
+        for callback in &mut self.callbacks {
+            if let Some((name, _)) = callback.state()
+                && let Some(state) = progress.callbacks.get(name)
+            {
+                callback.restore(state);
+            }
+        }
+        (self.model, self.optimizers, self.progress) = (model, restored, progress);
+        Ok(())
+    }
+}

@@ -1,0 +1,85 @@
+//! A member of a distributed run: the same trainer, with an exchange that meets other workers.
+//!
+//! # Layout
+//! - `desk`: what the master and the trainer share: the membership, guarded by one lock
+//! - `group`: the exchange over a ring of workers
+//! - `reports`: what is told outside, and when it may be
+
+mod desk;
+mod group;
+mod reports;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use salamander_core::elastic::{Ending, WorkerId};
+use salamander_net::{Token, Transport};
+
+use crate::Error;
+use crate::callback::Callback;
+
+pub use group::Group;
+
+/// How a worker takes part in a run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The master's address, `host:port`.
+    pub master: String,
+    /// The run's secret.
+    pub token: Token,
+    /// Where other workers reach this one.
+    pub listen: IpAddr,
+    /// The platform's place for this process.
+    pub slot: u32,
+    /// How gradients travel.
+    pub transport: Transport,
+    /// bf16 on the wire.
+    pub bf16: bool,
+    /// How often the master hears from this worker.
+    pub beat_every: Duration,
+    /// Set from outside when this worker has to go.
+    pub leave: Arc<AtomicBool>,
+    /// The checkpoint that a resumed run begins with.
+    pub start: Option<String>,
+}
+
+/// A worker that is ready to take part: the exchange, the callback that tells what happens, and how the run ended
+/// once the trainer is back.
+pub struct Membership {
+    /// For the trainer.
+    pub exchange: Box<Group>,
+    /// For the trainer.
+    pub reports: Box<dyn Callback>,
+    /// For the program.
+    pub handle: Handle,
+}
+
+/// What is known of the run when the trainer is back.
+#[derive(Clone)]
+pub struct Handle(Arc<desk::Desk>);
+
+impl Handle {
+    /// How the run ended, if the master said so.
+    pub fn ending(&self) -> Option<Ending> {
+        self.0.ending()
+    }
+}
+
+/// Prepares to take part; nothing is said to the master before the trainer is ready.
+pub fn join(options: Options) -> Result<Membership, Error> {
+    let desk = Arc::new(desk::Desk::new(fresh_id()?));
+    let queue = reports::Queue::shared();
+    let reports = Box::new(reports::Reports(Arc::clone(&queue)));
+    let handle = Handle(Arc::clone(&desk));
+    let exchange = Box::new(Group::new(options, desk, queue)?);
+    Ok(Membership { exchange, reports, handle })
+}
+
+/// An id that no other worker has.
+pub fn fresh_id() -> Result<WorkerId, Error> {
+    let random = Token::random().map_err(|error| Error::Invalid(error.to_string()))?;
+    // The first digits of a fresh secret that is used for nothing else.
+    Ok(WorkerId(u64::from_str_radix(&random.to_hex()[..16], 16).unwrap_or_default()))
+}
