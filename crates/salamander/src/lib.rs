@@ -60,9 +60,13 @@
 //! - [`main`] and `cli`: the command line, one file per subcommand
 //! - `ui`: progress bar, epoch table, summary; [`report`]: the report of a classifier
 //! - [`run`]: the folder of a run; [`fetch`]: public data sets
-//! - `scaffold`: what `salamander new` writes
+//! - `scaffold`: what `salamander new` writes; `demo`: what `salamander demo` trains
+
+// The derive macros name this crate from outside.
+extern crate self as salamander;
 
 mod cli;
+mod demo;
 pub mod fetch;
 pub mod report;
 pub mod run;
@@ -111,6 +115,7 @@ pub mod prelude {
     pub use salamander_derive::{Example, Hparams};
     pub use salamander_train::callback::{Callback, Control, EpochReport, StepReport};
     pub use salamander_train::context::{BatchContext, Context};
+    pub use salamander_train::example::Ragged;
     pub use salamander_train::loss::{binary_cross_entropy, cross_entropy, nll, squared_error};
     pub use salamander_train::metrics::{accuracy, auc, error_rate, mean, top_k};
     pub use salamander_train::{BatchLoss, BatchOf, Pass, Trial};
@@ -126,10 +131,14 @@ pub mod __private {
     pub use salamander_core::seed::Rng;
     pub use salamander_core::yaml::Error as YamlError;
     pub use salamander_data::Row;
-    pub use salamander_data::preprocess::{discretise, hash, hash_int, log_round, round_identity};
+    pub use salamander_data::preprocess::{
+        discretise, hash, hash_int, log_round, round_identity, to_ragged,
+    };
     pub use salamander_train::example::{
-        Batch, Column, DecodeError, Example, Float, Int, Kind, Lookup, Scale, ascending,
-        bucket_floats, bucket_ints, bucket_texts, feature, feature_or, float_tensor, label, text,
+        Batch, Column, DecodeError, Example, Float, Int, Kind, Lookup, Normaliser, Ragged, Scale,
+        ascending, bucket_floats, bucket_ints, bucket_texts, concatenated, feature, feature_or,
+        float_tensor, label, normalised_tensor, ragged_feature, ragged_ints, ragged_texts, shifted,
+        text,
     };
     pub use salamander_train::model::entry;
     pub use serde_json::{Map as JsonMap, Value as Json};

@@ -49,7 +49,7 @@ pub(crate) fn write(name: &str) -> Result<()> {
 }
 
 /// Points inside and outside of a ring: no straight line tells them apart.
-fn rings(records: usize, seed: u64) -> String {
+pub(crate) fn rings(records: usize, seed: u64) -> String {
     let mut rng = Rng::new(salamander_core::seed::mix(seed));
     let mut text = String::from("x,y,outside\n");
     for _ in 0..records {

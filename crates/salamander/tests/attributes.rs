@@ -174,6 +174,110 @@ fn inputs_become_the_numbers_of_their_buckets() {
     assert_eq!(ints(genre), [1, 2 + hash("polka", 2)]);
 }
 
+/// `tests/stats.json` is the answer of `salamander data inspect people.csv --stats --json`, where people.csv is
+/// "age,height,city\n30,1.5,Bern\n50,1.5,Chur\n".
+#[derive(Example)]
+struct Measured {
+    #[input(normalise = "tests/stats.json")]
+    age: f32,
+    #[input(normalise = "tests/stats.json", columns = ["height", "age"])]
+    both: [f32; 2],
+}
+
+#[derive(Example)]
+struct Unmeasured {
+    #[input(normalise = "tests/stats.json")]
+    city: f32,
+}
+
+#[derive(Example)]
+struct Unmade {
+    #[input(normalise = "tests/words.txt")]
+    age: f32,
+}
+
+#[test]
+fn statistics_of_the_data_normalise_inputs() {
+    let row = |age: &'static str| {
+        let columns = [("age", age), ("height", "1.5"), ("city", "7")];
+        Row::new(columns.map(|(name, text)| (name.into(), Value::Text(text))).into())
+    };
+    let examples: Vec<Measured> = ["30", "50", "60"]
+        .iter()
+        .map(|age| Measured::decode(&row(age), true).expect("complete"))
+        .collect();
+    let MeasuredBatch { age, both } = Measured::collate(&examples, &Device::flex()).expect("fits");
+    assert_eq!(floats(age), [-1.0, 1.0, 2.0]);
+    // The height is the same in all records: it says nothing.
+    assert_eq!(floats(both), [0.0, -1.0, 0.0, 1.0, 0.0, 2.0]);
+
+    let example = Unmeasured::decode(&row("30"), true).expect("a number");
+    let error = Unmeasured::collate(&[example], &Device::flex()).expect_err("no statistics");
+    assert_eq!(
+        error.to_string(),
+        "column \"city\": tests/stats.json has no numbers of \"city\" (it has: age, height)"
+    );
+    let example = Unmade::decode(&row("30"), true).expect("a number");
+    let error = Unmade::collate(&[example], &Device::flex()).expect_err("no statistics");
+    assert!(error.to_string().contains("`salamander data inspect DATA --stats --json`"), "{error}");
+}
+
+#[derive(Example)]
+struct Several {
+    #[input(ragged)]
+    tags: Vec<i64>,
+    #[input(ragged = "|", hash = 1000)]
+    genres: String,
+    #[input(ragged = " ", vocabulary = "tests/words.txt")]
+    known: String,
+    #[input(columns = ["day", "hour"], concatenate = [7, 24])]
+    when: [i64; 2],
+}
+
+fn evening(tags: Value<'static>, genres: &'static str, known: &'static str) -> Row<'static> {
+    let columns = [
+        ("tags", tags),
+        ("genres", Value::Text(genres)),
+        ("known", Value::Text(known)),
+        ("day", Value::Ints(Cow::Borrowed(&[6]))),
+        ("hour", Value::Text("20")),
+    ];
+    Row::new(columns.map(|(name, value)| (name.into(), value)).into())
+}
+
+#[test]
+fn several_ids_become_one_row_of_ids() {
+    let rows = [
+        evening(Value::Ints(Cow::Borrowed(&[5, 7])), "soul|jazz", "soul"),
+        evening(Value::Ints(Cow::Borrowed(&[])), "", ""),
+        evening(Value::Text("9"), "polka", "soul soul"),
+    ];
+    let examples: Vec<Several> =
+        rows.iter().map(|row| Several::decode(row, true).expect("complete")).collect();
+    let batch = Several::collate(&examples, &Device::flex()).expect("fits");
+    assert_eq!(salamander::__private::Batch::records(&batch), 3);
+    let SeveralBatch { tags, genres, known, when } = batch;
+    assert_eq!((ints(tags.values), ints(tags.rows)), (vec![5, 7, 9], vec![0, 0, 2]));
+    let hash = |word: &str| salamander::data::preprocess::hash(word, 1000);
+    assert_eq!(ints(genres.values), [hash("soul"), hash("jazz"), hash("polka")]);
+    assert_eq!((ints(known.values), ints(known.rows)), (vec![1, 1, 1], vec![0, 2, 2]));
+    assert_eq!(ints(when), [6, 27, 6, 27, 6, 27]);
+
+    let nothing = Several::decode(&evening(Value::Text(""), "", ""), true).expect("complete");
+    let batch = Several::collate(&[nothing], &Device::flex()).expect("fits");
+    assert_eq!((batch.tags.records(), ints(batch.tags.values)), (1, vec![]));
+}
+
+#[test]
+fn an_id_past_its_column_is_named() {
+    let row = Row::new(vec![
+        ("day".into(), Value::Ints(Cow::Borrowed(&[7]))),
+        ("hour".into(), Value::Ints(Cow::Borrowed(&[1]))),
+    ]);
+    let error = Several::decode(&row, true).err().expect("there is no eighth day");
+    assert!(error.to_string().contains("id 7 is not below its size 7"), "{error}");
+}
+
 #[derive(Example)]
 struct Strict {
     #[input(vocabulary = "tests/words.txt")]

@@ -1,15 +1,17 @@
 //! `salamander evaluate`: a trained model on other data.
 
-use std::sync::Arc;
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
 
-use anyhow::{Result, bail};
-use salamander_data::Dataset;
-use salamander_train::evaluate::Over;
+use anyhow::{Context, Result, bail};
+use salamander_core::experiment::Experiment;
+use salamander_train::evaluate::{Evaluation, Over, Part, batches};
 use salamander_train::model::Models;
-use salamander_train::trainer::open_data;
 use serde_json::json;
 
-use super::trained::{self, Found, find_trained};
+use super::tasks::{self, Job, Launch, Outcome, Work};
+use super::trained::{self, Files, find_trained};
 use crate::report::ClassReport;
 use crate::ui::confusion;
 
@@ -20,30 +22,59 @@ pub(super) struct Args {
     /// Files or folders; the experiment's validation data by default
     #[arg(long, value_name = "DATA")]
     data: Vec<String>,
+    /// Share the work among so many processes; the result is the same [default: this one alone]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    workers: Option<u32>,
     /// Print one JSON object instead
     #[arg(long)]
     json: bool,
 }
 
-pub(super) fn run(args: Args, models: &Models) -> Result<()> {
+pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
     let found = find_trained(&args.trained)?;
     let model = models.find(found.experiment.model())?;
-    let dataset = data(&args.data, &found)?;
     let experiment = &found.experiment;
+    let files = files(&args.data, experiment)?;
+    let dataset = files.open(experiment)?;
     let over = Over::new(experiment, true);
-    let evaluation = model.evaluate(found.trained(), &dataset, over, &mut || {})?;
+    let batches = batches(&dataset, over.batch);
+    let mut whole = Part::default();
+    if let Some(workers) = args.workers {
+        let job = &Job::new(Work::Evaluate, &found, files, &dataset);
+        let launch = Launch { job, experiment, batches, workers };
+        let outcome = tasks::run(&launch, &mut |part| add(&mut whole, part))?;
+        if let Outcome::Interrupted(code) = outcome {
+            return Ok(code);
+        }
+    } else {
+        let model = model.load(found.trained())?;
+        whole = model.evaluate(&dataset, over, 0..batches, &mut || Ok(()))?;
+    }
+    show(&whole.finish(), &found.label, &model.class_names(), args.json);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Adds what a task has found.
+fn add(whole: &mut Part, part: &Path) -> Result<()> {
+    let named = || part.display().to_string();
+    let text = fs::read_to_string(part).with_context(named)?;
+    whole.merge(&serde_json::from_str(&text).with_context(named)?);
+    Ok(())
+}
+
+fn show(evaluation: &Evaluation, checkpoint: &str, class_names: &[String], json: bool) {
     let values = evaluation.metrics.values();
-    let named = confusion(&evaluation.metrics, &model.class_names());
+    let named = confusion(&evaluation.metrics, class_names);
     let report = named.map(|(names, counts)| ClassReport::from_confusion(&names, counts));
-    if args.json {
+    if json {
         let object = json!({
-            "checkpoint": found.label, "records": evaluation.records,
+            "checkpoint": checkpoint, "records": evaluation.records,
             "skipped": evaluation.skipped, "metrics": values, "report": report,
         });
         println!("{object}");
-        return Ok(());
+        return;
     }
-    println!("{} records, checkpoint {}", evaluation.records, found.label);
+    println!("{} records, checkpoint {checkpoint}", evaluation.records);
     if evaluation.skipped > 0 {
         println!("{} records could not be decoded and were skipped", evaluation.skipped);
     }
@@ -53,19 +84,17 @@ pub(super) fn run(args: Args, models: &Models) -> Result<()> {
     if let Some(report) = report {
         println!("\n{report}");
     }
-    Ok(())
 }
 
-fn data(paths: &[String], found: &Found) -> Result<Arc<Dataset>> {
-    let data = &found.experiment.data;
-    let (what, paths) = match paths {
-        [] => ("data.validation", data.validation.0.as_slice()),
-        given => ("--data", given),
-    };
-    if paths.is_empty() {
-        bail!("the experiment has no validation data: name files with --data");
+fn files(given: &[String], experiment: &Experiment) -> Result<Files> {
+    let data = &experiment.data;
+    match (given, data.validation.0.as_slice()) {
+        ([], []) => bail!("the experiment has no validation data: name files with --data"),
+        ([], validation) => Ok(Files {
+            what: "data.validation".to_string(),
+            paths: validation.to_vec(),
+            format: data.format.clone(),
+        }),
+        (given, _) => Ok(Files::given(given)),
     }
-    let format = if what == "--data" { None } else { data.format.clone() };
-    let data = salamander_core::experiment::Data { format, ..data.clone() };
-    Ok(open_data(what, paths, &data)?)
 }

@@ -14,11 +14,15 @@ pub(super) fn load(path: &Path, sets: &[String]) -> Result<Experiment> {
         Experiment::parse(&text, sets).map_err(|error| anyhow!("experiment {shown}: {error}"))?;
     let file = fs::canonicalize(path).with_context(|| format!("experiment {shown}"))?;
     experiment.resolve_paths(file.parent().unwrap_or(Path::new("/")));
-    if experiment.strategy != Strategy::Local || experiment.workers.max > 1 {
-        bail!(
-            "experiment {shown}: this version trains in one process: \
-             write `strategy: local` and `workers: 1`"
-        );
+    match experiment.strategy {
+        Strategy::Local if experiment.workers.max > 1 => bail!(
+            "experiment {shown}: strategy local trains in one process: write `strategy: allreduce`, \
+             or `workers: 1`"
+        ),
+        Strategy::Ps | Strategy::Hybrid => bail!(
+            "experiment {shown}: this version has no parameter server: write `strategy: allreduce`"
+        ),
+        Strategy::Local | Strategy::Allreduce => {}
     }
     Ok(experiment)
 }

@@ -23,7 +23,7 @@ pub(super) fn run(args: Args, models: &Models) -> Result<()> {
     let model = models.find(found.experiment.model())?;
     let weights = args.out.join("model.safetensors");
     fs::create_dir_all(&args.out).with_context(|| args.out.display().to_string())?;
-    model.export(found.trained(), &weights)?;
+    model.load(found.trained())?.export(&weights)?;
     let hparams = model.hparams_in_force(&found.experiment)?;
     let experiment = found.experiment.to_yaml(&hparams);
     write_atomic(&args.out.join("experiment.yaml"), experiment.as_bytes())?;

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use salamander_core::ledger::Line;
 use salamander_train::checkpoint::{Store, Which};
 
 use crate::run::find;
@@ -22,22 +23,27 @@ pub(super) struct Args {
 pub(super) fn run(args: Args) -> Result<ExitCode> {
     let folder = find(&args.run, &args.folder.runs)?;
     let checkpoint = Store::find(&folder.join("checkpoints"), &Which::Latest)?;
-    let lines = checkpoint.progress.ledger.lines();
+    let lines = checkpoint.state.progress.ledger.lines();
     if args.json {
         println!("{}", serde_json::to_string(&lines)?);
     } else {
-        println!(
-            "{:>6} {:>10} {:>10} {:>10} {:>11} {:>8}  ids",
-            "epoch", "records", "applied", "missing", "duplicated", "skipped"
-        );
-        for line in &lines {
-            let ids = if line.intact { "intact" } else { "WRONG" };
-            println!(
-                "{:>6} {:>10} {:>10} {:>10} {:>11} {:>8}  {ids}",
-                line.epoch, line.records, line.applied, line.missing, line.duplicated, line.skipped
-            );
-        }
+        print(&lines);
     }
     let clean = lines.iter().all(|line| line.intact && line.duplicated == 0);
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The ledger for people.
+pub(super) fn print(lines: &[Line]) {
+    println!(
+        "{:>6} {:>10} {:>10} {:>10} {:>11} {:>8}  ids",
+        "epoch", "records", "applied", "missing", "duplicated", "skipped"
+    );
+    for line in lines {
+        let ids = if line.intact { "intact" } else { "WRONG" };
+        println!(
+            "{:>6} {:>10} {:>10} {:>10} {:>11} {:>8}  {ids}",
+            line.epoch, line.records, line.applied, line.missing, line.duplicated, line.skipped
+        );
+    }
 }

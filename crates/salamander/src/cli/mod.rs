@@ -1,16 +1,24 @@
 //! The command line: what can be typed, and which file does it.
 
 mod data;
+mod demo;
 mod devices;
+mod distributed;
 mod doctor;
 mod evaluate;
 mod experiment;
 mod export;
 mod ledger;
+mod manage;
+mod master;
 mod models;
 mod predict;
+mod roles;
+mod signals;
+mod tasks;
 mod train;
 mod trained;
+mod worker;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -44,6 +52,18 @@ enum Command {
     Export(export::Args),
     /// Show which records were applied in which epoch of a run
     Ledger(ledger::Args),
+    /// Show where a distributed run stands
+    Status(manage::RunArgs),
+    /// Print the logs of a distributed run's processes
+    Logs(manage::LogsArgs),
+    /// Change the number of workers of a run that is going on
+    Scale(manage::ScaleArgs),
+    /// End a distributed run early; it can be resumed
+    Stop(manage::RunArgs),
+    /// Lead a distributed run (`train` starts this by itself)
+    Master(master::Args),
+    /// Train as one worker of a distributed run (`train` starts this by itself)
+    Worker(worker::Args),
     /// Get data sets and look at them
     Data {
         #[command(subcommand)]
@@ -55,6 +75,11 @@ enum Command {
     Devices,
     /// Say what on this machine would stop a run
     Doctor(doctor::Args),
+    /// See what this program can take
+    Demo {
+        #[command(subcommand)]
+        command: demo::Command,
+    },
     /// Print the JSON Schema of experiment files, for editors
     Schema,
     /// Write a ready crate with a model, an experiment and data
@@ -76,14 +101,21 @@ struct RunsFolder {
 pub(crate) fn main(models: &Models) -> ExitCode {
     let result = match Cli::parse().command {
         Command::Train(args) => train::run(args, models),
-        Command::Evaluate(args) => evaluate::run(args, models).map(|()| ExitCode::SUCCESS),
-        Command::Predict(args) => predict::run(args, models).map(|()| ExitCode::SUCCESS),
+        Command::Evaluate(args) => evaluate::run(args, models),
+        Command::Predict(args) => predict::run(args, models),
         Command::Export(args) => export::run(args, models).map(|()| ExitCode::SUCCESS),
         Command::Ledger(args) => ledger::run(args),
+        Command::Status(args) => manage::status(&args),
+        Command::Logs(args) => manage::logs(&args),
+        Command::Scale(args) => manage::scale(&args),
+        Command::Stop(args) => manage::stop(&args),
+        Command::Master(args) => master::run(args),
+        Command::Worker(args) => worker::run(args, models),
         Command::Data { command } => data::run(command),
         Command::Models(args) => models::run(&args, models).map(|()| ExitCode::SUCCESS),
         Command::Devices => devices::run().map(|()| ExitCode::SUCCESS),
         Command::Doctor(args) => doctor::run(&args, models),
+        Command::Demo { command } => demo::run(command),
         Command::Schema => {
             println!("{:#}", salamander_core::experiment::schema());
             Ok(ExitCode::SUCCESS)

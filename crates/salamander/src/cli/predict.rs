@@ -2,20 +2,20 @@
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use salamander_core::experiment::Data;
 use salamander_data::sink::{self, Sink};
 use salamander_data::{Format, Row, Value};
-use salamander_train::evaluate::Over;
-use salamander_train::model::Models;
+use salamander_train::evaluate::{Over, batches};
+use salamander_train::model::{Instance, Models};
 use salamander_train::predict::Predictions;
-use salamander_train::trainer::open_data;
 use serde_json::json;
 
-use super::trained::{self, find_trained};
+use super::tasks::{self, Job, Launch, Outcome, Work};
+use super::trained::{self, Files, find_trained};
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -27,23 +27,43 @@ pub(super) struct Args {
     /// The file to write: .parquet, .csv or .jsonl
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
+    /// Share the work among so many processes; the file is the same [default: this one alone]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    workers: Option<u32>,
 }
 
-pub(super) fn run(args: Args, models: &Models) -> Result<()> {
+pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
     let found = find_trained(&args.trained)?;
     let model = models.find(found.experiment.model())?;
     let experiment = &found.experiment;
-    let data = Data { format: None, ..experiment.data.clone() };
-    let dataset = open_data("--data", &args.data, &data)?;
+    let files = Files::given(&args.data);
+    let dataset = files.open(experiment)?;
     let over = Over::new(experiment, false);
+    let batches = batches(&dataset, over.batch);
     let mut output = Output::create(&args.out)?;
-    let predicted =
-        model.predict(found.trained(), &dataset, over, &mut |batch| output.write(&batch));
+    let predicted = match args.workers {
+        Some(workers) => {
+            let job = &Job::new(Work::Predict, &found, files, &dataset);
+            let launch = Launch { job, experiment, batches, workers };
+            tasks::run(&launch, &mut |part| output.append(part))
+        }
+        None => {
+            let mut write = |batch: Predictions| output.write(&batch);
+            let predict =
+                |model: Box<dyn Instance>| model.predict(&dataset, over, 0..batches, &mut write);
+            let skipped = model.load(found.trained()).and_then(predict);
+            skipped.map(|skipped| Outcome::Completed { skipped }).map_err(Into::into)
+        }
+    };
     let skipped = match predicted {
-        Ok(skipped) => skipped,
+        Ok(Outcome::Completed { skipped }) => skipped,
+        Ok(Outcome::Interrupted(code)) => {
+            output.discard();
+            return Ok(code);
+        }
         Err(error) => {
             output.discard();
-            return Err(error.into());
+            return Err(error);
         }
     };
     output.finish()?;
@@ -51,7 +71,7 @@ pub(super) fn run(args: Args, models: &Models) -> Result<()> {
     if skipped > 0 {
         println!("{skipped} records could not be decoded and were skipped");
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Where predictions go: tables through the sinks of `data convert`, or JSON lines.
@@ -86,6 +106,16 @@ impl Output {
                     writeln!(file, "{object}").map_err(salamander_train::Error::io(beside))?;
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// Writes what a task has predicted, batch by batch.
+    fn append(&mut self, part: &Path) -> Result<()> {
+        let named = || part.display().to_string();
+        for line in BufReader::new(File::open(part).with_context(named)?).lines() {
+            let batch = serde_json::from_str(&line.with_context(named)?).with_context(named)?;
+            self.write(&batch)?;
         }
         Ok(())
     }

@@ -4,20 +4,21 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
+use salamander_core::experiment::Strategy;
 use salamander_train::callback::Callback;
 use salamander_train::checkpoint::{Checkpoint, Store, write_atomic};
 use salamander_train::device;
 use salamander_train::model::{Model, Models};
 use salamander_train::trainer::{Outcome, Setup};
-use signal_hook::consts::{SIGINT, SIGTERM};
 
+use super::distributed::{self, Launch};
 use super::experiment::{in_file, load};
+use super::signals::Signals;
 use crate::run::{RunFolder, find};
 use crate::ui::{
-    Bar, EpochTable, Finished, MetricsLog, Out, State, cut_after, json_line, print_summary,
+    Bar, EpochTable, Facts, Finished, MetricsLog, Out, State, cut_after, json_line, print_summary,
 };
 
 #[derive(clap::Args)]
@@ -28,6 +29,18 @@ pub(super) struct Args {
     /// Change a field: --set hyperparameters.learning_rate=0.1
     #[arg(long = "set", value_name = "A.B=V")]
     sets: Vec<String>,
+    /// Where gradients meet; several workers meet in a ring unless told otherwise
+    #[arg(long, value_parser = ["local", "allreduce"])]
+    strategy: Option<String>,
+    /// How many workers; training goes on with fewer while one is replaced
+    #[arg(long, value_name = "N", conflicts_with_all = ["min_workers", "max_workers"])]
+    workers: Option<u32>,
+    /// The fewest workers to train with
+    #[arg(long, value_name = "N", requires = "max_workers")]
+    min_workers: Option<u32>,
+    /// The most workers to use
+    #[arg(long, value_name = "N")]
+    max_workers: Option<u32>,
     /// Where to compute: auto, cpu, wgpu[:i] or cuda[:i]
     #[arg(long)]
     device: Option<String>,
@@ -43,6 +56,28 @@ pub(super) struct Args {
     /// Print the configuration in force and stop
     #[arg(long)]
     dump_config: bool,
+    /// Only make the run's folder, for a master and workers that are started by hand
+    #[arg(long, conflicts_with = "resume")]
+    prepare: bool,
+}
+
+impl Args {
+    /// All changes to the experiment file, the short ways of saying them included.
+    fn sets(&self) -> Vec<String> {
+        let mut sets = self.sets.clone();
+        sets.extend(self.device.iter().map(|device| format!("device={device}")));
+        let most = self.workers.or(self.max_workers);
+        if let Some(most) = most {
+            let least = self.min_workers.unwrap_or(1);
+            sets.push(format!("workers={{min: {least}, max: {most}}}"));
+        }
+        match &self.strategy {
+            Some(strategy) => sets.push(format!("strategy={strategy}")),
+            None if most.is_some() => sets.push("strategy=allreduce".to_string()),
+            None => {}
+        }
+        sets
+    }
 }
 
 pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
@@ -52,9 +87,7 @@ pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
         (None, Some(file)) => file.clone(),
         (None, None) => bail!("name an experiment file"),
     };
-    let mut sets = args.sets.clone();
-    sets.extend(args.device.iter().map(|device| format!("device={device}")));
-    let mut experiment = load(&file, &sets)?;
+    let mut experiment = load(&file, &args.sets())?;
     let seed = &mut experiment.settings_mut().reproducibility.experiment_seed;
     seed.get_or_insert_with(chosen_seed);
     let model = models.find(experiment.model()).map_err(|error| in_file(&file, error))?;
@@ -77,20 +110,30 @@ pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
             RunFolder::create(&args.out, name, &in_force)?
         }
     };
-    let checkpoint = match resumed {
-        Some(_) => newest(folder.path())?,
-        None => None,
-    };
-    let signals = Signals::install()?;
-    let setup = Setup {
-        experiment,
-        folder: folder.path().to_path_buf(),
-        device,
-        stop: Arc::clone(&signals.stop),
-    };
     let out = if args.json { Out::Stderr } else { Out::Stdout };
-    let result = train(model, setup, checkpoint, &folder, out);
-    finish(result.map_err(|error| in_file(&file, error)), model, &folder, &signals, out)
+    if args.prepare {
+        distributed::ensure_token(folder.path())?;
+        println!("{}", folder.path().display());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let signals = Signals::install()?;
+    let result = if experiment.strategy == Strategy::Local {
+        let checkpoint = resumed.map(|_| newest(folder.path())).transpose()?.flatten();
+        let setup = Setup {
+            experiment,
+            folder: folder.path().to_path_buf(),
+            device,
+            stop: Arc::clone(&signals.stop),
+        };
+        let outcome = train(model, setup, checkpoint, &folder, out);
+        outcome.map(|outcome| (outcome, Facts::LOCAL)).map_err(|error| in_file(&file, error))
+    } else {
+        let newest = || Store::list(&folder.path().join("checkpoints")).pop().map(|last| last.id);
+        let resume = resumed.map(|_| newest());
+        let (folder, experiment, signals) = (&folder, &experiment, &signals);
+        distributed::train(&Launch { folder, experiment, resume, signals, out, demo: None })
+    };
+    finish(result, model, &folder, &signals, out)
 }
 
 /// The seed of a run whose experiment names none; shown in the configuration in force.
@@ -107,7 +150,10 @@ fn newest(folder: &Path) -> Result<Option<Checkpoint>> {
         eprintln!("warning: {error}; trying the one before it");
     });
     let metrics = folder.join("metrics.jsonl");
-    cut_after(&metrics, checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.progress.steps))?;
+    cut_after(
+        &metrics,
+        checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.state.progress.steps),
+    )?;
     match &checkpoint {
         Some(found) => eprintln!("resuming from {}", found.path.display()),
         None => eprintln!("no usable checkpoint: starting from the beginning"),
@@ -131,14 +177,14 @@ fn train(
 }
 
 fn finish(
-    result: Result<Outcome>,
+    result: Result<(Outcome, Facts)>,
     model: &dyn Model,
     folder: &RunFolder,
     signals: &Signals,
     out: Out,
 ) -> Result<ExitCode> {
     let state = match &result {
-        Ok(outcome) if outcome.interrupted => State::Interrupted,
+        Ok((outcome, _)) if outcome.interrupted => State::Interrupted,
         Ok(_) => State::Completed,
         Err(_) => State::Failed,
     };
@@ -146,7 +192,8 @@ fn finish(
         id: &folder.id(),
         folder: folder.path(),
         state,
-        outcome: result.as_ref().ok(),
+        outcome: result.as_ref().ok().map(|(outcome, _)| outcome),
+        facts: result.as_ref().map_or(Facts::LOCAL, |(_, facts)| *facts),
         class_names: model.class_names(),
         error: result.as_ref().err().map(|error| format!("{error:#}")),
     };
@@ -165,30 +212,4 @@ fn finish(
         State::Completed => ExitCode::SUCCESS,
         _ => ExitCode::from(signals.exit_code()),
     })
-}
-
-/// Ctrl-C and SIGTERM: the first ends training after its step, the second ends the process.
-struct Signals {
-    stop: Arc<AtomicBool>,
-    terminated: Arc<AtomicBool>,
-}
-
-impl Signals {
-    fn install() -> Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let terminated = Arc::new(AtomicBool::new(false));
-        for (signal, code) in [(SIGINT, 130), (SIGTERM, 143)] {
-            // In this order: the handler that ends the process must see the flag of the signal before.
-            signal_hook::flag::register_conditional_shutdown(signal, code, Arc::clone(&stop))
-                .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
-                .context("cannot listen for signals")?;
-        }
-        signal_hook::flag::register(SIGTERM, Arc::clone(&terminated))
-            .context("cannot listen for signals")?;
-        Ok(Self { stop, terminated })
-    }
-
-    fn exit_code(&self) -> u8 {
-        if self.terminated.load(Ordering::Relaxed) { 143 } else { 130 }
-    }
 }

@@ -1,13 +1,17 @@
-//! A trained model to use: a run's checkpoint or an exported folder.
+//! A trained model to use, a run's checkpoint or an exported folder, and the data to use it on.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use burn::tensor::Device;
-use salamander_core::experiment::Experiment;
+use salamander_core::experiment::{Data, Experiment};
+use salamander_data::Dataset;
 use salamander_train::checkpoint::{self, Checkpoint, Store};
 use salamander_train::device;
 use salamander_train::model::{Trained, Weights};
+use salamander_train::trainer::open_data;
+use serde::{Deserialize, Serialize};
 
 use super::RunsFolder;
 use crate::run::find;
@@ -31,6 +35,10 @@ pub(super) struct Which {
 pub(super) struct Found {
     pub(super) experiment: Experiment,
     pub(super) label: String,
+    /// The run's folder, or the exported one.
+    pub(super) folder: PathBuf,
+    /// As it was asked for.
+    pub(super) device_name: String,
     source: Source,
     device: Device,
 }
@@ -50,22 +58,55 @@ impl Found {
     }
 }
 
+/// The files that a trained model is used on.
+#[derive(Clone, Serialize, Deserialize)]
+pub(super) struct Files {
+    /// Names them in messages.
+    pub(super) what: String,
+    pub(super) paths: Vec<String>,
+    pub(super) format: Option<String>,
+}
+
+impl Files {
+    /// Those of `--data`, which need not have the format of the experiment's.
+    pub(super) fn given(paths: &[String]) -> Self {
+        Self { what: "--data".to_string(), paths: paths.to_vec(), format: None }
+    }
+
+    pub(super) fn open(&self, experiment: &Experiment) -> Result<Arc<Dataset>> {
+        let data = Data { format: self.format.clone(), ..experiment.data.clone() };
+        Ok(open_data(&self.what, &self.paths, &data)?)
+    }
+}
+
 pub(super) fn find_trained(args: &Which) -> Result<Found> {
     let folder = find(&args.run, &args.folder.runs)?;
-    let device = device::select(&args.device)?;
+    open_trained(&folder, &args.checkpoint, &args.device)
+}
+
+/// Opens the run or the exported model of a folder.
+pub(super) fn open_trained(
+    folder: &Path,
+    which: &checkpoint::Which,
+    device_name: &str,
+) -> Result<Found> {
+    let device = device::select(device_name)?;
     let checkpoints = folder.join("checkpoints");
-    if checkpoints.is_dir() {
-        let checkpoint = Store::find(&checkpoints, &args.checkpoint)?;
+    let (experiment, label, source) = if checkpoints.is_dir() {
+        let checkpoint = Store::find(&checkpoints, which)?;
         let experiment = Experiment::parse(&checkpoint.experiment, &[])
             .map_err(|error| anyhow!("{}: {error}", checkpoint.path.display()))?;
         let label = checkpoint.manifest.id.clone();
-        let source = Source::Checkpoint(Box::new(checkpoint));
-        return Ok(Found { experiment, label, source, device });
-    }
-    exported(&folder, device)
+        (experiment, label, Source::Checkpoint(Box::new(checkpoint)))
+    } else {
+        let (experiment, weights) = exported(folder)?;
+        (experiment, "exported".to_string(), Source::File(weights))
+    };
+    let (folder, device_name) = (folder.to_path_buf(), device_name.to_string());
+    Ok(Found { experiment, label, folder, device_name, source, device })
 }
 
-fn exported(folder: &Path, device: Device) -> Result<Found> {
+fn exported(folder: &Path) -> Result<(Experiment, PathBuf)> {
     let weights = folder.join("model.safetensors");
     if !weights.is_file() {
         bail!("{}: neither a run nor an exported model", folder.display());
@@ -74,5 +115,5 @@ fn exported(folder: &Path, device: Device) -> Result<Found> {
     let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
     let experiment = Experiment::parse(&text, &[])
         .map_err(|error| anyhow!("experiment {}: {error}", file.display()))?;
-    Ok(Found { experiment, label: "exported".to_string(), source: Source::File(weights), device })
+    Ok((experiment, weights))
 }

@@ -12,6 +12,9 @@ use super::clock;
 /// Plain lines come at most this often.
 const EVERY: Duration = Duration::from_secs(2);
 
+/// A bar for fewer files would only flicker.
+pub(crate) const MANY_FILES: u64 = 100;
+
 /// Shows how far training is, how fast it goes and how long it will take.
 pub(crate) struct Bar {
     bar: Option<ProgressBar>,
@@ -54,8 +57,23 @@ impl Bar {
 }
 
 impl Callback for Bar {
+    fn indexing(&mut self, files: u64, of: u64) {
+        if of < MANY_FILES {
+            return;
+        }
+        match &self.bar {
+            Some(bar) => show_indexing(bar, files, of),
+            None if files < of && self.said.is_some_and(|said| said.elapsed() < EVERY) => {}
+            None => {
+                self.said = Some(Instant::now());
+                eprintln!("indexing {files} of {of} files");
+            }
+        }
+    }
+
     fn training_start(&mut self, start: &Start) {
         self.begun = Instant::now();
+        self.said = None;
         self.start = Some(start.clone());
         if let Some(bar) = &self.bar {
             bar.set_style(style());
@@ -103,6 +121,16 @@ impl Callback for Bar {
             bar.finish_and_clear();
         }
     }
+}
+
+/// Shows how many files are indexed.
+pub(crate) fn show_indexing(bar: &ProgressBar, files: u64, of: u64) {
+    if bar.length() != Some(of) {
+        let template = "indexing: {percent:>3}%|{bar:30}| {pos}/{len} files";
+        bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| style()));
+        bar.set_length(of);
+    }
+    bar.set_position(files);
 }
 
 /// `epoch: 1/2:  22%|█████▏     | 1020/4591 [00:20<01:13, 48.7 steps/s]`

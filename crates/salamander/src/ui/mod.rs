@@ -1,14 +1,18 @@
 //! What a person sees while a model trains.
 
 mod bar;
+mod follow;
 mod log;
 mod summary;
 mod table;
+mod tasks;
 
-pub(crate) use bar::Bar;
+pub(crate) use bar::{Bar, MANY_FILES, show_indexing};
+pub(crate) use follow::{Facts, Follower};
 pub(crate) use log::{MetricsLog, cut_after};
 pub(crate) use summary::{Finished, State, confusion, json_line, print_summary};
 pub(crate) use table::EpochTable;
+pub(crate) use tasks::TaskBar;
 
 /// Where text for people goes: with `--json`, standard output belongs to programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use salamander_core::metrics::{Metric, Metrics};
-use salamander_train::trainer::Outcome;
+use salamander_train::trainer::{Outcome, Timings};
 use serde_json::{Value, json};
 
-use super::{Out, clock};
+use super::{Facts, Out, clock};
 use crate::report::{ClassReport, confusion_png};
 
 /// How a run ended.
@@ -36,11 +36,12 @@ pub(crate) struct Finished<'a> {
     pub(crate) outcome: Option<&'a Outcome>,
     pub(crate) class_names: Vec<String>,
     pub(crate) error: Option<String>,
+    pub(crate) facts: Facts,
 }
 
 /// The object that the command line's contract describes.
 pub(crate) fn json_line(finished: &Finished<'_>) -> Value {
-    let outcome = finished.outcome;
+    let (outcome, facts) = (finished.outcome, finished.facts);
     let progress = outcome.map(|outcome| &outcome.progress);
     let validation = progress.and_then(|progress| progress.validation.as_ref());
     json!({
@@ -56,11 +57,14 @@ pub(crate) fn json_line(finished: &Finished<'_>) -> Value {
             "validation": finite(validation.map(Metrics::values).unwrap_or_default()),
         },
         "checkpoint": outcome.and_then(|outcome| outcome.checkpoint.as_ref()),
-        "workers": 1,
-        "generations": 1,
-        "restarts": {"worker": 0, "ps": 0, "master": 0},
+        "workers": facts.workers,
+        "generations": facts.generations,
+        "restarts": {
+            "worker": facts.worker_restarts, "ps": 0, "master": facts.master_restarts,
+        },
         "ledger": progress.map(|progress| progress.ledger.lines()).unwrap_or_default(),
         "timings": outcome.map(|outcome| outcome.timings.to_json()),
+        "ranks": outcome.map(|o| o.ranks.iter().map(Timings::to_json).collect::<Vec<_>>()),
     })
 }
 
@@ -97,13 +101,30 @@ pub(crate) fn print_summary(finished: &Finished<'_>, out: Out) {
     if skipped > 0 {
         out.line(&format!("skipped    {skipped} records that could not be decoded"));
     }
+    let facts = finished.facts;
+    if facts.workers > 1 || facts.generations > 1 {
+        out.line(&format!(
+            "workers    {} at most, {} generations; started again: {} workers, {} masters",
+            facts.workers, facts.generations, facts.worker_restarts, facts.master_restarts,
+        ));
+    }
     out.line(&format!(
-        "time       {} (compute {}, data {}, test {})",
+        "time       {} (compute {}, exchange {}, data {}, test {})",
         clock(timings.wall.as_secs_f64()),
         clock(timings.compute.as_secs_f64()),
+        clock(timings.exchange.as_secs_f64()),
         clock(timings.data.as_secs_f64()),
         clock(timings.test.as_secs_f64()),
     ));
+    for (rank, timings) in outcome.ranks.iter().enumerate() {
+        out.line(&format!(
+            "rank {rank:<5} compute {:.1} s, exchange {:.1} s, data {:.1} s, test {:.1} s",
+            timings.compute.as_secs_f64(),
+            timings.exchange.as_secs_f64(),
+            timings.data.as_secs_f64(),
+            timings.test.as_secs_f64(),
+        ));
+    }
 }
 
 /// The confusion matrix among the metrics, with names for its classes.

@@ -29,6 +29,9 @@ pub(in crate::cli) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let dataset = args.input.open()?;
+    if let Some(folder) = args.out.parent() {
+        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
     let mut shards = Shards::new(&args.out, args.to, args.shard_records, args.shard_megabytes)?;
     let types = Types::infer(&dataset)?;
     let bar = records_bar(dataset.len());

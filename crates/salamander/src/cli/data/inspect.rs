@@ -1,8 +1,11 @@
 //! `salamander data inspect`: what a file holds.
 
+use std::path::{Path, PathBuf};
+
 use anyhow::Result;
+use indicatif::HumanBytes;
 use salamander_data::stats::Stats;
-use salamander_data::{Dataset, Format};
+use salamander_data::{Blob, Dataset, Format, Shard};
 use serde_json::json;
 
 use super::{Input, in_blocks, records_bar, show};
@@ -25,7 +28,8 @@ pub(in crate::cli) struct Args {
 pub(super) fn run(args: &Args) -> Result<()> {
     let dataset = args.input.open()?;
     let records = dataset.len();
-    let format = args.input.format.or_else(|| Format::guess(&args.input.data[0]).ok());
+    let first = dataset.shards().first().map(|shard| PathBuf::from(&shard.name));
+    let format = args.input.format.or_else(|| Format::guess(&first?).ok());
     let format = format.map_or("several".to_string(), |format| format.to_string());
     let mut columns: Vec<(String, &'static str)> = Vec::new();
     let mut sample = Vec::new();
@@ -42,7 +46,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
         let shards: Vec<_> = dataset
             .shards()
             .iter()
-            .map(|shard| json!({"name": shard.name, "records": shard.records}))
+            .map(|shard| {
+                json!({"name": shard.name, "records": shard.records, "bytes": bytes(shard)})
+            })
             .collect();
         let columns: Vec<_> = columns.iter().map(|(n, k)| json!({"name": n, "kind": k})).collect();
         let object = json!({
@@ -52,7 +58,9 @@ pub(super) fn run(args: &Args) -> Result<()> {
         println!("{object}");
         return Ok(());
     }
-    println!("{format}, {records} records in {} shards", dataset.shards().len());
+    let shards = dataset.shards();
+    let size: u64 = shards.iter().filter_map(bytes).sum();
+    println!("{format}, {records} records, {} shards, {}", shards.len(), HumanBytes(size));
     for (name, kind) in &columns {
         println!("  {name}: {kind}");
     }
@@ -64,6 +72,11 @@ pub(super) fn run(args: &Args) -> Result<()> {
         print_statistics(&stats);
     }
     Ok(())
+}
+
+/// The size of a shard, where it is one file.
+fn bytes(shard: &Shard) -> Option<u64> {
+    Blob::open(Path::new(&shard.name)).ok().map(|blob| blob.size())
 }
 
 fn statistics(dataset: &Dataset) -> Result<Stats> {

@@ -15,6 +15,8 @@ use anyhow::{Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use salamander_data::{Dataset, Format, OpenOptions, Row, Value, open_indexed};
 
+use crate::ui::{MANY_FILES, show_indexing};
+
 #[derive(clap::Subcommand)]
 pub(super) enum Command {
     /// Get a public data set, verify it and convert it
@@ -71,10 +73,8 @@ impl Input {
     fn open(&self) -> Result<Dataset> {
         let bar = ProgressBar::no_length();
         let progress = |done: usize, total: usize| {
-            // A bar for a handful of files would only flicker.
-            if total > 100 {
-                bar.set_length(total as u64);
-                bar.set_position(done as u64);
+            if total as u64 >= MANY_FILES {
+                show_indexing(&bar, done as u64, total as u64);
             }
         };
         let options = OpenOptions { progress: Some(&progress), ..OpenOptions::default() };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail, ensure};
-use salamander_data::split::{split, stratified_split};
+use salamander_data::split::{oversample, split, stratified_split};
 use salamander_data::{Dataset, Format, Value};
 
 use super::convert::Shards;
@@ -26,6 +26,9 @@ pub(in crate::cli) struct Args {
     /// Divide each value of this column alike
     #[arg(long, value_name = "COLUMN")]
     stratify: Option<String>,
+    /// Repeat records of the rarer values of that column in the training part, until all are as frequent
+    #[arg(long, requires = "stratify")]
+    oversample: bool,
     /// Another seed, another division
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -41,12 +44,20 @@ pub(super) fn run(args: &Args) -> Result<()> {
     );
     let dataset = args.input.open()?;
     let parts = match &args.stratify {
-        Some(column) => stratified_split(&classes(&dataset, column)?, &args.shares, args.seed)?,
+        Some(column) => {
+            let classes = classes(&dataset, column)?;
+            let mut parts = stratified_split(&classes, &args.shares, args.seed)?;
+            if args.oversample {
+                // Only what is trained on: a repeated record in another part would be counted twice.
+                parts[0] = evened(&parts[0], &classes, args.seed);
+            }
+            parts
+        }
         None => split(dataset.len(), &args.shares, args.seed)?,
     };
     let types = Types::infer(&dataset)?;
     std::fs::create_dir_all(&args.out)?;
-    let bar = records_bar(dataset.len());
+    let bar = records_bar(parts.iter().map(|part| part.len() as u64).sum());
     for (name, mut part) in NAMES.into_iter().zip(parts) {
         // In the order of the source, which reads fastest; training shuffles anyway.
         part.sort_unstable();
@@ -61,6 +72,12 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     bar.finish_and_clear();
     Ok(())
+}
+
+/// The records with repetitions, so that every class occurs as often.
+fn evened(records: &[u64], classes: &[u64], seed: u64) -> Vec<u64> {
+    let labels: Vec<u64> = records.iter().map(|&record| classes[record as usize]).collect();
+    oversample(&labels, seed).into_iter().map(|place| records[place as usize]).collect()
 }
 
 /// The class of every record: equal values of the column are one class.

@@ -1,11 +1,12 @@
 //! `salamander data verify`: every record is read, every fault is told, none ends the search.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Result;
-use salamander_data::Dataset;
+use salamander_data::{Dataset, files};
 use serde_json::json;
 
 use super::{Input, in_blocks, records_bar};
@@ -31,12 +32,10 @@ struct Found {
 
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
     let mut found = Found::default();
-    for path in &args.input.data {
-        let one = std::slice::from_ref(path);
-        let opened = salamander_data::open(one, args.input.format)
-            .and_then(|reader| Dataset::new(Arc::from(reader)));
-        match opened {
-            Ok(dataset) => check(&dataset, &mut found)?,
+    for place in &args.input.data {
+        // File by file, so that one that cannot be opened does not hide the others.
+        match files(std::slice::from_ref(place), args.input.format) {
+            Ok(files) => files.iter().try_for_each(|file| check_file(file, args, &mut found))?,
             Err(error) => {
                 found.faults.insert(error.to_string());
             }
@@ -57,6 +56,18 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
         println!("{} records, {} of them bad", found.records, found.bad_records);
     }
     Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn check_file(file: &Path, args: &Args, found: &mut Found) -> Result<()> {
+    let opened = salamander_data::open(&[file.to_owned()], args.input.format)
+        .and_then(|reader| Dataset::new(Arc::from(reader)));
+    match opened {
+        Ok(dataset) => check(&dataset, found),
+        Err(error) => {
+            found.faults.insert(error.to_string());
+            Ok(())
+        }
+    }
 }
 
 fn check(dataset: &Dataset, found: &mut Found) -> Result<()> {

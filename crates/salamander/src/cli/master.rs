@@ -1,0 +1,155 @@
+//! `salamander master`: leads a distributed run; workers and commands talk to it.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use salamander_core::elastic::{Ending, Timeouts};
+use salamander_core::experiment::Experiment;
+use salamander_master::{Config, PlatformKind, Sink};
+use salamander_train::callback::{Callback, Control};
+use salamander_train::checkpoint::{COUNTED, write_atomic};
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::experiment::load;
+use super::roles::{log_to_stderr, note_address};
+use super::signals::LEFT;
+use super::worker::token;
+use crate::run::find;
+use crate::ui::{MetricsLog, cut_after};
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The run, by its folder or id; `salamander train --prepare` makes one
+    run: String,
+    /// Where to listen
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// The file with the run's secret [default: `token` in the run's folder]
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Another process starts and ends workers as this master says
+    #[arg(long)]
+    served: bool,
+    /// Go on with a run that has ended
+    #[arg(long)]
+    resume: bool,
+    /// End together with this process
+    #[arg(long, value_name = "PID", hide = true)]
+    parent: Option<u32>,
+    #[command(flatten)]
+    folder: super::RunsFolder,
+}
+
+pub(super) fn run(args: Args) -> Result<ExitCode> {
+    if let Some(parent) = args.parent {
+        salamander_master::local::die_with_parent(parent)?;
+    }
+    log_to_stderr("master", 0);
+    let folder = fs::canonicalize(find(&args.run, &args.folder.runs)?)?;
+    let experiment = load(&folder.join("experiment.yaml"), &[])?;
+    let token = token(args.token_file.as_deref(), &folder)?;
+    let mut config = config(&folder, &experiment, token.to_hex())?;
+    config.resume = args.resume;
+    if args.served {
+        config.platform = PlatformKind::Served;
+    }
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    match runtime.block_on(lead(config, args.listen, &folder))? {
+        Ending::Completed => Ok(ExitCode::SUCCESS),
+        Ending::Interrupted => Ok(ExitCode::from(LEFT)),
+        Ending::Failed(reason) => bail!("{reason}"),
+    }
+}
+
+async fn lead(config: Config, listen: SocketAddr, folder: &Path) -> Result<Ending> {
+    let listener = TcpListener::bind(listen).await.with_context(|| format!("{listen}"))?;
+    let address = listener.local_addr()?;
+    note_address(folder, address)?;
+    println!("listening on {address}");
+    let mut terminate = signal(SignalKind::terminate())?;
+    // Ctrl-C is meant for the parent, which hears it too and decides.
+    let _interrupt = signal(SignalKind::interrupt())?;
+    let shutdown = async move {
+        terminate.recv().await;
+    };
+    Ok(salamander_master::run(config, listener, shutdown).await?)
+}
+
+fn config(folder: &Path, experiment: &Experiment, token: String) -> Result<Config> {
+    let workers = experiment.workers;
+    let mut config = Config::new(folder, token, workers.max as usize);
+    let silence = (experiment.elastic.silence * 1000.0) as u64;
+    config.min_workers = workers.min as usize;
+    config.max_restarts = experiment.max_restarts.0;
+    let promise = (silence / 2).clamp(100, 2_000);
+    config.timeouts = Timeouts { silence, promise, ..Timeouts::default() };
+    config.hang = Duration::from_secs_f64(experiment.elastic.hang);
+    config.sink = Box::new(Books::open(folder)?);
+    Ok(config)
+}
+
+/// The run's files that the master keeps: metrics, the list of checkpoints that count, how it ended.
+struct Books {
+    folder: PathBuf,
+    metrics: PathBuf,
+    log: MetricsLog,
+}
+
+impl Books {
+    fn open(folder: &Path) -> Result<Self> {
+        let metrics = folder.join("metrics.jsonl");
+        let log = MetricsLog::open(&metrics)?;
+        fs::create_dir_all(folder.join("checkpoints"))?;
+        Ok(Self { folder: folder.to_path_buf(), metrics, log })
+    }
+
+    fn take(&mut self, json: &Value) -> Result<()> {
+        if let Some(step) = json.get("step") {
+            self.log.step_end(&serde_json::from_value(step.clone())?, &mut Control::default());
+        } else if let Some(epoch) = json.get("epoch") {
+            self.log.epoch_end(&serde_json::from_value(epoch.clone())?);
+        } else if let Some(steps) = json["start"]["done"].as_u64() {
+            // A run that was restored from a checkpoint goes through the steps after it again.
+            cut_after(&self.metrics, steps)?;
+            self.log = MetricsLog::open(&self.metrics)?;
+        } else if let Some(end) = json.get("end") {
+            write_atomic(&self.folder.join("end.json"), end.to_string().as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn count(&self, id: &str) -> Result<()> {
+        let path = self.folder.join("checkpoints").join(COUNTED);
+        let mut list = fs::read_to_string(&path).unwrap_or_default();
+        if !list.lines().any(|line| line == id) {
+            list.push_str(id);
+            list.push('\n');
+            write_atomic(&path, list.as_bytes())?;
+        }
+        Ok(())
+    }
+}
+
+impl Sink for Books {
+    fn report(&mut self, version: u64, json: &Value) {
+        if let Err(error) = self.take(json) {
+            tracing::warn!(version, %error, "a report could not be kept");
+        }
+    }
+
+    /// The master logs its notes itself.
+    fn note(&mut self, _text: &str) {}
+
+    fn kept(&mut self, id: &str) {
+        if let Err(error) = self.count(id) {
+            tracing::error!(id, %error, "a checkpoint could not be counted");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Ctrl-C and SIGTERM: the first asks for a clean end, the second ends the process.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+/// The exit code of a worker that left on request: its platform must not take it for a finished one.
+pub(super) const LEFT: u8 = 75;
+
+/// Signals of a training.
+pub(super) struct Signals {
+    pub(super) stop: Arc<AtomicBool>,
+    terminated: Arc<AtomicBool>,
+}
+
+impl Signals {
+    pub(super) fn install() -> Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let terminated = Arc::new(AtomicBool::new(false));
+        for (signal, code) in [(SIGINT, 130), (SIGTERM, 143)] {
+            // In this order: the handler that ends the process must see the flag of the signal before.
+            signal_hook::flag::register_conditional_shutdown(signal, code, Arc::clone(&stop))
+                .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+                .context("cannot listen for signals")?;
+        }
+        signal_hook::flag::register(SIGTERM, Arc::clone(&terminated))
+            .context("cannot listen for signals")?;
+        Ok(Self { stop, terminated })
+    }
+
+    pub(super) fn asked(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn exit_code(&self) -> u8 {
+        if self.terminated.load(Ordering::Relaxed) { 143 } else { 130 }
+    }
+}
+
+/// For roles: SIGTERM asks this process to leave; Ctrl-C is meant for the parent, which hears it too and decides.
+pub(super) fn leave_on_signals() -> Result<Arc<AtomicBool>> {
+    let leave = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGTERM, Arc::clone(&leave))
+        .context("cannot listen for signals")?;
+    let ignored = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGINT, ignored).context("cannot listen for signals")?;
+    Ok(leave)
+}

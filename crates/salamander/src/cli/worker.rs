@@ -1,0 +1,121 @@
+//! `salamander worker`: a process that trains together with others, as the master says.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use salamander_core::elastic::Ending;
+use salamander_core::experiment::{Experiment, Transport};
+use salamander_net::Token;
+use salamander_train::model::Models;
+use salamander_train::trainer::Setup;
+use salamander_train::worker::{self, Options, join};
+use salamander_train::{Error, device};
+
+use super::experiment::load;
+use super::signals::{LEFT, leave_on_signals};
+use crate::run::find;
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+On several hosts, with the run's folder on storage that all of them share:
+  host1$ salamander master runs/mnist --listen 10.0.0.1:4455
+  host1$ salamander worker runs/mnist --master 10.0.0.1:4455 --listen 10.0.0.1
+  host2$ salamander worker runs/mnist --master 10.0.0.1:4455 --listen 10.0.0.2")]
+pub(super) struct Args {
+    /// The run, by its folder or id
+    run: String,
+    /// The master's address
+    #[arg(long, value_name = "HOST:PORT")]
+    master: String,
+    /// The file with the run's secret [default: `token` in the run's folder]
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Where other workers reach this one
+    #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    listen: IpAddr,
+    /// This worker's place among those of its platform
+    #[arg(long, default_value_t = 0)]
+    slot: u32,
+    /// The checkpoint that a resumed run begins with
+    #[arg(long, value_name = "ID")]
+    start: Option<String>,
+    /// End together with this process
+    #[arg(long, value_name = "PID", hide = true)]
+    parent: Option<u32>,
+    /// Do the tasks of an evaluation or a prediction, which this folder describes
+    #[arg(long, value_name = "DIR", hide = true)]
+    tasks: Option<PathBuf>,
+    /// Train the demonstration's model
+    #[arg(long, hide = true)]
+    demo: bool,
+    #[command(flatten)]
+    folder: super::RunsFolder,
+}
+
+pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
+    if let Some(parent) = args.parent {
+        salamander_master::local::die_with_parent(parent)?;
+    }
+    super::roles::log_to_stderr("worker", args.slot);
+    if let Some(scratch) = &args.tasks {
+        return super::tasks::worker::run(scratch, &args.master, args.slot, models);
+    }
+    let folder = find(&args.run, &args.folder.runs)?;
+    let token = token(args.token_file.as_deref(), &folder)?;
+    let file = folder.join("experiment.yaml");
+    let experiment = load(&file, &[])?;
+    let demo = args.demo.then(crate::demo::models);
+    let model = demo.as_ref().unwrap_or(models).find(experiment.model())?;
+    let leave = leave_on_signals()?;
+    let membership = join(options(&args, token, &experiment, Arc::clone(&leave)))?;
+    let handle = membership.handle.clone();
+    let setup = Setup {
+        device: device::select(&experiment.device.0)?,
+        experiment,
+        folder,
+        stop: Arc::new(AtomicBool::new(false)),
+    };
+    let outcome = model.take_part(setup, membership);
+    finish(outcome.err(), &handle)
+}
+
+fn options(args: &Args, token: Token, experiment: &Experiment, leave: Arc<AtomicBool>) -> Options {
+    Options {
+        master: args.master.clone(),
+        token,
+        listen: args.listen,
+        slot: args.slot,
+        transport: match experiment.elastic.transport {
+            Transport::Auto => salamander_net::Transport::Auto,
+            Transport::Shm => salamander_net::Transport::Shm,
+            Transport::Tcp => salamander_net::Transport::Tcp,
+        },
+        bf16: experiment.optimizations.gradient_compression,
+        // Several beats must be lost before a worker counts as silent.
+        beat_every: Duration::from_secs_f64((experiment.elastic.silence / 8.0).clamp(0.02, 1.0)),
+        leave,
+        start: args.start.clone(),
+    }
+}
+
+/// The run's secret.
+pub(super) fn token(file: Option<&Path>, folder: &Path) -> Result<Token> {
+    let path = file.map_or_else(|| folder.join("token"), Path::to_path_buf);
+    let shown = path.display();
+    let text = std::fs::read_to_string(&path).with_context(|| format!("token {shown}"))?;
+    Token::from_hex(text.trim()).with_context(|| format!("token {shown}"))
+}
+
+fn finish(error: Option<Error>, handle: &worker::Handle) -> Result<ExitCode> {
+    match (handle.ending(), error) {
+        (Some(Ending::Failed(reason)), Some(Error::Leaving) | None) => bail!("{reason}"),
+        (Some(_), Some(Error::Leaving)) | (_, None) => Ok(ExitCode::SUCCESS),
+        (None, Some(Error::Leaving)) => Ok(ExitCode::from(LEFT)),
+        (_, Some(error)) => Err(error.into()),
+    }
+}
