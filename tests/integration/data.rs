@@ -55,6 +55,35 @@ fn records_survive_a_way_through_every_format() {
 }
 
 #[test]
+fn digits_survive_a_way_through_idx_and_pictures() {
+    let place = Workplace::new();
+    place.ok(&[
+        "data",
+        "split",
+        &digits("mnist-valid.recordio"),
+        "--out",
+        "p",
+        "--shares",
+        "0.02,0.98",
+    ]);
+    let rows = |file: &str| {
+        let sample = inspect(&place, file)["sample"].to_string();
+        (inspect(&place, file)["records"].clone(), sample.matches("label=").count())
+    };
+    place.ok(&["data", "convert", "p/train.recordio", "--out", "new/t-images-idx3-ubyte"]);
+    assert_eq!(rows("new/t-images-idx3-ubyte"), (40.into(), 3));
+    place.ok(&["data", "convert", "new/t-images-idx3-ubyte", "--out", "back.recordio"]);
+    let bytes = |file: &str| std::fs::read(place.path().join(file)).expect("read");
+    assert!(
+        bytes("back.recordio") == bytes("p/train.recordio"),
+        "the same digits in the same order"
+    );
+    place.ok(&["data", "convert", "back.recordio", "--out", "pictures", "--to", "images"]);
+    assert_eq!(rows("pictures"), (40.into(), 3));
+    assert_eq!(std::fs::read_dir(place.path().join("pictures")).expect("a folder").count(), 10);
+}
+
+#[test]
 fn convert_cuts_into_shards_that_read_as_one() {
     let place = Workplace::new();
     place.write("points.csv", &points_csv(250));
@@ -114,6 +143,28 @@ fn split_divides_every_class_alike() {
     for (records, right) in [train, validation, test] {
         assert!((right as f64 - records as f64 * share).abs() <= 1.0, "{right} of {records}");
     }
+}
+
+#[test]
+fn oversampling_evens_the_classes_of_the_training_part_only() {
+    let place = Workplace::new();
+    let mut text = "x,kind\n".to_string();
+    (0..100).for_each(|i| {
+        text.push_str(&format!("{i},{}\n", if i % 5 == 0 { "rare" } else { "usual" }))
+    });
+    place.write("all.csv", &text);
+    let args = ["data", "split", "all.csv", "--out", "parts", "--to", "csv", "--oversample"];
+    let refused = place.run(&args);
+    assert_eq!(refused.code(), Some(2));
+    assert!(refused.err().contains("--stratify"), "{}", refused.err());
+    place.ok(&[&args[..], &["--stratify", "kind"]].concat());
+    let count = |part: &str| {
+        let text = std::fs::read_to_string(place.path().join("parts").join(part)).expect("read");
+        let of = |kind: &str| text.lines().filter(|line| line.ends_with(kind)).count();
+        (of(",rare"), of(",usual"))
+    };
+    assert_eq!(count("train.csv"), (64, 64));
+    assert_eq!((count("validation.csv"), count("test.csv")), ((2, 8), (2, 8)));
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn the_gan_puts_points_on_the_ring() {
         error / 512.0
     };
     let before = radius(&fresh);
-    let gan = params::write(fresh, checkpoint.model).expect("same shapes");
+    let gan = params::write(fresh, checkpoint.state.model).expect("same shapes");
     let after = radius(&gan);
     assert!(after < 0.5 && after < before / 2.0, "off the ring by {before} before, {after} after");
 }

@@ -1,6 +1,7 @@
 //! Runs that are cut: by signals at any moment, by broken checkpoints. Each must end, resumed, with
 //! the weights of a run that was left alone, bit for bit.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ fn experiment(place: &Workplace) -> String {
     place.write("resilient.yaml", &digits_experiment("resilient", rest)).display().to_string()
 }
 
-fn signal(child: &Child, signal: Signal) {
+pub(crate) fn signal(child: &Child, signal: Signal) {
     let pid = Pid::from_raw(child.id() as i32).expect("a process id");
     kill_process(pid, signal).expect("the process is ours");
 }
@@ -43,12 +44,12 @@ fn the_run(place: &Workplace) -> PathBuf {
 }
 
 /// Lines of the metrics file: how far a run is.
-fn steps_logged(run: &Path) -> usize {
+pub(crate) fn steps_logged(run: &Path) -> usize {
     std::fs::read_to_string(run.join("metrics.jsonl")).map_or(0, |text| text.lines().count())
 }
 
 /// Starts training, waits until the run has logged so many lines, and a little longer.
-fn start(
+pub(crate) fn start(
     mut command: Command,
     place: &Workplace,
     lines: usize,
@@ -152,11 +153,12 @@ fn a_second_control_c_ends_at_once() {
     // Steps of seconds: the first Ctrl-C cannot be over before the second comes.
     let rest = "hyperparameters: {global_batch_size: 1500}\n";
     let file = place.write("slow.yaml", &digits_experiment("mnist_conv16", rest));
-    let child = place.command(&["train", &file.display().to_string()]).spawn().expect("starts");
+    let mut child = place.command(&["train", &file.display().to_string()]).spawn().expect("starts");
     let run = the_run(&place);
-    while !run.join("metrics.jsonl").exists() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
+    let begun = lines.find(|line| line.as_ref().is_ok_and(|line| line.starts_with("training ")));
+    assert!(begun.is_some(), "training begins");
+    std::thread::sleep(Duration::from_millis(300));
     signal(&child, Signal::INT);
     std::thread::sleep(Duration::from_millis(50));
     signal(&child, Signal::INT);

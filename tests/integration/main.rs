@@ -2,13 +2,16 @@
 
 mod commands;
 mod data;
+mod elastic;
 mod exact;
 mod examples;
 mod faults;
 mod first_run;
+mod hosts;
 mod interop;
 mod interrupted;
 mod new_crate;
 mod places;
 mod support;
+mod tasks;
 mod weights;

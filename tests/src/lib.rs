@@ -1,8 +1,12 @@
-//! Models that exist only to be tested.
+//! Models that exist only to be tested, and what is done to runs of them.
 //!
 //! # Layout
 //! - [`resilient`]: everything that makes resuming hard, in one small model
 //! - [`points`]: two inputs, two classes, without randomness: for exact comparisons and imports
+//! - [`tally`]: one weight per record, to count how often each was applied
+//! - [`chaos`]: a run whose workers and masters are killed and stopped
 
+pub mod chaos;
 pub mod points;
 pub mod resilient;
+pub mod tally;

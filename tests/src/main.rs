@@ -6,6 +6,7 @@ use model_zoo::mnist;
 use model_zoo::ring_gan::RingGan;
 use tests::points::Points;
 use tests::resilient::Resilient;
+use tests::tally::Tally;
 
 fn main() -> ExitCode {
     salamander::main(salamander::models![
@@ -14,5 +15,6 @@ fn main() -> ExitCode {
         RingGan,
         Resilient,
         Points,
+        Tally,
     ])
 }

@@ -31,6 +31,21 @@ enum Task {
         #[arg(long)]
         check: bool,
     },
+    /// Kill and stop workers and masters of real runs, and count every record.
+    Chaos {
+        /// The first seed; later runs take the next ones.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Start another run as long as this has not passed.
+        #[arg(long, default_value_t = 0)]
+        minutes: u64,
+        /// How many times something is done to a run.
+        #[arg(long, default_value_t = 50)]
+        faults: u64,
+        /// Workers of a run.
+        #[arg(long, default_value_t = 4)]
+        workers: u64,
+    },
     /// Make the small sample of MNIST that tests and examples use.
     MnistSample {
         /// The folder with the four original files of MNIST.
@@ -46,6 +61,14 @@ fn main() -> ExitCode {
         Task::Check => check(root),
         Task::Tidy => tidy::run(root),
         Task::Codegen { check } => codegen::run(root, check),
+        Task::Chaos { seed, minutes, faults, workers } => {
+            cargo(root, &["build", "-p", "tests"], &[])?;
+            let values = [seed, minutes, faults, workers].map(|value| value.to_string());
+            let mut args = vec!["run", "-q", "-p", "tests", "--bin", "chaos", "--"];
+            let names = ["--seed", "--minutes", "--faults", "--workers"];
+            args.extend(names.iter().zip(&values).flat_map(|(name, value)| [*name, value]));
+            cargo(root, &args, &[])
+        }
         Task::MnistSample { folder, out } => mnist_sample::run(&folder, &out),
     });
     match done {

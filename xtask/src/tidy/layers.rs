@@ -3,10 +3,14 @@
 use super::Failure;
 
 /// Each crate of `crates/` that hides from something, and what it hides from.
-pub(super) const MUST_NOT_SEE: [(&str, &[&str]); 3] = [
+pub(super) const MUST_NOT_SEE: [(&str, &[&str]); 7] = [
     ("salamander-core", &["tokio", "burn", "tonic", "kube"]),
     ("salamander-data", &["burn", "tonic", "kube"]),
     ("salamander-derive", &["burn", "tokio", "tonic"]),
+    ("salamander-net", &["burn", "tokio", "tonic", "kube"]),
+    ("salamander-proto", &["burn", "kube"]),
+    ("salamander-master", &["burn", "kube"]),
+    ("salamander-train", &["kube"]),
 ];
 
 /// Finds forbidden packages in the output of `cargo tree --prefix none`. A family counts as its

@@ -1,0 +1,290 @@
+//! Distributed runs: the same mathematics as a local one, whoever dies, and nothing left behind.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tests::chaos::{self, Fire, Story};
+
+use crate::interrupted::{signal, start, steps_logged};
+use crate::support::{Workplace, digits_experiment, points_csv};
+
+/// The loss of every step of a run.
+fn losses(summary: &Value) -> Vec<f64> {
+    let path = Path::new(summary["dir"].as_str().expect("a folder")).join("metrics.jsonl");
+    let text = std::fs::read_to_string(path).expect("metrics");
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    lines
+        .filter(|line| line["kind"] == "step")
+        .map(|l| l["loss"].as_f64().expect("a loss"))
+        .collect()
+}
+
+/// 1, 2, 3 and 4 workers follow the local run over 100 steps.
+fn check_mathematics(place: &Workplace, experiment: &str) {
+    let local = place.train(&[experiment]);
+    let expected = losses(&local);
+    assert_eq!(expected.len(), 100);
+    for workers in ["1", "2", "3", "4"] {
+        let summary = place.train(&[experiment, "--workers", workers]);
+        assert_eq!(summary["ledger"], local["ledger"], "{workers} workers");
+        let found = losses(&summary);
+        assert_eq!(found.len(), expected.len(), "{workers} workers");
+        for (step, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            let off = (found - expected).abs();
+            assert!(off < 1e-4, "{workers} workers, step {step}: {found} and {expected}");
+        }
+        let of = |summary: &Value| summary["metrics"]["validation"]["loss"].as_f64();
+        let (found, expected) = (of(&summary), of(&local));
+        let off = (found.unwrap_or(0.0) - expected.unwrap_or(0.0)).abs();
+        assert!(off < 1e-4, "{workers} workers: validation {found:?} and {expected:?}");
+    }
+}
+
+#[test]
+fn workers_follow_a_local_run_with_adam() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(803));
+    let text = "entrypoint: points\n\
+                data: {training: points.csv, validation: points.csv, shuffle: full}\n\
+                micro_batches: 4\n\
+                hyperparameters: {global_batch_size: 37, learning_rate: 0.01}\n\
+                searcher: {metric: loss, max_length: {batches: 100}}\n\
+                reproducibility: {experiment_seed: 5}\n";
+    check_mathematics(&place, &place.write("points.yaml", text).display().to_string());
+}
+
+#[test]
+fn workers_follow_a_local_run_with_sgd_dropout_and_batch_norm() {
+    let place = Workplace::new();
+    let rest = "micro_batches: 4\n\
+                hyperparameters: {global_batch_size: 48}\n\
+                searcher: {metric: loss, max_length: {batches: 100}}\n";
+    let text = digits_experiment("resilient", rest);
+    check_mathematics(&place, &place.write("resilient.yaml", &text).display().to_string());
+}
+
+fn under_fire(fire: &Fire) -> Story {
+    let place = Workplace::new();
+    let program = Path::new(env!("CARGO_BIN_EXE_salamander-under-test"));
+    let story = chaos::run(program, place.path(), fire);
+    story.unwrap_or_else(|error| panic!("seed {}: {error}", fire.seed))
+}
+
+fn fire(seed: u64, workers: u32, faults: usize) -> Fire {
+    Fire {
+        seed,
+        workers,
+        // The last batch of each epoch is short.
+        records: 480 * faults as u64 + 13,
+        batch: 40,
+        epochs: 3,
+        faults,
+        delay_ms: 3,
+        transport: "auto",
+        loud: false,
+    }
+}
+
+#[test]
+fn every_record_counts_once_under_kills_stops_and_joins() {
+    let story = under_fire(&fire(1, 4, 16));
+    let places: Vec<&str> = story.faults.iter().map(|(_, at)| at.as_str()).collect();
+    assert!(story.in_exchange() >= 3, "few faults hit an exchange: {places:?}");
+    assert!(story.summary["generations"].as_u64() > Some(3), "{}", story.summary);
+}
+
+#[test]
+fn every_record_counts_once_over_tcp() {
+    under_fire(&Fire { transport: "tcp", ..fire(2, 3, 6) });
+}
+
+#[test]
+fn every_record_counts_once_with_one_worker_and_with_eight() {
+    under_fire(&fire(3, 1, 3));
+    under_fire(&fire(4, 8, 4));
+}
+
+/// An experiment that takes some seconds with a few workers.
+fn long_experiment(place: &Workplace) -> String {
+    let ids: String = (0..4000).map(|id| format!("{id}\n")).collect();
+    place.write("ids.csv", &format!("id\n{ids}"));
+    let text = "entrypoint: tally\n\
+                data: {training: ids.csv, shuffle: full}\n\
+                strategy: allreduce\n\
+                workers: 3\n\
+                hyperparameters: {global_batch_size: 40, records: 4000, delay_ms: 10}\n\
+                searcher: {metric: loss, max_length: {epochs: 3}}\n\
+                elastic: {silence: 1}\n";
+    place.write("long.yaml", text).display().to_string()
+}
+
+#[test]
+fn ctrl_c_ends_every_process_and_the_run_goes_on_later() {
+    let place = Workplace::new();
+    let command = place.command(&["train", &long_experiment(&place)]);
+    let (mut child, run) = start(command, &place, 20, Duration::ZERO);
+    signal(&child, Signal::INT);
+    assert_eq!(child.wait().expect("ended").code(), Some(130));
+    assert!(chaos::children_of(child.id()).is_empty());
+    let done = steps_logged(&run);
+    assert!(done < 300, "it was stopped early, not at step {done}");
+    let summary = place.train(&["--resume", &run.display().to_string()]);
+    assert_eq!(summary["state"], "completed");
+    assert_eq!(summary["steps"], 300);
+    assert_eq!(steps_logged(&run), 303, "each step and each epoch is logged once");
+    for line in summary["ledger"].as_array().expect("a ledger") {
+        assert_eq!((&line["applied"], &line["missing"]), (&4000.into(), &0.into()), "{line}");
+    }
+}
+
+#[test]
+fn a_killed_parent_leaves_nobody_and_the_run_goes_on_later() {
+    let place = Workplace::new();
+    let experiment = long_experiment(&place);
+    let command =
+        place.command(&["train", &experiment, "--set", "min_checkpoint_period={batches: 10}"]);
+    let (mut child, run) = start(command, &place, 60, Duration::ZERO);
+    let children = chaos::children_of(child.id());
+    assert!(children.len() >= 3, "{children:?}");
+    signal(&child, Signal::KILL);
+    child.wait().expect("ended");
+    let begun = Instant::now();
+    while children.iter().any(|pid| Path::new(&format!("/proc/{pid}")).exists()) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "children outlive their parent");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let summary = place.train(&["--resume", &run.display().to_string()]);
+    assert_eq!((&summary["state"], &summary["steps"]), (&"completed".into(), &300.into()));
+    for line in summary["ledger"].as_array().expect("a ledger") {
+        assert_eq!((&line["applied"], &line["missing"]), (&4000.into(), &0.into()), "{line}");
+    }
+}
+
+#[test]
+fn a_record_that_cannot_be_read_ends_the_run_with_its_name() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(300).replacen("0.", "zero.", 250));
+    let text = "entrypoint: points\n\
+                data: {training: points.csv}\n\
+                strategy: allreduce\n\
+                workers: 2\n";
+    let experiment = place.write("points.yaml", text).display().to_string();
+    let ended = place.run(&["train", &experiment]);
+    assert_eq!(ended.code(), Some(1));
+    assert!(
+        ended.err().contains("points.csv") && ended.err().contains("record"),
+        "{}",
+        ended.err()
+    );
+}
+
+#[test]
+fn a_loss_that_is_not_a_number_ends_the_run_with_its_step() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(300));
+    let text = "entrypoint: points\n\
+                data: {training: points.csv}\n\
+                strategy: allreduce\n\
+                workers: 2\n\
+                hyperparameters: {learning_rate: 1.0e+38}\n";
+    let experiment = place.write("points.yaml", text).display().to_string();
+    let ended = place.run(&["train", &experiment]);
+    assert_eq!(ended.code(), Some(1));
+    assert!(ended.err().contains("the loss is not a number at epoch"), "{}", ended.err());
+}
+
+#[test]
+fn a_worker_that_hangs_is_replaced() {
+    let place = Workplace::new();
+    let experiment = long_experiment(&place);
+    let file = place.write("hang", "whoever removes this hangs").display().to_string();
+    let hang = format!("hyperparameters.hang_file={file}");
+    let summary = place.train(&[&experiment, "--set", &hang, "--set", "elastic.hang=1"]);
+    assert_eq!(summary["state"], "completed");
+    assert!(summary["restarts"]["worker"].as_u64() >= Some(1), "{summary}");
+    for line in summary["ledger"].as_array().expect("a ledger") {
+        assert_eq!((&line["applied"], &line["missing"]), (&4000.into(), &0.into()), "{line}");
+    }
+}
+
+#[test]
+fn sixteen_bits_on_the_wire_are_close() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(400));
+    let text = "entrypoint: points\n\
+                data: {training: points.csv}\n\
+                hyperparameters: {global_batch_size: 40}\n\
+                searcher: {metric: loss, max_length: {batches: 40}}\n\
+                elastic: {transport: tcp}\n\
+                reproducibility: {experiment_seed: 5}\n";
+    let experiment = place.write("points.yaml", text).display().to_string();
+    let full = losses(&place.train(&[&experiment, "--workers", "2"]));
+    let half = "optimizations.gradient_compression=true";
+    let rounded = losses(&place.train(&[&experiment, "--workers", "2", "--set", half]));
+    assert_ne!(full, rounded, "nothing was rounded");
+    let off = full.iter().zip(&rounded).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+    assert!(off < 0.02, "{off}");
+}
+
+#[test]
+fn strangers_are_refused_and_commands_work_while_a_run_goes_on() {
+    let place = Workplace::new();
+    let command = place.command(&["train", &long_experiment(&place)]);
+    let (mut child, run) = start(command, &place, 10, Duration::ZERO);
+    let shown = run.display().to_string();
+
+    let status = place.ok(&["status", &shown, "--json"]).json();
+    let workers = status["workers"].as_array().expect("workers");
+    assert_eq!(workers.len(), 3, "{status}");
+    let master = std::fs::read_to_string(run.join("master.address")).expect("an address");
+    let endpoints = workers.iter().map(|worker| worker["endpoint"].as_str().expect("an endpoint"));
+    let ports: Vec<&str> =
+        endpoints.filter_map(|text| text.split(',').next()).chain([master.trim()]).collect();
+    for port in ports {
+        assert!(port.starts_with("127.0.0.1:"), "{port} is not on loopback");
+        annoy(port);
+    }
+    // A command with another secret is refused; the run's own is not readable by others.
+    let token = run.join("token");
+    let secret = std::fs::read_to_string(&token).expect("a token");
+    let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&token).expect("a file"));
+    assert_eq!(mode & 0o077, 0);
+    std::fs::write(&token, "0".repeat(64)).expect("written");
+    let refused = place.run(&["scale", &shown, "--workers", "2"]);
+    assert_eq!(refused.code(), Some(1));
+    assert!(!refused.err().contains(secret.trim()), "the secret is shown");
+    std::fs::write(&token, &secret).expect("written");
+
+    place.ok(&["scale", &shown, "--workers", "2"]);
+    assert!(place.ok(&["logs", &shown, "--role", "worker-0"]).out().contains("begins"));
+    for log in std::fs::read_dir(run.join("logs")).expect("logs").flatten() {
+        let text = std::fs::read_to_string(log.path()).expect("a log");
+        assert!(!text.contains(secret.trim()), "{}: the secret is shown", log.path().display());
+    }
+    assert!(child.wait().expect("ended").success());
+    let ledger = place.ok(&["ledger", &shown]).out();
+    assert_eq!(ledger.matches("intact").count(), 3, "{ledger}");
+    let stats = std::fs::read_to_string(run.join("stats.csv")).expect("stats");
+    assert!(stats.starts_with("rank,workers,steps,records,compute_s"), "{stats}");
+}
+
+/// Garbage, half a message, a length of 4 GB, silence.
+fn annoy(address: &str) {
+    let openings: [&[u8]; 4] = [
+        b"GET / HTTP/1.1\r\n\r\n",
+        &[0xff; 4096],
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\xff\xff\xff\x00\x00\x00\x00\x00\x00",
+        b"",
+    ];
+    for bytes in openings {
+        let mut stream = TcpStream::connect(address).expect("a listener");
+        stream.set_read_timeout(Some(Duration::from_millis(50))).expect("set");
+        let _ = stream.write_all(bytes);
+        let mut answer = [0; 64];
+        let _ = stream.read(&mut answer);
+    }
+}

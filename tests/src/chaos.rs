@@ -1,0 +1,302 @@
+//! A run under fire: workers and masters are killed and stopped at seeded moments while a model with one weight per
+//! record trains, and then every record is counted.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use salamander::core::order::{Order, Shuffle};
+use salamander::core::plan::Plan;
+use salamander::core::seed::Rng;
+use serde_json::Value;
+
+/// What is done to which run.
+#[derive(Clone, Debug)]
+pub struct Fire {
+    /// Draws the moments and the victims.
+    pub seed: u64,
+    /// Workers to begin with.
+    pub workers: u32,
+    /// Records of an epoch.
+    pub records: u64,
+    /// Records of a step.
+    pub batch: u64,
+    /// Epochs.
+    pub epochs: u64,
+    /// How many times something is done to the run.
+    pub faults: usize,
+    /// How long a micro-batch takes.
+    pub delay_ms: u64,
+    /// How gradients travel.
+    pub transport: &'static str,
+    /// Says aloud what happens.
+    pub loud: bool,
+}
+
+/// What happened.
+#[derive(Debug, Default)]
+pub struct Story {
+    /// What was done, and what its victim was doing.
+    pub faults: Vec<(String, String)>,
+    /// The run's summary.
+    pub summary: Value,
+}
+
+impl Story {
+    /// How many were hit between the begin and the end of an exchange.
+    pub fn in_exchange(&self) -> usize {
+        self.faults.iter().filter(|(_, at)| at == "exchanging").count()
+    }
+}
+
+/// A process of the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Process {
+    pid: u32,
+    role: String,
+}
+
+/// Trains under fire in a folder of its own; the error says what went wrong.
+pub fn run(program: &Path, folder: &Path, fire: &Fire) -> Result<Story, String> {
+    prepare(folder, fire);
+    let mut parent = start(program, folder).map_err(|error| error.to_string())?;
+    let mut story = Story::default();
+    let shot = shoot(program, folder, &mut parent, fire, &mut story);
+    let ended = shot.and_then(|()| wait(&mut parent, folder));
+    if ended.is_err() {
+        let _ = parent.kill();
+        let _ = parent.wait();
+    }
+    ended?;
+    let out = fs::read_to_string(folder.join("out.txt")).map_err(|error| error.to_string())?;
+    let last = out.lines().last().unwrap_or_default();
+    story.summary = serde_json::from_str(last).map_err(|error| format!("{error}: {last:?}"))?;
+    count(&story.summary, fire)?;
+    match children(parent.id()).as_slice() {
+        [] => Ok(story),
+        left => Err(format!("processes are left behind: {left:?}")),
+    }
+}
+
+fn prepare(folder: &Path, fire: &Fire) {
+    let ids: String = (0..fire.records).map(|id| format!("{id}\n")).collect();
+    fs::write(folder.join("ids.csv"), format!("id\n{ids}")).expect("written");
+    let Fire { workers, records, batch, epochs, delay_ms, transport, .. } = fire;
+    let experiment = format!(
+        "entrypoint: tally\n\
+         data: {{training: ids.csv, shuffle: full, threads: 1}}\n\
+         strategy: allreduce\n\
+         workers: {{min: 1, max: {workers}}}\n\
+         micro_batches: 8\n\
+         min_checkpoint_period: {{batches: 40}}\n\
+         searcher: {{name: single, metric: loss, max_length: {{epochs: {epochs}}}}}\n\
+         reproducibility: {{experiment_seed: 7}}\n\
+         elastic: {{silence: 1.0, transport: {transport}}}\n\
+         hyperparameters: {{global_batch_size: {batch}, records: {records}, delay_ms: {delay_ms}}}\n"
+    );
+    fs::write(folder.join("tally.yaml"), experiment).expect("written");
+}
+
+fn start(program: &Path, folder: &Path) -> std::io::Result<Child> {
+    Command::new(program)
+        .args(["train", "tally.yaml", "--json"])
+        .current_dir(folder)
+        .env("SALAMANDER_PHASES", folder)
+        .stdin(Stdio::null())
+        .stdout(File::create(folder.join("out.txt"))?)
+        .stderr(File::create(folder.join("err.txt"))?)
+        .spawn()
+}
+
+fn shoot(
+    program: &Path,
+    folder: &Path,
+    parent: &mut Child,
+    fire: &Fire,
+    story: &mut Story,
+) -> Result<(), String> {
+    let mut rng = Rng::new(fire.seed);
+    let trouble = |what: &str| format!("{what}\n{}", tail(&folder.join("err.txt")));
+    let begun = Instant::now();
+    while !steps_begun(folder) {
+        if begun.elapsed() > Duration::from_secs(60) {
+            return Err(trouble("the run did not begin within a minute"));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    while story.faults.len() < fire.faults {
+        std::thread::sleep(Duration::from_millis(100 + rng.below(300)));
+        if parent.try_wait().map_err(|error| error.to_string())?.is_some() {
+            let done = story.faults.len();
+            return Err(trouble(&format!("the run ended after {done} faults: make it longer")));
+        }
+        let fault = match rng.below(20) {
+            0..11 => hit(folder, parent.id(), &mut rng, Signal::KILL),
+            11..15 => hit(folder, parent.id(), &mut rng, Signal::STOP),
+            15..18 => kill_master(parent.id()),
+            _ => scale(program, folder, fire, &mut rng),
+        };
+        if let Some((what, at)) = fault {
+            if fire.loud {
+                println!("{:>7.2} s  {what} ({at})", begun.elapsed().as_secs_f64());
+            }
+            story.faults.push((what, at));
+        }
+    }
+    Ok(())
+}
+
+fn steps_begun(folder: &Path) -> bool {
+    let runs = fs::read_dir(folder.join("runs")).into_iter().flatten().flatten();
+    runs.into_iter()
+        .any(|run| fs::metadata(run.path().join("metrics.jsonl")).is_ok_and(|file| file.len() > 0))
+}
+
+/// Kills a worker, or stops it for a while. Two of three are aimed at an exchange.
+fn hit(folder: &Path, parent: u32, rng: &mut Rng, signal: Signal) -> Option<(String, String)> {
+    let workers: Vec<Process> =
+        children(parent).into_iter().filter(|process| process.role == "worker").collect();
+    let victim = workers.get(rng.below(workers.len() as u64) as usize)?.pid;
+    let aimed = rng.below(3) > 0;
+    let deadline = Instant::now() + Duration::from_millis(300);
+    while aimed && phase(folder, victim) != "exchanging" && Instant::now() < deadline {
+        std::hint::spin_loop();
+    }
+    // Stopped first, so that what it was doing can be read before it is gone.
+    send(victim, Signal::STOP)?;
+    let at = phase(folder, victim);
+    if signal == Signal::KILL {
+        send(victim, Signal::KILL)?;
+        return Some((format!("killed worker {victim}"), at));
+    }
+    let pause = 200 + rng.below(2500);
+    std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(pause));
+        send(victim, Signal::CONT)
+    });
+    Some((format!("stopped worker {victim} for {pause} ms"), at))
+}
+
+fn kill_master(parent: u32) -> Option<(String, String)> {
+    let master = children(parent).into_iter().find(|process| process.role == "master")?;
+    send(master.pid, Signal::KILL)?;
+    Some((format!("killed master {}", master.pid), "master".to_string()))
+}
+
+fn scale(program: &Path, folder: &Path, fire: &Fire, rng: &mut Rng) -> Option<(String, String)> {
+    let run = fs::read_dir(folder.join("runs")).ok()?.flatten().next()?.path();
+    let workers = 1 + rng.below(u64::from(fire.workers) + 1);
+    let mut command = Command::new(program);
+    command.arg("scale").arg(&run).args(["--workers", &workers.to_string()]);
+    // A master that is just down cannot be asked; then nothing was done.
+    let done = command.stdout(Stdio::null()).stderr(Stdio::null()).status().ok()?;
+    done.success().then(|| (format!("scaled to {workers} workers"), "scale".to_string()))
+}
+
+/// What a worker says that it is doing.
+fn phase(folder: &Path, pid: u32) -> String {
+    let text = fs::read_to_string(folder.join(format!("phase-{pid}"))).unwrap_or_default();
+    if text.is_empty() { "starting".to_string() } else { text.trim().to_string() }
+}
+
+fn send(pid: u32, signal: Signal) -> Option<()> {
+    kill_process(Pid::from_raw(pid as i32)?, signal).ok()
+}
+
+/// The processes that a run has started.
+pub fn children_of(parent: u32) -> Vec<u32> {
+    children(parent).into_iter().map(|process| process.pid).collect()
+}
+
+/// The processes that a run has started, from the system's own list.
+fn children(parent: u32) -> Vec<Process> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let found = entries.filter_map(|entry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+        let (state, ppid) = (fields.next()?, fields.next()?);
+        if ppid != parent.to_string() || state == "Z" {
+            return None;
+        }
+        let line = fs::read(entry.path().join("cmdline")).ok()?;
+        let role = line.split(|byte| *byte == 0).nth(1)?;
+        Some(Process { pid, role: String::from_utf8_lossy(role).into_owned() })
+    });
+    found.collect()
+}
+
+fn wait(parent: &mut Child, folder: &Path) -> Result<(), String> {
+    let deadline = Instant::now() + Duration::from_secs(180);
+    loop {
+        match parent.try_wait().map_err(|error| error.to_string())? {
+            Some(status) if status.success() => return Ok(()),
+            Some(status) => return Err(format!("{status}\n{}", tail(&folder.join("err.txt")))),
+            None if Instant::now() > deadline => {
+                return Err(format!("the run hangs\n{}", tail(&folder.join("err.txt"))));
+            }
+            None => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+}
+
+fn tail(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(30)..].join("\n")
+}
+
+/// Every record was applied exactly once per epoch: by the weights and by the ledger, each on its own.
+fn count(summary: &Value, fire: &Fire) -> Result<(), String> {
+    for line in summary["ledger"].as_array().ok_or("there is no ledger")? {
+        let clean = line["applied"] == fire.records
+            && line["missing"] == 0
+            && line["duplicated"] == 0
+            && line["intact"] == true;
+        if !clean {
+            return Err(format!("the ledger is not clean: {line}"));
+        }
+    }
+    let checkpoint = PathBuf::from(summary["checkpoint"].as_str().ok_or("no checkpoint")?);
+    let bytes = fs::read(checkpoint.join("model.safetensors")).map_err(|e| e.to_string())?;
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).map_err(|e| e.to_string())?;
+    let weights = tensors.tensor("weights.weight").map_err(|e| e.to_string())?;
+    let weights: Vec<f32> = weights
+        .data()
+        .chunks_exact(4)
+        .map(|bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+        .collect();
+    let expected = expected(fire);
+    let wrong: Vec<String> = weights
+        .iter()
+        .zip(&expected)
+        .enumerate()
+        // A record that is missing or repeated is off by one over the batch.
+        .filter(|(_, (found, expected))| (**found - **expected).abs() > 0.2 / fire.batch as f32)
+        .map(|(id, (found, expected))| {
+            format!("record {id} was applied {:.2} times", found / expected * fire.epochs as f32)
+        })
+        .take(5)
+        .collect();
+    if weights.len() as u64 != fire.records || !wrong.is_empty() {
+        return Err(format!("{} weights; {}", weights.len(), wrong.join("; ")));
+    }
+    Ok(())
+}
+
+/// What each weight is when each record is applied once per epoch: the sum of one over the records of its steps.
+fn expected(fire: &Fire) -> Vec<f32> {
+    let plan = Plan { records: fire.records, batch: fire.batch, aggregation: 1, slices: 8 };
+    let mut weights = vec![0.0; fire.records as usize];
+    for epoch in 0..fire.epochs {
+        let order = Order::new(fire.records, Shuffle::Full, 7, epoch);
+        for position in 0..fire.records {
+            let step = position / fire.batch;
+            let size = (plan.records - step * fire.batch).min(fire.batch);
+            weights[order.record(position) as usize] += 1.0 / size as f32;
+        }
+    }
+    weights
+}

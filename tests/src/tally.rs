@@ -1,0 +1,64 @@
+//! One weight per record: each time a record is applied its weight grows by one over the records of the step, so
+//! the final weights show how often that was, whatever the ledger says.
+
+use std::time::Duration;
+
+use burn::nn::{Embedding, EmbeddingConfig, Initializer};
+use salamander::prelude::*;
+
+/// Hyperparameters.
+#[derive(Hparams)]
+pub struct Hp {
+    #[hparam(default = 100, min = 1)]
+    records: usize,
+    /// How long a micro-batch takes, so that there is time to kill somebody.
+    #[hparam(default = 0, min = 0)]
+    delay_ms: u64,
+    /// A file: whichever worker removes it hangs from then on.
+    #[hparam(default = None)]
+    hang_file: Option<String>,
+}
+
+/// A record's number.
+#[derive(Example)]
+pub struct Numbered {
+    #[input]
+    id: u32,
+}
+
+/// The weights.
+#[derive(Module, Debug)]
+pub struct Tally {
+    weights: Embedding,
+    delay_ms: u64,
+    hang_file: Option<String>,
+}
+
+impl Trial for Tally {
+    const NAME: &str = "tally";
+    type Hparams = Hp;
+    type Example = Numbered;
+
+    fn build(cx: &Context<Hp>) -> Self {
+        let config = EmbeddingConfig::new(cx.hp.records, 1).with_initializer(Initializer::Zeros);
+        let (delay_ms, hang_file) = (cx.hp.delay_ms, cx.hp.hang_file.clone());
+        Self { weights: config.init(&cx.device), delay_ms, hang_file }
+    }
+
+    fn forward(&self, batch: &NumberedBatch) -> Tensor<2> {
+        std::thread::sleep(Duration::from_millis(self.delay_ms));
+        if self.hang_file.as_ref().is_some_and(|file| std::fs::remove_file(file).is_ok()) {
+            std::thread::sleep(Duration::from_secs(3600));
+        }
+        let [records] = batch.id.dims();
+        self.weights.forward(batch.id.clone().reshape([records, 1])).reshape([records, 1])
+    }
+
+    fn loss(&self, output: &Tensor<2>, _batch: &NumberedBatch) -> Tensor<1> {
+        -output.clone().flatten(0, 1)
+    }
+
+    fn optimizer(_hp: &Hp) -> Optimizer {
+        Optimizer::sgd(1.0).into()
+    }
+}
