@@ -15,7 +15,7 @@
 //! - `delimited` reads CSV and TSV, and the public files of recommenders by their `dialect`; [`idx`] reads the MNIST files.
 //! - [`tfrecord`], [`parquet`], [`sqlite`] and [`images`] read the other formats, the last three behind
 //!   features that `optional` hides; `guard` turns panics of their decoders into errors.
-//! - [`sink`] writes rows in any format that can be written.
+//! - [`sink`] writes rows in any format that can be written; [`generate`] draws rows from a known truth.
 //!
 //! # Example
 //!
@@ -46,6 +46,7 @@ pub mod example_proto;
 mod format;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod generate;
 #[cfg(any(feature = "images", feature = "parquet", feature = "sqlite"))]
 mod guard;
 pub mod idx;
