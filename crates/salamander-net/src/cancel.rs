@@ -39,18 +39,24 @@ impl Cancel {
 }
 
 /// How long to wait for something, unless cancelled before.
-#[derive(Clone, Copy)]
-pub(crate) struct Patience<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct Patience<'a> {
     pub(crate) cancel: &'a Cancel,
     pub(crate) deadline: Instant,
 }
 
 impl<'a> Patience<'a> {
-    pub(crate) fn new(cancel: &'a Cancel, time: Duration) -> Self {
+    /// Waits for so long from now on.
+    pub fn new(cancel: &'a Cancel, time: Duration) -> Self {
         let now = Instant::now();
         // A timeout beyond what the clock can count means "until cancelled".
         let deadline = now.checked_add(time).unwrap_or(now + Duration::from_secs(86_400 * 365));
         Self { cancel, deadline }
+    }
+
+    /// When time is up.
+    pub fn deadline(&self) -> Instant {
+        self.deadline
     }
 
     /// Whether time is up; an error if cancelled.

@@ -10,9 +10,9 @@ use rustix::net::{
 
 use crate::cancel::{Patience, SLICE};
 use crate::handshake::{Client, Purpose, Verdict};
-use crate::socket::Socket;
+use crate::socket::{Socket, ended};
 use crate::token::random_bytes;
-use crate::{Endpoint, Error, Token};
+use crate::{Endpoint, Error, Token, endpoint};
 
 /// Whom to call, and how.
 pub(crate) struct Call<'a> {
@@ -33,15 +33,37 @@ pub(crate) fn dial(
         Error::Refused(reason) => Error::Refused(format!("by rank {}: {reason}", call.rank)),
         error => error,
     };
-    let socket = open(call, patience).map_err(named)?;
-    introduce(&socket, token, purpose, patience).map_err(named)?;
+    let socket = open(call.endpoint, call.over_unix, patience).map_err(named)?;
+    introduce(&socket, token, purpose, patience)
+        .and_then(|done| done.ok_or_else(ended))
+        .map_err(named)?;
     Ok(socket)
 }
 
-fn open(call: &Call<'_>, patience: &Patience<'_>) -> Result<Socket, Error> {
+/// Connects to a member that has no rank, for a stream.
+pub(crate) fn dial_stream(
+    endpoint: &Endpoint,
+    token: &Token,
+    patience: &Patience<'_>,
+) -> Result<Socket, Error> {
+    let over_unix = endpoint.host == endpoint::this_host()?;
+    let socket = match open(endpoint, over_unix, patience) {
+        // A member that was started again on the same port has another Unix socket.
+        Err(Error::Io(_)) if over_unix => open(endpoint, false, patience)?,
+        opened => opened?,
+    };
+    // Both know the token, or this side would have said that the other does not: who hangs up is
+    // not refusing but ending, and may be back soon.
+    match introduce(&socket, token, &Purpose::STREAM, patience)? {
+        Some(()) => Ok(socket),
+        None => Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()),
+    }
+}
+
+fn open(endpoint: &Endpoint, over_unix: bool, patience: &Patience<'_>) -> Result<Socket, Error> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    if call.over_unix {
-        let address = SocketAddrUnix::new_abstract_name(call.endpoint.unix.as_bytes())?;
+    if over_unix {
+        let address = SocketAddrUnix::new_abstract_name(endpoint.unix.as_bytes())?;
         let descriptor = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         // A Unix socket connects at once or not at all; its queue may be full for a moment.
         while let Err(errno) = connect(&descriptor, &address) {
@@ -52,7 +74,7 @@ fn open(call: &Call<'_>, patience: &Patience<'_>) -> Result<Socket, Error> {
         }
         return Socket::unix(descriptor);
     }
-    let address = call.endpoint.tcp;
+    let address = endpoint.tcp;
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let descriptor: OwnedFd = socket_with(family, SocketType::STREAM, flags, None)?;
     let outcome = connect(&descriptor, &address);
@@ -68,21 +90,22 @@ fn open(call: &Call<'_>, patience: &Patience<'_>) -> Result<Socket, Error> {
     Ok(socket)
 }
 
+/// Goes through the handshake; nothing if the other side hangs up.
 fn introduce(
     socket: &Socket,
     token: &Token,
     purpose: &Purpose,
     patience: &Patience<'_>,
-) -> Result<(), Error> {
+) -> Result<Option<()>, Error> {
     let nonce = random_bytes()?;
     let client = Client::new(token, purpose, &nonce);
     socket.send_all(client.hello(), patience)?;
-    let challenge = socket.receive_all(patience)?;
+    let Some(challenge) = socket.receive_unless_ended(patience)? else { return Ok(None) };
     let answer = client.answer(&challenge).map_err(|error| Error::Refused(error.to_string()))?;
     socket.send_all(&answer, patience)?;
-    let [verdict] = socket.receive_all(patience)?;
+    let Some([verdict]) = socket.receive_unless_ended(patience)? else { return Ok(None) };
     match Verdict::decode(verdict) {
-        Some(Verdict::Accepted) => Ok(()),
+        Some(Verdict::Accepted) => Ok(Some(())),
         Some(Verdict::OldGeneration) => {
             Err(Error::Refused(format!("generation {} is over there", purpose.generation)))
         }

@@ -40,6 +40,8 @@ pub enum Link {
     Ring,
     /// Descriptors of shared memory.
     Mesh,
+    /// Whatever the two sides agreed on; see [`crate::Stream`].
+    Stream,
 }
 
 /// Why a connection is not taken.
@@ -160,6 +162,10 @@ impl Server {
 }
 
 impl Purpose {
+    /// The purpose of every [`crate::Stream`]: streams belong to no generation.
+    pub const STREAM: Self =
+        Self { generation: 0, rank: 0, size: 1, link: Link::Stream, bf16: false };
+
     fn encode(&self) -> [u8; 24] {
         let mut bytes = [0; 24];
         bytes[..8].copy_from_slice(&self.generation.to_le_bytes());
@@ -168,6 +174,7 @@ impl Purpose {
         bytes[16] = match self.link {
             Link::Ring => 1,
             Link::Mesh => 2,
+            Link::Stream => 3,
         };
         bytes[17] = self.bf16.into();
         bytes
@@ -180,6 +187,7 @@ impl Purpose {
         let link = match hello[56] {
             1 => Link::Ring,
             2 => Link::Mesh,
+            3 => Link::Stream,
             _ => return Err(Error::Purpose),
         };
         let generation = u64::from(number(40)) | u64::from(number(44)) << 32;
@@ -187,7 +195,8 @@ impl Purpose {
         let purpose = Self { generation, rank, size, link, bf16 };
         // What is not used must be zero, so that a purpose has one form only.
         let is_exact = purpose.encode() == hello[40..];
-        if rank < size && is_exact { Ok(purpose) } else { Err(Error::Purpose) }
+        let makes_sense = link != Link::Stream || purpose == Self::STREAM;
+        if rank < size && is_exact && makes_sense { Ok(purpose) } else { Err(Error::Purpose) }
     }
 }
 

@@ -23,10 +23,12 @@
 //! - `wire`: the collectives round a ring of TCP or Unix sockets
 //! - [`Listener`] (`listener`, `waiting_room`, `refusals`): accepts connections, keeps them until
 //!   asked for, and says in the log whom it refused
+//! - [`Stream`] (`stream`, `lobby`): a connection for anything else, such as a parameter server's rows
 //! - [`handshake`], [`frame`]: what travels ahead of data, as pure functions over bytes
 //! - `connect`, `dial`, `socket`: who calls whom; connecting; sockets that can be cancelled
 //! - `kernel`: sums and conversions of slices with the widest instructions that the CPU has
-//! - [`Endpoint`], [`Token`], [`Cancel`], [`Error`]: addresses, the job's secret, giving up, failing
+//! - [`Endpoint`], [`Token`], [`Cancel`], [`Patience`], [`Error`]: addresses, the job's secret, giving
+//!   up, failing
 
 #[cfg(target_endian = "big")]
 compile_error!("the wire format is the memory of little-endian machines");
@@ -40,17 +42,20 @@ pub mod frame;
 pub mod handshake;
 mod kernel;
 mod listener;
+mod lobby;
 mod refusals;
 mod ring;
 mod shared;
 mod socket;
+mod stream;
 mod token;
 mod waiting_room;
 mod wire;
 
-pub use cancel::Cancel;
+pub use cancel::{Cancel, Patience};
 pub use endpoint::Endpoint;
 pub use error::Error;
 pub use listener::Listener;
 pub use ring::{Options, Ring, Transport};
+pub use stream::Stream;
 pub use token::Token;

@@ -1,5 +1,5 @@
 //! Where other members connect to: one thread takes all connections, checks who they are, and seats
-//! them in the waiting room.
+//! them in the waiting room, or in the lobby if they are streams.
 //!
 //! The thread never waits for one connection alone, so that silent or slow ones do not hold up the
 //! others, and reads no more than the handshake.
@@ -14,12 +14,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use crate::handshake::{Progress, Purpose, Server, Verdict};
+use crate::handshake::{Link, Progress, Purpose, Server, Verdict};
+use crate::lobby::Lobby;
 use crate::refusals::Refusals;
 use crate::socket::{Received, Socket, wait_for};
 use crate::token::random_bytes;
 use crate::waiting_room::WaitingRoom;
-use crate::{Endpoint, Error, Token, endpoint};
+use crate::{Cancel, Endpoint, Error, Stream, Token, endpoint};
 
 /// A stranger has this long to say who it is.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(2);
@@ -33,6 +34,7 @@ pub struct Listener {
     endpoint: Endpoint,
     token: Token,
     room: Arc<WaitingRoom>,
+    lobby: Arc<Lobby>,
     /// Closing it ends the thread.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
@@ -51,24 +53,31 @@ impl Listener {
         let endpoint =
             Endpoint { tcp: tcp.local_addr()?, host: endpoint::this_host()?, unix: name };
         let (stop, stopped) = UnixStream::pair()?;
-        let room = Arc::new(WaitingRoom::default());
+        let (room, lobby) = (Arc::new(WaitingRoom::default()), Arc::new(Lobby::default()));
         let porter = Porter {
             tcp,
             unix,
             stopped,
             token: token.clone(),
             room: room.clone(),
+            lobby: lobby.clone(),
             strangers: Vec::new(),
             refusals: Refusals::default(),
         };
         let thread =
             std::thread::Builder::new().name("net-listener".to_string()).spawn(|| porter.run())?;
-        Ok(Self { endpoint, token, room, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { endpoint, token, room, lobby, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Where it listens.
     pub fn endpoint(&self) -> Endpoint {
         self.endpoint.clone()
+    }
+
+    /// Waits for the next stream that somebody dials, until cancelled. Streams that nobody accepts
+    /// wait, and beyond a bound they are refused.
+    pub fn accept(&self, cancel: &Cancel) -> Result<Stream, Error> {
+        Ok(Stream::new(self.lobby.take(cancel)?))
     }
 
     /// Ends all generations below this one: their connections are dropped, and new ones refused.
@@ -109,6 +118,7 @@ struct Porter {
     stopped: UnixStream,
     token: Token,
     room: Arc<WaitingRoom>,
+    lobby: Arc<Lobby>,
     strangers: Vec<Stranger>,
     refusals: Refusals,
 }
@@ -206,7 +216,12 @@ impl Porter {
         let tell = |socket: &Socket, verdict: Verdict| {
             socket.send_now(&[verdict.encode()]).is_ok_and(|sent| sent == 1)
         };
-        match self.room.enter(purpose, stranger.socket, tell) {
+        let verdict = if purpose.link == Link::Stream {
+            self.lobby.enter(stranger.socket, tell)
+        } else {
+            self.room.enter(purpose, stranger.socket, tell)
+        };
+        match verdict {
             Verdict::Accepted => {}
             Verdict::OldGeneration => {
                 self.refusals.log(&stranger.name, "its generation is over", now);

@@ -58,9 +58,13 @@ impl Socket {
         if head.is_empty() || body.is_empty() {
             return self.send_now(if head.is_empty() { body } else { head });
         }
-        let slices = [IoSlice::new(head), IoSlice::new(body)];
+        self.send_parts_now(&[IoSlice::new(head), IoSlice::new(body)])
+    }
+
+    /// Sends as much of the parts as the socket takes at once; zero if it is full.
+    pub(crate) fn send_parts_now(&self, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
         let mut nothing = rustix::net::SendAncillaryBuffer::default();
-        full_is_zero(rustix::net::sendmsg(self, &slices, &mut nothing, send_flags()))
+        full_is_zero(rustix::net::sendmsg(self, parts, &mut nothing, send_flags()))
     }
 
     /// Receives what is there, without waiting.
@@ -71,6 +75,11 @@ impl Socket {
     /// Receives what is there, and waits for [`SLICE`] if that is nothing.
     pub(crate) fn receive_soon(&self, space: &mut [u8]) -> Result<Received, Errno> {
         self.receive(space, RecvFlags::empty())
+    }
+
+    /// Like [`Socket::receive_soon`], but waits until all of the space is filled.
+    pub(crate) fn receive_full(&self, space: &mut [u8]) -> Result<Received, Errno> {
+        self.receive(space, RecvFlags::WAITALL)
     }
 
     /// Looks at what is there and leaves it.
@@ -105,16 +114,24 @@ impl Socket {
         &self,
         patience: &Patience<'_>,
     ) -> Result<[u8; N], Error> {
+        self.receive_unless_ended(patience)?.ok_or_else(ended)
+    }
+
+    /// Receives exactly so many bytes, or none of use if the other side closes before.
+    pub(crate) fn receive_unless_ended<const N: usize>(
+        &self,
+        patience: &Patience<'_>,
+    ) -> Result<Option<[u8; N]>, Error> {
         let mut bytes = [0; N];
         let mut filled = 0;
         while filled < N {
             match self.receive_now(&mut bytes[filled..])? {
                 Received::Bytes(count) => filled += count,
                 Received::Nothing => self.wait(PollFlags::IN, patience)?,
-                Received::End => return Err(ended()),
+                Received::End => return Ok(None),
             }
         }
-        Ok(bytes)
+        Ok(Some(bytes))
     }
 
     /// Waits until the socket is ready for something.

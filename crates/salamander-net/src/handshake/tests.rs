@@ -5,12 +5,13 @@ use proptest::prelude::*;
 use super::*;
 
 fn purpose() -> impl Strategy<Value = Purpose> {
-    (any::<u64>(), any::<u32>(), any::<bool>(), any::<bool>()).prop_map(
-        |(generation, rank, ring, bf16)| {
+    (any::<u64>(), any::<u32>(), any::<bool>(), any::<bool>())
+        .prop_map(|(generation, rank, ring, bf16)| {
             let link = if ring { Link::Ring } else { Link::Mesh };
             Purpose { generation, rank: rank / 2, size: rank / 2 + 1, link, bf16 }
-        },
-    )
+        })
+        .boxed()
+        .prop_union(Just(Purpose::STREAM).boxed())
 }
 
 /// Puts bytes into the server in pieces of a length; stops at the first answer that is not `More`.
@@ -83,6 +84,15 @@ proptest! {
             outcome => prop_assert_eq!(outcome, Err(Error::Purpose)),
         }
     }
+}
+
+#[test]
+fn stream_of_a_generation_makes_no_sense() {
+    let token = token("5a");
+    let purpose = Purpose { generation: 1, ..Purpose::STREAM };
+    let client = Client::new(&token, &purpose, &[1; NONCE]);
+    let mut server = Server::new(token.clone(), [2; NONCE]);
+    assert_eq!(feed(&mut server, client.hello(), 64), Err(Error::Purpose));
 }
 
 #[test]

@@ -4,10 +4,12 @@
 //! - `group`: members as threads
 //! - `sums`, `messages`: what collectives return
 //! - `failures`: members that die or give up, and the generation after them
+//! - `streams`: connections for bulk data that belong to no ring
 //! - `hostile`: connections that are none of ours
 
 mod failures;
 mod group;
 mod hostile;
 mod messages;
+mod streams;
 mod sums;

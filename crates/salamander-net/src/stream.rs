@@ -1,0 +1,140 @@
+//! A connection between two members for bulk data of any kind, such as the rows of a parameter
+//! server: proven by the same handshake as a ring's, and with a limit to every wait.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+use crate::cancel::Patience;
+use crate::dial::dial_stream;
+use crate::socket::{Received, Socket};
+use crate::{Cancel, Endpoint, Error, Token};
+
+/// The most parts that the system takes in one call.
+const PARTS: usize = 1024;
+/// After so much silence TCP asks whether the other machine is still there.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+
+/// Bytes in both directions: over a Unix socket on one host, over TCP otherwise.
+///
+/// All methods take `&self`, so that one thread may send while another receives, and any thread may
+/// [`Stream::close`]; two threads that send, or two that receive, get each other's bytes.
+///
+/// ```
+/// use std::time::Duration;
+/// use salamander_net::{Cancel, Listener, Patience, Stream, Token};
+///
+/// let (token, cancel) = (Token::random()?, Cancel::new());
+/// let listener = Listener::bind("127.0.0.1:0".parse().expect("an address"), token.clone())?;
+/// let patience = Patience::new(&cancel, Duration::from_secs(10));
+/// let there = Stream::dial(&listener.endpoint(), &token, &patience)?;
+/// let here = listener.accept(&cancel)?;
+/// there.send(&[b"head", b"body"], &patience)?;
+/// let mut bytes = [0; 8];
+/// here.receive(&mut bytes, &patience)?;
+/// assert_eq!(&bytes, b"headbody");
+/// # Ok::<(), salamander_net::Error>(())
+/// ```
+pub struct Stream {
+    socket: Socket,
+}
+
+impl Stream {
+    /// Connects to a listener, and proves to know its token.
+    pub fn dial(
+        endpoint: &Endpoint,
+        token: &Token,
+        patience: &Patience<'_>,
+    ) -> Result<Self, Error> {
+        dial_stream(endpoint, token, patience).map(Self::new)
+    }
+
+    pub(crate) fn new(socket: Socket) -> Self {
+        // A machine that lost its power says nothing any more. Unix sockets need and have no such
+        // thing, so failing is fine.
+        if sockopt::set_tcp_keepidle(&socket, KEEP_ALIVE).is_ok() {
+            let _ = sockopt::set_tcp_keepintvl(&socket, KEEP_ALIVE / 3);
+            let _ = sockopt::set_socket_keepalive(&socket, true);
+        }
+        Self { socket }
+    }
+
+    /// Sends the parts one after the other, as few calls of the system as it takes.
+    pub fn send(&self, parts: &[&[u8]], patience: &Patience<'_>) -> Result<(), Error> {
+        let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
+        let mut rest = &mut slices[..];
+        // Empty parts go, because nothing would be sent of them.
+        IoSlice::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            match self.socket.send_parts_now(&rest[..rest.len().min(PARTS)]) {
+                Ok(0) => self.socket.wait(PollFlags::OUT, patience)?,
+                Ok(count) => IoSlice::advance_slices(&mut rest, count),
+                Err(Errno::PIPE | Errno::CONNRESET) => return Err(ended()),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills the space.
+    pub fn receive(&self, space: &mut [u8], patience: &Patience<'_>) -> Result<(), Error> {
+        let mut filled = 0;
+        while filled < space.len() {
+            match self.socket.receive_full(&mut space[filled..])? {
+                Received::Bytes(count) => filled += count,
+                Received::Nothing => {}
+                Received::End => return Err(ended()),
+            }
+            if filled < space.len() && patience.is_over()? {
+                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Sleeps until there is something to receive, or the end, for so long at most; whether there
+    /// is. Unlike other waits it looks at no flag: it is for those who wait long, and ends when
+    /// another thread closes the stream.
+    pub fn wait(&self, time: Duration) -> Result<bool, Error> {
+        let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+        let timeout = Timespec { tv_sec: seconds, tv_nsec: time.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout)) {
+            Ok(ready) => Ok(ready > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Whether the other side has closed; bytes that wait hide it.
+    pub fn has_ended(&self) -> bool {
+        self.socket.has_ended()
+    }
+
+    /// Ends the connection for both sides and all threads.
+    pub fn close(&self) {
+        self.socket.close();
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream").finish_non_exhaustive()
+    }
+}
+
+/// The error of every call after the other side is gone.
+fn ended() -> Error {
+    let reason = "the other side closed the connection";
+    io::Error::new(io::ErrorKind::UnexpectedEof, reason).into()
+}
+
+/// So that a stream can be moved to the thread that serves it, and closed from another.
+const _: () = {
+    const fn shared<T: Send + Sync>() {}
+    shared::<Stream>();
+    shared::<Cancel>();
+};

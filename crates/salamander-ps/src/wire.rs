@@ -1,0 +1,60 @@
+//! What travels between workers and parameter servers: frames with a fixed header, rows that are
+//! used where they were received, and texts for everything small.
+//!
+//! All of it is pure: bytes in, requests out, and back. Lengths are checked against the bytes that
+//! are there before anything is made of them, and no bytes make it panic.
+//!
+//! # Layout
+//! - [`header`]: the start of every frame
+//! - [`cursor`]: words, texts and arrays within a body
+//! - [`request`]: what a server is asked, decoded in place; [`message`]: the same, to be sent
+//! - [`reply`]: answers
+
+pub mod cursor;
+pub mod header;
+pub mod message;
+pub mod reply;
+pub mod request;
+
+#[cfg(test)]
+mod tests;
+
+pub use header::{Header, Kind};
+pub use message::{Block, Message};
+pub use reply::{Code, Failure, Info};
+pub use request::{Advance, Request};
+
+/// Bytes that make no frame.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// They do not start like one.
+    #[error("a frame does not start with the header of this protocol")]
+    Magic,
+    /// Something that this version does not know.
+    #[error("unknown kind {0} of frame; server and worker need the same version")]
+    Kind(u16),
+    /// The same.
+    #[error("unknown flags {0:#x} in a frame; server and worker need the same version")]
+    Flags(u16),
+    /// It ends before what it says to hold.
+    #[error("a frame is shorter than what it says to hold")]
+    Short,
+    /// It goes on after its end.
+    #[error("a frame has {0} bytes too many")]
+    Long(usize),
+    /// A number has no meaning where it stands.
+    #[error("a number in a frame is out of its range")]
+    Range,
+    /// An array is not where the processor can read it.
+    #[error("an array in a frame is not aligned")]
+    Unaligned,
+    /// A text is none.
+    #[error("a text in a frame is not UTF-8")]
+    Text,
+    /// A text says nothing that can be understood.
+    #[error("a text in a frame cannot be read: {0}")]
+    Json(String),
+    /// A frame of this kind has no business here.
+    #[error("a frame of the kind {0:?} was not expected")]
+    Unexpected(Kind),
+}

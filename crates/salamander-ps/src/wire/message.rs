@@ -1,0 +1,240 @@
+//! Requests to be sent: small parts are written, large ones stay where they are until the system
+//! takes them.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use salamander_core::plan::MicroBatch;
+
+use super::cursor::Writer;
+use super::request::Advance;
+use super::{Header, Kind};
+use crate::{Page, Read, TableId, TableSpec};
+
+/// A request without its header. It can be sent again, to the same server or another one.
+#[derive(Clone, Debug)]
+pub struct Message<'a> {
+    /// What is asked.
+    pub kind: Kind,
+    /// Whether values travel as bfloat16, in the request or in the answer to it.
+    pub bf16: bool,
+    head: Vec<u8>,
+    arrays: Vec<Array<'a>>,
+}
+
+/// Rows of a table, to be sent.
+#[derive(Clone, Debug)]
+pub struct Block<'a> {
+    /// The table.
+    pub table: TableId,
+    /// Values of a row.
+    pub dim: usize,
+    /// The ids.
+    pub ids: Cow<'a, [u64]>,
+    /// Their values, one row after the other.
+    pub values: Cow<'a, [f32]>,
+}
+
+#[derive(Clone, Debug)]
+enum Array<'a> {
+    Ids(Cow<'a, [u64]>),
+    Values(Cow<'a, [f32]>),
+    Rounded(Vec<u16>),
+    Bytes(Cow<'a, [u8]>),
+    /// Fills up to whole words.
+    Gap(usize),
+}
+
+impl<'a> Message<'a> {
+    /// A request that says all by its kind.
+    pub fn plain(kind: Kind) -> Self {
+        Self { kind, bf16: false, head: Vec::new(), arrays: Vec::new() }
+    }
+
+    /// There is a table.
+    pub fn declare(spec: &TableSpec) -> Self {
+        // A spec has no map with keys that are no texts, the only thing that could fail.
+        let text = serde_json::to_string(spec).unwrap_or_default();
+        Self::with_head(Kind::Declare, |head| {
+            head.text(&text);
+        })
+    }
+
+    /// Values of rows.
+    pub fn pull(
+        read: Read,
+        advance: Option<Advance>,
+        lookups: Vec<(TableId, Cow<'a, [u64]>)>,
+        bf16: bool,
+    ) -> Self {
+        let mut message = Self::with_head(Kind::Pull, |head| {
+            head.u64(match read {
+                Read::Train => 0,
+                Read::Evaluate => 1,
+            });
+            head.u64(advance.is_some().into());
+            if let Some(advance) = &advance {
+                advance.write(head);
+            }
+            head.u64(lookups.len() as u64);
+            for (table, ids) in &lookups {
+                head.u64(table.0.into()).u64(ids.len() as u64);
+            }
+        });
+        message.bf16 = bf16;
+        message.arrays = lookups.into_iter().map(|(_, ids)| Array::Ids(ids)).collect();
+        message
+    }
+
+    /// The gradient sum of a slice of a step.
+    pub fn stage(version: u64, k: u32, rows: Vec<Block<'a>>, bf16: bool) -> Self {
+        Self::with_rows(Kind::Stage, rows, bf16, |head| {
+            head.u64(version).u64(k.into());
+        })
+    }
+
+    /// A step is complete.
+    pub fn advance(advance: &Advance) -> Self {
+        Self::with_head(Kind::Advance, |head| advance.write(head))
+    }
+
+    /// The gradients of a micro-batch.
+    pub fn push(
+        name: MicroBatch,
+        tally: &Page,
+        rates: (f64, f32),
+        rows: Vec<Block<'a>>,
+        bf16: bool,
+    ) -> Self {
+        let (factor, scale) = rates;
+        Self::with_rows(Kind::Push, rows, bf16, |head| {
+            head.u64(name.epoch).u64(name.step).u64(name.k.into());
+            head.u64(tally.applied).u64(tally.skipped).u64(tally.digest);
+            head.f64(factor).f32(scale);
+        })
+    }
+
+    /// Values of rows as they are to be; never rounded.
+    pub fn set(rows: Vec<Block<'a>>) -> Self {
+        Self::with_rows(Kind::Set, rows, false, |_| {})
+    }
+
+    /// Rows that changed.
+    pub fn changed(table: TableId, since: u64, incarnation: u64) -> Self {
+        Self::with_head(Kind::Changed, |head| {
+            head.u64(table.0.into()).u64(since).u64(incarnation);
+        })
+    }
+
+    /// Forget the names of epochs below.
+    pub fn prune(below: u64) -> Self {
+        Self::with_head(Kind::Prune, |head| {
+            head.u64(below);
+        })
+    }
+
+    /// Start another history.
+    pub fn reset(version: u64, files: &[impl AsRef<Path>]) -> Self {
+        Self::with_head(Kind::Reset, |head| {
+            head.u64(version).u64(files.len() as u64);
+            for file in files {
+                head.text(&file.as_ref().to_string_lossy());
+            }
+        })
+    }
+
+    /// Write everything to a file.
+    pub fn save(path: &Path) -> Self {
+        Self::with_head(Kind::Save, |head| {
+            head.text(&path.to_string_lossy());
+        })
+    }
+
+    /// Copy partitions, or drop them.
+    pub fn partitions(kind: Kind, partitions: &[u16]) -> Self {
+        Self::with_head(kind, |head| {
+            head.u64(partitions.len() as u64).array(partitions);
+        })
+    }
+
+    /// Receive partitions.
+    pub fn put(bytes: &'a [u8]) -> Self {
+        let mut message = Self::with_head(Kind::Put, |head| {
+            head.u64(bytes.len() as u64);
+        });
+        message.arrays = vec![Array::Bytes(bytes.into()), Array::gap(bytes.len())];
+        message
+    }
+
+    /// The header of this message.
+    pub fn header(&self, map: u32, tag: u64, number: u64) -> Header {
+        let length = self.parts().iter().map(|part| part.len() as u64).sum();
+        Header { kind: self.kind, bf16: self.bf16, map, tag, number, length }
+    }
+
+    /// The body, in parts that follow each other.
+    pub fn parts(&self) -> Vec<&[u8]> {
+        let arrays = self.arrays.iter().map(Array::bytes);
+        std::iter::once(&self.head[..]).chain(arrays).collect()
+    }
+
+    fn with_head(kind: Kind, write: impl FnOnce(&mut Writer)) -> Self {
+        let mut head = Writer::default();
+        write(&mut head);
+        Self { head: head.into_bytes(), ..Self::plain(kind) }
+    }
+
+    fn with_rows(
+        kind: Kind,
+        rows: Vec<Block<'a>>,
+        bf16: bool,
+        write: impl FnOnce(&mut Writer),
+    ) -> Self {
+        let mut message = Self::with_head(kind, |head| {
+            write(head);
+            head.u64(rows.len() as u64);
+            for block in &rows {
+                let (table, count) = (block.table.0.into(), block.ids.len() as u64);
+                head.u64(table).u64(block.dim as u64).u64(count);
+            }
+        });
+        message.bf16 = bf16;
+        let mut values = Vec::with_capacity(rows.len() + 1);
+        for block in rows {
+            message.arrays.push(Array::Ids(block.ids));
+            values.push(if bf16 { Array::round(&block.values) } else { Array::Values(block.values) });
+        }
+        let length = values.iter().map(|array| array.bytes().len()).sum();
+        values.push(Array::gap(length));
+        message.arrays.append(&mut values);
+        message
+    }
+}
+
+impl Advance {
+    fn write(&self, head: &mut Writer) {
+        head.u64(self.to).f64(self.factor).f32(self.scale);
+    }
+}
+
+impl Array<'_> {
+    fn round(values: &[f32]) -> Self {
+        let mut rounded = vec![0; values.len()];
+        salamander_net::bf16::round(values, &mut rounded);
+        Self::Rounded(rounded)
+    }
+
+    fn gap(length: usize) -> Self {
+        Self::Gap(length.next_multiple_of(8) - length)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Ids(ids) => bytemuck::cast_slice(ids),
+            Self::Values(values) => bytemuck::cast_slice(values),
+            Self::Rounded(values) => bytemuck::cast_slice(values),
+            Self::Bytes(bytes) => bytes,
+            Self::Gap(length) => &[0; 8][..*length],
+        }
+    }
+}

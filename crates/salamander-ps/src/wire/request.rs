@@ -1,0 +1,297 @@
+//! What a server is asked. Ids and values stay in the buffer into which they were received.
+
+use std::path::PathBuf;
+
+use salamander_core::plan::MicroBatch;
+
+use super::cursor::Cursor;
+use super::{Error, Header, Kind};
+use crate::{Page, Read, TableId, TableSpec};
+
+/// A request that borrows from the body of its frame.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request<'a> {
+    /// Who are you?
+    Info,
+    /// There is a table.
+    Declare(Box<TableSpec>),
+    /// Values of rows, after a step was completed if so told.
+    Pull {
+        /// What to complete first.
+        advance: Option<Advance>,
+        /// Why rows are read.
+        read: Read,
+        /// The rows.
+        lookups: Vec<Lookup<'a>>,
+    },
+    /// The gradient sum of a slice.
+    Stage {
+        /// The step.
+        version: u64,
+        /// The slice.
+        k: u32,
+        /// Gradients.
+        rows: Vec<Received<'a>>,
+    },
+    /// A step is complete.
+    Advance(Advance),
+    /// The gradients of a micro-batch.
+    Push {
+        /// Its name.
+        name: MicroBatch,
+        /// What it adds to the ledger.
+        tally: Page,
+        /// The schedule's factor.
+        factor: f64,
+        /// What gradients are multiplied by.
+        scale: f32,
+        /// Gradients.
+        rows: Vec<Received<'a>>,
+    },
+    /// Values of rows as they are to be.
+    Set(Vec<Received<'a>>),
+    /// Rows that changed.
+    Changed {
+        /// The table.
+        table: TableId,
+        /// The counter that the puller saw last.
+        since: u64,
+        /// The incarnation that it belongs to.
+        incarnation: u64,
+    },
+    /// Names that were applied.
+    Applied,
+    /// Forget the names of epochs below.
+    Prune {
+        /// The first epoch that stays.
+        below: u64,
+    },
+    /// Start the history that the header names, from files or from nothing.
+    Reset {
+        /// The version at its start, when there are no files.
+        version: u64,
+        /// A checkpoint.
+        files: Vec<PathBuf>,
+    },
+    /// Write everything to a file.
+    Save {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Copy partitions for another server.
+    Take {
+        /// The partitions.
+        partitions: &'a [u16],
+    },
+    /// Receive partitions.
+    Put {
+        /// What another server gave.
+        bytes: &'a [u8],
+    },
+    /// Drop partitions that another server has by now.
+    Release {
+        /// The partitions.
+        partitions: &'a [u16],
+    },
+    /// From now on the lineage and map of the header are in force.
+    Fence,
+    /// Counts.
+    Stats,
+    /// Are you there?
+    KeepAlive,
+}
+
+/// The completion of a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Advance {
+    /// The version after it.
+    pub to: u64,
+    /// The schedule's factor on each table's learning rate.
+    pub factor: f64,
+    /// What gradients are multiplied by: one over the records, for sums.
+    pub scale: f32,
+}
+
+/// Ids of rows that are wanted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lookup<'a> {
+    /// The table.
+    pub table: TableId,
+    /// The ids.
+    pub ids: &'a [u64],
+}
+
+/// Rows that came.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Received<'a> {
+    /// The table.
+    pub table: TableId,
+    /// The ids.
+    pub ids: &'a [u64],
+    /// Their values, one row after the other.
+    pub values: Values<'a>,
+}
+
+/// Values as they travelled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Values<'a> {
+    /// In full.
+    F32(&'a [f32]),
+    /// Rounded to bfloat16.
+    Bf16(&'a [u16]),
+}
+
+impl<'a> Request<'a> {
+    /// Reads the body of a request, which has to be aligned for words.
+    pub fn decode(header: &Header, body: &'a [u8]) -> Result<Self, Error> {
+        let mut cursor = Cursor::new(body);
+        let request = Self::read(header, &mut cursor)?;
+        cursor.end()?;
+        Ok(request)
+    }
+
+    fn read(header: &Header, cursor: &mut Cursor<'a>) -> Result<Self, Error> {
+        Ok(match header.kind {
+            Kind::Info => Self::Info,
+            Kind::Declare => Self::Declare(json(cursor.text()?)?),
+            Kind::Pull => read_pull(cursor)?,
+            Kind::Stage => {
+                let (version, k) = (cursor.u64()?, cursor.u32()?);
+                Self::Stage { version, k, rows: rows(cursor, header.bf16)? }
+            }
+            Kind::Advance => Self::Advance(Advance::read(cursor)?),
+            Kind::Push => read_push(cursor, header.bf16)?,
+            Kind::Set => Self::Set(rows(cursor, header.bf16)?),
+            Kind::Changed => Self::Changed {
+                table: TableId(cursor.u32()?),
+                since: cursor.u64()?,
+                incarnation: cursor.u64()?,
+            },
+            Kind::Applied => Self::Applied,
+            Kind::Prune => Self::Prune { below: cursor.u64()? },
+            Kind::Reset => read_reset(cursor)?,
+            Kind::Save => Self::Save { path: cursor.text()?.into() },
+            Kind::Take => Self::Take { partitions: partitions(cursor)? },
+            Kind::Release => Self::Release { partitions: partitions(cursor)? },
+            Kind::Put => {
+                let count = cursor.count(1)?;
+                Self::Put { bytes: cursor.array(count)? }
+            }
+            Kind::Fence => Self::Fence,
+            Kind::Stats => Self::Stats,
+            Kind::KeepAlive => Self::KeepAlive,
+            Kind::Done | Kind::Failed => return Err(Error::Unexpected(header.kind)),
+        })
+    }
+}
+
+impl Advance {
+    fn read(cursor: &mut Cursor<'_>) -> Result<Self, Error> {
+        Ok(Self { to: cursor.u64()?, factor: cursor.f64()?, scale: cursor.f32()? })
+    }
+}
+
+fn read_pull<'a>(cursor: &mut Cursor<'a>) -> Result<Request<'a>, Error> {
+    let read = match cursor.u64()? {
+        0 => Read::Train,
+        1 => Read::Evaluate,
+        _ => return Err(Error::Range),
+    };
+    let advance = match cursor.u64()? {
+        0 => None,
+        1 => Some(Advance::read(cursor)?),
+        _ => return Err(Error::Range),
+    };
+    let tables = cursor.count(16)?;
+    let mut counts = Vec::with_capacity(tables);
+    for _ in 0..tables {
+        let table = TableId(cursor.u32()?);
+        counts.push((table, cursor.count(8)?));
+    }
+    let mut lookups = Vec::with_capacity(tables);
+    for (table, count) in counts {
+        lookups.push(Lookup { table, ids: cursor.array(count)? });
+    }
+    Ok(Request::Pull { advance, read, lookups })
+}
+
+fn read_push<'a>(cursor: &mut Cursor<'a>, bf16: bool) -> Result<Request<'a>, Error> {
+    let name = MicroBatch { epoch: cursor.u64()?, step: cursor.u64()?, k: cursor.u32()? };
+    let tally =
+        Page { applied: cursor.u64()?, skipped: cursor.u64()?, digest: cursor.u64()? };
+    let (factor, scale) = (cursor.f64()?, cursor.f32()?);
+    Ok(Request::Push { name, tally, factor, scale, rows: rows(cursor, bf16)? })
+}
+
+fn read_reset<'a>(cursor: &mut Cursor<'a>) -> Result<Request<'a>, Error> {
+    let version = cursor.u64()?;
+    let count = cursor.count(8)?;
+    let mut files = Vec::with_capacity(count);
+    for _ in 0..count {
+        files.push(cursor.text()?.into());
+    }
+    Ok(Request::Reset { version, files })
+}
+
+fn partitions<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u16], Error> {
+    let count = cursor.count(2)?;
+    cursor.array(count)
+}
+
+/// Rows of several tables: how many of which width, then all ids, then all values.
+fn rows<'a>(cursor: &mut Cursor<'a>, bf16: bool) -> Result<Vec<Received<'a>>, Error> {
+    let tables = cursor.count(24)?;
+    let mut shapes = Vec::with_capacity(tables);
+    let mut total = 0usize;
+    for _ in 0..tables {
+        let table = TableId(cursor.u32()?);
+        let dim = cursor.u32()? as usize;
+        let count = cursor.count(8)?;
+        let values = count.checked_mul(dim).ok_or(Error::Short)?;
+        total = total.checked_add(values).ok_or(Error::Short)?;
+        shapes.push((table, count, values));
+    }
+    let mut rows = Vec::with_capacity(tables);
+    for &(table, count, _) in &shapes {
+        rows.push(Received { table, ids: cursor.array(count)?, values: Values::F32(&[]) });
+    }
+    let mut all =
+        if bf16 { Values::Bf16(cursor.array(total)?) } else { Values::F32(cursor.array(total)?) };
+    for (row, (_, _, values)) in rows.iter_mut().zip(shapes) {
+        (row.values, all) = all.split_at(values);
+    }
+    Ok(rows)
+}
+
+impl Values<'_> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::F32(values) => values.len(),
+            Self::Bf16(values) => values.len(),
+        }
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn split_at(self, at: usize) -> (Self, Self) {
+        match self {
+            Self::F32(values) => {
+                let (left, right) = values.split_at(at);
+                (Self::F32(left), Self::F32(right))
+            }
+            Self::Bf16(values) => {
+                let (left, right) = values.split_at(at);
+                (Self::Bf16(left), Self::Bf16(right))
+            }
+        }
+    }
+}
+
+/// What a text says, for everything that is small.
+pub(super) fn json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Error> {
+    serde_json::from_str(text).map_err(|error| Error::Json(error.to_string()))
+}
