@@ -42,6 +42,11 @@ impl Several {
                  normalise and missing",
             );
         }
+        if column.is_texts() {
+            return wrong(
+                "the hash of several columns keeps them apart: remove ragged and concatenate",
+            );
+        }
         match self {
             Self::Concatenate(sizes) if sizes.len() != columns.len() => wrong(&format!(
                 "concatenate has {} sizes for {} columns: write one for each",

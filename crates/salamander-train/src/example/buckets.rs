@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use salamander_data::preprocess::Vocabulary;
+use salamander_data::preprocess::{Vocabulary, hash_of_column};
 use salamander_data::{Row, Value};
 
 use super::kind::check_len;
@@ -55,6 +55,19 @@ pub fn text(row: &Row<'_>, columns: &[&str], missing: Option<&str>) -> Result<St
             other => DecodeError::new(*column, other.to_string()),
         }),
     }
+}
+
+/// Reads a text of each column; `missing` stands in for those that are absent or empty.
+pub fn texts<const N: usize>(
+    row: &Row<'_>,
+    columns: &[&str; N],
+    missing: Option<&str>,
+) -> Result<[String; N], DecodeError> {
+    let mut found = [const { String::new() }; N];
+    for (found, column) in found.iter_mut().zip(columns) {
+        *found = text(row, &[column], missing)?;
+    }
+    Ok(found)
 }
 
 /// Reads a feature of `len` values; `missing` stands in for those of a column that is absent or empty.
@@ -120,6 +133,23 @@ pub fn bucket_texts<'a>(
     let buckets = words.map(|word| bucket(word)).collect::<Result<Vec<i64>, _>>()?;
     let shape = [buckets.len()];
     Ok(Tensor::from_data(TensorData::new(buckets, shape), device))
+}
+
+/// A tensor of buckets of one word per column, in which the same word of two columns has two buckets: the columns can
+/// then share one table.
+pub fn hashed_columns<'a, const N: usize>(
+    records: impl Iterator<Item = &'a [String; N]>,
+    columns: &[&str; N],
+    buckets: u64,
+    device: &Device,
+) -> Tensor<2, Int> {
+    let of_record = |words: &'a [String; N]| {
+        let words = words.iter().zip(columns);
+        words.map(|(word, column)| hash_of_column(column, word, buckets)).collect::<Vec<i64>>()
+    };
+    let ids: Vec<i64> = records.flat_map(of_record).collect();
+    let shape = [ids.len() / N.max(1), N];
+    Tensor::from_data(TensorData::new(ids, shape), device)
 }
 
 /// Whether boundaries ascend; a constant function, so that a derive can ask while it compiles.
