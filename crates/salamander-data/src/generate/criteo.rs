@@ -3,7 +3,7 @@
 
 use salamander_core::seed::{self, Rng};
 
-use super::draw::{bias, happens, normal, power_law, sigmoid, weight};
+use super::draw::{bias, happens, normal, power_law, shuffle, sigmoid, weight};
 use super::{Drawn, World};
 use crate::{CRITEO_COLUMNS, Format};
 
@@ -58,14 +58,18 @@ const CATEGORIES: [(u64, f64); 26] = [
 ];
 
 /// How frequent the values of a column are: the k-th is `k^-EXPONENT` as frequent as the first.
-const EXPONENT: f64 = 1.2;
-/// How much a count says, how much a value, and how much a pair of values.
+const EXPONENT: f64 = 1.4;
+/// How much a count says, and a value of the column that says most; the n-th column says `FADES^n` of that.
 const COUNT_SAYS: f64 = 0.12;
-const VALUE_SAYS: f64 = 0.25;
-const PAIR_SAYS: f64 = 0.35;
-/// How many pairs of columns say something together, and by how many factors.
-const PAIRS: u64 = 8;
+const VALUE_SAYS: f64 = 0.6;
+const FADES: f64 = 0.85;
+/// How much a pair of values says.
+const PAIR_SAYS: f64 = 0.5;
+/// How many pairs of columns say something together, by how many factors, and how many values such a column has at
+/// most: pairs of rare values could not be learned from any data.
+const PAIRS: u64 = 5;
 const FACTORS: u64 = 4;
+const PAIRED_VALUES: u64 = 3_000;
 
 /// The streams of draws: records, their labels, and the truth about counts, values, pairs and texts.
 const RECORDS: u64 = 1;
@@ -80,6 +84,8 @@ const OF_TEXTS: u64 = 6;
 pub struct Criteo {
     seed: u64,
     most_values: u64,
+    /// How much each column says.
+    says: [f64; CATEGORIES.len()],
     /// The columns that say something together.
     pairs: Vec<(usize, usize)>,
     bias: f64,
@@ -95,15 +101,23 @@ impl Criteo {
     /// A world whose columns have as many values as Criteo's, but at most so many each.
     pub fn new(seed: u64, most_values: u64) -> Criteo {
         let rng = &mut Rng::new(seed::derive(seed, &[OF_PAIRS]));
-        let columns = CATEGORIES.len() as u64;
+        let mut order: Vec<usize> = (0..CATEGORIES.len()).collect();
+        shuffle(rng, &mut order);
+        let mut says = [VALUE_SAYS; CATEGORIES.len()];
+        order
+            .iter()
+            .zip(0..)
+            .for_each(|(column, place)| says[*column] *= libm::pow(FADES, place.into()));
+        order.retain(|column| CATEGORIES[*column].0 <= PAIRED_VALUES);
+        let columns = order.len() as u64;
         let pairs = (0..PAIRS).map(|_| {
             let first = rng.below(columns);
             // Never the same column twice.
             let second = (first + 1 + rng.below(columns - 1)) % columns;
-            (first as usize, second as usize)
+            (order[first as usize], order[second as usize])
         });
         let pairs = pairs.collect();
-        let mut world = Criteo { seed, most_values: most_values.max(1), pairs, bias: 0.0 };
+        let mut world = Criteo { seed, most_values: most_values.max(1), says, pairs, bias: 0.0 };
         let scores: Vec<f64> = (0..4096).map(|record| world.score(&world.shown(record))).collect();
         world.bias = bias(&scores, CLICKED);
         world
@@ -132,14 +146,12 @@ impl Criteo {
                 }
                 None => says(&[OF_COUNTS, column, 1]),
             });
-        let values =
-            shown.values.iter().zip(0..).map(|(value, column)| {
-                says(&[OF_VALUES, column, value.map_or(0, |value| value + 1)])
-            });
+        let values = shown.values.iter().zip(0..).map(|(value, column)| {
+            let value = value.map_or(0, |value| value + 1);
+            self.says[column as usize] * says(&[OF_VALUES, column, value])
+        });
         let pairs = self.pairs.iter().map(|&(first, second)| self.pair(shown, first, second));
-        COUNT_SAYS * counts.sum::<f64>()
-            + VALUE_SAYS * values.sum::<f64>()
-            + PAIR_SAYS * pairs.sum::<f64>()
+        COUNT_SAYS * counts.sum::<f64>() + values.sum::<f64>() + PAIR_SAYS * pairs.sum::<f64>()
     }
 
     /// What the values of two columns say together; nothing where one is missing.

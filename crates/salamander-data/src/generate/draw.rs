@@ -37,6 +37,13 @@ pub(super) fn pick<T: Copy>(rng: &mut Rng, shares: &[(T, f64)]) -> T {
     shares[at].0
 }
 
+/// Puts values in any order, each as probable as every other.
+pub(super) fn shuffle<T>(rng: &mut Rng, values: &mut [T]) {
+    for at in (1..values.len()).rev() {
+        values.swap(at, rng.below(at as u64 + 1) as usize);
+    }
+}
+
 /// Whether something happens that does so with this probability.
 pub(super) fn happens(rng: &mut Rng, probability: f64) -> bool {
     rng.uniform() < probability
