@@ -65,7 +65,7 @@ fn rate<T: Trial<Example = Digit>>() -> f64 {
     let loaded = [Loaded { name, batch: Some(batch), tally, records: Vec::new() }];
     median_rate(BATCH as f64, TIME, || {
         let arithmetic = Arithmetic::plain(1);
-        let mut sum = compute(&model, &pass, &loaded, arithmetic).expect("a step");
+        let mut sum = compute(&model, &pass, &loaded, arithmetic, None).expect("a step");
         sum.gradient.scale(1.0 / BATCH as f32);
         model = optimizer.step(model.clone(), &sum.gradient, pass.optimizer.learning_rate());
     })

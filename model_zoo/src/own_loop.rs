@@ -63,7 +63,7 @@ pub fn train(folder: &Path, out: &Path, epochs: u64) -> std::result::Result<Resu
         };
         for loaded in Loader::start::<Digit>(Arc::clone(&training), jobs, options)? {
             let arithmetic = Arithmetic::plain(SEED);
-            let mut sum = compute(&model, &pass, &[loaded?], arithmetic)?;
+            let mut sum = compute(&model, &pass, &[loaded?], arithmetic, None)?;
             sum.gradient.scale(1.0 / sum.tally.applied as f32);
             model = optimizer.step(model, &sum.gradient, pass.optimizer.learning_rate());
             ledger.commit(epoch, plan.records, &sum.tally);

@@ -2,7 +2,12 @@
 
 use salamander_core::seed::{derive, mix};
 
-use crate::Initializer;
+use crate::{Initializer, TableSpec};
+
+/// Writes the first values of a table's row, as every server would.
+pub fn first_values(spec: &TableSpec, seed: u64, id: u64, row: &mut [f32]) {
+    FirstValues::new(spec.init, seed, &spec.name).draw(id, row);
+}
 
 /// A table's source of first values.
 #[derive(Clone, Debug)]

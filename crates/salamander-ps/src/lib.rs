@@ -37,6 +37,7 @@ use salamander_core::seed::mix;
 pub use applied::Applied;
 pub use engine::{Engine, Snapshot};
 pub use error::Error;
+pub use init::first_values;
 pub use options::{
     Changed, EngineOptions, Held, Mode, Page, Pages, Push, Read, Rows, Stats, TableId, TableStats,
     Written,

@@ -4,6 +4,9 @@ use burn::tensor::Device;
 use salamander_core::plan::MicroBatch;
 use salamander_core::seed::{self, Rng};
 
+use crate::table::TableBuilder;
+use crate::tables::Tables;
+
 /// What [`Trial::build`](crate::Trial::build) gets.
 #[derive(Clone, Debug)]
 pub struct Context<H> {
@@ -13,6 +16,15 @@ pub struct Context<H> {
     pub device: Device,
     /// The run's seed.
     pub seed: u64,
+    /// What the model declares.
+    pub(crate) tables: Tables,
+}
+
+impl<H> Context<H> {
+    /// Describes an embedding table with rows of so many floats: a field of the model. The name is unique in the model.
+    pub fn table(&self, name: &str, dim: usize) -> TableBuilder {
+        TableBuilder::new(self.tables.clone(), self.device.clone(), self.seed, name, dim)
+    }
 }
 
 /// What [`Trial::train_batch`](crate::Trial::train_batch) knows besides its batch.

@@ -10,6 +10,9 @@ pub enum Error {
     /// The data could not be read.
     #[error(transparent)]
     Data(#[from] salamander_data::Error),
+    /// The rows of tables could not be used.
+    #[error(transparent)]
+    Rows(#[from] salamander_ps::Error),
     /// The experiment file is wrong.
     #[error("{0}")]
     Experiment(#[from] yaml::Error),
@@ -46,6 +49,9 @@ pub enum Error {
     /// The generation that this worker took part in is over; it goes on in the next one.
     #[error("the exchange broke off: {0}")]
     Broken(String),
+    /// The servers that hold the rows of tables cannot be reached; the run goes on when they can.
+    #[error("the rows of tables cannot be reached: {0}")]
+    Unreachable(String),
     /// This worker was told to go, or the run is over; there is nothing wrong.
     #[error("this worker leaves the run")]
     Leaving,

@@ -12,6 +12,7 @@ use salamander_core::elastic::{Ending, Work};
 use serde_json::Value;
 
 use crate::Error;
+use crate::tables::{LocalRows, RowStore};
 
 /// A member's place in its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +74,8 @@ pub struct About {
 pub trait Exchange: Send {
     /// Tells what this member trains on, before it takes part in anything.
     fn introduce(&mut self, about: About);
+    /// Where the rows of the model's tables live; first values are drawn from this seed.
+    fn rows(&mut self, seed: u64) -> Result<Box<dyn RowStore>, Error>;
     /// Waits until this member takes part in a generation.
     fn enter(&mut self) -> Result<Entered, Error>;
     /// The source's bytes, at every member.
@@ -88,6 +91,8 @@ pub trait Exchange: Send {
     fn commit(&mut self, digest: u64) -> Result<(), Error>;
     /// The committed result is in the state.
     fn applied(&mut self);
+    /// The rows of tables cannot be reached: the generation is over for this member, and the master is told.
+    fn give_up(&mut self, reason: &str);
     /// What this member does from now on, and how many records it computed since it last said so.
     fn working(&mut self, work: Work, records: u64);
     /// Whether an early end of the run was asked for.
@@ -118,6 +123,10 @@ impl Alone {
 impl Exchange for Alone {
     fn introduce(&mut self, _about: About) {}
 
+    fn rows(&mut self, seed: u64) -> Result<Box<dyn RowStore>, Error> {
+        Ok(Box::new(LocalRows::new(seed)?))
+    }
+
     fn enter(&mut self) -> Result<Entered, Error> {
         Ok(Entered { place: Place::ALONE, begin: Begin::Keep, transfer: None })
     }
@@ -143,6 +152,8 @@ impl Exchange for Alone {
     }
 
     fn applied(&mut self) {}
+
+    fn give_up(&mut self, _reason: &str) {}
 
     fn working(&mut self, _work: Work, _records: u64) {}
 

@@ -7,6 +7,7 @@
 //! - [`loader`]: batches, decoded ahead on a thread of their own
 //! - [`step`]: forward, loss and backward of a step; [`gradients`], [`optimize`]: sum and apply
 //! - [`exchange`]: where the parts of a step meet; [`bucket`]: a step's sums as one run of numbers
+//! - [`table`]: embedding tables as fields of a model; [`tables`]: where their rows come from
 //! - [`worker`]: a member of a distributed run
 //! - [`trainer`]: the loop; [`progress`]: where it stands; [`callback`]: who is told
 //! - [`evaluate`], [`predict`]: a trained model on other data
@@ -32,6 +33,8 @@ pub mod params;
 pub mod predict;
 pub mod progress;
 pub mod step;
+pub mod table;
+pub mod tables;
 pub mod trainer;
 pub mod trial;
 pub mod weights;

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burn::tensor::Device;
@@ -18,6 +18,7 @@ use crate::context::Context;
 use crate::evaluate::{Over, Part, evaluate_part};
 use crate::exchange::Alone;
 use crate::predict::{Predictions, predict_part};
+use crate::tables::{LocalRows, Tables};
 use crate::trainer::{Outcome, Setup, Trainer};
 use crate::trial::Trial;
 use crate::worker::Membership;
@@ -138,17 +139,30 @@ impl<T: Trial> Model for Entry<T> {
 
     fn load(&self, trained: Trained<'_>) -> Result<Box<dyn Instance>, Error> {
         let device = trained.device.clone().autodiff();
-        let model = build::<T>(trained.experiment, &device)?;
-        let model = match trained.weights {
-            Weights::Checkpoint(checkpoint) => params::write(model, checkpoint.state.model.clone())
-                .map_err(|reason| Error::checkpoint(&checkpoint.path, reason))?,
-            Weights::File(path) => weights::load(model, path)?,
+        let (model, tables) = build_with_tables::<T>(trained.experiment, &device)?;
+        let (model, files) = match trained.weights {
+            Weights::Checkpoint(checkpoint) => {
+                let model = params::write(model, checkpoint.state.model.clone())
+                    .map_err(|reason| Error::checkpoint(&checkpoint.path, reason))?;
+                (model, checkpoint.table_files())
+            }
+            Weights::File(path) => (weights::load(model, path)?, Vec::new()),
         };
-        Ok(Box::new(Loaded(model)))
+        if !tables.is_empty() {
+            let hp = hparams::read::<T::Hparams>(&trained.experiment.hyperparameters)?;
+            let rows = LocalRows::new(seed(trained.experiment))?;
+            tables.open(Box::new(rows), T::optimizer(&hp))?;
+            tables.with_store(|rows| rows.restore(&files, 0))?;
+        }
+        Ok(Box::new(Loaded { model, tables, files }))
     }
 }
 
-struct Loaded<T>(T);
+struct Loaded<T> {
+    model: T,
+    tables: Tables,
+    files: Vec<PathBuf>,
+}
 
 impl<T: Trial> Instance for Loaded<T> {
     fn evaluate(
@@ -158,7 +172,8 @@ impl<T: Trial> Instance for Loaded<T> {
         part: Range<u64>,
         each: &mut dyn FnMut() -> Result<(), Error>,
     ) -> Result<Part, Error> {
-        evaluate_part(&self.0, dataset, over, part, each)
+        let found = evaluate_part(&self.model, dataset, over, part, each)?;
+        self.tables.check().map(|()| found)
     }
 
     fn predict(
@@ -168,27 +183,48 @@ impl<T: Trial> Instance for Loaded<T> {
         part: Range<u64>,
         each: &mut dyn FnMut(Predictions) -> Result<(), Error>,
     ) -> Result<u64, Error> {
-        predict_part(&self.0, dataset, over, part, each)
+        let skipped = predict_part(&self.model, dataset, over, part, each)?;
+        self.tables.check().map(|()| skipped)
     }
 
     fn export(&self, path: &Path) -> Result<(), Error> {
-        weights::save(&self.0, path)
+        weights::save(&self.model, path)
     }
 }
 
-/// Builds a model with fresh parameters that depend only on the experiment's seed.
+/// Builds a model with fresh parameters that depend only on the experiment's seed. For a model without tables, in a
+/// loop of one's own; see [`build_with_tables`].
 pub fn build<T: Trial>(experiment: &Experiment, device: &Device) -> Result<T, Error> {
+    let (model, tables) = build_with_tables::<T>(experiment, device)?;
+    if tables.is_empty() {
+        return Ok(model);
+    }
+    let reason = "it has tables: build it with build_with_tables".to_string();
+    Err(Error::Model { model: T::NAME, reason })
+}
+
+/// Builds a model with fresh parameters, and the tables that it declares, which are not open yet.
+pub fn build_with_tables<T: Trial>(
+    experiment: &Experiment,
+    device: &Device,
+) -> Result<(T, Tables), Error> {
     let hp = hparams::read::<T::Hparams>(&experiment.hyperparameters)?;
-    let seed = u64::from(experiment.reproducibility.experiment_seed.unwrap_or_default());
+    let seed = seed(experiment);
     device.seed(seed);
-    let model = T::build(&Context { hp, device: device.clone(), seed });
+    let tables = Tables::default();
+    let model = T::build(&Context { hp, device: device.clone(), seed, tables: tables.clone() });
     // Burn initialises parameters when they are first looked at; look at all of them now.
     let listed = params::list(&model);
-    if !listed.iter().any(|param| param.trainable) {
+    if tables.is_empty() && !listed.iter().any(|param| param.trainable) {
         let reason = "it has no trainable parameters".to_string();
         return Err(Error::Model { model: T::NAME, reason });
     }
-    Ok(model.train())
+    Ok((model.train(), tables))
+}
+
+/// The seed that everything random of a run follows from.
+pub(crate) fn seed(experiment: &Experiment) -> u64 {
+    u64::from(experiment.reproducibility.experiment_seed.unwrap_or_default())
 }
 
 /// The models of a program.

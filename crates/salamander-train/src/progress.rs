@@ -48,6 +48,23 @@ pub struct Progress {
     /// What is left to do before the next step.
     #[serde(default)]
     pub after: Option<After>,
+    /// How the rows of tables come to the state after the last step.
+    #[serde(default)]
+    pub rows: Option<RowsMove>,
+}
+
+/// The move of the rows of tables that belongs to the last step. It is made when all members are known to have
+/// committed the step, and making it again does nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RowsMove {
+    /// Steps done with it.
+    pub to: u64,
+    /// The schedule's factor.
+    pub factor: f64,
+    /// What gradient sums are multiplied by.
+    pub divisor: f32,
+    /// The history of the rows: another one has begun when they were last read from a checkpoint.
+    pub lineage: u64,
 }
 
 /// A step of several passes, in its middle.

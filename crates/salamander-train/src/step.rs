@@ -13,6 +13,7 @@ use crate::example::Batch;
 use crate::gradients::GradientSum;
 use crate::loader::Loaded;
 use crate::params;
+use crate::tables::{RowGradient, Tables};
 use crate::trial::{BatchLoss, BatchOf, Pass, Trial};
 
 /// What one pass over a step's micro-batches gives; sums of these over workers are exact.
@@ -82,6 +83,15 @@ impl Arithmetic {
     }
 }
 
+/// Where the gradients of tables' rows go: they are staged, and change nothing until the step is committed.
+#[derive(Clone, Copy, Debug)]
+pub struct Staging<'a> {
+    /// The model's tables.
+    pub tables: &'a Tables,
+    /// Steps done before this one.
+    pub version: u64,
+}
+
 /// Computes one pass. The model, which must be in training, does not change: what its layers keep
 /// moves in a copy and comes back in the sum.
 pub fn compute<T: Trial>(
@@ -89,6 +99,7 @@ pub fn compute<T: Trial>(
     pass: &Pass,
     batches: &[Loaded<BatchOf<T>>],
     arithmetic: Arithmetic,
+    staging: Option<Staging<'_>>,
 ) -> Result<StepSum, Error> {
     let mut sum = StepSum::default();
     let keeps = params::list(model).iter().any(|info| !info.trainable);
@@ -111,18 +122,23 @@ pub fn compute<T: Trial>(
         };
         let cx = BatchContext { name: loaded.name, device: device.clone(), seed: arithmetic.seed };
         device.seed(stream(arithmetic.seed, loaded.name, TENSOR_DRAWS));
+        staging.inspect(|staging| staging.tables.begin_batch());
         let BatchLoss { loss, metrics } = match arithmetic.precision {
             Some(dtype) => model.train_batch(pass, &batch.clone().cast(dtype), &cx),
             None => model.train_batch(pass, batch, &cx),
         };
-        let value = add(&mut sum.gradient, &model, pass, loss, batch.records())?;
-        let Some(value) = value else {
+        staging.map_or(Ok(()), |staging| staging.tables.check())?;
+        let added = add(&mut sum.gradient, &model, pass, loss, (batch.records(), staging))?;
+        let Some((value, rows)) = added else {
             if arithmetic.on_nan == OnNan::Fail {
                 return Err(Error::NotANumber { epoch: loaded.name.epoch, step: loaded.name.step });
             }
             sum.tally.merge(&skipped(&loaded.tally));
             continue;
         };
+        if let Some(Staging { tables, version }) = staging {
+            tables.with_store(|store| store.stage(version, loaded.name.k, &rows))?;
+        }
         sum.tally.merge(&loaded.tally);
         sum.loss += value;
         sum.metrics.merge(&metrics);
@@ -148,8 +164,8 @@ fn add<T: Trial>(
     model: &T,
     pass: &Pass,
     loss: Tensor<1>,
-    records: usize,
-) -> Result<Option<f64>, Error> {
+    (records, staging): (usize, Option<Staging<'_>>),
+) -> Result<Option<(f64, Vec<RowGradient>)>, Error> {
     let wrong = |reason: String| Error::Model { model: T::NAME, reason };
     if loss.dims() != [records] {
         return Err(wrong(format!(
@@ -166,9 +182,10 @@ fn add<T: Trial>(
     if value.is_nan() {
         return Ok(None);
     }
-    let gradients = GradientsParams::from_grads(total.backward(), model);
-    gradient.add(model, gradients, pass);
-    Ok(Some(value))
+    let mut gradients = total.backward();
+    let rows = staging.map(|staging| staging.tables.gradients(&mut gradients));
+    gradient.add(model, GradientsParams::from_grads(gradients, model), pass);
+    Ok(Some((value, rows.unwrap_or_default())))
 }
 
 /// A copy of the model in another type, with the same parameter ids.

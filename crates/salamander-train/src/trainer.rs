@@ -32,8 +32,9 @@ use crate::checkpoint::Store;
 use crate::exchange::{About, Exchange, Place};
 use crate::loader::{Job, Loaded, Loader, Options};
 use crate::optimize::OptimizerState;
-use crate::progress::{After, Extent, FirstPass, Mark, Progress, Within};
-use crate::step::{Arithmetic, StepSum, compute};
+use crate::progress::{After, Extent, FirstPass, Mark, Progress, RowsMove, Within};
+use crate::step::{Arithmetic, Staging, StepSum, compute};
+use crate::tables::{Shared, Tables};
 use crate::trial::{BatchOf, Pass, Trial};
 use crate::{Error, params};
 
@@ -48,6 +49,7 @@ pub struct Trainer<T: Trial> {
     model: T,
     passes: Vec<Pass>,
     optimizers: Vec<OptimizerState>,
+    tables: Tables,
     schedule: Schedule,
     clip: Option<Clip>,
     arithmetic: Arithmetic,
@@ -110,6 +112,7 @@ impl<T: Trial> Trainer<T> {
             match self.take_part() {
                 Ok(()) => return self.finish(started),
                 Err(Error::Leaving) => return Err(Error::Leaving),
+                Err(Error::Unreachable(reason)) => self.exchange.give_up(&reason),
                 Err(Error::Broken(reason)) => tracing::info!(reason, "the generation is over"),
                 Err(error) => {
                     self.exchange.failed(&error);
@@ -222,6 +225,7 @@ impl<T: Trial> Trainer<T> {
         let own = self.place.share(slices).len();
         let batches: Vec<Loaded<BatchOf<T>>> = loader.take(own).collect::<Result<_, _>>()?;
         self.timings.data += started.elapsed();
+        self.move_rows()?;
         let first = self.progress.within.as_ref().map_or(0, |within| within.pass);
         (first..self.passes.len()).try_for_each(|pass| self.pass(pass, next, &batches))
     }
@@ -230,12 +234,15 @@ impl<T: Trial> Trainer<T> {
     fn pass(&mut self, at: usize, next: Next, batches: &[Loaded<BatchOf<T>>]) -> Result<(), Error> {
         let started = Instant::now();
         self.exchange.working(Work::Computing, 0);
-        let own = compute(&self.model, &self.passes[at], batches, self.arithmetic)?;
+        let staging = Staging { tables: &self.tables, version: self.progress.steps };
+        let staging = (!self.tables.is_empty()).then_some(staging);
+        let own = compute(&self.model, &self.passes[at], batches, self.arithmetic, staging)?;
         self.timings.compute += started.elapsed();
         let (mut sum, digest, stop) = self.reduce(at, own)?;
 
         let started = Instant::now();
-        sum.gradient.scale(self.divisor(sum.tally.applied, next.batches));
+        let divisor = self.divisor(sum.tally.applied, next.batches);
+        sum.gradient.scale(divisor);
         let gradient_norm = sum.gradient.clip(self.clip);
         let done = self.progress.for_schedule();
         let factor = self.schedule.factor(done, self.extent.for_schedule(), &self.progress.plateau);
@@ -243,6 +250,9 @@ impl<T: Trial> Trainer<T> {
         self.exchange.commit(digest)?;
         let StepSum { gradient, tally, metrics, loss, running } = sum;
         let moved = self.move_parameters(at, &gradient, running, rate);
+        let lineage = self.progress.rows.map_or(0, |rows| rows.lineage);
+        let to = self.progress.steps + 1;
+        self.progress.rows = Some(RowsMove { to, factor, divisor, lineage });
         self.progress.within = Some(match self.progress.within.take() {
             None => Within {
                 pass: at + 1,
@@ -260,6 +270,22 @@ impl<T: Trial> Trainer<T> {
         self.exchange.applied();
         self.timings.compute += started.elapsed();
         moved
+    }
+
+    /// Brings the rows of tables to the state after the last step. Others see them too, so all members must have committed
+    /// the step: meeting them at the same version proves it.
+    fn move_rows(&mut self) -> Result<(), Error> {
+        if self.tables.is_empty() {
+            return Ok(());
+        }
+        let shared = self.tables.with_store(|rows| Ok(rows.shared()))?;
+        if shared == Some(Shared::Yes) && self.place.size > 1 {
+            self.meet("rows", &())?;
+        }
+        if let Some(RowsMove { to, factor, divisor, .. }) = self.progress.rows {
+            self.tables.with_store(|rows| rows.advance(to, factor, divisor))?;
+        }
+        Ok(())
     }
 
     /// The sum over all members, its digest, and whether one of them wants to stop.
@@ -378,6 +404,7 @@ impl<T: Trial> Trainer<T> {
 
     /// The last state is reached: it is on disk before anybody says so.
     fn conclude(&mut self) -> Result<(), Error> {
+        self.move_rows()?;
         let ranks: Vec<Timings> = self.meet("the end", &self.timings.clone())?;
         self.exchange.commit(0)?;
         self.exchange.applied();

@@ -118,6 +118,7 @@ pub mod prelude {
     pub use salamander_train::example::Ragged;
     pub use salamander_train::loss::{binary_cross_entropy, cross_entropy, nll, squared_error};
     pub use salamander_train::metrics::{accuracy, auc, error_rate, mean, top_k};
+    pub use salamander_train::table::{Combine, Table};
     pub use salamander_train::{BatchLoss, BatchOf, Pass, Trial};
 
     pub use crate::models;

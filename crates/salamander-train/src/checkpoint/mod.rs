@@ -81,6 +81,9 @@ pub struct Manifest {
     pub validation: BTreeMap<String, f64>,
     /// Size and checksum of each file.
     pub files: BTreeMap<String, FileEntry>,
+    /// Files with the rows of tables and their sizes; they carry checksums of their own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tables: BTreeMap<String, u64>,
 }
 
 /// A file of a checkpoint.

@@ -28,6 +28,13 @@ pub struct Checkpoint {
     pub experiment: String,
 }
 
+impl Checkpoint {
+    /// The files with the rows of tables.
+    pub fn table_files(&self) -> Vec<PathBuf> {
+        self.manifest.tables.keys().map(|name| self.path.join(name)).collect()
+    }
+}
+
 #[derive(Deserialize)]
 struct State {
     progress: Progress,
@@ -65,6 +72,13 @@ pub fn read(path: &Path) -> Result<Checkpoint, Error> {
             return Err(Error::checkpoint(path, format!("{name}: its checksum is wrong")));
         }
         contents.insert(name.as_str(), bytes);
+    }
+    for (name, bytes) in &manifest.tables {
+        let found = fs::metadata(path.join(name)).map(|found| found.len());
+        if found.as_ref().ok() != Some(bytes) {
+            let reason = format!("{name} has not the {bytes} bytes that were written");
+            return Err(Error::checkpoint(path, reason));
+        }
     }
     let unfit = |reason: String| Error::checkpoint(path, reason);
     let experiment = contents.remove(EXPERIMENT).unwrap_or_default();

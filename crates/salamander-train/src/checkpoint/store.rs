@@ -9,6 +9,7 @@ use salamander_core::experiment::{CheckpointPolicy, CheckpointStorage};
 
 use super::{Checkpoint, Manifest, Snapshot, read, read_manifest, write};
 use crate::Error;
+use crate::tables::Finish;
 
 /// Checkpoints that a run keeps at least, so that a broken one can be replaced by the one before.
 const AT_LEAST: usize = 2;
@@ -40,7 +41,7 @@ impl std::str::FromStr for Which {
 }
 
 enum Order {
-    Save(Box<Snapshot>),
+    Save(Box<Snapshot>, Option<Finish>),
     Flush(Sender<()>),
 }
 
@@ -65,14 +66,14 @@ impl Store {
         let folder = folder.to_path_buf();
         let writer = move || {
             for order in orders {
-                let snapshot = match order {
-                    Order::Save(snapshot) => snapshot,
+                let (snapshot, tables) = match order {
+                    Order::Save(snapshot, tables) => (snapshot, tables),
                     Order::Flush(done) => {
                         let _ = done.send(());
                         continue;
                     }
                 };
-                let result = write(&folder, &snapshot);
+                let result = write(&folder, &snapshot, tables);
                 if result.is_ok() && policy != CheckpointPolicy::All {
                     remove_superfluous(&folder, &storage);
                 }
@@ -89,9 +90,9 @@ impl Store {
     }
 
     /// Hands a snapshot to the writer.
-    pub fn save(&self, snapshot: Snapshot) -> Result<(), Error> {
+    pub fn save(&self, snapshot: Snapshot, tables: Option<Finish>) -> Result<(), Error> {
         let sender = self.sender.as_ref();
-        let order = Order::Save(Box::new(snapshot));
+        let order = Order::Save(Box::new(snapshot), tables);
         let sent = sender.is_some_and(|sender| sender.send(order).is_ok());
         if sent { Ok(()) } else { Err(Error::Invalid("the checkpoint writer has ended".into())) }
     }

@@ -13,9 +13,14 @@ use super::{
     Snapshot, read_manifest, to_safetensors,
 };
 use crate::Error;
+use crate::tables::Finish;
 
 /// Writes a snapshot into the folder of checkpoints and returns its path.
-pub fn write(folder: &Path, snapshot: &Snapshot) -> Result<PathBuf, Error> {
+pub fn write(
+    folder: &Path,
+    snapshot: &Snapshot,
+    tables: Option<Finish>,
+) -> Result<PathBuf, Error> {
     let id = snapshot.id.clone();
     let target = folder.join(&id);
     // A resumed run comes by the same versions again, with the same content.
@@ -23,7 +28,7 @@ pub fn write(folder: &Path, snapshot: &Snapshot) -> Result<PathBuf, Error> {
         return Ok(target);
     }
     let beside = folder.join(format!(".{id}.tmp"));
-    let written = fill(&beside, &id, snapshot).and_then(|()| {
+    let written = fill(&beside, &id, snapshot, tables).and_then(|()| {
         if target.exists() {
             fs::remove_dir_all(&target).map_err(Error::io(&target))?;
         }
@@ -37,7 +42,7 @@ pub fn write(folder: &Path, snapshot: &Snapshot) -> Result<PathBuf, Error> {
     written.map(|()| target)
 }
 
-fn fill(beside: &Path, id: &str, snapshot: &Snapshot) -> Result<(), Error> {
+fn fill(beside: &Path, id: &str, snapshot: &Snapshot, tables: Option<Finish>) -> Result<(), Error> {
     if beside.exists() {
         fs::remove_dir_all(beside).map_err(Error::io(beside))?;
     }
@@ -50,6 +55,7 @@ fn fill(beside: &Path, id: &str, snapshot: &Snapshot) -> Result<(), Error> {
         let blake3 = blake3::hash(bytes).to_hex().to_string();
         files.insert(name.to_string(), FileEntry { bytes: bytes.len() as u64, blake3 });
     }
+    let tables = tables.map_or(Ok(Vec::new()), |finish| finish(beside))?;
     let progress = &snapshot.progress;
     let manifest = Manifest {
         format: FORMAT,
@@ -59,10 +65,20 @@ fn fill(beside: &Path, id: &str, snapshot: &Snapshot) -> Result<(), Error> {
         watched: snapshot.watched,
         validation: progress.validation.as_ref().map(|m| m.values()).unwrap_or_default(),
         files,
+        tables: sizes(&tables)?,
     };
     let text = serde_json::to_vec_pretty(&manifest).map_err(|error| unfit(error.to_string()))?;
     write_synced(&beside.join(MANIFEST), &text)?;
     sync_folder(beside)
+}
+
+/// Names and sizes of files.
+fn sizes(paths: &[PathBuf]) -> Result<BTreeMap<String, u64>, Error> {
+    let size = |path: &PathBuf| {
+        let bytes = fs::metadata(path).map_err(Error::io(path))?.len();
+        Ok((path.file_name().unwrap_or_default().to_string_lossy().into_owned(), bytes))
+    };
+    paths.iter().map(size).collect()
 }
 
 /// The files of a checkpoint.

@@ -51,11 +51,13 @@ impl<T: Trial> Trainer<T> {
 
     /// Each member validates its share; the parts add up to each record once.
     fn validate(&mut self, end: StepEnd) -> Result<(), Error> {
-        let Some(dataset) = &self.validation else {
+        if self.validation.is_none() {
             self.progress.after = None;
             return Ok(());
-        };
+        }
         let started = Instant::now();
+        self.move_rows()?;
+        let Some(dataset) = &self.validation else { return Ok(()) };
         let experiment = &self.setup.experiment;
         let over = Over::new(experiment, true);
         let share = self.place.share(evaluate::batches(dataset, over.batch) as usize);
@@ -67,6 +69,7 @@ impl<T: Trial> Trainer<T> {
             callbacks.iter_mut().for_each(|callback| callback.validation_batch());
             Ok(())
         })?;
+        self.tables.check()?;
         let mut all = Part::default();
         self.meet("validation", &own)?.iter().for_each(|part| all.merge(part));
         let found = all.finish();
@@ -127,6 +130,7 @@ impl<T: Trial> Trainer<T> {
 
     /// All members meet, so that all of them hold what is written; then one writes it.
     fn save_together(&mut self, watched: Option<f64>) -> Result<(), Error> {
+        self.move_rows()?;
         self.meet("checkpoint", &())?;
         self.exchange.commit(1)?;
         self.progress.after = None;

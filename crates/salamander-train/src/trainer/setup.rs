@@ -14,10 +14,11 @@ use salamander_data::{Dataset, Format, OpenOptions, open_indexed};
 use super::{Timings, Trainer};
 use crate::callback::Callback;
 use crate::exchange::{Exchange, Place};
-use crate::model::build;
+use crate::model::{build_with_tables, seed};
 use crate::optimize::OptimizerState;
 use crate::progress::{After, Extent, Progress, StepEnd};
 use crate::step::Arithmetic;
+use crate::tables::Tables;
 use crate::trial::Trial;
 use crate::{Error, weights};
 
@@ -36,8 +37,8 @@ pub struct Setup {
 
 impl Setup {
     /// A model and a progress that nothing was trained in.
-    pub(super) fn fresh<T: Trial>(&self) -> Result<(T, Progress), Error> {
-        let mut model = build::<T>(&self.experiment, &self.device.clone().autodiff())?;
+    pub(super) fn fresh<T: Trial>(&self) -> Result<(T, Tables, Progress), Error> {
+        let (mut model, tables) = build_with_tables::<T>(&self.experiment, &self.device.clone().autodiff())?;
         if let Some(path) = &self.experiment.start_from {
             model = weights::load(model, path)?;
         }
@@ -45,7 +46,7 @@ impl Setup {
         let initial = self.experiment.perform_initial_validation && validates;
         let end = StepEnd { initial: true, ..StepEnd::default() };
         let after = initial.then_some(After::Validate(end));
-        Ok((model, Progress { after, ..Progress::default() }))
+        Ok((model, tables, Progress { after, ..Progress::default() }))
     }
 
     /// The folder of the run's checkpoints.
@@ -106,7 +107,7 @@ impl<T: Trial> Trainer<T> {
     /// Checks the experiment, opens the data and builds the model.
     pub fn new(
         setup: Setup,
-        exchange: Box<dyn Exchange>,
+        mut exchange: Box<dyn Exchange>,
         mut callbacks: Vec<Box<dyn Callback>>,
     ) -> Result<Self, Error> {
         let experiment = &setup.experiment;
@@ -124,14 +125,23 @@ impl<T: Trial> Trainer<T> {
             let wrong = |reason| Error::Model { model: T::NAME, reason };
             pass.optimizer.validate().map_err(wrong)?;
         }
-        let (model, progress) = setup.fresh::<T>()?;
-        let seed = u64::from(experiment.reproducibility.experiment_seed.unwrap_or_default());
+        let (model, tables, progress) = setup.fresh::<T>()?;
+        if !tables.is_empty() {
+            if passes.len() > 1 {
+                let reason = "tables move in one pass, and it has several".to_string();
+                return Err(Error::Model { model: T::NAME, reason });
+            }
+            tables.open(exchange.rows(seed(experiment))?, passes[0].optimizer)?;
+            tables.compute_in(precision);
+        }
+        let seed = seed(experiment);
         let mut all = T::callbacks(&hp);
         all.extend(callbacks);
         Ok(Self {
             model,
             optimizers: passes.iter().map(OptimizerState::new).collect(),
             passes,
+            tables,
             schedule: experiment.schedule.unwrap_or_else(|| T::schedule(&hp)),
             clip: experiment.clip.or_else(|| T::clip(&hp)),
             arithmetic: Arithmetic { seed, precision, on_nan: experiment.on_nan },

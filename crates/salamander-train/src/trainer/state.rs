@@ -15,7 +15,9 @@ use crate::trial::Trial;
 impl<T: Trial> Trainer<T> {
     /// Goes on from a checkpoint.
     pub fn resume(&mut self, checkpoint: Checkpoint) -> Result<(), Error> {
+        let files = checkpoint.table_files();
         let Checkpoint { path, state, .. } = checkpoint;
+        self.tables.with_store(|rows| rows.restore(&files, state.progress.steps))?;
         self.restore(state).map_err(|reason| Error::checkpoint(&path, reason))?;
         self.progress.interrupted = false;
         Ok(())
@@ -24,8 +26,12 @@ impl<T: Trial> Trainer<T> {
     /// Comes by the state that a generation begins with.
     pub(super) fn begin(&mut self, entered: Entered) -> Result<(), Error> {
         if let Begin::Load(id) = &entered.begin {
-            let (model, progress) = self.setup.fresh::<T>()?;
-            (self.model, self.progress) = (model, progress);
+            let (model, tables, progress) = self.setup.fresh::<T>()?;
+            if let Some(rows) = self.tables.close() {
+                tables.open(rows, self.passes[0].optimizer)?;
+                tables.compute_in(self.arithmetic.precision);
+            }
+            (self.model, self.tables, self.progress) = (model, tables, progress);
             self.optimizers = self.passes.iter().map(OptimizerState::new).collect();
             if let Some(id) = id {
                 self.resume(self.intact(id)?)?;
@@ -70,7 +76,8 @@ impl<T: Trial> Trainer<T> {
                 (experiment.checkpoint_policy, experiment.checkpoint_storage.clone());
             self.store = Some(Store::open(&self.setup.checkpoints(), policy, storage)?);
         }
-        self.store.as_ref().map_or(Ok(()), |store| store.save(snapshot))
+        let rows = self.tables.with_store(|rows| rows.save())?;
+        self.store.as_ref().map_or(Ok(()), |store| store.save(snapshot, rows))
     }
 
     /// Tells of the checkpoints that are on disk by now.

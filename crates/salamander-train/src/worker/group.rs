@@ -19,6 +19,7 @@ use super::desk::{Desk, Voice};
 use super::reports::Queue;
 use crate::Error;
 use crate::exchange::{About, Begin, Entered, Exchange, Place};
+use crate::tables::RowStore;
 
 /// The largest state that a joiner takes.
 const LARGEST_STATE: u64 = 64 << 30;
@@ -151,6 +152,11 @@ impl Exchange for Group {
         self.about = about;
     }
 
+    fn rows(&mut self, _seed: u64) -> Result<Box<dyn RowStore>, Error> {
+        let reason = "a model with tables needs parameter servers to train with several workers";
+        Err(Error::Invalid(format!("{reason}: add --strategy hybrid")))
+    }
+
     fn enter(&mut self) -> Result<Entered, Error> {
         self.ring = None;
         let sender = self.sender()?;
@@ -262,6 +268,14 @@ impl Exchange for Group {
     fn applied(&mut self) {
         if let Some(session) = &self.session {
             self.desk.applied(&session.sender());
+        }
+    }
+
+    fn give_up(&mut self, reason: &str) {
+        tracing::warn!(reason, "the rows of tables cannot be reached");
+        self.ring = None;
+        if let (Some(activation), Some(session)) = (&self.activation, &self.session) {
+            session.send(FromMember::Broken(activation.generation, None));
         }
     }
 
