@@ -64,7 +64,7 @@ impl Column {
             false => shape(&ident, &field.ty, said.shape, label)?,
         };
         if is_texts(&field.ty) && buckets.is_none() {
-            let message = format!("`{ident}` is text: say #[input(hash = 1 << 40)]");
+            let message = format!("`{ident}` is text: say #[input(hash = 1u64 << 40)]");
             return Err(Error::new_spanned(&field.ty, message));
         }
         let (kind, several) = (field.ty.clone(), said.several);

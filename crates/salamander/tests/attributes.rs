@@ -270,7 +270,7 @@ fn several_ids_become_one_row_of_ids() {
 
 #[derive(Example)]
 struct Shared {
-    #[input(columns = ["from", "to"], hash = 1 << 40, missing = "nowhere")]
+    #[input(columns = ["from", "to"], hash = 1u64 << 40, missing = "nowhere")]
     cities: [String; 2],
 }
 

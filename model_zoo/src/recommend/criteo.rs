@@ -32,7 +32,7 @@ pub struct Click {
     #[input(
         columns = ["C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9", "C10", "C11", "C12", "C13", "C14", "C15",
                    "C16", "C17", "C18", "C19", "C20", "C21", "C22", "C23", "C24", "C25", "C26"],
-        hash = 1 << 40,
+        hash = 1u64 << 40,
         missing = ""
     )]
     values: [String; VALUES],

@@ -58,16 +58,16 @@ const CATEGORIES: [(u64, f64); 26] = [
 ];
 
 /// How frequent the values of a column are: the k-th is `k^-EXPONENT` as frequent as the first.
-const EXPONENT: f64 = 1.4;
+const EXPONENT: f64 = 1.5;
 /// How much a count says, and a value of the column that says most; the n-th column says `FADES^n` of that.
 const COUNT_SAYS: f64 = 0.12;
-const VALUE_SAYS: f64 = 0.6;
-const FADES: f64 = 0.85;
+const VALUE_SAYS: f64 = 0.8;
+const FADES: f64 = 0.75;
 /// How much a pair of values says.
-const PAIR_SAYS: f64 = 0.5;
+const PAIR_SAYS: f64 = 0.6;
 /// How many pairs of columns say something together, by how many factors, and how many values such a column has at
 /// most: pairs of rare values could not be learned from any data.
-const PAIRS: u64 = 5;
+const PAIRS: u64 = 4;
 const FACTORS: u64 = 4;
 const PAIRED_VALUES: u64 = 3_000;
 

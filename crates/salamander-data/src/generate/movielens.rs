@@ -9,11 +9,11 @@ use crate::{Format, MOVIELENS_COLUMNS};
 /// The share of ratings of 4 and 5 in MovieLens-1M.
 const LIKED: f64 = 0.57;
 /// How many factors a user and a film have.
-const FACTORS: u64 = 8;
+const FACTORS: u64 = 4;
 /// How much users differ.
-const USERS: f64 = 0.5;
+const USERS: f64 = 0.6;
 /// How much films differ.
-const FILMS: f64 = 0.8;
+const FILMS: f64 = 0.9;
 /// How much tastes differ.
 const TASTES: f64 = 1.2;
 /// The first second of the ratings, as in MovieLens-1M.
