@@ -229,12 +229,12 @@ fn collate_field(column: &Column) -> TokenStream {
         let private = quote!(::salamander::__private);
         return match buckets {
             _ if column.is_text() => {
-                quote!(#ident: #private::bucket_texts(#columns, #bucket, device)?)
+                quote!(#ident: #private::bucket_texts(#name, #columns, #bucket, device)?)
             }
             Buckets::Hash(buckets) if column.is_texts() => quote! {
                 #ident: #private::hashed_columns(
-                    #columns, &[#(#names),*], (#buckets) as u64, device,
-                )
+                    #name, #columns, &[#(#names),*], (#buckets) as u64, device,
+                )?
             },
             Buckets::Hash(_) => {
                 quote!(#ident: #private::bucket_ints(#name, #columns, #shape, #bucket, device)?)

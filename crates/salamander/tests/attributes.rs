@@ -285,6 +285,8 @@ fn columns_of_text_share_a_table() {
         .collect();
     let SharedBatch { cities } = Shared::collate(&examples, &Device::flex()).expect("fits");
     assert_eq!(cities.dims(), [2, 2]);
+    // More than 32 bits can hold.
+    assert!(ints(cities.clone()).iter().any(|id| *id > i64::from(u32::MAX)));
     let hash = |text: &str| salamander::data::preprocess::hash(text, 1 << 40);
     let expected = ["from=Bern", "to=Bern", "from=nowhere", "to=Chur"].map(hash);
     assert_eq!(ints(cities), expected);

@@ -49,7 +49,8 @@ impl ClickBatch {
     /// An id for each field. Those of the counts are below zero, where no hash is, each column's apart.
     pub fn ids(&self) -> Tensor<2, Int> {
         let starts: [i64; COUNTS] = std::array::from_fn(|column| 1 + column as i64 * GROUPS);
-        let starts = Tensor::<2, Int>::from_data([starts], &self.groups.device());
+        let starts =
+            Tensor::<2, Int>::from_data([starts], (&self.groups.device(), self.groups.dtype()));
         Tensor::cat(vec![-(self.groups.clone() + starts), self.values.clone()], 1)
     }
 }
