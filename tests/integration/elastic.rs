@@ -78,6 +78,7 @@ fn fire(seed: u64, workers: u32, faults: usize) -> Fire {
     Fire {
         seed,
         workers,
+        servers: 0,
         // The last batch of each epoch is short.
         records: 480 * faults as u64 + 13,
         batch: 40,
@@ -106,6 +107,13 @@ fn every_record_counts_once_over_tcp() {
 fn every_record_counts_once_with_one_worker_and_with_eight() {
     under_fire(&fire(3, 1, 3));
     under_fire(&fire(4, 8, 4));
+}
+
+#[test]
+fn every_record_counts_once_with_tables_on_servers_that_are_killed() {
+    let story = under_fire(&Fire { servers: 2, ..fire(1, 3, 14) });
+    let killed = story.faults.iter().filter(|(what, _)| what.starts_with("killed parameter"));
+    assert!(killed.count() >= 1, "no server was killed: {:?}", story.faults);
 }
 
 /// An experiment that takes some seconds with a few workers.

@@ -1,4 +1,4 @@
-//! A run under fire: workers and masters are killed and stopped at seeded moments while a model with one weight per
+//! A run under fire: workers, parameter servers and masters are killed and stopped at seeded moments while a model with one weight per
 //! record trains, and then every record is counted.
 
 use std::fs::{self, File};
@@ -19,6 +19,8 @@ pub struct Fire {
     pub seed: u64,
     /// Workers to begin with.
     pub workers: u32,
+    /// Parameter servers to begin with: the weights are rows of a table on them. None: a parameter of the model.
+    pub servers: u32,
     /// Records of an epoch.
     pub records: u64,
     /// Records of a step.
@@ -83,11 +85,14 @@ pub fn run(program: &Path, folder: &Path, fire: &Fire) -> Result<Story, String> 
 fn prepare(folder: &Path, fire: &Fire) {
     let ids: String = (0..fire.records).map(|id| format!("{id}\n")).collect();
     fs::write(folder.join("ids.csv"), format!("id\n{ids}")).expect("written");
-    let Fire { workers, records, batch, epochs, delay_ms, transport, .. } = fire;
+    let Fire { workers, servers, records, batch, epochs, delay_ms, transport, .. } = fire;
+    let (model, strategy) =
+        if *servers > 0 { ("table_tally", "hybrid") } else { ("tally", "allreduce") };
     let experiment = format!(
-        "entrypoint: tally\n\
+        "entrypoint: {model}\n\
          data: {{training: ids.csv, shuffle: full, threads: 1}}\n\
-         strategy: allreduce\n\
+         strategy: {strategy}\n\
+         ps: {{servers: {servers}}}\n\
          workers: {{min: 1, max: {workers}}}\n\
          micro_batches: 8\n\
          min_checkpoint_period: {{batches: 40}}\n\
@@ -133,6 +138,7 @@ fn shoot(
             return Err(trouble(&format!("the run ended after {done} faults: make it longer")));
         }
         let fault = match rng.below(20) {
+            0..3 if fire.servers > 0 => kill_server(parent.id(), &mut rng),
             0..11 => hit(folder, parent.id(), &mut rng, Signal::KILL),
             11..15 => hit(folder, parent.id(), &mut rng, Signal::STOP),
             15..18 => kill_master(parent.id()),
@@ -185,14 +191,27 @@ fn kill_master(parent: u32) -> Option<(String, String)> {
     Some((format!("killed master {}", master.pid), "master".to_string()))
 }
 
+fn kill_server(parent: u32, rng: &mut Rng) -> Option<(String, String)> {
+    let servers: Vec<Process> =
+        children(parent).into_iter().filter(|process| process.role == "ps").collect();
+    let victim = servers.get(rng.below(servers.len() as u64) as usize)?.pid;
+    send(victim, Signal::KILL)?;
+    Some((format!("killed parameter server {victim}"), "ps".to_string()))
+}
+
 fn scale(program: &Path, folder: &Path, fire: &Fire, rng: &mut Rng) -> Option<(String, String)> {
     let run = fs::read_dir(folder.join("runs")).ok()?.flatten().next()?.path();
-    let workers = 1 + rng.below(u64::from(fire.workers) + 1);
+    let servers = fire.servers > 0 && rng.below(3) == 0;
+    let (flag, what, most) = match servers {
+        true => ("--ps", "parameter servers", fire.servers),
+        false => ("--workers", "workers", fire.workers),
+    };
+    let number = 1 + rng.below(u64::from(most) + 1);
     let mut command = Command::new(program);
-    command.arg("scale").arg(&run).args(["--workers", &workers.to_string()]);
+    command.arg("scale").arg(&run).args([flag, &number.to_string()]);
     // A master that is just down cannot be asked; then nothing was done.
     let done = command.stdout(Stdio::null()).stderr(Stdio::null()).status().ok()?;
-    done.success().then(|| (format!("scaled to {workers} workers"), "scale".to_string()))
+    done.success().then(|| (format!("scaled to {number} {what}"), "scale".to_string()))
 }
 
 /// What a worker says that it is doing.
@@ -260,14 +279,10 @@ fn count(summary: &Value, fire: &Fire) -> Result<(), String> {
         }
     }
     let checkpoint = PathBuf::from(summary["checkpoint"].as_str().ok_or("no checkpoint")?);
-    let bytes = fs::read(checkpoint.join("model.safetensors")).map_err(|e| e.to_string())?;
-    let tensors = safetensors::SafeTensors::deserialize(&bytes).map_err(|e| e.to_string())?;
-    let weights = tensors.tensor("weights.weight").map_err(|e| e.to_string())?;
-    let weights: Vec<f32> = weights
-        .data()
-        .chunks_exact(4)
-        .map(|bytes| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
-        .collect();
+    let weights = match fire.servers {
+        0 => parameter(&checkpoint)?,
+        _ => rows(&checkpoint, fire.records)?,
+    };
     let expected = expected(fire);
     let wrong: Vec<String> = weights
         .iter()
@@ -284,6 +299,35 @@ fn count(summary: &Value, fire: &Fire) -> Result<(), String> {
         return Err(format!("{} weights; {}", weights.len(), wrong.join("; ")));
     }
     Ok(())
+}
+
+fn parameter(checkpoint: &Path) -> Result<Vec<f32>, String> {
+    let bytes = fs::read(checkpoint.join("model.safetensors")).map_err(|e| e.to_string())?;
+    let tensors = safetensors::SafeTensors::deserialize(&bytes).map_err(|e| e.to_string())?;
+    let weights = tensors.tensor("weights.weight").map_err(|e| e.to_string())?;
+    let number = |bytes: &[u8]| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    Ok(weights.data().chunks_exact(4).map(number).collect())
+}
+
+fn rows(checkpoint: &Path, records: u64) -> Result<Vec<f32>, String> {
+    let files = fs::read_dir(checkpoint).map_err(|error| error.to_string())?.flatten();
+    let files: Vec<PathBuf> = files
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "rows"))
+        .collect();
+    let mut weights = vec![0.0; records as usize];
+    let mut strangers = 0;
+    salamander_ps::checkpoint::for_each_row(&files, "weights", |id, row| {
+        match weights.get_mut(id as usize) {
+            Some(weight) => *weight += row[0],
+            None => strangers += 1,
+        }
+    })
+    .map_err(|error| error.to_string())?;
+    match strangers {
+        0 => Ok(weights),
+        _ => Err(format!("{strangers} rows that no record has")),
+    }
 }
 
 /// What each weight is when each record is applied once per epoch: the sum of one over the records of its steps.

@@ -6,7 +6,7 @@ use model_zoo::mnist;
 use model_zoo::ring_gan::RingGan;
 use tests::points::Points;
 use tests::resilient::Resilient;
-use tests::tally::Tally;
+use tests::tally::{TableTally, Tally};
 
 fn main() -> ExitCode {
     salamander::main(salamander::models![
@@ -16,5 +16,6 @@ fn main() -> ExitCode {
         Resilient,
         Points,
         Tally,
+        TableTally,
     ])
 }

@@ -1,4 +1,4 @@
-//! One weight per record: each time a record is applied its weight grows by one over the records of the step, so
+//! One weight per record, as a parameter or as rows of a table: each time a record is applied its weight grows by one over the records of the step, so
 //! the final weights show how often that was, whatever the ledger says.
 
 use std::time::Duration;
@@ -52,6 +52,36 @@ impl Trial for Tally {
         }
         let [records] = batch.id.dims();
         self.weights.forward(batch.id.clone().reshape([records, 1])).reshape([records, 1])
+    }
+
+    fn loss(&self, output: &Tensor<2>, _batch: &NumberedBatch) -> Tensor<1> {
+        -output.clone().flatten(0, 1)
+    }
+
+    fn optimizer(_hp: &Hp) -> Optimizer {
+        Optimizer::sgd(1.0).into()
+    }
+}
+
+/// The same with the weights as rows of a table.
+#[derive(Module, Debug)]
+pub struct TableTally {
+    weights: Table,
+    delay_ms: u64,
+}
+
+impl Trial for TableTally {
+    const NAME: &str = "table_tally";
+    type Hparams = Hp;
+    type Example = Numbered;
+
+    fn build(cx: &Context<Hp>) -> Self {
+        Self { weights: cx.table("weights", 1).zeros().build(), delay_ms: cx.hp.delay_ms }
+    }
+
+    fn forward(&self, batch: &NumberedBatch) -> Tensor<2> {
+        std::thread::sleep(Duration::from_millis(self.delay_ms));
+        self.weights.lookup_one(&batch.id)
     }
 
     fn loss(&self, output: &Tensor<2>, _batch: &NumberedBatch) -> Tensor<1> {

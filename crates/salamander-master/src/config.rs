@@ -54,6 +54,8 @@ pub struct Config {
     pub min_workers: usize,
     /// How many workers are wanted.
     pub workers: usize,
+    /// How many parameter servers are part of the run.
+    pub servers: usize,
     /// How many crashes of their own making are borne.
     pub max_restarts: u64,
     /// How long to wait for whom.
@@ -78,6 +80,7 @@ impl Config {
             token: token.into(),
             min_workers: 1,
             workers,
+            servers: 0,
             max_restarts: 5,
             timeouts: Timeouts::default(),
             hang: Duration::from_secs(60),

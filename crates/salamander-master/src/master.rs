@@ -61,6 +61,7 @@ pub(crate) struct Master {
     /// The newest generation that was told of.
     told: Generation,
     restarts_written: u64,
+    server_restarts_written: u64,
     ended_at: Option<Millis>,
 }
 
@@ -79,12 +80,16 @@ impl Master {
         let mut clock = Clock::new(Instant::now());
         let now = clock.read(Instant::now());
         let limits = (config.min_workers, config.workers);
-        let coordinator = Coordinator::open(past.history.clone(), limits, config.timeouts, now);
+        let coordinator = Coordinator::open(past.history.clone(), limits, config.timeouts, now)
+            .with_servers(config.servers);
         let epoch = coordinator.epoch();
         let crew = Crew::new(coordinator.wanted() as u32, config.max_restarts);
+        let earlier = (past.restarts, past.server_restarts);
+        let servers = coordinator.wanted_servers() as u32;
+        let servers = Crew::new(servers, config.max_restarts).of_servers();
         let mut master = Self {
             workers: Workers::default(),
-            processes: Processes::new(config.platform, crew, past.restarts),
+            processes: Processes::new(config.platform, (crew, servers), earlier),
             events: Events::new(epoch, reported, config.sink),
             tasks: None,
             master_restarts: past.masters,
@@ -101,6 +106,7 @@ impl Master {
             regrouping: None,
             told: past.history.activated.as_ref().map_or_else(Generation::default, |a| a.0),
             restarts_written: past.restarts,
+            server_restarts_written: past.server_restarts,
             ended_at: None,
             coordinator,
         };
@@ -185,6 +191,11 @@ impl Master {
         if restarts != self.restarts_written {
             self.restarts_written = restarts;
             self.lazy.push(Record::Restarts(restarts));
+        }
+        let restarts = self.processes.server_restarts();
+        if restarts != self.server_restarts_written {
+            self.server_restarts_written = restarts;
+            self.lazy.push(Record::ServerRestarts(restarts));
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use salamander_core::elastic::{Crew, Ended, Ending, Millis, Order, Slot, WorkerId};
+use salamander_core::elastic::{Crew, Ended, Ending, Millis, Order, Seat, Slot, WorkerId};
 use salamander_proto::v1;
 use salamander_proto::v1::platform_order::Order as Message;
 use tracing::{debug, info, warn};
@@ -32,20 +32,26 @@ struct Platform {
 /// The crew, and the platform that serves it.
 pub(crate) struct Processes {
     kind: PlatformKind,
-    crew: Crew,
+    workers: Crew,
+    servers: Crew,
     processes: BTreeMap<u32, Process>,
     /// The newest (slot, process) whose end was taken: an end can be told twice.
     ended: VecDeque<(u32, u32)>,
     platform: Option<Platform>,
-    /// Restarts that earlier masters counted.
-    earlier_restarts: u64,
+    /// Restarts of workers and servers that earlier masters counted.
+    earlier_restarts: (u64, u64),
 }
 
 impl Processes {
-    pub(crate) fn new(kind: PlatformKind, crew: Crew, earlier_restarts: u64) -> Self {
+    pub(crate) fn new(
+        kind: PlatformKind,
+        (workers, servers): (Crew, Crew),
+        earlier_restarts: (u64, u64),
+    ) -> Self {
         Self {
             kind,
-            crew,
+            workers,
+            servers,
             processes: BTreeMap::new(),
             ended: VecDeque::new(),
             platform: None,
@@ -64,15 +70,15 @@ impl Processes {
     ) {
         self.platform = Some(Platform { session, out, received: 0, acknowledged: 0 });
         self.tell(Message::Welcome(v1::Welcome { epoch }));
-        let slots: Vec<(u32, Slot)> =
-            self.crew.slots().iter().map(|(slot, state)| (*slot, *state)).collect();
+        let slots = self.workers.slots().iter().chain(self.servers.slots());
+        let slots: Vec<(u32, Slot)> = slots.map(|(slot, state)| (*slot, *state)).collect();
         for (slot, state) in slots {
             let runs = running.iter().any(|process| process.slot == slot);
             if !runs && matches!(state, Slot::Busy | Slot::Ending) {
                 debug!(slot, "an order was lost on its way to the platform");
                 self.processes.remove(&slot);
                 // Cannot be too many crashes, since it is none.
-                let _ = self.crew.ended(now, slot, Ended::Finished);
+                let _ = self.crew(slot).ended(now, slot, Ended::Finished);
             }
         }
         for process in running {
@@ -80,10 +86,10 @@ impl Processes {
             if known.pid != Some(process.pid) {
                 *known = Process { pid: Some(process.pid), worker: None, found: Some(now) };
             }
-            if self.crew.slots().get(&process.slot) == Some(&Slot::Ending) {
+            if self.crew(process.slot).slots().get(&process.slot) == Some(&Slot::Ending) {
                 self.tell(Message::End(process.slot));
             } else {
-                self.crew.found(process.slot);
+                self.crew(process.slot).found(process.slot);
             }
         }
         info!(running = running.len(), "a platform is attached");
@@ -131,7 +137,7 @@ impl Processes {
             }
             how => how,
         };
-        (worker, self.crew.ended(now, slot, how))
+        (worker, self.crew(slot).ended(now, slot, how))
     }
 
     /// A message of the platform was acted on.
@@ -160,7 +166,7 @@ impl Processes {
         if let Some(process) = self.processes.get_mut(&slot) {
             process.found = None;
         }
-        match self.crew.replace(slot) {
+        match self.crew(slot).replace(slot) {
             Some(Order::End(slot)) => self.tell(Message::End(slot)),
             _ => return false,
         }
@@ -168,16 +174,39 @@ impl Processes {
     }
 
     pub(crate) fn scale(&mut self, workers: u32) {
-        self.crew.scale(workers);
+        self.workers.scale(workers);
+    }
+
+    pub(crate) fn scale_servers(&mut self, servers: u32) {
+        self.servers.scale(servers);
+        // Each holds another share from now on, which it finds out when it starts.
+        let busy = self.servers.slots().iter().filter(|(_, state)| **state == Slot::Busy);
+        let slots: Vec<u32> = busy.map(|(slot, _)| *slot).collect();
+        for slot in slots {
+            self.replace_slot(slot);
+        }
     }
 
     pub(crate) fn progressed(&mut self) {
-        self.crew.progressed();
+        self.workers.progressed();
+        self.servers.progressed();
     }
 
-    /// Restarts in the whole run.
+    /// Restarts of workers in the whole run.
     pub(crate) fn restarts(&self) -> u64 {
-        self.earlier_restarts + self.crew.restarts()
+        self.earlier_restarts.0 + self.workers.restarts()
+    }
+
+    /// Restarts of parameter servers in the whole run.
+    pub(crate) fn server_restarts(&self) -> u64 {
+        self.earlier_restarts.1 + self.servers.restarts()
+    }
+
+    fn crew(&mut self, slot: u32) -> &mut Crew {
+        match Seat::of(slot) {
+            Seat::Worker(_) => &mut self.workers,
+            Seat::Server(_) => &mut self.servers,
+        }
     }
 
     /// Gives out what is to be done; without a platform it waits.
@@ -185,7 +214,8 @@ impl Processes {
         if self.kind == PlatformKind::ByHand || self.platform.is_none() {
             return;
         }
-        for order in self.crew.orders(now) {
+        let orders = [self.servers.orders(now), self.workers.orders(now)].concat();
+        for order in orders {
             debug!(?order, "told the platform");
             self.tell(match order {
                 Order::Start(slot) => Message::Start(slot),

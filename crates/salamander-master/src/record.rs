@@ -28,6 +28,8 @@ pub enum Record {
     Data(Data),
     /// How often workers were started again.
     Restarts(u64),
+    /// How often parameter servers were started again.
+    ServerRestarts(u64),
     /// A task is done.
     Finished {
         /// The task.
@@ -43,6 +45,7 @@ pub(crate) struct Past {
     pub(crate) history: History,
     pub(crate) data: Option<Data>,
     pub(crate) restarts: u64,
+    pub(crate) server_restarts: u64,
     pub(crate) finished: BTreeMap<u64, String>,
     /// Masters since the run began or was resumed.
     pub(crate) masters: u64,
@@ -67,6 +70,7 @@ impl Past {
             }
             Record::Data(data) => self.data = Some(data),
             Record::Restarts(restarts) => self.restarts = restarts,
+            Record::ServerRestarts(restarts) => self.server_restarts = restarts,
             Record::Finished { task, result } => {
                 self.finished.insert(task, result);
             }
@@ -106,7 +110,7 @@ mod tests {
     #[test]
     fn a_run_whose_processes_were_all_killed_has_no_members_when_it_is_resumed() {
         let generation = salamander_core::elastic::Generation { epoch: 1, number: 1 };
-        let begun = Entry::Activated { generation, members: Vec::new() };
+        let begun = Entry::Activated { generation, members: Vec::new(), servers: Vec::new() };
         let mut past = Past::read(vec![entry(1, Entry::Opened), entry(1, begun)]);
         assert!(past.resume().is_some());
         assert_eq!(past.history.activated, None);

@@ -4,9 +4,11 @@ use salamander_core::elastic::{Ending, Phase, Work};
 use serde_json::{Value, json};
 
 use crate::master::Master;
+use crate::workers::Kind;
 
-/// `{state, reason, epoch, generation, generations, version, workers, wanted, restarts, checkpoint, last_report,
-/// tasks}`.
+/// `{state, reason, epoch, generation, generations, version, workers, servers, wanted,
+/// wanted_servers, restarts, checkpoint,
+/// last_report, tasks}`.
 pub(crate) fn json(master: &Master) -> Value {
     let coordinator = &master.coordinator;
     let history = coordinator.history();
@@ -33,7 +35,13 @@ pub(crate) fn json(master: &Master) -> Value {
         "version": master.version,
         "workers": workers(master),
         "wanted": coordinator.wanted(),
-        "restarts": { "worker": master.processes.restarts(), "master": master.master_restarts },
+        "servers": servers(master),
+        "wanted_servers": coordinator.wanted_servers(),
+        "restarts": {
+            "worker": master.processes.restarts(),
+            "ps": master.processes.server_restarts(),
+            "master": master.master_restarts,
+        },
         "checkpoint": history.checkpoint.as_ref().map(|mark| json!({
             "id": mark.id,
             "version": mark.version,
@@ -45,6 +53,14 @@ pub(crate) fn json(master: &Master) -> Value {
             json!({ "left": count.left, "leased": count.leased, "done": count.done })
         }),
     })
+}
+
+fn servers(master: &Master) -> Vec<Value> {
+    let server = |(seat, peer): (u32, &salamander_core::elastic::Peer)| {
+        let pid = master.workers.get(peer.id).map(|server| server.pid);
+        json!({"seat": seat, "id": peer.id.to_string(), "pid": pid, "endpoint": peer.endpoint})
+    };
+    master.coordinator.servers().map(server).collect()
 }
 
 fn workers(master: &Master) -> Vec<Value> {
@@ -75,5 +91,6 @@ fn workers(master: &Master) -> Vec<Value> {
             "beat": beat,
         })
     };
-    master.workers.iter().map(worker).collect()
+    let is_worker = |(_, worker): &(_, &crate::workers::Worker)| worker.kind != Kind::Server;
+    master.workers.iter().filter(is_worker).map(worker).collect()
 }

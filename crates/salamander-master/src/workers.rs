@@ -9,12 +9,33 @@ use tracing::debug;
 
 use crate::inbox::{Out, SessionId};
 
+/// What a process is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Takes part in generations.
+    Member,
+    /// Works on tasks.
+    Tasks,
+    /// Holds rows of tables.
+    Server,
+}
+
+impl Kind {
+    pub(crate) fn of(hello: &v1::Hello) -> Self {
+        match (hello.server, hello.tasks_only) {
+            (true, _) => Kind::Server,
+            (false, true) => Kind::Tasks,
+            (false, false) => Kind::Member,
+        }
+    }
+}
+
 /// A worker, connected or not.
 pub(crate) struct Worker {
     pub(crate) endpoint: String,
     pub(crate) slot: u32,
     pub(crate) pid: u32,
-    pub(crate) tasks_only: bool,
+    pub(crate) kind: Kind,
     pub(crate) heard: Millis,
     pub(crate) beat: Option<Beat>,
     /// Whether it knows that the run is over.
@@ -58,7 +79,7 @@ impl Workers {
             endpoint: hello.peer.as_ref().map(|peer| peer.endpoint.clone()).unwrap_or_default(),
             slot: hello.slot,
             pid: hello.pid,
-            tasks_only: hello.tasks_only,
+            kind: Kind::of(hello),
             heard: now,
             beat: None,
             told_end: false,

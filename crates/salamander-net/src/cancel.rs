@@ -54,13 +54,25 @@ impl<'a> Patience<'a> {
         Self { cancel, deadline }
     }
 
+    /// Waits until a moment.
+    pub fn until(cancel: &'a Cancel, deadline: Instant) -> Self {
+        Self { cancel, deadline }
+    }
+
+    /// The same, but for so long from now on at most.
+    #[must_use]
+    pub fn shortened(&self, time: Duration) -> Self {
+        let shorter = Self::new(self.cancel, time);
+        Self { cancel: self.cancel, deadline: self.deadline.min(shorter.deadline) }
+    }
+
     /// When time is up.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
 
     /// Whether time is up; an error if cancelled.
-    pub(crate) fn is_over(&self) -> Result<bool, Error> {
+    pub fn is_over(&self) -> Result<bool, Error> {
         self.cancel.check()?;
         Ok(Instant::now() >= self.deadline)
     }

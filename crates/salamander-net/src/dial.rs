@@ -100,10 +100,10 @@ fn introduce(
     let nonce = random_bytes()?;
     let client = Client::new(token, purpose, &nonce);
     socket.send_all(client.hello(), patience)?;
-    let Some(challenge) = socket.receive_unless_ended(patience)? else { return Ok(None) };
+    let Some(challenge) = socket.receive_all(patience)? else { return Ok(None) };
     let answer = client.answer(&challenge).map_err(|error| Error::Refused(error.to_string()))?;
     socket.send_all(&answer, patience)?;
-    let Some([verdict]) = socket.receive_unless_ended(patience)? else { return Ok(None) };
+    let Some([verdict]) = socket.receive_all(patience)? else { return Ok(None) };
     match Verdict::decode(verdict) {
         Some(Verdict::Accepted) => Ok(Some(())),
         Some(Verdict::OldGeneration) => {

@@ -26,13 +26,14 @@
 //! - [`Stream`] (`stream`, `lobby`): a connection for anything else, such as a parameter server's rows
 //! - [`handshake`], [`frame`]: what travels ahead of data, as pure functions over bytes
 //! - `connect`, `dial`, `socket`: who calls whom; connecting; sockets that can be cancelled
-//! - `kernel`: sums and conversions of slices with the widest instructions that the CPU has
+//! - `kernel`, [`bf16`]: sums and conversions of slices with the widest instructions that the CPU has
 //! - [`Endpoint`], [`Token`], [`Cancel`], [`Patience`], [`Error`]: addresses, the job's secret, giving
 //!   up, failing
 
 #[cfg(target_endian = "big")]
 compile_error!("the wire format is the memory of little-endian machines");
 
+pub mod bf16;
 mod cancel;
 mod connect;
 mod dial;
@@ -58,4 +59,4 @@ pub use error::Error;
 pub use listener::Listener;
 pub use ring::{Options, Ring, Transport};
 pub use stream::Stream;
-pub use token::Token;
+pub use token::{Token, random_number};

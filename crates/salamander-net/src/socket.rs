@@ -109,16 +109,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Receives exactly so many bytes.
+    /// Receives exactly so many bytes, or nothing if the other side closes before.
     pub(crate) fn receive_all<const N: usize>(
-        &self,
-        patience: &Patience<'_>,
-    ) -> Result<[u8; N], Error> {
-        self.receive_unless_ended(patience)?.ok_or_else(ended)
-    }
-
-    /// Receives exactly so many bytes, or none of use if the other side closes before.
-    pub(crate) fn receive_unless_ended<const N: usize>(
         &self,
         patience: &Patience<'_>,
     ) -> Result<Option<[u8; N]>, Error> {

@@ -53,6 +53,16 @@ impl fmt::Debug for Token {
     }
 }
 
+/// A number that nobody draws twice, such as the name of a process's life; never zero.
+pub fn random_number() -> Result<u64, Error> {
+    loop {
+        match u64::from_le_bytes(random_bytes()?) {
+            0 => {}
+            number => return Ok(number),
+        }
+    }
+}
+
 /// Bytes that nobody can guess.
 pub(crate) fn random_bytes<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];

@@ -172,6 +172,7 @@ impl From<elastic::Activation> for v1::Activation {
             identity,
             checkpoint,
             transfer: activation.transfer,
+            servers: activation.servers.into_iter().map(Into::into).collect(),
         }
     }
 }
@@ -196,6 +197,7 @@ impl TryFrom<v1::Activation> for elastic::Activation {
             members: activation.members.into_iter().map(Into::into).collect(),
             source,
             transfer: activation.transfer,
+            servers: activation.servers.into_iter().map(Into::into).collect(),
         })
     }
 }

@@ -1,50 +1,92 @@
 //! The handle on the tables of a server.
 
-use std::path::{Path, PathBuf};
+mod moving;
+mod split;
+#[cfg(test)]
+mod tests;
+
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::naive::Naive;
+use split::{split, split_rows};
+
+use crate::owners::Owners;
+use crate::shard::Apply;
 use crate::{
-    Changed, EngineOptions, Error, Held, Push, Read, Rows, Stats, TableId, TableSpec, Written,
+    Applied, Changed, EngineOptions, Error, Held, Mode, PARTITIONS, Push, Read, Rows, Shard, Stats,
+    TableId, TableSpec, TableStats,
 };
 
-/// The tables of a server: a handle that is cheap to clone. Every call blocks until it is done.
+/// The tables of a server: a handle that is cheap to clone and can be used from many threads. Every
+/// call blocks until it is done.
 #[derive(Clone, Debug)]
 pub struct Engine {
-    inner: Arc<Mutex<Naive>>,
+    inner: Arc<Inner>,
 }
 
-/// A copy of all partitions of an engine.
 #[derive(Debug)]
-pub struct Snapshot {
-    pub(crate) bytes: Vec<u8>,
-    pub(crate) rows: u64,
+struct Inner {
+    options: EngineOptions,
+    owners: Owners,
+    /// Held while changes are sent to the threads, so that all see them in the same order.
+    order: Mutex<Order>,
+}
+
+#[derive(Debug)]
+struct Order {
+    version: u64,
+    /// Whether something is staged for the current version.
+    staged: bool,
+    /// Changes so far.
+    counter: u64,
+    tables: Vec<TableSpec>,
+    /// Which partitions are here.
+    here: Vec<bool>,
 }
 
 impl Engine {
     /// An engine without tables.
     pub fn new(options: EngineOptions) -> Result<Self, Error> {
-        Ok(Self { inner: Arc::new(Mutex::new(Naive::new(options)?)) })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Naive> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut here = vec![false; PARTITIONS];
+        for partition in options.partitions.iter().cloned().flatten() {
+            let Some(place) = here.get_mut(usize::from(partition)) else {
+                let reason = format!("there is no partition {partition}, only {PARTITIONS}");
+                return Err(Error::Request(reason));
+            };
+            *place = true;
+        }
+        if !(1..=PARTITIONS).contains(&options.threads) {
+            let reason = format!("threads must lie in 1..={PARTITIONS}, not {}", options.threads);
+            return Err(Error::Request(reason));
+        }
+        let owners = Owners::start(moving::empty_shards(&options, &here, &[]))?;
+        let order = Order { version: 0, staged: false, counter: 0, tables: Vec::new(), here };
+        Ok(Self { inner: Arc::new(Inner { options, owners, order: Mutex::new(order) }) })
     }
 
     /// Makes a table known. The same again gives the same number; another one under the name is an
     /// error that tells the field.
     pub fn declare(&self, spec: TableSpec) -> Result<TableId, Error> {
-        self.lock().declare(spec)
+        spec.validate()?;
+        let mut order = self.order();
+        let known = order.tables.iter().position(|there| there.name == spec.name);
+        if let Some(at) = known {
+            return order.tables[at].check_same(&spec).map(|()| TableId(at as u32));
+        }
+        order.tables.push(spec.clone());
+        let table = TableId(order.tables.len() as u32 - 1);
+        self.on_all(order, |shard| shard.declare(spec.clone()))?;
+        Ok(table)
     }
 
     /// The tables, in the order of their numbers.
     pub fn tables(&self) -> Vec<TableSpec> {
-        self.lock().tables.clone()
+        self.order().tables.clone()
     }
 
-    /// The partitions that live here, in order.
+    /// The partitions that are here, in order.
     pub fn partitions(&self) -> Vec<u16> {
-        self.lock().parts.keys().copied().collect()
+        let order = self.order();
+        (0..PARTITIONS as u16).filter(|partition| order.here[usize::from(*partition)]).collect()
     }
 
     /// Reads rows into `out`. Ids come in any order and may repeat.
@@ -55,94 +97,229 @@ impl Engine {
         read: Read,
         out: &mut [f32],
     ) -> Result<(), Error> {
-        self.lock().pull(table, ids, read, out)
+        let dim = self.order().check(table, ids.len(), out.len())?;
+        if self.inner.owners.count() == 1 {
+            let job = |shard: &mut Shard| shard.pull(table, ids, read, out);
+            return self.inner.owners.run(vec![(0, job)], ())?.into_iter().collect();
+        }
+        let pieces = split(self.inner.owners.count(), ids);
+        let mut buffers: Vec<Vec<f32>> =
+            pieces.iter().map(|piece| vec![0.0; piece.ids.len() * dim]).collect();
+        let job = |((thread, piece), out)| {
+            let piece: &split::Piece = piece;
+            let out: &mut Vec<f32> = out;
+            (thread, move |shard: &mut Shard| shard.pull(table, &piece.ids, read, out))
+        };
+        let busy = pieces.iter().enumerate().zip(&mut buffers).filter(|((_, p), _)| !p.is_empty());
+        let jobs = busy.map(job).collect();
+        self.inner.owners.run(jobs, ())?.into_iter().collect::<Result<(), Error>>()?;
+        for (piece, rows) in pieces.iter().zip(&buffers) {
+            for (row, at) in rows.chunks_exact(dim).zip(&piece.positions) {
+                out[*at as usize * dim..][..dim].copy_from_slice(row);
+            }
+        }
+        Ok(())
     }
 
     /// Writes values as they are, creating rows where there are none. Optimizer state stays.
     pub fn set(&self, rows: Rows<'_>) -> Result<(), Error> {
-        self.lock().set(rows)
+        let mut order = self.order();
+        let pieces = self.pieces(&order, &[rows])?;
+        let counter = order.change();
+        let jobs = pieces.into_iter().enumerate().map(|(thread, pieces)| {
+            let set = move |shard: &mut Shard| {
+                pieces.iter().try_for_each(|(table, sent)| shard.set(*table, sent, counter))
+            };
+            (thread, set)
+        });
+        self.inner.owners.run(jobs.collect(), order)?.into_iter().collect()
     }
 
     /// Keeps the gradient sum of slice `k` of optimizer step `version`, in place of what was staged
     /// for it before. A step that was applied already is acknowledged and ignored.
     pub fn stage(&self, version: u64, k: u32, rows: &[Rows<'_>]) -> Result<(), Error> {
-        self.lock().stage(version, k, rows)
+        self.must_be(Mode::Staged)?;
+        let mut order = self.order();
+        if version > order.version {
+            return Err(Error::OutOfStep { current: order.version, asked: version });
+        }
+        let pieces = self.pieces(&order, rows)?;
+        if version < order.version {
+            return Ok(());
+        }
+        order.staged = true;
+        let jobs = pieces
+            .into_iter()
+            .enumerate()
+            .map(|(thread, pieces)| (thread, move |shard: &mut Shard| shard.stage(k, pieces)));
+        self.inner.owners.run(jobs.collect(), order)?.into_iter().collect()
     }
 
     /// Applies what is staged: sums added in the order of `k` and multiplied by `scale`, each
     /// table's learning rate multiplied by `factor`. Advancing to the current version does nothing.
     pub fn advance(&self, to: u64, factor: f64, scale: f32) -> Result<(), Error> {
-        self.lock().advance(to, factor, scale)
+        self.must_be(Mode::Staged)?;
+        let mut order = self.order();
+        if to == order.version {
+            return Ok(());
+        }
+        if to.checked_sub(1) != Some(order.version) {
+            return Err(Error::OutOfStep { current: order.version, asked: to });
+        }
+        order.version = to;
+        order.staged = false;
+        let apply = Apply { factor, scale, counter: order.change() };
+        self.on_all(order, |shard| shard.advance(apply)).map(|_| ())
     }
 
-    /// Optimizer steps that were applied.
+    /// Optimizer steps that were applied, or are being applied.
     pub fn version(&self) -> u64 {
-        self.lock().version
+        self.order().version
     }
 
     /// Applies the gradients of a micro-batch on each partition that has not yet had it.
     pub fn push(&self, push: Push<'_>) -> Result<(), Error> {
-        self.lock().push(&push)
+        self.must_be(Mode::Immediate)?;
+        let slices = self.inner.options.slices;
+        if Applied::new(slices).number(push.name).is_none() {
+            let reason = format!("{:?} is not one of {slices} slices of a step", push.name);
+            return Err(Error::Request(reason));
+        }
+        let mut order = self.order();
+        let pieces = self.pieces(&order, push.rows)?;
+        let apply = Apply { factor: push.factor, scale: push.scale, counter: order.change() };
+        let jobs = pieces.into_iter().enumerate().map(|(thread, pieces)| {
+            let apply = move |shard: &mut Shard| shard.push(push.name, &push.tally, pieces, apply);
+            (thread, apply)
+        });
+        self.inner.owners.run(jobs.collect(), order)?.into_iter().collect()
     }
 
-    /// The rows that changed after the moment `since`; all of them for 0.
+    /// The rows that changed after the moment `since`; all of them for 0 and for the first who
+    /// asks about a table. Rows that were dropped are not told.
     pub fn changed(&self, table: TableId, since: u64) -> Result<Changed, Error> {
-        self.lock().changed(table, since)
+        let order = self.order();
+        order.check(table, 0, 0)?;
+        let counter = order.counter;
+        let mut all = Changed { counter, ..Changed::default() };
+        for part in self.on_all(order, |shard| shard.changed(table, since, counter))? {
+            all.ids.extend(part.ids);
+            all.values.extend(part.values);
+        }
+        Ok(all)
     }
 
     /// What the partitions here have applied, those with the same history together.
     pub fn applied(&self) -> Result<Vec<Held>, Error> {
-        Ok(self.lock().applied())
+        let mut all: Vec<Held> = Vec::new();
+        for held in self.on_all(self.order(), |shard| shard.held())?.into_iter().flatten() {
+            let same = |h: &&mut Held| h.applied == held.applied && h.pages == held.pages;
+            match all.iter_mut().find(same) {
+                Some(there) => {
+                    there.partitions.extend(held.partitions);
+                    there.partitions.sort_unstable();
+                }
+                None => all.push(held),
+            }
+        }
+        Ok(all)
     }
 
     /// Forgets the applied names of epochs below, which count as applied from then on.
     pub fn prune(&self, below_epoch: u64) -> Result<(), Error> {
-        self.lock().prune(below_epoch);
-        Ok(())
+        self.on_all(self.order(), |shard| shard.prune(below_epoch)).map(|_| ())
     }
 
     /// Figures of all tables.
     pub fn stats(&self) -> Result<Stats, Error> {
-        Ok(self.lock().stats())
-    }
-
-    /// A copy of everything, of one moment.
-    pub fn snapshot(&self) -> Result<Snapshot, Error> {
-        self.lock().snapshot()
-    }
-
-    /// Replaces everything by what files hold of the partitions that live here.
-    pub fn restore(&self, files: &[PathBuf]) -> Result<(), Error> {
-        self.lock().restore(files)
+        let mut shards = self.on_all(self.order(), |shard| shard.stats())?.into_iter();
+        let mut tables = shards.next().unwrap_or_default();
+        for shard in shards {
+            tables.iter_mut().zip(shard).for_each(|(sum, more)| sum.add(&more));
+        }
+        Ok(Stats { tables })
     }
 
     /// Forgets all rows, staged gradients and applied names, and starts at a version.
     pub fn clear(&self, version: u64) -> Result<(), Error> {
-        self.lock().clear(version);
-        Ok(())
+        let mut order = self.order();
+        order.version = version;
+        order.staged = false;
+        order.change();
+        self.on_all(order, |shard| shard.clear(version)).map(|_| ())
     }
 
-    /// Takes partitions out of this engine, as bytes for [`put`](Engine::put).
-    pub fn take(&self, partitions: &[u16]) -> Result<Vec<u8>, Error> {
-        self.lock().take(partitions)
+    fn order(&self) -> MutexGuard<'_, Order> {
+        // Nothing that holds the lock leaves the order half changed.
+        self.inner.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts partitions into this engine that [`take`](Engine::take) took out of another.
-    pub fn put(&self, bytes: &[u8]) -> Result<(), Error> {
-        self.lock().put(bytes)
+    fn must_be(&self, mode: Mode) -> Result<(), Error> {
+        let made_for = self.inner.options.mode;
+        match made_for == mode {
+            true => Ok(()),
+            false => Err(Error::Request(format!("the engine is {made_for:?}, not {mode:?}"))),
+        }
+    }
+
+    /// Has every thread do the same.
+    fn on_all<R: Send>(
+        &self,
+        order: MutexGuard<'_, Order>,
+        job: impl Fn(&mut Shard) -> R + Sync,
+    ) -> Result<Vec<R>, Error> {
+        let job = &job;
+        let each = |thread| (thread, move |shard: &mut Shard| job(shard));
+        self.inner.owners.run((0..self.inner.owners.count()).map(each).collect(), order)
+    }
+
+    /// Checks rows and splits them by thread.
+    fn pieces(&self, order: &Order, rows: &[Rows<'_>]) -> Result<Vec<split::Pieces>, Error> {
+        let mut all: Vec<split::Pieces> = Vec::new();
+        all.resize_with(self.inner.owners.count(), Vec::new);
+        for rows in rows {
+            let dim = order.check(rows.table, rows.ids.len(), rows.values.len())?;
+            order.check_here(rows.ids)?;
+            split_rows(&mut all, rows, dim);
+        }
+        Ok(all)
     }
 }
 
-impl Snapshot {
-    /// Rows in it.
-    pub fn rows(&self) -> u64 {
-        self.rows
+impl Order {
+    /// The number of the next change.
+    fn change(&mut self) -> u64 {
+        self.counter += 1;
+        self.counter
     }
 
-    /// Writes it: beside first, synced, then renamed.
-    pub fn write(self, path: &Path) -> Result<Written, Error> {
-        std::fs::write(path, &self.bytes).map_err(|error| Error::file(path, error))?;
-        let blake3 = blake3::hash(&self.bytes).to_hex().to_string();
-        Ok(Written { bytes: self.bytes.len() as u64, rows: self.rows, blake3 })
+    /// The dimension of a table, if so many ids have so many floats.
+    fn check(&self, table: TableId, ids: usize, floats: usize) -> Result<usize, Error> {
+        let dim = self.tables.get(table.0 as usize).ok_or(Error::UnknownTable(table.0))?.dim;
+        match ids.checked_mul(dim) == Some(floats) {
+            true => Ok(dim),
+            false => {
+                let reason = format!("{ids} ids of dimension {dim} have {floats} floats");
+                Err(Error::Request(reason))
+            }
+        }
+    }
+
+    fn check_here(&self, ids: &[u64]) -> Result<(), Error> {
+        let partitions = ids.iter().map(|id| crate::partition_of(*id));
+        let elsewhere = partitions.into_iter().find(|p| !self.here[usize::from(*p)]);
+        elsewhere.map_or(Ok(()), |partition| Err(Error::NotHere(partition)))
+    }
+}
+
+impl TableStats {
+    fn add(&mut self, other: &TableStats) {
+        self.rows += other.rows;
+        self.bytes += other.bytes;
+        self.admitted += other.admitted;
+        self.waiting += other.waiting;
+        self.expired += other.expired;
+        self.evicted += other.evicted;
+        self.lookups += other.lookups;
     }
 }

@@ -19,29 +19,57 @@
 //! ```
 //!
 //! # Layout
-//! - [`Engine`] (`engine`): the public handle
-//! - `naive`: the tables in maps
-//! - `spec`: tables as data; `init`: first values as pure functions of names
-//! - `applied`: names of micro-batches that were applied
+//! - [`Engine`] (`engine`): the handle; `owners`: its threads; [`Shard`]: what one of them owns
+//! - `table`: batch look-ups and updates; `index`, `store`, `arena`, `meta`: where rows are;
+//!   `fused`: optimizers over a row; `memory`: hints to the machine
+//! - `names`, `applied`, `sum`: what was applied, and what waits for its step
+//! - `section`, `image`, [`Snapshot`], [`checkpoint`]: partitions as bytes, in files and on the way
+//! - `spec`, `options`: tables and requests as data; `init`: first values as functions of names
+//! - [`wire`], [`server`], [`client`]: the tables for other processes; [`role`]: a process of them
+
+#[cfg(target_endian = "big")]
+compile_error!("files and frames are the memory of little-endian machines");
 
 mod applied;
+mod arena;
+pub mod checkpoint;
+pub mod client;
 mod engine;
 mod error;
+mod fused;
+mod image;
+mod index;
 mod init;
+mod memory;
+mod meta;
+#[cfg(test)]
 mod naive;
+mod names;
 mod options;
+mod owners;
+pub mod role;
+mod section;
+pub mod server;
+mod shard;
+mod snapshot;
 mod spec;
+mod store;
+mod sum;
+mod table;
+pub mod wire;
 
 use salamander_core::seed::mix;
 
 pub use applied::Applied;
-pub use engine::{Engine, Snapshot};
+pub use engine::Engine;
 pub use error::Error;
 pub use init::first_values;
 pub use options::{
     Changed, EngineOptions, Held, Mode, Page, Pages, Push, Read, Rows, Stats, TableId, TableStats,
     Written,
 };
+pub use shard::{Apply, Shard};
+pub use snapshot::Snapshot;
 pub use spec::{Initializer, Storage, TableSpec};
 
 /// Partitions of every table, whatever the number of servers.

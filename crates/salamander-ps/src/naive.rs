@@ -2,16 +2,14 @@
 //! the fast tables with it.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use salamander_core::optimizer::Update;
 use salamander_core::seed::mix;
-use serde::{Deserialize, Serialize};
 
 use crate::init::FirstValues;
 use crate::{
-    Applied, Changed, EngineOptions, Error, Held, Mode, Pages, Push, Read, Rows, Snapshot, Stats,
-    Storage, TableId, TableSpec, TableStats, partition_of,
+    Applied, Changed, EngineOptions, Error, Held, Mode, Pages, Push, Read, Rows, Stats, Storage,
+    TableId, TableSpec, TableStats, partition_of,
 };
 
 #[derive(Debug)]
@@ -27,7 +25,7 @@ pub(crate) struct Naive {
 
 type Staged = (TableId, Vec<u64>, Vec<f32>);
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Part {
     age: u64,
     applied: Applied,
@@ -35,7 +33,7 @@ pub(crate) struct Part {
     tables: Vec<PartTable>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct PartTable {
     /// By the mixed id, the order in which the hand of the clock goes round.
     rows: BTreeMap<u64, Row>,
@@ -43,7 +41,7 @@ struct PartTable {
     hand: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 struct Row {
     id: u64,
     values: Vec<f32>,
@@ -346,6 +344,10 @@ impl Naive {
         self.parts.values_mut().for_each(|part| part.applied.prune(below));
     }
 
+    pub(crate) fn counter(&self) -> u64 {
+        self.counter
+    }
+
     pub(crate) fn stats(&self) -> Stats {
         let mut tables = self.stats.clone();
         for (at, stats) in tables.iter_mut().enumerate() {
@@ -366,64 +368,6 @@ impl Naive {
         self.parts = self.empty(version);
         self.parts.retain(|partition, _| here.contains(partition));
     }
-
-    pub(crate) fn snapshot(&self) -> Result<Snapshot, Error> {
-        let bytes = self.encode(self.parts.clone())?;
-        let rows = self.stats().tables.iter().map(|table| table.rows).sum();
-        Ok(Snapshot { bytes, rows })
-    }
-
-    pub(crate) fn restore(&mut self, files: &[PathBuf]) -> Result<(), Error> {
-        let here: Vec<u16> = self.parts.keys().copied().collect();
-        let mut found = BTreeMap::new();
-        for path in files {
-            let bytes = std::fs::read(path).map_err(|error| Error::file(path, error))?;
-            let (version, tables, parts) = decode(&path.display().to_string(), &bytes)?;
-            tables.into_iter().try_for_each(|spec| self.declare(spec).map(|_| ()))?;
-            self.version = version;
-            found.extend(parts.into_iter().filter(|(partition, _)| here.contains(partition)));
-        }
-        if let Some(missing) = here.iter().find(|partition| !found.contains_key(partition)) {
-            return Err(Error::Restore(format!("no file holds partition {missing}")));
-        }
-        self.counter += 1;
-        self.stage.clear();
-        self.parts = found;
-        Ok(())
-    }
-
-    pub(crate) fn take(&mut self, partitions: &[u16]) -> Result<Vec<u8>, Error> {
-        if let Some(elsewhere) = partitions.iter().find(|p| !self.parts.contains_key(p)) {
-            return Err(Error::NotHere(*elsewhere));
-        }
-        let mut taken = BTreeMap::new();
-        for partition in partitions {
-            taken.extend(self.parts.remove_entry(partition));
-        }
-        self.encode(taken)
-    }
-
-    pub(crate) fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        let (version, tables, parts) = decode("moved partitions", bytes)?;
-        if version != self.version {
-            return Err(Error::OutOfStep { current: self.version, asked: version });
-        }
-        tables.into_iter().try_for_each(|spec| self.declare(spec).map(|_| ()))?;
-        self.counter += 1;
-        self.parts.extend(parts);
-        Ok(())
-    }
-
-    fn encode(&self, parts: BTreeMap<u16, Part>) -> Result<Vec<u8>, Error> {
-        serde_json::to_vec(&(self.version, &self.tables, parts))
-            .map_err(|error| Error::Request(error.to_string()))
-    }
-}
-
-type Image = (u64, Vec<TableSpec>, BTreeMap<u16, Part>);
-
-fn decode(place: &str, bytes: &[u8]) -> Result<Image, Error> {
-    serde_json::from_slice(bytes).map_err(|error| Error::damaged(place, error))
 }
 
 impl PartTable {

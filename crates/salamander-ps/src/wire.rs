@@ -24,6 +24,20 @@ pub use message::{Block, Message};
 pub use reply::{Code, Failure, Info};
 pub use request::{Advance, Request};
 
+/// A table as frames name it: by a hash of its name, because servers that heard of tables in another
+/// order have other numbers for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TableKey(pub u64);
+
+impl TableKey {
+    /// The key of a name.
+    pub fn of(name: &str) -> Self {
+        let hash = blake3::hash(name.as_bytes());
+        let (first, _) = hash.as_bytes().split_first_chunk().expect("a hash has 32 bytes");
+        Self(u64::from_le_bytes(*first))
+    }
+}
+
 /// Bytes that make no frame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {

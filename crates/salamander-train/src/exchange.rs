@@ -58,6 +58,8 @@ pub struct Entered {
     pub begin: Begin,
     /// Who sends the state round, if somebody needs it.
     pub transfer: Option<usize>,
+    /// The generation's number.
+    pub generation: u64,
 }
 
 /// What a member trains on. All members must see the same.
@@ -128,7 +130,7 @@ impl Exchange for Alone {
     }
 
     fn enter(&mut self) -> Result<Entered, Error> {
-        Ok(Entered { place: Place::ALONE, begin: Begin::Keep, transfer: None })
+        Ok(Entered { place: Place::ALONE, begin: Begin::Keep, transfer: None, generation: 0 })
     }
 
     fn transfer(&mut self, _source: usize, state: Vec<u8>) -> Result<Vec<u8>, Error> {

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use burn::tensor::Device;
@@ -152,16 +152,15 @@ impl<T: Trial> Model for Entry<T> {
             let hp = hparams::read::<T::Hparams>(&trained.experiment.hyperparameters)?;
             let rows = LocalRows::new(seed(trained.experiment))?;
             tables.open(Box::new(rows), T::optimizer(&hp))?;
-            tables.with_store(|rows| rows.restore(&files, 0))?;
+            tables.with_store(|rows| rows.restore(&files, 0, 0))?;
         }
-        Ok(Box::new(Loaded { model, tables, files }))
+        Ok(Box::new(Loaded { model, tables }))
     }
 }
 
 struct Loaded<T> {
     model: T,
     tables: Tables,
-    files: Vec<PathBuf>,
 }
 
 impl<T: Trial> Instance for Loaded<T> {

@@ -1,6 +1,7 @@
 //! The tables of a model: where their rows come from, and which rows the current micro-batch used.
 
 mod local;
+mod remote;
 mod store;
 
 use std::collections::HashMap;
@@ -14,6 +15,7 @@ use crate::Error;
 use crate::gradients::host;
 
 pub use local::LocalRows;
+pub use remote::{RemoteRows, Servers};
 pub use store::{Finish, RowGradient, RowStore, Shared};
 
 /// A model's tables; clones are the same tables.

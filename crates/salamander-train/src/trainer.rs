@@ -50,6 +50,8 @@ pub struct Trainer<T: Trial> {
     passes: Vec<Pass>,
     optimizers: Vec<OptimizerState>,
     tables: Tables,
+    /// The history of the tables' rows: the generation that last read them from a checkpoint.
+    lineage: u64,
     schedule: Schedule,
     clip: Option<Clip>,
     arithmetic: Arithmetic,
@@ -250,7 +252,7 @@ impl<T: Trial> Trainer<T> {
         self.exchange.commit(digest)?;
         let StepSum { gradient, tally, metrics, loss, running } = sum;
         let moved = self.move_parameters(at, &gradient, running, rate);
-        let lineage = self.progress.rows.map_or(0, |rows| rows.lineage);
+        let lineage = self.lineage;
         let to = self.progress.steps + 1;
         self.progress.rows = Some(RowsMove { to, factor, divisor, lineage });
         self.progress.within = Some(match self.progress.within.take() {

@@ -37,6 +37,8 @@ pub struct Options {
     pub transport: Transport,
     /// bf16 on the wire.
     pub bf16: bool,
+    /// Whether parameter servers are part of the run.
+    pub with_servers: bool,
     /// How often the master hears from this worker.
     pub beat_every: Duration,
     /// Set from outside when this worker has to go.

@@ -1,4 +1,4 @@
-//! Runs under fire at length: `cargo xtask chaos --seed S --minutes M`.
+//! Runs under fire at length: `cargo xtask chaos --seed S --minutes M`, with `--ps N` on parameter servers.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -19,6 +19,7 @@ fn main() -> ExitCode {
         let fire = Fire {
             seed,
             workers: number("--workers", 4) as u32,
+            servers: number("--ps", 0) as u32,
             records: 10 * faults as u64 * 40 + 13,
             batch: 40,
             epochs: 3,
@@ -28,8 +29,8 @@ fn main() -> ExitCode {
             loud: true,
         };
         println!(
-            "seed {seed}: {} workers, {} records, {faults} faults",
-            fire.workers, fire.records
+            "seed {seed}: {} workers, {} parameter servers, {} records, {faults} faults",
+            fire.workers, fire.servers, fire.records
         );
         let folder = tempfile::tempdir().expect("a folder");
         match run(&program, folder.path(), &fire) {

@@ -1,6 +1,7 @@
 //! The master's side of membership: who is in the next generation, and whose state survives.
 
 mod choice;
+mod servers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,6 +12,8 @@ use super::{
 
 /// Failures to reach a member, in generations that never got to work, before it is left out for a while.
 const STRIKES: u32 = 3;
+
+use servers::Servers;
 
 /// How long to wait for whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +89,7 @@ pub struct Coordinator {
     ticked: Millis,
     /// When newcomers are let in.
     join_at: Option<Millis>,
+    servers: Servers,
     /// Members of the running generation that have its state.
     confirmed: BTreeSet<WorkerId>,
     actions: Vec<Action>,
@@ -136,6 +140,7 @@ impl Coordinator {
             since: now,
             ticked: now,
             join_at: None,
+            servers: Servers::default(),
             confirmed: BTreeSet::new(),
             actions: vec![Action::Journal(Entry::Opened)],
             history,
@@ -408,6 +413,7 @@ impl Coordinator {
         if chosen.len() < self.least() || !self.unpromised().is_empty() {
             return;
         }
+        let Some(servers) = self.servers.all() else { return };
         let promised: Vec<(WorkerId, Holding, bool)> = chosen
             .iter()
             .filter_map(|id| Some((*id, self.promised(*id)?)))
@@ -415,18 +421,20 @@ impl Coordinator {
             .collect();
         let (source, transfer) = self.choose(&promised);
         // Nobody here has the state, but who is away may have it: a checkpoint is the last resort.
-        if matches!(source, Source::Checkpoint { .. }) && self.awaits() {
+        if matches!(source, Source::Checkpoint { .. }) && self.awaits() && self.same_servers() {
             return;
         }
         let members: Vec<(WorkerId, Option<Identity>)> = promised
             .iter()
             .map(|(id, holding, eligible)| (*id, holding.identity.filter(|_| *eligible)))
             .collect();
-        self.journal(Entry::Activated { generation, members });
+        let ids = servers.iter().map(|server| server.id).collect();
+        self.journal(Entry::Activated { generation, members, servers: ids });
         self.phase = Phase::Running(generation);
         self.since = now;
         let peers = chosen.iter().filter_map(|id| Some(self.workers.get(id)?.peer.clone()));
-        let activation = Activation { generation, members: peers.collect(), source, transfer };
+        let members = peers.collect();
+        let activation = Activation { generation, members, source, transfer, servers };
         for id in chosen {
             self.send(id, ToMember::Activate(activation.clone()));
             if self.history.stopping {

@@ -8,6 +8,25 @@ use super::Millis;
 const BACKOFF: Millis = 500;
 const LONGEST_BACKOFF: Millis = 30_000;
 
+/// Slots from this number on are for parameter servers.
+pub const SERVER_SLOTS: u32 = 1 << 20;
+
+/// What a slot is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seat {
+    /// A worker.
+    Worker(u32),
+    /// A parameter server, and its place among them.
+    Server(u32),
+}
+
+impl Seat {
+    /// What a slot is for.
+    pub fn of(slot: u32) -> Self {
+        slot.checked_sub(SERVER_SLOTS).map_or(Seat::Worker(slot), Seat::Server)
+    }
+}
+
 /// How a process ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
@@ -42,6 +61,8 @@ pub enum Slot {
 /// The processes of a role.
 #[derive(Clone, Debug)]
 pub struct Crew {
+    /// The first slot.
+    base: u32,
     wanted: u32,
     slots: BTreeMap<u32, Slot>,
     crashes: u64,
@@ -55,6 +76,7 @@ impl Crew {
     /// So many processes; so many crashes of their own making are borne.
     pub fn new(wanted: u32, max_crashes: u64) -> Self {
         Self {
+            base: 0,
             wanted,
             slots: BTreeMap::new(),
             crashes: 0,
@@ -63,6 +85,12 @@ impl Crew {
             restarts: 0,
             last_crash: None,
         }
+    }
+
+    /// The same with slots for parameter servers.
+    #[must_use]
+    pub fn of_servers(self) -> Self {
+        Self { base: SERVER_SLOTS, ..self }
     }
 
     /// Another number is wanted.
@@ -103,7 +131,8 @@ impl Crew {
         self.slots.insert(slot, Slot::Free(at));
         match &self.last_crash {
             Some(reason) if self.crashes > self.max_crashes => {
-                Err(format!("workers crashed {} times, last: {reason}", self.crashes))
+                let who = if self.base == 0 { "workers" } else { "parameter servers" };
+                Err(format!("{who} crashed {} times, last: {reason}", self.crashes))
             }
             _ => Ok(()),
         }
@@ -121,7 +150,8 @@ impl Crew {
     /// What to do now.
     pub fn orders(&mut self, now: Millis) -> Vec<Order> {
         let mut orders = Vec::new();
-        for slot in 0..self.wanted {
+        let end = self.base + self.wanted;
+        for slot in self.base..end {
             match self.slots.get(&slot) {
                 None => orders.push(Order::Start(slot)),
                 Some(Slot::Free(at)) if *at <= now => {
@@ -132,14 +162,13 @@ impl Crew {
             }
             self.slots.insert(slot, Slot::Busy);
         }
-        let wanted = self.wanted;
-        for (slot, state) in self.slots.iter_mut().filter(|(slot, _)| **slot >= wanted) {
+        for (slot, state) in self.slots.iter_mut().filter(|(slot, _)| **slot >= end) {
             if *state == Slot::Busy {
                 *state = Slot::Ending;
                 orders.push(Order::End(*slot));
             }
         }
-        self.slots.retain(|slot, state| *slot < wanted || *state == Slot::Ending);
+        self.slots.retain(|slot, state| *slot < end || *state == Slot::Ending);
         orders
     }
 }

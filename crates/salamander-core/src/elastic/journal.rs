@@ -19,11 +19,16 @@ pub enum Entry {
         generation: Generation,
         /// Its members in their order, each with the state it promised where that state may be chosen again.
         members: Vec<(WorkerId, Option<Identity>)>,
+        /// The parameter servers that hold the other part of the state.
+        #[serde(default)]
+        servers: Vec<WorkerId>,
     },
     /// A checkpoint counts.
     Checkpoint(CheckpointMark),
     /// How many workers are wanted.
     Scaled(usize),
+    /// How many parameter servers are wanted.
+    ScaledServers(usize),
     /// The run is over.
     Ended(Ending),
     /// An early end was asked for.
@@ -49,6 +54,10 @@ pub struct History {
     pub checkpoint: Option<CheckpointMark>,
     /// How many workers are wanted, when that was changed.
     pub workers: Option<usize>,
+    /// The parameter servers of the newest generation.
+    pub servers: Vec<WorkerId>,
+    /// How many parameter servers are wanted, when that was changed.
+    pub wanted_servers: Option<usize>,
     /// Whether an early end was asked for.
     pub stopping: bool,
     /// How it ended.
@@ -66,13 +75,15 @@ impl History {
         match entry {
             Entry::Opened => {}
             Entry::Prepared(generation) => self.prepared = *generation,
-            Entry::Activated { generation, members } => {
+            Entry::Activated { generation, members, servers } => {
+                self.servers.clone_from(servers);
                 self.activated = Some((*generation, members.iter().copied().collect()));
                 self.order = members.iter().map(|(id, _)| *id).collect();
                 self.generations += 1;
             }
             Entry::Checkpoint(mark) => self.checkpoint = Some(mark.clone()),
             Entry::Scaled(workers) => self.workers = Some(*workers),
+            Entry::ScaledServers(servers) => self.wanted_servers = Some(*servers),
             Entry::Stopping => self.stopping = true,
             Entry::Resumed => {
                 (self.stopping, self.ending, self.activated) = (false, None, None);

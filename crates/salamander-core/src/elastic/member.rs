@@ -189,6 +189,7 @@ mod tests {
             members: vec![Peer { id: WorkerId(7), endpoint: String::new() }],
             source: Source::Checkpoint { rank: 0, mark: None },
             transfer: false,
+            servers: Vec::new(),
         }
     }
 

@@ -52,6 +52,9 @@ pub struct Activation {
     pub source: Source,
     /// Whether some member has to receive it, so that all take part in sending it round.
     pub transfer: bool,
+    /// The parameter servers that hold the rows of tables, by their seats.
+    #[serde(default)]
+    pub servers: Vec<Peer>,
 }
 
 /// From the master to a member.

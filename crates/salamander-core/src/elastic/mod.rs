@@ -26,7 +26,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub use coordinator::{Action, Coordinator, Phase, Timeouts};
-pub use crew::{Crew, Ended, Order, Slot};
+pub use crew::{Crew, Ended, Order, SERVER_SLOTS, Seat, Slot};
 pub use journal::{Entry, History};
 pub use member::{Fenced, Member, Part};
 pub use message::{Activation, FromMember, Hello, Peer, Source, ToMember};

@@ -31,6 +31,8 @@ pub struct Settings {
     pub strategy: Strategy,
     /// How many workers: a number, or `{min: 1, max: 4}`.
     pub workers: Workers,
+    /// Parameter servers, for the strategies `ps` and `hybrid`.
+    pub ps: Ps,
     /// `auto`, `cpu`, `wgpu[:i]` or `cuda[:i]`.
     pub device: Device,
     /// Slices of a batch that are computed one by one; by default the most workers allowed.
@@ -192,6 +194,29 @@ pub enum Strategy {
     Ps,
     /// Dense parameters in a ring, tables on parameter servers.
     Hybrid,
+}
+
+impl Strategy {
+    /// Whether parameter servers are part of the run.
+    pub fn has_servers(self) -> bool {
+        matches!(self, Strategy::Ps | Strategy::Hybrid)
+    }
+}
+
+/// Parameter servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Ps {
+    /// How many.
+    pub servers: u32,
+    /// Threads of each that own rows.
+    pub threads: u32,
+}
+
+impl Default for Ps {
+    fn default() -> Self {
+        Self { servers: 1, threads: 1 }
+    }
 }
 
 /// A device's name.

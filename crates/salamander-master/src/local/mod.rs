@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use salamander_core::elastic::{Ending, Order};
+use salamander_core::elastic::{Ending, Order, SERVER_SLOTS, Seat};
 use salamander_proto::client::{self, PlatformClient, PlatformHandler, SessionOptions};
 use tracing::warn;
 
@@ -42,14 +42,34 @@ pub enum Role {
     Master,
     /// The worker of a slot.
     Worker(u32),
+    /// The parameter server of a seat.
+    Server(u32),
+}
+
+impl Role {
+    fn of(slot: u32) -> Self {
+        match Seat::of(slot) {
+            Seat::Worker(slot) => Role::Worker(slot),
+            Seat::Server(seat) => Role::Server(seat),
+        }
+    }
+
+    /// The master's name for it.
+    fn slot(self) -> Option<u32> {
+        match self {
+            Role::Master => None,
+            Role::Worker(slot) => Some(slot),
+            Role::Server(seat) => Some(SERVER_SLOTS + seat),
+        }
+    }
 }
 
 /// How to run a run.
 pub struct Options {
     /// How to reach the master.
     pub session: SessionOptions,
-    /// The command of the worker of a slot.
-    pub worker: Box<dyn FnMut(u32) -> Command + Send>,
+    /// The command of a worker or a parameter server.
+    pub process: Box<dyn FnMut(Role) -> Command + Send>,
     /// The command of the master, which always listens on the same address; it is given how often a master was started
     /// before, since only the first may resume a run. Without it somebody else runs the master.
     pub master: Option<Box<dyn FnMut(u64) -> Command + Send>>,
@@ -65,11 +85,11 @@ impl Options {
     /// With a grace of 5 s.
     pub fn new(
         session: SessionOptions,
-        worker: impl FnMut(u32) -> Command + Send + 'static,
+        process: impl FnMut(Role) -> Command + Send + 'static,
     ) -> Self {
         Self {
             session,
-            worker: Box::new(worker),
+            process: Box::new(process),
             master: None,
             log: Box::new(|_| None),
             grace: Duration::from_secs(5),
@@ -183,11 +203,7 @@ struct Handler {
 impl PlatformHandler for Handler {
     fn inventory(&mut self) -> Vec<(u32, u32)> {
         let state = self.shared.lock();
-        let workers = state.running.iter().filter_map(|(role, pid)| match role {
-            Role::Worker(slot) => Some((*slot, *pid)),
-            Role::Master => None,
-        });
-        workers.collect()
+        state.running.iter().filter_map(|(role, pid)| Some((role.slot()?, *pid))).collect()
     }
 
     fn order(&mut self, order: Order) {

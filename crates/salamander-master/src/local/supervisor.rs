@@ -100,19 +100,19 @@ impl Supervisor {
     fn order(&mut self, order: Order) {
         match order {
             Order::Start(slot) if !self.leaving && !self.is_over() => {
-                let role = Role::Worker(slot);
+                let role = Role::of(slot);
                 if self.children.contains_key(&role) {
                     warn!(slot, "already running");
                     return;
                 }
-                let command = (self.options.worker)(slot);
+                let command = (self.options.process)(role);
                 if let Err(reason) = self.start(role, command) {
                     self.failed -= 1;
                     self.ends.ended(slot, self.failed, Ended::Crashed(reason));
                 }
             }
             Order::Start(_) => {}
-            Order::End(slot) => self.end(Role::Worker(slot)),
+            Order::End(slot) => self.end(Role::of(slot)),
         }
     }
 
@@ -167,7 +167,7 @@ impl Supervisor {
         info!(?role, pid, ?how, "ended");
         let mut state = self.shared.lock();
         // Under one lock, so that an inventory never has a process in neither list.
-        if let Role::Worker(slot) = role {
+        if let Some(slot) = role.slot() {
             self.ends.ended(slot, pid, how.clone());
         }
         state.running.retain(|running| *running != (role, pid));

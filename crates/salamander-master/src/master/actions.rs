@@ -6,6 +6,7 @@ use tracing::warn;
 use super::Master;
 use crate::journal;
 use crate::record::Record;
+use crate::workers::{Kind, Worker};
 
 impl Master {
     /// Does what was decided: first the disk, then everybody else.
@@ -82,13 +83,16 @@ impl Master {
                 self.events.note(format!("checkpoint {} kept, version {}", mark.id, mark.version));
             }
             Entry::Scaled(workers) => self.events.note(format!("{workers} workers are wanted")),
+            Entry::ScaledServers(servers) => {
+                self.events.note(format!("{servers} parameter servers are wanted"));
+            }
             Entry::Stopping => self.events.note("an early end was asked for".into()),
             Entry::Ended(ending) => {
                 self.ended_at = Some(now);
                 self.events.ended(ending.clone());
                 self.processes.over(ending.clone());
                 // Members hear of it from the coordinator; these are none.
-                for id in self.task_workers() {
+                for id in self.others() {
                     self.workers.send(id, ToMember::Ended(ending.clone()));
                 }
             }
@@ -103,8 +107,10 @@ impl Master {
         }
     }
 
-    fn task_workers(&self) -> Vec<WorkerId> {
-        self.workers.iter().filter(|(_, worker)| worker.tasks_only).map(|(id, _)| id).collect()
+    /// Processes that take no part in generations.
+    fn others(&self) -> Vec<WorkerId> {
+        let other = |worker: &Worker| worker.kind != Kind::Member;
+        self.workers.iter().filter(|(_, worker)| other(worker)).map(|(id, _)| id).collect()
     }
 }
 

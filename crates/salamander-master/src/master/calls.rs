@@ -19,7 +19,7 @@ impl Master {
                 self.answer(answer, Ok(v1::StatusReply { json }));
             }
             Input::Scale(request, answer) => {
-                let done = self.scale(now, request.workers);
+                let done = self.scale(now, request);
                 self.answer(answer, done.map(|()| v1::ScaleReply {}));
             }
             Input::Stop(answer) => {
@@ -56,16 +56,28 @@ impl Master {
         self.answers.push(Box::new(move || drop(to.send(answer))));
     }
 
-    fn scale(&mut self, now: Millis, workers: u32) -> Result<(), status::Error> {
-        if !(1..=MOST_WORKERS).contains(&workers) {
-            let text = format!("{workers} workers cannot be; from 1 to {MOST_WORKERS} can");
-            return Err(status::Error::Argument(text));
+    fn scale(&mut self, now: Millis, request: v1::ScaleRequest) -> Result<(), status::Error> {
+        let v1::ScaleRequest { workers, servers } = request;
+        for (what, number) in [("workers", workers), ("parameter servers", servers)] {
+            if let Some(number) = number.filter(|number| !(1..=MOST_WORKERS).contains(number)) {
+                let text = format!("{number} {what} cannot be; from 1 to {MOST_WORKERS} can");
+                return Err(status::Error::Argument(text));
+            }
         }
         if self.is_over() {
             return Err(status::Error::Unfit("the run is over".into()));
         }
-        self.coordinator.scale(now, workers as usize);
-        self.processes.scale(workers);
+        if servers.is_some() && self.coordinator.wanted_servers() == 0 {
+            return Err(status::Error::Unfit("the run has no parameter servers".into()));
+        }
+        if let Some(workers) = workers {
+            self.coordinator.scale(now, workers as usize);
+            self.processes.scale(workers);
+        }
+        if let Some(servers) = servers {
+            self.coordinator.scale_servers(now, servers as usize);
+            self.processes.scale_servers(servers);
+        }
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! What the master does with what workers and the platform say.
 
-use salamander_core::elastic::{Ended, Hello, Millis, WorkerId};
+use salamander_core::elastic::{Ended, Hello, Millis, Seat, WorkerId};
 use salamander_proto::convert::FromWorker;
 use salamander_proto::{status, v1};
 use tracing::{debug, warn};
@@ -8,7 +8,7 @@ use tracing::{debug, warn};
 use super::Master;
 use crate::inbox::{Input, Out, ProcessEnd, SessionId};
 use crate::record::{Data, Record};
-use crate::workers;
+use crate::workers::{self, Kind};
 
 impl Master {
     pub(super) fn take(&mut self, now: Millis, input: Input) {
@@ -56,7 +56,10 @@ impl Master {
             }
         };
         let id = hello.peer.id;
-        if let Err(reason) = self.same_data(message) {
+        let kind = Kind::of(message);
+        if kind != Kind::Server
+            && let Err(reason) = self.same_data(message)
+        {
             self.events.note(format!("worker {id} refused: {reason}"));
             workers::refuse(self.coordinator.epoch(), reason, &out);
             return;
@@ -66,12 +69,30 @@ impl Master {
         self.workers.welcome(id, self.coordinator.epoch());
         if is_new {
             let (slot, pid) = (message.slot, message.pid);
-            self.events.note(format!("worker {id} joined: slot {slot}, process {pid}"));
+            self.events.note(match Seat::of(slot) {
+                Seat::Worker(slot) => format!("worker {id} joined: slot {slot}, process {pid}"),
+                Seat::Server(seat) => {
+                    format!("parameter server {seat} is ready: {id}, process {pid}")
+                }
+            });
         }
-        if !message.tasks_only {
-            self.coordinator.hello(now, hello);
-        } else if let Some(ending) = self.ending() {
-            self.workers.send(id, ending);
+        match (kind, self.ending()) {
+            (Kind::Member, _) => self.coordinator.hello(now, hello),
+            (_, Some(ending)) => drop(self.workers.send(id, ending)),
+            (Kind::Server, None) => {
+                self.server_up(now, message, hello);
+            }
+            (Kind::Tasks, None) => {}
+        }
+    }
+
+    /// A server is ready, unless it was started for another number of servers.
+    fn server_up(&mut self, now: Millis, message: &v1::Hello, hello: Hello) {
+        let Seat::Server(seat) = Seat::of(message.slot) else { return };
+        if message.records == self.coordinator.wanted_servers() as u64 {
+            self.coordinator.server_up(now, seat, hello.peer);
+        } else {
+            self.processes.replace_slot(message.slot);
         }
     }
 
@@ -94,7 +115,7 @@ impl Master {
     }
 
     fn worker(&mut self, now: Millis, id: WorkerId, message: FromWorker) {
-        let is_member = self.workers.get(id).is_some_and(|worker| !worker.tasks_only);
+        let is_member = self.workers.get(id).is_some_and(|worker| worker.kind == Kind::Member);
         match message {
             FromWorker::Beat(beat) => {
                 if let Some(worker) = self.workers.get_mut(id) {
@@ -171,8 +192,12 @@ impl Master {
         };
         let (worker, verdict) = self.processes.ended(now, end);
         if let Some(id) = worker {
-            self.events.note(format!("worker {id}: slot {slot}, process {pid} {text}"));
+            self.events.note(match Seat::of(slot) {
+                Seat::Worker(slot) => format!("worker {id}: slot {slot}, process {pid} {text}"),
+                Seat::Server(seat) => format!("parameter server {seat}: process {pid} {text}"),
+            });
             self.workers.forget(id);
+            self.coordinator.server_lost(now, id);
             if let Some(tasks) = &mut self.tasks {
                 tasks.release(id);
             }

@@ -28,7 +28,7 @@ async fn call_all(address: String, intercept: impl Interceptor + Clone) -> Vec<C
         code(client.serve(no_orders()).await.err()),
         code(client.watch(v1::WatchRequest::default()).await.err()),
         code(client.status(v1::StatusRequest {}).await.err()),
-        code(client.scale(v1::ScaleRequest { workers: 9 }).await.err()),
+        code(client.scale(v1::ScaleRequest { workers: Some(9), servers: None }).await.err()),
         code(client.stop(v1::StopRequest {}).await.err()),
         code(client.lease(v1::LeaseRequest::default()).await.err()),
         code(client.finish(v1::FinishRequest::default()).await.err()),

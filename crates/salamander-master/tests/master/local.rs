@@ -30,7 +30,7 @@ fn kill(pid: u32, signal: Signal) {
     kill_process(pid, signal).expect("signalled");
 }
 
-fn sleeper(_slot: u32) -> Command {
+fn sleeper(_role: Role) -> Command {
     let mut command = Command::new("sh");
     // The sleep is a process of its own, which must not be left either.
     command.args(["-c", "sleep 1000 & wait"]);

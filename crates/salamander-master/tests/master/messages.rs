@@ -80,7 +80,7 @@ fn a_watcher_sees_everything_over_a_restart() {
 fn nonsense_is_refused_with_a_reason() {
     let run = Run::new(1);
     let mut admin = run.admin();
-    let error = admin.scale(0).expect_err("nobody").to_string();
+    let error = admin.scale(Some(0), None).expect_err("nobody").to_string();
     assert!(error.contains("0 workers cannot be"), "{error}");
     let error = admin.lease(salamander_core::elastic::WorkerId(1)).expect_err("no tasks");
     assert!(error.to_string().contains("this run has no tasks"), "{error}");

@@ -126,11 +126,11 @@ fn scaling_starts_and_ends_processes() {
     wait_until("one is started", || fake.running() == 1);
     let first = fake.worker(&run, 1, 0);
     together(&[&first]);
-    run.admin().scale(3).expect("asked");
+    run.admin().scale(Some(3), None).expect("asked");
     wait_until("three run", || fake.running() == 3);
     let [second, third] = [(2, 1), (3, 2)].map(|(id, slot)| fake.worker(&run, id, slot));
     together(&[&first, &second, &third]);
-    run.admin().scale(2).expect("asked");
+    run.admin().scale(Some(2), None).expect("asked");
     wait_until("one is to end", || fake.orders().contains(&Order::End(2)));
     drop(third);
     fake.lose(&client, 2, Ended::Finished);

@@ -264,6 +264,7 @@ impl Handler for Fake {
             records,
             fingerprint: 7,
             tasks_only,
+            server: false,
         }
     }
 

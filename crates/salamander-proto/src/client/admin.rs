@@ -67,9 +67,9 @@ impl Admin {
         Ok(serde_json::from_str(&reply.json)?)
     }
 
-    /// Asks for another number of workers.
-    pub fn scale(&mut self, workers: u32) -> Result<(), Error> {
-        let request = v1::ScaleRequest { workers };
+    /// Asks for another number of workers, of parameter servers, or both.
+    pub fn scale(&mut self, workers: Option<u32>, servers: Option<u32>) -> Result<(), Error> {
+        let request = v1::ScaleRequest { workers, servers };
         self.call(async move |client| client.scale(request).await).map(drop)
     }
 

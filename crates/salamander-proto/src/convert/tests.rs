@@ -50,12 +50,15 @@ fn activations() -> impl Strategy<Value = Activation> {
         ]
     };
     let members = prop::collection::vec(peers(), 1..6);
-    (generations(), members, any::<bool>()).prop_flat_map(move |(generation, members, transfer)| {
+    let servers = prop::collection::vec(peers(), 0..4);
+    let parts = (generations(), members, any::<bool>(), servers);
+    parts.prop_flat_map(move |(generation, members, transfer, servers)| {
         source(members.len()).prop_map(move |source| Activation {
             generation,
             members: members.clone(),
             source,
             transfer,
+            servers: servers.clone(),
         })
     })
 }

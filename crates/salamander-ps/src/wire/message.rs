@@ -8,8 +8,8 @@ use salamander_core::plan::MicroBatch;
 
 use super::cursor::Writer;
 use super::request::Advance;
-use super::{Header, Kind};
-use crate::{Page, Read, TableId, TableSpec};
+use super::{Header, Kind, TableKey};
+use crate::{Page, Read, TableSpec};
 
 /// A request without its header. It can be sent again, to the same server or another one.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub struct Message<'a> {
 #[derive(Clone, Debug)]
 pub struct Block<'a> {
     /// The table.
-    pub table: TableId,
+    pub table: TableKey,
     /// Values of a row.
     pub dim: usize,
     /// The ids.
@@ -64,7 +64,7 @@ impl<'a> Message<'a> {
     pub fn pull(
         read: Read,
         advance: Option<Advance>,
-        lookups: Vec<(TableId, Cow<'a, [u64]>)>,
+        lookups: Vec<(TableKey, Cow<'a, [u64]>)>,
         bf16: bool,
     ) -> Self {
         let mut message = Self::with_head(Kind::Pull, |head| {
@@ -78,7 +78,7 @@ impl<'a> Message<'a> {
             }
             head.u64(lookups.len() as u64);
             for (table, ids) in &lookups {
-                head.u64(table.0.into()).u64(ids.len() as u64);
+                head.u64(table.0).u64(ids.len() as u64);
             }
         });
         message.bf16 = bf16;
@@ -120,9 +120,9 @@ impl<'a> Message<'a> {
     }
 
     /// Rows that changed.
-    pub fn changed(table: TableId, since: u64, incarnation: u64) -> Self {
+    pub fn changed(table: TableKey, since: u64, incarnation: u64) -> Self {
         Self::with_head(Kind::Changed, |head| {
-            head.u64(table.0.into()).u64(since).u64(incarnation);
+            head.u64(table.0).u64(since).u64(incarnation);
         })
     }
 
@@ -194,7 +194,7 @@ impl<'a> Message<'a> {
             write(head);
             head.u64(rows.len() as u64);
             for block in &rows {
-                let (table, count) = (block.table.0.into(), block.ids.len() as u64);
+                let (table, count) = (block.table.0, block.ids.len() as u64);
                 head.u64(table).u64(block.dim as u64).u64(count);
             }
         });
@@ -202,7 +202,11 @@ impl<'a> Message<'a> {
         let mut values = Vec::with_capacity(rows.len() + 1);
         for block in rows {
             message.arrays.push(Array::Ids(block.ids));
-            values.push(if bf16 { Array::round(&block.values) } else { Array::Values(block.values) });
+            values.push(if bf16 {
+                Array::round(&block.values)
+            } else {
+                Array::Values(block.values)
+            });
         }
         let length = values.iter().map(|array| array.bytes().len()).sum();
         values.push(Array::gap(length));

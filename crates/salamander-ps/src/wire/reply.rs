@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::Error;
 use super::cursor::{Cursor, Writer};
 use super::request::json;
-use crate::{Changed, Mode, TableSpec};
+use crate::{Changed, TableSpec};
 
 /// What a server says about itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,8 +18,6 @@ pub struct Info {
     pub map: u32,
     /// Its version, where steps are staged.
     pub version: u64,
-    /// How it applies gradients.
-    pub mode: Mode,
     /// The partitions that it holds.
     pub partitions: Vec<Range<u16>>,
     /// Its tables, in the order of their numbers.
@@ -45,6 +43,8 @@ pub enum Code {
     Wrong,
     /// The server could not do it.
     Broken,
+    /// A table was not declared, which a client does whenever it connects.
+    Undeclared,
     /// The server is about to end.
     Stopping,
 }
@@ -62,7 +62,7 @@ pub struct Failure {
 }
 
 impl Code {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Malformed,
         Self::TooLarge,
         Self::Lineage,
@@ -71,6 +71,7 @@ impl Code {
         Self::NotHere,
         Self::Wrong,
         Self::Broken,
+        Self::Undeclared,
         Self::Stopping,
     ];
 }

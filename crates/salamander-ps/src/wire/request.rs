@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use salamander_core::plan::MicroBatch;
 
+use super::TableKey;
 use super::cursor::Cursor;
 use super::{Error, Header, Kind};
-use crate::{Page, Read, TableId, TableSpec};
+use crate::{Page, Read, TableSpec};
 
 /// A request that borrows from the body of its frame.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,7 +54,7 @@ pub enum Request<'a> {
     /// Rows that changed.
     Changed {
         /// The table.
-        table: TableId,
+        table: TableKey,
         /// The counter that the puller saw last.
         since: u64,
         /// The incarnation that it belongs to.
@@ -116,7 +117,7 @@ pub struct Advance {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lookup<'a> {
     /// The table.
-    pub table: TableId,
+    pub table: TableKey,
     /// The ids.
     pub ids: &'a [u64],
 }
@@ -125,7 +126,7 @@ pub struct Lookup<'a> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Received<'a> {
     /// The table.
-    pub table: TableId,
+    pub table: TableKey,
     /// The ids.
     pub ids: &'a [u64],
     /// Their values, one row after the other.
@@ -163,7 +164,7 @@ impl<'a> Request<'a> {
             Kind::Push => read_push(cursor, header.bf16)?,
             Kind::Set => Self::Set(rows(cursor, header.bf16)?),
             Kind::Changed => Self::Changed {
-                table: TableId(cursor.u32()?),
+                table: TableKey(cursor.u64()?),
                 since: cursor.u64()?,
                 incarnation: cursor.u64()?,
             },
@@ -205,7 +206,7 @@ fn read_pull<'a>(cursor: &mut Cursor<'a>) -> Result<Request<'a>, Error> {
     let tables = cursor.count(16)?;
     let mut counts = Vec::with_capacity(tables);
     for _ in 0..tables {
-        let table = TableId(cursor.u32()?);
+        let table = TableKey(cursor.u64()?);
         counts.push((table, cursor.count(8)?));
     }
     let mut lookups = Vec::with_capacity(tables);
@@ -217,8 +218,7 @@ fn read_pull<'a>(cursor: &mut Cursor<'a>) -> Result<Request<'a>, Error> {
 
 fn read_push<'a>(cursor: &mut Cursor<'a>, bf16: bool) -> Result<Request<'a>, Error> {
     let name = MicroBatch { epoch: cursor.u64()?, step: cursor.u64()?, k: cursor.u32()? };
-    let tally =
-        Page { applied: cursor.u64()?, skipped: cursor.u64()?, digest: cursor.u64()? };
+    let tally = Page { applied: cursor.u64()?, skipped: cursor.u64()?, digest: cursor.u64()? };
     let (factor, scale) = (cursor.f64()?, cursor.f32()?);
     Ok(Request::Push { name, tally, factor, scale, rows: rows(cursor, bf16)? })
 }
@@ -244,7 +244,7 @@ fn rows<'a>(cursor: &mut Cursor<'a>, bf16: bool) -> Result<Vec<Received<'a>>, Er
     let mut shapes = Vec::with_capacity(tables);
     let mut total = 0usize;
     for _ in 0..tables {
-        let table = TableId(cursor.u32()?);
+        let table = TableKey(cursor.u64()?);
         let dim = cursor.u32()? as usize;
         let count = cursor.count(8)?;
         let values = count.checked_mul(dim).ok_or(Error::Short)?;

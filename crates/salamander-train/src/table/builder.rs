@@ -9,7 +9,7 @@ use super::{Home, Table};
 use crate::tables::Tables;
 
 /// Tables up to this size, in bytes, are ordinary parameters, as in ElasticDL.
-pub const SMALL: usize = 2 << 20;
+const SMALL: usize = 2 << 20;
 
 /// A table that is being described.
 #[derive(Debug)]

@@ -37,6 +37,8 @@ impl RowStore for LocalRows {
         Shared::No
     }
 
+    fn follow(&mut self, _lineage: u64) {}
+
     fn pull(&mut self, table: usize, ids: &[u64], training: bool) -> Result<Vec<f32>, Error> {
         let (table, dim) = self.tables[table];
         let mut rows = vec![0.0; ids.len() * dim];
@@ -57,7 +59,7 @@ impl RowStore for LocalRows {
         Ok(self.engine.advance(to, factor, divisor)?)
     }
 
-    fn save(&mut self) -> Result<Finish, Error> {
+    fn save(&mut self, _scratch: &Path) -> Result<Finish, Error> {
         let snapshot = self.engine.snapshot()?;
         Ok(Box::new(move |folder: &Path| {
             let path = folder.join(FILE);
@@ -66,7 +68,7 @@ impl RowStore for LocalRows {
         }))
     }
 
-    fn restore(&mut self, files: &[PathBuf], version: u64) -> Result<(), Error> {
+    fn restore(&mut self, files: &[PathBuf], version: u64, _lineage: u64) -> Result<(), Error> {
         if files.is_empty() {
             return Ok(self.engine.clear(version)?);
         }

@@ -35,6 +35,8 @@ pub trait RowStore: Send {
     fn declare(&mut self, specs: &[TableSpec]) -> Result<(), Error>;
     /// Whether other processes see the same rows.
     fn shared(&self) -> Shared;
+    /// Another generation has begun, in which the rows have this history.
+    fn follow(&mut self, lineage: u64);
     /// The rows of these ids, each once, one after the other.
     fn pull(&mut self, table: usize, ids: &[u64], training: bool) -> Result<Vec<f32>, Error>;
     /// Keeps the gradient sums of slice `k` of step `version`, in place of an earlier try at it.
@@ -42,8 +44,9 @@ pub trait RowStore: Send {
     /// Applies the staged step before `to`, unless that was done: `factor` is the schedule's, sums are multiplied by
     /// `divisor`.
     fn advance(&mut self, to: u64, factor: f64, divisor: f32) -> Result<(), Error>;
-    /// Copies all rows as they are now; the rest of the save is left to another thread.
-    fn save(&mut self) -> Result<Finish, Error>;
-    /// Replaces all rows by those of a checkpoint's files, or by none, at this version.
-    fn restore(&mut self, files: &[PathBuf], version: u64) -> Result<(), Error>;
+    /// Copies all rows as they are now; the rest of the save is left to another thread. The folder is for files that are
+    /// on their way.
+    fn save(&mut self, scratch: &Path) -> Result<Finish, Error>;
+    /// Replaces all rows by those of a checkpoint's files, or by none, at this version; a new history of them begins.
+    fn restore(&mut self, files: &[PathBuf], version: u64, lineage: u64) -> Result<(), Error>;
 }

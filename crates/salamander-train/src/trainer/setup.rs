@@ -142,6 +142,7 @@ impl<T: Trial> Trainer<T> {
             optimizers: passes.iter().map(OptimizerState::new).collect(),
             passes,
             tables,
+            lineage: 0,
             schedule: experiment.schedule.unwrap_or_else(|| T::schedule(&hp)),
             clip: experiment.clip.or_else(|| T::clip(&hp)),
             arithmetic: Arithmetic { seed, precision, on_nan: experiment.on_nan },

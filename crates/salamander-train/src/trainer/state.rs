@@ -1,6 +1,6 @@
 //! The state of a training: taken for checkpoints and joiners, put back on resume and on joining.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use salamander_core::seed::mix;
 
@@ -10,6 +10,7 @@ use crate::checkpoint::{self, Checkpoint, Restored, Snapshot, Store, pack, unpac
 use crate::exchange::{Begin, Entered};
 use crate::optimize::OptimizerState;
 use crate::params;
+use crate::progress::RowsMove;
 use crate::trial::Trial;
 
 impl<T: Trial> Trainer<T> {
@@ -17,7 +18,7 @@ impl<T: Trial> Trainer<T> {
     pub fn resume(&mut self, checkpoint: Checkpoint) -> Result<(), Error> {
         let files = checkpoint.table_files();
         let Checkpoint { path, state, .. } = checkpoint;
-        self.tables.with_store(|rows| rows.restore(&files, state.progress.steps))?;
+        self.restore_rows(&files, state.progress.steps)?;
         self.restore(state).map_err(|reason| Error::checkpoint(&path, reason))?;
         self.progress.interrupted = false;
         Ok(())
@@ -33,9 +34,13 @@ impl<T: Trial> Trainer<T> {
             }
             (self.model, self.tables, self.progress) = (model, tables, progress);
             self.optimizers = self.passes.iter().map(OptimizerState::new).collect();
-            if let Some(id) = id {
-                self.resume(self.intact(id)?)?;
+            self.lineage = entered.generation;
+            match id {
+                Some(id) => self.resume(self.intact(id)?)?,
+                None => self.restore_rows(&[], 0)?,
             }
+            let (to, lineage) = (self.progress.steps, self.lineage);
+            self.progress.rows = Some(RowsMove { to, factor: 1.0, divisor: 1.0, lineage });
         }
         let mut digest = 0;
         if let Some(source) = entered.transfer {
@@ -53,7 +58,19 @@ impl<T: Trial> Trainer<T> {
                 self.restore(state).map_err(|e| Error::checkpoint(Path::new(&sender), e))?;
             }
         }
+        if let Some(RowsMove { lineage, .. }) = self.progress.rows {
+            self.lineage = lineage;
+            self.tables.with_store(|rows| {
+                rows.follow(lineage);
+                Ok(())
+            })?;
+        }
         self.exchange.adopt(digest)
+    }
+
+    fn restore_rows(&mut self, files: &[PathBuf], version: u64) -> Result<(), Error> {
+        let lineage = self.lineage;
+        self.tables.with_store(|rows| rows.restore(files, version, lineage)).map(drop)
     }
 
     /// The checkpoint with this id; the newest one before it that is intact when this one is not.
@@ -76,7 +93,8 @@ impl<T: Trial> Trainer<T> {
                 (experiment.checkpoint_policy, experiment.checkpoint_storage.clone());
             self.store = Some(Store::open(&self.setup.checkpoints(), policy, storage)?);
         }
-        let rows = self.tables.with_store(|rows| rows.save())?;
+        let scratch = self.setup.checkpoints().join(format!(".rows-{}", snapshot.id));
+        let rows = self.tables.with_store(|rows| rows.save(&scratch))?;
         self.store.as_ref().map_or(Ok(()), |store| store.save(snapshot, rows))
     }
 

@@ -236,6 +236,7 @@ impl Handler for Voice {
             records: self.about.records,
             fingerprint: self.about.fingerprint,
             tasks_only: false,
+            server: false,
         }
     }
 

@@ -19,7 +19,7 @@ use super::desk::{Desk, Voice};
 use super::reports::Queue;
 use crate::Error;
 use crate::exchange::{About, Begin, Entered, Exchange, Place};
-use crate::tables::RowStore;
+use crate::tables::{RemoteRows, RowStore, Servers};
 
 /// The largest state that a joiner takes.
 const LARGEST_STATE: u64 = 64 << 30;
@@ -38,6 +38,7 @@ pub struct Group {
     session: Option<Session>,
     ring: Option<Ring>,
     activation: Option<Activation>,
+    servers: Servers,
     place: Place,
     /// Checkpoints that are being written.
     marks: HashMap<String, CheckpointMark>,
@@ -61,6 +62,7 @@ impl Group {
             session: None,
             ring: None,
             activation: None,
+            servers: Servers::default(),
             place: Place::ALONE,
             marks: HashMap::new(),
         })
@@ -153,8 +155,12 @@ impl Exchange for Group {
     }
 
     fn rows(&mut self, _seed: u64) -> Result<Box<dyn RowStore>, Error> {
-        let reason = "a model with tables needs parameter servers to train with several workers";
-        Err(Error::Invalid(format!("{reason}: add --strategy hybrid")))
+        if !self.options.with_servers {
+            let reason = "a model with tables needs parameter servers to train with several workers";
+            return Err(Error::Invalid(format!("{reason}: add --strategy hybrid")));
+        }
+        let (token, bf16) = (self.options.token.clone(), self.options.bf16);
+        Ok(Box::new(RemoteRows::new(self.servers.clone(), token, bf16)))
     }
 
     fn enter(&mut self) -> Result<Entered, Error> {
@@ -201,7 +207,10 @@ impl Exchange for Group {
                 Part::Load(None) => Begin::Load(self.options.start.clone()),
             };
             let transfer = activation.transfer.then(|| activation.source.rank());
-            return Ok(Entered { place, begin, transfer });
+            let servers = activation.servers.iter().map(|server| server.endpoint.clone());
+            self.servers.set(servers.collect(), begun.cancel);
+            let generation = activation.generation.to_u64();
+            return Ok(Entered { place, begin, transfer, generation });
         }
     }
 

@@ -70,7 +70,7 @@ pub(super) fn train(launch: &Launch<'_>) -> Result<(Outcome, Facts)> {
     // Kept by the master over its restarts; nobody else asks for this port in between.
     let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.to_string();
     let session = SessionOptions::new(&address, &token);
-    let mut options = Options::new(session, worker_command(launch, &address)?);
+    let mut options = Options::new(session, process_command(launch, &address)?);
     options.master = Some(Box::new(master_command(launch, &address)?));
     let logs = folder.join("logs");
     options.log = Box::new(move |role| Some(log_file(&logs, role)));
@@ -179,19 +179,28 @@ fn watch(address: String, token: String) -> Receiver<v1::Event> {
     events
 }
 
-fn worker_command(
+fn process_command(
     launch: &Launch<'_>,
     address: &str,
-) -> Result<impl FnMut(u32) -> Command + Send + 'static> {
+) -> Result<impl FnMut(Role) -> Command + Send + 'static> {
     let program = std::env::current_exe().context("this program cannot be found")?;
     let folder = launch.folder.path().to_path_buf();
     let address = address.to_string();
     let start = launch.resume.clone().flatten();
     let demo = launch.demo.is_some();
     let workers = launch.experiment.workers.max;
-    Ok(move |slot: u32| {
-        let mut command = role(&program, &folder, &folder.join("logs"), Role::Worker(slot));
-        command.args(["--master", &address, "--slot", &slot.to_string()]);
+    Ok(move |process: Role| {
+        let mut command = role(&program, &folder, &folder.join("logs"), process);
+        command.args(["--master", &address]);
+        let slot = match process {
+            Role::Server(seat) => {
+                command.args(["--seat", &seat.to_string()]);
+                return command;
+            }
+            Role::Worker(slot) => slot,
+            Role::Master => 0,
+        };
+        command.args(["--slot", &slot.to_string()]);
         command.args(start.iter().flat_map(|id| ["--start", id]));
         command.args(demo.then_some("--demo"));
         share_cores(&mut command, workers);
@@ -229,6 +238,7 @@ pub(super) fn role(program: &Path, folder: &Path, logs: &Path, role: Role) -> Co
     command.arg0("salamander").arg(match role {
         Role::Master => "master",
         Role::Worker(_) => "worker",
+        Role::Server(_) => "ps",
     });
     command.arg(folder).args(["--parent", &std::process::id().to_string()]);
     let log = log_file(logs, role);
@@ -247,6 +257,7 @@ pub(super) fn log_file(logs: &Path, role: Role) -> PathBuf {
     logs.join(match role {
         Role::Master => "master.log".to_string(),
         Role::Worker(slot) => format!("worker-{slot}.log"),
+        Role::Server(seat) => format!("ps-{seat}.log"),
     })
 }
 

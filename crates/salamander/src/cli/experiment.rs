@@ -19,10 +19,10 @@ pub(super) fn load(path: &Path, sets: &[String]) -> Result<Experiment> {
             "experiment {shown}: strategy local trains in one process: write `strategy: allreduce`, \
              or `workers: 1`"
         ),
-        Strategy::Ps | Strategy::Hybrid => bail!(
-            "experiment {shown}: this version has no parameter server: write `strategy: allreduce`"
+        Strategy::Ps => bail!(
+            "experiment {shown}: dense parameters on servers are not there yet: write `strategy: hybrid`"
         ),
-        Strategy::Local | Strategy::Allreduce => {}
+        Strategy::Local | Strategy::Allreduce | Strategy::Hybrid => {}
     }
     Ok(experiment)
 }

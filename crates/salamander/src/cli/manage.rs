@@ -136,16 +136,24 @@ pub(super) struct ScaleArgs {
     run: String,
     /// How many workers
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
-    workers: u32,
+    #[arg(required_unless_present = "ps")]
+    workers: Option<u32>,
+    /// How many parameter servers; the run goes on from its last checkpoint
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    ps: Option<u32>,
     #[command(flatten)]
     folder: super::RunsFolder,
 }
 
-/// Changes the number of workers of a run that is going on.
+/// Changes the number of workers or parameter servers of a run that is going on.
 pub(super) fn scale(args: &ScaleArgs) -> Result<ExitCode> {
     let folder = find(&args.run, &args.folder.runs)?;
-    ask(&folder)?.scale(args.workers)?;
-    println!("{} workers are wanted", args.workers);
+    ask(&folder)?.scale(args.workers, args.ps)?;
+    for (number, what) in [(args.workers, "workers"), (args.ps, "parameter servers")] {
+        if let Some(number) = number {
+            println!("{number} {what} are wanted");
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -87,6 +87,9 @@ fn config(folder: &Path, experiment: &Experiment, token: String) -> Result<Confi
     let mut config = Config::new(folder, token, workers.max as usize);
     let silence = (experiment.elastic.silence * 1000.0) as u64;
     config.min_workers = workers.min as usize;
+    if experiment.strategy.has_servers() {
+        config.servers = experiment.ps.servers.max(1) as usize;
+    }
     config.max_restarts = experiment.max_restarts.0;
     let promise = (silence / 2).clamp(100, 2_000);
     config.timeouts = Timeouts { silence, promise, ..Timeouts::default() };

@@ -13,6 +13,7 @@ mod manage;
 mod master;
 mod models;
 mod predict;
+mod ps;
 mod roles;
 mod signals;
 mod tasks;
@@ -56,7 +57,7 @@ enum Command {
     Status(manage::RunArgs),
     /// Print the logs of a distributed run's processes
     Logs(manage::LogsArgs),
-    /// Change the number of workers of a run that is going on
+    /// Change the number of workers or parameter servers of a run that is going on
     Scale(manage::ScaleArgs),
     /// End a distributed run early; it can be resumed
     Stop(manage::RunArgs),
@@ -64,6 +65,8 @@ enum Command {
     Master(master::Args),
     /// Train as one worker of a distributed run (`train` starts this by itself)
     Worker(worker::Args),
+    /// Hold tables for the workers of a distributed run (`train` starts this by itself)
+    Ps(ps::Args),
     /// Get data sets and look at them
     Data {
         #[command(subcommand)]
@@ -111,6 +114,7 @@ pub(crate) fn main(models: &Models) -> ExitCode {
         Command::Stop(args) => manage::stop(&args),
         Command::Master(args) => master::run(args),
         Command::Worker(args) => worker::run(args, models),
+        Command::Ps(args) => ps::run(args),
         Command::Data { command } => data::run(command),
         Command::Models(args) => models::run(&args, models).map(|()| ExitCode::SUCCESS),
         Command::Devices => devices::run().map(|()| ExitCode::SUCCESS),

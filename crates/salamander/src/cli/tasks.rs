@@ -169,8 +169,9 @@ fn start_workers(
     let program = std::env::current_exe().context("this program cannot be found")?;
     let (folder, scratch) = (launch.job.folder.clone(), scratch.to_path_buf());
     let (address, logs) = (session.master.clone(), scratch.join("logs"));
-    let command = move |slot: u32| {
-        let mut command = role(&program, &folder, &scratch.join("logs"), Role::Worker(slot));
+    let command = move |process: Role| {
+        let mut command = role(&program, &folder, &scratch.join("logs"), process);
+        let slot = if let Role::Worker(slot) = process { slot } else { 0 };
         command.args(["--master", &address, "--slot", &slot.to_string()]);
         command.arg("--tasks").arg(&scratch);
         share_cores(&mut command, workers);

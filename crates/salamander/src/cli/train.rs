@@ -29,12 +29,16 @@ pub(super) struct Args {
     /// Change a field: --set hyperparameters.learning_rate=0.1
     #[arg(long = "set", value_name = "A.B=V")]
     sets: Vec<String>,
-    /// Where gradients meet; several workers meet in a ring unless told otherwise
-    #[arg(long, value_parser = ["local", "allreduce"])]
+    /// Where gradients meet; several workers meet in a ring unless told otherwise, with the tables of a model on
+    /// parameter servers (hybrid)
+    #[arg(long, value_parser = ["local", "allreduce", "hybrid"])]
     strategy: Option<String>,
     /// How many workers; training goes on with fewer while one is replaced
     #[arg(long, value_name = "N", conflicts_with_all = ["min_workers", "max_workers"])]
     workers: Option<u32>,
+    /// How many parameter servers hold the model's tables
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    ps: Option<u32>,
     /// The fewest workers to train with
     #[arg(long, value_name = "N", requires = "max_workers")]
     min_workers: Option<u32>,
@@ -73,9 +77,11 @@ impl Args {
         }
         match &self.strategy {
             Some(strategy) => sets.push(format!("strategy={strategy}")),
+            None if self.ps.is_some() => sets.push("strategy=hybrid".to_string()),
             None if most.is_some() => sets.push("strategy=allreduce".to_string()),
             None => {}
         }
+        sets.extend(self.ps.iter().map(|servers| format!("ps.servers={servers}")));
         sets
     }
 }

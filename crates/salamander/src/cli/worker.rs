@@ -96,6 +96,7 @@ fn options(args: &Args, token: Token, experiment: &Experiment, leave: Arc<Atomic
             Transport::Tcp => salamander_net::Transport::Tcp,
         },
         bf16: experiment.optimizations.gradient_compression,
+        with_servers: experiment.strategy.has_servers(),
         // Several beats must be lost before a worker counts as silent.
         beat_every: Duration::from_secs_f64((experiment.elastic.silence / 8.0).clamp(0.02, 1.0)),
         leave,

@@ -22,14 +22,21 @@ pub(crate) struct Facts {
     pub(crate) generations: u64,
     /// Workers that were started again.
     pub(crate) worker_restarts: u64,
+    /// Parameter servers that were started again.
+    pub(crate) server_restarts: u64,
     /// Masters that were started again.
     pub(crate) master_restarts: u64,
 }
 
 impl Facts {
     /// A local run.
-    pub(crate) const LOCAL: Facts =
-        Facts { workers: 1, generations: 1, worker_restarts: 0, master_restarts: 0 };
+    pub(crate) const LOCAL: Facts = Facts {
+        workers: 1,
+        generations: 1,
+        worker_restarts: 0,
+        server_restarts: 0,
+        master_restarts: 0,
+    };
 
     /// From the journal of a run whose master has ended.
     pub(crate) fn read(folder: &Path) -> Self {
@@ -42,6 +49,7 @@ impl Facts {
                     facts.workers = facts.workers.max(members.len() as u64);
                 }
                 Record::Restarts(restarts) => facts.worker_restarts = restarts,
+                Record::ServerRestarts(restarts) => facts.server_restarts = restarts,
                 _ => {}
             }
         }

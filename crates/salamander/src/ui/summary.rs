@@ -60,7 +60,9 @@ pub(crate) fn json_line(finished: &Finished<'_>) -> Value {
         "workers": facts.workers,
         "generations": facts.generations,
         "restarts": {
-            "worker": facts.worker_restarts, "ps": 0, "master": facts.master_restarts,
+            "worker": facts.worker_restarts,
+            "ps": facts.server_restarts,
+            "master": facts.master_restarts,
         },
         "ledger": progress.map(|progress| progress.ledger.lines()).unwrap_or_default(),
         "timings": outcome.map(|outcome| outcome.timings.to_json()),

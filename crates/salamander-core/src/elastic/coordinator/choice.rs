@@ -32,6 +32,10 @@ impl Coordinator {
         if !self.fences.lineage {
             return holding.identity.is_some();
         }
+        // A member has only a part of the state: rows that were on a lost server are gone with it.
+        if !self.same_servers() {
+            return false;
+        }
         let Some((last, members)) = &self.history.activated else { return false };
         members.get(&id).is_some_and(|promised| {
             let unchanged = promised.is_some() && holding.identity == *promised;

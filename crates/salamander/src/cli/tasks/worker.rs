@@ -187,6 +187,7 @@ impl Handler for Voice {
             records: self.records,
             fingerprint: self.fingerprint,
             tasks_only: true,
+            server: false,
         }
     }
 

@@ -1,0 +1,288 @@
+//! Talks to all parameter servers of a job: splits ids by where they live, asks all servers at the
+//! same time, and asks again until a deadline when one of them goes away and comes back.
+//!
+//! Every request can be sent twice without being done twice, so that a lost answer costs nothing but
+//! time. A server that comes back with another incarnation shows in what requests return.
+//!
+//! # Layout
+//! - `link`: one server: connecting, sending, receiving
+//! - `routing`: which ids go where
+//! - `rows`: pulls, stages, pushes; `manage`: what the master asks for
+//! - `directory`: where servers listen
+
+use std::time::{Duration, Instant};
+
+use salamander_net::{Cancel, Token};
+
+use crate::TableId;
+use crate::TableSpec;
+use crate::wire::{Failure, Message, TableKey};
+
+mod directory;
+mod link;
+mod manage;
+mod routing;
+mod rows;
+
+pub use directory::Directory;
+use link::{Caller, Link, Reply, Trouble};
+pub use manage::Scope;
+pub use routing::Map;
+pub use rows::{Lookup, News, Seen};
+
+/// The pause after a failed attempt; it doubles up to the second.
+const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(200)];
+
+/// How a client asks.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How long a request may take, with all its attempts.
+    pub patience: Duration,
+    /// How long requests may take that read or write whole tables.
+    pub long_patience: Duration,
+    /// Whether values of rows travel as bfloat16, which halves the bytes.
+    pub bf16: bool,
+    /// The history to take part in.
+    pub lineage: u64,
+    /// The epoch of the map that the number of servers belongs to.
+    pub map: u32,
+    /// Ends every wait.
+    pub cancel: Cancel,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            patience: Duration::from_secs(60),
+            long_patience: Duration::from_secs(3600),
+            bf16: false,
+            lineage: 0,
+            map: 0,
+            cancel: Cancel::new(),
+        }
+    }
+}
+
+/// A failed request. Some servers may have done it; asking again does not do it twice.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A server did not answer in time.
+    #[error("parameter server {server} ({endpoint}) did not answer within {waited:.1} s: {reason}")]
+    Unreachable {
+        /// Its number.
+        server: usize,
+        /// Where it was thought to be.
+        endpoint: String,
+        /// Seconds.
+        waited: f64,
+        /// What the last attempt ended with.
+        reason: String,
+    },
+    /// A server does not want to talk.
+    #[error("parameter server {server} ({endpoint}) refuses the connection: {reason}")]
+    Stranger {
+        /// Its number.
+        server: usize,
+        /// Where it is.
+        endpoint: String,
+        /// Why.
+        reason: String,
+    },
+    /// A server says no.
+    #[error("parameter server {server}: {failure}")]
+    Refused {
+        /// Its number.
+        server: usize,
+        /// Why.
+        failure: Failure,
+    },
+    /// An answer makes no sense.
+    #[error("parameter server {server} gives a wrong answer: {reason}")]
+    Answer {
+        /// Its number.
+        server: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The caller's mistake.
+    #[error("wrong request: {0}")]
+    Request(String),
+    /// The holder of the flag gave up.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+/// A server that has done a request, and in which life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ack {
+    /// Its number.
+    pub server: usize,
+    /// Drawn when it was started.
+    pub incarnation: u64,
+}
+
+/// A connection to each server.
+#[derive(Debug)]
+pub struct Client {
+    caller: Caller,
+    map: Map,
+    options: Options,
+    links: Vec<Link>,
+    tables: Vec<TableSpec>,
+    keys: Vec<TableKey>,
+}
+
+impl Client {
+    /// Connects to all servers of the directory, waiting for those that are not there yet.
+    pub fn connect(directory: Directory, token: Token, options: Options) -> Result<Self, Error> {
+        let servers = directory.len();
+        if servers == 0 {
+            return Err(Error::Request("there is no parameter server to connect to".to_string()));
+        }
+        let map = Map { epoch: options.map, servers };
+        let links = (0..servers).map(Link::new).collect();
+        let caller = Caller { directory, token, lineage: options.lineage, map: options.map };
+        let (tables, keys) = (Vec::new(), Vec::new());
+        let mut client = Self { caller, map, options, links, tables, keys };
+        client.ping()?;
+        Ok(client)
+    }
+
+    /// Which ids live where.
+    pub fn map(&self) -> Map {
+        self.map
+    }
+
+    /// The history that requests are part of.
+    pub fn lineage(&self) -> u64 {
+        self.caller.lineage
+    }
+
+    /// Takes part in another history from now on.
+    pub fn set_lineage(&mut self, lineage: u64) {
+        self.caller.lineage = lineage;
+    }
+
+    /// Makes a table known to all servers. The number is this client's own.
+    pub fn declare(&mut self, spec: TableSpec) -> Result<TableId, Error> {
+        let message = Message::declare(&spec);
+        self.ask_all(&message, |_, reply| reply.number().map(drop))?;
+        let key = TableKey::of(&spec.name);
+        let found = self.keys.iter().position(|other| *other == key);
+        let number = found.unwrap_or_else(|| {
+            // From now on every new connection starts with it.
+            self.keys.push(key);
+            self.tables.push(spec);
+            self.keys.len() - 1
+        });
+        Ok(TableId(number as u32))
+    }
+
+    /// The tables that were declared, in the order of their numbers.
+    pub fn tables(&self) -> &[TableSpec] {
+        &self.tables
+    }
+
+    /// Asks every server the same.
+    fn ask_all(
+        &mut self,
+        message: &Message<'_>,
+        receive: impl FnMut(usize, &mut Reply<'_>) -> Result<(), Trouble>,
+    ) -> Result<Vec<Ack>, Error> {
+        let messages: Vec<_> = self.links.iter().map(|_| Some(message)).collect();
+        self.ask(&messages, self.options.patience, receive)
+    }
+
+    /// Sends a message to each server that has one, then receives from each of them.
+    fn ask(
+        &mut self,
+        messages: &[Option<&Message<'_>>],
+        patience: Duration,
+        mut receive: impl FnMut(usize, &mut Reply<'_>) -> Result<(), Trouble>,
+    ) -> Result<Vec<Ack>, Error> {
+        let started = Instant::now();
+        let far = Duration::from_secs(86_400 * 365);
+        let deadline = started + patience.min(far);
+        let attempt = Attempt { started, deadline, cancel: self.options.cancel.clone() };
+        let mut sent = Vec::with_capacity(messages.len());
+        for (link, message) in self.links.iter_mut().zip(messages) {
+            let Some(message) = message else { continue };
+            // A failure shows again, and is dealt with, when the answer is waited for.
+            let outcome = link.send(&self.caller, &self.tables, message, &attempt.patience());
+            sent.push((link.server(), *message, outcome));
+        }
+        let mut acks = Vec::with_capacity(sent.len());
+        let mut failed = None;
+        for (server, message, outcome) in sent {
+            let link = &mut self.links[server];
+            if failed.is_some() {
+                // Its answer would be taken for that of the next request.
+                link.hang_up();
+                continue;
+            }
+            let asked = Asked { caller: &self.caller, tables: &self.tables, message };
+            match attempt.finish(link, &asked, outcome, &mut receive) {
+                Ok(incarnation) => acks.push(Ack { server, incarnation }),
+                Err(error) => failed = Some(error),
+            }
+        }
+        failed.map_or(Ok(acks), Err)
+    }
+}
+
+/// What is needed to ask a server once more.
+struct Asked<'a> {
+    caller: &'a Caller,
+    tables: &'a [TableSpec],
+    message: &'a Message<'a>,
+}
+
+/// The time that a request has.
+struct Attempt {
+    started: Instant,
+    deadline: Instant,
+    cancel: Cancel,
+}
+
+impl Attempt {
+    fn patience(&self) -> salamander_net::Patience<'_> {
+        salamander_net::Patience::until(&self.cancel, self.deadline)
+    }
+
+    /// Receives the answer of a server, and asks again as long as that can help.
+    fn finish(
+        &self,
+        link: &mut Link,
+        asked: &Asked<'_>,
+        mut sent: Result<(), Trouble>,
+        receive: &mut impl FnMut(usize, &mut Reply<'_>) -> Result<(), Trouble>,
+    ) -> Result<u64, Error> {
+        let [mut pause, longest] = PAUSES;
+        loop {
+            let answered = match sent {
+                Ok(()) => link.receive(&self.patience(), receive),
+                Err(trouble) => Err(trouble),
+            };
+            let reason = match answered {
+                Ok(incarnation) => return Ok(incarnation),
+                Err(Trouble::Final(error)) => {
+                    if !matches!(error, Error::Refused { .. }) {
+                        link.hang_up();
+                    }
+                    return Err(error);
+                }
+                Err(Trouble::Passing(reason)) => reason,
+            };
+            link.hang_up();
+            if Instant::now() + pause >= self.deadline {
+                let endpoint = asked.caller.directory.get(link.server());
+                let waited = self.started.elapsed().as_secs_f64();
+                return Err(Error::Unreachable { server: link.server(), endpoint, waited, reason });
+            }
+            tracing::debug!(server = link.server(), reason, "asking a parameter server again");
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(longest);
+            sent = link.send(asked.caller, asked.tables, asked.message, &self.patience());
+        }
+    }
+}

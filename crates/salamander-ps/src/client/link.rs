@@ -1,0 +1,279 @@
+//! One server as a client sees it: a connection that is made when it is needed, requests and answers
+//! with numbers, and answers that are received to where they belong.
+
+use std::time::Duration;
+
+use salamander_net::{Endpoint, Patience, Stream, Token};
+
+use super::{Directory, Error};
+use crate::TableSpec;
+use crate::wire::reply::{decode_json, decode_number};
+use crate::wire::{self, Code, Failure, Header, Kind, Message, header};
+
+/// A connection that cannot be made in this time is tried again, perhaps elsewhere.
+const DIAL: Duration = Duration::from_secs(5);
+/// The first bytes of an answer for which memory is taken before they are there.
+const FIRST: usize = 1 << 20;
+/// Values that are received before they are put in their places.
+const CHUNK: usize = 64 << 10;
+
+/// Who asks, and for which history.
+#[derive(Debug)]
+pub(super) struct Caller {
+    pub(super) directory: Directory,
+    pub(super) token: Token,
+    pub(super) lineage: u64,
+    pub(super) map: u32,
+}
+
+/// Why an attempt failed.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// It will fail again.
+    Final(Error),
+    /// The server may be back soon.
+    Passing(String),
+}
+
+/// One server.
+#[derive(Debug)]
+pub(super) struct Link {
+    server: usize,
+    stream: Option<Stream>,
+    number: u64,
+    buffers: Buffers,
+}
+
+/// What answers are received in.
+#[derive(Debug, Default)]
+struct Buffers {
+    /// Words rather than bytes, so that arrays in it are aligned.
+    body: Vec<u64>,
+    values: Vec<f32>,
+    rounded: Vec<u16>,
+}
+
+/// An answer whose body is still to be received.
+pub(super) struct Reply<'a> {
+    server: usize,
+    header: Header,
+    rest: u64,
+    stream: &'a Stream,
+    patience: &'a Patience<'a>,
+    buffers: &'a mut Buffers,
+}
+
+impl Link {
+    pub(super) fn new(server: usize) -> Self {
+        Self { server, stream: None, number: 0, buffers: Buffers::default() }
+    }
+
+    pub(super) fn server(&self) -> usize {
+        self.server
+    }
+
+    /// Ends the connection; the next request makes another one.
+    pub(super) fn hang_up(&mut self) {
+        self.stream = None;
+    }
+
+    /// Sends a request, over a new connection if there is none.
+    pub(super) fn send(
+        &mut self,
+        caller: &Caller,
+        tables: &[TableSpec],
+        message: &Message<'_>,
+        patience: &Patience<'_>,
+    ) -> Result<(), Trouble> {
+        if self.stream.is_none() {
+            self.dial(caller, patience)?;
+            // The server may be a new one that has never heard of them.
+            for table in tables {
+                self.write(caller, &Message::declare(table), patience)?;
+                self.receive(patience, &mut |_, reply| reply.number().map(drop))?;
+            }
+        }
+        self.write(caller, message, patience)
+    }
+
+    /// Receives the answer to the last request; the incarnation of the server that gave it.
+    pub(super) fn receive(
+        &mut self,
+        patience: &Patience<'_>,
+        receive: &mut impl FnMut(usize, &mut Reply<'_>) -> Result<(), Trouble>,
+    ) -> Result<u64, Trouble> {
+        let Some(stream) = &self.stream else {
+            return Err(Trouble::Passing("the connection is closed".to_string()));
+        };
+        let mut bytes = [0; header::LENGTH];
+        stream.receive(&mut bytes, patience)?;
+        let header = Header::decode(&bytes).map_err(|error| wrong(self.server, error))?;
+        if header.number != self.number {
+            return Err(wrong(self.server, "it is the answer to another request"));
+        }
+        let (server, rest, buffers) = (self.server, header.length, &mut self.buffers);
+        let mut reply = Reply { server, header, rest, stream, patience, buffers };
+        match header.kind {
+            Kind::Done => receive(server, &mut reply)?,
+            Kind::Failed => return Err(reply.failure()),
+            kind => return Err(wrong(server, wire::Error::Unexpected(kind))),
+        }
+        match reply.rest {
+            0 => Ok(header.tag),
+            rest => Err(wrong(server, format!("it has {rest} bytes too many"))),
+        }
+    }
+
+    fn dial(&mut self, caller: &Caller, patience: &Patience<'_>) -> Result<(), Trouble> {
+        let text = caller.directory.get(self.server);
+        // Nobody may know yet where a server listens that is being started again.
+        let endpoint: Endpoint = text.parse().map_err(|error| {
+            Trouble::Passing(format!("it has no address to connect to (\"{text}\": {error})"))
+        })?;
+        let stream = Stream::dial(&endpoint, &caller.token, &patience.shortened(DIAL));
+        self.stream = Some(stream.map_err(|error| match error {
+            salamander_net::Error::Refused(reason) => {
+                let (server, endpoint) = (self.server, text);
+                Trouble::Final(Error::Stranger { server, endpoint, reason })
+            }
+            error => error.into(),
+        })?);
+        Ok(())
+    }
+
+    fn write(
+        &mut self,
+        caller: &Caller,
+        message: &Message<'_>,
+        patience: &Patience<'_>,
+    ) -> Result<(), Trouble> {
+        let Some(stream) = &self.stream else {
+            return Err(Trouble::Passing("the connection is closed".to_string()));
+        };
+        self.number += 1;
+        let head = message.header(caller.map, caller.lineage, self.number).encode();
+        let mut parts = message.parts();
+        parts.insert(0, &head);
+        Ok(stream.send(&parts, patience)?)
+    }
+}
+
+impl Reply<'_> {
+    /// Whether values in it are rounded.
+    fn is_rounded(&self) -> bool {
+        self.header.bf16
+    }
+
+    /// The incarnation of the server that gave it.
+    pub(super) fn incarnation(&self) -> u64 {
+        self.header.tag
+    }
+
+    /// Takes so many values, straight to where they belong.
+    pub(super) fn values(&mut self, out: &mut [f32]) -> Result<(), Trouble> {
+        if !self.is_rounded() {
+            return self.bytes(bytemuck::cast_slice_mut(out));
+        }
+        let mut rounded = std::mem::take(&mut self.buffers.rounded);
+        rounded.resize(rounded.len().max(CHUNK.min(out.len())), 0);
+        for chunk in out.chunks_mut(CHUNK) {
+            let rounded = &mut rounded[..chunk.len()];
+            self.bytes(bytemuck::cast_slice_mut(rounded))?;
+            salamander_net::bf16::widen(rounded, chunk);
+        }
+        self.buffers.rounded = rounded;
+        Ok(())
+    }
+
+    /// Takes rows, and puts each in its place.
+    pub(super) fn scatter(
+        &mut self,
+        dim: usize,
+        places: &[u32],
+        out: &mut [f32],
+    ) -> Result<(), Trouble> {
+        let mut values = std::mem::take(&mut self.buffers.values);
+        let rows = (CHUNK / dim.max(1)).max(1);
+        values.resize(values.len().max(rows.min(places.len()) * dim), 0.0);
+        for places in places.chunks(rows) {
+            let values = &mut values[..places.len() * dim];
+            self.values(values)?;
+            for (row, place) in values.chunks_exact(dim.max(1)).zip(places) {
+                out[*place as usize * dim..][..dim].copy_from_slice(row);
+            }
+        }
+        self.buffers.values = values;
+        Ok(())
+    }
+
+    /// A single number.
+    pub(super) fn number(&mut self) -> Result<u64, Trouble> {
+        let server = self.server;
+        decode_number(self.body()?).map_err(|error| wrong(server, error))
+    }
+
+    /// Something small.
+    pub(super) fn json<T: serde::de::DeserializeOwned>(&mut self) -> Result<T, Trouble> {
+        let server = self.server;
+        decode_json(self.body()?).map_err(|error| wrong(server, error))
+    }
+
+    /// Takes the whole body, aligned for words; memory is taken as it comes.
+    pub(super) fn body(&mut self) -> Result<&[u8], Trouble> {
+        let Ok(length) = usize::try_from(self.rest) else {
+            return Err(wrong(self.server, "it is longer than this machine's memory"));
+        };
+        let mut body = std::mem::take(&mut self.buffers.body);
+        let mut filled = 0;
+        while filled < length {
+            if filled == body.len() * 8 {
+                let wanted = length.min((filled * 2).max(FIRST));
+                body.resize(wanted.div_ceil(8), 0);
+            }
+            let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut body);
+            let end = length.min(bytes.len());
+            self.bytes(&mut bytes[filled..end])?;
+            filled = end;
+        }
+        self.buffers.body = body;
+        Ok(&bytemuck::cast_slice(&self.buffers.body)[..length])
+    }
+
+    /// The error of an answer that says no.
+    fn failure(mut self) -> Trouble {
+        let server = self.server;
+        let failure = match self.body().map(Failure::decode) {
+            Ok(Ok(failure)) => failure,
+            Ok(Err(error)) => return wrong(server, error),
+            Err(trouble) => return trouble,
+        };
+        match failure.code {
+            // A new connection starts with all tables.
+            Code::Stopping | Code::Undeclared => Trouble::Passing(failure.text),
+            _ => Trouble::Final(Error::Refused { server, failure }),
+        }
+    }
+
+    fn bytes(&mut self, space: &mut [u8]) -> Result<(), Trouble> {
+        let Some(rest) = self.rest.checked_sub(space.len() as u64) else {
+            return Err(wrong(self.server, wire::Error::Short));
+        };
+        self.stream.receive(space, self.patience)?;
+        self.rest = rest;
+        Ok(())
+    }
+}
+
+/// The error of an answer that makes no sense.
+pub(super) fn wrong(server: usize, reason: impl ToString) -> Trouble {
+    Trouble::Final(Error::Answer { server, reason: reason.to_string() })
+}
+
+impl From<salamander_net::Error> for Trouble {
+    fn from(error: salamander_net::Error) -> Self {
+        match error {
+            salamander_net::Error::Cancelled => Self::Final(Error::Cancelled),
+            error => Self::Passing(error.to_string()),
+        }
+    }
+}

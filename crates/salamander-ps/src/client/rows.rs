@@ -1,0 +1,218 @@
+//! Pulls, stages and pushes: ids are split by server, and rows are gathered and scattered on the way.
+//! With a single server nothing is copied.
+
+use std::borrow::Cow;
+
+use super::link::{Reply, Trouble, wrong};
+use super::routing::Split;
+use super::{Ack, Client, Error};
+use crate::wire::reply::decode_changed;
+use crate::wire::{Advance, Block, Message, TableKey};
+use crate::{Push, Read, Rows, TableId};
+
+/// Rows that are wanted, and where to.
+#[derive(Debug)]
+pub struct Lookup<'a> {
+    /// The table.
+    pub table: TableId,
+    /// Ids, in any order, also several times.
+    pub ids: &'a [u64],
+    /// Room for their rows, one after the other.
+    pub out: &'a mut [f32],
+}
+
+/// How much of a table a client has seen, by server: the incarnation and the counter.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen(Vec<(u64, u64)>);
+
+/// Rows that changed since they were seen.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct News {
+    /// What to ask with next time.
+    pub seen: Seen,
+    /// Ids, each once.
+    pub ids: Vec<u64>,
+    /// Their rows, one after the other.
+    pub values: Vec<f32>,
+}
+
+impl Client {
+    /// The rows of ids, for each table.
+    pub fn pull(&mut self, lookups: &[(TableId, &[u64])]) -> Result<Vec<Vec<f32>>, Error> {
+        let mut rows = Vec::with_capacity(lookups.len());
+        for (table, ids) in lookups {
+            rows.push(vec![0.0; ids.len() * self.table(*table)?.1]);
+        }
+        let mut wanted: Vec<Lookup<'_>> = Vec::with_capacity(lookups.len());
+        for ((table, ids), out) in lookups.iter().zip(&mut rows) {
+            wanted.push(Lookup { table: *table, ids, out });
+        }
+        self.pull_into(Read::Train, None, &mut wanted)?;
+        Ok(rows)
+    }
+
+    /// Pulls rows to where they are wanted; before that, all servers complete a step if so told.
+    /// Without a step only servers that have some of the rows are asked.
+    pub fn pull_into(
+        &mut self,
+        read: Read,
+        advance: Option<Advance>,
+        lookups: &mut [Lookup<'_>],
+    ) -> Result<Vec<Ack>, Error> {
+        let mut tables = Vec::with_capacity(lookups.len());
+        for lookup in lookups.iter() {
+            tables.push(self.check(lookup.table, lookup.ids, lookup.out.len())?);
+        }
+        let ids: Vec<&[u64]> = lookups.iter().map(|lookup| lookup.ids).collect();
+        let splits: Vec<Split> = ids.iter().map(|ids| Split::new(&self.map, ids)).collect();
+        let mut messages = Vec::with_capacity(self.links.len());
+        for server in 0..self.links.len() {
+            let mut wanted = Vec::with_capacity(ids.len());
+            for ((ids, split), (key, _)) in ids.iter().zip(&splits).zip(&tables) {
+                wanted.push((*key, pick_ids(split.of(server), ids)));
+            }
+            let is_asked = advance.is_some() || wanted.iter().any(|(_, ids)| !ids.is_empty());
+            let message = || Message::pull(read, advance, wanted, self.options.bf16);
+            messages.push(is_asked.then(message));
+        }
+        let messages: Vec<_> = messages.iter().map(Option::as_ref).collect();
+        self.ask(&messages, self.options.patience, |server, reply| {
+            for ((lookup, split), (_, dim)) in lookups.iter_mut().zip(&splits).zip(&tables) {
+                match split.of(server) {
+                    None => reply.values(lookup.out)?,
+                    Some(places) => reply.scatter(*dim, places, lookup.out)?,
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Keeps the gradient sum of slice `k` of step `version` on all servers.
+    pub fn stage(&mut self, version: u64, k: u32, rows: &[Rows<'_>]) -> Result<Vec<Ack>, Error> {
+        let bf16 = self.options.bf16;
+        self.send_rows(rows, |blocks| Message::stage(version, k, blocks, bf16))
+    }
+
+    /// Completes a step on all servers.
+    pub fn advance(&mut self, advance: &Advance) -> Result<Vec<Ack>, Error> {
+        self.ask_all(&Message::advance(advance), |_, _| Ok(()))
+    }
+
+    /// Applies the gradients of a micro-batch, where they were not applied before. All servers hear
+    /// of it, also those without rows in it.
+    pub fn push(&mut self, push: &Push<'_>) -> Result<Vec<Ack>, Error> {
+        let (rates, bf16) = ((push.factor, push.scale), self.options.bf16);
+        self.send_rows(push.rows, |blocks| {
+            Message::push(push.name, &push.tally, rates, blocks, bf16)
+        })
+    }
+
+    /// Writes values as they are.
+    pub fn set(&mut self, rows: &[Rows<'_>]) -> Result<Vec<Ack>, Error> {
+        self.send_rows(rows, Message::set)
+    }
+
+    /// The rows of a table that changed since they were seen: all of them for the first time, and
+    /// all of a server that was started again.
+    pub fn changed(&mut self, table: TableId, seen: &Seen) -> Result<News, Error> {
+        let (key, dim) = self.table(table)?;
+        let messages: Vec<Message<'_>> = (0..self.links.len())
+            .map(|server| {
+                let (incarnation, counter) = seen.0.get(server).copied().unwrap_or_default();
+                Message::changed(key, counter, incarnation)
+            })
+            .collect();
+        let messages: Vec<_> = messages.iter().map(Some).collect();
+        let mut answers = vec![None; self.links.len()];
+        self.ask(&messages, self.options.patience, |server, reply| {
+            let incarnation = reply.incarnation();
+            let changed = take_changed(server, reply, dim)?;
+            answers[server] = Some((incarnation, changed));
+            Ok(())
+        })?;
+        let mut news = News::default();
+        for (incarnation, changed) in answers.into_iter().flatten() {
+            news.seen.0.push((incarnation, changed.counter));
+            news.ids.extend_from_slice(&changed.ids);
+            news.values.extend_from_slice(&changed.values);
+        }
+        Ok(news)
+    }
+
+    /// Sends each server its part of the rows.
+    fn send_rows<'a>(
+        &mut self,
+        rows: &[Rows<'a>],
+        message: impl Fn(Vec<Block<'a>>) -> Message<'a>,
+    ) -> Result<Vec<Ack>, Error> {
+        let mut blocks: Vec<Vec<Block<'a>>> = Vec::new();
+        blocks.resize_with(self.links.len(), || Vec::with_capacity(rows.len()));
+        for rows in rows {
+            let (table, dim) = self.check(rows.table, rows.ids, rows.values.len())?;
+            let split = Split::new(&self.map, rows.ids);
+            for (server, blocks) in blocks.iter_mut().enumerate() {
+                let places = split.of(server);
+                let ids = pick_ids(places, rows.ids);
+                let values = pick_rows(places, dim, rows.values);
+                blocks.push(Block { table, dim, ids, values });
+            }
+        }
+        let messages: Vec<Message<'_>> = blocks.into_iter().map(message).collect();
+        let messages: Vec<_> = messages.iter().map(Some).collect();
+        self.ask(&messages, self.options.patience, |_, _| Ok(()))
+    }
+
+    /// The key and width of a table.
+    fn table(&self, table: TableId) -> Result<(TableKey, usize), Error> {
+        let number = table.0 as usize;
+        match (self.keys.get(number), self.tables.get(number)) {
+            (Some(key), Some(spec)) => Ok((*key, spec.dim)),
+            _ => Err(Error::Request(format!("no table has the number {number}; declare it first"))),
+        }
+    }
+
+    fn check(
+        &self,
+        table: TableId,
+        ids: &[u64],
+        values: usize,
+    ) -> Result<(TableKey, usize), Error> {
+        let (key, dim) = self.table(table)?;
+        if ids.len().checked_mul(dim) != Some(values) || u32::try_from(ids.len()).is_err() {
+            let (name, count) = (&self.tables[table.0 as usize].name, ids.len());
+            let text = format!("{count} rows of table \"{name}\" do not have {values} values");
+            return Err(Error::Request(text));
+        }
+        Ok((key, dim))
+    }
+}
+
+fn take_changed(
+    server: usize,
+    reply: &mut Reply<'_>,
+    dim: usize,
+) -> Result<crate::Changed, Trouble> {
+    let changed = decode_changed(reply.body()?).map_err(|error| wrong(server, error))?;
+    if changed.values.len() != changed.ids.len() * dim {
+        return Err(wrong(server, "changed rows have another width"));
+    }
+    Ok(changed)
+}
+
+/// The ids at these places, or all as they are.
+fn pick_ids<'a>(places: Option<&[u32]>, ids: &'a [u64]) -> Cow<'a, [u64]> {
+    match places {
+        None => Cow::Borrowed(ids),
+        Some(places) => places.iter().map(|place| ids[*place as usize]).collect(),
+    }
+}
+
+/// The rows at these places, or all as they are.
+fn pick_rows<'a>(places: Option<&[u32]>, dim: usize, values: &'a [f32]) -> Cow<'a, [f32]> {
+    let Some(places) = places else { return Cow::Borrowed(values) };
+    let mut picked = Vec::with_capacity(places.len() * dim);
+    for place in places {
+        picked.extend_from_slice(&values[*place as usize * dim..][..dim]);
+    }
+    Cow::Owned(picked)
+}

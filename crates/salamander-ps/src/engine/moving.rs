@@ -1,0 +1,199 @@
+//! Partitions on their way: to and from files, and between servers.
+
+use std::path::PathBuf;
+
+use super::split::thread_of;
+use super::{Engine, Order};
+use crate::checkpoint::Catalog;
+use crate::image::{Header, Image};
+use crate::section::Section;
+use crate::shard::Encoded;
+use crate::{EngineOptions, Error, Shard, Snapshot, TableId, TableSpec};
+
+impl Engine {
+    /// A copy of everything, of one moment between two changes. Training waits for the copy only.
+    pub fn snapshot(&self) -> Result<Snapshot, Error> {
+        let order = self.order();
+        let header = self.header(&order);
+        let encoded = self.on_all(order, |shard| shard.encode_all())?;
+        let mut sections: Vec<Encoded> = encoded.into_iter().flatten().collect();
+        sections.sort_unstable_by_key(|section| section.partition);
+        Ok(Snapshot { header, sections })
+    }
+
+    /// Replaces everything by what files hold of the partitions that are here, whoever wrote them.
+    /// Tables that are not declared yet are declared. On an error the engine is as it was.
+    pub fn restore(&self, files: &[PathBuf]) -> Result<(), Error> {
+        let catalog = Catalog::open(files)?;
+        let mut order = self.order();
+        let header = catalog.header();
+        self.check_header(&order, &header)?;
+        let mut tables = order.tables.clone();
+        let missing = |spec: &&TableSpec| order.tables.iter().all(|known| known.name != spec.name);
+        tables.extend(header.tables.iter().filter(missing).cloned());
+        let counter = order.counter + 1;
+        let mut shards = empty_shards(&self.inner.options, &order.here, &tables);
+        let loading = |shard: &mut Shard| load(shard, &catalog, &tables, counter);
+        // One thread for each shard: reading, checking and filling are all work of the processor.
+        std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                shards.iter_mut().map(|shard| scope.spawn(move || loading(shard))).collect();
+            let joined =
+                threads.into_iter().map(|thread| thread.join().unwrap_or(Err(Error::Gone)));
+            joined.collect::<Result<(), Error>>()
+        })?;
+        *order = Order {
+            version: header.version,
+            staged: false,
+            counter,
+            tables,
+            here: std::mem::take(&mut order.here),
+        };
+        let swap = |(thread, fresh)| (thread, move |shard: &mut Shard| *shard = fresh);
+        self.inner.owners.run(shards.into_iter().enumerate().map(swap).collect(), order)?;
+        Ok(())
+    }
+
+    /// Takes partitions out of this engine, as bytes for [`put`](Engine::put). Nothing may be staged:
+    /// a move happens between two steps.
+    pub fn take(&self, partitions: &[u16]) -> Result<Vec<u8>, Error> {
+        let mut order = self.order();
+        order.check_moving()?;
+        let elsewhere = |p: &&u16| !order.here.get(usize::from(**p)).is_some_and(|here| *here);
+        if let Some(partition) = partitions.iter().find(elsewhere) {
+            return Err(Error::NotHere(*partition));
+        }
+        order.change();
+        partitions.iter().for_each(|partition| order.here[usize::from(*partition)] = false);
+        let header = self.header(&order);
+        let taken = self.on_all(order, |shard| {
+            let encoded: Vec<_> = partitions.iter().filter_map(|p| shard.encode(*p)).collect();
+            encoded.iter().for_each(|section| shard.remove(section.partition));
+            encoded
+        })?;
+        Snapshot { header, sections: taken.into_iter().flatten().collect() }.into_bytes()
+    }
+
+    /// Puts partitions into this engine that [`take`](Engine::take) took out of another, at the same
+    /// version. Partitions that are here already are an error.
+    pub fn put(&self, bytes: &[u8]) -> Result<(), Error> {
+        let image = Image::of_bytes(bytes)?;
+        let mut sections = Vec::new();
+        for place in &image.index {
+            sections.push((place.partition, image.section(place)?));
+        }
+        for spec in &image.header.tables {
+            self.declare(spec.clone())?;
+        }
+        let mut order = self.order();
+        order.check_moving()?;
+        self.check_header(&order, &image.header)?;
+        if image.header.version != order.version {
+            return Err(Error::OutOfStep { current: order.version, asked: image.header.version });
+        }
+        let tables = numbers(&order.tables, &image.header.tables);
+        let threads = self.inner.owners.count();
+        let mut arrivals: Vec<Vec<(u16, Section<'_>)>> = Vec::new();
+        arrivals.resize_with(threads, Vec::new);
+        for (partition, bytes) in &sections {
+            let Some(false) = order.here.get(usize::from(*partition)) else {
+                let reason = format!("partition {partition} is here already, or is none");
+                return Err(Error::Request(reason));
+            };
+            let section = Section::decode(bytes, *partition, &image.header.tables)
+                .map_err(|reason| image.damaged(*partition, reason))?;
+            arrivals[thread_of(*partition, threads)].push((*partition, section));
+        }
+        sections.iter().for_each(|(partition, _)| order.here[usize::from(*partition)] = true);
+        let counter = order.change();
+        let tables = &tables;
+        let install = |(thread, arrivals)| {
+            let arrivals: Vec<(u16, Section<'_>)> = arrivals;
+            let install = move |shard: &mut Shard| {
+                for (partition, section) in arrivals {
+                    shard.install(partition, section, tables, counter);
+                }
+            };
+            (thread, install)
+        };
+        self.inner.owners.run(arrivals.into_iter().enumerate().map(install).collect(), order)?;
+        Ok(())
+    }
+
+    fn header(&self, order: &Order) -> Header {
+        Header {
+            version: order.version,
+            seed: self.inner.options.seed,
+            slices: self.inner.options.slices,
+            tables: order.tables.clone(),
+        }
+    }
+
+    /// Refuses what was written by an engine with other first values, names or tables.
+    fn check_header(&self, order: &Order, header: &Header) -> Result<(), Error> {
+        let EngineOptions { seed, slices, .. } = self.inner.options;
+        if (header.seed, header.slices) != (seed, slices) {
+            return Err(Error::Restore(format!(
+                "the files were written with seed {} and {} slices, and this server has seed \
+                 {seed} and {slices} slices; use the experiment that they come from",
+                header.seed, header.slices
+            )));
+        }
+        for spec in &header.tables {
+            spec.validate()?;
+            let known = order.tables.iter().find(|known| known.name == spec.name);
+            known.map_or(Ok(()), |known| known.check_same(spec))?;
+        }
+        Ok(())
+    }
+}
+
+impl Order {
+    fn check_moving(&self) -> Result<(), Error> {
+        match self.staged {
+            false => Ok(()),
+            true => Err(Error::Request(
+                "gradients are staged; move partitions after the step has advanced".to_string(),
+            )),
+        }
+    }
+}
+
+/// Shards for the partitions that are here, with empty tables.
+pub(super) fn empty_shards(
+    options: &EngineOptions,
+    here: &[bool],
+    tables: &[TableSpec],
+) -> Vec<Shard> {
+    let shard = |thread| {
+        let own = (0..here.len()).filter(|p| here[*p]).map(|p| p as u16);
+        let own = own.filter(|p| thread_of(*p, options.threads) == thread).collect();
+        let mut shard = Shard::new(options.seed, options.slices, own, 0);
+        tables.iter().for_each(|spec| {
+            shard.declare(spec.clone());
+        });
+        shard
+    };
+    (0..options.threads).map(shard).collect()
+}
+
+/// Fills a shard's partitions from files.
+fn load(
+    shard: &mut Shard,
+    catalog: &Catalog,
+    tables: &[TableSpec],
+    counter: u64,
+) -> Result<(), Error> {
+    for partition in shard.partitions() {
+        catalog.read(partition, |section, specs| {
+            shard.install(partition, section, &numbers(tables, specs), counter);
+        })?;
+    }
+    Ok(())
+}
+
+/// The numbers here of tables that all are here.
+fn numbers(here: &[TableSpec], named: &[TableSpec]) -> Vec<TableId> {
+    let number = |spec: &TableSpec| here.iter().position(|known| known.name == spec.name);
+    named.iter().filter_map(number).map(|at| TableId(at as u32)).collect()
+}

@@ -1,0 +1,120 @@
+//! Which names the partitions of a thread have applied, kept once for all partitions with the same
+//! history: a push marks a handful of sets and not a thousand.
+
+use salamander_core::plan::MicroBatch;
+
+use crate::section::History;
+use crate::{Applied, Held, PARTITIONS, Page, Pages};
+
+/// The partitions of a thread and their histories.
+#[derive(Debug)]
+pub(crate) struct Names {
+    groups: Vec<Group>,
+    /// Advances or pushes that each partition has seen.
+    ages: Vec<u64>,
+}
+
+#[derive(Debug)]
+struct Group {
+    /// In order.
+    partitions: Vec<u16>,
+    applied: Applied,
+    pages: Pages,
+}
+
+impl Names {
+    /// Fresh partitions.
+    pub(crate) fn new(slices: u32, mut partitions: Vec<u16>, age: u64) -> Self {
+        partitions.sort_unstable();
+        let group = Group { partitions, applied: Applied::new(slices), pages: Pages::new() };
+        let mut names = Self { groups: vec![group], ages: vec![age; PARTITIONS] };
+        names.join();
+        names
+    }
+
+    /// The partitions, group by group.
+    pub(crate) fn partitions(&self) -> impl Iterator<Item = u16> + '_ {
+        self.groups.iter().flat_map(|group| group.partitions.iter().copied())
+    }
+
+    /// The age of each partition; of no meaning for those that are elsewhere.
+    pub(crate) fn ages(&self) -> &[u64] {
+        &self.ages
+    }
+
+    /// All partitions become older.
+    pub(crate) fn advance(&mut self) {
+        self.ages.iter_mut().for_each(|age| *age += 1);
+    }
+
+    /// Marks a name; returns the partitions to which it is new, which become older.
+    pub(crate) fn mark(&mut self, name: MicroBatch, tally: &Page) -> Vec<u16> {
+        let mut fresh = Vec::new();
+        for group in &mut self.groups {
+            if group.applied.insert(name) {
+                group.pages.entry(name.epoch).or_default().add(tally);
+                fresh.extend_from_slice(&group.partitions);
+            }
+        }
+        fresh.iter().for_each(|partition| self.ages[usize::from(*partition)] += 1);
+        if self.groups.len() > 1 && !fresh.is_empty() {
+            self.join();
+        }
+        fresh
+    }
+
+    pub(crate) fn prune(&mut self, below: u64) {
+        self.groups.iter_mut().for_each(|group| group.applied.prune(below));
+        self.join();
+    }
+
+    pub(crate) fn held(&self) -> Vec<Held> {
+        let held = |group: &Group| Held {
+            partitions: group.partitions.clone(),
+            applied: group.applied.clone(),
+            pages: group.pages.clone(),
+        };
+        self.groups.iter().map(held).collect()
+    }
+
+    /// The history of a partition, unless it is elsewhere.
+    pub(crate) fn history(&self, partition: u16) -> Option<History> {
+        let here = |group: &&Group| group.partitions.binary_search(&partition).is_ok();
+        let group = self.groups.iter().find(here)?;
+        let age = self.ages[usize::from(partition)];
+        Some(History { age, applied: group.applied.clone(), pages: group.pages.clone() })
+    }
+
+    pub(crate) fn remove(&mut self, partition: u16) {
+        for group in &mut self.groups {
+            group.partitions.retain(|there| *there != partition);
+        }
+        self.join();
+    }
+
+    /// Adds a partition that comes with its history.
+    pub(crate) fn install(&mut self, partition: u16, history: History) {
+        self.remove(partition);
+        self.ages[usize::from(partition)] = history.age;
+        let History { applied, pages, .. } = history;
+        self.groups.push(Group { partitions: vec![partition], applied, pages });
+        self.join();
+    }
+
+    /// Puts groups with the same history together again.
+    fn join(&mut self) {
+        let mut joined: Vec<Group> = Vec::new();
+        for group in std::mem::take(&mut self.groups) {
+            let same = |g: &&mut Group| g.applied == group.applied && g.pages == group.pages;
+            match joined.iter_mut().find(same) {
+                Some(there) => {
+                    there.partitions.extend(group.partitions);
+                    there.partitions.sort_unstable();
+                }
+                None => joined.push(group),
+            }
+        }
+        joined.retain(|group| !group.partitions.is_empty());
+        self.groups = joined;
+    }
+}

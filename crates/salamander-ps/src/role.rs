@@ -1,0 +1,83 @@
+//! The role of a parameter server process: an engine behind a listener, until told to stop.
+
+use std::net::SocketAddr;
+
+use salamander_net::{Cancel, Listener, Token, random_number};
+
+use crate::{Engine, EngineOptions, server};
+
+/// What a parameter server process is told.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Its tables.
+    pub engine: EngineOptions,
+    /// What it allows.
+    pub server: server::Options,
+    /// The name of its life: acknowledgements carry it, so that the master knows what a server that
+    /// was started again has forgotten.
+    pub incarnation: u64,
+}
+
+/// Why a parameter server process ends.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Its network.
+    #[error("parameter server: {0}")]
+    Net(#[from] salamander_net::Error),
+    /// Its tables.
+    #[error("parameter server: {0}")]
+    Engine(#[from] crate::Error),
+}
+
+impl Config {
+    /// A new life with these tables.
+    pub fn new(engine: EngineOptions) -> Result<Self, Error> {
+        let incarnation = random_number()?;
+        Ok(Self { engine, server: server::Options::default(), incarnation })
+    }
+}
+
+/// Listens on this address, where port 0 means any; the text is what clients find it by.
+pub fn bind(address: SocketAddr, token: Token) -> Result<(Listener, String), Error> {
+    let listener = Listener::bind(address, token)?;
+    let endpoint = listener.endpoint().to_string();
+    Ok((listener, endpoint))
+}
+
+/// Serves until told to stop.
+///
+/// ```
+/// use salamander_net::{Cancel, Token};
+/// use salamander_ps::client::{Client, Directory, Options};
+/// use salamander_ps::{EngineOptions, TableSpec, role};
+///
+/// let (token, shutdown) = (Token::random()?, Cancel::new());
+/// let (listener, endpoint) = role::bind("127.0.0.1:0".parse()?, token.clone())?;
+/// let config = role::Config::new(EngineOptions::default())?;
+/// std::thread::scope(|scope| {
+///     let server = scope.spawn(|| role::run(&config, &listener, &shutdown));
+///     let mut client = Client::connect(Directory::new(vec![endpoint]), token, Options::default())?;
+///     let user = client.declare(TableSpec::new("user", 4))?;
+///     assert_eq!(client.pull(&[(user, &[7, 9])])?[0].len(), 8);
+///     shutdown.cancel();
+///     server.join().expect("no panic")?;
+///     Ok(())
+/// })
+/// # .map_err(|error: Box<dyn std::error::Error>| error)
+/// # .map(|()| assert!(config.incarnation > 0))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn run(config: &Config, listener: &Listener, shutdown: &Cancel) -> Result<(), Error> {
+    let engine = Engine::new(config.engine.clone())?;
+    serve(&engine, config, listener, shutdown)
+}
+
+/// Like [`run`], for an engine that the caller holds on to.
+pub fn serve(
+    engine: &Engine,
+    config: &Config,
+    listener: &Listener,
+    shutdown: &Cancel,
+) -> Result<(), Error> {
+    Ok(server::serve(engine, listener, config.incarnation, &config.server, shutdown)?)
+}

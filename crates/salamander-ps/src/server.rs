@@ -1,0 +1,120 @@
+//! Serves the tables of an [`Engine`] to workers and to the master: one thread per connection, which
+//! receives a request, does it and answers before it looks at the next.
+//!
+//! # Layout
+//! - `connection`: frames in, answers out; the buffers that a connection keeps
+//! - `desk`: what each request does
+//! - `gate`: who may ask: the lineage, the map and the tables
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use salamander_net::{Cancel, Listener, Stream};
+
+use crate::Engine;
+
+mod connection;
+mod desk;
+mod gate;
+mod parcels;
+
+use connection::Connection;
+use desk::Desk;
+
+/// What a server allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The longest body of a frame.
+    pub limit: u64,
+    /// How long the other side may stop within a frame.
+    pub silence: Duration,
+    /// How long a connection may go without a request; its client connects again when it has one.
+    pub idle: Duration,
+    /// So many connections are served at the same time.
+    pub connections: usize,
+    /// The history that the tables are part of until the first reset. Real ones count from 1, so
+    /// that a server that was started again refuses everybody until it is restored.
+    pub lineage: u64,
+    /// The epoch of the map until the first fence or reset.
+    pub map: u32,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            limit: 1 << 30,
+            silence: Duration::from_secs(30),
+            idle: Duration::from_secs(600),
+            connections: 1024,
+            lineage: 0,
+            map: 0,
+        }
+    }
+}
+
+/// Serves until told to stop. Requests that are being done then are finished; their clients, and
+/// those that wait, find the connection closed.
+pub fn serve(
+    engine: &Engine,
+    listener: &Listener,
+    incarnation: u64,
+    options: &Options,
+    shutdown: &Cancel,
+) -> Result<(), salamander_net::Error> {
+    let desk = Desk::new(engine.clone(), incarnation, options);
+    let guests = Guests::default();
+    std::thread::scope(|scope| {
+        let outcome = loop {
+            let stream = match listener.accept(shutdown) {
+                Ok(stream) => Arc::new(stream),
+                Err(salamander_net::Error::Cancelled) => break Ok(()),
+                Err(error) => break Err(error),
+            };
+            let Some(number) = guests.enter(&stream, options.connections) else {
+                tracing::warn!(limit = options.connections, "too many connections; one is closed");
+                continue;
+            };
+            let (desk, guests) = (&desk, &guests);
+            let serving = std::thread::Builder::new().name(format!("ps-{number}"));
+            let spawned = serving.spawn_scoped(scope, move || {
+                Connection::new(desk, &stream, options, shutdown).attend();
+                guests.leave(number);
+            });
+            if let Err(error) = spawned {
+                tracing::warn!(%error, "no thread for a connection; it is closed");
+                guests.leave(number);
+            }
+        };
+        // The threads wait for requests, and would do so for long.
+        guests.close_all();
+        outcome
+    })
+}
+
+/// The connections that are served, so that they can be closed.
+#[derive(Default)]
+struct Guests(Mutex<(u64, HashMap<u64, Arc<Stream>>)>);
+
+impl Guests {
+    fn enter(&self, stream: &Arc<Stream>, limit: usize) -> Option<u64> {
+        let mut guests = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (number, streams) = &mut *guests;
+        if streams.len() >= limit {
+            return None;
+        }
+        *number += 1;
+        streams.insert(*number, stream.clone());
+        Some(*number)
+    }
+
+    fn leave(&self, number: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).1.remove(&number);
+    }
+
+    fn close_all(&self) {
+        for stream in self.0.lock().unwrap_or_else(PoisonError::into_inner).1.values() {
+            stream.close();
+        }
+    }
+}

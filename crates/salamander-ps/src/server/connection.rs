@@ -1,0 +1,214 @@
+//! One connection: frames in, answers out. Its buffers stay, so that a request like the last one
+//! takes no memory, and they grow with the bytes that come rather than with what a header promises.
+
+use std::time::Duration;
+
+use salamander_net::{Cancel, Patience, Stream};
+
+use super::Options;
+use super::desk::{Answer, Desk, Lookups};
+use crate::wire::{Code, Failure, Header, Kind, Request, header};
+
+/// The first bytes of a body for which memory is taken before they are there.
+const FIRST: usize = 1 << 20;
+/// What has to come within the time that silence is allowed for.
+const PIECE: usize = 64 << 20;
+/// A buffer above this size goes after its request: partitions move seldom.
+const KEPT: usize = 256 << 20;
+/// Values that are gathered before they are sent: they stay in the second-level cache.
+const CHUNK: usize = 64 << 10;
+
+pub(super) struct Connection<'a> {
+    desk: &'a Desk,
+    stream: &'a Stream,
+    options: &'a Options,
+    shutdown: &'a Cancel,
+    /// Words rather than bytes, so that arrays in it are aligned.
+    body: Vec<u64>,
+    outbox: Outbox,
+}
+
+/// What a connection gathers and converts values in.
+#[derive(Default)]
+pub(super) struct Outbox {
+    pub(super) values: Vec<f32>,
+    rounded: Vec<u16>,
+}
+
+/// Why a connection ends.
+enum End {
+    /// There is no more.
+    Quiet,
+    /// This is wrong with it.
+    Trouble(String),
+}
+
+impl<'a> Connection<'a> {
+    pub(super) fn new(
+        desk: &'a Desk,
+        stream: &'a Stream,
+        options: &'a Options,
+        shutdown: &'a Cancel,
+    ) -> Self {
+        Self { desk, stream, options, shutdown, body: Vec::new(), outbox: Outbox::default() }
+    }
+
+    /// Serves until the other side has gone or has done something wrong.
+    pub(super) fn attend(mut self) {
+        loop {
+            match self.serve_one() {
+                Ok(()) => {}
+                Err(End::Quiet) => break,
+                Err(End::Trouble(reason)) => {
+                    tracing::warn!(reason, "a connection to the parameter server is closed");
+                    break;
+                }
+            }
+        }
+        self.stream.close();
+    }
+
+    fn serve_one(&mut self) -> Result<(), End> {
+        if !self.stream.wait(self.options.idle)? || self.stream.has_ended() {
+            return Err(End::Quiet);
+        }
+        let mut bytes = [0; header::LENGTH];
+        self.stream.receive(&mut bytes, &self.patience())?;
+        let header = Header::decode(&bytes).map_err(|error| End::Trouble(error.to_string()))?;
+        if header.length > self.options.limit {
+            let (length, limit) = (header.length, self.options.limit);
+            let text = format!("a request has {length} bytes, and {limit} are the limit");
+            self.fail(&header, &Failure::new(Code::TooLarge, &text))?;
+            return Err(End::Trouble(text));
+        }
+        // Lossless: the limit is far below what a machine can address.
+        let length = header.length as usize;
+        self.fill(length)?;
+        self.answer(&header, length)?;
+        if self.body.len() * 8 > KEPT {
+            (self.body, self.outbox) = (Vec::new(), Outbox::default());
+        }
+        Ok(())
+    }
+
+    /// Receives a body, taking memory as it comes.
+    fn fill(&mut self, length: usize) -> Result<(), End> {
+        let mut filled = 0;
+        while filled < length {
+            let room = self.body.len() * 8;
+            if filled == room {
+                let wanted = length.min((2 * room).max(FIRST));
+                self.body.resize(wanted.div_ceil(8), 0);
+            }
+            let patience = self.patience();
+            let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut self.body);
+            let end = length.min(bytes.len()).min(filled + PIECE);
+            self.stream.receive(&mut bytes[filled..end], &patience)?;
+            filled = end;
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, header: &Header, length: usize) -> Result<(), End> {
+        let body = &bytemuck::cast_slice(&self.body)[..length];
+        let request = match Request::decode(header, body) {
+            Ok(request) => request,
+            Err(error) => return self.fail(header, &Failure::new(Code::Malformed, error)),
+        };
+        let mut outbox = std::mem::take(&mut self.outbox);
+        let outcome = match self.desk.serve(header, request, &mut outbox) {
+            Ok(Answer::Bytes(bytes)) => self.done(header, &[&bytes]),
+            Ok(Answer::Parcel(bytes)) => self.done(header, &[&bytes]),
+            Ok(Answer::Rows { head, ids, values }) => {
+                let (ids, values) = (bytemuck::cast_slice(&ids), bytemuck::cast_slice(&values));
+                self.done(header, &[&head, ids, values])
+            }
+            Ok(Answer::Lookups(lookups)) => self.send_values(header, &lookups, &mut outbox),
+            Err(failure) => self.fail(header, &failure),
+        };
+        self.outbox = outbox;
+        outcome
+    }
+
+    /// Gathers values and sends them a chunk at a time, so that gathering, sending and receiving
+    /// overlap.
+    fn send_values(
+        &self,
+        header: &Header,
+        lookups: &Lookups<'_>,
+        outbox: &mut Outbox,
+    ) -> Result<(), End> {
+        let width = if header.bf16 { 2 } else { 4 };
+        let length = (lookups.values() * width) as u64;
+        let mut chunks = lookups.chunks(CHUNK);
+        let mut head = None;
+        loop {
+            let filled = match chunks.gather(self.desk, header, &mut outbox.values) {
+                Ok(filled) => filled,
+                // Nothing was said yet, so that the truth still can be.
+                Err(failure) if head.is_none() => return self.fail(header, &failure),
+                Err(failure) => return Err(End::Trouble(failure.text)),
+            };
+            let first = head.is_none();
+            let start = head.get_or_insert_with(|| self.reply(header, Kind::Done, length));
+            if filled == 0 && !first {
+                return Ok(());
+            }
+            let bytes = outbox.bytes(filled, header.bf16);
+            let start: &[u8] = if first { &start[..] } else { &[] };
+            self.stream.send(&[start, bytes], &self.patience())?;
+        }
+    }
+
+    fn done(&self, header: &Header, parts: &[&[u8]]) -> Result<(), End> {
+        let length = parts.iter().map(|part| part.len() as u64).sum();
+        let head = self.reply(header, Kind::Done, length);
+        let mut all = vec![&head[..]];
+        all.extend_from_slice(parts);
+        // Slow networks carry 16 MB in a second.
+        let time = self.options.silence + Duration::from_secs(length >> 24);
+        Ok(self.stream.send(&all, &Patience::new(self.shutdown, time))?)
+    }
+
+    fn fail(&self, header: &Header, failure: &Failure) -> Result<(), End> {
+        let body = failure.encode();
+        let head = self.reply(header, Kind::Failed, body.len() as u64);
+        Ok(self.stream.send(&[&head, &body], &self.patience())?)
+    }
+
+    fn reply(&self, request: &Header, kind: Kind, length: u64) -> [u8; header::LENGTH] {
+        let tag = self.desk.incarnation();
+        Header { kind, tag, length, ..*request }.encode()
+    }
+
+    fn patience(&self) -> Patience<'a> {
+        Patience::new(self.shutdown, self.options.silence)
+    }
+}
+
+impl Outbox {
+    /// The first values as they travel.
+    fn bytes(&mut self, count: usize, bf16: bool) -> &[u8] {
+        if !bf16 {
+            return bytemuck::cast_slice(&self.values[..count]);
+        }
+        self.rounded.resize(self.rounded.len().max(count), 0);
+        salamander_net::bf16::round(&self.values[..count], &mut self.rounded[..count]);
+        bytemuck::cast_slice(&self.rounded[..count])
+    }
+}
+
+impl From<salamander_net::Error> for End {
+    fn from(error: salamander_net::Error) -> Self {
+        use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+        match error {
+            salamander_net::Error::Cancelled => Self::Quiet,
+            salamander_net::Error::Io(error)
+                if matches!(error.kind(), BrokenPipe | ConnectionReset | UnexpectedEof) =>
+            {
+                Self::Quiet
+            }
+            error => Self::Trouble(error.to_string()),
+        }
+    }
+}

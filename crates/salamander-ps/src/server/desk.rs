@@ -1,0 +1,310 @@
+//! What each request does to the engine, and what is said about it.
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use super::Options;
+use super::connection::Outbox;
+use super::gate::{Gate, Table};
+use super::parcels::Parcels;
+use crate::wire::reply::{changed_head, encode_json, encode_number};
+use crate::wire::request::{Lookup, Received, Values};
+use crate::wire::{Advance, Code, Failure, Header, Info, Request};
+use crate::{Engine, Error, Push, Read, Rows, TableSpec};
+
+/// The server behind all its connections.
+pub(super) struct Desk {
+    engine: Engine,
+    incarnation: u64,
+    limit: u64,
+    gate: RwLock<Gate>,
+    parcels: Parcels,
+}
+
+/// What is said about a request that was done.
+pub(super) enum Answer<'a> {
+    /// This.
+    Bytes(Vec<u8>),
+    /// Partitions on their way.
+    Parcel(Arc<Vec<u8>>),
+    /// Rows and what stands ahead of them.
+    Rows { head: [u8; 24], ids: Vec<u64>, values: Vec<f32> },
+    /// Rows that are still to be gathered.
+    Lookups(Lookups<'a>),
+}
+
+impl Desk {
+    pub(super) fn new(engine: Engine, incarnation: u64, options: &Options) -> Self {
+        let gate = RwLock::new(Gate::new(options.lineage, options.map, &engine));
+        Self { engine, incarnation, limit: options.limit, gate, parcels: Parcels::default() }
+    }
+
+    pub(super) fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// Does a request.
+    pub(super) fn serve<'a>(
+        &self,
+        header: &Header,
+        request: Request<'a>,
+        scratch: &mut Outbox,
+    ) -> Result<Answer<'a>, Failure> {
+        match request {
+            Request::Declare(spec) => return self.declare(*spec),
+            Request::Reset { version, files } => return self.reset(header, version, &files),
+            Request::Fence => return self.write().fence(header).map(|()| Answer::nothing()),
+            _ => {}
+        }
+        let gate = self.enter(header)?;
+        match request {
+            Request::Pull { advance, read, lookups } => {
+                self.pull(&gate, advance, read, &lookups, header.bf16)
+            }
+            Request::Stage { version, k, rows } => {
+                let rows = widen(&gate, &rows, &mut scratch.values)?;
+                self.done(self.engine.stage(version, k, &rows))
+            }
+            Request::Advance(advance) => self.done(self.advance(&advance)),
+            Request::Push { name, tally, factor, scale, rows } => {
+                let rows = widen(&gate, &rows, &mut scratch.values)?;
+                self.done(self.engine.push(Push { name, tally, factor, scale, rows: &rows }))
+            }
+            Request::Set(rows) => {
+                for rows in widen(&gate, &rows, &mut scratch.values)? {
+                    self.engine.set(rows).map_err(refuse)?;
+                }
+                Ok(Answer::nothing())
+            }
+            Request::Save { path } => {
+                let snapshot = self.engine.snapshot().map_err(refuse)?;
+                // Training goes on, and a reset need not wait, while the copy is written.
+                drop(gate);
+                snapshot.write(&path).map(|written| Answer::json(&written)).map_err(refuse)
+            }
+            request => self.manage(&gate, request),
+        }
+    }
+
+    /// Requests of the master, and those that only ask.
+    fn manage<'a>(&self, gate: &Gate, request: Request<'a>) -> Result<Answer<'a>, Failure> {
+        let engine = &self.engine;
+        match request {
+            Request::Info => Ok(Answer::json(&self.info(gate))),
+            Request::Changed { table, since, incarnation } => {
+                let since = if incarnation == self.incarnation { since } else { 0 };
+                let changed = engine.changed(gate.table(table)?.id, since).map_err(refuse)?;
+                let head = changed_head(&changed);
+                Ok(Answer::Rows { head, ids: changed.ids, values: changed.values })
+            }
+            Request::Applied => engine.applied().map(|held| Answer::json(&held)).map_err(refuse),
+            Request::Prune { below } => self.done(engine.prune(below)),
+            Request::Take { partitions } => {
+                self.parcels.take(engine, partitions).map(Answer::Parcel).map_err(refuse)
+            }
+            Request::Put { bytes } => self.done(self.parcels.put(engine, bytes)),
+            Request::Release { partitions } => {
+                self.parcels.release(partitions);
+                Ok(Answer::nothing())
+            }
+            Request::Stats => engine.stats().map(|stats| Answer::json(&stats)).map_err(refuse),
+            Request::KeepAlive => Ok(Answer::nothing()),
+            _ => Err(Failure::new(Code::Malformed, "this request has no answer here")),
+        }
+    }
+
+    fn declare(&self, spec: TableSpec) -> Result<Answer<'static>, Failure> {
+        let mut gate = self.write();
+        let id = self.engine.declare(spec).map_err(refuse)?;
+        gate.learn_tables(&self.engine);
+        Ok(Answer::Bytes(encode_number(id.0.into())))
+    }
+
+    fn reset(
+        &self,
+        header: &Header,
+        version: u64,
+        files: &[std::path::PathBuf],
+    ) -> Result<Answer<'static>, Failure> {
+        let mut gate = self.write();
+        if gate.is_reset_due(header)? {
+            self.parcels.clear();
+            let outcome = if files.is_empty() {
+                self.engine.clear(version)
+            } else {
+                self.engine.restore(files)
+            };
+            gate.begin(header, outcome.is_ok());
+            gate.learn_tables(&self.engine);
+            outcome.map_err(refuse)?;
+        }
+        Ok(Answer::nothing())
+    }
+
+    fn pull<'a>(
+        &self,
+        gate: &Gate,
+        advance: Option<Advance>,
+        read: Read,
+        lookups: &[Lookup<'a>],
+        bf16: bool,
+    ) -> Result<Answer<'a>, Failure> {
+        let resolve = |lookup: &Lookup<'a>| Ok((gate.table(lookup.table)?, lookup.ids));
+        let items = lookups.iter().map(resolve).collect::<Result<_, Failure>>()?;
+        let lookups = Lookups { read, items };
+        let bytes = lookups.values() as u64 * if bf16 { 2 } else { 4 };
+        if bytes > self.limit {
+            let text = format!("an answer would have {bytes} bytes, above {}", self.limit);
+            return Err(Failure::new(Code::TooLarge, text));
+        }
+        if let Some(advance) = advance {
+            self.advance(&advance).map_err(refuse)?;
+        }
+        Ok(Answer::Lookups(lookups))
+    }
+
+    fn advance(&self, advance: &Advance) -> Result<(), Error> {
+        self.engine.advance(advance.to, advance.factor, advance.scale)
+    }
+
+    fn info(&self, gate: &Gate) -> Info {
+        let mut partitions: Vec<std::ops::Range<u16>> = Vec::new();
+        for partition in self.engine.partitions() {
+            match partitions.last_mut() {
+                Some(last) if last.end == partition => last.end += 1,
+                _ => partitions.push(partition..partition + 1),
+            }
+        }
+        let (version, tables) = (self.engine.version(), self.engine.tables());
+        Info { lineage: gate.lineage, map: gate.map, version, partitions, tables }
+    }
+
+    fn done(&self, outcome: Result<(), Error>) -> Result<Answer<'static>, Failure> {
+        outcome.map(|()| Answer::nothing()).map_err(refuse)
+    }
+
+    fn enter(&self, header: &Header) -> Result<RwLockReadGuard<'_, Gate>, Failure> {
+        let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        gate.check(header)?;
+        Ok(gate)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Gate> {
+        self.gate.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Rows that are wanted.
+pub(super) struct Lookups<'a> {
+    read: Read,
+    items: Vec<(Table, &'a [u64])>,
+}
+
+/// A place within them.
+pub(super) struct Chunks<'a> {
+    lookups: &'a Lookups<'a>,
+    /// Values of a chunk.
+    size: usize,
+    /// The next item, and the next row of it.
+    next: (usize, usize),
+}
+
+impl Lookups<'_> {
+    /// How many values they come to.
+    pub(super) fn values(&self) -> usize {
+        self.items.iter().map(|(table, ids)| table.dim * ids.len()).sum()
+    }
+
+    /// Goes through them in chunks of about so many values, each of whole rows.
+    pub(super) fn chunks(&self, size: usize) -> Chunks<'_> {
+        let widest = self.items.iter().map(|(table, _)| table.dim).max().unwrap_or(0);
+        let size = size.max(widest).min(self.values());
+        Chunks { lookups: self, size, next: (0, 0) }
+    }
+}
+
+impl Chunks<'_> {
+    /// Gathers the next chunk; how many values it has, none after the last. Between chunks other
+    /// requests may go ahead, also one that ends the lineage.
+    pub(super) fn gather(
+        &mut self,
+        desk: &Desk,
+        header: &Header,
+        values: &mut Vec<f32>,
+    ) -> Result<usize, Failure> {
+        let _gate = desk.enter(header)?;
+        values.resize(values.len().max(self.size), 0.0);
+        let mut filled = 0;
+        while let Some((table, ids)) = self.lookups.items.get(self.next.0) {
+            let rest = &ids[self.next.1..];
+            let rows = rest.len().min((self.size - filled) / table.dim);
+            if rows == 0 && !rest.is_empty() {
+                break;
+            }
+            let space = &mut values[filled..filled + rows * table.dim];
+            let read = self.lookups.read;
+            desk.engine.pull(table.id, &rest[..rows], read, space).map_err(refuse)?;
+            filled += space.len();
+            self.next.1 += rows;
+            if self.next.1 == ids.len() {
+                self.next = (self.next.0 + 1, 0);
+            }
+        }
+        Ok(filled)
+    }
+}
+
+impl Answer<'_> {
+    fn nothing() -> Self {
+        Self::Bytes(Vec::new())
+    }
+
+    fn json(answer: &impl serde::Serialize) -> Self {
+        Self::Bytes(encode_json(answer))
+    }
+}
+
+/// Rows as the engine takes them; rounded ones are widened into `scratch`.
+fn widen<'a>(
+    gate: &Gate,
+    rows: &[Received<'a>],
+    scratch: &'a mut Vec<f32>,
+) -> Result<Vec<Rows<'a>>, Failure> {
+    let rounded = |row: &Received<'_>| match row.values {
+        Values::Bf16(values) => values.len(),
+        Values::F32(_) => 0,
+    };
+    let total = rows.iter().map(rounded).sum();
+    scratch.resize(scratch.len().max(total), 0.0);
+    let mut rest = &mut scratch[..];
+    let mut widened = Vec::with_capacity(rows.len());
+    for row in rows {
+        let table = gate.table(row.table)?.id;
+        let values = match row.values {
+            Values::F32(values) => values,
+            Values::Bf16(values) => {
+                let (space, others) = std::mem::take(&mut rest).split_at_mut(values.len());
+                rest = others;
+                salamander_net::bf16::widen(values, space);
+                space
+            }
+        };
+        widened.push(Rows { table, ids: row.ids, values });
+    }
+    Ok(widened)
+}
+
+/// What a client is told of an engine's error: the one place where they are told apart.
+fn refuse(error: Error) -> Failure {
+    let (code, detail) = match &error {
+        Error::NotHere(partition) => (Code::NotHere, u64::from(*partition)),
+        Error::OutOfStep { current, .. } => (Code::OutOfStep, *current),
+        Error::UnknownTable(_) => (Code::Undeclared, 0),
+        Error::Spec { .. } | Error::Conflict { .. } | Error::Request(_) => (Code::Wrong, 0),
+        Error::Damaged { .. }
+        | Error::Restore(_)
+        | Error::File { .. }
+        | Error::Thread(_)
+        | Error::Gone => (Code::Broken, 0),
+    };
+    Failure { code, detail, text: error.to_string() }
+}

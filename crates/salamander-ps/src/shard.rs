@@ -1,0 +1,264 @@
+//! What one owner thread owns: its partitions of all tables, their histories and what is staged.
+
+use std::collections::BTreeMap;
+
+use salamander_core::plan::MicroBatch;
+
+use crate::names::Names;
+use crate::section::{History, Section};
+use crate::sum::{Sent, sum};
+use crate::table::{Gradients, Table};
+use crate::{
+    Changed, Error, Held, PARTITIONS, Page, Read, TableId, TableSpec, TableStats, partition_of,
+};
+
+/// Tables of some partitions without threads and locks. An [`Engine`](crate::Engine) is a set of
+/// these, each owned by a thread; a program with one thread can use one directly.
+#[derive(Debug)]
+pub struct Shard {
+    seed: u64,
+    slices: u32,
+    tables: Vec<Table>,
+    names: Names,
+    /// Which partitions are here.
+    here: Vec<bool>,
+    /// Gradient sums by slice and table.
+    stage: BTreeMap<u32, Vec<(TableId, Sent)>>,
+}
+
+/// How gradients of a step or push are applied.
+#[derive(Clone, Copy, Debug)]
+pub struct Apply {
+    /// The schedule's factor on each table's learning rate.
+    pub factor: f64,
+    /// What gradients are multiplied by.
+    pub scale: f32,
+    /// The number of the change, for those who ask what changed.
+    pub counter: u64,
+}
+
+/// A partition as bytes.
+#[derive(Debug)]
+pub(crate) struct Encoded {
+    pub(crate) partition: u16,
+    pub(crate) bytes: Vec<u8>,
+    /// Rows of each table.
+    pub(crate) rows: Vec<u64>,
+}
+
+impl Shard {
+    /// Empty partitions that have seen `age` advances.
+    pub fn new(seed: u64, slices: u32, partitions: Vec<u16>, age: u64) -> Self {
+        let mut here = vec![false; PARTITIONS];
+        partitions.iter().for_each(|partition| here[usize::from(*partition)] = true);
+        let names = Names::new(slices, partitions, age);
+        Self { seed, slices, tables: Vec::new(), names, here, stage: BTreeMap::new() }
+    }
+
+    /// Adds a table that was checked.
+    pub fn declare(&mut self, spec: TableSpec) -> TableId {
+        self.tables.push(Table::new(spec, self.seed));
+        TableId(self.tables.len() as u32 - 1)
+    }
+
+    /// Reads rows, in the order of the ids.
+    pub fn pull(
+        &mut self,
+        table: TableId,
+        ids: &[u64],
+        read: Read,
+        out: &mut [f32],
+    ) -> Result<(), Error> {
+        self.check(table, ids, out.len())?;
+        let table = &mut self.tables[table.0 as usize];
+        table.pull(ids, out);
+        if read == Read::Train {
+            table.count_lookups(ids.len());
+        }
+        Ok(())
+    }
+
+    /// Moves rows by their gradients.
+    pub fn update(
+        &mut self,
+        table: TableId,
+        ids: &[u64],
+        values: &[f32],
+        apply: Apply,
+    ) -> Result<(), Error> {
+        self.check(table, ids, values.len())?;
+        let Apply { factor, scale, counter } = apply;
+        let gradients = Gradients { ids, values, factor, scale, counter };
+        self.tables[table.0 as usize].update(&gradients, self.names.ages());
+        Ok(())
+    }
+
+    /// Figures of the tables here.
+    pub fn stats(&self) -> Vec<TableStats> {
+        self.tables.iter().map(Table::stats).collect()
+    }
+
+    pub(crate) fn set(&mut self, table: TableId, rows: &Sent, counter: u64) -> Result<(), Error> {
+        self.check(table, &rows.ids, rows.values.len())?;
+        let ages = self.names.ages();
+        self.tables[table.0 as usize].set(&rows.ids, &rows.values, counter, ages);
+        Ok(())
+    }
+
+    /// Keeps a slice of the current step, in place of what was kept for it.
+    pub(crate) fn stage(&mut self, k: u32, rows: Vec<(TableId, Sent)>) -> Result<(), Error> {
+        for (table, rows) in &rows {
+            self.check(*table, &rows.ids, rows.values.len())?;
+        }
+        self.stage.insert(k, rows);
+        Ok(())
+    }
+
+    /// Applies what is staged.
+    pub(crate) fn advance(&mut self, apply: Apply) {
+        self.names.advance();
+        let mut slices: Vec<Vec<Sent>> = self.tables.iter().map(|_| Vec::new()).collect();
+        for (table, sent) in std::mem::take(&mut self.stage).into_values().flatten() {
+            slices[table.0 as usize].push(sent);
+        }
+        let Apply { factor, scale, counter } = apply;
+        for (table, slices) in self.tables.iter_mut().zip(slices) {
+            let Sent { ids, values } = sum(slices, table.spec().dim);
+            let gradients = Gradients { ids: &ids, values: &values, factor, scale, counter };
+            table.update(&gradients, self.names.ages());
+        }
+        let partitions: Vec<u16> = self.names.partitions().collect();
+        self.sweep(&partitions);
+    }
+
+    /// Applies a micro-batch on the partitions that have not had it.
+    pub(crate) fn push(
+        &mut self,
+        name: MicroBatch,
+        tally: &Page,
+        rows: Vec<(TableId, Sent)>,
+        apply: Apply,
+    ) -> Result<(), Error> {
+        for (table, rows) in &rows {
+            self.check(*table, &rows.ids, rows.values.len())?;
+        }
+        let fresh = self.names.mark(name, tally);
+        let all = fresh.len() == self.names.partitions().count();
+        for (table, rows) in rows {
+            let dim = self.tables[table.0 as usize].spec().dim;
+            let rows = if all { rows } else { only(rows, &fresh, dim) };
+            self.update(table, &rows.ids, &rows.values, apply)?;
+        }
+        self.sweep(&fresh);
+        Ok(())
+    }
+
+    pub(crate) fn changed(&mut self, table: TableId, since: u64, counter: u64) -> Changed {
+        let mut changed = Changed { counter, ..Changed::default() };
+        if let Some(table) = self.tables.get_mut(table.0 as usize) {
+            table.changed(since, &mut changed);
+        }
+        changed
+    }
+
+    pub(crate) fn held(&self) -> Vec<Held> {
+        self.names.held()
+    }
+
+    pub(crate) fn prune(&mut self, below: u64) {
+        self.names.prune(below);
+    }
+
+    /// Forgets rows, names and what is staged; tables and partitions stay.
+    pub(crate) fn clear(&mut self, age: u64) {
+        let specs: Vec<TableSpec> = self.tables.drain(..).map(|t| t.spec().clone()).collect();
+        let partitions = self.names.partitions().collect();
+        *self = Self::new(self.seed, self.slices, partitions, age);
+        specs.into_iter().for_each(|spec| {
+            self.declare(spec);
+        });
+    }
+
+    /// The partitions here.
+    pub(crate) fn partitions(&self) -> Vec<u16> {
+        self.names.partitions().collect()
+    }
+
+    /// All partitions as bytes.
+    pub(crate) fn encode_all(&self) -> Vec<Encoded> {
+        self.names.partitions().filter_map(|partition| self.encode(partition)).collect()
+    }
+
+    /// A partition as bytes, unless it is elsewhere.
+    pub(crate) fn encode(&self, partition: u16) -> Option<Encoded> {
+        let history = self.names.history(partition)?;
+        let mut bytes = Vec::new();
+        history.encode(&mut bytes);
+        bytes.reserve_exact(self.tables.iter().map(|table| table.encoded_len(partition)).sum());
+        self.tables.iter().for_each(|table| table.encode(partition, &mut bytes));
+        let rows = self.tables.iter().map(|table| table.rows_of(partition)).collect();
+        Some(Encoded { partition, bytes, rows })
+    }
+
+    pub(crate) fn remove(&mut self, partition: u16) {
+        self.here[usize::from(partition)] = false;
+        self.names.remove(partition);
+        self.tables.iter_mut().for_each(|table| table.remove(partition));
+    }
+
+    /// Adds a partition; `tables` are the numbers here of the section's tables.
+    pub(crate) fn install(
+        &mut self,
+        partition: u16,
+        section: Section<'_>,
+        tables: &[TableId],
+        counter: u64,
+    ) {
+        self.here[usize::from(partition)] = true;
+        for (table, view) in tables.iter().zip(&section.tables) {
+            self.tables[table.0 as usize].install(partition, view, counter);
+        }
+        let History { age, mut applied, pages } = section.history;
+        if applied.is_empty() {
+            applied = crate::Applied::new(self.slices);
+        }
+        self.names.install(partition, History { age, applied, pages });
+    }
+
+    fn check(&self, table: TableId, ids: &[u64], floats: usize) -> Result<(), Error> {
+        let known = self.tables.get(table.0 as usize).ok_or(Error::UnknownTable(table.0))?;
+        let dim = known.spec().dim;
+        if ids.len().checked_mul(dim) != Some(floats) {
+            let reason = format!("{} ids of dimension {dim} have {floats} floats", ids.len());
+            return Err(Error::Request(reason));
+        }
+        let elsewhere = |id: &u64| !self.here[usize::from(partition_of(*id))];
+        match ids.iter().find(|id| elsewhere(id)) {
+            None => Ok(()),
+            Some(id) => Err(Error::NotHere(partition_of(*id))),
+        }
+    }
+
+    fn sweep(&mut self, partitions: &[u16]) {
+        let expiring = self.tables.iter_mut().filter(|table| table.spec().expire_after.is_some());
+        for table in expiring {
+            for partition in partitions {
+                table.sweep(*partition, self.names.ages()[usize::from(*partition)]);
+            }
+        }
+    }
+}
+
+/// The rows of some partitions.
+fn only(rows: Sent, partitions: &[u16], dim: usize) -> Sent {
+    let mut wanted = [false; PARTITIONS];
+    partitions.iter().for_each(|partition| wanted[usize::from(*partition)] = true);
+    let mut kept = Sent { ids: Vec::new(), values: Vec::new() };
+    for (id, row) in rows.ids.iter().zip(rows.values.chunks_exact(dim)) {
+        if wanted[usize::from(partition_of(*id))] {
+            kept.ids.push(*id);
+            kept.values.extend_from_slice(row);
+        }
+    }
+    kept
+}

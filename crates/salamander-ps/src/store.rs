@@ -1,0 +1,201 @@
+//! The memory of a table: arenas of values, optimizer state and row facts side by side, handed out
+//! to partitions in small chunks of rows.
+
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+use half::{bf16, f16};
+
+use crate::arena::Arena;
+use crate::memory::prefetch_row;
+use crate::meta::Meta;
+use crate::{Storage, TableSpec};
+
+/// A chunk has at most this many rows and about this many bytes, so that a partition wastes little.
+const CHUNK_ROWS: usize = 64;
+const CHUNK_BYTES: usize = 16 << 10;
+
+/// All rows of a table on one thread, by number.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) values: Values,
+    pub(crate) state: Arena<f32>,
+    meta: Arena<u64>,
+    /// When each row last changed, once somebody has asked.
+    changes: Option<Arena<u64>>,
+    /// A chunk has `2^shift` rows.
+    shift: u32,
+    /// Chunks that were handed back.
+    free: Vec<u32>,
+    /// Chunks that were ever handed out.
+    chunks: u32,
+    row_bytes: usize,
+}
+
+/// Values as they are kept.
+#[derive(Debug)]
+pub(crate) enum Values {
+    F32(Arena<f32>),
+    F16(Arena<u16>),
+    Bf16(Arena<u16>),
+}
+
+impl Store {
+    pub(crate) fn new(spec: &TableSpec) -> Self {
+        let state_width = spec.dim * spec.optimizer.slots().len();
+        let row_bytes = spec.dim * spec.storage.width() + 4 * state_width + size_of::<u64>();
+        let rows = (CHUNK_BYTES / row_bytes).clamp(1, CHUNK_ROWS);
+        Self {
+            values: match spec.storage {
+                Storage::F32 => Values::F32(Arena::new(spec.dim)),
+                Storage::F16 => Values::F16(Arena::new(spec.dim)),
+                Storage::Bf16 => Values::Bf16(Arena::new(spec.dim)),
+            },
+            state: Arena::new(state_width),
+            meta: Arena::new(1),
+            changes: None,
+            shift: rows.ilog2(),
+            free: Vec::new(),
+            chunks: 0,
+            row_bytes,
+        }
+    }
+
+    /// A chunk for a partition.
+    pub(crate) fn take_chunk(&mut self) -> u32 {
+        if let Some(chunk) = self.free.pop() {
+            return chunk;
+        }
+        let chunk = self.chunks;
+        self.chunks += 1;
+        let rows = (self.chunks as usize) << self.shift;
+        match &mut self.values {
+            Values::F32(arena) => arena.cover(rows),
+            Values::F16(arena) | Values::Bf16(arena) => arena.cover(rows),
+        }
+        self.state.cover(rows);
+        self.meta.cover(rows);
+        if let Some(changes) = &mut self.changes {
+            changes.cover(rows);
+        }
+        chunk
+    }
+
+    /// Takes chunks back.
+    pub(crate) fn give_back(&mut self, chunks: Vec<u32>) {
+        self.free.extend(chunks);
+    }
+
+    /// The number of a partition's row, given its chunks.
+    #[inline(always)]
+    pub(crate) fn number(&self, chunks: &[u32], row: u32) -> u32 {
+        (chunks[(row >> self.shift) as usize] << self.shift) | (row & ((1 << self.shift) - 1))
+    }
+
+    /// Whether a partition's row lies beyond its chunks.
+    pub(crate) fn is_beyond(&self, chunks: &[u32], row: u32) -> bool {
+        (row >> self.shift) as usize >= chunks.len()
+    }
+
+    #[inline(always)]
+    pub(crate) fn meta(&self, row: u32) -> Meta {
+        Meta(self.meta.row(row)[0])
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_meta(&mut self, row: u32, meta: Meta) {
+        self.meta.row_mut(row)[0] = meta.0;
+    }
+
+    /// When a row last changed; always, as long as nobody has asked.
+    pub(crate) fn changed(&self, row: u32) -> u64 {
+        self.changes.as_ref().map_or(u64::MAX, |changes| changes.row(row)[0])
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_changed(&mut self, row: u32, counter: u64) {
+        if let Some(changes) = &mut self.changes {
+            changes.row_mut(row)[0] = counter;
+        }
+    }
+
+    /// Remembers from now on when rows change.
+    pub(crate) fn track_changes(&mut self, counter: u64) {
+        if self.changes.is_none() {
+            let mut changes = Arena::new(1);
+            let rows = self.chunks << self.shift;
+            changes.cover(rows as usize);
+            (0..rows).for_each(|row| changes.row_mut(row)[0] = counter);
+            self.changes = Some(changes);
+        }
+    }
+
+    /// Fetches what an update of a row touches.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, row: u32) {
+        match &self.values {
+            Values::F32(arena) => prefetch_row(arena.row(row)),
+            Values::F16(arena) | Values::Bf16(arena) => prefetch_row(arena.row(row)),
+        }
+        prefetch_row(self.state.row(row));
+        prefetch_row(self.meta.row(row));
+    }
+
+    /// Copies a row's values out.
+    pub(crate) fn read(&self, row: u32, out: &mut [f32]) {
+        match &self.values {
+            Values::F32(arena) => out.copy_from_slice(arena.row(row)),
+            Values::F16(arena) => widen(Storage::F16, arena.row(row), out),
+            Values::Bf16(arena) => widen(Storage::Bf16, arena.row(row), out),
+        }
+    }
+
+    /// Replaces a row's values.
+    pub(crate) fn write(&mut self, row: u32, values: &[f32]) {
+        match &mut self.values {
+            Values::F32(arena) => arena.row_mut(row).copy_from_slice(values),
+            Values::F16(arena) => narrow(Storage::F16, values, arena.row_mut(row)),
+            Values::Bf16(arena) => narrow(Storage::Bf16, values, arena.row_mut(row)),
+        }
+    }
+
+    /// Appends a row's values as they are kept.
+    pub(crate) fn value_bytes(&self, row: u32) -> &[u8] {
+        match &self.values {
+            Values::F32(arena) => bytemuck::cast_slice(arena.row(row)),
+            Values::F16(arena) | Values::Bf16(arena) => bytemuck::cast_slice(arena.row(row)),
+        }
+    }
+
+    /// Where a row's values are kept.
+    pub(crate) fn value_bytes_mut(&mut self, row: u32) -> &mut [u8] {
+        match &mut self.values {
+            Values::F32(arena) => bytemuck::cast_slice_mut(arena.row_mut(row)),
+            Values::F16(arena) | Values::Bf16(arena) => {
+                bytemuck::cast_slice_mut(arena.row_mut(row))
+            }
+        }
+    }
+
+    /// Memory of the chunks that were ever handed out.
+    pub(crate) fn bytes(&self) -> usize {
+        let tracked = if self.changes.is_some() { size_of::<u64>() } else { 0 };
+        ((self.chunks as usize) << self.shift) * (self.row_bytes + tracked)
+    }
+}
+
+/// Widens values that are kept in 16 bits.
+#[inline(always)]
+pub(crate) fn widen(storage: Storage, kept: &[u16], out: &mut [f32]) {
+    match storage {
+        Storage::F16 => kept.reinterpret_cast::<f16>().convert_to_f32_slice(out),
+        _ => kept.reinterpret_cast::<bf16>().convert_to_f32_slice(out),
+    }
+}
+
+/// Rounds values to 16 bits, to the nearest and ties to even.
+#[inline(always)]
+pub(crate) fn narrow(storage: Storage, values: &[f32], kept: &mut [u16]) {
+    match storage {
+        Storage::F16 => kept.reinterpret_cast_mut::<f16>().convert_from_f32_slice(values),
+        _ => kept.reinterpret_cast_mut::<bf16>().convert_from_f32_slice(values),
+    }
+}

@@ -1,0 +1,337 @@
+//! A table's rows on one thread: batch look-ups and updates, with what comes next fetched ahead.
+
+mod upkeep;
+
+use std::collections::BTreeMap;
+
+use pulp::Arch;
+use salamander_core::seed::mix;
+
+use crate::arena::Arena;
+use crate::fused::{Fused, Move};
+use crate::index::{Index, tail_of};
+use crate::init::FirstValues;
+use crate::memory::{prefetch, prefetch_row};
+use crate::meta::Meta;
+use crate::store::{Store, Values, narrow, widen};
+use crate::{PARTITIONS, Storage, TableSpec, TableStats};
+
+/// Rows between fetching a slot, fetching its row and using it: enough to cover the memory's
+/// latency, and few enough to stay in the first cache.
+const AHEAD: usize = 16;
+/// Holds what is known about the rows under way.
+const RING: usize = 2 * AHEAD;
+/// No row.
+const NONE: u32 = u32::MAX;
+
+/// The rows of one table that one thread owns.
+#[derive(Debug)]
+pub(crate) struct Table {
+    spec: TableSpec,
+    first: FirstValues,
+    fused: Fused,
+    store: Store,
+    parts: Vec<Part>,
+    /// The most rows of a partition.
+    share: usize,
+    stats: TableStats,
+    /// A row in `f32`, for tables that keep less.
+    wide: Vec<f32>,
+}
+
+/// The rows of one partition. The first line holds all that a look-up needs.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+struct Part {
+    index: Index,
+    chunks: Vec<u32>,
+    /// Rows that were dropped.
+    free: Vec<u32>,
+    /// How often and when ids were used that have no row yet.
+    waiting: Option<Box<BTreeMap<u64, Waiting>>>,
+    /// The tail where the clock's hand stands.
+    hand: u64,
+}
+
+/// An id on its way to a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Waiting {
+    count: u32,
+    used: u32,
+}
+
+/// Gradients for rows, each id once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gradients<'a> {
+    pub(crate) ids: &'a [u64],
+    pub(crate) values: &'a [f32],
+    /// The schedule's factor on the learning rate.
+    pub(crate) factor: f64,
+    /// What gradients are multiplied by.
+    pub(crate) scale: f32,
+    /// The number of the change.
+    pub(crate) counter: u64,
+}
+
+impl Table {
+    pub(crate) fn new(spec: TableSpec, seed: u64) -> Self {
+        Self {
+            first: FirstValues::new(spec.init, seed, &spec.name),
+            fused: Fused::new(spec.optimizer),
+            store: Store::new(&spec),
+            parts: (0..PARTITIONS).map(|_| Part::default()).collect(),
+            share: spec.max_rows.map_or(usize::MAX, |rows| rows.div_ceil(1024) as usize),
+            stats: TableStats { name: spec.name.clone(), ..TableStats::default() },
+            wide: vec![0.0; spec.dim],
+            spec,
+        }
+    }
+
+    pub(crate) fn spec(&self) -> &TableSpec {
+        &self.spec
+    }
+
+    /// Counts rows that were read to train on.
+    pub(crate) fn count_lookups(&mut self, rows: usize) {
+        self.stats.lookups += rows as u64;
+    }
+
+    /// Reads rows, in the order of the ids.
+    pub(crate) fn pull(&self, ids: &[u64], out: &mut [f32]) {
+        match (&self.store.values, self.spec.dim) {
+            (Values::F32(arena), 16) => self.pull_fixed::<16>(arena, ids, out),
+            (Values::F32(arena), 32) => self.pull_fixed::<32>(arena, ids, out),
+            (Values::F32(arena), 64) => self.pull_fixed::<64>(arena, ids, out),
+            (Values::F32(arena), 128) => self.pull_fixed::<128>(arena, ids, out),
+            (Values::F32(arena), _) => self.gather(ids, out, arena, |row, out| {
+                out.copy_from_slice(row);
+            }),
+            (Values::F16(arena), _) => self.gather(ids, out, arena, |row, out| {
+                widen(Storage::F16, row, out);
+            }),
+            (Values::Bf16(arena), _) => self.gather(ids, out, arena, |row, out| {
+                widen(Storage::Bf16, row, out);
+            }),
+        }
+    }
+
+    /// Rows of a length that the compiler knows are copied without a call.
+    fn pull_fixed<const DIM: usize>(&self, arena: &Arena<f32>, ids: &[u64], out: &mut [f32]) {
+        Arch::new().dispatch(
+            #[inline(always)]
+            || {
+                self.gather(
+                    ids,
+                    out,
+                    arena,
+                    #[inline(always)]
+                    |row, out| {
+                        if let (Ok(row), Ok(out)) =
+                            (<&[f32; DIM]>::try_from(row), <&mut [f32; DIM]>::try_from(out))
+                        {
+                            *out = *row;
+                        }
+                    },
+                );
+            },
+        );
+    }
+
+    #[inline(always)]
+    fn gather<T: Copy + Default>(
+        &self,
+        ids: &[u64],
+        out: &mut [f32],
+        arena: &Arena<T>,
+        copy: impl Fn(&[T], &mut [f32]),
+    ) {
+        let mut mixed = [0; RING];
+        let mut rows = [NONE; RING];
+        let mut outs = out.chunks_exact_mut(self.spec.dim);
+        for i in 0..ids.len() + 2 * AHEAD {
+            if let Some(id) = ids.get(i) {
+                mixed[i % RING] = mix(*id);
+                self.prefetch_slot(mixed[i % RING]);
+            }
+            if (AHEAD..ids.len() + AHEAD).contains(&i) {
+                let at = (i - AHEAD) % RING;
+                rows[at] = self.find(mixed[at]);
+                if rows[at] != NONE {
+                    prefetch_row(arena.row(rows[at]));
+                }
+            }
+            if i >= 2 * AHEAD
+                && let Some(out) = outs.next()
+            {
+                match rows[(i - 2 * AHEAD) % RING] {
+                    NONE => self.draw(ids[i - 2 * AHEAD], out),
+                    row => copy(arena.row(row), out),
+                }
+            }
+        }
+    }
+
+    /// Moves rows by their gradients; ids that are not admitted yet are counted. `ages` are those
+    /// of the partitions.
+    pub(crate) fn update(&mut self, gradients: &Gradients<'_>, ages: &[u64]) {
+        Arch::new().dispatch(
+            #[inline(always)]
+            || self.update_plain(gradients, ages),
+        );
+    }
+
+    #[inline(always)]
+    fn update_plain(&mut self, gradients: &Gradients<'_>, ages: &[u64]) {
+        let Gradients { ids, values, .. } = *gradients;
+        let mut mixed = [0; RING];
+        let mut rows = [NONE; RING];
+        let mut grads = values.chunks_exact(self.spec.dim);
+        // Rows of a bounded table may be dropped between the fetch and the use.
+        let stable = self.spec.max_rows.is_none();
+        for i in 0..ids.len() + 2 * AHEAD {
+            if let Some(id) = ids.get(i) {
+                mixed[i % RING] = mix(*id);
+                self.prefetch_slot(mixed[i % RING]);
+            }
+            if (AHEAD..ids.len() + AHEAD).contains(&i) {
+                let at = (i - AHEAD) % RING;
+                rows[at] = self.find(mixed[at]);
+                if rows[at] != NONE {
+                    self.store.prefetch(rows[at]);
+                }
+            }
+            if i >= 2 * AHEAD
+                && let Some(gradient) = grads.next()
+            {
+                let at = (i - 2 * AHEAD) % RING;
+                let age = ages[(mixed[at] >> 54) as usize];
+                let row = match rows[at] {
+                    row if stable && row != NONE => {
+                        self.store.set_meta(row, self.store.meta(row).used(age));
+                        row
+                    }
+                    _ => self.resolve(mixed[at], ids[i - 2 * AHEAD], age, true),
+                };
+                if row != NONE {
+                    self.move_row(row, gradient, gradients);
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn move_row(&mut self, row: u32, gradient: &[f32], all: &Gradients<'_>) {
+        let meta = self.store.meta(row).moved();
+        self.store.set_meta(row, meta);
+        self.store.set_changed(row, all.counter);
+        let rate = self.spec.optimizer.learning_rate() * all.factor;
+        let Store { values, state, .. } = &mut self.store;
+        let state = state.row_mut(row);
+        let (step, scale) = (meta.step(), all.scale);
+        match values {
+            Values::F32(arena) => {
+                let values = arena.row_mut(row);
+                self.fused.apply(Move { rate, step, scale, values, gradient, state });
+            }
+            Values::F16(arena) | Values::Bf16(arena) => {
+                let values = &mut self.wide[..];
+                widen(self.spec.storage, arena.row(row), values);
+                self.fused.apply(Move { rate, step, scale, values, gradient, state });
+                narrow(self.spec.storage, &self.wide, arena.row_mut(row));
+            }
+        }
+    }
+
+    /// Writes values as they are, creating rows where there are none.
+    pub(crate) fn set(&mut self, ids: &[u64], values: &[f32], counter: u64, ages: &[u64]) {
+        for (id, values) in ids.iter().zip(values.chunks_exact(self.spec.dim)) {
+            let mixed = mix(*id);
+            let row = self.resolve(mixed, *id, ages[(mixed >> 54) as usize], false);
+            self.store.write(row, values);
+            self.store.set_changed(row, counter);
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch_slot(&self, mixed: u64) {
+        let part = &self.parts[(mixed >> 54) as usize];
+        let (slots, home) = part.index.home(tail_of(mixed));
+        prefetch(slots, home);
+    }
+
+    #[inline(always)]
+    fn find(&self, mixed: u64) -> u32 {
+        let part = &self.parts[(mixed >> 54) as usize];
+        match part.index.find(tail_of(mixed)) {
+            Some(row) => self.store.number(&part.chunks, row),
+            None => NONE,
+        }
+    }
+
+    /// The row of an id for use, created where there is none; none while it has to wait.
+    #[inline(never)]
+    fn resolve(&mut self, mixed: u64, id: u64, age: u64, wait: bool) -> u32 {
+        let row = self.find(mixed);
+        if row != NONE {
+            self.store.set_meta(row, self.store.meta(row).used(age));
+            return row;
+        }
+        let admit_after = if wait { self.spec.admit_after } else { 0 };
+        if !self.parts[(mixed >> 54) as usize].admit(id, age, admit_after) {
+            return NONE;
+        }
+        self.create(mixed, id, age)
+    }
+
+    fn create(&mut self, mixed: u64, id: u64, age: u64) -> u32 {
+        let at = (mixed >> 54) as usize;
+        while self.parts[at].index.len() >= self.share {
+            self.evict(at);
+        }
+        let part = &mut self.parts[at];
+        let row = part.free.pop().unwrap_or(part.index.len() as u32);
+        if self.store.is_beyond(&part.chunks, row) {
+            part.chunks.push(self.store.take_chunk());
+        }
+        part.index.insert(tail_of(mixed), row);
+        let row = self.store.number(&part.chunks, row);
+        let mut values = std::mem::take(&mut self.wide);
+        self.first.draw(id, &mut values);
+        self.store.write(row, &values);
+        self.wide = values;
+        self.store.state.row_mut(row).fill(0.0);
+        self.store.set_meta(row, Meta::new(age));
+        self.stats.admitted += 1;
+        row
+    }
+
+    /// What a row that is not there reads as: the values that it would be created with.
+    #[cold]
+    #[inline(never)]
+    fn draw(&self, id: u64, out: &mut [f32]) {
+        self.first.draw(id, out);
+        if self.spec.storage != Storage::F32 {
+            let mut kept = vec![0; out.len()];
+            narrow(self.spec.storage, out, &mut kept);
+            widen(self.spec.storage, &kept, out);
+        }
+    }
+}
+
+impl Part {
+    /// Counts a use of an id without a row; tells whether the row may be created.
+    fn admit(&mut self, id: u64, age: u64, after: u32) -> bool {
+        if after > 0 {
+            let waiting = self.waiting.get_or_insert_default();
+            let seen = waiting.entry(id).or_default();
+            *seen = Waiting { count: seen.count + 1, used: age as u32 };
+            if seen.count <= after {
+                return false;
+            }
+        }
+        if let Some(waiting) = &mut self.waiting {
+            waiting.remove(&id);
+        }
+        true
+    }
+}

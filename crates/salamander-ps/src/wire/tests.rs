@@ -1,0 +1,206 @@
+//! Requests over plain memory: what was written is read, and any other bytes are an error.
+
+use std::borrow::Cow;
+use std::path::PathBuf;
+
+use proptest::prelude::*;
+use salamander_core::plan::MicroBatch;
+
+use super::cursor::Writer;
+use super::reply::{changed_head, decode_changed, decode_json, encode_json};
+use super::request::{Lookup, Received, Values};
+use super::*;
+use crate::{Changed, Page, Read, TableSpec};
+
+/// The body of a message as a server has it: in one piece, aligned for words.
+fn body(message: &Message<'_>) -> (Header, Vec<u64>) {
+    let header = message.header(3, 7, 11);
+    let bytes = message.parts().concat();
+    assert_eq!(bytes.len() as u64, header.length);
+    assert_eq!(bytes.len() % 8, 0);
+    (header, bytemuck::pod_collect_to_vec(&bytes))
+}
+
+#[track_caller]
+fn check(message: &Message<'_>, expected: &Request<'_>) {
+    let (header, words) = body(message);
+    let decoded = Header::decode(&header.encode()).expect("a header");
+    assert_eq!(decoded, header);
+    let bytes = bytemuck::cast_slice(&words);
+    assert_eq!(Request::decode(&header, bytes).as_ref(), Ok(expected));
+    // Every shorter body is an error, and so is a longer one.
+    for length in (0..bytes.len()).step_by(8) {
+        assert!(Request::decode(&header, &bytes[..length]).is_err(), "{length}");
+    }
+    let mut longer = words.clone();
+    longer.push(0);
+    assert!(Request::decode(&header, bytemuck::cast_slice(&longer)).is_err());
+}
+
+fn blocks(tables: &[(u64, usize, Vec<u64>)], values: &[f32]) -> Vec<Block<'static>> {
+    let block = |(key, dim, ids): &(u64, usize, Vec<u64>)| {
+        let count = ids.len() * dim;
+        let values = values.iter().copied().cycle().take(count).collect::<Vec<f32>>();
+        let (ids, values) = (Cow::Owned(ids.clone()), Cow::Owned(values));
+        Block { table: TableKey(*key), dim: *dim, ids, values }
+    };
+    tables.iter().map(block).collect()
+}
+
+fn received<'a>(blocks: &'a [Block<'_>]) -> Vec<Received<'a>> {
+    let row = |block: &'a Block<'_>| Received {
+        table: block.table,
+        ids: &block.ids,
+        values: Values::F32(&block.values),
+    };
+    blocks.iter().map(row).collect()
+}
+
+fn tables() -> impl Strategy<Value = Vec<(u64, usize, Vec<u64>)>> {
+    let table = (any::<u64>(), 0usize..5, prop::collection::vec(any::<u64>(), 0..6));
+    prop::collection::vec(table, 0..4)
+}
+
+proptest! {
+    #[test]
+    fn rows_arrive_as_they_were(tables in tables(), version: u64, k: u32, factor in -1e9..1e9) {
+        let blocks = blocks(&tables, &[1.5, -2.0, 0.25]);
+        let rows = received(&blocks);
+        check(
+            &Message::stage(version, k, blocks.clone(), false),
+            &Request::Stage { version, k, rows: rows.clone() },
+        );
+        check(&Message::set(blocks.clone()), &Request::Set(rows.clone()));
+        let name = MicroBatch { epoch: version, step: 5, k };
+        let tally = Page { applied: 1, skipped: u64::MAX, digest: 3 };
+        check(
+            &Message::push(name, &tally, (factor, 0.5), blocks.clone(), false),
+            &Request::Push { name, tally, factor, scale: 0.5, rows },
+        );
+    }
+
+    #[test]
+    fn rounded_rows_have_half_the_bytes(tables in tables()) {
+        let blocks = blocks(&tables, &[1.5, -2.0, 0.25]);
+        let (header, words) = body(&Message::stage(1, 2, blocks.clone(), true));
+        prop_assert!(header.bf16);
+        let request = Request::decode(&header, bytemuck::cast_slice(&words)).expect("a request");
+        let Request::Stage { rows, .. } = request else { panic!("another request") };
+        for (row, block) in rows.iter().zip(&blocks) {
+            let Values::Bf16(rounded) = row.values else { panic!("not rounded") };
+            let mut widened = vec![0.0; rounded.len()];
+            salamander_net::bf16::widen(rounded, &mut widened);
+            // These values have few digits.
+            prop_assert_eq!(&widened[..], &block.values[..]);
+            prop_assert_eq!(row.ids, &block.ids[..]);
+        }
+    }
+
+    #[test]
+    fn lookups_arrive_as_they_were(tables in tables(), to: u64, first: bool) {
+        let advance = first.then_some(Advance { to, factor: 0.5, scale: 2.0 });
+        let asked = tables.iter().map(|(key, _, ids)| (TableKey(*key), Cow::from(&ids[..])));
+        let lookups = tables.iter().map(|(key, _, ids)| Lookup { table: TableKey(*key), ids });
+        check(
+            &Message::pull(Read::Evaluate, advance, asked.collect(), true),
+            &Request::Pull { advance, read: Read::Evaluate, lookups: lookups.collect() },
+        );
+    }
+
+    #[test]
+    fn any_words_end_without_panic(
+        at in 0..Kind::ALL.len(), bf16: bool,
+        words in prop::collection::vec(prop_oneof![0u64..20, any::<u64>()], 0..40),
+        cut in 0usize..8,
+    ) {
+        let bytes: &[u8] = bytemuck::cast_slice(&words);
+        let bytes = &bytes[..bytes.len().saturating_sub(cut)];
+        let length = bytes.len() as u64;
+        let header = Header { kind: Kind::ALL[at], bf16, map: 0, tag: 0, number: 0, length };
+        let _ = Request::decode(&header, bytes);
+        let _ = Failure::decode(bytes);
+        let _ = decode_changed(bytes);
+        let _ = decode_json::<Info>(bytes);
+    }
+
+    #[test]
+    fn changed_rows_arrive_as_they_were(counter: u64, ids: Vec<u64>, values: Vec<f32>) {
+        let changed = Changed { counter, ids, values };
+        let mut bytes = changed_head(&changed).to_vec();
+        bytes.extend_from_slice(bytemuck::cast_slice(&changed.ids));
+        bytes.extend_from_slice(bytemuck::cast_slice(&changed.values));
+        let mut words = vec![0u64; bytes.len().div_ceil(8)];
+        bytemuck::cast_slice_mut(&mut words)[..bytes.len()].copy_from_slice(&bytes);
+        let bytes = &bytemuck::cast_slice(&words)[..bytes.len()];
+        let decoded = decode_changed(bytes).expect("rows");
+        prop_assert_eq!(decoded.counter, counter);
+        prop_assert_eq!(decoded.ids, changed.ids);
+        prop_assert_eq!(decoded.values.len(), changed.values.len());
+    }
+}
+
+#[test]
+fn small_requests_arrive_as_they_were() {
+    let table = TableKey::of("user");
+    let spec = TableSpec::new("user", 16);
+    check(&Message::declare(&spec), &Request::Declare(Box::new(spec)));
+    let advance = Advance { to: 9, factor: 0.1, scale: 0.5 };
+    check(&Message::advance(&advance), &Request::Advance(advance));
+    let changed = Request::Changed { table, since: 4, incarnation: 5 };
+    check(&Message::changed(table, 4, 5), &changed);
+    check(&Message::prune(6), &Request::Prune { below: 6 });
+    let files = [PathBuf::from("a/b"), PathBuf::from("ö")];
+    let reset = Request::Reset { version: 2, files: files.to_vec() };
+    check(&Message::reset(2, &files), &reset);
+    check(&Message::save(&files[1]), &Request::Save { path: files[1].clone() });
+    let partitions = &[1, 1023, 7];
+    check(&Message::partitions(Kind::Take, partitions), &Request::Take { partitions });
+    check(&Message::partitions(Kind::Release, partitions), &Request::Release { partitions });
+    check(&Message::put(b"thirteen char"), &Request::Put { bytes: b"thirteen char" });
+}
+
+#[test]
+fn requests_without_a_body_are_their_kind() {
+    let requests = [
+        (Kind::Info, Request::Info),
+        (Kind::Applied, Request::Applied),
+        (Kind::Fence, Request::Fence),
+        (Kind::Stats, Request::Stats),
+        (Kind::KeepAlive, Request::KeepAlive),
+    ];
+    for (kind, request) in requests {
+        let (header, words) = body(&Message::plain(kind));
+        assert_eq!(Request::decode(&header, bytemuck::cast_slice(&words)), Ok(request));
+    }
+    for kind in [Kind::Done, Kind::Failed] {
+        let (header, _) = body(&Message::plain(kind));
+        assert_eq!(Request::decode(&header, &[]), Err(Error::Unexpected(kind)));
+    }
+}
+
+#[test]
+fn lies_about_counts_take_no_memory() {
+    // More tables, rows and values than any machine has room for.
+    for words in [[1, 0, u64::MAX, 0], [1, 0, 1 << 40, 0], [0, 0, 1, u64::MAX]] {
+        let header = Message::plain(Kind::Stage).header(0, 0, 0);
+        assert_eq!(Request::decode(&header, bytemuck::cast_slice(&words)), Err(Error::Short));
+    }
+    let mut writer = Writer::default();
+    writer.u64(0).u64(0).u64(1).u64(1).u64(u32::MAX.into()).u64(2).array(&[1u64, 2]);
+    let words: Vec<u64> = bytemuck::pod_collect_to_vec(&writer.into_bytes());
+    let header = Message::plain(Kind::Stage).header(0, 0, 0);
+    assert_eq!(Request::decode(&header, bytemuck::cast_slice(&words)), Err(Error::Short));
+}
+
+#[test]
+fn answers_arrive_as_they_were() {
+    for (detail, code) in [(0, Code::Malformed), (7, Code::Lineage), (u64::MAX, Code::Stopping)] {
+        let failure = Failure { code, detail, text: "no".to_string() };
+        let words: Vec<u64> = bytemuck::pod_collect_to_vec(&failure.encode());
+        assert_eq!(Failure::decode(bytemuck::cast_slice(&words)), Ok(failure));
+    }
+    let tables = vec![TableSpec::new("user", 4)];
+    let info = Info { lineage: 1, map: 2, version: 3, partitions: vec![0..7, 9..10], tables };
+    let words: Vec<u64> = bytemuck::pod_collect_to_vec(&encode_json(&info));
+    assert_eq!(decode_json(bytemuck::cast_slice(&words)), Ok(info));
+}

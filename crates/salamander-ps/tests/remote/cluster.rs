@@ -1,0 +1,125 @@
+//! Servers as threads of the test, each with its own listener and engine, as processes would have.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use salamander_net::{Cancel, Endpoint, Listener, Token};
+use salamander_ps::client::{Client, Directory, Map, Options};
+use salamander_ps::role::{self, Config};
+use salamander_ps::{Engine, EngineOptions, Mode, server};
+
+/// Longer than any request of a test takes.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+/// A job's servers.
+pub(crate) struct Cluster {
+    pub(crate) token: Token,
+    pub(crate) directory: Directory,
+    pub(crate) map: Map,
+    pub(crate) mode: Mode,
+    pub(crate) over_tcp: bool,
+    pub(crate) allowed: server::Options,
+    servers: Vec<Option<Server>>,
+}
+
+struct Server {
+    engine: Engine,
+    incarnation: u64,
+    listener: Arc<Listener>,
+    shutdown: Cancel,
+    thread: JoinHandle<()>,
+}
+
+impl Cluster {
+    pub(crate) fn new(servers: usize, mode: Mode) -> Self {
+        Self::with(servers, mode, false, server::Options::default())
+    }
+
+    pub(crate) fn with(
+        servers: usize,
+        mode: Mode,
+        over_tcp: bool,
+        allowed: server::Options,
+    ) -> Self {
+        let token = Token::random().expect("randomness");
+        let directory = Directory::new(vec![String::new(); servers]);
+        let map = Map { epoch: 0, servers };
+        let mut cluster =
+            Self { token, directory, map, mode, over_tcp, allowed, servers: Vec::new() };
+        for server in 0..servers {
+            cluster.servers.push(None);
+            cluster.start(server, "127.0.0.1:0");
+        }
+        cluster
+    }
+
+    /// Starts a server, perhaps again: with nothing in its tables, and another life.
+    pub(crate) fn start(&mut self, server: usize, address: &str) {
+        let partitions = vec![self.map.partitions(server)];
+        let options =
+            EngineOptions { mode: self.mode, seed: 11, threads: 2, partitions, slices: 4 };
+        self.start_with(server, address, options);
+    }
+
+    pub(crate) fn start_with(&mut self, server: usize, address: &str, options: EngineOptions) {
+        let address = address.parse().expect("an address");
+        let (listener, endpoint) = role::bind(address, self.token.clone()).expect("a listener");
+        let mut endpoint: Endpoint = endpoint.parse().expect("an endpoint");
+        if self.over_tcp {
+            endpoint.host = "elsewhere".to_string();
+        }
+        self.directory.set(server, endpoint.to_string());
+        let mut config = Config::new(options).expect("a life");
+        config.server = self.allowed.clone();
+        let engine = Engine::new(config.engine.clone()).expect("an engine");
+        let (listener, shutdown) = (Arc::new(listener), Cancel::new());
+        let thread = std::thread::spawn({
+            let (engine, listener, shutdown) = (engine.clone(), listener.clone(), shutdown.clone());
+            let config = config.clone();
+            move || role::serve(&engine, &config, &listener, &shutdown).expect("served")
+        });
+        let incarnation = config.incarnation;
+        self.servers[server] = Some(Server { engine, incarnation, listener, shutdown, thread });
+    }
+
+    /// Ends a server; its tables are gone.
+    pub(crate) fn kill(&mut self, server: usize) {
+        let server = self.servers[server].take().expect("a server");
+        server.shutdown.cancel();
+        server.thread.join().expect("no panic");
+    }
+
+    /// Connects a client with these options, but for the map.
+    pub(crate) fn client(&self, options: Options) -> Client {
+        let options = Options { patience: LONG, ..options };
+        Client::connect(self.directory.clone(), self.token.clone(), options).expect("connected")
+    }
+
+    /// The engine behind a server.
+    pub(crate) fn engine(&self, server: usize) -> &Engine {
+        &self.server(server).engine
+    }
+
+    pub(crate) fn incarnation(&self, server: usize) -> u64 {
+        self.server(server).incarnation
+    }
+
+    pub(crate) fn endpoint(&self, server: usize) -> Endpoint {
+        self.server(server).listener.endpoint()
+    }
+
+    fn server(&self, server: usize) -> &Server {
+        self.servers[server].as_ref().expect("a server")
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for server in 0..self.servers.len() {
+            if self.servers[server].is_some() {
+                self.kill(server);
+            }
+        }
+    }
+}

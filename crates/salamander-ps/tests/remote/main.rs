@@ -1,0 +1,14 @@
+//! Servers and clients over real sockets: what is asked is done once, whoever dies in between.
+//!
+//! # Layout
+//! - `cluster`: servers as threads, which can be killed and started again
+//! - `rows`: pulls, stages, pushes, what changed
+//! - `managing`: histories, files, partitions
+//! - `failures`: servers that go away and come back
+//! - `hostile`: bytes that are none of ours, and too many of them
+
+mod cluster;
+mod failures;
+mod hostile;
+mod managing;
+mod rows;

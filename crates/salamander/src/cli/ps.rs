@@ -1,0 +1,179 @@
+//! `salamander ps`: a parameter server, which holds rows of tables for the workers of a run.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use salamander_core::elastic::{Beat, Ending, SERVER_SLOTS, ToMember, Work, WorkerId};
+use salamander_core::experiment::Experiment;
+use salamander_net::{Cancel, Token};
+use salamander_proto::client::{Admin, Handler, Session, SessionOptions};
+use salamander_proto::v1;
+use salamander_ps::client::Map;
+use salamander_ps::{EngineOptions, Mode, role};
+
+use super::experiment::load;
+use super::signals::{LEFT, leave_on_signals};
+use super::worker::token;
+use crate::run::find;
+
+/// How long a call to the master may take,
+const CALL: Duration = Duration::from_secs(5);
+/// how long it is tried again,
+const PATIENCE: Duration = Duration::from_secs(60);
+/// and how often signals are looked at.
+const LOOK: Duration = Duration::from_millis(50);
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+On several hosts, with the run's folder on storage that all of them share:
+  host1$ salamander master runs/deepfm --listen 10.0.0.1:4455
+  host2$ salamander ps runs/deepfm --master 10.0.0.1:4455 --listen 10.0.0.2 --seat 0")]
+pub(super) struct Args {
+    /// The run, by its folder or id
+    run: String,
+    /// The master's address
+    #[arg(long, value_name = "HOST:PORT")]
+    master: String,
+    /// The file with the run's secret [default: `token` in the run's folder]
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Where workers reach this server
+    #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    listen: IpAddr,
+    /// This server's place among all, from 0
+    #[arg(long, default_value_t = 0)]
+    seat: u32,
+    /// End together with this process
+    #[arg(long, value_name = "PID", hide = true)]
+    parent: Option<u32>,
+    #[command(flatten)]
+    folder: super::RunsFolder,
+}
+
+pub(super) fn run(args: Args) -> Result<ExitCode> {
+    if let Some(parent) = args.parent {
+        salamander_master::local::die_with_parent(parent)?;
+    }
+    super::roles::log_to_stderr("ps", args.seat);
+    let folder = find(&args.run, &args.folder.runs)?;
+    let token = token(args.token_file.as_deref(), &folder)?;
+    let experiment = load(&folder.join("experiment.yaml"), &[])?;
+    let leave = leave_on_signals()?;
+    let servers = servers(&args.master, &token, &leave)?;
+    let Some(servers) = servers else { return Ok(ExitCode::from(LEFT)) };
+    if args.seat >= servers {
+        bail!("seat {} of {servers} parameter servers does not exist", args.seat);
+    }
+    let config = role::Config::new(engine(&experiment, args.seat, servers))?;
+    let (listener, endpoint) = role::bind(SocketAddr::new(args.listen, 0), token.clone())?;
+    println!("listening on {}", listener.endpoint().tcp);
+    let shutdown = Cancel::new();
+    let ended = Arc::new(AtomicBool::new(false));
+    let voice = Voice {
+        id: WorkerId(config.incarnation),
+        endpoint,
+        seat: args.seat,
+        servers,
+        ended: Arc::clone(&ended),
+        started: Instant::now(),
+    };
+    let session = Session::open(&SessionOptions::new(&args.master, token.to_hex()), voice)?;
+    let watching = (shutdown.clone(), Arc::clone(&leave), Arc::clone(&ended));
+    let watch = std::thread::spawn(move || {
+        let (shutdown, leave, ended) = watching;
+        while !leave.load(Ordering::Relaxed) && !ended.load(Ordering::Relaxed) {
+            std::thread::sleep(LOOK);
+        }
+        shutdown.cancel();
+    });
+    let served = role::run(&config, &listener, &shutdown);
+    // Also when serving failed: the thread that looks at signals ends.
+    ended.fetch_or(served.is_err(), Ordering::Relaxed);
+    let _ = watch.join();
+    drop(session);
+    served?;
+    Ok(if leave.load(Ordering::Relaxed) { ExitCode::from(LEFT) } else { ExitCode::SUCCESS })
+}
+
+/// How many servers the run has; nothing if this process was asked to leave meanwhile.
+fn servers(master: &str, token: &Token, leave: &AtomicBool) -> Result<Option<u32>> {
+    let started = Instant::now();
+    loop {
+        let asked = Admin::connect(master, &token.to_hex(), CALL).and_then(|mut a| a.status());
+        match asked {
+            Ok(status) => {
+                let servers = status["wanted_servers"].as_u64().context("an older master")?;
+                return Ok(Some(u32::try_from(servers)?));
+            }
+            Err(_) if leave.load(Ordering::Relaxed) => return Ok(None),
+            Err(error) if started.elapsed() > PATIENCE => return Err(error.into()),
+            Err(_) => std::thread::sleep(LOOK),
+        }
+    }
+}
+
+fn engine(experiment: &Experiment, seat: u32, servers: u32) -> EngineOptions {
+    let map = Map { epoch: 0, servers: servers as usize };
+    EngineOptions {
+        mode: Mode::Staged,
+        seed: u64::from(experiment.reproducibility.experiment_seed.unwrap_or_default()),
+        threads: experiment.ps.threads.max(1) as usize,
+        partitions: vec![map.partitions(seat as usize)],
+        slices: experiment.slices(),
+    }
+}
+
+/// What this server tells the master, and hears from it.
+struct Voice {
+    id: WorkerId,
+    endpoint: String,
+    seat: u32,
+    servers: u32,
+    ended: Arc<AtomicBool>,
+    started: Instant,
+}
+
+impl Handler for Voice {
+    fn hello(&mut self) -> v1::Hello {
+        v1::Hello {
+            peer: Some(v1::Peer { id: self.id.0, endpoint: self.endpoint.clone() }),
+            active: None,
+            slot: SERVER_SLOTS + self.seat,
+            pid: std::process::id(),
+            // Which share of all partitions it holds: one of so many.
+            records: u64::from(self.servers),
+            fingerprint: 0,
+            tasks_only: false,
+            server: true,
+        }
+    }
+
+    fn welcome(&mut self, _epoch: u32) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn message(&mut self, message: ToMember) {
+        if let ToMember::Ended(ending) = message {
+            match ending {
+                Ending::Failed(reason) => tracing::warn!(reason, "the run is over"),
+                ending => tracing::info!(?ending, "the run is over"),
+            }
+            self.ended.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn beat(&mut self) -> Beat {
+        let for_ms = self.started.elapsed().as_millis() as u64;
+        Beat { work: Work::Idle, for_ms, records: 0, compute_ms: 0 }
+    }
+
+    fn refused(&mut self, reason: &str) {
+        tracing::error!(reason, "the master refuses this server");
+        self.ended.store(true, Ordering::Relaxed);
+    }
+}
