@@ -11,7 +11,7 @@ use super::tower::Tower;
 pub struct Hp {
     #[hparam(default = 0.001, min = 0.0)]
     learning_rate: f64,
-    #[hparam(default = 0.05, min = 0.0)]
+    #[hparam(default = 0.02, min = 0.0)]
     table_rate: f64,
     #[hparam(default = 8, min = 1)]
     dim: usize,
@@ -41,7 +41,7 @@ impl Trial for DeepFm {
         let adagrad = || Optimizer::adagrad(hp.table_rate);
         Self {
             linear: cx.table("linear", 1).zeros().optimizer(adagrad()).build(),
-            factors: cx.table("factors", hp.dim).normal(0.0, 0.05).optimizer(adagrad()).build(),
+            factors: cx.table("factors", hp.dim).normal(0.0, 0.01).optimizer(adagrad()).build(),
             tower: Tower::new(inputs, &hp.hidden, hp.dropout, &cx.device),
             out: LinearConfig::new(Tower::outputs(inputs, &hp.hidden), 1).init(&cx.device),
         }
