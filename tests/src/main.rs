@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use model_zoo::mnist;
 use model_zoo::ring_gan::RingGan;
+use tests::factors::Factors;
 use tests::points::Points;
 use tests::resilient::Resilient;
 use tests::tally::{TableTally, Tally};
@@ -15,6 +16,7 @@ fn main() -> ExitCode {
         RingGan,
         Resilient,
         Points,
+        Factors,
         Tally,
         TableTally,
     ])
