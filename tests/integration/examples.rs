@@ -65,6 +65,12 @@ fn every_experiment_of_the_zoo_is_healthy() {
         "mnist/mlp.yaml",
         "mnist/full.yaml",
         "gan/ring_gan.yaml",
+        "recommend/wide_deep.yaml",
+        "recommend/census_dnn.yaml",
+        "recommend/deepfm.yaml",
+        "recommend/dcn.yaml",
+        "recommend/xdeepfm.yaml",
+        "recommend/ncf.yaml",
     ] {
         let text = std::fs::read_to_string(zoo(file)).expect(file);
         let experiment = Experiment::parse(&text, &[]).unwrap_or_else(|e| panic!("{file}: {e}"));
