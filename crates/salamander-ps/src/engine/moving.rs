@@ -8,7 +8,7 @@ use crate::checkpoint::Catalog;
 use crate::image::{Header, Image};
 use crate::section::Section;
 use crate::shard::Encoded;
-use crate::{EngineOptions, Error, Shard, Snapshot, TableId, TableSpec};
+use crate::{EngineOptions, Error, Mode, Shard, Snapshot, TableId, TableSpec};
 
 impl Engine {
     /// A copy of everything, of one moment between two changes. Training waits for the copy only.
