@@ -38,7 +38,8 @@ pub struct Setup {
 impl Setup {
     /// A model and a progress that nothing was trained in.
     pub(super) fn fresh<T: Trial>(&self) -> Result<(T, Tables, Progress), Error> {
-        let (mut model, tables) = build_with_tables::<T>(&self.experiment, &self.device.clone().autodiff())?;
+        let (mut model, tables) =
+            build_with_tables::<T>(&self.experiment, &self.device.clone().autodiff())?;
         if let Some(path) = &self.experiment.start_from {
             model = weights::load(model, path)?;
         }
