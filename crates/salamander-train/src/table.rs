@@ -29,8 +29,8 @@ pub enum Combine {
 
 /// A table of rows by id: a field of a model, made by [`Context::table`](crate::context::Context::table).
 ///
-/// Ids are any integers. A row starts from its initial values, drawn from the run's seed, the table's name and the id, and
-/// moves only when a record used it.
+/// Ids are any integers. A row starts from its initial values, drawn from the run's seed, the table's name and the id,
+/// and moves only when a record used it.
 #[derive(Clone, Debug)]
 pub struct Table {
     tables: Tables,
