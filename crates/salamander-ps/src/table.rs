@@ -20,7 +20,7 @@ use crate::{PARTITIONS, Storage, TableSpec, TableStats};
 /// latency, and few enough to stay in the first cache.
 const AHEAD: usize = 16;
 /// Holds what is known about the rows under way.
-const RING: usize = 2 * AHEAD;
+const RING: usize = 4 * AHEAD;
 /// No row.
 const NONE: u32 = u32::MAX;
 
@@ -117,12 +117,15 @@ impl Table {
 
     /// Rows of a length that the compiler knows are copied without a call.
     fn pull_fixed<const DIM: usize>(&self, arena: &Arena<f32>, ids: &[u64], out: &mut [f32]) {
+        // Moving out of what it holds makes the closure one that is called once: the shim that would
+        // otherwise stand before it is not compiled for the wide instructions.
         Arch::new().dispatch(
             #[inline(always)]
-            || {
+            move || {
+                let moved = out;
                 self.gather(
                     ids,
-                    out,
+                    moved,
                     arena,
                     #[inline(always)]
                     |row, out| {
@@ -176,7 +179,11 @@ impl Table {
     pub(crate) fn update(&mut self, gradients: &Gradients<'_>, ages: &[u64]) {
         Arch::new().dispatch(
             #[inline(always)]
-            || self.update_plain(gradients, ages),
+            move || {
+                // As in `pull_fixed`.
+                let moved = self;
+                moved.update_plain(gradients, ages);
+            },
         );
     }
 
