@@ -6,6 +6,9 @@ use crate::memory::{HUGE, advise_huge_pages};
 /// Bytes of a region, unless a row is larger.
 const REGION_BYTES: usize = 32 << 20;
 
+/// Bytes of an arena that stay on small pages: a small table should not fill large ones.
+const SMALL_BYTES: usize = 4 << 20;
+
 /// Rows of `width` elements, by number.
 #[derive(Debug)]
 pub(crate) struct Arena<T> {
@@ -36,7 +39,9 @@ impl<T: Copy + Default> Arena<T> {
         while self.regions.len() << self.shift < rows {
             let mut array: Vec<T> = Vec::zeroed((self.width << self.shift) + HUGE / size_of::<T>());
             let start = array.as_ptr().align_offset(HUGE);
-            advise_huge_pages(&mut array[start..]);
+            let skipped = if self.regions.is_empty() { SMALL_BYTES / size_of::<T>() } else { 0 };
+            let large = start.saturating_add(skipped).min(array.len());
+            advise_huge_pages(&mut array[large..]);
             self.regions.push(Region { array, start });
         }
     }
