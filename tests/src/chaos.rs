@@ -1,5 +1,5 @@
-//! A run under fire: workers, parameter servers and masters are killed and stopped at seeded moments while a model with one weight per
-//! record trains, and then every record is counted.
+//! A run under fire: workers, parameter servers and masters are killed and stopped at seeded moments while a model with
+//! one weight per record trains, and then every record is counted.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -227,6 +227,12 @@ fn send(pid: u32, signal: Signal) -> Option<()> {
 /// The processes that a run has started.
 pub fn children_of(parent: u32) -> Vec<u32> {
     children(parent).into_iter().map(|process| process.pid).collect()
+}
+
+/// The processes of a role that a run has started.
+pub fn processes_of(parent: u32, role: &str) -> Vec<u32> {
+    let of_role = children(parent).into_iter().filter(|process| process.role == role);
+    of_role.map(|process| process.pid).collect()
 }
 
 /// The processes that a run has started, from the system's own list.

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use model_zoo::mnist;
 use model_zoo::recommend::deepfm::DeepFm;
 use model_zoo::ring_gan::RingGan;
+use tests::factors::Factors;
 use tests::points::Points;
 use tests::resilient::Resilient;
 use tests::tally::{TableTally, Tally};
@@ -17,6 +18,7 @@ fn main() -> ExitCode {
         DeepFm,
         Resilient,
         Points,
+        Factors,
         Tally,
         TableTally,
     ])

@@ -38,7 +38,8 @@ pub struct Setup {
 impl Setup {
     /// A model and a progress that nothing was trained in.
     pub(super) fn fresh<T: Trial>(&self) -> Result<(T, Tables, Progress), Error> {
-        let (mut model, tables) = build_with_tables::<T>(&self.experiment, &self.device.clone().autodiff())?;
+        let (mut model, tables) =
+            build_with_tables::<T>(&self.experiment, &self.device.clone().autodiff())?;
         if let Some(path) = &self.experiment.start_from {
             model = weights::load(model, path)?;
         }
@@ -131,7 +132,8 @@ impl<T: Trial> Trainer<T> {
                 let reason = "tables move in one pass, and it has several".to_string();
                 return Err(Error::Model { model: T::NAME, reason });
             }
-            tables.open(exchange.rows(seed(experiment))?, passes[0].optimizer)?;
+            let rows = exchange.rows(seed(experiment))?;
+            tables.with_optimizer(passes[0].optimizer).open(rows)?;
             tables.compute_in(precision);
         }
         let seed = seed(experiment);
