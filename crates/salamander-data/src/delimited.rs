@@ -1,10 +1,5 @@
-<<<<<<< HEAD
-//! CSV, TSV and headerless text files as shards: the place of every 1,024th record is kept, so that a range far
-//! into a file is found without reading all before it, and blocks parsed lately are kept for shuffled reading.
-=======
 //! CSV, TSV and headerless text files as shards: the place of every 1,024th record is kept, so that a range far into a
 //! file is found without reading all before it, and blocks parsed lately are kept for shuffled reading.
->>>>>>> main
 
 use std::io::{Read, SeekFrom};
 use std::ops::Range;
