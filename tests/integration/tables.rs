@@ -58,6 +58,24 @@ fn tables_on_servers_follow_a_local_run() {
     }
 }
 
+/// Under Adagrad a parameter whose rows are not used does not move either: an independent check of the tables.
+#[test]
+fn rows_move_as_an_ordinary_parameter_does() {
+    let place = Workplace::new();
+    let file = experiment(&place);
+    let run = |as_parameters: &str| {
+        let parameters = format!("hyperparameters.as_parameters={as_parameters}");
+        let sets = ["--set", "hyperparameters.adagrad=true", "--set", &parameters];
+        losses(&place.train(&[&[file.as_str()], sets.as_slice()].concat()))
+    };
+    let (rows, parameters) = (run("false"), run("true"));
+    assert_eq!(rows.len(), 100);
+    for (step, (rows, parameters)) in rows.iter().zip(&parameters).enumerate() {
+        assert!((rows - parameters).abs() < 1e-5, "step {step}: {rows} and {parameters}");
+    }
+    assert!(rows[99] < rows[0] - 0.02, "nothing was learnt: {} and {}", rows[0], rows[99]);
+}
+
 #[test]
 fn a_run_goes_on_with_its_rows_and_with_another_number_of_servers() {
     let place = Workplace::new();
