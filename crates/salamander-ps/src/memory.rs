@@ -14,20 +14,7 @@ pub(crate) const HUGE: usize = 2 << 20;
 /// Fetches the line of an element. An index outside the slice is harmless.
 #[inline(always)]
 pub(crate) fn prefetch<T>(slice: &[T], index: usize) {
-    fetch(slice.as_ptr().wrapping_add(index).cast());
-}
-
-/// Fetches all lines of a row.
-#[inline(always)]
-pub(crate) fn prefetch_row<T>(row: &[T]) {
-    let start: *const u8 = row.as_ptr().cast();
-    for offset in (0..size_of_val(row)).step_by(LINE) {
-        fetch(start.wrapping_add(offset));
-    }
-}
-
-#[inline(always)]
-fn fetch(address: *const u8) {
+    let address = slice.as_ptr().wrapping_add(index);
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch reads nothing that the program can see and faults at no address.
     unsafe {
@@ -36,6 +23,24 @@ fn fetch(address: *const u8) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;
+}
+
+/// Fetches all lines of a row, into the second cache: the first has too few buffers for so many
+/// misses at once, which made pulls a tenth slower.
+#[inline(always)]
+pub(crate) fn prefetch_row<T>(row: &[T]) {
+    let start: *const u8 = row.as_ptr().cast();
+    for offset in (0..size_of_val(row)).step_by(LINE) {
+        let address = start.wrapping_add(offset);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch reads nothing that the program can see and faults at no address.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T1>(address.cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = address;
+    }
 }
 
 /// Asks for large pages under a fresh array: fewer misses of the page cache when rows are read in
