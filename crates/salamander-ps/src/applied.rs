@@ -154,7 +154,7 @@ impl Applied {
 
     /// The ranges of an epoch; a pruned epoch is one that has everything.
     fn ranges(&self, epoch: u64) -> &[Range<u64>] {
-        const EVERYTHING: &[Range<u64>] = &[0..u64::MAX];
+        const EVERYTHING: &[Range<u64>] = &[Range { start: 0, end: u64::MAX }];
         match epoch < self.pruned {
             true => EVERYTHING,
             false => self.epochs.get(&epoch).map_or(&[], Vec::as_slice),
