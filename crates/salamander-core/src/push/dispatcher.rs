@@ -56,8 +56,10 @@ pub struct Dispatcher {
     leases: Leases,
     /// All servers of the map have been up.
     settled: bool,
-    /// Something may have been given out in this map.
-    worked: bool,
+    /// An earlier life of the master has put the map into force, and may have let servers get its partitions.
+    inherited: bool,
+    /// Which process was told to get a server's partitions of the map, or was found to have them.
+    placed: BTreeMap<u32, u64>,
     round: Option<Round>,
     /// The number of the last checkpoint that was begun in this life.
     rounds: u32,
@@ -94,7 +96,8 @@ impl Dispatcher {
             pending: BTreeMap::new(),
             leases: Leases::new(settings.lease, u64::from(epoch) << 32),
             settled: false,
-            worked: history.placement.is_some(),
+            inherited: history.placement.is_some(),
+            placed: BTreeMap::new(),
             round: None,
             rounds: 0,
             save_wanted: false,

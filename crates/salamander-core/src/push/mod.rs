@@ -107,6 +107,8 @@ pub struct Fences {
     pub master: bool,
     /// A server refuses pushes of another map.
     pub map: bool,
+    /// Acks for another map do not count.
+    pub replies: bool,
     /// Reports of another map do not count.
     pub reports: bool,
     /// Names are pruned only below a checkpoint that is complete on all servers.
@@ -130,6 +132,7 @@ impl Default for Fences {
             orders: true,
             master: true,
             map: true,
+            replies: true,
             reports: true,
             prune: true,
             restored: true,

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Map, Process};
-use crate::elastic::Millis;
+use super::{Fences, Map, Process};
+use crate::elastic::{Generation, Millis};
 use crate::plan::MicroBatch;
 
 /// Names that a worker holds for a while.
@@ -41,6 +41,7 @@ pub struct Report {
 #[derive(Clone, Debug)]
 pub struct Work {
     task: Task,
+    fences: Fences,
     /// Names before this one have been acknowledged by all servers.
     at: usize,
     /// Who has acknowledged the name at hand.
@@ -51,7 +52,12 @@ pub struct Work {
 impl Work {
     /// Begins a task.
     pub fn new(task: Task) -> Self {
-        Self { task, at: 0, acked: BTreeSet::new(), acks: BTreeSet::new() }
+        Self::with_fences(task, Fences::default())
+    }
+
+    #[doc(hidden)]
+    pub fn with_fences(task: Task, fences: Fences) -> Self {
+        Self { task, fences, at: 0, acked: BTreeSet::new(), acks: BTreeSet::new() }
     }
 
     /// The task.
@@ -69,9 +75,11 @@ impl Work {
         (0..self.task.map.servers).filter(|server| !self.acked.contains(server)).collect()
     }
 
-    /// A process has acknowledged a name. Tells whether all servers have, and the next name is at hand.
-    pub fn acked(&mut self, name: MicroBatch, by: Process) -> bool {
-        if self.name() != Some(name) || by.server >= self.task.map.servers {
+    /// A process has acknowledged a name that was pushed for a map. Tells whether all servers have, and the next name is
+    /// at hand. A late ack for an earlier map is of a push that a rollback has undone.
+    pub fn acked(&mut self, map: Generation, name: MicroBatch, by: Process) -> bool {
+        let other_map = map != self.task.map.number && self.fences.replies;
+        if other_map || self.name() != Some(name) || by.server >= self.task.map.servers {
             return false;
         }
         self.acked.insert(by.server);
@@ -100,7 +108,6 @@ impl Work {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::elastic::Generation;
 
     #[test]
     fn a_report_names_every_life_that_acknowledged() {
@@ -110,13 +117,15 @@ mod tests {
         let task = Task { fence: 1, map, names: names.clone(), deadline: 9, version: None };
         let mut work = Work::new(task);
         let by = |server, incarnation| Process { server, incarnation };
-        assert!(!work.acked(names[0], by(0, 10)));
+        assert!(!work.acked(map.number, names[0], by(0, 10)));
+        let earlier = Generation { epoch: 1, number: 0 };
+        assert!(!work.acked(earlier, names[0], by(1, 20)));
         assert_eq!(work.waits_for(), [1]);
-        assert!(!work.acked(names[1], by(1, 20)), "it is not at hand yet");
-        assert!(work.acked(names[0], by(1, 20)));
-        assert!(!work.acked(names[0], by(1, 20)), "an ack that comes twice is not one of the next");
-        assert!(!work.acked(names[1], by(0, 11)));
-        assert!(work.acked(names[1], by(1, 20)) && work.is_done());
+        assert!(!work.acked(map.number, names[1], by(1, 20)), "it is not at hand yet");
+        assert!(work.acked(map.number, names[0], by(1, 20)));
+        assert!(!work.acked(map.number, names[0], by(1, 20)), "an ack that comes twice is not one of the next");
+        assert!(!work.acked(map.number, names[1], by(0, 11)));
+        assert!(work.acked(map.number, names[1], by(1, 20)) && work.is_done());
         let acks: Vec<Process> = work.report().acks.into_iter().collect();
         assert_eq!(acks, [by(0, 10), by(0, 11), by(1, 20)]);
     }

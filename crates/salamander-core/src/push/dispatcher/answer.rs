@@ -19,7 +19,7 @@ pub struct Placed {
     pub map: Generation,
     /// The names that all of them have applied, or staged.
     pub applied: Applied,
-    /// The steps they have applied as a whole; 0 where steps are not.
+    /// The steps that they have applied as a whole; 0 where steps are not.
     pub version: u64,
 }
 

@@ -32,6 +32,9 @@ impl Dispatcher {
         if open && self.is_at_rest() && !self.save_wanted && self.resizes_to().is_none() {
             self.told = Some(epoch);
             self.orders.push(Order::Validate { epoch });
+            if !self.fences.prune {
+                self.order_prune(epoch + 1);
+            }
         }
     }
 

@@ -159,7 +159,6 @@ impl Dispatcher {
         self.leases.fence += 1;
         let (fence, deadline) = (self.leases.fence, now + self.leases.length);
         self.leases.held.insert(fence, Held { worker, epoch, numbers, deadline });
-        self.worked = true;
         let names = range.map(|number| self.settings.names.name(epoch, number)).collect();
         let version = self.is_sync().then(|| self.complete_steps());
         Task { fence, map: self.map, names, deadline, version }

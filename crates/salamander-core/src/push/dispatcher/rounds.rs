@@ -22,6 +22,11 @@ impl Round {
     pub(super) fn is_copied(&self) -> bool {
         self.copied.len() == self.servers as usize
     }
+
+    /// Whether some server is past the step of the checkpoint and has no copy of it any more.
+    pub(super) fn is_before(&self, version: u64) -> bool {
+        !self.is_copied() && self.version.is_some_and(|own| own < version)
+    }
 }
 
 impl Dispatcher {
@@ -88,22 +93,25 @@ impl Dispatcher {
         };
         self.round = Some(round);
         for process in (0..self.map.servers).filter_map(|s| self.current(s)).collect::<Vec<_>>() {
-            self.remind_of_round(process);
+            self.order_save(process);
         }
     }
 
-    /// What a server may not have heard about the checkpoint being taken and the last one.
-    pub(super) fn remind_of_round(&mut self, to: Process) {
+    /// Lets a server write its part, if it has not.
+    pub(super) fn order_save(&mut self, to: Process) {
         let map = self.map.number;
         if let Some(round) = self.round.as_ref().filter(|r| !r.saved.contains(&to.server)) {
             let (id, version) = (round.id, round.version);
             self.orders.push(Order::Save { to, id, map, version });
         }
-        let last = self.history.checkpoint.map_or(0, |last| last.epochs);
-        let early = !self.fences.prune && self.is_ready();
-        let below = if early { self.complete_epochs() } else { last };
-        if below > 0 {
-            self.orders.push(Order::Prune { to, below });
+    }
+
+    /// Lets all servers forget which names of epochs below they have applied: all of them.
+    pub(super) fn order_prune(&mut self, below: u64) {
+        for server in (0..self.map.servers).filter(|_| below > 0) {
+            if let Some(to) = self.current(server) {
+                self.orders.push(Order::Prune { to, below });
+            }
         }
     }
 
@@ -118,9 +126,7 @@ impl Dispatcher {
         let Round { id, epochs, version, .. } = round;
         self.journal(Entry::Kept(Checkpoint { id, map: self.map, epochs, version }));
         self.done.prune(epochs);
-        for process in (0..self.map.servers).filter_map(|s| self.current(s)).collect::<Vec<_>>() {
-            self.remind_of_round(process);
-        }
+        self.order_prune(epochs);
         if self.is_sync()
             && let Some(servers) = self.resizes_to()
         {

@@ -10,9 +10,6 @@ pub(super) struct Server {
     pub(super) incarnation: u64,
     /// It has its partitions of the map in force.
     pub(super) up: bool,
-    /// The steps that it had applied, and those that it had at least staged, when it came up.
-    version: u64,
-    steps: u64,
 }
 
 impl Dispatcher {
@@ -81,7 +78,8 @@ impl Dispatcher {
         self.source = source;
         self.journal(Entry::Placed(Placement { map: self.map, source }));
         self.void_round();
-        (self.settled, self.worked) = (false, false);
+        (self.settled, self.inherited) = (false, false);
+        self.placed.clear();
         self.leases.clear();
         self.pending.clear();
         self.done = Applied::everything(self.settings.names.slices(), self.settings.epochs);
@@ -99,7 +97,8 @@ impl Dispatcher {
         let Process { server, incarnation } = process;
         let known = self.servers.get(&server).copied();
         if known.is_some_and(|known| known.up && known.incarnation == incarnation) {
-            self.remind(process);
+            self.learn(placed.version);
+            self.order_save(process);
             return;
         }
         let floor = self.history.checkpoint.map_or(0, |last| last.epochs);
@@ -111,18 +110,18 @@ impl Dispatcher {
         }
         let other = known.filter(|known| known.incarnation != incarnation);
         self.replace(process, other);
-        let steps = self.settings.names.complete_steps(&placed.applied, self.settings.epochs);
-        // Others may have applied what this one has not.
-        let behind = other.is_some() || self.settled && steps < self.complete_steps();
-        if self.is_sync() && self.worked && behind && self.fences.rollback {
-            self.introduce(process);
+        let first = self.placed.get(&server).is_none_or(|first| *first == incarnation);
+        if self.goes_back() && !first {
+            self.servers.insert(server, Server { incarnation, up: false });
+            self.rollback();
             return;
         }
-        let entry = Server { incarnation, up: true, version: placed.version, steps };
-        self.servers.insert(server, entry);
+        self.placed.insert(server, incarnation);
+        self.servers.insert(server, Server { incarnation, up: true });
         if self.fences.restored || !self.settled {
             self.done = self.done.intersect(&placed.applied);
         }
+        self.learn(placed.version);
         self.try_settle();
     }
 
@@ -131,17 +130,47 @@ impl Dispatcher {
         let Process { server, incarnation } = process;
         let known = self.servers.get(&server).copied();
         self.replace(process, known.filter(|known| known.incarnation != incarnation));
-        self.servers.insert(server, Server { incarnation, up: false, version: 0, steps: 0 });
-        if self.is_sync() && self.worked && server < self.map.servers && self.fences.rollback {
+        self.servers.insert(server, Server { incarnation, up: false });
+        if server < self.map.servers && self.goes_back() && self.is_taken(process) {
             self.rollback();
         } else {
             self.order_place(process);
         }
     }
 
+    /// A server has applied so many steps as a whole: somebody had the proof that they are complete everywhere. An
+    /// earlier master may have seen to it, or what was heard of a server was old.
+    fn learn(&mut self, version: u64) {
+        if !self.is_sync() || version <= self.complete_steps() {
+            return;
+        }
+        let names = &self.settings.names;
+        let (epoch, step) = (version / names.steps(), version % names.steps());
+        self.done.prune(epoch);
+        self.done.add(epoch, 0..step * u64::from(names.slices()));
+        self.requeue();
+        if self.round.as_ref().is_some_and(|round| round.is_before(version)) {
+            self.void_round();
+        }
+    }
+
+    /// Whether another process may have had the server's partitions of this map. Where steps are applied as a whole,
+    /// only one ever has: another would lack what was staged on the first, and the first would still let in what
+    /// is meant for the other.
+    fn is_taken(&self, process: Process) -> bool {
+        match self.placed.get(&process.server) {
+            Some(first) => *first != process.incarnation,
+            None => self.inherited,
+        }
+    }
+
+    fn goes_back(&self) -> bool {
+        self.is_sync() && self.fences.rollback
+    }
+
     /// Another life of the server takes the place of the one that was known.
     fn replace(&mut self, process: Process, other: Option<Server>) {
-        if self.servers.get(&process.server).is_none_or(|known| !known.up) || other.is_some() {
+        if process.server < self.map.servers {
             self.void_round();
         }
         if let Some(Server { incarnation, .. }) = other {
@@ -154,13 +183,6 @@ impl Dispatcher {
     fn try_settle(&mut self) {
         let servers = 0..self.map.servers;
         if !servers.clone().all(|server| self.current(server).is_some()) {
-            return;
-        }
-        let of_map = || servers.clone().filter_map(|server| self.servers.get(&server));
-        let version = of_map().map(|server| server.version).max().unwrap_or(0);
-        let behind = of_map().any(|server| server.steps < version);
-        if self.is_sync() && behind && !self.settled && self.fences.rollback {
-            self.rollback();
             return;
         }
         if !self.settled {
@@ -195,17 +217,10 @@ impl Dispatcher {
             return;
         }
         let source = if self.settled { Source::Checkpoint } else { self.source };
+        self.placed.insert(to.server, to.incarnation);
         let placement = Placement { map: self.map, source };
         let checkpoint = self.history.checkpoint;
         self.orders.push(Order::Place { to, placement, checkpoint });
-    }
-
-    /// What a server may not have heard.
-    fn remind(&mut self, to: Process) {
-        if self.settled {
-            self.orders.push(Order::Settled { to, map: self.map.number });
-        }
-        self.remind_of_round(to);
     }
 
     fn dismiss(&mut self, to: Process, reason: &'static str) {

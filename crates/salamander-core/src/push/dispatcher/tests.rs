@@ -246,9 +246,7 @@ fn a_lost_server_takes_all_back_when_steps_are_whole() {
     assert!(dispatcher.map().number > before);
     for (server, incarnation) in [(0, 11), (1, 20)] {
         let applied = dispatcher.settings.names.up_to(1);
-        let mut state = placed(&dispatcher, incarnation, applied);
-        state.placed.iter_mut().for_each(|placed| placed.version = 1);
-        dispatcher.server_up(server, state);
+        dispatcher.server_up(server, placed(&dispatcher, incarnation, applied));
     }
     let first = MicroBatch { epoch: 0, step: 1, k: 0 };
     assert_eq!(leased(&mut dispatcher, 1, ANN, 9).names[0], first);
