@@ -79,6 +79,7 @@ fn fire(seed: u64, workers: u32, faults: usize) -> Fire {
         seed,
         workers,
         servers: 0,
+        asynchronous: false,
         // The last batch of each epoch is short.
         records: 480 * faults as u64 + 13,
         batch: 40,

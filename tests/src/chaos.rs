@@ -21,6 +21,8 @@ pub struct Fire {
     pub workers: u32,
     /// Parameter servers to begin with: the weights are rows of a table on them. None: a parameter of the model.
     pub servers: u32,
+    /// Whether workers push to the servers without waiting for each other.
+    pub asynchronous: bool,
     /// Records of an epoch.
     pub records: u64,
     /// Records of a step.
@@ -86,8 +88,11 @@ fn prepare(folder: &Path, fire: &Fire) {
     let ids: String = (0..fire.records).map(|id| format!("{id}\n")).collect();
     fs::write(folder.join("ids.csv"), format!("id\n{ids}")).expect("written");
     let Fire { workers, servers, records, batch, epochs, delay_ms, transport, .. } = fire;
-    let (model, strategy) =
-        if *servers > 0 { ("table_tally", "hybrid") } else { ("tally", "allreduce") };
+    let (model, strategy) = match (*servers, fire.asynchronous) {
+        (0, _) => ("tally", "allreduce"),
+        (_, false) => ("table_tally", "hybrid"),
+        (_, true) => ("table_tally", "ps"),
+    };
     let experiment = format!(
         "entrypoint: {model}\n\
          data: {{training: ids.csv, shuffle: full, threads: 1}}\n\

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use salamander_core::elastic::{Entry, History};
+use salamander_core::elastic::{Entry, Generation, History};
+use salamander_core::push;
 use serde::{Deserialize, Serialize};
 
 /// What a worker trains on; all workers of a run must see the same.
@@ -30,6 +31,13 @@ pub enum Record {
     Restarts(u64),
     /// How often parameter servers were started again.
     ServerRestarts(u64),
+    /// Of asynchronous training, by the master of this epoch.
+    Names {
+        /// The master.
+        epoch: u32,
+        /// The entry.
+        entry: push::Entry,
+    },
     /// A task is done.
     Finished {
         /// The task.
@@ -47,6 +55,7 @@ pub(crate) struct Past {
     pub(crate) restarts: u64,
     pub(crate) server_restarts: u64,
     pub(crate) finished: BTreeMap<u64, String>,
+    pub(crate) names: push::History,
     /// Masters since the run began or was resumed.
     pub(crate) masters: u64,
 }
@@ -71,6 +80,7 @@ impl Past {
             Record::Data(data) => self.data = Some(data),
             Record::Restarts(restarts) => self.restarts = restarts,
             Record::ServerRestarts(restarts) => self.server_restarts = restarts,
+            Record::Names { epoch, entry } => self.names.apply(epoch, &entry),
             Record::Finished { task, result } => {
                 self.finished.insert(task, result);
             }
@@ -85,6 +95,23 @@ impl Past {
             self.apply(record.clone());
             record
         })
+    }
+    /// The records that place the partitions on another number of servers, when none of the old ones is there any more:
+    /// they begin with the last checkpoint.
+    pub(crate) fn place_anew(&mut self, servers: usize) -> Vec<Record> {
+        let servers = self.history.wanted_servers.unwrap_or(servers) as u32;
+        let Some(placement) = self.names.placement else { return Vec::new() };
+        if placement.map.servers == servers {
+            return Vec::new();
+        }
+        let epoch = self.names.epoch;
+        let number = Generation { epoch, number: placement.map.number.number + 1 };
+        let map = push::Map { number, servers };
+        let placed = push::Placement { map, source: push::Source::Checkpoint };
+        let entries = [push::Entry::Resized(servers), push::Entry::Placed(placed)];
+        let records = entries.map(|entry| Record::Names { epoch, entry });
+        records.iter().for_each(|record| self.apply(record.clone()));
+        records.to_vec()
     }
 }
 

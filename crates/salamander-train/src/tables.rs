@@ -15,6 +15,7 @@ use crate::Error;
 use crate::gradients::host;
 
 pub use local::LocalRows;
+pub(crate) use remote::trouble;
 pub use remote::{RemoteRows, Servers};
 pub use store::{Finish, RowGradient, RowStore, Shared};
 

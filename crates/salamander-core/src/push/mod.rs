@@ -26,6 +26,7 @@ mod gate;
 mod journal;
 mod names;
 mod ranges;
+mod talk;
 mod work;
 
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,7 @@ pub use gate::{Gate, Placing, Refused};
 pub use journal::{Checkpoint, Entry, History, Placement, Source};
 pub use names::Names;
 pub use ranges::Ranges;
+pub use talk::{Ask, Told};
 pub use work::{Report, Task, Work};
 
 use crate::elastic::Generation;
@@ -84,9 +86,7 @@ impl Map {
 }
 
 /// One life of a server.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Process {
     /// Its place in the map.
     pub server: u32,

@@ -8,7 +8,7 @@ use crate::checkpoint::Catalog;
 use crate::image::{Header, Image};
 use crate::section::Section;
 use crate::shard::Encoded;
-use crate::{EngineOptions, Error, Shard, Snapshot, TableId, TableSpec};
+use crate::{EngineOptions, Error, Mode, Shard, Snapshot, TableId, TableSpec};
 
 impl Engine {
     /// A copy of everything, of one moment between two changes. Training waits for the copy only.
@@ -131,8 +131,10 @@ impl Engine {
 
     /// Refuses what was written by an engine with other first values, names or tables.
     fn check_header(&self, order: &Order, header: &Header) -> Result<(), Error> {
-        let EngineOptions { seed, slices, .. } = self.inner.options;
-        if (header.seed, header.slices) != (seed, slices) {
+        let EngineOptions { seed, slices, mode, .. } = self.inner.options;
+        // Only names depend on the number of slices, and only pushes have names.
+        let other_names = mode == Mode::Immediate && header.slices != slices;
+        if header.seed != seed || other_names {
             return Err(Error::Restore(format!(
                 "the files were written with seed {} and {} slices, and this server has seed \
                  {seed} and {slices} slices; use the experiment that they come from",

@@ -19,10 +19,7 @@ pub(super) fn load(path: &Path, sets: &[String]) -> Result<Experiment> {
             "experiment {shown}: strategy local trains in one process: write `strategy: allreduce`, \
              or `workers: 1`"
         ),
-        Strategy::Ps => bail!(
-            "experiment {shown}: dense parameters on servers are not there yet: write `strategy: hybrid`"
-        ),
-        Strategy::Local | Strategy::Allreduce | Strategy::Hybrid => {}
+        Strategy::Local | Strategy::Allreduce | Strategy::Hybrid | Strategy::Ps => {}
     }
     Ok(experiment)
 }

@@ -30,8 +30,8 @@ pub(super) struct Args {
     #[arg(long = "set", value_name = "A.B=V")]
     sets: Vec<String>,
     /// Where gradients meet; several workers meet in a ring unless told otherwise, with the tables of a model on
-    /// parameter servers (hybrid)
-    #[arg(long, value_parser = ["local", "allreduce", "hybrid"])]
+    /// parameter servers (hybrid), or on parameter servers without waiting for each other (ps)
+    #[arg(long, value_parser = ["local", "allreduce", "ps", "hybrid"])]
     strategy: Option<String>,
     /// How many workers; training goes on with fewer while one is replaced
     #[arg(long, value_name = "N", conflicts_with_all = ["min_workers", "max_workers"])]

@@ -19,8 +19,8 @@ impl Dispatcher {
         self.told = None;
         self.requeue();
         if epoch + 1 == self.settings.epochs {
-            // The run ends with a checkpoint that has everything.
-            self.save_wanted = true;
+            // The run ends with a checkpoint that has everything; one that was just taken will do.
+            self.save_wanted |= !self.is_complete();
         }
         self.advance();
         Ok(())
