@@ -2,11 +2,13 @@
 //!
 //! # Layout
 //! - [`mnist`]: handwritten digits, four networks (`mnist/*.yaml`)
+//! - [`recommend`]: what people earn, click and like, six networks on embedding tables (`recommend/*.yaml`)
 //! - [`ring_gan`]: two networks against each other, with an optimizer each (`gan/ring_gan.yaml`)
 //! - [`own_loop`]: a training loop written by hand on the library's pieces
 
 pub mod mnist;
 pub mod own_loop;
+pub mod recommend;
 pub mod ring_gan;
 
 use salamander::Models;
@@ -18,6 +20,12 @@ pub fn models() -> Models {
         mnist::conv32::Conv32,
         mnist::filters::Filters,
         mnist::mlp::Mlp,
+        recommend::dcn::Dcn,
+        recommend::deepfm::DeepFm,
+        recommend::dnn::Dnn,
+        recommend::ncf::Ncf,
+        recommend::wide_deep::WideDeep,
+        recommend::xdeepfm::XDeepFm,
         ring_gan::RingGan,
     ]
 }

@@ -167,6 +167,38 @@ fn oversampling_evens_the_classes_of_the_training_part_only() {
     assert_eq!((count("validation.csv"), count("test.csv")), ((2, 8), (2, 8)));
 }
 
+/// The public formats: generated, read by name or by `--format`, converted there and back.
+#[test]
+fn generated_data_have_a_known_truth() {
+    let place = Workplace::new();
+    for (like, file, columns) in
+        [("census", "adult.data", 15), ("criteo", "train.txt", 40), ("movielens", "ratings.dat", 4)]
+    {
+        let generate = |skip: &str, out: &str| {
+            let args = ["data", "generate", like, "--records", "500", "--seed", "5", "--json"];
+            place.ok(&[&args[..], &["--skip", skip, "--out", out]].concat()).json()
+        };
+        let found = generate("0", file);
+        let auc = found["auc"].as_f64().expect("a number");
+        assert!((0.7..0.95).contains(&auc), "{like}: {auc}");
+        let again = generate("0", "again");
+        assert_eq!(again["auc"], found["auc"]);
+        let bytes = |file: &str| std::fs::read(place.path().join(file)).expect("read");
+        assert!(bytes(file) == bytes("again"), "{like}: the same seed, the same records");
+        generate("500", "others");
+        assert!(bytes(file) != bytes("others"), "{like}: other records");
+
+        let inspected = place.ok(&["data", "inspect", file, "--format", like, "--json"]).json();
+        assert_eq!(inspected["records"], 500, "{like}");
+        assert_eq!(inspected["columns"].as_array().map(Vec::len), Some(columns), "{like}");
+        place.ok(&["data", "convert", file, "--format", like, "--out", "way.csv"]);
+        place.ok(&["data", "convert", "way.csv", "--to", like, "--out", "back"]);
+        assert!(bytes(file) == bytes("back"), "{like}: there and back");
+    }
+    let refused = place.run(&["data", "generate", "criteo", "--out", "x.parquet"]);
+    assert!(refused.err().contains("`salamander data convert` it to parquet"), "{}", refused.err());
+}
+
 #[test]
 fn a_model_trains_alike_from_every_format() {
     let place = Workplace::new();

@@ -13,7 +13,7 @@ use crate::interrupted::{signal, start, steps_logged};
 use crate::support::{Workplace, digits_experiment, points_csv};
 
 /// The loss of every step of a run.
-fn losses(summary: &Value) -> Vec<f64> {
+pub(crate) fn losses(summary: &Value) -> Vec<f64> {
     let path = Path::new(summary["dir"].as_str().expect("a folder")).join("metrics.jsonl");
     let text = std::fs::read_to_string(path).expect("metrics");
     let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));

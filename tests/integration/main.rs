@@ -13,5 +13,6 @@ mod interrupted;
 mod new_crate;
 mod places;
 mod support;
+mod tables;
 mod tasks;
 mod weights;

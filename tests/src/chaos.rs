@@ -1,5 +1,5 @@
-//! A run under fire: workers, parameter servers and masters are killed and stopped at seeded moments while a model with one weight per
-//! record trains, and then every record is counted.
+//! A run under fire: workers, parameter servers and masters are killed and stopped at seeded moments while a model with
+//! one weight per record trains, and then every record is counted.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 
 use model_zoo::mnist;
+use model_zoo::recommend::deepfm::DeepFm;
 use model_zoo::ring_gan::RingGan;
+use tests::factors::Factors;
 use tests::points::Points;
 use tests::resilient::Resilient;
 use tests::tally::{TableTally, Tally};
@@ -13,8 +15,10 @@ fn main() -> ExitCode {
         mnist::conv16::Conv16,
         mnist::mlp::Mlp,
         RingGan,
+        DeepFm,
         Resilient,
         Points,
+        Factors,
         Tally,
         TableTally,
     ])

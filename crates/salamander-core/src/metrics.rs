@@ -50,6 +50,7 @@ pub enum Metric {
     /// Histograms of scores in `[0, 1]`; its value is the area under the ROC curve.
     Auc {
         /// Bucket to (negatives, positives).
+        #[serde(with = "entries")]
         buckets: BTreeMap<u32, (u64, u64)>,
     },
 }
@@ -79,6 +80,30 @@ pub mod number {
             Written::Number(value) => Ok(value),
             Written::Text(text) => text.parse().map_err(D::Error::custom),
         }
+    }
+}
+
+/// Buckets as a list of (bucket, negatives, positives): the keys of JSON's objects are text, which a tagged enum
+/// does not read as numbers again.
+mod entries {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    type Buckets = BTreeMap<u32, (u64, u64)>;
+
+    pub(super) fn serialize<S: Serializer>(buckets: &Buckets, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_seq(
+            buckets.iter().map(|(at, (negatives, positives))| (at, negatives, positives)),
+        )
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<Buckets, D::Error> {
+        let list = Vec::<(u32, u64, u64)>::deserialize(input)?;
+        Ok(list
+            .into_iter()
+            .map(|(at, negatives, positives)| (at, (negatives, positives)))
+            .collect())
     }
 }
 
@@ -206,8 +231,11 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_not_a_number_survives_json() {
-        let metrics = super::Metrics::new().with("loss", super::Metric::mean(f64::INFINITY, 2.0));
+    fn every_metric_survives_json() {
+        let metrics = super::Metrics::new()
+            .with("loss", super::Metric::mean(f64::INFINITY, 2.0))
+            .with("accuracy", super::Metric::Confusion { classes: 2, counts: vec![3, 1, 2, 4] })
+            .with("auc", super::Metric::auc([(0.3, false), (0.7, true), (0.2, true)]));
         let text = serde_json::to_string(&metrics).expect("JSON");
         assert_eq!(serde_json::from_str::<super::Metrics>(&text).expect("read"), metrics);
     }

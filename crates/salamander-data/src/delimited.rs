@@ -1,17 +1,18 @@
-//! CSV and TSV files as shards: the place of every 1,024th record is kept, so that a range far into a file is
-//! found without reading all before it, and blocks parsed lately are kept for shuffled reading.
+//! CSV, TSV and headerless text files as shards: the place of every 1,024th record is kept, so that a range far into a
+//! file is found without reading all before it, and blocks parsed lately are kept for shuffled reading.
 
 use std::io::{Read, SeekFrom};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use csv::{ByteRecord, Position, ReaderBuilder};
+use csv::{ByteRecord, Position};
 
+use crate::dialect::Dialect;
 use crate::index_cache::{Cut, Save};
 use crate::lru::Lru;
 use crate::reader::{self, Each, OneShard};
-use crate::{Blob, BlobReader, Error, Row, Value};
+use crate::{Blob, BlobReader, Error, Format, Row, Value};
 
 /// Records between two places that are kept, at most.
 const BLOCK_RECORDS: u64 = 1024;
@@ -23,11 +24,11 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// Parsed blocks, shared by files.
 pub(crate) type Cache = Lru<Vec<ByteRecord>>;
 
-/// An indexed file with a header row, whose values are text. A file without bytes has no records.
+/// An indexed file whose values are text. A file without bytes has no records.
 #[derive(Debug)]
 pub(crate) struct Delimited {
     blob: Blob,
-    delimiter: u8,
+    dialect: Dialect,
     index: Index,
     cache: Arc<Cache>,
     /// The file's number in the cache.
@@ -50,10 +51,10 @@ struct Mark {
 }
 
 impl Delimited {
-    /// The file of an index; `.tsv` and `.tab` have tabs between fields, all others commas.
-    pub(crate) fn new(blob: Blob, index: Index, cache: Arc<Cache>) -> Delimited {
-        let (delimiter, number) = (delimiter(blob.path()), cache.next_file());
-        Delimited { blob, delimiter, index, cache, number }
+    /// The file of an index.
+    pub(crate) fn new(blob: Blob, dialect: Dialect, index: Index, cache: Arc<Cache>) -> Delimited {
+        let number = cache.next_file();
+        Delimited { blob, dialect, index, cache, number }
     }
 
     /// The records of a block, with the memory they take.
@@ -61,7 +62,7 @@ impl Delimited {
         let path = self.blob.path();
         let failed = |error| failed(path, error);
         let (mark, range) = (self.index.marks[block], self.index.block(block));
-        let mut source = source(&self.blob, self.delimiter)?;
+        let mut source = source(&self.blob, self.dialect)?;
         let mut position = Position::new();
         position.set_byte(mark.byte).set_line(mark.line).set_record(mark.record);
         source.seek_raw(SeekFrom::Start(mark.byte), position).map_err(failed)?;
@@ -78,33 +79,49 @@ impl Delimited {
     }
 
     fn row<'a>(&'a self, fields: &'a ByteRecord, record: u64) -> Result<Row<'a>, Error> {
-        let (path, names) = (self.blob.path(), &self.index.names);
-        if fields.len() != names.len() {
-            let (found, wanted) = (fields.len(), names.len());
-            let line = self.line(fields);
-            let reason = format!("line {line}: {found} fields, but the header has {wanted}");
+        let (path, names, dialect) = (self.blob.path(), &self.index.names, self.dialect);
+        let found = fields.len().div_ceil(dialect.step());
+        if found != names.len() {
+            let (line, wanted) = (self.line(fields), names.len());
+            let by = if dialect.columns().is_some() { "format" } else { "header" };
+            let reason = format!("line {line}: {found} fields, but the {by} has {wanted}");
             return Err(Error::Rejected(reason).at(path, None, record));
         }
-        let mut columns = Vec::with_capacity(fields.len());
-        for (name, field) in names.iter().zip(fields) {
+        let between = fields.iter().skip(1).step_by(2);
+        let separated = fields.len() % 2 == 1 && between.into_iter().all(<[u8]>::is_empty);
+        if dialect.step() == 2 && !separated {
+            let reason = format!("line {}: write two colons between two fields", self.line(fields));
+            return Err(Error::Rejected(reason).at(path, None, record));
+        }
+        let mut columns = Vec::with_capacity(names.len());
+        for (name, field) in names.iter().zip(fields.iter().step_by(dialect.step())) {
             let text = std::str::from_utf8(field).map_err(|error| {
                 let reason = format!("line {}: {error}", self.line(fields));
                 Error::Column { column: name.clone(), reason }.at(path, None, record)
             })?;
-            columns.push((name.as_str().into(), Value::Text(text)));
+            columns.push((name.as_str().into(), Value::Text(dialect.read(name, text))));
         }
         Ok(Row::new(columns))
     }
 
     /// The line a record begins in, for messages. The csv crate's position is where the record before
-    /// ended, so the rest of a line end and blank lines are counted here.
+    /// ended, so the rest of a line end, blank lines and remarks are counted here.
     fn line(&self, fields: &ByteRecord) -> u64 {
         let Some(position) = fields.position() else { return 0 };
         let mut start = [0; 4096];
         let read = self.blob.handle().map(|file| file.reader(position.byte()).read(&mut start));
         let start = &start[..read.ok().and_then(Result::ok).unwrap_or(0)];
-        let skipped = start.iter().take_while(|byte| matches!(byte, b'\r' | b'\n'));
-        position.line() + skipped.filter(|&&byte| byte == b'\n').count() as u64
+        let (mut line, mut in_remark) = (position.line(), false);
+        for byte in start {
+            in_remark = *byte != b'\n' && (in_remark || *byte == self.dialect.remark());
+            match byte {
+                b'\n' => line += 1,
+                b'\r' => {}
+                _ if in_remark => {}
+                _ => break,
+            }
+        }
+        line
     }
 }
 
@@ -135,12 +152,16 @@ impl OneShard for Delimited {
     }
 }
 
-impl reader::Index for Index {
-    fn build(blob: &Blob) -> Result<Index, Error> {
+impl Index {
+    /// Goes through a file of this dialect.
+    pub(crate) fn build_as(dialect: Dialect, blob: &Blob) -> Result<Index, Error> {
         let path = blob.path();
         let failed = |error| failed(path, error);
-        let mut source = source(blob, delimiter(path))?;
-        let names = column_names(path, source.byte_headers().map_err(failed)?)?;
+        let mut source = source(blob, dialect)?;
+        let mut names = match dialect.columns() {
+            Some(columns) => columns.iter().map(|name| (*name).to_owned()).collect(),
+            None => column_names(path, source.byte_headers().map_err(failed)?)?,
+        };
         let (mut marks, mut records): (Vec<Mark>, u64) = (Vec::new(), 0);
         let mut fields = ByteRecord::new();
         loop {
@@ -154,9 +175,19 @@ impl reader::Index for Index {
             if due {
                 marks.push(Mark { record: records, byte, line });
             }
+            if records == 0 && dialect == Dialect::Criteo && fields.len() + 1 == names.len() {
+                // Records to predict: without the label, which comes first.
+                names.remove(0);
+            }
             records += 1;
         }
         Ok(Index { names, marks, records })
+    }
+}
+
+impl reader::Index for Index {
+    fn build(blob: &Blob) -> Result<Index, Error> {
+        Index::build_as(Dialect::of(Format::Csv, blob.path()), blob)
     }
 
     fn save(&self) -> Vec<u8> {
@@ -215,19 +246,9 @@ impl Index {
     }
 }
 
-fn delimiter(path: &Path) -> u8 {
-    let extension = path.extension().and_then(|extension| extension.to_str());
-    let tabs = extension.is_some_and(|e| ["tsv", "tab"].iter().any(|t| t.eq_ignore_ascii_case(e)));
-    if tabs { b'\t' } else { b',' }
-}
-
-/// Field counts are compared here and not by the csv crate, which would compare with the first record
-/// after a seek instead of the header.
-fn source(blob: &Blob, delimiter: u8) -> Result<csv::Reader<BlobReader>, Error> {
+fn source(blob: &Blob, dialect: Dialect) -> Result<csv::Reader<BlobReader>, Error> {
     let reader = blob.handle()?.reader(0);
-    let mut builder = ReaderBuilder::new();
-    builder.delimiter(delimiter).flexible(true).buffer_capacity(BUFFER_BYTES);
-    Ok(builder.from_reader(reader))
+    Ok(dialect.reader().buffer_capacity(BUFFER_BYTES).from_reader(reader))
 }
 
 fn column_names(path: &Path, headers: &ByteRecord) -> Result<Vec<String>, Error> {
@@ -253,16 +274,20 @@ fn failed(path: &Path, error: csv::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::Reader;
     use crate::reader::Index as _;
 
     fn opened(blob: Blob) -> Result<Delimited, Error> {
-        let index = Index::build(&blob)?;
-        Ok(Delimited::new(blob, index, Arc::default()))
+        let format = Format::of_name(blob.path()).unwrap_or(Format::Criteo);
+        let dialect = Dialect::of(format, blob.path());
+        let index = Index::build_as(dialect, &blob)?;
+        Ok(Delimited::new(blob, dialect, index, Arc::default()))
     }
 
-    /// All rows as "column=value|column=value", or the error.
+    /// All rows as "column=value|column=value", or the error; a `.txt` file is one of Criteo's.
     fn rows(
         name: &str,
         content: &[u8],
@@ -315,6 +340,62 @@ mod tests {
             "a.csv: record 0: column \"y\": line 2: invalid utf-8 sequence of 1 bytes from index 0",
         );
         check(b"x,x\n1,2\n", "a.csv: header row: column \"x\" occurs twice");
+    }
+
+    /// The first lines of the public files.
+    #[test]
+    fn public_files_have_the_columns_of_their_format() {
+        let adult = "39, State-gov, 77516, Bachelors, 13, Never-married, Adm-clerical, Not-in-family, White, \
+                     Male, 2174, 0, 40, United-States, <=50K\n\
+                     52, ?, 209642, HS-grad, 9, Married-civ-spouse, ?, Husband, White, Male, 0, 0, 45, ?, \
+                     >50K\n\n";
+        let found = rows("adult.data", adult.as_bytes(), None).unwrap();
+        assert_eq!(found.len(), 2);
+        assert!(found[0].starts_with("age=39|workclass=State-gov|fnlwgt=77516|"), "{}", found[0]);
+        assert!(found[0].ends_with("|native_country=United-States|label=0"), "{}", found[0]);
+        assert!(found[1].contains("workclass=|") && found[1].contains("|occupation=|"));
+        assert!(found[1].ends_with("|native_country=|label=1"), "{}", found[1]);
+        let test = format!("|1x3 Cross validator\n{}", adult.replace("50K", "50K."));
+        assert_eq!(rows("adult.test", test.as_bytes(), None).unwrap(), found);
+
+        let criteo = format!("0\t1\t-1{}68fd1e64{}\n", "\t".repeat(12), "\t".repeat(25));
+        let found = rows("train.txt", criteo.as_bytes(), None).unwrap();
+        assert!(found[0].starts_with("label=0|I1=1|I2=-1|I3=|"), "{}", found[0]);
+        assert!(found[0].contains("|I13=|C1=68fd1e64|C2=|"), "{}", found[0]);
+        let unlabelled = rows("test.txt", &criteo.as_bytes()[2..], None).unwrap();
+        assert_eq!(format!("label=0|{}", unlabelled[0]), found[0]);
+
+        let movielens = "1::1193::5::978300760\n1::661::3::978302109\n";
+        let found = rows("ratings.dat", movielens.as_bytes(), None).unwrap();
+        assert_eq!(found[1], "userId=1|movieId=661|rating=3|timestamp=978302109");
+        let csv = "userId,movieId,rating,timestamp\n1,1193,5,978300760\n1,661,3,978302109\n";
+        assert_eq!(rows("ratings.csv", csv.as_bytes(), None).unwrap(), found);
+    }
+
+    #[test]
+    fn faults_of_public_files_are_named_with_their_line() {
+        let check = |name: &str, content: &str, expected: &str| {
+            assert_eq!(rows(name, content.as_bytes(), None).unwrap_err(), expected);
+        };
+        check(
+            "ratings.dat",
+            "1::2::3::4\n1::2::3\n",
+            "ratings.dat: record 1: line 2: 3 fields, but the format has 4",
+        );
+        for odd in ["1:x:2:y:3:z:4", "1::2::3::4:"] {
+            let reason = "ratings.dat: record 0: line 1: write two colons between two fields";
+            check("ratings.dat", odd, reason);
+        }
+        check(
+            "adult.test",
+            "|1x3 Cross validator\r\n\r\n39, Private\r\n",
+            "adult.test: record 0: line 3: 2 fields, but the format has 15",
+        );
+        check(
+            "train.txt",
+            "0\t1\n",
+            "train.txt: record 0: line 1: 2 fields, but the format has 40",
+        );
     }
 
     #[test]
@@ -389,6 +470,33 @@ mod tests {
         assert_eq!(Index::restore(&saved, size / 2), None);
         for length in 0..saved.len() {
             assert_eq!(Index::restore(&saved[..length], size), None, "{length}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(
+            name in prop::sample::select(vec!["a.csv", "a.tsv", "adult.test", "ratings.dat", "train.txt"]),
+            bytes in "[a-c0-9|:,?\\\"\\t\\r\\n .]{0,300}",
+        ) {
+            let _ = rows(name, bytes.as_bytes(), None);
+        }
+
+        /// What is written in a format without quotes is read again, or was refused.
+        #[test]
+        fn cells_survive_formats_without_quotes(cells in prop::collection::vec("[a-z0-9 .:,?|]{1,8}", 4)) {
+            let dialect = Dialect::MovieLens;
+            let names = dialect.columns().unwrap();
+            let written: Option<Vec<&str>> =
+                names.iter().zip(&cells).map(|(name, cell)| dialect.write(name, cell)).collect();
+            let refused = cells.iter().any(|cell| cell.contains(':'));
+            prop_assert_eq!(written.is_none(), refused);
+            if let Some(written) = written {
+                let found = rows("ratings.dat", written.join(dialect.between()).as_bytes(), None).unwrap();
+                let expected: Vec<String> =
+                    names.iter().zip(&cells).map(|(name, cell)| format!("{name}={cell}")).collect();
+                prop_assert_eq!(&found[0], &expected.join("|"));
+            }
         }
     }
 }

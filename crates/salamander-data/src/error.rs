@@ -146,7 +146,11 @@ pub enum Error {
         shards: usize,
     },
     /// Neither name nor first bytes tell the format.
-    #[error("{}: cannot tell the format: give recordio, csv, idx, tfrecord, parquet, sqlite or images", path.display())]
+    #[error(
+        "{}: cannot tell the format: give recordio, csv, idx, tfrecord, parquet, sqlite, images, census, criteo \
+         or movielens",
+        path.display()
+    )]
     UnknownFormat {
         /// The file.
         path: PathBuf,

@@ -24,15 +24,24 @@ pub enum Format {
     Sqlite,
     /// A folder of JPEG and PNG files, a subfolder for each class.
     ImageFolder,
+    /// The files of UCI's Census Income: `adult.data` and `adult.test`.
+    Census,
+    /// The files of Criteo's display advertising challenge: `train.txt` and `test.txt`.
+    Criteo,
+    /// The `ratings.dat` of MovieLens; its `ratings.csv` is CSV.
+    MovieLens,
 }
 
 /// A name that is no format's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown format {0:?}: give recordio, csv, idx, tfrecord, parquet, sqlite or images")]
+#[error(
+    "unknown format {0:?}: give recordio, csv, idx, tfrecord, parquet, sqlite, images, census, criteo or \
+     movielens"
+)]
 pub struct UnknownName(String);
 
 impl Format {
-    const ALL: [(Format, &str); 7] = [
+    const ALL: [(Format, &str); 10] = [
         (Format::RecordIo, "recordio"),
         (Format::Csv, "csv"),
         (Format::Idx, "idx"),
@@ -40,6 +49,9 @@ impl Format {
         (Format::Parquet, "parquet"),
         (Format::Sqlite, "sqlite"),
         (Format::ImageFolder, "images"),
+        (Format::Census, "census"),
+        (Format::Criteo, "criteo"),
+        (Format::MovieLens, "movielens"),
     ];
 
     /// Tells the format from a file's name alone, as for a file that is still to be written.
@@ -58,6 +70,8 @@ impl Format {
             "tfrecord" | "tfrecords" => Some(Format::TfRecord),
             "parquet" => Some(Format::Parquet),
             "sqlite" | "sqlite3" | "db" => Some(Format::Sqlite),
+            _ if name == "adult.data" || name == "adult.test" => Some(Format::Census),
+            _ if name == "ratings.dat" => Some(Format::MovieLens),
             _ if name.contains("idx3-ubyte") || name.contains("idx1-ubyte") => Some(Format::Idx),
             _ => None,
         }
@@ -128,6 +142,9 @@ mod tests {
         check("part-00001", b"PAR1....", Some(Format::Parquet));
         check("shop", b"SQLite format 3\0....", Some(Format::Sqlite));
         check("shop.db?table=a.b&key=c", b"", Some(Format::Sqlite));
+        check("adult.test", b"", Some(Format::Census));
+        check("ratings.dat", b"", Some(Format::MovieLens));
+        check("ratings.csv", b"", Some(Format::Csv));
         check("notes.txt", b"hello", None);
         check("empty", b"", None);
     }
@@ -140,7 +157,8 @@ mod tests {
         let message = "orc".parse::<Format>().unwrap_err().to_string();
         assert_eq!(
             message,
-            "unknown format \"orc\": give recordio, csv, idx, tfrecord, parquet, sqlite or images"
+            "unknown format \"orc\": give recordio, csv, idx, tfrecord, parquet, sqlite, images, census, \
+             criteo or movielens"
         );
     }
 }

@@ -122,7 +122,14 @@ impl IndexCache {
 }
 
 /// The formats whose indexes are worth keeping, by their number in the file.
-const CODES: [Format; 3] = [Format::RecordIo, Format::Csv, Format::TfRecord];
+const CODES: [Format; 6] = [
+    Format::RecordIo,
+    Format::Csv,
+    Format::TfRecord,
+    Format::Census,
+    Format::Criteo,
+    Format::MovieLens,
+];
 
 fn key_path(path: &Path) -> Vec<u8> {
     let full = match crate::places::scheme(path) {

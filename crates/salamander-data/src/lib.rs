@@ -12,10 +12,11 @@
 //! - [`recordio`] reads and writes RecordIO; [`example_proto`] is the `tf.train.Example` inside it,
 //!   which `example` decodes without copying, walking the `wire` format.
 //! - [`preprocess`] turns columns into buckets and ids, [`stats`] describes them, and [`split`] divides records.
-//! - `delimited` reads CSV and TSV; [`idx`] reads the MNIST files.
+//! - `delimited` reads CSV and TSV, and the public files of recommenders by their `dialect`; [`idx`] reads the MNIST
+//!   files.
 //! - [`tfrecord`], [`parquet`], [`sqlite`] and [`images`] read the other formats, the last three behind
 //!   features that `optional` hides; `guard` turns panics of their decoders into errors.
-//! - [`sink`] writes rows in any format that can be written.
+//! - [`sink`] writes rows in any format that can be written; [`generate`] draws rows from a known truth.
 //!
 //! # Example
 //!
@@ -39,12 +40,14 @@
 mod blob;
 mod dataset;
 mod delimited;
+mod dialect;
 mod error;
 mod example;
 pub mod example_proto;
 mod format;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod generate;
 #[cfg(any(feature = "images", feature = "parquet", feature = "sqlite"))]
 mod guard;
 pub mod idx;
@@ -74,6 +77,7 @@ mod wire;
 
 pub use blob::{Blob, BlobReader, Handle};
 pub use dataset::Dataset;
+pub use dialect::{CENSUS_COLUMNS, CRITEO_COLUMNS, MOVIELENS_COLUMNS};
 pub use error::{Error, Place};
 pub use format::{Format, UnknownName};
 pub use open::{OpenOptions, files, open, open_indexed};

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::delimited::{self, Delimited};
+use crate::dialect::Dialect;
 use crate::idx::{IdxFile, labels_beside};
 use crate::index_cache::{Entry, IndexCache, Key};
 use crate::reader::Index;
@@ -16,7 +17,7 @@ use crate::{Blob, Error, Format, Reader, Row, Shard, optional, places};
 
 /// How [`open_indexed`] goes about it.
 pub struct OpenOptions<'a> {
-    /// Keeps the indexes of RecordIO, CSV and TFRecord files in this folder and takes them from there when
+    /// Keeps the indexes of RecordIO, TFRecord and text files in this folder and takes them from there when
     /// the files are still the same.
     pub cache_folder: Option<PathBuf>,
     /// Files opened at the same time.
@@ -122,13 +123,17 @@ impl Opener {
         let reader: Box<dyn Reader> = match format {
             Format::RecordIo => {
                 let file = |blob, index| RecordFile::new(blob, index, Arc::clone(&self.chunks));
-                return self.open_indexed(blob()?, format, file);
+                return self.open_indexed(blob()?, format, Index::build, file);
             }
-            Format::Csv => {
-                let file = |blob, index| Delimited::new(blob, index, Arc::clone(&self.rows));
-                return self.open_indexed(blob()?, format, file);
+            Format::Csv | Format::Census | Format::Criteo | Format::MovieLens => {
+                let (dialect, rows) = (Dialect::of(format, file), Arc::clone(&self.rows));
+                let build = |blob: &Blob| delimited::Index::build_as(dialect, blob);
+                let file = |blob, index| Delimited::new(blob, dialect, index, rows);
+                return self.open_indexed(blob()?, format, build, file);
             }
-            Format::TfRecord => return self.open_indexed(blob()?, format, TfRecordFile::new),
+            Format::TfRecord => {
+                return self.open_indexed(blob()?, format, Index::build, TfRecordFile::new);
+            }
             Format::Idx => Box::new(IdxFile::open(file)?),
             Format::Parquet => self.shared.parquet(file)?,
             Format::Sqlite => optional::sqlite(file)?,
@@ -152,6 +157,7 @@ impl Opener {
         &self,
         blob: Blob,
         format: Format,
+        build: impl FnOnce(&Blob) -> Result<I, Error>,
         reader: impl FnOnce(Blob, I) -> R,
     ) -> Result<Opened, Error> {
         let key = Key::of(&blob);
@@ -160,7 +166,7 @@ impl Opener {
         if let Some(index) = saved.and_then(|entry| I::restore(&entry.index, blob.size())) {
             return Ok((Box::new(reader(blob, index)), None));
         }
-        let index = I::build(&blob)?;
+        let index = build(&blob)?;
         let entry = self.known.is_some().then(|| (key, Entry { format, index: index.save() }));
         Ok((Box::new(reader(blob, index)), entry))
     }
@@ -277,8 +283,8 @@ mod tests {
         let path = folder.path();
         check(
             &[path.to_owned()],
-            "readme.md: cannot tell the format: give recordio, csv, idx, tfrecord, \
-             parquet, sqlite or images",
+            "readme.md: cannot tell the format: give recordio, csv, idx, tfrecord, parquet, sqlite, images, \
+             census, criteo or movielens",
         );
         check(&[path.join("nothing.csv")], "nothing.csv: No such file or directory (os error 2)");
         let empty = folder_with(&[]);

@@ -64,7 +64,7 @@ impl Said {
         }
         match &way {
             Some(Buckets::Discretise(_) | Buckets::LogRound(_) | Buckets::Round(_))
-                if is_text(ty) =>
+                if is_text(ty) || is_texts(ty) =>
             {
                 wrong(format!(
                     "`{ident}` is text: write hash = 1000 or vocabulary = \"words.txt\" instead"
@@ -135,6 +135,11 @@ pub(crate) fn held(what: &str, ident: &Ident) -> Ident {
 
 pub(crate) fn is_text(ty: &Type) -> bool {
     matches!(ty, Type::Path(path) if last(path).is_some_and(|name| name == "String"))
+}
+
+/// Whether a type is a list of texts, one for each of several columns.
+pub(crate) fn is_texts(ty: &Type) -> bool {
+    matches!(ty, Type::Array(array) if is_text(&array.elem))
 }
 
 /// Whether a type is this one, or a list of it.

@@ -146,6 +146,7 @@ fn decode_field(column: &Column) -> TokenStream {
             #ident: ::salamander::__private::label(row, &[#(#columns),*], labels, 1 #(* (#shape))*)?
         },
         false if column.is_text() => decode_text(column),
+        false if column.is_texts() => decode_texts(column),
         false if column.several.is_some() => decode_several(column),
         false => match &column.missing {
             Some(missing) => quote! {
@@ -204,8 +205,18 @@ fn decode_text(column: &Column) -> TokenStream {
     }
 }
 
+/// A text of each column; the compiler counts them.
+fn decode_texts(column: &Column) -> TokenStream {
+    let Column { ident, columns, .. } = column;
+    let missing = match &column.missing {
+        Some(missing) => quote!(::std::option::Option::Some(#missing)),
+        None => quote!(::std::option::Option::None),
+    };
+    quote!(#ident: ::salamander::__private::texts(row, &[#(#columns),*], #missing)?)
+}
+
 fn collate_field(column: &Column) -> TokenStream {
-    let Column { ident, shape, .. } = column;
+    let Column { ident, shape, columns: names, .. } = column;
     let name = ident.to_string();
     let columns = quote!(examples.iter().map(|example| &example.#ident));
     let shape = quote!([examples.len() #(, #shape)*]);
@@ -218,8 +229,13 @@ fn collate_field(column: &Column) -> TokenStream {
         let private = quote!(::salamander::__private);
         return match buckets {
             _ if column.is_text() => {
-                quote!(#ident: #private::bucket_texts(#columns, #bucket, device)?)
+                quote!(#ident: #private::bucket_texts(#name, #columns, #bucket, device)?)
             }
+            Buckets::Hash(buckets) if column.is_texts() => quote! {
+                #ident: #private::hashed_columns(
+                    #name, #columns, &[#(#names),*], (#buckets) as u64, device,
+                )?
+            },
             Buckets::Hash(_) => {
                 quote!(#ident: #private::bucket_ints(#name, #columns, #shape, #bucket, device)?)
             }

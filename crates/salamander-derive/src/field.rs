@@ -1,6 +1,6 @@
 //! The fields of an example: what their attributes say.
 
-use crate::buckets::{self, Buckets, is_text};
+use crate::buckets::{self, Buckets, is_text, is_texts};
 use crate::several::Several;
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -63,6 +63,10 @@ impl Column {
             false if matches!(said.several, Some(Several::Ragged(_))) => Vec::new(),
             false => shape(&ident, &field.ty, said.shape, label)?,
         };
+        if is_texts(&field.ty) && buckets.is_none() {
+            let message = format!("`{ident}` is text: say #[input(hash = 1u64 << 40)]");
+            return Err(Error::new_spanned(&field.ty, message));
+        }
         let (kind, several) = (field.ty.clone(), said.several);
         let column = Self { columns, shape, ident, kind, label, scale, buckets, missing, several };
         column.several.as_ref().map_or(Ok(()), |several| several.check(&column))?;
@@ -72,6 +76,11 @@ impl Column {
     /// Whether the field holds text, which only buckets make a tensor of.
     pub(crate) fn is_text(&self) -> bool {
         is_text(&self.kind)
+    }
+
+    /// Whether the field holds a text of each of several columns.
+    pub(crate) fn is_texts(&self) -> bool {
+        is_texts(&self.kind)
     }
 
     /// Whether there are any number of values.
@@ -140,11 +149,12 @@ impl Said {
         let quoted = |missing: &Expr| {
             matches!(missing, Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(_), .. }))
         };
+        let text = is_text(ty) || is_texts(ty);
         match &self.missing {
-            Some(missing) if is_text(ty) && !quoted(missing) => {
+            Some(missing) if text && !quoted(missing) => {
                 Err(Error::new_spanned(missing, "text is missing: write missing = \"none\""))
             }
-            Some(missing) if !is_text(ty) && quoted(missing) => {
+            Some(missing) if !text && quoted(missing) => {
                 Err(Error::new_spanned(missing, "a number is missing: write missing = 0.0"))
             }
             missing => Ok(missing.clone()),

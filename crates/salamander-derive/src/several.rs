@@ -42,6 +42,11 @@ impl Several {
                  normalise and missing",
             );
         }
+        if column.is_texts() {
+            return wrong(
+                "the hash of several columns keeps them apart: remove ragged and concatenate",
+            );
+        }
         match self {
             Self::Concatenate(sizes) if sizes.len() != columns.len() => wrong(&format!(
                 "concatenate has {} sizes for {} columns: write one for each",
@@ -78,11 +83,11 @@ impl Several {
                 #private::concatenated(#name, #values, #shape, &[#((#sizes) as i64),*], device)?
             },
             Self::Ragged(Some(separator)) => {
-                quote!(#private::ragged_texts(#values, #separator, #bucket, device)?)
+                quote!(#private::ragged_texts(#name, #values, #separator, #bucket, device)?)
             }
             Self::Ragged(None) => {
                 let bucket = bucket.unwrap_or_else(|| quote!(|id| id));
-                quote!(#private::ragged_ints(#values, #bucket, device)?)
+                quote!(#private::ragged_ints(#name, #values, #bucket, device)?)
             }
         }
     }

@@ -8,8 +8,8 @@
 
 /// Bytes of a cache line.
 const LINE: usize = 64;
-/// Smaller arrays do not fill large pages.
-const HUGE: usize = 2 << 20;
+/// Bytes of a large page.
+pub(crate) const HUGE: usize = 2 << 20;
 
 /// Fetches the line of an element. An index outside the slice is harmless.
 #[inline(always)]

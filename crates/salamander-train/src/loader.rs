@@ -1,7 +1,9 @@
 //! Batches ahead of time: reading, decoding and collating run on threads of their own, with a bound on
 //! how far they run ahead; batches come out in their order.
 
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -126,12 +128,24 @@ fn run<E: Example>(
     loop {
         let next = queue.lock().unwrap_or_else(PoisonError::into_inner).next();
         let Some((job, at)) = next else { return };
-        let loaded = load::<E>(dataset, &job, options);
+        // A panic of the model's own code would otherwise look like the end of the data.
+        let loaded =
+            std::panic::catch_unwind(AssertUnwindSafe(|| load::<E>(dataset, &job, options)));
+        let loaded = loaded.unwrap_or_else(|panic| Err(panicked(&job, &*panic)));
         let failed = loaded.is_err();
         if sender.send((at, loaded)).is_err() || failed {
             return;
         }
     }
+}
+
+fn panicked(job: &Job, panic: &(dyn Any + Send)) -> Error {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+    let MicroBatch { epoch, step, k } = job.slice.name;
+    Error::Invalid(format!(
+        "loading micro-batch {k} of step {step} in epoch {epoch} panicked: {text}"
+    ))
 }
 
 /// Loads one micro-batch on the calling thread.
@@ -202,4 +216,80 @@ fn decode<E: Example>(
     };
     dataset.read(records, &mut each)?;
     Ok(examples.into_iter().flatten().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ops::Range;
+
+    use burn::tensor::FloatDType;
+    use salamander_core::order::Shuffle;
+    use salamander_core::plan::Plan;
+    use salamander_data::{Reader, Shard};
+
+    use super::*;
+    use crate::example::{Batch, DecodeError};
+
+    struct Nothing;
+
+    impl Reader for Nothing {
+        fn shards(&self) -> Result<Vec<Shard>, salamander_data::Error> {
+            Ok(vec![Shard { name: "nothing".into(), records: 8 }])
+        }
+
+        fn read(
+            &self,
+            _shard: usize,
+            records: Range<u64>,
+            each: &mut dyn FnMut(u64, Row<'_>) -> Result<(), salamander_data::Error>,
+        ) -> Result<(), salamander_data::Error> {
+            records.into_iter().try_for_each(|record| each(record, Row::new(Vec::new())))
+        }
+    }
+
+    struct Clumsy;
+
+    #[derive(Clone)]
+    struct Clumsies;
+
+    impl Batch for Clumsies {
+        fn records(&self) -> usize {
+            1
+        }
+
+        fn cast(self, _dtype: FloatDType) -> Self {
+            self
+        }
+    }
+
+    impl Example for Clumsy {
+        type Batch = Clumsies;
+
+        fn decode(_row: &Row<'_>, _labels: bool) -> Result<Self, DecodeError> {
+            Ok(Clumsy)
+        }
+
+        fn collate(_examples: &[Self], _device: &Device) -> Result<Clumsies, DecodeError> {
+            panic!("slipped")
+        }
+    }
+
+    #[test]
+    fn a_panic_is_an_error_and_not_the_end_of_the_data() {
+        let dataset = Dataset::new(Arc::new(Nothing)).expect("records");
+        let order = Order::new(8, Shuffle::Full, 1, 0);
+        let plan = Plan { records: 8, batch: 4, aggregation: 1, slices: 1 };
+        let jobs = (0..plan.steps()).flat_map(move |step| plan.micro_batches(0, step, 1));
+        let options = Options {
+            device: Device::flex(),
+            on_bad_record: OnBadRecord::Skip,
+            labels: true,
+            augment: None,
+            threads: 1,
+        };
+        let jobs = jobs.map(move |slice| Job { slice, order });
+        let mut loader = Loader::start::<Clumsy>(Arc::new(dataset), jobs, options).expect("starts");
+        let error = loader.next().expect("an answer").err().expect("an error").to_string();
+        assert_eq!(error, "loading micro-batch 0 of step 0 in epoch 0 panicked: slipped");
+    }
 }

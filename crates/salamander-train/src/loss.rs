@@ -33,7 +33,7 @@ pub fn squared_error(output: &Tensor<2>, targets: &Tensor<2>) -> Tensor<1> {
 
 #[cfg(test)]
 mod tests {
-    use burn::tensor::Device;
+    use burn::tensor::{Device, IntDType};
 
     use super::*;
 
@@ -51,6 +51,8 @@ mod tests {
         let scores = Tensor::<2>::from_data([[1.0, 2.0, 0.5], [0.0, 0.0, 0.0]], &device);
         let labels = Tensor::<1, Int>::from_data([1, 2], &device);
         check(cross_entropy(&scores, &labels), &[0.464_36, 1.098_61]);
+        // Labels come from examples with 64 bits.
+        check(cross_entropy(&scores, &labels.cast(IntDType::I64)), &[0.464_36, 1.098_61]);
         let scores = Tensor::<2>::from_data([[2.0], [-30.0], [1.0]], &device);
         let labels = Tensor::<1, Int>::from_data([1, 1, 0], &device);
         check(binary_cross_entropy(&scores, &labels), &[0.126_93, 30.0, 1.313_26]);

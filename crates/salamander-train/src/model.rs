@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burn::tensor::Device;
@@ -19,7 +19,7 @@ use crate::context::Context;
 use crate::evaluate::{Over, Part, evaluate_part};
 use crate::exchange::Alone;
 use crate::predict::{Predictions, predict_part};
-use crate::tables::{LocalRows, Tables};
+use crate::tables::{self, LocalRows, RowStore, Tables};
 use crate::trainer::{Outcome, Setup, Trainer};
 use crate::trial::Trial;
 use crate::worker::Membership;
@@ -163,17 +163,32 @@ impl<T: Trial> Model for Entry<T> {
         };
         if !tables.is_empty() {
             let hp = hparams::read::<T::Hparams>(&trained.experiment.hyperparameters)?;
-            let rows = LocalRows::new(seed(trained.experiment))?;
-            tables.open(Box::new(rows), T::optimizer(&hp))?;
-            tables.with_store(|rows| rows.restore(&files, 0, 0))?;
+            tables.with_optimizer(T::optimizer(&hp));
+            let mut rows = LocalRows::new(seed(trained.experiment))?;
+            if let Weights::File(path) = trained.weights {
+                let specs = tables.specs();
+                rows.declare(&specs)?;
+                rows.import(&rows_beside(path), &specs)?;
+            }
+            tables.open(Box::new(rows))?;
+            if !files.is_empty() {
+                tables.with_store(|rows| rows.restore(&files, 0, 0))?;
+            }
         }
-        Ok(Box::new(Loaded { model, tables }))
+        Ok(Box::new(Loaded { model, tables, files }))
     }
 }
 
 struct Loaded<T> {
     model: T,
     tables: Tables,
+    /// The checkpoint's files with rows.
+    files: Vec<PathBuf>,
+}
+
+/// Where an exported model has its rows.
+fn rows_beside(weights: &Path) -> PathBuf {
+    weights.with_file_name("tables")
 }
 
 impl<T: Trial> Instance for Loaded<T> {
@@ -200,6 +215,7 @@ impl<T: Trial> Instance for Loaded<T> {
     }
 
     fn export(&self, path: &Path) -> Result<(), Error> {
+        tables::export(&self.files, &rows_beside(path))?;
         weights::save(&self.model, path)
     }
 }

@@ -1,5 +1,6 @@
 //! The tables of a model: where their rows come from, and which rows the current micro-batch used.
 
+mod exported;
 mod local;
 mod remote;
 mod store;
@@ -14,6 +15,7 @@ use salamander_ps::TableSpec;
 use crate::Error;
 use crate::gradients::host;
 
+pub use exported::{export, import};
 pub use local::LocalRows;
 pub(crate) use remote::trouble;
 pub use remote::{RemoteRows, Servers};
@@ -82,13 +84,19 @@ impl Tables {
         number
     }
 
-    /// Gives the tables a place. Tables without an optimizer of their own have the model's.
-    pub fn open(&self, mut store: Box<dyn RowStore>, optimizer: Optimizer) -> Result<(), Error> {
-        self.check()?;
+    /// Tables without an optimizer of their own have this one.
+    pub fn with_optimizer(&self, optimizer: Optimizer) -> &Self {
         let mut shelf = self.lock();
         for number in std::mem::take(&mut shelf.undecided) {
             shelf.specs[number].optimizer = optimizer;
         }
+        self
+    }
+
+    /// Gives the tables a place.
+    pub fn open(&self, mut store: Box<dyn RowStore>) -> Result<(), Error> {
+        self.check()?;
+        let mut shelf = self.lock();
         store.declare(&shelf.specs)?;
         shelf.store = Some(store);
         Ok(())

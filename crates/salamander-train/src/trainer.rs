@@ -277,8 +277,8 @@ impl<T: Trial> Trainer<T> {
         moved
     }
 
-    /// Brings the rows of tables to the state after the last step. Others see them too, so all members must have committed
-    /// the step: meeting them at the same version proves it.
+    /// Brings the rows of tables to the state after the last step. Others see them too, so all members must have
+    /// committed the step: meeting them at the same version proves it.
     fn move_rows(&mut self) -> Result<(), Error> {
         if self.tables.is_empty() {
             return Ok(());

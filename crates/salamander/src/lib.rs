@@ -138,8 +138,8 @@ pub mod __private {
     pub use salamander_train::example::{
         Batch, Column, DecodeError, Example, Float, Int, Kind, Lookup, Normaliser, Ragged, Scale,
         ascending, bucket_floats, bucket_ints, bucket_texts, concatenated, feature, feature_or,
-        float_tensor, label, normalised_tensor, ragged_feature, ragged_ints, ragged_texts, shifted,
-        text,
+        float_tensor, hashed_columns, label, normalised_tensor, ragged_feature, ragged_ints,
+        ragged_texts, shifted, text, texts,
     };
     pub use salamander_train::model::entry;
     pub use serde_json::{Map as JsonMap, Value as Json};

@@ -268,6 +268,30 @@ fn several_ids_become_one_row_of_ids() {
     assert_eq!((batch.tags.records(), ints(batch.tags.values)), (1, vec![]));
 }
 
+#[derive(Example)]
+struct Shared {
+    #[input(columns = ["from", "to"], hash = 1u64 << 40, missing = "nowhere")]
+    cities: [String; 2],
+}
+
+#[test]
+fn columns_of_text_share_a_table() {
+    let row = |from: &'static str, to: &'static str| {
+        Row::new(vec![("from".into(), Value::Text(from)), ("to".into(), Value::Text(to))])
+    };
+    let examples: Vec<Shared> = [row("Bern", "Bern"), row("", "Chur")]
+        .iter()
+        .map(|row| Shared::decode(row, true).expect("complete"))
+        .collect();
+    let SharedBatch { cities } = Shared::collate(&examples, &Device::flex()).expect("fits");
+    assert_eq!(cities.dims(), [2, 2]);
+    // More than 32 bits can hold.
+    assert!(ints(cities.clone()).iter().any(|id| *id > i64::from(u32::MAX)));
+    let hash = |text: &str| salamander::data::preprocess::hash(text, 1 << 40);
+    let expected = ["from=Bern", "to=Bern", "from=nowhere", "to=Chur"].map(hash);
+    assert_eq!(ints(cities), expected);
+}
+
 #[test]
 fn an_id_past_its_column_is_named() {
     let row = Row::new(vec![

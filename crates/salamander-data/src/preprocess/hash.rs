@@ -9,7 +9,11 @@
 /// assert_eq!(fnv1a(b"foobar"), 0x85944171f73967e8);
 /// ```
 pub const fn fnv1a(bytes: &[u8]) -> u64 {
-    let mut state = 0xcbf2_9ce4_8422_2325;
+    fnv1a_on(0xcbf2_9ce4_8422_2325, bytes)
+}
+
+/// [`fnv1a`] of more bytes, after those that gave the state.
+const fn fnv1a_on(mut state: u64, bytes: &[u8]) -> u64 {
     let mut at = 0;
     while at < bytes.len() {
         state = (state ^ bytes[at] as u64).wrapping_mul(0x0000_0100_0000_01b3);
@@ -30,6 +34,19 @@ pub const fn fnv1a(bytes: &[u8]) -> u64 {
 pub fn hash(value: impl AsRef<[u8]>, buckets: u64) -> i64 {
     // Below 2^63 even when there are more buckets than an i64 counts.
     (fnv1a(value.as_ref()) % buckets.clamp(1, i64::MAX as u64)) as i64
+}
+
+/// The bucket of a string in a column: that of `column=value`, so that several columns can share one table and the
+/// same string is another row in each. This never changes either.
+///
+/// ```
+/// use salamander_data::preprocess::{hash, hash_of_column};
+///
+/// assert_eq!(hash_of_column("city", "Bern", 1000), hash("city=Bern", 1000));
+/// ```
+pub fn hash_of_column(column: &str, value: &str, buckets: u64) -> i64 {
+    let state = fnv1a_on(fnv1a(column.as_bytes()), b"=");
+    (fnv1a_on(state, value.as_bytes()) % buckets.clamp(1, i64::MAX as u64)) as i64
 }
 
 /// The bucket of an integer: that of its decimal text, so that a column has the same buckets whether its

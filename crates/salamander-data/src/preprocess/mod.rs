@@ -11,7 +11,7 @@ mod vocabulary;
 
 use std::path::PathBuf;
 
-pub use hash::{fnv1a, hash, hash_int};
+pub use hash::{fnv1a, hash, hash_int, hash_of_column};
 pub use several::{Sparse, concatenate_with_offset, to_number, to_ragged, to_sparse};
 pub use vocabulary::Vocabulary;
 

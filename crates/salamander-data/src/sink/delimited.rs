@@ -1,4 +1,4 @@
-//! Rows as CSV or TSV, with the columns of the first row.
+//! Rows as CSV or TSV, with the columns of the first row, or as one of the public files, with its columns.
 
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -6,11 +6,14 @@ use std::path::{Path, PathBuf};
 
 use super::Sink;
 use super::pending::{Count, Pending};
+use crate::dialect::Dialect;
 use crate::{Error, Row, Value};
 
-/// A file with a header row; `.tsv` and `.tab` have tabs between fields, all others commas.
+/// A file of text. The csv crate writes the fields of those with a header, which may need quotes; the public files
+/// have none, and are written as they are.
 pub(super) struct Delimited {
     path: PathBuf,
+    dialect: Dialect,
     names: Option<Vec<String>>,
     records: u64,
     count: Count,
@@ -18,25 +21,35 @@ pub(super) struct Delimited {
 }
 
 impl Delimited {
-    pub(super) fn create(path: &Path) -> Result<Delimited, Error> {
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        let tabs =
-            extension.is_some_and(|e| ["tsv", "tab"].iter().any(|t| t.eq_ignore_ascii_case(e)));
+    pub(super) fn create(path: &Path, dialect: Dialect) -> Result<Delimited, Error> {
         let pending = Pending::create(path)?;
         let count = pending.count();
-        let delimiter = if tabs { b'\t' } else { b',' };
-        let out = csv::WriterBuilder::new().delimiter(delimiter).from_writer(pending);
-        Ok(Delimited { path: path.to_owned(), names: None, records: 0, count, out })
+        let mut writer = csv::WriterBuilder::new();
+        writer.delimiter(dialect.delimiter());
+        let names = dialect.columns().map(|names| names.iter().map(|n| (*n).to_owned()).collect());
+        if dialect.columns().is_some() {
+            // Whole lines, each as one field.
+            writer.quote_style(csv::QuoteStyle::Never);
+        }
+        let out = writer.from_writer(pending);
+        Ok(Delimited { path: path.to_owned(), dialect, names, records: 0, count, out })
     }
 
     /// The cells of a row in the order of the header; a column that the row lacks is an empty cell.
-    fn cells<'a>(names: &[String], row: &'a Row<'_>) -> Result<Vec<Cow<'a, str>>, Error> {
+    fn cells<'a>(
+        dialect: Dialect,
+        names: &[String],
+        row: &'a Row<'_>,
+    ) -> Result<Vec<Cow<'a, str>>, Error> {
         let mut cells = vec![Cow::Borrowed(""); names.len()];
         for (name, value) in row.columns() {
             let wrong = |reason: &str| Error::Column { column: name.into(), reason: reason.into() };
             let position = names.iter().position(|known| known == name);
             let position = position.ok_or_else(|| {
-                wrong("the first record has no such column, so the header neither")
+                wrong(match dialect.columns() {
+                    Some(_) => "the format has no such column",
+                    None => "the first record has no such column, so the header neither",
+                })
             })?;
             cells[position] = cell(value).map_err(wrong)?;
         }
@@ -53,8 +66,21 @@ impl Delimited {
                 self.names.insert(names)
             }
         };
-        let cells = Delimited::cells(names, row)?;
-        self.out.write_record(cells.iter().map(|cell| cell.as_bytes())).map_err(failed)
+        let cells = Delimited::cells(self.dialect, names, row)?;
+        if self.dialect.columns().is_none() {
+            return self.out.write_record(cells.iter().map(|cell| cell.as_bytes())).map_err(failed);
+        }
+        let mut fields = Vec::with_capacity(cells.len());
+        for (name, cell) in names.iter().zip(&cells) {
+            let field = self.dialect.write(name, cell).ok_or_else(|| Error::Column {
+                column: name.clone(),
+                reason: format!(
+                    "{cell:?} has what separates fields, and this format has no quotes"
+                ),
+            })?;
+            fields.push(field);
+        }
+        self.out.write_record([fields.join(self.dialect.between())]).map_err(failed)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Writes rows to files of any format that can be written, so that any source can be converted.
 //!
-//! [`create`] picks the [`Sink`]: `example` for RecordIO and TFRecord, `delimited` for CSV and TSV, `parquet`
-//! with its `cells`, `idx` and `images` for the `picture` in a row. All write into `pending`, a file beside the
+//! [`create`] picks the [`Sink`]: `example` for RecordIO and TFRecord, `delimited` for CSV, TSV and their kin,
+//! `parquet` with its `cells`, `idx` and `images` for the `picture` in a row. All write into `pending`, a file beside the
 //! real one that takes its name at the end, or into such a folder.
 
 #[cfg(feature = "parquet")]
@@ -18,6 +18,7 @@ mod picture;
 
 use std::path::Path;
 
+use crate::dialect::Dialect;
 use crate::{Error, Format, Row};
 
 /// Takes rows one after the other.
@@ -49,7 +50,10 @@ pub fn create(path: &Path, format: Format) -> Result<Box<dyn Sink>, Error> {
     let reason = match format {
         Format::RecordIo => return Ok(Box::new(example::recordio(path)?)),
         Format::TfRecord => return Ok(Box::new(example::tfrecord(path)?)),
-        Format::Csv => return Ok(Box::new(delimited::Delimited::create(path)?)),
+        Format::Csv | Format::Census | Format::Criteo | Format::MovieLens => {
+            let dialect = Dialect::of(format, path);
+            return Ok(Box::new(delimited::Delimited::create(path, dialect)?));
+        }
         #[cfg(feature = "parquet")]
         Format::Parquet => return Ok(Box::new(parquet::Parquet::create(path)?)),
         #[cfg(not(feature = "parquet"))]

@@ -132,7 +132,7 @@ impl Engine {
     /// Refuses what was written by an engine with other first values, names or tables.
     fn check_header(&self, order: &Order, header: &Header) -> Result<(), Error> {
         let EngineOptions { seed, slices, mode, .. } = self.inner.options;
-        // Only names depend on the number of slices, and only pushes have names.
+        // Without names of micro-batches it does not matter how a step is cut.
         let other_names = mode == Mode::Immediate && header.slices != slices;
         if header.seed != seed || other_names {
             return Err(Error::Restore(format!(

@@ -73,7 +73,7 @@ enum Step {
 }
 
 fn ids() -> impl Strategy<Value = Vec<usize>> {
-    prop::collection::btree_set(0usize..60, 0..25).prop_map(|ids| {
+    prop::collection::btree_set(0usize..60, 0..60).prop_map(|ids| {
         // Not in the order of their numbers.
         ids.into_iter().map(|id| (id * 37) % 60).collect()
     })

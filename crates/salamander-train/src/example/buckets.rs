@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
-use salamander_data::preprocess::Vocabulary;
+use burn::tensor::{Device, Int, Tensor};
+use salamander_data::preprocess::{Vocabulary, hash_of_column};
 use salamander_data::{Row, Value};
 
-use super::kind::check_len;
+use super::kind::{check_len, int_tensor};
 use super::{Column, DecodeError};
 
 /// A vocabulary's file, read once per process when the first record needs it.
@@ -57,6 +57,19 @@ pub fn text(row: &Row<'_>, columns: &[&str], missing: Option<&str>) -> Result<St
     }
 }
 
+/// Reads a text of each column; `missing` stands in for those that are absent or empty.
+pub fn texts<const N: usize>(
+    row: &Row<'_>,
+    columns: &[&str; N],
+    missing: Option<&str>,
+) -> Result<[String; N], DecodeError> {
+    let mut found = [const { String::new() }; N];
+    for (found, column) in found.iter_mut().zip(columns) {
+        *found = text(row, &[column], missing)?;
+    }
+    Ok(found)
+}
+
 /// Reads a feature of `len` values; `missing` stands in for those of a column that is absent or empty.
 pub fn feature_or<C: Column>(
     row: &Row<'_>,
@@ -90,8 +103,7 @@ pub fn bucket_floats<'a, const D: usize, C: Column + 'a>(
         check_len(name, column, &shape)?;
         column.floats(&mut values);
     }
-    let buckets: Vec<i64> = values.into_iter().map(bucket).collect();
-    Ok(Tensor::from_data(TensorData::new(buckets, shape), device))
+    int_tensor(name, values.into_iter().map(bucket).collect(), shape, device)
 }
 
 /// A tensor of buckets of integers.
@@ -107,19 +119,37 @@ pub fn bucket_ints<'a, const D: usize, C: Column + 'a>(
         check_len(name, column, &shape)?;
         column.ints(&mut values);
     }
-    let buckets: Vec<i64> = values.into_iter().map(bucket).collect();
-    Ok(Tensor::from_data(TensorData::new(buckets, shape), device))
+    int_tensor(name, values.into_iter().map(bucket).collect(), shape, device)
 }
 
 /// A tensor of buckets of words.
 pub fn bucket_texts<'a>(
+    name: &str,
     words: impl Iterator<Item = &'a String>,
     bucket: impl Fn(&str) -> Result<i64, DecodeError>,
     device: &Device,
 ) -> Result<Tensor<1, Int>, DecodeError> {
     let buckets = words.map(|word| bucket(word)).collect::<Result<Vec<i64>, _>>()?;
     let shape = [buckets.len()];
-    Ok(Tensor::from_data(TensorData::new(buckets, shape), device))
+    int_tensor(name, buckets, shape, device)
+}
+
+/// A tensor of buckets of one word per column, in which the same word of two columns has two buckets: the columns can
+/// then share one table.
+pub fn hashed_columns<'a, const N: usize>(
+    name: &str,
+    records: impl Iterator<Item = &'a [String; N]>,
+    columns: &[&str; N],
+    buckets: u64,
+    device: &Device,
+) -> Result<Tensor<2, Int>, DecodeError> {
+    let of_record = |words: &'a [String; N]| {
+        let words = words.iter().zip(columns);
+        words.map(|(word, column)| hash_of_column(column, word, buckets)).collect::<Vec<i64>>()
+    };
+    let ids: Vec<i64> = records.flat_map(of_record).collect();
+    let shape = [ids.len() / N.max(1), N];
+    int_tensor(name, ids, shape, device)
 }
 
 /// Whether boundaries ascend; a constant function, so that a derive can ask while it compiles.

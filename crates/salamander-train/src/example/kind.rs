@@ -1,6 +1,6 @@
 //! Tensors of floats and tensors of integers, made from columns.
 
-use burn::tensor::{Device, FloatDType, Tensor, TensorData};
+use burn::tensor::{DType, Device, FloatDType, Tensor, TensorData};
 pub use burn::tensor::{Float, Int};
 
 use super::{Column, DecodeError};
@@ -55,11 +55,31 @@ impl Kind for Int {
             check_len(name, column, &shape)?;
             column.ints(&mut values);
         }
-        Ok(Tensor::from_data(TensorData::new(values, shape), device))
+        int_tensor(name, values, shape, device)
     }
 
     fn cast<const D: usize>(tensor: Tensor<D, Int>, _dtype: FloatDType) -> Tensor<D, Int> {
         tensor
+    }
+}
+
+/// A tensor of integers: with 64 bits each wherever the device has such, so that every id fits.
+pub(super) fn int_tensor<const D: usize>(
+    name: &str,
+    values: Vec<i64>,
+    shape: [usize; D],
+    device: &Device,
+) -> Result<Tensor<D, Int>, DecodeError> {
+    if device.supports_dtype(DType::I64) {
+        return Ok(Tensor::from_data(TensorData::new(values, shape), (device, DType::I64)));
+    }
+    match values.iter().find(|value| i32::try_from(**value).is_err()) {
+        None => Ok(Tensor::from_data(TensorData::new(values, shape), device)),
+        Some(value) => {
+            let reason =
+                format!("{value} does not fit the integers of this device: use fewer buckets");
+            Err(DecodeError::new(name, reason))
+        }
     }
 }
 

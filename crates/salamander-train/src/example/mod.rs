@@ -10,7 +10,10 @@ use burn::tensor::{Device, FloatDType};
 use salamander_core::seed::Rng;
 use salamander_data::Row;
 
-pub use buckets::{Lookup, ascending, bucket_floats, bucket_ints, bucket_texts, feature_or, text};
+pub use buckets::{
+    Lookup, ascending, bucket_floats, bucket_ints, bucket_texts, feature_or, hashed_columns, text,
+    texts,
+};
 pub use column::{Column, Number};
 pub use kind::{Float, Int, Kind, Scale, float_tensor};
 pub use normalise::{Normaliser, normalised_tensor};

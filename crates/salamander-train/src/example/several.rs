@@ -1,11 +1,11 @@
 //! Inputs of several ids: any number per record, or those of several columns that share one embedding.
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{Device, Int, Tensor};
 use salamander_data::Row;
 use salamander_data::preprocess::{concatenate_with_offset, to_ragged};
 
 use super::buckets::is_missing;
-use super::kind::check_len;
+use super::kind::{check_len, int_tensor};
 use super::{Column, DecodeError};
 
 /// Ids of several records, any number of each: what embeddings are looked up by and summed.
@@ -24,17 +24,17 @@ impl Ragged {
         self.records
     }
 
-    fn new(records: &[Vec<i64>], device: &Device) -> Self {
+    fn new(name: &str, records: &[Vec<i64>], device: &Device) -> Result<Self, DecodeError> {
         let tensor = |ids: Vec<i64>| {
             let shape = [ids.len()];
-            Tensor::from_data(TensorData::new(ids, shape), device)
+            int_tensor(name, ids, shape, device)
         };
         let rows = records.iter().zip(0..).flat_map(|(ids, row)| ids.iter().map(move |_| row));
-        Self {
-            values: tensor(records.concat()),
-            rows: tensor(rows.collect()),
+        Ok(Self {
+            values: tensor(records.concat())?,
+            rows: tensor(rows.collect())?,
             records: records.len(),
-        }
+        })
     }
 }
 
@@ -48,6 +48,7 @@ pub fn ragged_feature<C: Column>(row: &Row<'_>, columns: &[&str]) -> Result<C, D
 
 /// Ids of numbers.
 pub fn ragged_ints<'a, C: Column + 'a>(
+    name: &str,
     columns: impl Iterator<Item = &'a C>,
     bucket: impl Fn(i64) -> i64,
     device: &Device,
@@ -57,18 +58,19 @@ pub fn ragged_ints<'a, C: Column + 'a>(
         column.ints(&mut values);
         values.into_iter().map(&bucket).collect()
     };
-    Ok(Ragged::new(&columns.map(ids).collect::<Vec<_>>(), device))
+    Ragged::new(name, &columns.map(ids).collect::<Vec<_>>(), device)
 }
 
 /// Ids of the words of texts.
 pub fn ragged_texts<'a>(
+    name: &str,
     texts: impl Iterator<Item = &'a String>,
     separator: &str,
     bucket: impl Fn(&str) -> Result<i64, DecodeError>,
     device: &Device,
 ) -> Result<Ragged, DecodeError> {
     let ids = |text: &String| to_ragged(text, separator).into_iter().map(&bucket).collect();
-    Ok(Ragged::new(&texts.map(ids).collect::<Result<Vec<_>, _>>()?, device))
+    Ragged::new(name, &texts.map(ids).collect::<Result<Vec<_>, _>>()?, device)
 }
 
 /// A tensor of ids, those of each column moved past those of the columns before it.
@@ -84,7 +86,7 @@ pub fn concatenated<'a, const D: usize, C: Column + 'a>(
         check_len(name, column, &shape)?;
         values.extend(shifted(name, column, sizes)?);
     }
-    Ok(Tensor::from_data(TensorData::new(values, shape), device))
+    int_tensor(name, values, shape, device)
 }
 
 /// The ids of one record; each of the columns has an equal share of them.

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use salamander_ps::{Engine, EngineOptions, Read, Rows, TableId, TableSpec};
 
+use super::exported::import;
 use super::{Finish, RowGradient, RowStore, Shared};
 use crate::Error;
 
@@ -21,6 +22,18 @@ impl LocalRows {
     pub fn new(seed: u64) -> Result<Self, Error> {
         let engine = Engine::new(EngineOptions { seed, ..EngineOptions::default() })?;
         Ok(Self { engine, tables: Vec::new() })
+    }
+}
+
+impl LocalRows {
+    /// Replaces rows by exported ones.
+    pub fn import(&mut self, folder: &Path, specs: &[TableSpec]) -> Result<(), Error> {
+        for ((table, _), spec) in self.tables.iter().zip(specs) {
+            import(folder, spec, |ids, values| {
+                Ok(self.engine.set(Rows { table: *table, ids, values })?)
+            })?;
+        }
+        Ok(())
     }
 }
 

@@ -132,7 +132,8 @@ impl<T: Trial> Trainer<T> {
                 let reason = "tables move in one pass, and it has several".to_string();
                 return Err(Error::Model { model: T::NAME, reason });
             }
-            tables.open(exchange.rows(seed(experiment))?, passes[0].optimizer)?;
+            let rows = exchange.rows(seed(experiment))?;
+            tables.with_optimizer(passes[0].optimizer).open(rows)?;
             tables.compute_in(precision);
         }
         let seed = seed(experiment);

@@ -29,7 +29,7 @@ impl<T: Trial> Trainer<T> {
         if let Begin::Load(id) = &entered.begin {
             let (model, tables, progress) = self.setup.fresh::<T>()?;
             if let Some(rows) = self.tables.close() {
-                tables.open(rows, self.passes[0].optimizer)?;
+                tables.with_optimizer(self.passes[0].optimizer).open(rows)?;
                 tables.compute_in(self.arithmetic.precision);
             }
             (self.model, self.tables, self.progress) = (model, tables, progress);

@@ -95,6 +95,6 @@ fn files(given: &[String], experiment: &Experiment) -> Result<Files> {
             paths: validation.to_vec(),
             format: data.format.clone(),
         }),
-        (given, _) => Ok(Files::given(given)),
+        (given, _) => Ok(Files::given(given, experiment)),
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
     let found = find_trained(&args.trained)?;
     let model = models.find(found.experiment.model())?;
     let experiment = &found.experiment;
-    let files = Files::given(&args.data);
+    let files = Files::given(&args.data, experiment);
     let dataset = files.open(experiment)?;
     let over = Over::new(experiment, false);
     let batches = batches(&dataset, over.batch);

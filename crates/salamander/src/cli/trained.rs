@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, anyhow, bail};
 use burn::tensor::Device;
 use salamander_core::experiment::{Data, Experiment};
-use salamander_data::Dataset;
+use salamander_data::{Dataset, Format};
 use salamander_train::checkpoint::{self, Checkpoint, Store};
 use salamander_train::device;
 use salamander_train::model::{Trained, Weights};
@@ -68,9 +68,15 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Those of `--data`, which need not have the format of the experiment's.
-    pub(super) fn given(paths: &[String]) -> Self {
-        Self { what: "--data".to_string(), paths: paths.to_vec(), format: None }
+    /// Those of `--data`, which need not have the format of the experiment's; but that is taken for files that do not
+    /// tell theirs.
+    pub(super) fn given(paths: &[String], experiment: &Experiment) -> Self {
+        let tells = |path: &String| {
+            let path = Path::new(path);
+            path.is_dir() || Format::guess(path).is_ok()
+        };
+        let format = experiment.data.format.clone().filter(|_| !paths.iter().all(tells));
+        Self { what: "--data".to_string(), paths: paths.to_vec(), format }
     }
 
     pub(super) fn open(&self, experiment: &Experiment) -> Result<Arc<Dataset>> {

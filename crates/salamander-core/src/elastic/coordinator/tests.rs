@@ -264,3 +264,83 @@ fn fewer_workers_still_have_the_state_among_them() {
     let Source::Member { identity, .. } = group.source() else { panic!("a member holds it") };
     assert_eq!(identity.version, 1);
 }
+
+fn server(id: u64) -> Peer {
+    Peer { id: WorkerId(id), endpoint: format!("server-{id}") }
+}
+
+/// Two workers and two parameter servers, which are ready.
+fn with_servers() -> Group {
+    let mut group = Group::new(0);
+    group.coordinator =
+        Coordinator::open(History::default(), (1, 2), Timeouts::default(), 0).with_servers(2);
+    group.join(WorkerId(1));
+    group.join(WorkerId(2));
+    assert!(group.activations.is_empty(), "no generation without servers");
+    group.coordinator.server_up(0, 0, server(70));
+    group.coordinator.server_up(0, 1, server(71));
+    group.deliver();
+    group
+}
+
+fn kept(group: &mut Group) -> CheckpointMark {
+    let generation = group.activations[&WorkerId(1)].generation;
+    let mark = CheckpointMark { id: "step-4".to_string(), version: 4, generation };
+    group.coordinator.message(group.now, WorkerId(1), FromMember::Wrote(mark.clone()));
+    group.deliver();
+    mark
+}
+
+#[test]
+fn a_generation_begins_when_all_servers_are_ready() {
+    let group = with_servers();
+    let servers = &group.activations[&WorkerId(1)].servers;
+    assert_eq!(*servers, [server(70), server(71)]);
+}
+
+#[test]
+fn a_state_does_not_count_without_the_server_that_held_its_rows() {
+    let mut group = with_servers();
+    group.commit(&[1, 2]);
+    let mark = kept(&mut group);
+    group.commit(&[1, 2]);
+    group.coordinator.server_lost(group.now, WorkerId(71));
+    group.deliver();
+    assert!(matches!(group.coordinator.phase(), Phase::Preparing(_)), "it waits for the server");
+    group.coordinator.server_up(group.now, 1, server(72));
+    group.deliver();
+    assert_eq!(group.source(), Source::Checkpoint { rank: 0, mark: Some(mark) });
+    // From then on the new states count again.
+    group.commit(&[1, 2]);
+    group.lose(1);
+    assert!(matches!(group.source(), Source::Member { .. }));
+}
+
+#[test]
+fn servers_that_come_back_to_a_restarted_master_change_nothing() {
+    let mut group = with_servers();
+    group.commit(&[1, 2]);
+    let history = group.coordinator.history().clone();
+    let generation = group.activations[&WorkerId(1)].generation;
+    group.coordinator = Coordinator::open(history, (1, 2), Timeouts::default(), 0).with_servers(2);
+    group.coordinator.take_actions();
+    group.coordinator.server_up(1, 0, server(70));
+    group.coordinator.server_up(1, 1, server(71));
+    group.deliver();
+    assert_eq!(*group.coordinator.phase(), Phase::Running(generation));
+    group.coordinator.server_up(2, 1, server(73));
+    assert!(matches!(group.coordinator.phase(), Phase::Preparing(_)), "another one holds nothing");
+}
+
+#[test]
+fn another_number_of_servers_begins_with_the_checkpoint() {
+    let mut group = with_servers();
+    group.commit(&[1, 2]);
+    let mark = kept(&mut group);
+    group.coordinator.scale_servers(group.now, 3);
+    assert!(matches!(group.coordinator.phase(), Phase::Preparing(_)));
+    (0..3).for_each(|seat| group.coordinator.server_up(1, seat, server(80 + u64::from(seat))));
+    group.deliver();
+    assert_eq!(group.source(), Source::Checkpoint { rank: 0, mark: Some(mark) });
+    assert_eq!(group.activations[&WorkerId(2)].servers.len(), 3);
+}

@@ -33,7 +33,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     }
     let mut shards = Shards::new(&args.out, args.to, args.shard_records, args.shard_megabytes)?;
-    let types = Types::infer(&dataset)?;
+    let types = Types::infer(&dataset, shards.format)?;
     let bar = records_bar(dataset.len());
     in_blocks(&dataset, |block| {
         // Rows come in order, because the numbers asked for do.

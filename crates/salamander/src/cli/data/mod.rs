@@ -1,6 +1,7 @@
 //! `salamander data`: getting data sets, looking at files, checking and changing them.
 
 mod convert;
+mod generate;
 mod inspect;
 mod peek;
 mod split;
@@ -30,6 +31,8 @@ pub(super) enum Command {
         #[arg(long, value_name = "DIR", default_value = "data")]
         to: PathBuf,
     },
+    /// Write data like those of Census Income, Criteo or MovieLens, and say what a model can reach on them
+    Generate(generate::Args),
     /// Show what a file holds: format, records, columns, a sample
     Inspect(inspect::Args),
     /// Check every record and every checksum; reports each fault and goes on
@@ -49,6 +52,7 @@ pub(super) fn run(command: Command) -> Result<ExitCode> {
             files.iter().for_each(|file| println!("{}", file.display()));
         }
         Command::Fetch { name, .. } => bail!("data set \"{name}\" is not known (known: mnist)"),
+        Command::Generate(args) => generate::run(&args)?,
         Command::Inspect(args) => inspect::run(&args)?,
         Command::Verify(args) => return verify::run(&args),
         Command::Convert(args) => convert::run(&args)?,

@@ -55,7 +55,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         }
         None => split(dataset.len(), &args.shares, args.seed)?,
     };
-    let types = Types::infer(&dataset)?;
+    let types = Types::infer(&dataset, args.to)?;
     std::fs::create_dir_all(&args.out)?;
     let bar = records_bar(parts.iter().map(|part| part.len() as u64).sum());
     for (name, mut part) in NAMES.into_iter().zip(parts) {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use salamander_data::{Dataset, Row, Value};
+use salamander_data::{Dataset, Format, Row, Value};
 
 use super::in_blocks;
 
@@ -21,8 +21,12 @@ enum Kind {
 pub(super) struct Types(BTreeMap<String, Kind>);
 
 impl Types {
-    /// Reads everything once: a word in the last row makes its column text.
-    pub(super) fn infer(dataset: &Dataset) -> Result<Self> {
+    /// Reads everything once: a word in the last row makes its column text. Formats that hold text keep it as it is,
+    /// and with it the empty cells of the first row, which has every column.
+    pub(super) fn infer(dataset: &Dataset, to: Format) -> Result<Self> {
+        if matches!(to, Format::Csv | Format::Census | Format::Criteo | Format::MovieLens) {
+            return Ok(Self::default());
+        }
         let mut kinds = BTreeMap::<String, Kind>::new();
         in_blocks(dataset, |block| {
             Ok(dataset.read(block, &mut |_, row| {

@@ -1,0 +1,84 @@
+//! Steps per second of DeepFM on data like Criteo's: in one process, with tables on parameter servers, and the same
+//! network in PyTorch with sparse embeddings in one process.
+//!
+//! `SALAMANDER_PEERS=/path/to/python cargo bench -p benches --bench recommend`
+
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+
+use benches::{Peer, median};
+use salamander::data::generate::{Criteo, World};
+use salamander::data::sink;
+
+const BATCH: u64 = 512;
+/// A run's start does not count: the difference of two lengths does.
+const STEPS: [u64; 2] = [60, 360];
+const ROUNDS: usize = 3;
+
+fn main() -> ExitCode {
+    // The roles of a run are started as this program.
+    let role = std::env::args().nth(1).unwrap_or_default();
+    if matches!(role.as_str(), "train" | "master" | "worker" | "ps") {
+        return salamander::main(model_zoo::models());
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    generate(folder.path());
+    let peer = Peer::find("deepfm.py", "torch");
+    let ways: [(&str, &[&str]); 3] = [
+        ("one process", &[]),
+        ("2 ps, 1 worker", &["--ps", "2", "--workers", "1"]),
+        ("2 ps, 4 workers", &["--ps", "2", "--workers", "4"]),
+    ];
+    let mut rates = vec![Vec::new(); ways.len()];
+    let mut theirs = Vec::new();
+    // In turns, so that all see the same weather on the machine.
+    for _ in 0..ROUNDS {
+        for ((_, flags), rates) in ways.iter().zip(&mut rates) {
+            rates.push(rate(folder.path(), flags));
+        }
+        theirs.extend(peer.as_ref().and_then(|peer| peer.measure(&["5"])));
+    }
+    let theirs = median(&mut theirs);
+    println!("DeepFM, batch {BATCH}, steps/s (median of {ROUNDS})");
+    for ((name, _), rates) in ways.iter().zip(&mut rates) {
+        let ours = median(rates);
+        println!("{name:<18} {ours:>8.1} {:>8.2} of torch's {theirs:.1}", ours / theirs);
+    }
+    ExitCode::SUCCESS
+}
+
+fn generate(folder: &Path) {
+    let world = Criteo::new(1, 20_000);
+    let path = folder.join("train.txt");
+    let mut file = sink::create(&path, world.format()).expect("a file");
+    for record in 0..BATCH * 100 {
+        file.write(&world.draw(record).row(&world)).expect("written");
+    }
+    file.finish().expect("written");
+    let text = format!(
+        "entrypoint: deepfm\ndata: {{training: train.txt, format: {}}}\n\
+         hyperparameters: {{global_batch_size: {BATCH}}}\ncheckpoint_policy: none\n\
+         searcher: {{metric: loss}}\nreproducibility: {{experiment_seed: 1}}\n",
+        world.format()
+    );
+    std::fs::write(folder.join("deepfm.yaml"), text).expect("written");
+}
+
+fn rate(folder: &Path, flags: &[&str]) -> f64 {
+    let seconds = STEPS.map(|steps| {
+        let started = Instant::now();
+        let status = Command::new(std::env::current_exe().expect("this program"))
+            .args(["train", "deepfm.yaml", "--set"])
+            .arg(format!("searcher.max_length={{batches: {steps}}}"))
+            .args(flags)
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        assert!(status.expect("the program starts").success(), "the run failed");
+        started.elapsed().as_secs_f64()
+    });
+    (STEPS[1] - STEPS[0]) as f64 / (seconds[1] - seconds[0])
+}

@@ -1,0 +1,24 @@
+//! Recommenders: small networks on embedding tables that can be larger than any worker.
+//!
+//! # Layout
+//! - [`census`]: what people earn; [`wide_deep`] and [`dnn`] read it
+//! - [`criteo`]: which advertisements are clicked; [`deepfm`], [`dcn`] and [`xdeepfm`] read it
+//! - [`ncf`]: which films are liked
+//! - [`tower`]: the hidden layers that all of them have
+
+pub mod census;
+pub mod criteo;
+pub mod dcn;
+pub mod deepfm;
+pub mod dnn;
+pub mod ncf;
+pub mod tower;
+pub mod wide_deep;
+pub mod xdeepfm;
+
+use salamander::prelude::*;
+
+/// What all recommenders report besides the loss: `auc`, and the loss under the name that papers use.
+fn ranking(output: &Tensor<2>, labels: &Tensor<1, Int>) -> Metrics {
+    auc(output, labels).and(mean("log_loss", &binary_cross_entropy(output, labels)))
+}

@@ -1,0 +1,111 @@
+//! Embedding tables: in this process, on servers, in checkpoints and exports, always the same rows.
+
+use std::path::Path;
+
+use serde_json::Value;
+use tests::factors::ratings_csv;
+
+use crate::elastic::losses;
+use crate::support::Workplace;
+
+fn experiment(place: &Workplace) -> String {
+    place.write("ratings.csv", &ratings_csv(803));
+    let text = "entrypoint: factors\n\
+                data: {training: ratings.csv, validation: ratings.csv, shuffle: full}\n\
+                micro_batches: 4\n\
+                hyperparameters: {global_batch_size: 37}\n\
+                min_checkpoint_period: {batches: 30}\n\
+                searcher: {metric: auc, smaller_is_better: false, max_length: {batches: 100}}\n\
+                reproducibility: {experiment_seed: 5}\n";
+    place.write("factors.yaml", text).display().to_string()
+}
+
+fn validation(summary: &Value) -> (f64, f64) {
+    let of = |name: &str| summary["metrics"]["validation"][name].as_f64().expect("a number");
+    (of("loss"), of("auc"))
+}
+
+fn refusal(place: &Workplace, args: &[&str]) -> String {
+    let ended = place.run(args);
+    assert_ne!(ended.code(), Some(0), "{}", ended.out());
+    ended.err()
+}
+
+#[test]
+fn tables_on_servers_follow_a_local_run() {
+    let place = Workplace::new();
+    let file = experiment(&place);
+    let local = place.train(&[&file]);
+    let (expected, (loss, auc)) = (losses(&local), validation(&local));
+    assert!(auc > 0.7, "nothing was learnt: {auc}");
+    for (workers, servers) in [("1", "1"), ("2", "3"), ("4", "2")] {
+        let at = format!("{workers} workers, {servers} servers");
+        let summary = place.train(&[&file, "--workers", workers, "--ps", servers]);
+        assert_eq!(summary["ledger"], local["ledger"], "{at}");
+        let found = losses(&summary);
+        assert_eq!(found.len(), 100, "{at}");
+        for (step, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            let off = (found - expected).abs();
+            assert!(off < 1e-4, "{at}, step {step}: {found} and {expected}");
+        }
+        let (found_loss, found_auc) = validation(&summary);
+        assert!((found_loss - loss).abs() < 1e-4, "{at}: {found_loss} and {loss}");
+        assert!((found_auc - auc).abs() < 1e-3, "{at}: {found_auc} and {auc}");
+    }
+}
+
+#[test]
+fn a_run_goes_on_with_its_rows_and_with_another_number_of_servers() {
+    let place = Workplace::new();
+    let file = experiment(&place);
+    let uncut = validation(&place.train(&[&file]));
+    let half = place.train(&[&file, "--ps", "2", "--set", "searcher.max_length={batches: 50}"]);
+    let run = half["dir"].as_str().expect("a folder");
+    let sets = ["--set", "searcher.max_length={batches: 100}", "--ps", "3"];
+    let whole = place.train(&[&["--resume", run], sets.as_slice()].concat());
+    let found = validation(&whole);
+    assert!((found.0 - uncut.0).abs() < 1e-4, "{found:?} and {uncut:?}");
+    let local = ["--set", "searcher.max_length={batches: 130}", "--strategy", "local"];
+    let longer = place.train(&[&["--resume", run], local.as_slice()].concat());
+    assert_eq!(longer["steps"], 130);
+}
+
+#[test]
+fn rows_are_evaluated_predicted_and_exported() {
+    let place = Workplace::new();
+    let summary = place.train(&[&experiment(&place), "--ps", "2"]);
+    let run = summary["dir"].as_str().expect("a folder");
+    let json = place.ok(&["evaluate", run, "--checkpoint", "latest", "--json"]).json();
+    let found = json["metrics"]["loss"].as_f64().expect("a loss");
+    assert!((found - validation(&summary).0).abs() < 1e-5, "{json}");
+    place.ok(&["export", run, "--out", "exported", "--checkpoint", "latest"]);
+    let exported = place.path().join("exported");
+    for table in ["user", "item", "tag"] {
+        assert!(exported.join(format!("tables/{table}-00000.safetensors")).exists(), "{table}");
+    }
+    let predict = |model: &str, out: &str| {
+        let data = place.path().join("ratings.csv").display().to_string();
+        place.ok(&["predict", model, "--data", &data, "--out", out]);
+        std::fs::read_to_string(place.path().join(out)).expect("predictions")
+    };
+    let latest = Path::new(run).display().to_string();
+    place.ok(&["export", &latest, "--out", "best"]);
+    let best = place.path().join("best").display().to_string();
+    assert_eq!(predict(run, "a.csv"), predict(&best, "b.csv"));
+}
+
+#[test]
+fn an_id_outside_of_a_small_vocabulary_is_named() {
+    let place = Workplace::new();
+    let file = experiment(&place);
+    place.write("ratings.csv", "user,item,tags,liked\n1,50,a,1\n");
+    let error = refusal(&place, &["train", &file]);
+    assert!(error.contains("table \"bias\": id 50 is outside of its vocabulary of 50"), "{error}");
+}
+
+#[test]
+fn several_workers_need_servers_for_tables() {
+    let place = Workplace::new();
+    let error = refusal(&place, &["train", &experiment(&place), "--workers", "2"]);
+    assert!(error.contains("--strategy hybrid"), "{error}");
+}
