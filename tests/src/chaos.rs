@@ -84,7 +84,8 @@ pub fn run(program: &Path, folder: &Path, fire: &Fire) -> Result<Story, String> 
     }
 }
 
-fn prepare(folder: &Path, fire: &Fire) {
+/// Writes the records and the experiment.
+pub fn prepare(folder: &Path, fire: &Fire) {
     let ids: String = (0..fire.records).map(|id| format!("{id}\n")).collect();
     fs::write(folder.join("ids.csv"), format!("id\n{ids}")).expect("written");
     let Fire { workers, servers, records, batch, epochs, delay_ms, transport, .. } = fire;
@@ -273,7 +274,7 @@ fn tail(path: &Path) -> String {
 }
 
 /// Every record was applied exactly once per epoch: by the weights and by the ledger, each on its own.
-fn count(summary: &Value, fire: &Fire) -> Result<(), String> {
+pub fn count(summary: &Value, fire: &Fire) -> Result<(), String> {
     for line in summary["ledger"].as_array().ok_or("there is no ledger")? {
         let clean = line["applied"] == fire.records
             && line["missing"] == 0

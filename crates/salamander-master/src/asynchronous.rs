@@ -3,15 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::mpsc::{Sender, channel};
 
 use salamander_core::elastic::{Ending, Generation, Millis, TaskQueue};
 use salamander_core::push::{Checkpoint, Dispatcher, History, Process};
 use salamander_net::Token;
 use serde_json::Value;
 
-use crate::config::{Books, NamesPlan};
+use crate::config::{Books, Keeping, NamesPlan};
 use crate::courier::{Courier, Errand};
-use crate::inbox::Handle;
+use crate::inbox::{Handle, Input};
 
 /// Batches of a validation task: few, so that a slow worker does not hold up the end.
 const BATCHES: u64 = 4;
@@ -32,8 +33,9 @@ pub(crate) struct Asynchronous {
     pub(crate) closing: Option<Saving<u64>>,
     /// How the run ends when its last checkpoint counts.
     pub(crate) leaving: Option<Saving<Ending>>,
-    /// Folders of checkpoints that are being made.
+    /// Folders of checkpoints that are being made, one after the other.
     pub(crate) keeping: usize,
+    keeper: Option<Sender<Keeping>>,
     /// Another number of servers, when the checkpoint that they begin with counts.
     pub(crate) resizing: Option<Saving<u32>>,
     initial: PathBuf,
@@ -78,6 +80,7 @@ impl Asynchronous {
             closing: None,
             leaving: None,
             keeping: 0,
+            keeper: None,
             resizing: None,
             initial,
             checkpoints,
@@ -133,6 +136,24 @@ impl Asynchronous {
         let tasks = TaskQueue::new(self.validation, BATCHES, LEASE, fence);
         self.validating = Some(Validating { epoch, tasks, parts: BTreeMap::new() });
         true
+    }
+
+    /// Has the folder of a checkpoint made on a thread of its own, in the order of the calls.
+    pub(crate) fn keep(&mut self, keeping: Keeping) -> std::io::Result<()> {
+        let keeper = match &mut self.keeper {
+            Some(keeper) => keeper,
+            none => {
+                let (sender, folders) = channel::<Keeping>();
+                let handle = self.handle.clone();
+                std::thread::Builder::new().name("keeper".to_string()).spawn(move || {
+                    // A master that is gone is followed by one that makes the last folder again.
+                    folders.iter().all(|keep| handle.give_blocking(Input::Folder(keep())))
+                })?;
+                none.insert(sender)
+            }
+        };
+        self.keeping += usize::from(keeper.send(keeping).is_ok());
+        Ok(())
     }
 
     /// The files that servers begin with.

@@ -1,7 +1,9 @@
 //! Asynchronous training: what workers are answered, what servers are told, and what follows from it.
 
+use std::path::PathBuf;
+
 use salamander_core::elastic::{Ending, Lease as Task, Millis, WorkerId};
-use salamander_core::push::{Ask, Entry, Lease, Order, Process, Told, Verdict};
+use salamander_core::push::{Ask, Checkpoint, Entry, Lease, Order, Process, Told, Verdict};
 use salamander_proto::{status, v1};
 use tracing::{debug, error, info};
 
@@ -158,7 +160,9 @@ impl Master {
                 names.keeping -= 1;
                 match made {
                     Ok(id) => {
-                        names.sweep();
+                        if names.keeping == 0 {
+                            names.sweep();
+                        }
                         self.events.kept(&id);
                         self.events.note(format!("checkpoint {id} kept"));
                     }
@@ -303,21 +307,11 @@ impl Master {
         }
     }
 
-    /// Has a folder made of a checkpoint, on a thread of its own.
-    pub(super) fn keep_names(
-        &mut self,
-        checkpoint: &salamander_core::push::Checkpoint,
-        files: Vec<std::path::PathBuf>,
-    ) {
+    /// Has a folder made of a checkpoint.
+    fn keep_names(&mut self, checkpoint: &Checkpoint, files: Vec<PathBuf>) {
         let Some(names) = &mut self.names else { return };
         let keeping = names.books.keep(checkpoint, files);
-        names.keeping += 1;
-        let handle = names.handle.clone();
-        let spawned = std::thread::Builder::new().name("keeper".to_string()).spawn(move || {
-            // A master that is gone is followed by one that makes the folder again.
-            let _ = handle.give_blocking(Input::Folder(keeping()));
-        });
-        if let Err(error) = spawned {
+        if let Err(error) = names.keep(keeping) {
             self.fail(format!("cannot start a thread: {error}"));
         }
     }

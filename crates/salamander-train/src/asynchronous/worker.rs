@@ -41,7 +41,7 @@ pub fn work<T: Trial>(setup: Setup, line: Line) -> Result<(), Error> {
     let spec = dense.spec(job.pass.optimizer);
     let servers = Servers::new(line.token.clone(), line.bf16, cancel.clone(), spec);
     if !job.tables.is_empty() {
-        job.tables.open(Box::new(servers.clone()), job.pass.optimizer)?;
+        job.tables.with_optimizer(job.pass.optimizer).open(Box::new(servers.clone()))?;
         job.tables.compute_in(job.arithmetic.precision);
     }
     let about = about(&job);
