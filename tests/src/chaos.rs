@@ -94,9 +94,11 @@ pub fn prepare(folder: &Path, fire: &Fire) {
         (_, false) => ("table_tally", "hybrid"),
         (_, true) => ("table_tally", "ps"),
     };
+    // So that some are killed while they validate.
+    let validation = if fire.asynchronous { ", validation: ids.csv" } else { "" };
     let experiment = format!(
         "entrypoint: {model}\n\
-         data: {{training: ids.csv, shuffle: full, threads: 1}}\n\
+         data: {{training: ids.csv{validation}, shuffle: full, threads: 1}}\n\
          strategy: {strategy}\n\
          ps: {{servers: {servers}}}\n\
          workers: {{min: 1, max: {workers}}}\n\

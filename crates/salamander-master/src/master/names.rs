@@ -195,8 +195,14 @@ impl Master {
     }
 
     pub(super) fn names_tick(&mut self, now: Millis) {
-        let lost = self.workers.lost(now.saturating_sub(self.silence));
-        lost.into_iter().for_each(|id| self.release_names(id));
+        if self.names.is_none() {
+            return;
+        }
+        // A worker that is only slow loses nothing: what it pushes is applied once.
+        let before = now.saturating_sub(self.silence);
+        let silent = self.workers.iter().filter(|(_, worker)| worker.heard < before);
+        let silent: Vec<WorkerId> = silent.map(|(id, _)| id).collect();
+        silent.into_iter().for_each(|id| self.release_names(id));
         let Some(names) = &mut self.names else { return };
         for worker in names.dispatcher.tick(now) {
             info!(%worker, "a lease is over");

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use salamander_core::experiment::{CheckpointPolicy, Experiment, PsMode};
+use salamander_core::hparams;
 use salamander_core::metrics::{Metrics, number};
 use salamander_core::plan::{MicroBatch, Plan};
 use salamander_core::push::{Applied, Checkpoint, Consistency, Names, Settings};
@@ -24,7 +25,7 @@ use crate::callback::{EpochReport, Start, StepReport};
 use crate::checkpoint::write_atomic;
 use crate::evaluate::{self, Over, Part};
 use crate::params;
-use crate::progress::{Extent, Mark, Progress, due};
+use crate::progress::{Extent, Mark, Progress, due, is_default};
 use crate::trainer::{Setup, Timings, watched_value};
 use crate::trial::Trial;
 
@@ -107,6 +108,7 @@ impl Account {
         let job = Job::<T>::new(setup)?;
         let Setup { experiment, folder, .. } = &job.setup;
         let (plan, extent) = (job.plan, job.extent);
+        warn::<T>(experiment)?;
         let names = Names::of(&plan);
         let dense = Dense::of(&job.model);
         let model = params::read(&job.model);
@@ -207,7 +209,7 @@ impl Account {
 
     /// What workers are told with each lease.
     pub fn brief(&self) -> Value {
-        let brief = Brief { plateau: self.page.progress.plateau.clone() };
+        let brief = Brief { plateau: self.page.progress.plateau };
         serde_json::to_value(brief).unwrap_or_default()
     }
 
@@ -385,6 +387,18 @@ impl Account {
         }
         (self.written, self.changed) = (Some(Instant::now()), false);
     }
+}
+
+/// Says what of an experiment has no effect here.
+fn warn<T: Trial>(experiment: &Experiment) -> Result<(), Error> {
+    if !is_default(experiment.min_validation_period.0) || experiment.perform_initial_validation {
+        tracing::warn!("strategy ps validates at the end of each epoch, and only then");
+    }
+    let hp = hparams::read::<T::Hparams>(&experiment.hyperparameters)?;
+    if !T::callbacks(&hp).is_empty() {
+        tracing::warn!("strategy ps does not call the model's callbacks");
+    }
+    Ok(())
 }
 
 fn add(sum: &mut Timings, more: &Timings) {

@@ -51,6 +51,12 @@ impl Dense {
         dense
     }
 
+    /// No parameters.
+    #[cfg(test)]
+    pub(super) fn empty() -> Self {
+        Self { params: Vec::new(), blocks: 0 }
+    }
+
     /// How many blocks there are; their ids count from 0.
     pub fn blocks(&self) -> usize {
         self.blocks

@@ -146,11 +146,10 @@ impl Keeper {
 
     /// The positions of an epoch's order whose names are in a set.
     fn positions(&self, applied: &Applied, epoch: u64) -> Vec<std::ops::Range<u64>> {
-        let mut all = Vec::new();
-        let lacks = applied.lacks(epoch, self.names.all());
-        if lacks.is_empty() {
-            return vec![0..self.plan.records];
+        if applied.lacks(epoch, self.names.all()).is_empty() {
+            return std::iter::once(0..self.plan.records).collect();
         }
+        let mut all = Vec::new();
         for step in 0..self.plan.steps() {
             let slices = self.plan.micro_batches(epoch, step, self.plan.aggregation);
             let done = slices.into_iter().filter(|slice| applied.contains(slice.name));
@@ -171,4 +170,78 @@ fn link(files: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>, Error> {
         linked.push(to);
     }
     Ok(linked)
+}
+
+#[cfg(test)]
+mod tests {
+    use salamander_core::ledger::Line;
+    use salamander_core::plan::MicroBatch;
+    use salamander_core::seed::mix;
+    use salamander_ps::{Page, Pages};
+
+    use super::*;
+
+    const RECORDS: u64 = 10;
+
+    /// Two slices of two records in a step: three steps, the last one short.
+    fn keeper() -> Keeper {
+        let plan = Plan { records: RECORDS, batch: 4, aggregation: 1, slices: 2 };
+        Keeper {
+            folder: PathBuf::new(),
+            policy: CheckpointPolicy::Best,
+            storage: CheckpointStorage::default(),
+            experiment: String::new(),
+            model: Vec::new(),
+            dense: Dense::empty(),
+            plan,
+            names: Names::of(&plan),
+            epochs: 2,
+        }
+    }
+
+    /// A partition that has the names with these numbers, some of them twice.
+    fn held(keeper: &Keeper, numbers: &[u64]) -> Held {
+        let mut applied = Applied::new(2);
+        let mut page = Page::default();
+        for number in numbers {
+            let name: MicroBatch = keeper.names.name(0, *number);
+            applied.insert(name);
+            let slices = keeper.plan.micro_batches(0, name.step, 1);
+            let slice = slices.iter().find(|slice| slice.name == name).expect("it has one");
+            for record in slice.positions.clone() {
+                page.add(&Page { applied: 1, skipped: 0, digest: mix(record) });
+            }
+        }
+        Held { partitions: vec![0], applied, pages: Pages::from([(0, page)]) }
+    }
+
+    fn line(partitions: &[&[u64]]) -> (Line, u64) {
+        let keeper = keeper();
+        let held: Vec<Held> = partitions.iter().map(|names| held(&keeper, names)).collect();
+        let mut progress = Progress::default();
+        keeper.fill_in(&mut progress, &held);
+        (progress.ledger.lines().remove(0), progress.steps)
+    }
+
+    #[test]
+    fn a_complete_epoch_is_clean() {
+        let all = [0, 1, 2, 3, 4].as_slice();
+        let (line, steps) = line(&[all, all]);
+        assert_eq!((line.applied, line.missing, line.duplicated), (RECORDS, 0, 0));
+        assert!(line.intact);
+        assert_eq!(steps, 3);
+    }
+
+    #[test]
+    fn what_one_partition_lacks_is_missing() {
+        let (line, steps) = line(&[&[0, 1, 2, 3, 4], &[0, 1, 3, 4]]);
+        assert_eq!((line.applied, line.missing, line.duplicated), (8, 2, 0));
+        assert_eq!(steps, 1);
+    }
+
+    #[test]
+    fn what_one_partition_counted_twice_is_duplicated() {
+        let (line, _) = line(&[&[0, 1, 2, 3, 4], &[0, 1, 2, 2, 3, 4]]);
+        assert_eq!((line.applied, line.missing, line.duplicated), (RECORDS, 0, 2));
+    }
 }

@@ -96,7 +96,7 @@ impl<T: Trial> Job<T> {
         let (training, validation) = open_all(experiment, &setup.folder, &mut Vec::new())?;
         let plan = plan(experiment, training.len());
         let extent = Extent::new(experiment.length(), &plan);
-        if extent.batches % plan.batches() != 0 {
+        if !extent.batches.is_multiple_of(plan.batches()) {
             let (batches, of) = (extent.batches, plan.batches());
             return Err(Error::Invalid(format!(
                 "searcher.max_length: strategy ps trains whole epochs, and {batches} batches are not \
