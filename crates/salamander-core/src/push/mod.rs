@@ -115,8 +115,6 @@ pub struct Fences {
     pub prune: bool,
     /// A server that comes back is believed what it has, not what it had.
     pub restored: bool,
-    /// A server that lacks what the last checkpoint has is not let in.
-    pub floor: bool,
     /// A checkpoint counts only if no server was lost while it was taken.
     pub round: bool,
     /// A lost server takes all back to the last checkpoint when steps are applied as a whole.
@@ -136,7 +134,6 @@ impl Default for Fences {
             reports: true,
             prune: true,
             restored: true,
-            floor: true,
             round: true,
             rollback: true,
             lease: true,

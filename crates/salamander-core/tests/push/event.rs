@@ -34,6 +34,8 @@ pub(crate) enum Body {
     Copied(Generation),
     Saved(Generation),
     Order(u32, Order),
+    /// The master was replaced.
+    Replaced,
     /// Give me this partition for this map.
     Take(Generation, usize),
     Given(Generation, usize, Option<Part>),

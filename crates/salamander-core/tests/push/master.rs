@@ -83,6 +83,7 @@ impl World {
             (Node::Server(process), Body::State(state)) => {
                 dispatcher.server_up(process.server, state);
             }
+            (_, Body::Replaced) => return self.end_master(index),
             (Node::Server(process), Body::Copied(id)) => dispatcher.copied(process, id),
             (Node::Server(process), Body::Saved(id)) => dispatcher.saved(process, id),
             (from, body) => panic!("{from:?} does not say {body:?} to a master"),

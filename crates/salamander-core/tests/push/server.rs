@@ -94,7 +94,7 @@ impl World {
     pub(crate) fn server_hears(&mut self, process: Process, from: Node, body: Body) {
         match body {
             Body::Push(push) => self.receive(process, from, push),
-            Body::Order(master, order) => self.obey(process, master, order),
+            Body::Order(master, order) => self.obey(process, from, master, order),
             Body::Take(map, part) => self.give(process, from, map, part),
             Body::Given(map, part, Some(given)) => {
                 self.stats.moved += 1;
@@ -188,7 +188,7 @@ impl World {
         }
     }
 
-    fn obey(&mut self, process: Process, master: u32, order: Order) {
+    fn obey(&mut self, process: Process, from: Node, master: u32, order: Order) {
         let to = match &order {
             Order::Place { to, .. }
             | Order::Settled { to, .. }
@@ -199,7 +199,12 @@ impl World {
         };
         if let Err(refused) = self.server(process).gate.order(master, to) {
             let old = matches!(refused, Refused::OldMaster { .. });
-            *(if old { &mut self.stats.refused_masters } else { &mut self.stats.refused_orders }) += 1;
+            if old {
+                self.stats.refused_masters += 1;
+                self.send(Node::Server(process), from, Body::Replaced);
+            } else {
+                self.stats.refused_orders += 1;
+            }
             return;
         }
         match order {

@@ -204,7 +204,7 @@ impl World {
             return None;
         };
         let server = gone.server;
-        let found = Node::Server(self.find_server(server).filter(|_| self.is_wild())?);
+        let found = Node::Server(self.find_server(server)?);
         if let Event::Message { to, .. } = event {
             *to = found;
         }
@@ -236,20 +236,17 @@ impl World {
         self.after(delay, Event::Message { from, to, body });
     }
 
-    /// To the master that somebody finds, if there is one.
+    /// To the master that somebody finds, if there is one. It may have been replaced: names of servers go on pointing
+    /// to it.
     pub(crate) fn to_master(&mut self, from: Node, body: Body) {
-        if let Some(master) = self.find_master() {
-            self.send(from, master, body);
-        }
-    }
-
-    /// The master that somebody finds, who may have been replaced.
-    fn find_master(&mut self) -> Option<Node> {
         let alive = (0..self.masters.len()).filter(|master| self.masters[*master].alive);
         let alive: Vec<usize> = alive.collect();
+        let may_stray = self.is_wild() || matches!(body, Body::State(_));
         let stale = self.mood.stale;
-        let found = if self.is_wild() && self.chance(stale) { alive.first() } else { alive.last() };
-        found.map(|master| Node::Master(*master))
+        let found = if may_stray && self.chance(stale) { alive.first() } else { alive.last() };
+        if let Some(master) = found {
+            self.send(from, Node::Master(*master), body);
+        }
     }
 
     /// The process of a server that somebody finds, who may have been replaced.

@@ -1,7 +1,7 @@
 //! The end of an epoch, which all names of it and of those before have to reach, and the end of the run.
 
 use super::{Dispatcher, NotYet, Order};
-use crate::push::{Applied, Entry};
+use crate::push::Entry;
 
 impl Dispatcher {
     /// The epoch was validated: the next one begins. Refused when a server was lost meanwhile, and names with it; the
@@ -54,12 +54,8 @@ impl Dispatcher {
 
     /// How many epochs are completely done.
     pub(super) fn complete_epochs(&self) -> u64 {
-        self.complete_epochs_of(&self.done)
-    }
-
-    pub(super) fn complete_epochs_of(&self, applied: &Applied) -> u64 {
-        let complete = |epoch: &u64| applied.lacks(*epoch, self.settings.names.all()).is_empty();
-        let from = applied.pruned().min(self.settings.epochs);
+        let complete = |epoch: &u64| self.done.lacks(*epoch, self.settings.names.all()).is_empty();
+        let from = self.done.pruned().min(self.settings.epochs);
         from + (from..self.settings.epochs).take_while(complete).count() as u64
     }
 

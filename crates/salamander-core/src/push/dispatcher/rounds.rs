@@ -106,13 +106,15 @@ impl Dispatcher {
         }
     }
 
-    /// Lets all servers forget which names of epochs below they have applied: all of them.
+    /// Lets all servers forget which names of epochs below they have applied: all of them. Who applies steps as a whole
+    /// keeps no names but those of the step in progress.
     pub(super) fn order_prune(&mut self, below: u64) {
-        for server in (0..self.map.servers).filter(|_| below > 0) {
-            if let Some(to) = self.current(server) {
-                self.orders.push(Order::Prune { to, below });
-            }
+        if below == 0 || self.is_sync() {
+            return;
         }
+        let servers = (0..self.map.servers).filter_map(|server| self.current(server));
+        let orders: Vec<Order> = servers.map(|to| Order::Prune { to, below }).collect();
+        self.orders.extend(orders);
     }
 
     pub(super) fn complete_steps(&self) -> u64 {

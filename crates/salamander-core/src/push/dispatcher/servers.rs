@@ -101,13 +101,6 @@ impl Dispatcher {
             self.order_save(process);
             return;
         }
-        let floor = self.history.checkpoint.map_or(0, |last| last.epochs);
-        let complete = self.complete_epochs_of(&placed.applied);
-        if complete < floor && self.fences.floor {
-            // An old master has restored it from a checkpoint that is not the last one.
-            self.dismiss(process, "it lacks names that the last checkpoint has");
-            return;
-        }
         let other = known.filter(|known| known.incarnation != incarnation);
         self.replace(process, other);
         let first = self.placed.get(&server).is_none_or(|first| *first == incarnation);

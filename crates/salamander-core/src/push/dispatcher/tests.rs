@@ -262,16 +262,3 @@ fn save_all(dispatcher: &mut Dispatcher) {
         dispatcher.saved(Process { server, incarnation }, id);
     }
 }
-
-#[test]
-fn a_server_that_lacks_what_the_last_checkpoint_has_is_not_let_in() {
-    let mut dispatcher = ready(Consistency::Async);
-    work_off(&mut dispatcher, 0, [10, 20]);
-    dispatcher.next_epoch(0).expect("all is done");
-    save(&mut dispatcher, [10, 20]);
-    dispatcher.server_up(0, placed(&dispatcher, 11, Applied::new(2)));
-    let outdated = Process { server: 0, incarnation: 11 };
-    let dismissed = |order: &Order| matches!(order, Order::Dismiss { to, .. } if *to == outdated);
-    assert!(dispatcher.take_orders().iter().any(dismissed));
-    assert_eq!(dispatcher.progress().servers, 2);
-}
