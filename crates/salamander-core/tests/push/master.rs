@@ -6,6 +6,8 @@ use salamander_core::push::{
 };
 
 use crate::event::{Body, Event, Node};
+use crate::faults::Fault;
+use crate::mood::Theme;
 use crate::truth::KEPT;
 use crate::world::{World, say};
 
@@ -133,6 +135,11 @@ impl World {
         say!(self, "epoch {epoch} was validated: {answer:?}");
         self.stats.reopened += u64::from(answer.is_err());
         self.perform(index);
+        // What was done a moment ago is in no checkpoint yet.
+        if self.mood.theme == Theme::Moves && self.chance(0.4) {
+            let (servers, delay) = (self.between(1, 3) as u32, self.between(0, 60));
+            self.strike(Fault::ResizeAndKill(servers, delay));
+        }
     }
 
     pub(crate) fn tell_gone(&mut self, node: Node) {

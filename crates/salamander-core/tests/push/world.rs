@@ -230,7 +230,7 @@ impl World {
         let delay = self.between(1, if slow { 90 } else { 10 });
         let strays = self.mood.strays;
         if self.is_wild() && self.chance(strays) {
-            let late = delay + self.between(1, 1_000);
+            let late = delay + self.between(1, if slow { 1_000 } else { 400 });
             self.after(late, Event::Message { from, to, body: body.clone() });
         }
         self.after(delay, Event::Message { from, to, body });
