@@ -136,7 +136,8 @@ impl World {
         let Some(last) = self.history.checkpoint else { return };
         let epochs = self.job.epochs;
         for part in 0..self.job.partitions as usize {
-            let wrong = self.disk.get(&(last.id, part)).map(|(_, part)| self.job.wrong(part, epochs));
+            let wrong =
+                self.disk.get(&(last.id, part)).map(|(_, part)| self.job.wrong(part, epochs));
             match wrong {
                 None => self.blame(ALL, format!("partition {part} is not in the last checkpoint")),
                 Some(Some((name, count))) => {
@@ -171,6 +172,7 @@ impl World {
             Event::Validated { master, epoch } => self.validated(master, epoch),
             Event::Gone(node) => self.tell_gone(node),
             Event::Wake(node) => self.wake(node),
+            Event::Resume => self.resume(),
             Event::Fault(fault) => self.strike(fault),
         }
     }
@@ -238,7 +240,7 @@ impl World {
 
     /// To the master that somebody finds, if there is one. It may have been replaced: names of servers go on pointing
     /// to it.
-    pub(crate) fn to_master(&mut self, from: Node, body: Body) {
+    pub(crate) fn tell_master(&mut self, from: Node, body: Body) {
         let alive = (0..self.masters.len()).filter(|master| self.masters[*master].alive);
         let alive: Vec<usize> = alive.collect();
         let may_stray = self.is_wild() || matches!(body, Body::State(_));

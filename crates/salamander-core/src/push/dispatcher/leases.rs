@@ -69,7 +69,7 @@ impl Dispatcher {
     /// Work for a worker: at most so many names, neighbours in one epoch.
     pub fn lease(&mut self, now: Millis, worker: WorkerId, most: usize) -> Lease {
         self.tick(now);
-        if self.is_complete() {
+        if self.ending.is_some() {
             return Lease::Done;
         }
         if let Some(obstacle) = self.obstacle() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Dispatcher, Order};
-use crate::elastic::Generation;
+use crate::elastic::{Ending, Generation};
 use crate::push::{Checkpoint, Entry, Process, Source};
 
 /// A checkpoint that is being taken.
@@ -13,6 +13,8 @@ pub(super) struct Round {
     epochs: u64,
     version: Option<u64>,
     servers: u32,
+    /// Nothing will be given out any more.
+    last: bool,
     copied: BTreeSet<u32>,
     saved: BTreeSet<u32>,
 }
@@ -33,7 +35,7 @@ impl Dispatcher {
     /// A checkpoint is wanted: it is begun as soon as all servers are up, and where steps are applied as a whole, at
     /// the end of the step. False when one is being taken already.
     pub fn save(&mut self) -> bool {
-        let free = self.round.is_none() && !self.is_complete();
+        let free = self.round.is_none() && self.ending.is_none();
         self.save_wanted |= free;
         self.advance();
         free
@@ -76,7 +78,7 @@ impl Dispatcher {
     }
 
     pub(super) fn try_save(&mut self) {
-        let resizing = self.resizes_to().is_some() && !self.is_sync();
+        let resizing = self.resizes_to().is_some() && !self.is_sync() && !self.history.stopping;
         let free = self.round.is_none() && self.is_ready() && !resizing;
         if !self.save_wanted || !free || self.is_sync() && !self.is_between_steps() {
             return;
@@ -88,6 +90,7 @@ impl Dispatcher {
             epochs: self.complete_epochs(),
             version: self.is_sync().then(|| self.complete_steps()),
             servers: self.map.servers,
+            last: self.history.stopping && self.leases.is_empty(),
             copied: BTreeSet::new(),
             saved: BTreeSet::new(),
         };
@@ -125,11 +128,15 @@ impl Dispatcher {
     /// completely need not be told apart any more.
     fn keep(&mut self) {
         let Some(round) = self.round.take() else { return };
-        let Round { id, epochs, version, .. } = round;
+        let Round { id, epochs, version, last, .. } = round;
         self.journal(Entry::Kept(Checkpoint { id, map: self.map, epochs, version }));
         self.done.prune(epochs);
         self.order_prune(epochs);
-        if self.is_sync()
+        if self.is_complete() {
+            self.end(Ending::Completed);
+        } else if last {
+            self.end(Ending::Interrupted);
+        } else if self.is_sync()
             && let Some(servers) = self.resizes_to()
         {
             // What was done since goes back with the servers.
@@ -143,7 +150,7 @@ impl Dispatcher {
     }
 
     /// Whether all partitions are at the same step: nothing of the next one was given out.
-    fn is_between_steps(&self) -> bool {
+    pub(super) fn is_between_steps(&self) -> bool {
         let Some((&epoch, ranges)) = self.pending.first_key_value() else {
             return self.leases.is_empty();
         };

@@ -60,7 +60,8 @@ impl Dispatcher {
 
     pub(super) fn try_resize(&mut self) {
         let Some(servers) = self.resizes_to() else { return };
-        if !self.is_ready() || !self.leases.is_empty() || self.round.is_some() {
+        let busy = !self.leases.is_empty() || self.round.is_some() || self.history.stopping;
+        if !self.is_ready() || busy {
             return;
         }
         if self.is_sync() {

@@ -159,10 +159,26 @@ fn the_run_is_complete_when_a_checkpoint_has_everything() {
     assert!(matches!(dispatcher.lease(0, ANN, 1), Lease::Wait(_, Waiting::EpochEnd)));
     let id = dispatcher.saving().expect("the last checkpoint is taken by itself");
     dispatcher.saved(Process { server: 0, incarnation: 10 }, id);
-    assert!(!dispatcher.is_complete());
+    assert_eq!(dispatcher.ending(), None);
     dispatcher.saved(Process { server: 1, incarnation: 20 }, id);
-    assert_eq!(dispatcher.take_orders().last(), Some(&Order::Complete));
+    assert_eq!(dispatcher.take_orders().last(), Some(&Order::End(Ending::Completed)));
     assert_eq!(dispatcher.lease(0, ANN, 1), Lease::Done);
+}
+
+#[test]
+fn a_run_that_is_stopped_ends_with_all_that_was_done() {
+    let mut dispatcher = ready(Consistency::Async);
+    let task = leased(&mut dispatcher, 0, ANN, 2);
+    dispatcher.stop();
+    assert!(matches!(dispatcher.lease(0, BOB, 1), Lease::Wait(_, Waiting::Stopping)));
+    assert_eq!(dispatcher.saving(), None, "Ann may bring her names to an end");
+    assert_eq!(dispatcher.report(0, ANN, &report(&task, [10, 20])), Verdict::Done);
+    let id = dispatcher.saving().expect("nothing is leased");
+    for (server, incarnation) in [(0, 10), (1, 20)] {
+        dispatcher.saved(Process { server, incarnation }, id);
+    }
+    assert_eq!(dispatcher.ending(), Some(&Ending::Interrupted));
+    assert_eq!(dispatcher.lease(0, BOB, 1), Lease::Done);
 }
 
 #[test]
@@ -216,8 +232,10 @@ fn partitions_move_when_nothing_is_leased() {
     dispatcher.give_back(ANN, task.fence);
     assert_eq!((dispatcher.map().servers, dispatcher.map().number > before.number), (1, true));
     let orders = dispatcher.take_orders();
-    let places = orders.iter().filter(|order| matches!(order, Order::Place { placement, .. }
-        if placement.source == Source::Servers(before)));
+    let places = orders.iter().filter(|order| {
+        matches!(order, Order::Place { placement, .. }
+        if placement.source == Source::Servers(before))
+    });
     assert_eq!(places.count(), 2);
     // Its acks were true once, but who knows where these partitions come from now.
     assert_eq!(dispatcher.report(1, ANN, &report(&task, [10, 20])), Verdict::OtherMap);
