@@ -39,8 +39,8 @@ impl Dispatcher {
         }
     }
 
-    /// Another number of servers is wanted. Partitions are moved as soon as nothing is leased; where steps are applied
-    /// as a whole, a checkpoint is taken first and the servers begin from it.
+    /// Another number of servers is wanted. When all of them have come, nothing more is leased until the partitions have
+    /// moved; where steps are applied as a whole, a checkpoint is taken first and the servers begin from it.
     pub fn resize(&mut self, servers: u32) {
         self.journal(Entry::Resized(servers.max(1)));
         self.advance();
@@ -53,8 +53,14 @@ impl Dispatcher {
         self.history.checkpoint.and_then(|last| last.version).unwrap_or(0)
     }
 
-    /// The number of servers to be reached.
+    /// The number of servers to be reached, once all of them are there: work goes on while they start.
     pub(super) fn resizes_to(&self) -> Option<u32> {
+        let present =
+            |servers: &u32| (0..*servers).all(|server| self.servers.contains_key(&server));
+        self.wanted_servers().filter(present)
+    }
+
+    fn wanted_servers(&self) -> Option<u32> {
         self.history.servers.filter(|servers| *servers != self.map.servers)
     }
 
@@ -200,7 +206,7 @@ impl Dispatcher {
             Source::Servers(before) if !self.settled => before.servers,
             _ => 0,
         };
-        let to_come = self.resizes_to().unwrap_or(0);
+        let to_come = self.wanted_servers().unwrap_or(0);
         server < self.map.servers.max(before).max(to_come)
     }
 

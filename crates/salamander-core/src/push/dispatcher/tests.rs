@@ -247,6 +247,20 @@ fn partitions_move_when_nothing_is_leased() {
 }
 
 #[test]
+fn work_goes_on_until_the_servers_to_come_are_there() {
+    let mut dispatcher = ready(Consistency::Async);
+    dispatcher.resize(3);
+    let task = leased(&mut dispatcher, 0, ANN, 1);
+    dispatcher.server_up(2, fresh(30));
+    assert!(matches!(dispatcher.lease(0, BOB, 1), Lease::Wait(_, Waiting::Resizing)));
+    assert_eq!(dispatcher.report(0, ANN, &report(&task, [10, 20])), Verdict::Done);
+    assert_eq!(dispatcher.map().servers, 3);
+    let orders = dispatcher.take_orders();
+    let places = orders.iter().filter(|order| matches!(order, Order::Place { .. }));
+    assert_eq!(places.count(), 3);
+}
+
+#[test]
 fn a_lost_server_takes_all_back_when_steps_are_whole() {
     let mut dispatcher = ready(Consistency::Sync);
     let step = |dispatcher: &mut Dispatcher| {
