@@ -75,8 +75,8 @@ impl Work {
         (0..self.task.map.servers).filter(|server| !self.acked.contains(server)).collect()
     }
 
-    /// A process has acknowledged a name that was pushed for a map. Tells whether all servers have, and the next name is
-    /// at hand. A late ack for an earlier map is of a push that a rollback has undone.
+    /// A process has acknowledged a name that was pushed for a map. Tells whether all servers have, and the next name
+    /// is at hand. A late ack for an earlier map is of a push that a rollback has undone.
     pub fn acked(&mut self, map: Generation, name: MicroBatch, by: Process) -> bool {
         let other_map = map != self.task.map.number && self.fences.replies;
         if other_map || self.name() != Some(name) || by.server >= self.task.map.servers {

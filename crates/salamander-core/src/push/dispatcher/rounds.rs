@@ -1,4 +1,5 @@
-//! Checkpoints: a round asks every server to write its partitions, and counts when all have and none was lost meanwhile.
+//! Checkpoints: a round asks every server to write its partitions, and counts when all have and none was lost
+//! meanwhile.
 
 use std::collections::BTreeSet;
 

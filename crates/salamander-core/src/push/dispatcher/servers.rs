@@ -39,8 +39,8 @@ impl Dispatcher {
         }
     }
 
-    /// Another number of servers is wanted. When all of them have come, nothing more is leased until the partitions have
-    /// moved; where steps are applied as a whole, a checkpoint is taken first and the servers begin from it.
+    /// Another number of servers is wanted. When all of them have come, nothing more is leased until the partitions
+    /// have moved; where steps are applied as a whole, a checkpoint is taken first and the servers begin from it.
     pub fn resize(&mut self, servers: u32) {
         self.journal(Entry::Resized(servers.max(1)));
         self.advance();
