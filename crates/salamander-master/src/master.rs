@@ -79,7 +79,7 @@ impl Master {
         let mut records = Vec::new();
         if config.resume {
             records.extend(past.resume());
-            records.extend(past.place_anew(config.servers));
+            records.extend(past.resume_names(config.servers));
         }
         let token = salamander_net::Token::from_hex(&config.token);
         let history = std::mem::take(&mut past.names);

@@ -96,22 +96,23 @@ impl Past {
             record
         })
     }
-    /// The records that place the partitions on another number of servers, when none of the old ones is there any more:
-    /// they begin with the last checkpoint.
-    pub(crate) fn place_anew(&mut self, servers: usize) -> Vec<Record> {
+    /// The records that let asynchronous training go on, on this number of servers: none of the old ones is there any
+    /// more, and all begin with the last checkpoint.
+    pub(crate) fn resume_names(&mut self, servers: usize) -> Vec<Record> {
         let servers = self.history.wanted_servers.unwrap_or(servers) as u32;
         let Some(placement) = self.names.placement else { return Vec::new() };
-        if placement.map.servers == servers {
-            return Vec::new();
-        }
         let epoch = self.names.epoch;
-        let number = Generation { epoch, number: placement.map.number.number + 1 };
-        let map = push::Map { number, servers };
-        let placed = push::Placement { map, source: push::Source::Checkpoint };
-        let entries = [push::Entry::Resized(servers), push::Entry::Placed(placed)];
-        let records = entries.map(|entry| Record::Names { epoch, entry });
+        let mut entries = vec![push::Entry::Resumed];
+        if placement.map.servers != servers {
+            let number = Generation { epoch, number: placement.map.number.number + 1 };
+            let map = push::Map { number, servers };
+            let placed = push::Placement { map, source: push::Source::Checkpoint };
+            entries.extend([push::Entry::Resized(servers), push::Entry::Placed(placed)]);
+        }
+        let record = |entry| Record::Names { epoch, entry };
+        let records: Vec<Record> = entries.into_iter().map(record).collect();
         records.iter().for_each(|record| self.apply(record.clone()));
-        records.to_vec()
+        records
     }
 }
 
@@ -132,6 +133,21 @@ mod tests {
         assert_eq!(past.masters, 2);
         assert_eq!(past.resume(), Some(entry(2, Entry::Resumed)));
         assert_eq!((past.masters, past.history.ending.clone()), (0, None));
+    }
+
+    #[test]
+    fn names_that_were_stopped_go_on_with_another_number_of_servers() {
+        let number = Generation { epoch: 1, number: 1 };
+        let map = push::Map { number, servers: 2 };
+        let placed = push::Placement { map, source: push::Source::Checkpoint };
+        let entries = [push::Entry::Opened, push::Entry::Placed(placed), push::Entry::Stopping];
+        let records = entries.map(|entry| Record::Names { epoch: 1, entry });
+        let mut past = Past::read(records.to_vec());
+        assert_eq!(past.resume_names(3).len(), 3);
+        let map = past.names.placement.map(|placement| placement.map);
+        assert_eq!((past.names.stopping, map.map(|map| map.servers)), (false, Some(3)));
+        assert!(map.is_some_and(|map| map.number > number));
+        assert!(Past::default().resume_names(3).is_empty());
     }
 
     #[test]

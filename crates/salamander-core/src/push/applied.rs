@@ -244,6 +244,6 @@ mod tests {
         let mut set = Applied::new(SLICES);
         (0..60).rev().for_each(|number| assert!(set.insert(name((1, number)))));
         assert_eq!(set.encode().len(), 8 * (3 + 2 + 2));
-        assert_eq!(set.missing(1, 61), [60..61]);
+        assert!(set.missing(1, 61).into_iter().flatten().eq([60]));
     }
 }

@@ -15,7 +15,7 @@ pub use answer::{Lease, NotYet, Order, Placed, Progress, ServerState, Verdict, W
 use super::{
     Applied, Consistency, Entry, Fences, History, Map, Names, Placement, Process, Ranges, Source,
 };
-use crate::elastic::{Generation, Millis};
+use crate::elastic::{Ending, Generation, Millis};
 use leases::Leases;
 use rounds::Round;
 use servers::Server;
@@ -67,7 +67,7 @@ pub struct Dispatcher {
     save_wanted: bool,
     /// The epoch whose end was told and not yet answered.
     told: Option<u64>,
-    ended: bool,
+    ending: Option<Ending>,
     orders: Vec<Order>,
 }
 
@@ -102,7 +102,7 @@ impl Dispatcher {
             rounds: 0,
             save_wanted: false,
             told: None,
-            ended: false,
+            ending: None,
             orders: Vec::new(),
             settings,
             history,
@@ -110,6 +110,9 @@ impl Dispatcher {
         dispatcher.journal(Entry::Opened);
         if dispatcher.history.placement.is_none() {
             dispatcher.journal(Entry::Placed(begin));
+        }
+        if dispatcher.is_complete() {
+            dispatcher.end(Ending::Completed);
         }
         dispatcher
     }
@@ -135,10 +138,9 @@ impl Dispatcher {
         std::mem::take(&mut self.orders)
     }
 
-    /// Whether all epochs are finished and a checkpoint has all of them.
-    pub fn is_complete(&self) -> bool {
-        let saved = self.history.checkpoint.is_some_and(|last| last.epochs >= self.settings.epochs);
-        self.history.finished >= self.settings.epochs && saved
+    /// How the run ended, once it has: everything that was done is in the last checkpoint.
+    pub fn ending(&self) -> Option<&Ending> {
+        self.ending.as_ref()
     }
 
     /// How far the run is.
@@ -162,6 +164,7 @@ impl Dispatcher {
             () if absent.is_some() => absent.map(Waiting::Server),
             () if !self.settled => Some(Waiting::Placing),
             () if self.resizes_to().is_some() && !self.is_sync() => Some(Waiting::Resizing),
+            () if self.history.stopping && self.may_stop() => Some(Waiting::Stopping),
             () if self.is_sync() && self.round.as_ref().is_some_and(|r| !r.is_copied()) => {
                 Some(Waiting::Saving)
             }

@@ -23,7 +23,9 @@ pub enum Refused {
         own: u64,
     },
     /// The request was made for another map.
-    #[error("the request is for map {theirs}, and the server has {own:?}; ask the master for the map")]
+    #[error(
+        "the request is for map {theirs}, and the server has {own:?}; ask the master for the map"
+    )]
     OtherMap {
         /// The map of the request.
         theirs: Generation,

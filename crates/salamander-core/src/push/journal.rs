@@ -51,6 +51,10 @@ pub enum Entry {
     Finished(u64),
     /// Another number of servers is wanted.
     Resized(u32),
+    /// An early end was asked for.
+    Stopping,
+    /// A run that was stopped goes on from its last checkpoint, with new processes.
+    Resumed,
 }
 
 /// What a journal says.
@@ -66,6 +70,8 @@ pub struct History {
     pub finished: u64,
     /// How many servers are wanted, when that was changed.
     pub servers: Option<u32>,
+    /// Whether an early end was asked for.
+    pub stopping: bool,
 }
 
 impl History {
@@ -82,6 +88,8 @@ impl History {
             Entry::Kept(checkpoint) => self.checkpoint = Some(*checkpoint),
             Entry::Finished(epochs) => self.finished = *epochs,
             Entry::Resized(servers) => self.servers = Some(*servers),
+            Entry::Stopping => self.stopping = true,
+            Entry::Resumed => self.stopping = false,
         }
     }
 }

@@ -19,6 +19,53 @@
 //! # Leases
 //! The fencing number of a lease says which one a report is for, so that the count of what is leased is right. It
 //! guards nothing else: work that is done twice is applied once.
+//!
+//! # A run
+//! One server, one worker, two steps:
+//! ```
+//! use salamander_core::elastic::{Ending, WorkerId};
+//! use salamander_core::plan::Plan;
+//! use salamander_core::push::*;
+//!
+//! let names = Names::of(&Plan { records: 8, batch: 4, aggregation: 1, slices: 2 });
+//! let consistency = Consistency::Async;
+//! let settings = Settings { names, epochs: 1, consistency, servers: 1, lease: 10_000 };
+//! let mut master = Dispatcher::open(History::default(), settings);
+//!
+//! // The server starts, is told to get its partitions, and says what they have applied.
+//! let server = Process { server: 0, incarnation: 77 };
+//! let mut gate = Gate::new(server);
+//! master.server_up(0, ServerState { incarnation: 77, placed: None });
+//! let orders = master.take_orders();
+//! let Some(Order::Place { to, placement, .. }) = orders.last() else { panic!("{orders:?}") };
+//! gate.order(master.epoch(), *to)?;
+//! assert_eq!(gate.place(placement.map)?, Placing::Begin(None));
+//! gate.complete(placement.map.number);
+//! let mut applied = Applied::new(2);
+//! let map = placement.map.number;
+//! let placed = Placed { map, applied: applied.clone(), version: 0 };
+//! master.server_up(0, ServerState { incarnation: 77, placed: Some(placed) });
+//!
+//! // The worker pushes every name that it is given, and the server applies each once.
+//! let worker = WorkerId(1);
+//! while let Lease::Leased(task) = master.lease(0, worker, 3) {
+//!     let mut work = Work::new(task);
+//!     while let Some(name) = work.name() {
+//!         gate.admit(work.task().map.number)?;
+//!         assert!(applied.insert(name));
+//!         work.acked(map, name, server);
+//!     }
+//!     assert_eq!(master.report(0, worker, &work.report()), Verdict::Done);
+//! }
+//!
+//! // The epoch is validated; the run ends when a checkpoint has all of it.
+//! assert!(master.take_orders().contains(&Order::Validate { epoch: 0 }));
+//! master.next_epoch(0)?;
+//! let id = master.saving().expect("the last checkpoint is taken by itself");
+//! master.saved(server, id);
+//! assert_eq!(master.ending(), Some(&Ending::Completed));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod applied;
 mod dispatcher;
@@ -115,8 +162,6 @@ pub struct Fences {
     pub prune: bool,
     /// A server that comes back is believed what it has, not what it had.
     pub restored: bool,
-    /// A server that lacks what the last checkpoint has is not let in.
-    pub floor: bool,
     /// A checkpoint counts only if no server was lost while it was taken.
     pub round: bool,
     /// A lost server takes all back to the last checkpoint when steps are applied as a whole.
@@ -136,7 +181,6 @@ impl Default for Fences {
             reports: true,
             prune: true,
             restored: true,
-            floor: true,
             round: true,
             rollback: true,
             lease: true,

@@ -75,8 +75,8 @@ impl Work {
         (0..self.task.map.servers).filter(|server| !self.acked.contains(server)).collect()
     }
 
-    /// A process has acknowledged a name that was pushed for a map. Tells whether all servers have, and the next name is
-    /// at hand. A late ack for an earlier map is of a push that a rollback has undone.
+    /// A process has acknowledged a name that was pushed for a map. Tells whether all servers have, and the next name
+    /// is at hand. A late ack for an earlier map is of a push that a rollback has undone.
     pub fn acked(&mut self, map: Generation, name: MicroBatch, by: Process) -> bool {
         let other_map = map != self.task.map.number && self.fences.replies;
         if other_map || self.name() != Some(name) || by.server >= self.task.map.servers {
@@ -111,8 +111,7 @@ mod tests {
 
     #[test]
     fn a_report_names_every_life_that_acknowledged() {
-        let names: Vec<MicroBatch> =
-            (0..2).map(|k| MicroBatch { epoch: 0, step: 0, k }).collect();
+        let names: Vec<MicroBatch> = (0..2).map(|k| MicroBatch { epoch: 0, step: 0, k }).collect();
         let map = Map { number: Generation { epoch: 1, number: 1 }, servers: 2 };
         let task = Task { fence: 1, map, names: names.clone(), deadline: 9, version: None };
         let mut work = Work::new(task);
@@ -123,7 +122,10 @@ mod tests {
         assert_eq!(work.waits_for(), [1]);
         assert!(!work.acked(map.number, names[1], by(1, 20)), "it is not at hand yet");
         assert!(work.acked(map.number, names[0], by(1, 20)));
-        assert!(!work.acked(map.number, names[0], by(1, 20)), "an ack that comes twice is not one of the next");
+        assert!(
+            !work.acked(map.number, names[0], by(1, 20)),
+            "an ack that comes twice is not one of the next"
+        );
         assert!(!work.acked(map.number, names[1], by(0, 11)));
         assert!(work.acked(map.number, names[1], by(1, 20)) && work.is_done());
         let acks: Vec<Process> = work.report().acks.into_iter().collect();

@@ -34,6 +34,8 @@ pub(crate) enum Body {
     Copied(Generation),
     Saved(Generation),
     Order(u32, Order),
+    /// The master was replaced.
+    Replaced,
     /// Give me this partition for this map.
     Take(Generation, usize),
     Given(Generation, usize, Option<Part>),
@@ -55,18 +57,39 @@ pub(crate) enum Event {
     StartMaster,
     StartServer(u32),
     StartWorker,
-    Message { from: Node, to: Node, body: Body },
+    Message {
+        from: Node,
+        to: Node,
+        body: Body,
+    },
     Tick(usize),
     Beat(Process),
     Nudge(WorkerId),
-    Computed { worker: WorkerId, fence: u64, name: MicroBatch },
-    Written { server: Process, id: Generation, version: u64, parts: BTreeMap<usize, Part> },
+    Computed {
+        worker: WorkerId,
+        fence: u64,
+        name: MicroBatch,
+    },
+    Written {
+        server: Process,
+        id: Generation,
+        version: u64,
+        parts: BTreeMap<usize, Part>,
+    },
     /// A server has read a partition from its checkpoint.
-    Read { server: Process, map: Generation, part: usize },
-    Validated { master: usize, epoch: u64 },
+    Read {
+        server: Process,
+        map: Generation,
+        part: usize,
+    },
+    Validated {
+        master: usize,
+        epoch: u64,
+    },
     /// The platform tells that a server or a worker is gone.
     Gone(Node),
     Wake(Node),
+    Resume,
     Fault(Fault),
 }
 

@@ -1,7 +1,7 @@
 //! What goes wrong, and when: drawn from the seed before the run begins.
 
 use salamander_core::elastic::{Millis, WorkerId};
-use salamander_core::push::Process;
+use salamander_core::push::{Dispatcher, Process};
 
 use crate::event::{Event, Node};
 use crate::mood::Theme;
@@ -29,6 +29,7 @@ pub(crate) enum Fault {
     /// The master believes that a server is lost.
     Disconnect,
     Resize(u32),
+    Stop,
     /// A server dies in the middle of a move.
     ResizeAndKill(u32, Millis),
 }
@@ -44,7 +45,7 @@ impl World {
 
     fn draw_fault(&mut self) -> Fault {
         let kind = match self.mood.theme {
-            Theme::Anything => self.between(0, 17),
+            Theme::Anything => self.between(0, 18),
             Theme::Servers => [0, 1, 2, 3, 4, 8, 13, 14][self.between(0, 7) as usize],
             Theme::Masters => [0, 3, 10, 10, 11, 12, 12, 17][self.between(0, 7) as usize],
             Theme::Moves => [0, 3, 10, 12, 15, 16, 16, 17][self.between(0, 7) as usize],
@@ -64,7 +65,8 @@ impl World {
             14 => Fault::CutWorker(self.between(20, 800)),
             15 => Fault::Resize(self.between(1, 3) as u32),
             16 => Fault::ResizeAndKill(self.between(1, 3) as u32, self.between(0, 120)),
-            _ => Fault::Disconnect,
+            17 => Fault::Disconnect,
+            _ => Fault::Stop,
         }
     }
 
@@ -120,6 +122,7 @@ impl World {
                 process.into_iter().for_each(|process| self.tell_gone(Node::Server(process)));
             }
             Fault::Resize(servers) => self.resize(servers),
+            Fault::Stop => self.ask_master(Dispatcher::stop),
             Fault::ResizeAndKill(servers, delay) => {
                 self.resize(servers);
                 self.after(delay, Event::Fault(Fault::KillServer));

@@ -1,11 +1,11 @@
 //! A master's process around the dispatcher: it writes the journal, sends orders and validates epochs.
 
-use salamander_core::elastic::Millis;
-use salamander_core::push::{
-    Dispatcher, Entry, Order, Process, Settings, Source, Verdict,
-};
+use salamander_core::elastic::{Ending, Millis};
+use salamander_core::push::{Dispatcher, Entry, Order, Process, Settings, Source, Verdict};
 
 use crate::event::{Body, Event, Node};
+use crate::faults::Fault;
+use crate::mood::Theme;
 use crate::truth::KEPT;
 use crate::world::{World, say};
 
@@ -83,6 +83,7 @@ impl World {
             (Node::Server(process), Body::State(state)) => {
                 dispatcher.server_up(process.server, state);
             }
+            (_, Body::Replaced) => return self.end_master(index),
             (Node::Server(process), Body::Copied(id)) => dispatcher.copied(process, id),
             (Node::Server(process), Body::Saved(id)) => dispatcher.saved(process, id),
             (from, body) => panic!("{from:?} does not say {body:?} to a master"),
@@ -114,7 +115,13 @@ impl World {
                     let delay = self.between(1, 60);
                     self.after(delay, Event::Validated { master: index, epoch });
                 }
-                Order::Complete => say!(self, "master {epoch} sees the end"),
+                Order::End(ending) => {
+                    say!(self, "master {epoch} sees the end: {ending:?}");
+                    if ending == Ending::Interrupted {
+                        let delay = self.between(1, 300);
+                        self.after(delay, Event::Resume);
+                    }
+                }
                 Order::Place { to, .. }
                 | Order::Settled { to, .. }
                 | Order::Save { to, .. }
@@ -132,6 +139,11 @@ impl World {
         say!(self, "epoch {epoch} was validated: {answer:?}");
         self.stats.reopened += u64::from(answer.is_err());
         self.perform(index);
+        // What was done a moment ago is in no checkpoint yet.
+        if self.mood.theme == Theme::Moves && self.chance(0.4) {
+            let (servers, delay) = (self.between(1, 3) as u32, self.between(0, 60));
+            self.strike(Fault::ResizeAndKill(servers, delay));
+        }
     }
 
     pub(crate) fn tell_gone(&mut self, node: Node) {
@@ -146,6 +158,20 @@ impl World {
             Node::Master(_) => {}
         }
         self.perform(index);
+    }
+
+    /// Somebody lets a run that was stopped go on.
+    pub(crate) fn resume(&mut self) {
+        if !self.history.stopping {
+            return;
+        }
+        self.stats.resumed += 1;
+        self.history.apply(self.history.epoch, &Entry::Resumed);
+        (0..self.masters.len()).for_each(|index| self.end_master(index));
+        if self.chance(0.5) {
+            let all: Vec<Process> = self.servers.keys().copied().collect();
+            all.into_iter().for_each(|process| self.end_server(process));
+        }
     }
 
     fn is_replaced(&self, index: usize) -> bool {

@@ -88,13 +88,13 @@ impl World {
             version: server.version,
         });
         let state = ServerState { incarnation: process.incarnation, placed };
-        self.to_master(Node::Server(process), Body::State(state));
+        self.tell_master(Node::Server(process), Body::State(state));
     }
 
     pub(crate) fn server_hears(&mut self, process: Process, from: Node, body: Body) {
         match body {
             Body::Push(push) => self.receive(process, from, push),
-            Body::Order(master, order) => self.obey(process, master, order),
+            Body::Order(master, order) => self.obey(process, from, master, order),
             Body::Take(map, part) => self.give(process, from, map, part),
             Body::Given(map, part, Some(given)) => {
                 self.stats.moved += 1;
@@ -188,7 +188,7 @@ impl World {
         }
     }
 
-    fn obey(&mut self, process: Process, master: u32, order: Order) {
+    fn obey(&mut self, process: Process, from: Node, master: u32, order: Order) {
         let to = match &order {
             Order::Place { to, .. }
             | Order::Settled { to, .. }
@@ -199,11 +199,18 @@ impl World {
         };
         if let Err(refused) = self.server(process).gate.order(master, to) {
             let old = matches!(refused, Refused::OldMaster { .. });
-            *(if old { &mut self.stats.refused_masters } else { &mut self.stats.refused_orders }) += 1;
+            if old {
+                self.stats.refused_masters += 1;
+                self.send(Node::Server(process), from, Body::Replaced);
+            } else {
+                self.stats.refused_orders += 1;
+            }
             return;
         }
         match order {
-            Order::Place { placement, checkpoint, .. } => self.place(process, placement, checkpoint),
+            Order::Place { placement, checkpoint, .. } => {
+                self.place(process, placement, checkpoint)
+            }
             Order::Settled { map, .. } => {
                 let server = self.server(process);
                 if server.gate.placed().is_some_and(|placed| placed.number == map) {
@@ -217,7 +224,7 @@ impl World {
                 server.parts.values_mut().for_each(|part| part.applied.prune(below));
             }
             Order::Dismiss { .. } => self.end_server(process),
-            Order::Journal(_) | Order::Validate { .. } | Order::Complete => {}
+            Order::Journal(_) | Order::Validate { .. } | Order::End(_) => {}
         }
     }
 
@@ -322,8 +329,8 @@ impl World {
     fn save(&mut self, process: Process, id: Generation, map: Generation, to: Option<u64>) {
         let server = self.server(process);
         match server.saves.get(&id) {
-            Some(true) => return self.to_master(Node::Server(process), Body::Saved(id)),
-            Some(false) => return self.to_master(Node::Server(process), Body::Copied(id)),
+            Some(true) => return self.tell_master(Node::Server(process), Body::Saved(id)),
+            Some(false) => return self.tell_master(Node::Server(process), Body::Copied(id)),
             None if server.gate.placed().is_none_or(|placed| placed.number != map) => return,
             None => {}
         }
@@ -336,7 +343,7 @@ impl World {
         }
         server.saves.insert(id, false);
         let (version, parts) = (server.version, server.parts.clone());
-        self.to_master(Node::Server(process), Body::Copied(id));
+        self.tell_master(Node::Server(process), Body::Copied(id));
         let delay = self.between(5, 80);
         self.after(delay, Event::Written { server: process, id, version, parts });
     }
@@ -352,7 +359,7 @@ impl World {
             self.disk.insert((id, part), (version, written));
         }
         self.server(process).saves.insert(id, true);
-        self.to_master(Node::Server(process), Body::Saved(id));
+        self.tell_master(Node::Server(process), Body::Saved(id));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-const KINDS: usize = 23;
+const KINDS: usize = 24;
 
 /// Counts of one run.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,6 +29,7 @@ pub(crate) struct Stats {
     pub(crate) other_map: u64,
     pub(crate) expired: u64,
     pub(crate) reopened: u64,
+    pub(crate) resumed: u64,
     pub(crate) applied: u64,
 }
 
@@ -58,6 +59,7 @@ impl Stats {
             ("reports of another map", self.other_map),
             ("leases expired", self.expired),
             ("epochs reopened before their end was answered", self.reopened),
+            ("stopped runs resumed", self.resumed),
             ("names applied to partitions", self.applied),
         ]
     }

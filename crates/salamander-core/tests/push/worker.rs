@@ -38,17 +38,17 @@ impl World {
         match &worker.work {
             None => {
                 let most = self.between(1, 4) as usize;
-                self.to_master(Node::Worker(id), Body::Ask(most));
+                self.tell_master(Node::Worker(id), Body::Ask(most));
             }
             Some(work) if tired => {
                 let (report, fence) = (work.report(), work.task().fence);
-                self.to_master(Node::Worker(id), Body::Report(report));
-                self.to_master(Node::Worker(id), Body::GiveBack(fence));
+                self.tell_master(Node::Worker(id), Body::Report(report));
+                self.tell_master(Node::Worker(id), Body::GiveBack(fence));
                 self.drop_work(id);
             }
             Some(work) if work.is_done() => {
                 let report = work.report();
-                self.to_master(Node::Worker(id), Body::Report(report));
+                self.tell_master(Node::Worker(id), Body::Report(report));
             }
             Some(_) if worker.ready => self.push(id),
             Some(_) => {}
@@ -87,8 +87,8 @@ impl World {
                 let Some(work) = worker.work.as_ref() else { return };
                 if work.name() == Some(name) {
                     let (report, fence) = (work.report(), work.task().fence);
-                    self.to_master(Node::Worker(id), Body::Report(report));
-                    self.to_master(Node::Worker(id), Body::GiveBack(fence));
+                    self.tell_master(Node::Worker(id), Body::Report(report));
+                    self.tell_master(Node::Worker(id), Body::GiveBack(fence));
                     self.drop_work(id);
                 }
             }
@@ -118,7 +118,7 @@ impl World {
             }
             None => {
                 let report = work.report();
-                self.to_master(Node::Worker(id), Body::Report(report));
+                self.tell_master(Node::Worker(id), Body::Report(report));
             }
         }
     }

@@ -136,7 +136,8 @@ impl World {
         let Some(last) = self.history.checkpoint else { return };
         let epochs = self.job.epochs;
         for part in 0..self.job.partitions as usize {
-            let wrong = self.disk.get(&(last.id, part)).map(|(_, part)| self.job.wrong(part, epochs));
+            let wrong =
+                self.disk.get(&(last.id, part)).map(|(_, part)| self.job.wrong(part, epochs));
             match wrong {
                 None => self.blame(ALL, format!("partition {part} is not in the last checkpoint")),
                 Some(Some((name, count))) => {
@@ -171,6 +172,7 @@ impl World {
             Event::Validated { master, epoch } => self.validated(master, epoch),
             Event::Gone(node) => self.tell_gone(node),
             Event::Wake(node) => self.wake(node),
+            Event::Resume => self.resume(),
             Event::Fault(fault) => self.strike(fault),
         }
     }
@@ -204,7 +206,7 @@ impl World {
             return None;
         };
         let server = gone.server;
-        let found = Node::Server(self.find_server(server).filter(|_| self.is_wild())?);
+        let found = Node::Server(self.find_server(server)?);
         if let Event::Message { to, .. } = event {
             *to = found;
         }
@@ -230,26 +232,23 @@ impl World {
         let delay = self.between(1, if slow { 90 } else { 10 });
         let strays = self.mood.strays;
         if self.is_wild() && self.chance(strays) {
-            let late = delay + self.between(1, 1_000);
+            let late = delay + self.between(1, if slow { 1_000 } else { 400 });
             self.after(late, Event::Message { from, to, body: body.clone() });
         }
         self.after(delay, Event::Message { from, to, body });
     }
 
-    /// To the master that somebody finds, if there is one.
-    pub(crate) fn to_master(&mut self, from: Node, body: Body) {
-        if let Some(master) = self.find_master() {
-            self.send(from, master, body);
-        }
-    }
-
-    /// The master that somebody finds, who may have been replaced.
-    fn find_master(&mut self) -> Option<Node> {
+    /// To the master that somebody finds, if there is one. It may have been replaced: names of servers go on pointing
+    /// to it.
+    pub(crate) fn tell_master(&mut self, from: Node, body: Body) {
         let alive = (0..self.masters.len()).filter(|master| self.masters[*master].alive);
         let alive: Vec<usize> = alive.collect();
+        let may_stray = self.is_wild() || matches!(body, Body::State(_));
         let stale = self.mood.stale;
-        let found = if self.is_wild() && self.chance(stale) { alive.first() } else { alive.last() };
-        found.map(|master| Node::Master(*master))
+        let found = if may_stray && self.chance(stale) { alive.first() } else { alive.last() };
+        if let Some(master) = found {
+            self.send(from, Node::Master(*master), body);
+        }
     }
 
     /// The process of a server that somebody finds, who may have been replaced.

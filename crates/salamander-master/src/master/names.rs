@@ -284,10 +284,10 @@ impl Master {
                     self.close_epoch(now, epoch, &[]);
                 }
             }
-            Order::Complete => {
-                let mut saving = Saving::new(now, Ending::Completed);
-                (saving.asked, saving.saved) = (true, true);
-                names.leaving = Some(saving);
+            Order::End(ending) => {
+                // Everything that was done is in a checkpoint, whose folder is being made.
+                let leaving = names.leaving.get_or_insert_with(|| Saving::new(now, ending));
+                leaving.saved = true;
                 self.try_leave(now);
             }
         }
@@ -325,11 +325,8 @@ impl Master {
     /// A checkpoint counts: what waited for it goes on.
     fn saved_names(&mut self) {
         let Some(names) = &mut self.names else { return };
-        if let Some(leaving) = &mut names.leaving {
-            leaving.saved |= leaving.asked;
-        }
         if let Some(saving) = names.resizing.take_if(|saving| saving.asked) {
-            names.dispatcher.resize(saving.then);
+            names.dispatcher.begin_anew(saving.then);
         }
         if let Some(saving) = names.closing.take_if(|saving| saving.asked) {
             self.begin_epoch_after(saving.then);
@@ -352,15 +349,13 @@ impl Master {
             Ok(notes) => notes,
             Err(reason) => return self.fail(reason),
         };
-        if save {
+        if save && !stop {
             let mut saving = Saving::new(now, epoch);
             saving.asked = names.dispatcher.save();
             names.closing = Some(saving);
         }
         self.heed(now, Notes { reports, save: false, stop });
-        if stop {
-            self.leave(now, Ending::Completed);
-        } else if !save {
+        if !save && !stop {
             self.begin_epoch_after(epoch);
         }
     }
@@ -377,6 +372,8 @@ impl Master {
             && names.leaving.is_none()
         {
             names.leaving = Some(Saving::new(now, ending));
+            names.validating = None;
+            names.dispatcher.stop();
         }
         self.try_leave(now);
     }
@@ -388,9 +385,6 @@ impl Master {
         let Some(leaving) = &mut names.leaving else { return };
         if over {
             return;
-        }
-        if !leaving.asked && names.dispatcher.progress().leases == 0 {
-            leaving.asked = names.dispatcher.save();
         }
         let late = now > leaving.since + STOP && leaving.then == Ending::Interrupted;
         if late && !leaving.saved {

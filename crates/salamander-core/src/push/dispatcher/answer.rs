@@ -1,6 +1,6 @@
 //! What the dispatcher hears of servers and what it answers and orders, with its reasons.
 
-use crate::elastic::{Generation, Millis};
+use crate::elastic::{Ending, Generation, Millis};
 use crate::push::{Applied, Checkpoint, Entry, Placement, Process, Task};
 
 /// What a server says about itself, at each connection and when it has got its partitions.
@@ -77,8 +77,8 @@ pub enum Order {
         /// The epoch.
         epoch: u64,
     },
-    /// All epochs are in a checkpoint.
-    Complete,
+    /// All epochs are in a checkpoint, or all that was done when an early end was asked for.
+    End(Ending),
 }
 
 /// The answer to a worker that wants to work.
@@ -88,7 +88,7 @@ pub enum Lease {
     Leased(Task),
     /// There is nothing right now; ask again after so many milliseconds.
     Wait(Millis, Waiting),
-    /// The run is complete.
+    /// The run is over.
     Done,
 }
 
@@ -103,6 +103,8 @@ pub enum Waiting {
     Resizing,
     /// A checkpoint of one step is being copied.
     Saving,
+    /// An early end was asked for.
+    Stopping,
     /// Names of this step are not done.
     Step(u64),
     /// Others hold what is left of the epoch.

@@ -69,7 +69,7 @@ impl Dispatcher {
     /// Work for a worker: at most so many names, neighbours in one epoch.
     pub fn lease(&mut self, now: Millis, worker: WorkerId, most: usize) -> Lease {
         self.tick(now);
-        if self.is_complete() {
+        if self.ending.is_some() {
             return Lease::Done;
         }
         if let Some(obstacle) = self.obstacle() {
@@ -159,8 +159,11 @@ impl Dispatcher {
         self.leases.fence += 1;
         let (fence, deadline) = (self.leases.fence, now + self.leases.length);
         self.leases.held.insert(fence, Held { worker, epoch, numbers, deadline });
-        let names = range.map(|number| self.settings.names.name(epoch, number)).collect();
-        let version = self.is_sync().then(|| self.complete_steps());
+        let all = &self.settings.names;
+        let names: Vec<MicroBatch> = range.map(|number| all.name(epoch, number)).collect();
+        // All steps before that of the names are done.
+        let step = names.first().map_or(0, |name| epoch * all.steps() + name.step);
+        let version = self.is_sync().then_some(step);
         Task { fence, map: self.map, names, deadline, version }
     }
 

@@ -1,9 +1,10 @@
-//! Checkpoints: a round asks every server to write its partitions, and counts when all have and none was lost meanwhile.
+//! Checkpoints: a round asks every server to write its partitions, and counts when all have and none was lost
+//! meanwhile.
 
 use std::collections::BTreeSet;
 
 use super::{Dispatcher, Order};
-use crate::elastic::Generation;
+use crate::elastic::{Ending, Generation};
 use crate::push::{Checkpoint, Entry, Process, Source};
 
 /// A checkpoint that is being taken.
@@ -13,6 +14,8 @@ pub(super) struct Round {
     epochs: u64,
     version: Option<u64>,
     servers: u32,
+    /// Nothing will be given out any more.
+    last: bool,
     copied: BTreeSet<u32>,
     saved: BTreeSet<u32>,
 }
@@ -33,7 +36,7 @@ impl Dispatcher {
     /// A checkpoint is wanted: it is begun as soon as all servers are up, and where steps are applied as a whole, at
     /// the end of the step. False when one is being taken already.
     pub fn save(&mut self) -> bool {
-        let free = self.round.is_none() && !self.is_complete();
+        let free = self.round.is_none() && self.ending.is_none();
         self.save_wanted |= free;
         self.advance();
         free
@@ -76,7 +79,7 @@ impl Dispatcher {
     }
 
     pub(super) fn try_save(&mut self) {
-        let resizing = self.resizes_to().is_some() && !self.is_sync();
+        let resizing = self.resizes_to().is_some() && !self.is_sync() && !self.history.stopping;
         let free = self.round.is_none() && self.is_ready() && !resizing;
         if !self.save_wanted || !free || self.is_sync() && !self.is_between_steps() {
             return;
@@ -88,6 +91,7 @@ impl Dispatcher {
             epochs: self.complete_epochs(),
             version: self.is_sync().then(|| self.complete_steps()),
             servers: self.map.servers,
+            last: self.history.stopping && self.leases.is_empty(),
             copied: BTreeSet::new(),
             saved: BTreeSet::new(),
         };
@@ -106,13 +110,15 @@ impl Dispatcher {
         }
     }
 
-    /// Lets all servers forget which names of epochs below they have applied: all of them.
+    /// Lets all servers forget which names of epochs below they have applied: all of them. Who applies steps as a whole
+    /// keeps no names but those of the step in progress.
     pub(super) fn order_prune(&mut self, below: u64) {
-        for server in (0..self.map.servers).filter(|_| below > 0) {
-            if let Some(to) = self.current(server) {
-                self.orders.push(Order::Prune { to, below });
-            }
+        if below == 0 || self.is_sync() {
+            return;
         }
+        let servers = (0..self.map.servers).filter_map(|server| self.current(server));
+        let orders: Vec<Order> = servers.map(|to| Order::Prune { to, below }).collect();
+        self.orders.extend(orders);
     }
 
     pub(super) fn complete_steps(&self) -> u64 {
@@ -123,11 +129,15 @@ impl Dispatcher {
     /// completely need not be told apart any more.
     fn keep(&mut self) {
         let Some(round) = self.round.take() else { return };
-        let Round { id, epochs, version, .. } = round;
+        let Round { id, epochs, version, last, .. } = round;
         self.journal(Entry::Kept(Checkpoint { id, map: self.map, epochs, version }));
         self.done.prune(epochs);
         self.order_prune(epochs);
-        if self.is_sync()
+        if self.is_complete() {
+            self.end(Ending::Completed);
+        } else if last {
+            self.end(Ending::Interrupted);
+        } else if self.is_sync()
             && let Some(servers) = self.resizes_to()
         {
             // What was done since goes back with the servers.
@@ -141,7 +151,7 @@ impl Dispatcher {
     }
 
     /// Whether all partitions are at the same step: nothing of the next one was given out.
-    fn is_between_steps(&self) -> bool {
+    pub(super) fn is_between_steps(&self) -> bool {
         let Some((&epoch, ranges)) = self.pending.first_key_value() else {
             return self.leases.is_empty();
         };

@@ -39,10 +39,17 @@ impl Dispatcher {
         }
     }
 
-    /// Another number of servers is wanted. Partitions are moved as soon as nothing is leased; where steps are applied
-    /// as a whole, a checkpoint is taken first and the servers begin from it.
+    /// Another number of servers is wanted. When all of them have come, nothing more is leased until the partitions
+    /// have moved; where steps are applied as a whole, a checkpoint is taken first and the servers begin from it.
     pub fn resize(&mut self, servers: u32) {
         self.journal(Entry::Resized(servers.max(1)));
+        self.advance();
+    }
+
+    /// So many servers begin with the last checkpoint, as after a rollback: for those who cannot move partitions.
+    pub fn begin_anew(&mut self, servers: u32) {
+        self.journal(Entry::Resized(servers.max(1)));
+        self.place(servers.max(1), Source::Checkpoint);
         self.advance();
     }
 
@@ -53,14 +60,21 @@ impl Dispatcher {
         self.history.checkpoint.and_then(|last| last.version).unwrap_or(0)
     }
 
-    /// The number of servers to be reached.
+    /// The number of servers to be reached, once all of them are there: work goes on while they start.
     pub(super) fn resizes_to(&self) -> Option<u32> {
+        let present =
+            |servers: &u32| (0..*servers).all(|server| self.servers.contains_key(&server));
+        self.wanted_servers().filter(present)
+    }
+
+    fn wanted_servers(&self) -> Option<u32> {
         self.history.servers.filter(|servers| *servers != self.map.servers)
     }
 
     pub(super) fn try_resize(&mut self) {
         let Some(servers) = self.resizes_to() else { return };
-        if !self.is_ready() || !self.leases.is_empty() || self.round.is_some() {
+        let busy = !self.leases.is_empty() || self.round.is_some() || self.history.stopping;
+        if !self.is_ready() || busy {
             return;
         }
         if self.is_sync() {
@@ -99,13 +113,6 @@ impl Dispatcher {
         if known.is_some_and(|known| known.up && known.incarnation == incarnation) {
             self.learn(placed.version);
             self.order_save(process);
-            return;
-        }
-        let floor = self.history.checkpoint.map_or(0, |last| last.epochs);
-        let complete = self.complete_epochs_of(&placed.applied);
-        if complete < floor && self.fences.floor {
-            // An old master has restored it from a checkpoint that is not the last one.
-            self.dismiss(process, "it lacks names that the last checkpoint has");
             return;
         }
         let other = known.filter(|known| known.incarnation != incarnation);
@@ -206,7 +213,7 @@ impl Dispatcher {
             Source::Servers(before) if !self.settled => before.servers,
             _ => 0,
         };
-        let to_come = self.resizes_to().unwrap_or(0);
+        let to_come = self.wanted_servers().unwrap_or(0);
         server < self.map.servers.max(before).max(to_come)
     }
 

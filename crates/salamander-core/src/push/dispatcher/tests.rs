@@ -159,10 +159,26 @@ fn the_run_is_complete_when_a_checkpoint_has_everything() {
     assert!(matches!(dispatcher.lease(0, ANN, 1), Lease::Wait(_, Waiting::EpochEnd)));
     let id = dispatcher.saving().expect("the last checkpoint is taken by itself");
     dispatcher.saved(Process { server: 0, incarnation: 10 }, id);
-    assert!(!dispatcher.is_complete());
+    assert_eq!(dispatcher.ending(), None);
     dispatcher.saved(Process { server: 1, incarnation: 20 }, id);
-    assert_eq!(dispatcher.take_orders().last(), Some(&Order::Complete));
+    assert_eq!(dispatcher.take_orders().last(), Some(&Order::End(Ending::Completed)));
     assert_eq!(dispatcher.lease(0, ANN, 1), Lease::Done);
+}
+
+#[test]
+fn a_run_that_is_stopped_ends_with_all_that_was_done() {
+    let mut dispatcher = ready(Consistency::Async);
+    let task = leased(&mut dispatcher, 0, ANN, 2);
+    dispatcher.stop();
+    assert!(matches!(dispatcher.lease(0, BOB, 1), Lease::Wait(_, Waiting::Stopping)));
+    assert_eq!(dispatcher.saving(), None, "Ann may bring her names to an end");
+    assert_eq!(dispatcher.report(0, ANN, &report(&task, [10, 20])), Verdict::Done);
+    let id = dispatcher.saving().expect("nothing is leased");
+    for (server, incarnation) in [(0, 10), (1, 20)] {
+        dispatcher.saved(Process { server, incarnation }, id);
+    }
+    assert_eq!(dispatcher.ending(), Some(&Ending::Interrupted));
+    assert_eq!(dispatcher.lease(0, BOB, 1), Lease::Done);
 }
 
 #[test]
@@ -216,8 +232,10 @@ fn partitions_move_when_nothing_is_leased() {
     dispatcher.give_back(ANN, task.fence);
     assert_eq!((dispatcher.map().servers, dispatcher.map().number > before.number), (1, true));
     let orders = dispatcher.take_orders();
-    let places = orders.iter().filter(|order| matches!(order, Order::Place { placement, .. }
-        if placement.source == Source::Servers(before)));
+    let places = orders.iter().filter(|order| {
+        matches!(order, Order::Place { placement, .. }
+        if placement.source == Source::Servers(before))
+    });
     assert_eq!(places.count(), 2);
     // Its acks were true once, but who knows where these partitions come from now.
     assert_eq!(dispatcher.report(1, ANN, &report(&task, [10, 20])), Verdict::OtherMap);
@@ -226,6 +244,36 @@ fn partitions_move_when_nothing_is_leased() {
     let dismissed = |order: &Order| matches!(order, Order::Dismiss { to, .. } if *to == gone);
     assert!(dispatcher.take_orders().iter().any(dismissed));
     assert_eq!(leased(&mut dispatcher, 1, ANN, 2).map, dispatcher.map());
+}
+
+#[test]
+fn another_number_of_servers_begins_with_the_last_checkpoint() {
+    let mut dispatcher = ready(Consistency::Async);
+    let task = leased(&mut dispatcher, 0, ANN, 1);
+    let _ = dispatcher.take_orders();
+    dispatcher.begin_anew(3);
+    assert_eq!(dispatcher.map().servers, 3);
+    assert_eq!(dispatcher.report(0, ANN, &report(&task, [10, 20])), Verdict::OtherMap);
+    let from = |order: &Order| match order {
+        Order::Place { placement, .. } => Some(placement.source),
+        _ => None,
+    };
+    let sources: Vec<Source> = dispatcher.take_orders().iter().filter_map(from).collect();
+    assert_eq!(sources, [Source::Checkpoint; 2]);
+}
+
+#[test]
+fn work_goes_on_until_the_servers_to_come_are_there() {
+    let mut dispatcher = ready(Consistency::Async);
+    dispatcher.resize(3);
+    let task = leased(&mut dispatcher, 0, ANN, 1);
+    dispatcher.server_up(2, fresh(30));
+    assert!(matches!(dispatcher.lease(0, BOB, 1), Lease::Wait(_, Waiting::Resizing)));
+    assert_eq!(dispatcher.report(0, ANN, &report(&task, [10, 20])), Verdict::Done);
+    assert_eq!(dispatcher.map().servers, 3);
+    let orders = dispatcher.take_orders();
+    let places = orders.iter().filter(|order| matches!(order, Order::Place { .. }));
+    assert_eq!(places.count(), 3);
 }
 
 #[test]
@@ -261,17 +309,4 @@ fn save_all(dispatcher: &mut Dispatcher) {
     for (server, incarnation) in [(0, 10), (1, 20)] {
         dispatcher.saved(Process { server, incarnation }, id);
     }
-}
-
-#[test]
-fn a_server_that_lacks_what_the_last_checkpoint_has_is_not_let_in() {
-    let mut dispatcher = ready(Consistency::Async);
-    work_off(&mut dispatcher, 0, [10, 20]);
-    dispatcher.next_epoch(0).expect("all is done");
-    save(&mut dispatcher, [10, 20]);
-    dispatcher.server_up(0, placed(&dispatcher, 11, Applied::new(2)));
-    let outdated = Process { server: 0, incarnation: 11 };
-    let dismissed = |order: &Order| matches!(order, Order::Dismiss { to, .. } if *to == outdated);
-    assert!(dispatcher.take_orders().iter().any(dismissed));
-    assert_eq!(dispatcher.progress().servers, 2);
 }
