@@ -237,6 +237,12 @@ pub fn children_of(parent: u32) -> Vec<u32> {
     children(parent).into_iter().map(|process| process.pid).collect()
 }
 
+/// The processes of a role that a run has started.
+pub fn processes_of(parent: u32, role: &str) -> Vec<u32> {
+    let of_role = children(parent).into_iter().filter(|process| process.role == role);
+    of_role.map(|process| process.pid).collect()
+}
+
 /// The processes that a run has started, from the system's own list.
 fn children(parent: u32) -> Vec<Process> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -46,7 +46,7 @@ struct Part {
     /// Rows that were dropped.
     free: Vec<u32>,
     /// How often and when ids were used that have no row yet.
-    waiting: Option<Box<BTreeMap<u64, Waiting>>>,
+    waiting: BTreeMap<u64, Waiting>,
     /// The tail where the clock's hand stands.
     hand: u64,
 }
@@ -335,16 +335,13 @@ impl Part {
     /// Counts a use of an id without a row; tells whether the row may be created.
     fn admit(&mut self, id: u64, age: u64, after: u32) -> bool {
         if after > 0 {
-            let waiting = self.waiting.get_or_insert_default();
-            let seen = waiting.entry(id).or_default();
+            let seen = self.waiting.entry(id).or_default();
             *seen = Waiting { count: seen.count + 1, used: age as u32 };
             if seen.count <= after {
                 return false;
             }
         }
-        if let Some(waiting) = &mut self.waiting {
-            waiting.remove(&id);
-        }
+        self.waiting.remove(&id);
         true
     }
 }

@@ -309,7 +309,11 @@ impl Master {
                     self.processes.scale_servers(servers);
                 }
             }
-            Entry::Finished(_) | Entry::Opened | Entry::Resized(_) => {}
+            Entry::Finished(_)
+            | Entry::Opened
+            | Entry::Resized(_)
+            | Entry::Stopping
+            | Entry::Resumed => {}
         }
     }
 

@@ -13,20 +13,40 @@ use crate::race;
 
 const DIM: usize = 64;
 const ROWS: usize = 2_000_000;
-const BATCH: usize = 4096;
-const BATCHES: usize = 48;
-const ROUNDS: usize = 21;
+pub(crate) const BATCH: usize = 4096;
+/// Batches of a round, and of all rounds before the first comes again: more rows than any cache holds.
+pub(crate) const BATCHES: usize = 48;
+const ALL_BATCHES: usize = 20 * BATCHES;
+const ROUNDS: usize = 31;
 
 /// The id of a row: far apart, as hashes of features are.
 pub(crate) fn id_of(row: u32) -> u64 {
     u64::from(row).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Batches of random rows, each row once in a batch or nearly so.
-pub(crate) fn batches(count: usize, rows: usize) -> Vec<Vec<u32>> {
-    let mut rng = Rng::new(5);
-    let mut batch = || (0..BATCH).map(|_| rng.below(rows as u64) as u32).collect();
-    (0..count).map(|_| batch()).collect()
+/// Random rows, and their ids, in batches that are handed out in turn.
+pub(crate) struct Batches {
+    rows: Vec<Vec<u32>>,
+    ids: Vec<Vec<u64>>,
+}
+
+impl Batches {
+    pub(crate) fn new(count: usize, rows: usize) -> Self {
+        let mut rng = Rng::new(5);
+        let mut batch = || (0..BATCH).map(|_| rng.below(rows as u64) as u32).collect();
+        let rows: Vec<Vec<u32>> = (0..count).map(|_| batch()).collect();
+        let ids = rows.iter().map(|batch| batch.iter().copied().map(id_of).collect()).collect();
+        Self { rows, ids }
+    }
+
+    /// Does something with the next batches of a round; each user begins somewhere else, so that
+    /// none finds what another left in a cache.
+    pub(crate) fn each(&self, next: &mut usize, mut user: impl FnMut(&[u32], &[u64])) {
+        for _ in 0..BATCHES {
+            *next = (*next + 1) % self.rows.len();
+            user(black_box(&self.rows[*next]), black_box(&self.ids[*next]));
+        }
+    }
 }
 
 /// Prints the look-up's figures.
@@ -41,13 +61,10 @@ pub(crate) fn measure() {
     let mut locked = Locked::default();
     fill(&mut shard, table, &engine, same);
     (0..ROWS as u32).for_each(|row| locked.insert(id_of(row), vec![row as f32; DIM]));
-    let rows = batches(BATCHES, ROWS);
-    let ids: Vec<Vec<u64>> =
-        rows.iter().map(|batch| batch.iter().copied().map(id_of).collect()).collect();
+    let batches = Batches::new(ALL_BATCHES, ROWS);
     let [mut a, mut b, mut c, mut d, mut e, mut f] = [(); 6].map(|()| vec![0.0f32; BATCH * DIM]);
-    let each = |batches: &[Vec<u32>], gather: &mut dyn FnMut(&[u32])| {
-        batches.iter().for_each(|batch| gather(batch));
-    };
+    let [mut i, mut j, mut k, mut l, mut m, mut n] =
+        [0, 1, 2, 3, 4, 5].map(|user| user * ALL_BATCHES / 6);
     race(
         ROUNDS,
         BATCH * BATCHES,
@@ -55,41 +72,35 @@ pub(crate) fn measure() {
             (
                 "table, one owner, called directly",
                 Box::new(|| {
-                    for ids in &ids {
+                    batches.each(&mut i, |_, ids| {
                         shard.pull(table, ids, Read::Train, &mut a).expect("pulled");
                         black_box(&a);
-                    }
+                    });
                 }),
             ),
             (
                 "raw gather, fetched ahead, large pages",
-                Box::new(|| each(&rows, &mut |batch| flat.gather(black_box(batch), &mut b))),
+                Box::new(|| batches.each(&mut j, |rows, _| flat.gather(rows, &mut b))),
             ),
             (
                 "raw gather, plain loop, large pages",
-                Box::new(|| each(&rows, &mut |batch| flat.gather_plain(black_box(batch), &mut c))),
+                Box::new(|| batches.each(&mut k, |rows, _| flat.gather_plain(rows, &mut c))),
             ),
             (
                 "raw gather, plain loop, small pages",
-                Box::new(|| {
-                    each(&rows, &mut |batch| small_pages.gather_plain(black_box(batch), &mut d));
-                }),
+                Box::new(|| batches.each(&mut l, |rows, _| small_pages.gather_plain(rows, &mut d))),
             ),
             (
                 "a lock for each key, a vector for each row",
-                Box::new(|| {
-                    for ids in &ids {
-                        locked.gather(black_box(ids), &mut e);
-                    }
-                }),
+                Box::new(|| batches.each(&mut m, |_, ids| locked.gather(ids, &mut e))),
             ),
             (
                 "engine, with the hop to its thread",
                 Box::new(|| {
-                    for ids in &ids {
+                    batches.each(&mut n, |_, ids| {
                         engine.pull(same, ids, Read::Train, &mut f).expect("pulled");
                         black_box(&f);
-                    }
+                    });
                 }),
             ),
         ],

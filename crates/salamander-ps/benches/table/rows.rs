@@ -21,7 +21,7 @@ pub(crate) fn measure() {
     let table = engine.declare(TableSpec::new("rows", DIM)).expect("the table is sound");
     let start = cpu_seconds();
     fill(&engine, table);
-    println!("  created in {:.1} s", cpu_seconds() - start);
+    println!("  created in {:.1} s of processor", cpu_seconds() - start);
     let bytes = (resident() - before) as f64 / ROWS as f64;
     let counted = engine.stats().expect("alive").tables[0].bytes as f64 / ROWS as f64;
     println!(
@@ -34,7 +34,7 @@ pub(crate) fn measure() {
     let engine = Engine::new(EngineOptions::default()).expect("it starts");
     let start = cpu_seconds();
     engine.restore(std::slice::from_ref(&file)).expect("restored");
-    println!("  restored in {:.2} s", cpu_seconds() - start);
+    println!("  restored in {:.2} s of processor", cpu_seconds() - start);
     assert_eq!(engine.stats().expect("alive").tables[0].rows, ROWS as u64);
     std::fs::remove_file(&file).ok();
 }
@@ -56,7 +56,7 @@ fn save(engine: &Engine, file: &Path) {
     let written = snapshot.write(file).expect("written");
     let all = cpu_seconds() - start;
     println!(
-        "  saved in {all:.2} s, synced, of which training waits {copied:.2} s; {} bytes, {} rows",
+        "  saved in {all:.2} s of processor, of which training waits {copied:.2} s; {} bytes, {} rows",
         written.bytes, written.rows
     );
 }

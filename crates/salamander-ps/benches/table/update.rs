@@ -6,12 +6,11 @@ use salamander_core::optimizer::Optimizer;
 use salamander_ps::{Apply, PARTITIONS, Shard, TableSpec};
 
 use crate::flat::Flat;
-use crate::lookup::{batches, id_of};
+use crate::lookup::{BATCH, BATCHES, Batches, id_of};
 use crate::race;
 
 const DIM: usize = 64;
 const ROWS: usize = 1_000_000;
-const BATCHES: usize = 48;
 const ROUNDS: usize = 21;
 const APPLY: Apply = Apply { factor: 1.0, scale: 0.001, counter: 1 };
 
@@ -28,38 +27,37 @@ fn measure_one<const WIDTH: usize>(name: &str, optimizer: Optimizer) {
     let mut stream = Flat::<WIDTH>::new(ROWS, true);
     let mut shard = Shard::new(1, 1, (0..PARTITIONS as u16).collect(), 0);
     let table = shard.declare(TableSpec { optimizer, ..TableSpec::new("rows", DIM) });
-    let rows = batches(BATCHES, ROWS);
-    let ids: Vec<Vec<u64>> =
-        rows.iter().map(|batch| batch.iter().copied().map(id_of).collect()).collect();
-    let batch = rows[0].len();
-    let gradients: Vec<f32> = (0..batch * DIM).map(|at| (at as f32).sin()).collect();
-    for start in (0..ROWS as u32).step_by(batch) {
-        let ids: Vec<u64> = (start..(start + batch as u32).min(ROWS as u32)).map(id_of).collect();
+    let batches = Batches::new(10 * BATCHES, ROWS);
+    let gradients: Vec<f32> = (0..BATCH * DIM).map(|at| (at as f32).sin()).collect();
+    for start in (0..ROWS as u32).step_by(BATCH) {
+        let ids: Vec<u64> = (start..(start + BATCH as u32).min(ROWS as u32)).map(id_of).collect();
         shard.update(table, &ids, &gradients[..ids.len() * DIM], APPLY).expect("updated");
     }
-    let in_order: Vec<Vec<u32>> = (0..BATCHES)
-        .map(|at| (0..batch).map(|row| ((at * batch + row) % ROWS) as u32).collect())
-        .collect();
+    let mut in_order = (0..ROWS as u32).cycle();
+    let [mut i, mut j] = [0, 5 * BATCHES];
     race(
         ROUNDS,
-        batch * BATCHES,
+        BATCH * BATCHES,
         vec![
             (
                 "table, one owner, called directly",
                 Box::new(|| {
-                    for ids in &ids {
+                    batches.each(&mut i, |_, ids| {
                         shard.update(table, ids, &gradients, APPLY).expect("updated");
-                    }
+                    });
                 }),
             ),
             (
                 "add to the same rows in a flat array",
-                Box::new(|| rows.iter().for_each(|batch| flat.add(black_box(batch), &gradients))),
+                Box::new(|| batches.each(&mut j, |rows, _| flat.add(rows, &gradients))),
             ),
             (
                 "add to as many rows in their order",
                 Box::new(|| {
-                    in_order.iter().for_each(|batch| stream.add(black_box(batch), &gradients));
+                    for _ in 0..BATCHES {
+                        let rows: Vec<u32> = in_order.by_ref().take(BATCH).collect();
+                        stream.add(black_box(&rows), &gradients);
+                    }
                 }),
             ),
         ],

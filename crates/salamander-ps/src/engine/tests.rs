@@ -299,7 +299,8 @@ fn a_slice_that_comes_again_replaces_itself() {
 
 #[test]
 fn wrong_requests_are_refused_and_change_nothing() {
-    let engine = engine(EngineOptions { partitions: vec![0..3], ..options(Mode::Immediate, 2) });
+    let here = 0..3;
+    let engine = engine(EngineOptions { partitions: vec![here], ..options(Mode::Immediate, 2) });
     let load = load(0, 0, &(0..60).collect::<Vec<_>>());
     let elsewhere = engine.push(push(0, &[load.rows()])).expect_err("some ids are elsewhere");
     assert!(matches!(elsewhere, Error::NotHere(3 | 4)), "{elsewhere}");

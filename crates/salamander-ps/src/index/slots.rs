@@ -39,9 +39,9 @@ impl<'a> Slots<'a> {
     pub(super) fn find(&self, tail: u64) -> Option<u32> {
         let bits = self.bits;
         let rest = tail & ((1 << (TAIL_BITS - bits)) - 1);
-        // What the slot holds above the row, if it is the right one at its place.
-        let mut wanted = (rest << DISTANCE_BITS) | 1;
-        for slot in self.slots.get(self.home_of(tail)..)? {
+        let slots = self.slots.get(self.home_of(tail)..)?;
+        // What a slot holds above the row, if it is the right one at its place.
+        for (wanted, slot) in ((rest << DISTANCE_BITS) | 1..).zip(slots) {
             let found = slot >> bits;
             if found == wanted {
                 return Some((slot & ((1 << bits) - 1)) as u32);
@@ -50,7 +50,6 @@ impl<'a> Slots<'a> {
             if found & DISTANCE_MASK < wanted & DISTANCE_MASK {
                 return None;
             }
-            wanted += 1;
         }
         None
     }

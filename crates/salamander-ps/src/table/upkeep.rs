@@ -1,7 +1,5 @@
 //! What happens to rows besides use: they expire, make room, move away and come back.
 
-use std::collections::BTreeMap;
-
 use salamander_core::seed::mix;
 
 use super::{Part, Table, Waiting};
@@ -52,10 +50,8 @@ impl Table {
                 place += 1;
             }
         }
-        if let Some(waiting) = waiting {
-            let idle = |waiting: &Waiting| (age as u32).wrapping_sub(waiting.used);
-            waiting.retain(|_, waiting| u64::from(idle(waiting)) <= limit);
-        }
+        let idle = |waiting: &Waiting| (age as u32).wrapping_sub(waiting.used);
+        waiting.retain(|_, waiting| u64::from(idle(waiting)) <= limit);
     }
 
     /// Adds the rows that changed after a moment, and remembers changes from now on.
@@ -76,15 +72,14 @@ impl Table {
 
     /// Figures of this thread's share of the table.
     pub(crate) fn stats(&self) -> TableStats {
-        let waiting = |part: &Part| part.waiting.as_ref().map_or(0, |waiting| waiting.len());
         let memory = |part: &Part| {
             let entry = size_of::<u64>() + size_of::<Waiting>();
-            part.free.capacity() * size_of::<u32>() + waiting(part) * entry + size_of::<Part>()
+            part.free.capacity() * size_of::<u32>() + part.waiting.len() * entry + size_of::<Part>()
         };
         let parts = self.parts.iter().map(memory).sum::<usize>();
         TableStats {
             rows: (0..self.parts.len()).map(|partition| self.index.len(partition) as u64).sum(),
-            waiting: self.parts.iter().map(|part| waiting(part) as u64).sum(),
+            waiting: self.parts.iter().map(|part| part.waiting.len() as u64).sum(),
             bytes: (parts + self.index.bytes() + self.store.bytes()) as u64,
             ..self.stats.clone()
         }
@@ -106,8 +101,7 @@ impl Table {
     pub(crate) fn encode(&self, partition: u16, out: &mut Vec<u8>) {
         let at = usize::from(partition);
         let part = &self.parts[at];
-        let waiting = part.waiting.as_deref();
-        for count in [self.index.len(at), waiting.map_or(0, BTreeMap::len)] {
+        for count in [self.index.len(at), part.waiting.len()] {
             out.extend((count as u64).to_le_bytes());
         }
         out.extend(part.hand.to_le_bytes());
@@ -130,7 +124,7 @@ impl Table {
             }
             out.extend_from_slice(bytemuck::cast_slice(self.store.state.row(*row)));
         }
-        for (id, waiting) in waiting.into_iter().flatten() {
+        for (id, waiting) in &part.waiting {
             out.extend(id.to_le_bytes());
             out.extend(waiting.count.to_le_bytes());
             out.extend(waiting.used.to_le_bytes());
@@ -140,8 +134,8 @@ impl Table {
     /// Bytes that [`encode`](Table::encode) appends.
     pub(crate) fn encoded_len(&self, partition: u16) -> usize {
         let part = &self.parts[usize::from(partition)];
-        let waiting = part.waiting.as_ref().map_or(0, |waiting| waiting.len());
-        TableView::byte_len(&self.spec, self.index.len(usize::from(partition)), waiting)
+        let rows = self.index.len(usize::from(partition));
+        TableView::byte_len(&self.spec, rows, part.waiting.len())
     }
 
     /// Replaces a partition by what was encoded; its rows count as changed at `counter`.
@@ -156,9 +150,8 @@ impl Table {
             bytemuck::cast_slice_mut(self.store.state.row_mut(row)).copy_from_slice(parts.state);
             self.store.set_changed(row, counter);
         }
-        let waiting: BTreeMap<u64, Waiting> =
-            view.waiting().map(|(id, count, used)| (id, Waiting { count, used })).collect();
-        self.parts[at].waiting = (!waiting.is_empty()).then(|| Box::new(waiting));
+        let waiting = view.waiting().map(|(id, count, used)| (id, Waiting { count, used }));
+        self.parts[at].waiting = waiting.collect();
         self.parts[at].hand = view.hand;
     }
 }
