@@ -8,7 +8,7 @@ use std::path::Path;
 
 pub use settings::{
     CheckpointPolicy, CheckpointStorage, Clip, Data, Device, Elastic, Length, MixedPrecision,
-    OnBadRecord, OnNan, Optimizations, Period, Ps, Reproducibility, Searcher, SearcherName,
+    OnBadRecord, OnNan, Optimizations, Period, Ps, PsMode, Reproducibility, Searcher, SearcherName,
     Settings, Strategy, TimeMetric, Transport,
 };
 pub use shapes::{Paths, Workers};

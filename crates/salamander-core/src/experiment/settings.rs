@@ -211,11 +211,29 @@ pub struct Ps {
     pub servers: u32,
     /// Threads of each that own rows.
     pub threads: u32,
+    /// How far workers may run apart, with strategy `ps`.
+    pub mode: PsMode,
+    /// With mode `bounded`: by how many steps.
+    pub staleness: u64,
+    /// With strategy `ps`: micro-batches that a worker computes without pulling dense parameters in between. It pushes
+    /// each of them.
+    pub local_steps: u64,
+}
+
+/// How far workers may run apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PsMode {
+    /// As far as it happens.
+    #[default]
+    Async,
+    /// By some steps at most.
+    Bounded,
 }
 
 impl Default for Ps {
     fn default() -> Self {
-        Self { servers: 1, threads: 1 }
+        Self { servers: 1, threads: 1, mode: PsMode::Async, staleness: 4, local_steps: 0 }
     }
 }
 

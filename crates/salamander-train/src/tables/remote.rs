@@ -77,7 +77,7 @@ impl RemoteRows {
 }
 
 /// Another try, in the next generation, helps against everything but a mistake of this program.
-fn trouble(error: client::Error) -> Error {
+pub(crate) fn trouble(error: client::Error) -> Error {
     match error {
         client::Error::Request(_) | client::Error::Answer { .. } => {
             Error::Invalid(error.to_string())

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use salamander_core::elastic::{Ending, Timeouts};
-use salamander_core::experiment::Experiment;
+use salamander_core::experiment::{Experiment, Strategy};
 use salamander_master::{Config, PlatformKind, Sink};
 use salamander_train::callback::{Callback, Control};
 use salamander_train::checkpoint::{COUNTED, write_atomic};
+use salamander_train::model::Models;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -46,7 +47,7 @@ pub(super) struct Args {
     folder: super::RunsFolder,
 }
 
-pub(super) fn run(args: Args) -> Result<ExitCode> {
+pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
     if let Some(parent) = args.parent {
         salamander_master::local::die_with_parent(parent)?;
     }
@@ -55,6 +56,9 @@ pub(super) fn run(args: Args) -> Result<ExitCode> {
     let experiment = load(&folder.join("experiment.yaml"), &[])?;
     let token = token(args.token_file.as_deref(), &folder)?;
     let mut config = config(&folder, &experiment, token.to_hex())?;
+    if experiment.strategy == Strategy::Ps {
+        config.names = Some(super::books::plan(&folder, &experiment, models)?);
+    }
     config.resume = args.resume;
     if args.served {
         config.platform = PlatformKind::Served;

@@ -1,5 +1,6 @@
 //! The command line: what can be typed, and which file does it.
 
+mod books;
 mod data;
 mod demo;
 mod devices;
@@ -112,7 +113,7 @@ pub(crate) fn main(models: &Models) -> ExitCode {
         Command::Logs(args) => manage::logs(&args),
         Command::Scale(args) => manage::scale(&args),
         Command::Stop(args) => manage::stop(&args),
-        Command::Master(args) => master::run(args),
+        Command::Master(args) => master::run(args, models),
         Command::Worker(args) => worker::run(args, models),
         Command::Ps(args) => ps::run(args),
         Command::Data { command } => data::run(command),

@@ -14,7 +14,7 @@ use salamander_train::model::{Model, Models};
 use salamander_train::trainer::{Outcome, Setup};
 
 use super::distributed::{self, Launch};
-use super::experiment::{in_file, load};
+use super::experiment::{in_file, load, load_implying};
 use super::signals::Signals;
 use crate::run::{RunFolder, find};
 use crate::ui::{
@@ -30,8 +30,8 @@ pub(super) struct Args {
     #[arg(long = "set", value_name = "A.B=V")]
     sets: Vec<String>,
     /// Where gradients meet; several workers meet in a ring unless told otherwise, with the tables of a model on
-    /// parameter servers (hybrid)
-    #[arg(long, value_parser = ["local", "allreduce", "hybrid"])]
+    /// parameter servers (hybrid), or on parameter servers without waiting for each other (ps)
+    #[arg(long, value_parser = ["local", "allreduce", "ps", "hybrid"])]
     strategy: Option<String>,
     /// How many workers; training goes on with fewer while one is replaced
     #[arg(long, value_name = "N", conflicts_with_all = ["min_workers", "max_workers"])]
@@ -75,14 +75,20 @@ impl Args {
             let least = self.min_workers.unwrap_or(1);
             sets.push(format!("workers={{min: {least}, max: {most}}}"));
         }
-        match &self.strategy {
-            Some(strategy) => sets.push(format!("strategy={strategy}")),
-            None if self.ps.is_some() => sets.push("strategy=hybrid".to_string()),
-            None if most.is_some() => sets.push("strategy=allreduce".to_string()),
-            None => {}
-        }
+        sets.extend(self.strategy.iter().map(|strategy| format!("strategy={strategy}")));
         sets.extend(self.ps.iter().map(|servers| format!("ps.servers={servers}")));
         sets
+    }
+
+    /// What follows from the numbers of workers and servers for a file that says something else.
+    fn implied(&self, strategy: Strategy) -> Option<&'static str> {
+        let workers = self.workers.or(self.max_workers);
+        match strategy {
+            _ if self.strategy.is_some() => None,
+            Strategy::Local | Strategy::Allreduce if self.ps.is_some() => Some("hybrid"),
+            Strategy::Local if workers.is_some() => Some("allreduce"),
+            _ => None,
+        }
     }
 }
 
@@ -93,7 +99,13 @@ pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
         (None, Some(file)) => file.clone(),
         (None, None) => bail!("name an experiment file"),
     };
-    let mut experiment = load(&file, &args.sets())?;
+    let mut experiment = load_implying(&file, &args.sets(), |strategy| args.implied(strategy))?;
+    if resumed.is_some() {
+        let was = load(&file, &[])?.strategy;
+        if (was == Strategy::Ps) != (experiment.strategy == Strategy::Ps) {
+            bail!("a run of strategy ps goes on as one, and no other run does");
+        }
+    }
     let seed = &mut experiment.settings_mut().reproducibility.experiment_seed;
     seed.get_or_insert_with(chosen_seed);
     let model = models.find(experiment.model()).map_err(|error| in_file(&file, error))?;
