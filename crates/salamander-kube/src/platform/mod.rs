@@ -130,6 +130,15 @@ pub async fn run(
     }
 }
 
+/// The exit code of a master whose run ended so: whoever looks after it must know whether another one can go on.
+pub fn exit_code(ending: &Ending) -> i32 {
+    match ending {
+        Ending::Completed => 0,
+        Ending::Interrupted => names::EXIT_RUN_STOPPED,
+        Ending::Failed(_) => names::EXIT_RUN_FAILED,
+    }
+}
+
 /// What the session's thread tells.
 enum Message {
     Order(Order),
