@@ -124,6 +124,7 @@ pub struct WorkerCount {
 
 /// Pods that were started again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Restarts {
     /// Workers.
     pub worker: i64,

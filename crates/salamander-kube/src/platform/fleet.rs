@@ -158,9 +158,16 @@ impl Fleet {
                 actions.push(self.delete(slot, older.process, false));
             }
         }
-        let adopted: Vec<Pod> = self.places.values().filter_map(|p| p.last.clone()).collect();
-        for pod in adopted {
-            actions.extend(self.seen(now, pod));
+        let adopted: Vec<(u32, u32, Pod)> =
+            self.places.iter().filter_map(|(slot, p)| Some((*slot, p.process, p.last.clone()?))).collect();
+        for (slot, process, pod) in adopted {
+            // Workers end well only with their run, so that this one belongs to what the run was before it was resumed.
+            if reasons::read(&pod, now) == Seen::Ended(End::Finished) {
+                self.places.remove(&slot);
+                actions.push(self.delete(slot, process, false));
+            } else {
+                actions.extend(self.seen(now, pod));
+            }
         }
         actions
     }

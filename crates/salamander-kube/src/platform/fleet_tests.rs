@@ -180,12 +180,14 @@ fn a_new_master_adopts_the_newest_pod_of_each_slot() {
         pod(0, 7, GIB, ended("Error", 1)),
         pod(0, 9, grown, json!({"phase": "Running"})),
         pod(1, 8, GIB, ended("Error", 137)),
+        pod(2, 6, GIB, json!({"phase": "Succeeded"})),
     ];
     let actions = fleet.adopt(at(0), pods);
     let how = Ended::Killed("SIGKILL".into());
     let report = Action::Report { slot: 1, process: 8, how };
     // The older pod of slot 0 was reported before it was replaced.
-    assert_eq!(actions, [delete(0, 7), report, delete(1, 8)]);
+    // And one that ended well did so with the run, before that was resumed.
+    assert_eq!(actions, [delete(0, 7), report, delete(1, 8), delete(2, 6)]);
     assert_eq!(fleet.inventory(), [(0, 9)]);
     let [Action::Create { memory, .. }] = fleet.start(at(0), 1)[..] else { panic!("created") };
     assert_eq!(memory, Some(grown), "what was learnt is kept");

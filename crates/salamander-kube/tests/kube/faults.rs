@@ -39,9 +39,14 @@ fn a_lost_answer_creates_no_second_pod() {
     cluster.fault("POST", "/pods", 1, How::Refuse(429, "TooManyRequests", "please try again later"));
     let quota = "pods \"x\" is forbidden: exceeded quota: compute, requested: pods=1, used: pods=4";
     cluster.fault("POST", "/pods", 1, How::Refuse(403, "Forbidden", quota));
-    for victim in cluster.workers("j") {
-        cluster.server.kubelet.kill(&cluster.pod_key(&victim));
+    let before = cluster.workers("j");
+    for victim in &before {
+        cluster.server.kubelet.kill(&cluster.pod_key(victim));
     }
+    wait_until("all are replaced", || {
+        let now = cluster.workers("j");
+        now.len() == 3 && now.iter().all(|name| !before.contains(name))
+    });
     cluster.wait_for_members("j", 3);
     assert_eq!(cluster.pods("j", "worker").len(), 3);
     assert_eq!(cluster.pods("j", "master").len(), 1);
@@ -76,8 +81,9 @@ fn a_lost_node_is_not_waited_for() {
     cluster.wait_for_members("j", 2);
     let victim = cluster.workers("j")[1].clone();
     cluster.server.kubelet.lose_node(&cluster.server, &cluster.pod_key(&victim));
-    cluster.wait_for_members("j", 2);
     wait_until("its pod is removed by force", || cluster.get(PODS, &victim).is_none());
+    wait_until("it is replaced", || cluster.workers("j").len() == 2);
+    cluster.wait_for_members("j", 2);
     // The node of the master.
     let master = cluster.pods("j", "master").remove(0).name;
     let workers = cluster.workers("j");

@@ -101,7 +101,7 @@ fn a_job_uses_what_is_free_and_grows_when_more_is() {
         let message = status["message"].as_str().unwrap_or_default().to_string();
         status["workers"]["pending"] == 2 && message.contains("Insufficient cpu")
     });
-    assert_eq!(cluster.phase("j"), "Running");
+    wait_until("it runs all the same", || cluster.phase("j") == "Running");
     cluster.server.kubelet.set_capacity(&cluster.server, 4);
     cluster.wait_for_members("j", 3);
     // A more important pod takes a place: training goes on with those that are left.
@@ -200,7 +200,9 @@ fn a_crashing_master_is_started_again_until_it_is_too_much() {
     cluster.submit(&job("j", (1, 1), json!({"master": {"maxCrashes": 1}})));
     wait_until("the crash is quoted", || crash_message(&cluster, "j").contains("the journal is on fire"));
     cluster.wait_for_members("j", 1);
-    assert_eq!(cluster.get(JOBS, "j").expect("there")["status"]["restarts"]["masterCrashes"], 1);
+    wait_until("it is counted", || {
+        cluster.get(JOBS, "j").expect("there")["status"]["restarts"]["masterCrashes"] == 1
+    });
     cluster.tell_containers("j", "crash-master");
     let master = cluster.pods("j", "master").remove(0).name;
     cluster.server.kubelet.kill(&cluster.pod_key(&master));

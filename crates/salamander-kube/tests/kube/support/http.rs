@@ -43,8 +43,6 @@ pub(crate) enum How {
 pub(crate) struct Server {
     pub(crate) store: Mutex<Store>,
     pub(crate) faults: Mutex<Vec<Fault>>,
-    /// Method and path of each request.
-    pub(crate) requests: Mutex<Vec<(String, String)>>,
     pub(crate) kubelet: Kubelet,
 }
 
@@ -69,7 +67,6 @@ impl Server {
         let broken = || std::io::Error::other("the scenario breaks this connection");
         let (head, body) = request.into_parts();
         let path = head.uri.path().to_string();
-        self.requests.lock().expect("not poisoned").push((head.method.to_string(), path.clone()));
         let body = body.collect().await.map_err(|_| broken())?.to_bytes();
         let fault = self.fault(head.method.as_str(), &path);
         if let Some(How::Refuse(code, reason, message)) = fault {

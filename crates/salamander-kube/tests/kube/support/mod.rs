@@ -52,7 +52,6 @@ impl Cluster {
         let server = Arc::new(Server {
             store: Mutex::new(Store::new()),
             faults: Mutex::default(),
-            requests: Mutex::default(),
             kubelet: Kubelet::new(folder.path(), &address.to_string()),
         });
         runtime.spawn(server.clone().serve(listener));
@@ -70,11 +69,6 @@ impl Cluster {
     pub(crate) fn fault(&self, method: &'static str, path: &'static str, times: usize, how: How) {
         let fault = Fault { method, path, times, how };
         self.server.faults.lock().expect("not poisoned").push(fault);
-    }
-
-    pub(crate) fn requests(&self, method: &str, part: &str) -> usize {
-        let requests = self.server.requests.lock().expect("not poisoned");
-        requests.iter().filter(|(m, path)| m == method && path.contains(part)).count()
     }
 
     pub(crate) fn get(&self, resource: &str, name: &str) -> Option<Value> {
