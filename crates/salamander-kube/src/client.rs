@@ -1,6 +1,8 @@
 //! A job from outside: submit it, see it, scale it, stop it, read its logs. Everything goes through the API server, with the rights of
 //! whoever asks; the job's token stays in the cluster.
 
+use std::time::Duration;
+
 use futures::{AsyncBufReadExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams, LogParams, Patch, PatchParams, PostParams};
@@ -8,16 +10,23 @@ use kube::core::DynamicObject;
 use kube::discovery::ApiResource;
 use kube::{Client, Config, ResourceExt};
 use serde_json::{Value, json};
+use tracing::debug;
 
-use crate::crd::TrainingJob;
+use crate::crd::{Phase, TrainingJob};
 use crate::error::code;
 use crate::manifest::Manifest;
 use crate::names::{self, Role};
-use crate::progress::Progress;
+use crate::progress::{End, Progress};
 use crate::{Error, job::Job};
 
 /// Who we are in the record of who set which field.
 const MANAGER: &str = "salamander-cli";
+
+/// Finds the cluster as a pod does, or as kubectl does.
+pub async fn connect() -> Result<Client, Error> {
+    let config = Config::infer().await.map_err(|error| Error::NoCluster(error.to_string()))?;
+    Client::try_from(config).map_err(|error| Error::NoCluster(error.to_string()))
+}
 
 /// The jobs of a namespace.
 #[derive(Clone)]
@@ -37,12 +46,69 @@ pub struct View {
     pub pods: Vec<(String, String, String)>,
 }
 
+impl View {
+    /// How the job ended, if it did.
+    pub fn ended(&self) -> Option<End> {
+        let status = self.resource.as_ref().and_then(|resource| resource.status.as_ref());
+        let message = || status.and_then(|status| status.message.clone()).unwrap_or_default();
+        match status.and_then(|status| status.phase) {
+            Some(Phase::Complete) => Some(End::Completed),
+            Some(Phase::Failed | Phase::Invalid) => Some(End::Failed(message())),
+            Some(Phase::Suspended) => Some(End::Interrupted),
+            Some(_) => None,
+            None if self.resource.is_some() => None,
+            None => self.progress.as_ref()?.ended(),
+        }
+    }
+
+    /// In one word.
+    pub fn phase(&self) -> String {
+        let status = self.resource.as_ref().and_then(|resource| resource.status.as_ref());
+        let phase = status.and_then(|status| status.phase).map(|phase| phase.as_str().to_string());
+        let state = self.progress.as_ref().map(|progress| progress.state.clone());
+        phase.or(state).unwrap_or_else(|| "Pending".to_string())
+    }
+
+    /// For people, in one line.
+    pub fn line(&self) -> String {
+        let mut line = self.phase();
+        let status = self.resource.as_ref().and_then(|resource| resource.status.as_ref());
+        if let Some(progress) = &self.progress {
+            line += &format!(", {} of {} workers", progress.workers, progress.wanted);
+            if let (Some(step), Some(epoch)) = (progress.step, progress.epoch) {
+                line += &format!(", epoch {epoch}, step {step}");
+            }
+            if let Some(loss) = progress.loss {
+                line += &format!(", loss {loss:.4}");
+            }
+        }
+        if let Some(message) = status.and_then(|status| status.message.as_deref()) {
+            line += &format!(" ({message})");
+        }
+        line
+    }
+
+    /// For programs.
+    pub fn json(&self) -> Value {
+        let status = self.resource.as_ref().and_then(|resource| resource.status.as_ref());
+        let pods = self
+            .pods
+            .iter()
+            .map(|(name, role, phase)| json!({"name": name, "role": role, "phase": phase}));
+        json!({
+            "state": self.phase(),
+            "status": status,
+            "progress": self.progress,
+            "pods": pods.collect::<Vec<Value>>(),
+        })
+    }
+}
+
 impl Jobs {
     /// Finds the cluster as kubectl does, or as a pod does.
     pub async fn connect(namespace: Option<&str>) -> Result<Self, Error> {
-        let config = Config::infer().await.map_err(|error| Error::NoCluster(error.to_string()))?;
-        let namespace = namespace.map_or_else(|| config.default_namespace.clone(), str::to_string);
-        let client = Client::try_from(config).map_err(|error| Error::NoCluster(error.to_string()))?;
+        let client = connect().await?;
+        let namespace = namespace.unwrap_or(client.default_namespace()).to_string();
         Ok(Self::new(client, namespace))
     }
 
@@ -95,6 +161,29 @@ impl Jobs {
         let row = |pod: &Pod| (pod.name_any(), label(pod), phase(pod).unwrap_or_default());
         let pods = pods.iter().map(row).collect();
         Ok(View { resource: resource.map(Box::new), progress, pods })
+    }
+
+    /// Looks at a job every so often until it is over.
+    pub async fn follow(
+        &self,
+        job: &str,
+        every: Duration,
+        mut each: impl FnMut(&View),
+    ) -> Result<End, Error> {
+        loop {
+            match self.view(job).await {
+                Ok(view) => {
+                    each(&view);
+                    if let Some(end) = view.ended() {
+                        return Ok(end);
+                    }
+                }
+                // A server that restarts does not end a job.
+                Err(Error::Unreachable { reason, .. }) => debug!(reason, "following a job"),
+                Err(error) => return Err(error),
+            }
+            tokio::time::sleep(every).await;
+        }
     }
 
     /// Asks for another number of workers.
@@ -153,7 +242,9 @@ impl Jobs {
             };
             let mut lines = stream.lines();
             let broken = |reason: String| Error::Unreachable { what: what(), reason };
-            while let Some(line) = lines.try_next().await.map_err(|error| broken(error.to_string()))? {
+            while let Some(line) =
+                lines.try_next().await.map_err(|error| broken(error.to_string()))?
+            {
                 each(&short, &line);
             }
         }

@@ -4,7 +4,9 @@
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Rights are missing.
-    #[error("{what}: {message} (the cluster's roles do not allow it; see docs/kubernetes.md#rights)")]
+    #[error(
+        "{what}: {message} (the cluster's roles do not allow it; see docs/kubernetes.md#rights)"
+    )]
     Forbidden {
         /// What was tried.
         what: String,
@@ -36,7 +38,9 @@ pub enum Error {
         reason: String,
     },
     /// There is no way to a cluster.
-    #[error("no cluster: {0} (in a pod the service account says where it is, elsewhere KUBECONFIG or ~/.kube/config)")]
+    #[error(
+        "no cluster: {0} (in a pod the service account says where it is, elsewhere KUBECONFIG or ~/.kube/config)"
+    )]
     NoCluster(String),
     /// A job cannot be made of what was written.
     #[error("{0}")]

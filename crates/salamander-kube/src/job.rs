@@ -3,6 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use crate::crd::{TrainingJob, TrainingJobSpec};
 use crate::names::{Role, check_job_name};
@@ -37,6 +38,9 @@ pub enum Error {
     /// The name.
     #[error("{0}")]
     Name(String),
+    /// The spec.
+    #[error("spec: {0}")]
+    Spec(String),
     /// The name or namespace is missing, which the API server never does.
     #[error("a training job without a {0}")]
     Missing(&'static str),
@@ -59,6 +63,20 @@ impl Job {
         let name = resource.metadata.name.clone().ok_or(Error::Missing("name"))?;
         let namespace = resource.namespace().ok_or(Error::Missing("namespace"))?;
         Self::new(name, namespace, resource.spec.clone())
+    }
+
+    /// From parts of a spec as people write them, laid over each other: a file, then what was said on the command line.
+    pub fn assemble(
+        name: impl Into<String>,
+        namespace: impl Into<String>,
+        parts: &[Value],
+    ) -> Result<Self, Error> {
+        let mut spec = json!({"experiment": {}, "workers": {"max": 1}});
+        for part in parts {
+            lay_over(&mut spec, part);
+        }
+        let spec = serde_json::from_value(spec).map_err(|error| Error::Spec(error.to_string()))?;
+        Self::new(name, namespace, spec)
     }
 
     /// The run's folder, as pods see it.
@@ -90,6 +108,17 @@ impl Job {
             Role::Ps => spec.ps.as_ref().map(|ps| &ps.template),
         };
         template.and_then(|template| template.termination_grace_period_seconds).unwrap_or(30)
+    }
+}
+
+fn lay_over(below: &mut Value, above: &Value) {
+    match (below.as_object_mut(), above.as_object()) {
+        (Some(below), Some(above)) => {
+            for (key, value) in above {
+                lay_over(below.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        _ => *below = above.clone(),
     }
 }
 
@@ -130,6 +159,20 @@ mod tests {
         check(Some("0"), [low; 4]);
         check(Some("1"), [high; 4]);
         assert_eq!(job(Some("low")).priority_class(Role::Master, 0), high);
+    }
+
+    #[test]
+    fn the_command_line_is_laid_over_the_file() {
+        let file = json!({"image": "a", "workers": {"max": 2, "min": 2, "priority": "low"}});
+        let flags = json!({"image": "b", "workers": {"max": 4}});
+        let job = Job::assemble("j", "n", &[file, flags]).expect("a job");
+        assert_eq!(
+            (job.spec.image.as_str(), job.spec.workers.min, job.spec.workers.max),
+            ("b", 2, 4)
+        );
+        assert_eq!(job.spec.workers.priority.as_deref(), Some("low"));
+        let error = Job::assemble("j", "n", &[]).expect_err("no image").to_string();
+        assert!(error.contains("image"), "{error}");
     }
 
     #[test]

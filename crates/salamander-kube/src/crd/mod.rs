@@ -328,7 +328,8 @@ pub fn definition() -> CustomResourceDefinition {
 
 /// The definition as YAML, for `kubectl apply`.
 pub fn definition_yaml() -> Result<String, serde_json::Error> {
-    let head = "# The custom resource of Salamander's jobs. Made by `salamander crd`; do not edit.\n";
+    let head =
+        "# The custom resource of Salamander's jobs. Made by `salamander crd`; do not edit.\n";
     let value = serde_json::to_value(definition())?;
     Ok(format!("{head}{}", salamander_core::yaml::to_yaml(&value)))
 }

@@ -79,10 +79,8 @@ impl MasterPod<'_> {
             spec.service_account_name = Some(names::master_account(&job.name));
             spec.automount_service_account_token = Some(true);
             for container in &mut spec.containers {
-                container.ports = Some(vec![
-                    port("control", MASTER_PORT),
-                    port("health", HEALTH_PORT),
-                ]);
+                container.ports =
+                    Some(vec![port("control", MASTER_PORT), port("health", HEALTH_PORT)]);
                 container.readiness_probe = Some(probe("/readyz", 1));
                 container.liveness_probe = Some(probe("/healthz", 10));
             }
@@ -115,7 +113,6 @@ impl WorkerPod<'_> {
         let address = names::master_address(&job.name, &job.namespace);
         args.extend(["--master".to_string(), address]);
         args.extend(["--slot".to_string(), self.index.to_string()]);
-        args.extend(["--process".to_string(), self.process.to_string()]);
         args.extend(["--listen".to_string(), "$(POD_IP)".to_string()]);
         let parts = Parts {
             role: Role::Worker,
@@ -219,11 +216,12 @@ impl Parts<'_> {
 
     fn container(&self, job: &Job) -> Result<Container, Error> {
         let template = self.template;
-        let mut env = own_env(job, self.role, self.index, &self.resources);
+        let mut env = own_env(job, self);
         env.extend(self.read::<Vec<EnvVar>>("env", list(&template.env))?);
         let env_from: Vec<EnvFromSource> = self.read("envFrom", list(&template.env_from))?;
         let mut mounts = own_mounts();
-        mounts.extend(self.read::<Vec<VolumeMount>>("volumeMounts", list(&template.volume_mounts))?);
+        mounts
+            .extend(self.read::<Vec<VolumeMount>>("volumeMounts", list(&template.volume_mounts))?);
         Ok(Container {
             name: CONTAINER.to_string(),
             image: Some(job.spec.image.clone()),
@@ -243,7 +241,8 @@ impl Parts<'_> {
 
     /// Its own, and a short patience with nodes that do not answer.
     fn tolerations(&self) -> Result<Vec<Toleration>, Error> {
-        let mut all: Vec<Toleration> = self.read("tolerations", list(&self.template.tolerations))?;
+        let mut all: Vec<Toleration> =
+            self.read("tolerations", list(&self.template.tolerations))?;
         for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
             if !all.iter().any(|toleration| toleration.key.as_deref() == Some(key)) {
                 all.push(Toleration {
@@ -296,7 +295,7 @@ fn requirements(resources: &Resources, memory: Option<u64>) -> ResourceRequireme
     }
 }
 
-fn own_env(job: &Job, role: Role, index: u32, resources: &ResourceRequirements) -> Vec<EnvVar> {
+fn own_env(job: &Job, parts: &Parts<'_>) -> Vec<EnvVar> {
     let value = |name: &str, value: &str| EnvVar {
         name: name.to_string(),
         value: Some(value.to_string()),
@@ -320,10 +319,12 @@ fn own_env(job: &Job, role: Role, index: u32, resources: &ResourceRequirements) 
         value("HOME", "/tmp"),
         value("SALAMANDER_LOG_FORMAT", "json"),
         value("SALAMANDER_JOB", &job.name),
-        value("SALAMANDER_ROLE", role.as_str()),
-        value("SALAMANDER_INDEX", &index.to_string()),
+        value("SALAMANDER_ROLE", parts.role.as_str()),
+        value("SALAMANDER_INDEX", &parts.index.to_string()),
+        // In a pod every process is number 1, which tells nobody apart.
+        value("SALAMANDER_PROCESS", &parts.process.to_string()),
     ];
-    if resources.limits.as_ref().is_some_and(|limits| limits.contains_key("cpu")) {
+    if parts.resources.limits.as_ref().is_some_and(|limits| limits.contains_key("cpu")) {
         // As many threads as the container may use, not as the node has.
         env.push(EnvVar {
             name: "RAYON_NUM_THREADS".to_string(),

@@ -37,8 +37,7 @@ pub fn claim(job: &Job, owner: Option<&OwnerReference>) -> Option<PersistentVolu
 pub(super) fn runs_volume(job: &Job) -> Volume {
     let volume = Volume { name: "runs".to_string(), ..Volume::default() };
     let claimed = |name: String| {
-        let source =
-            PersistentVolumeClaimVolumeSource { claim_name: name, ..Default::default() };
+        let source = PersistentVolumeClaimVolumeSource { claim_name: name, ..Default::default() };
         Volume { persistent_volume_claim: Some(source), ..volume.clone() }
     };
     match &job.spec.storage {

@@ -53,7 +53,8 @@ fn only_the_master_may_ask_the_api_server() {
     let pod = worker(&job).expect("a pod");
     assert_eq!(parts(&pod).0.automount_service_account_token, Some(false));
     assert_eq!(parts(&pod).0.service_account_name.as_deref(), Some("mnist-pods"));
-    let master = MasterPod { job: &job, number: 3, owner: None, resume: true }.build().expect("a pod");
+    let master =
+        MasterPod { job: &job, number: 3, owner: None, resume: true }.build().expect("a pod");
     assert_eq!(parts(&master).0.automount_service_account_token, Some(true));
     assert_eq!(parts(&master).0.service_account_name.as_deref(), Some("mnist-master"));
     let args = parts(&master).1.args.clone().expect("arguments");
@@ -72,7 +73,7 @@ fn a_worker_knows_its_place_and_its_master() {
     assert_eq!(
         args,
         "worker /runs/mnist --experiment /etc/salamander/config/experiment.yaml --token-file \
-         /etc/salamander/token/token --master mnist-master.ml.svc:4455 --slot 2 --process 7 --listen $(POD_IP)"
+         /etc/salamander/token/token --master mnist-master.ml.svc:4455 --slot 2 --listen $(POD_IP)"
     );
     let labels = pod.metadata.labels.clone().expect("labels");
     for (key, value) in [
@@ -121,7 +122,9 @@ fn a_template_adds_and_never_takes_away() {
 
 #[test]
 fn a_mistake_in_a_template_names_its_field() {
-    let job = job(json!({"workers": {"max": 1, "template": {"volumes": [{"name": "x", "hostPath": 3}]}}}));
+    let job = job(
+        json!({"workers": {"max": 1, "template": {"volumes": [{"name": "x", "hostPath": 3}]}}}),
+    );
     let error = worker(&job).expect_err("wrong").to_string();
     assert!(error.starts_with("spec.workers.template.volumes: "), "{error}");
 }

@@ -14,7 +14,8 @@ pub fn set(
 ) {
     let holds = if holds { "True" } else { "False" };
     let known = status.conditions.iter().find(|condition| condition.type_ == type_);
-    let since = known.filter(|known| known.status == holds).map(|known| known.last_transition_time.clone());
+    let since =
+        known.filter(|known| known.status == holds).map(|known| known.last_transition_time.clone());
     let condition = Condition {
         type_: type_.to_string(),
         status: holds.to_string(),

@@ -86,7 +86,14 @@ pub struct Plan {
 /// Decides what a job needs.
 pub fn decide(job: &TrainingJob, observed: &Observed, now: Timestamp) -> Plan {
     let before = job.status.clone().unwrap_or_default();
-    let mut case = Case { job, now, actions: Vec::new(), news: Vec::new(), again: LATER, status: before.clone() };
+    let mut case = Case {
+        job,
+        now,
+        actions: Vec::new(),
+        news: Vec::new(),
+        again: LATER,
+        status: before.clone(),
+    };
     case.count(observed);
     let (phase, message) = case.judge(observed);
     case.finish(&before, phase, message)
@@ -106,7 +113,9 @@ type Verdict = (Phase, String);
 impl Case<'_> {
     fn judge(&mut self, observed: &Observed) -> Verdict {
         let phase = self.status.phase;
-        if let (Some(phase), message) = (phase.filter(|phase| phase.is_final()), &self.status.message) {
+        if let (Some(phase), message) =
+            (phase.filter(|phase| phase.is_final()), &self.status.message)
+        {
             let message = message.clone().unwrap_or_default();
             self.clear(&observed.pods);
             return (phase, message);
@@ -142,7 +151,8 @@ impl Case<'_> {
     fn with_master(&mut self, number: u32, pod: &Pod, pods: &[Pod]) -> Verdict {
         self.status.master = Some(number as i32);
         let progress = pod.annotations().get(names::PROGRESS);
-        let progress = progress.and_then(|text| Progress::from_annotation(text)).unwrap_or_default();
+        let progress =
+            progress.and_then(|text| Progress::from_annotation(text)).unwrap_or_default();
         self.read(&progress);
         let seen = reasons::read(pod, self.now);
         match progress.ended().or_else(|| told_by_exit(pod)) {
@@ -155,7 +165,10 @@ impl Case<'_> {
                 self.delete(pod, matches!(seen, Seen::Lost(_)));
                 if self.job.spec.suspend {
                     self.clear(pods);
-                    return (Phase::Suspended, "stopped; set spec.suspend to false to go on".into());
+                    return (
+                        Phase::Suspended,
+                        "stopped; set spec.suspend to false to go on".into(),
+                    );
                 }
                 return self.launch(number + 1, true, pods);
             }
@@ -316,7 +329,8 @@ impl Case<'_> {
         status.step = number(progress.step).or(status.step);
         status.epoch = number(progress.epoch).or(status.epoch);
         status.loss = progress.loss.map(|loss| format!("{loss:.6}")).or(status.loss.take());
-        status.goodput = progress.goodput.map(|part| format!("{part:.3}")).or(status.goodput.take());
+        status.goodput =
+            progress.goodput.map(|part| format!("{part:.3}")).or(status.goodput.take());
         status.generation = progress.generation.clone().or(status.generation.take());
         status.checkpoint = progress.checkpoint.clone().or(status.checkpoint.take());
         status.last_crash = progress.last_crash.clone().or(status.last_crash.take());
@@ -336,7 +350,11 @@ impl Case<'_> {
         }
         if before.phase != Some(phase) {
             let warning = matches!(phase, Phase::Invalid | Phase::Failed);
-            self.tell(warning, phase.as_str(), if message.is_empty() { phase.as_str().into() } else { message });
+            self.tell(
+                warning,
+                phase.as_str(),
+                if message.is_empty() { phase.as_str().into() } else { message },
+            );
         }
         if self.status.phase == Some(Phase::Invalid) {
             self.again = self.again.min(Duration::from_secs(30));

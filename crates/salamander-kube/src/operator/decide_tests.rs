@@ -39,7 +39,9 @@ fn pod(role: &str, index: u32, process: u32, annotations: Value, status: Value) 
 }
 
 fn master(number: u32, state: &str, status: Value) -> Pod {
-    let progress = json!({"state": state, "reason": "bad data", "workers": 2, "step": 7, "loss": 0.5}).to_string();
+    let progress =
+        json!({"state": state, "reason": "bad data", "workers": 2, "step": 7, "loss": 0.5})
+            .to_string();
     let mut annotations = json!({names::WANTED: "2"});
     if !state.is_empty() {
         annotations[names::PROGRESS] = progress.into();
@@ -102,13 +104,15 @@ fn a_master_that_runs_is_copied_into_the_status() {
 fn a_killed_master_is_replaced_at_once_and_a_crashed_one_after_a_while() {
     let known = job(json!({}), json!({"master": 4, "phase": "Running"}));
     let relaunch = [delete("j-master-4"), create(5, false)];
-    let plan = check(&known, vec![master(4, "running", ended(137, 0))], Phase::Recovering, &relaunch);
+    let plan =
+        check(&known, vec![master(4, "running", ended(137, 0))], Phase::Recovering, &relaunch);
     let restarts = plan.status.restarts.expect("counted");
     assert_eq!((restarts.master, restarts.master_crashes), (1, 0));
     let plan = check(&known, vec![master(4, "running", ended(101, 0))], Phase::Recovering, &[]);
     assert_eq!(plan.again, Duration::from_secs(1));
     assert_eq!(plan.status.last_crash.as_deref(), Some("master: exit code 101: oh"));
-    let plan = check(&known, vec![master(4, "running", ended(101, 1))], Phase::Recovering, &relaunch);
+    let plan =
+        check(&known, vec![master(4, "running", ended(101, 1))], Phase::Recovering, &relaunch);
     assert_eq!(plan.status.restarts.expect("counted").master_crashes, 1);
     // Its pod is gone without a trace.
     check(&known, vec![], Phase::Recovering, &[create(5, false)]);
@@ -145,7 +149,8 @@ fn the_end_of_a_run_is_believed_from_words_or_from_the_exit_code() {
 fn suspending_stops_first_and_deletes_then() {
     let wanted = json!({"suspend": true});
     let asked = job(wanted.clone(), json!({"master": 0, "phase": "Running"}));
-    let stop = Action::Annotate { name: "j-master-0".into(), key: names::STOP, value: "true".into() };
+    let stop =
+        Action::Annotate { name: "j-master-0".into(), key: names::STOP, value: "true".into() };
     check(&asked, vec![master(0, "running", running())], Phase::Suspending, &[stop]);
     check(&asked, vec![master(0, "interrupted", running())], Phase::Suspending, &[]);
     let stopped = vec![master(0, "interrupted", ended(76, 0))];
@@ -154,7 +159,12 @@ fn suspending_stops_first_and_deletes_then() {
     check(&resumed, vec![], Phase::Pending, &[create(1, true)]);
     // Resumed before it had stopped.
     let again = [delete("j-master-0"), create(1, true)];
-    check(&job(json!({}), json!({"master": 0})), vec![master(0, "running", ended(76, 0))], Phase::Pending, &again);
+    check(
+        &job(json!({}), json!({"master": 0})),
+        vec![master(0, "running", ended(76, 0))],
+        Phase::Pending,
+        &again,
+    );
     // Killed while it was stopping: its last checkpoint is as far as it came.
     let killed = vec![master(0, "running", ended(137, 0))];
     check(&asked, killed, Phase::Suspended, &[delete("j-master-0")]);
@@ -188,7 +198,8 @@ fn a_lost_node_is_not_waited_for_and_a_leaving_pod_is() {
 fn older_masters_are_removed_and_scale_is_told() {
     let known = job(json!({"workers": {"max": 3}}), json!({"master": 1, "phase": "Running"}));
     let pods = vec![master(1, "running", running()), master(0, "running", ended(137, 9))];
-    let scale = Action::Annotate { name: "j-master-1".into(), key: names::WANTED, value: "3".into() };
+    let scale =
+        Action::Annotate { name: "j-master-1".into(), key: names::WANTED, value: "3".into() };
     check(&known, pods, Phase::Running, &[delete("j-master-0"), scale]);
 }
 

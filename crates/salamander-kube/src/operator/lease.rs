@@ -211,7 +211,9 @@ mod tests {
     #[test]
     fn a_lease_of_nobody_is_taken_and_ones_own_renewed() {
         let now = Instant::now();
-        for (holder, expected) in [(None, Step::Take), (Some(""), Step::Take), (Some("me"), Step::Renew)] {
+        for (holder, expected) in
+            [(None, Step::Take), (Some(""), Step::Take), (Some("me"), Step::Renew)]
+        {
             let mut sight = Sight::default();
             sight.update(now, &spec(holder, 1));
             assert_eq!(sight.step(now, "me", HOLDS), expected, "{holder:?}");

@@ -86,7 +86,10 @@ mod tests {
         let page = metrics.page();
         assert!(page.contains("salamander_jobs{phase=\"Running\"} 2\n"), "{page}");
         assert!(!page.contains("Pending"), "{page}");
-        assert!(page.contains("salamander_operator_leader 1\n") && page.contains("_total 3\n"), "{page}");
+        assert!(
+            page.contains("salamander_operator_leader 1\n") && page.contains("_total 3\n"),
+            "{page}"
+        );
         metrics.gone("a");
         assert!(metrics.page().contains("salamander_jobs{phase=\"Running\"} 1\n"));
     }

@@ -6,6 +6,7 @@ pub mod lease;
 pub mod metrics;
 mod work;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,12 +16,13 @@ use kube::runtime::controller::{Action, Config, Controller};
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
+use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use crate::crd::TrainingJob;
 use crate::health::Health;
-use crate::{Error, names};
+use crate::{Error, client, names};
 use lease::Elector;
 use metrics::Metrics;
 use work::Context;
@@ -31,6 +33,8 @@ const AFTER_ERROR: Duration = Duration::from_secs(5);
 const TOGETHER: Duration = Duration::from_millis(200);
 /// Jobs that are looked at side by side.
 const SIDE_BY_SIDE: u16 = 8;
+/// How long the lease of an operator holds that does not renew it.
+const LEASE: Duration = Duration::from_secs(15);
 
 /// How to run an operator.
 #[derive(Clone, Debug)]
@@ -39,6 +43,33 @@ pub struct Options {
     pub namespace: Option<String>,
     /// The election; without it this operator always leads.
     pub lease: Option<lease::Options>,
+}
+
+/// Runs an operator from within its pod, whose name and namespace are in the environment, with the endpoints for probes and metrics.
+/// Elsewhere it runs without an election, as for a try from a developer's machine.
+pub async fn serve(
+    namespace: Option<String>,
+    health_at: SocketAddr,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), Error> {
+    let client = client::connect().await?;
+    let place =
+        std::env::var("POD_NAME").and_then(|pod| Ok((pod, std::env::var("POD_NAMESPACE")?)));
+    let lease = place.ok().map(|(identity, namespace)| lease::Options {
+        name: "salamander-operator".to_string(),
+        namespace,
+        identity,
+        duration: LEASE,
+    });
+    let cannot =
+        |error: std::io::Error| Error::Invalid(format!("cannot listen on {health_at}: {error}"));
+    let listener = TcpListener::bind(health_at).await.map_err(cannot)?;
+    let metrics = Arc::new(Metrics::default());
+    let endpoints = health(&metrics);
+    tokio::select! {
+        result = run(Options { namespace, lease }, client, (metrics, endpoints.clone()), shutdown) => result,
+        never = endpoints.serve(listener) => match never {},
+    }
 }
 
 /// What the endpoints of an operator say.

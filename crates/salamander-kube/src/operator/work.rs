@@ -53,9 +53,10 @@ impl Context {
             self.made().remove(&key);
             return Ok(REFRESH);
         }
-        let job = Job::from_resource(resource).map_err(|error| Error::Invalid(error.to_string()))?;
-        let owner = job::owner(resource)
-            .ok_or_else(|| Error::Invalid(format!("job {key} has no uid")))?;
+        let job =
+            Job::from_resource(resource).map_err(|error| Error::Invalid(error.to_string()))?;
+        let owner =
+            job::owner(resource).ok_or_else(|| Error::Invalid(format!("job {key} has no uid")))?;
         let over = resource.status.as_ref().and_then(|s| s.phase).is_some_and(|p| p.is_final());
         let invalid = match over {
             true => None,
@@ -266,7 +267,8 @@ impl Context {
             + std::fmt::Debug
             + Serialize,
     {
-        let what = || format!("creating the {} {}", <T as k8s_openapi::Resource>::KIND, object.name_any());
+        let what =
+            || format!("creating the {} {}", <T as k8s_openapi::Resource>::KIND, object.name_any());
         match self.api::<T>(job).create(&PostParams::default(), object).await {
             Ok(_) => Ok(true),
             Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(false),

@@ -151,15 +151,23 @@ impl Fleet {
         for (slot, process, pod) in workers {
             self.newest = self.newest.max(process);
             self.grow_to(container_memory(&pod));
-            let place =
-                Place { process, state: State::Live, ending: false, last: Some(pod), waiting: None };
+            let place = Place {
+                process,
+                state: State::Live,
+                ending: false,
+                last: Some(pod),
+                waiting: None,
+            };
             // Only the newest one of a slot counts; the end of others was told before.
             if let Some(older) = self.places.insert(slot, place) {
                 actions.push(self.delete(slot, older.process, false));
             }
         }
-        let adopted: Vec<(u32, u32, Pod)> =
-            self.places.iter().filter_map(|(slot, p)| Some((*slot, p.process, p.last.clone()?))).collect();
+        let adopted: Vec<(u32, u32, Pod)> = self
+            .places
+            .iter()
+            .filter_map(|(slot, p)| Some((*slot, p.process, p.last.clone()?)))
+            .collect();
         for (slot, process, pod) in adopted {
             // Workers end well only with their run, so that this one belongs to what the run was before it was resumed.
             if reasons::read(&pod, now) == Seen::Ended(End::Finished) {
@@ -279,8 +287,12 @@ impl Fleet {
 
     /// All pods that there are, after events may have been missed.
     pub fn relisted(&mut self, now: Timestamp, pods: Vec<Pod>) -> Vec<Action> {
-        let there: Vec<(u32, u32)> =
-            pods.iter().cloned().filter_map(worker).map(|(slot, process, _)| (slot, process)).collect();
+        let there: Vec<(u32, u32)> = pods
+            .iter()
+            .cloned()
+            .filter_map(worker)
+            .map(|(slot, process, _)| (slot, process))
+            .collect();
         let missed: Vec<(u32, Option<Pod>)> = self
             .places
             .iter()
@@ -360,7 +372,8 @@ impl Fleet {
     fn hungry(&mut self, pod: Option<&Pod>) -> Ended {
         let had = pod.and_then(container_memory).or(self.grown).or(self.memory.first);
         let (Some(had), Some(most)) = (had, self.memory.most) else {
-            let advice = "set workers.resources.limits.memory, and workers.maxMemory to let it grow";
+            let advice =
+                "set workers.resources.limits.memory, and workers.maxMemory to let it grow";
             return Ended::Crashed(format!("out of memory: {advice}"));
         };
         // Another one may have been hungry with less, and the next has more already.

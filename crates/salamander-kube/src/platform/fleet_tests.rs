@@ -115,7 +115,11 @@ fn a_pod_that_cannot_be_created_is_tried_again_or_reported() {
     let quota = Refusal::Passing("exceeded quota".into());
     assert_eq!(fleet.created(at(0), (0, process), Err(quota.clone())), []);
     assert_eq!(fleet.waiting(), (1, Some("exceeded quota".into())));
-    assert_eq!(fleet.inventory(), [(0, process)], "it counts as there: nobody needs to order it again");
+    assert_eq!(
+        fleet.inventory(),
+        [(0, process)],
+        "it counts as there: nobody needs to order it again"
+    );
     assert_eq!(fleet.tick(at(0)), []);
     let again = Action::Create { slot: 0, process, memory: None };
     assert_eq!(fleet.tick(at(1)), [again]);
@@ -145,7 +149,9 @@ fn an_end_that_comes_before_the_answer_is_not_forgotten() {
 fn what_was_missed_is_found_when_pods_are_listed_again() {
     let mut fleet = fleet();
     let [gone, stays] = [0, 1].map(|slot| running(&mut fleet, slot));
-    let [Action::Create { process: new, .. }] = fleet.start(at(0), 2)[..] else { panic!("created") };
+    let [Action::Create { process: new, .. }] = fleet.start(at(0), 2)[..] else {
+        panic!("created")
+    };
     let actions = fleet.relisted(at(1), vec![pod(1, stays, GIB, json!({"phase": "Running"}))]);
     let how = Ended::Killed("its pod was deleted".into());
     assert_eq!(actions, [Action::Report { slot: 0, process: gone, how }]);

@@ -7,6 +7,8 @@ pub mod fleet;
 mod herald;
 pub mod reasons;
 
+use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,12 +19,16 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, ResourceExt};
 use salamander_core::elastic::{Ending, Order};
-use salamander_proto::client::{self, Ends, PlatformClient, PlatformHandler, SessionOptions};
+use salamander_proto::client::{
+    Ends, Error as SessionError, PlatformClient, PlatformHandler, SessionOptions,
+};
+use tokio::net::TcpListener;
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tracing::{info, warn};
 
 use crate::Error as ClusterError;
+use crate::client;
 use crate::health::Health;
 use crate::job::Job;
 use crate::names;
@@ -50,10 +56,10 @@ pub enum Error {
     Cluster(#[from] ClusterError),
     /// The session with the master cannot be opened.
     #[error(transparent)]
-    Client(#[from] client::Error),
-    /// The thread that talks to the master cannot start.
-    #[error("cannot start a thread: {0}")]
-    Thread(#[from] std::io::Error),
+    Client(#[from] SessionError),
+    /// The port for probes, or the thread that talks to the master, cannot be had.
+    #[error("cannot start the platform: {0}")]
+    Start(#[from] std::io::Error),
     /// It was told to leave; another one can take over.
     #[error("the platform was told to leave before the run was over")]
     Shutdown,
@@ -87,6 +93,38 @@ impl Options {
             tell_every: Duration::from_secs(2),
             health: None,
         }
+    }
+}
+
+impl Options {
+    /// For a master that runs in a pod: its job is in a file, its pod's name in the environment.
+    pub fn in_pod(job: &Path, session: SessionOptions) -> Result<Self, ClusterError> {
+        let wrong =
+            |reason: String| ClusterError::Invalid(format!("job {}: {reason}", job.display()));
+        let text = std::fs::read_to_string(job).map_err(|error| wrong(error.to_string()))?;
+        let parsed: Job = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        let pod = std::env::var("POD_NAME").map_err(|_| {
+            ClusterError::Invalid(
+                "POD_NAME is not set: the kube platform runs in a pod".to_string(),
+            )
+        })?;
+        Ok(Self::new(parsed, pod, session))
+    }
+}
+
+/// Runs the pods of a job from within the master's pod, with the endpoints for probes.
+pub async fn serve(
+    mut options: Options,
+    health: SocketAddr,
+    shutdown: impl Future<Output = ()>,
+) -> Result<Ending, Error> {
+    let client = client::connect().await?;
+    let listener = TcpListener::bind(health).await?;
+    let endpoints = Health::new(String::new);
+    options.health = Some(endpoints.clone());
+    tokio::select! {
+        ending = run(options, client, shutdown) => ending,
+        never = endpoints.serve(listener) => match never {},
     }
 }
 

@@ -183,9 +183,8 @@ mod tests {
     const NOW: i64 = 1_800_000_000;
 
     fn check(status: Value, deleted: Option<i64>, expected: Seen) {
-        let deleted = deleted.map(|seconds| {
-            Timestamp::from_second(NOW + seconds).expect("a time").to_string()
-        });
+        let deleted = deleted
+            .map(|seconds| Timestamp::from_second(NOW + seconds).expect("a time").to_string());
         let pod = json!({"metadata": {"deletionTimestamp": deleted}, "status": status.clone()});
         let pod: Pod = serde_json::from_value(pod).expect("a pod");
         let now = Timestamp::from_second(NOW).expect("a time");
@@ -247,7 +246,8 @@ mod tests {
     #[test]
     fn a_pod_that_leaves_gets_its_time_and_a_lost_node_none() {
         let lost = || Seen::Lost("its node does not answer".into());
-        let running = || json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
+        let running =
+            || json!({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]});
         check(running(), None, Seen::Running);
         check(running(), Some(30), Seen::Leaving);
         check(running(), Some(-5), Seen::Leaving);
@@ -263,10 +263,12 @@ mod tests {
             {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2 nodes"},
         ]});
         check(place, None, Seen::Waiting(Some("0/2 nodes".into())));
-        let image = |reason: &str| json!({"phase": "Pending", "containerStatuses": [{
-            "name": CONTAINER, "image": "i", "imageID": "", "ready": false, "restartCount": 0,
-            "state": {"waiting": {"reason": reason, "message": "no such image"}},
-        }]});
+        let image = |reason: &str| {
+            json!({"phase": "Pending", "containerStatuses": [{
+                "name": CONTAINER, "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"waiting": {"reason": reason, "message": "no such image"}},
+            }]})
+        };
         let expected = Seen::Waiting(Some("ImagePullBackOff: no such image".into()));
         check(image("ImagePullBackOff"), None, expected);
         check(image("ContainerCreating"), None, Seen::Waiting(None));

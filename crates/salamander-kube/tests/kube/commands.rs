@@ -3,6 +3,7 @@
 use salamander_kube::client::Jobs;
 use salamander_kube::job::Job;
 use salamander_kube::manifest::Manifest;
+use salamander_kube::progress::End;
 use serde_json::json;
 
 use crate::jobs::Operator;
@@ -26,6 +27,9 @@ fn commands_reach_a_job_of_the_operator() {
     runtime.block_on(jobs.scale("j", 2)).expect("scaled");
     cluster.wait_for_members("j", 2);
     let view = runtime.block_on(jobs.view("j")).expect("seen");
+    assert!(view.line().contains("2 of 2 workers"), "{}", view.line());
+    assert_eq!(view.json()["progress"]["workers"], 2);
+    assert_eq!(view.ended(), None);
     assert_eq!(view.progress.expect("progress").workers, 2);
     assert!(view.resource.expect("a resource").status.is_some());
     assert_eq!(view.pods.iter().filter(|(_, role, _)| role == "master").count(), 1);
@@ -33,8 +37,16 @@ fn commands_reach_a_job_of_the_operator() {
     wait_until("it is suspended", || cluster.phase("j") == "Suspended");
     runtime.block_on(jobs.resume("j")).expect("resumed");
     cluster.wait_for_members("j", 2);
+    cluster.tell_containers("j", "finish");
+    let mut lines = Vec::new();
+    let every = std::time::Duration::from_millis(50);
+    let end =
+        runtime.block_on(jobs.follow("j", every, |view| lines.push(view.line()))).expect("ended");
+    assert_eq!(end, End::Completed, "{lines:?}");
     runtime.block_on(jobs.delete("j")).expect("deleted");
-    wait_until("nothing is left", || cluster.list(PODS).is_empty() && cluster.list(JOBS).is_empty());
+    wait_until("nothing is left", || {
+        cluster.list(PODS).is_empty() && cluster.list(JOBS).is_empty()
+    });
     let error = runtime.block_on(jobs.view("j")).expect_err("gone").to_string();
     assert!(error.contains("there is no job \"j\" in namespace \"ml\""), "{error}");
 }
@@ -47,7 +59,8 @@ fn a_job_without_the_operator_trains_scales_and_stops() {
     let missing = "the server could not find the requested resource";
     cluster.fault("POST", "/trainingjobs", 1, How::Refuse(404, "NotFound", missing));
     let experiment = "entrypoint: mnist\ndata: {training: /data/train.recordio}\n";
-    let operated = runtime.block_on(jobs.submit(&plain("j"), experiment, TOKEN)).expect("submitted");
+    let operated =
+        runtime.block_on(jobs.submit(&plain("j"), experiment, TOKEN)).expect("submitted");
     assert!(!operated);
     // The job controller of this cluster.
     let batch = cluster.get("/apis/batch/v1/jobs", "j").expect("a job");

@@ -32,7 +32,10 @@ fn mistakes_are_refused_with_a_message() {
     check(json!({"workers": {"maxMemory": "4Gi", "resources": limits}}), "");
     check(json!({"strategy": "ps"}), "need spec.ps");
     check(json!({"strategy": "ps", "ps": {"replicas": 2}}), "");
-    check(json!({"experiment": {"inline": null}}), "either experiment.inline or experiment.configMap");
+    check(
+        json!({"experiment": {"inline": null}}),
+        "either experiment.inline or experiment.configMap",
+    );
     check(json!({"storage": {"size": "1Gi"}}), "write one of storage.claimName");
     check(json!({"storage": {"hostPath": null, "claimName": "data"}}), "");
 }
@@ -63,7 +66,9 @@ fn what_fixes_the_batches_cannot_be_changed() {
         refusal(validate_cel_update(&new, &old))
     };
     assert_eq!(change(json!({"workers": {"replicas": 2}, "suspend": true})), "");
-    assert!(change(json!({"workers": {"max": 5}})).contains("workers.max fixes how batches are cut"));
+    assert!(
+        change(json!({"workers": {"max": 5}})).contains("workers.max fixes how batches are cut")
+    );
     assert!(change(json!({"image": "other"})).contains("image cannot be changed"));
 }
 
@@ -81,10 +86,15 @@ fn the_definition_is_structural_and_small_enough_for_kubectl() {
             assert!(value.get(wrong).is_none(), "{path} has {wrong}");
         }
         if let Some(format) = value.get("format").and_then(Value::as_str) {
-            assert!(["int32", "int64", "date-time", "double"].contains(&format), "{path}: {format}");
+            assert!(
+                ["int32", "int64", "date-time", "double"].contains(&format),
+                "{path}: {format}"
+            );
         }
         match value {
-            Value::Object(map) => map.iter().for_each(|(key, value)| walk(value, &format!("{path}.{key}"))),
+            Value::Object(map) => {
+                map.iter().for_each(|(key, value)| walk(value, &format!("{path}.{key}")))
+            }
             Value::Array(items) => items.iter().for_each(|value| walk(value, path)),
             _ => {}
         }
@@ -99,7 +109,10 @@ fn the_definition_in_deploy_is_what_the_code_prints() {
         std::fs::write(FILE, &printed).expect("written");
     }
     let file = std::fs::read_to_string(FILE).expect("deploy/base/crd.yaml");
-    assert!(file == printed, "deploy/base/crd.yaml is out of date: `salamander crd > deploy/base/crd.yaml`");
+    assert!(
+        file == printed,
+        "deploy/base/crd.yaml is out of date: `salamander crd > deploy/base/crd.yaml`"
+    );
 }
 
 #[test]

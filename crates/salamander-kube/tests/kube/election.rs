@@ -57,13 +57,17 @@ fn an_operator_that_cannot_renew_its_lease_stops_working() {
     let cluster = Cluster::start();
     let first = Operator::elected(&cluster, lease("first"));
     wait_until("it leads", || leads(&first));
-    let other = json!({"spec": {"holderIdentity": "other", "renewTime": "2030-01-01T00:00:00.000000Z"}});
+    let other =
+        json!({"spec": {"holderIdentity": "other", "renewTime": "2030-01-01T00:00:00.000000Z"}});
     cluster.patch(LEASES, "salamander-operator", &other);
     let error = first.finish(&cluster).expect_err("it does not lead").to_string();
     assert!(error.contains("lost its lease"), "{error}");
 
     let message = "leases.coordination.k8s.io is forbidden: cannot get resource \"leases\"";
     cluster.fault("GET", "/leases/", 1, How::Refuse(403, "Forbidden", message));
-    let error = Operator::elected(&cluster, lease("x")).finish(&cluster).expect_err("no rights").to_string();
+    let error = Operator::elected(&cluster, lease("x"))
+        .finish(&cluster)
+        .expect_err("no rights")
+        .to_string();
     assert!(error.starts_with("taking the lease salamander-operator: "), "{error}");
 }

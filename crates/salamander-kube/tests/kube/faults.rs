@@ -36,7 +36,12 @@ fn a_lost_answer_creates_no_second_pod() {
     cluster.wait_for_members("j", 3);
     cluster.fault("POST", "/pods", 1, How::DropAfter);
     cluster.fault("POST", "/pods", 1, How::DropBefore);
-    cluster.fault("POST", "/pods", 1, How::Refuse(429, "TooManyRequests", "please try again later"));
+    cluster.fault(
+        "POST",
+        "/pods",
+        1,
+        How::Refuse(429, "TooManyRequests", "please try again later"),
+    );
     let quota = "pods \"x\" is forbidden: exceeded quota: compute, requested: pods=1, used: pods=4";
     cluster.fault("POST", "/pods", 1, How::Refuse(403, "Forbidden", quota));
     let before = cluster.workers("j");
@@ -56,10 +61,25 @@ fn a_lost_answer_creates_no_second_pod() {
 fn refusals_and_conflicts_of_status_and_objects_pass() {
     let cluster = Cluster::start();
     let _operator = Operator::start(&cluster);
-    cluster.fault("PATCH", "/status", 2, How::Refuse(409, "Conflict", "the object has been modified"));
-    cluster.fault("PATCH", "/services/", 1, How::Refuse(500, "InternalError", "etcdserver: request timed out"));
+    cluster.fault(
+        "PATCH",
+        "/status",
+        2,
+        How::Refuse(409, "Conflict", "the object has been modified"),
+    );
+    cluster.fault(
+        "PATCH",
+        "/services/",
+        1,
+        How::Refuse(500, "InternalError", "etcdserver: request timed out"),
+    );
     cluster.fault("PATCH", "/roles/", 1, How::DropBefore);
-    cluster.fault("GET", "/pods", 1, How::Refuse(503, "ServiceUnavailable", "apiserver is shutting down"));
+    cluster.fault(
+        "GET",
+        "/pods",
+        1,
+        How::Refuse(503, "ServiceUnavailable", "apiserver is shutting down"),
+    );
     cluster.submit(&job("j", (1, 1), json!({})));
     wait_until("it runs", || cluster.phase("j") == "Running");
     // Somebody else set a field of an object that is ours: the operator takes it back.
@@ -101,7 +121,10 @@ fn an_account_without_rights_gets_a_clear_error() {
                    resource \"trainingjobs\"";
     cluster.fault("GET", "/trainingjobs", 1, How::Refuse(403, "Forbidden", message));
     let error = Operator::start(&cluster).finish(&cluster).expect_err("no rights").to_string();
-    assert!(error.starts_with("listing training jobs: ") && error.contains("cannot list"), "{error}");
+    assert!(
+        error.starts_with("listing training jobs: ") && error.contains("cannot list"),
+        "{error}"
+    );
     assert!(error.contains("docs/kubernetes.md#rights"), "{error}");
 
     // The master's own account.
@@ -110,7 +133,9 @@ fn an_account_without_rights_gets_a_clear_error() {
     cluster.submit(&job("j", (1, 1), json!({})));
     wait_until("the master runs", || !cluster.pods("j", "master").is_empty());
     cluster.fault("POST", "/pods", 9, How::Refuse(403, "Forbidden", message));
-    wait_until("it runs or has failed", || ["Running", "Failed"].contains(&cluster.phase("j").as_str()));
+    wait_until("it runs or has failed", || {
+        ["Running", "Failed"].contains(&cluster.phase("j").as_str())
+    });
     if cluster.phase("j") == "Running" {
         let worker = cluster.workers("j").remove(0);
         cluster.server.kubelet.kill(&cluster.pod_key(&worker));
@@ -158,14 +183,20 @@ fn an_experiment_with_a_mistake_is_told_and_can_come_later() {
     };
     put("entrypoint: mnist\nsercher: {}\n");
     touch("1");
-    wait_until("the mistake is shown", || message().contains("line 2") && message().contains("searcher"));
+    wait_until("the mistake is shown", || {
+        message().contains("line 2") && message().contains("searcher")
+    });
     put("entrypoint: mnist\ndata: {training: /data/train.recordio}\n");
     touch("2");
     wait_until("it runs", || cluster.phase("j") == "Running");
     let config = cluster.get("/api/v1/configmaps", "j-config").expect("made");
     let text = config["data"]["experiment.yaml"].as_str().expect("an experiment").to_string();
     assert!(text.contains("experiment_seed"), "{text}");
-    let token = cluster.get("/api/v1/secrets", "j-token").expect("made")["stringData"]["token"].to_string();
+    let token =
+        cluster.get("/api/v1/secrets", "j-token").expect("made")["stringData"]["token"].to_string();
     assert_eq!(token.len(), 66);
-    assert!(!config.to_string().contains(token.trim_matches('"')), "the token is in its secret only");
+    assert!(
+        !config.to_string().contains(token.trim_matches('"')),
+        "the token is in its secret only"
+    );
 }

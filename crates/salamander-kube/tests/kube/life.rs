@@ -37,8 +37,12 @@ fn a_job_goes_on_when_workers_and_masters_are_killed_and_ends() {
     assert_eq!(master, "j-master-0");
     let killed = Instant::now();
     cluster.server.kubelet.kill(&cluster.pod_key(&master));
-    wait_until("another master", || cluster.progress("j").restarts > 0 || cluster.get(PODS, "j-master-1").is_some());
-    wait_until("it leads", || cluster.get(PODS, "j-master-1").is_some() && cluster.progress("j").workers == 3);
+    wait_until("another master", || {
+        cluster.progress("j").restarts > 0 || cluster.get(PODS, "j-master-1").is_some()
+    });
+    wait_until("it leads", || {
+        cluster.get(PODS, "j-master-1").is_some() && cluster.progress("j").workers == 3
+    });
     println!("from a master's death to a master that leads: {:?}", killed.elapsed());
     assert_eq!(cluster.workers("j"), before, "no worker was started again");
 
@@ -142,9 +146,12 @@ fn a_suspended_job_gives_its_pods_back_and_goes_on_later() {
     let steps = cluster.get(JOBS, "j").expect("there")["status"]["step"].as_u64().expect("steps");
     cluster.patch(JOBS, "j", &json!({"spec": {"suspend": false}}));
     cluster.wait_for_members("j", 2);
-    wait_until("it goes on from where it was", || cluster.progress("j").step.is_some_and(|step| step > steps));
+    wait_until("it goes on from where it was", || {
+        cluster.progress("j").step.is_some_and(|step| step > steps)
+    });
     let master = cluster.pods("j", "master").remove(0);
-    let args = cluster.get(PODS, &master.name).expect("there")["spec"]["containers"][0]["args"].clone();
+    let args =
+        cluster.get(PODS, &master.name).expect("there")["spec"]["containers"][0]["args"].clone();
     assert!(args.as_array().expect("arguments").contains(&json!("--resume")), "{args}");
     cluster.tell_containers("j", "finish");
     wait_until("it is complete", || cluster.phase("j") == "Complete");
@@ -157,9 +164,12 @@ fn a_crash_is_counted_and_quoted_and_too_many_end_the_job() {
     cluster.submit(&job("j", (1, 2), json!({})));
     cluster.wait_for_members("j", 2);
     cluster.tell_containers("j", "crash-1");
-    wait_until("it is quoted", || crash_message(&cluster, "j").contains("exit code 3: ") );
+    wait_until("it is quoted", || crash_message(&cluster, "j").contains("exit code 3: "));
     let message = crash_message(&cluster, "j");
-    assert!(message.starts_with("worker 1: ") && message.contains("no such file: shard-1"), "{message}");
+    assert!(
+        message.starts_with("worker 1: ") && message.contains("no such file: shard-1"),
+        "{message}"
+    );
     cluster.wait_for_members("j", 2);
     cluster.tell_containers("j", "crash-0");
     wait_until("it is given up", || cluster.phase("j") == "Failed");
@@ -167,7 +177,8 @@ fn a_crash_is_counted_and_quoted_and_too_many_end_the_job() {
     let message = status["message"].as_str().expect("a message");
     assert!(message.contains("workers crashed 2 times"), "{message}");
     let failed = status["conditions"].as_array().expect("conditions").iter();
-    let failed: Vec<&Value> = failed.filter(|c| c["status"] == "True" && c["type"] == "Failed").collect();
+    let failed: Vec<&Value> =
+        failed.filter(|c| c["status"] == "True" && c["type"] == "Failed").collect();
     assert_eq!(failed.len(), 1, "{status}");
     wait_until("all containers have ended", || cluster.server.kubelet.running() == 0);
 }
@@ -177,7 +188,11 @@ fn a_hungry_worker_gets_more_memory() {
     let cluster = Cluster::start();
     let _operator = Operator::start(&cluster);
     let resources = json!({"limits": {"memory": "1Gi"}, "requests": {"memory": "1Gi"}});
-    cluster.submit(&job("j", (1, 2), json!({"workers": {"resources": resources, "maxMemory": "2Gi"}})));
+    cluster.submit(&job(
+        "j",
+        (1, 2),
+        json!({"workers": {"resources": resources, "maxMemory": "2Gi"}}),
+    ));
     cluster.wait_for_members("j", 2);
     let victim = cluster.workers("j")[0].clone();
     cluster.server.kubelet.starve(&cluster.pod_key(&victim));
@@ -198,7 +213,9 @@ fn a_crashing_master_is_started_again_until_it_is_too_much() {
     let _operator = Operator::start(&cluster);
     cluster.tell_containers("j", "crash-master");
     cluster.submit(&job("j", (1, 1), json!({"master": {"maxCrashes": 1}})));
-    wait_until("the crash is quoted", || crash_message(&cluster, "j").contains("the journal is on fire"));
+    wait_until("the crash is quoted", || {
+        crash_message(&cluster, "j").contains("the journal is on fire")
+    });
     cluster.wait_for_members("j", 1);
     wait_until("it is counted", || {
         cluster.get(JOBS, "j").expect("there")["status"]["restarts"]["masterCrashes"] == 1
@@ -208,6 +225,9 @@ fn a_crashing_master_is_started_again_until_it_is_too_much() {
     cluster.server.kubelet.kill(&cluster.pod_key(&master));
     wait_until("it is given up", || cluster.phase("j") == "Failed");
     let message = cluster.get(JOBS, "j").expect("there")["status"]["message"].clone();
-    assert!(message.as_str().expect("a message").contains("the master crashed 2 times"), "{message}");
+    assert!(
+        message.as_str().expect("a message").contains("the master crashed 2 times"),
+        "{message}"
+    );
     wait_until("no worker is left", || cluster.server.kubelet.running() == 0);
 }

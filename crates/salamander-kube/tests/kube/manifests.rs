@@ -29,7 +29,9 @@ fn objects(text: &str) -> Vec<Value> {
     let documents = text.split("\n---\n").filter(|part| part.lines().any(|line| !is_comment(line)));
     let parse = |part: &str| {
         let part = part.trim_start_matches("---\n");
-        salamander_core::yaml::parse(part).unwrap_or_else(|error| panic!("{error}\n{part}")).to_json()
+        salamander_core::yaml::parse(part)
+            .unwrap_or_else(|error| panic!("{error}\n{part}"))
+            .to_json()
     };
     documents.map(parse).collect()
 }
@@ -128,7 +130,8 @@ fn overlays_can_be_built_and_fit() {
     }
     for folder in ["base", "overlays/development", "overlays/production", "samples"] {
         let mut command = Command::new("kubectl");
-        let output = command.arg("kustomize").arg(Path::new(DEPLOY).join(folder)).output().expect("kubectl");
+        let output =
+            command.arg("kustomize").arg(Path::new(DEPLOY).join(folder)).output().expect("kubectl");
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{folder}: {errors}");
         let built = objects(&String::from_utf8_lossy(&output.stdout));
@@ -173,7 +176,9 @@ fn the_operator_may_do_what_it_does_and_what_it_grants() {
         };
         let rules = cluster["rules"].as_array().expect("rules");
         rules.iter().any(|rule| {
-            has(&rule["apiGroups"], group) && has(&rule["resources"], resource) && has(&rule["verbs"], verb)
+            has(&rule["apiGroups"], group)
+                && has(&rule["resources"], resource)
+                && has(&rule["verbs"], verb)
         })
     };
     // Kubernetes lets nobody grant rights that he does not have.

@@ -26,7 +26,11 @@ fn as_a_container() {
     let Ok(args) = std::env::var(ROLE) else { return };
     let args: Vec<&str> = args.split('\n').collect();
     let filter = tracing_subscriber::EnvFilter::new("info");
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_writer(std::io::stderr)
+        .init();
     let args = Args { words: &args };
     exit(match args.words[0] {
         "master" => master(&args),
@@ -78,7 +82,8 @@ fn master(args: &Args<'_>) -> i32 {
     config.resume = args.has("--resume");
     let listen = args.get("--listen").expect("an address");
     let session = SessionOptions::new(&listen, args.token());
-    let mut options = platform::Options::new(job, std::env::var("POD_NAME").expect("a pod"), session);
+    let mut options =
+        platform::Options::new(job, std::env::var("POD_NAME").expect("a pod"), session);
     options.ask_every = Duration::from_millis(50);
     options.tell_every = Duration::from_millis(100);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -114,8 +119,9 @@ struct Seen {
 
 fn worker(args: &Args<'_>) -> i32 {
     let folder = args.folder();
-    let number = |name: &str| args.get(name).expect("a number").parse::<u32>().expect("a number");
-    let (slot, pid) = (number("--slot"), number("--process"));
+    let number = |text: String| text.parse::<u32>().expect("a number");
+    let slot = number(args.get("--slot").expect("a slot"));
+    let pid = number(std::env::var("SALAMANDER_PROCESS").expect("a number"));
     let id = WorkerId((u64::from(slot) << 32) | u64::from(pid));
     let leave = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGTERM, leave.clone()).expect("a signal");

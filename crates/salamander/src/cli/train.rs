@@ -56,6 +56,9 @@ pub(super) struct Args {
     /// Print the configuration in force and stop
     #[arg(long)]
     dump_config: bool,
+    #[cfg(feature = "kube")]
+    #[command(flatten)]
+    job: super::kube::JobArgs,
     /// Only make the run's folder, for a master and workers that are started by hand
     #[arg(long, conflicts_with = "resume")]
     prepare: bool,
@@ -81,6 +84,10 @@ impl Args {
 }
 
 pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
+    #[cfg(feature = "kube")]
+    if let (true, Some(file)) = (args.job.is_cluster(), &args.experiment) {
+        return super::kube::train(file, &args.sets(), &args.job, models, args.json);
+    }
     let resumed = args.resume.as_ref().map(|run| find(run, &args.out)).transpose()?;
     let file = match (&resumed, &args.experiment) {
         (Some(folder), _) => folder.join("experiment.yaml"),

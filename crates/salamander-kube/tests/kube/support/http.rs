@@ -63,7 +63,10 @@ impl Server {
         }
     }
 
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Body>, std::io::Error> {
+    async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+    ) -> Result<Response<Body>, std::io::Error> {
         let broken = || std::io::Error::other("the scenario breaks this connection");
         let (head, body) = request.into_parts();
         let path = head.uri.path().to_string();
@@ -124,7 +127,8 @@ impl Server {
             }
             ("PUT", false) => Ok(answer(self.store().replace(key, call.json()?)?)),
             ("PATCH", false) if call.patch.contains("apply-patch") => {
-                let manager = call.query.get("fieldManager").map(String::as_str).unwrap_or_default();
+                let manager =
+                    call.query.get("fieldManager").map(String::as_str).unwrap_or_default();
                 let force = call.query.get("force").is_some_and(|force| force == "true");
                 Ok(answer(self.store().apply(key, &call.json()?, (manager, force, status))?))
             }
@@ -197,7 +201,8 @@ impl Server {
         query: BTreeMap<String, String>,
         out: mpsc::Sender<Result<Frame<Bytes>, std::io::Error>>,
     ) -> Option<Infallible> {
-        let mut seen: u64 = query.get("resourceVersion").and_then(|text| text.parse().ok()).unwrap_or(0);
+        let mut seen: u64 =
+            query.get("resourceVersion").and_then(|text| text.parse().ok()).unwrap_or(0);
         let bookmarks = query.get("allowWatchBookmarks").is_some_and(|wanted| wanted == "true");
         let (mut news, cut) = {
             let store = self.store();

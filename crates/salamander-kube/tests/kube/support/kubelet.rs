@@ -153,7 +153,11 @@ impl Kubelet {
         for (key, pod) in pods {
             let mut state = self.state();
             let fresh = pod["status"]["phase"].is_null() || pod["status"]["phase"] == "Pending";
-            if state.closed || !fresh || state.running.contains_key(&key) || state.lost.contains(&key) {
+            if state.closed
+                || !fresh
+                || state.running.contains_key(&key)
+                || state.lost.contains(&key)
+            {
                 continue;
             }
             if state.capacity.is_some_and(|capacity| state.running.len() >= capacity) {
@@ -286,23 +290,34 @@ impl Kubelet {
     /// Config maps and secrets as files.
     fn write_files(&self, server: &Arc<Server>, namespace: &str, volumes: &Value) {
         for volume in volumes.as_array().into_iter().flatten() {
-            let (resource, kind, name) = match (&volume["configMap"]["name"], &volume["secret"]["secretName"]) {
-                (Value::String(name), _) => ("/api/v1/configmaps", "config", name),
-                (_, Value::String(name)) => ("/api/v1/secrets", "secret", name),
-                _ => continue,
-            };
+            let (resource, kind, name) =
+                match (&volume["configMap"]["name"], &volume["secret"]["secretName"]) {
+                    (Value::String(name), _) => ("/api/v1/configmaps", "config", name),
+                    (_, Value::String(name)) => ("/api/v1/secrets", "secret", name),
+                    _ => continue,
+                };
             let key = (resource.to_string(), namespace.to_string(), name.clone());
             let object = server.store().get(&key).cloned().expect("what a pod mounts is there");
             let folder = self.folder.join(kind).join(name);
             fs::create_dir_all(&folder).expect("a folder");
             for part in ["data", "stringData"] {
                 for (file, text) in object[part].as_object().into_iter().flatten() {
-                    fs::write(folder.join(file), text.as_str().unwrap_or_default()).expect("written");
+                    write_once(&folder.join(file), text.as_str().unwrap_or_default());
                 }
             }
         }
         fs::create_dir_all(self.folder.join("runs")).expect("a folder");
     }
+}
+
+/// Containers that run already read the file at the same time.
+fn write_once(file: &Path, text: &str) {
+    if fs::read_to_string(file).is_ok_and(|known| known == text) {
+        return;
+    }
+    let beside = file.with_extension("new");
+    fs::write(&beside, text).expect("written");
+    fs::rename(beside, file).expect("renamed");
 }
 
 fn condition(pod: &mut Value, condition: Value) {

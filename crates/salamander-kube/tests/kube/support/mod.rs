@@ -47,7 +47,8 @@ impl Cluster {
             .enable_all()
             .build()
             .expect("a runtime");
-        let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).expect("a port");
+        let listener =
+            runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).expect("a port");
         let address: SocketAddr = listener.local_addr().expect("bound");
         let server = Arc::new(Server {
             store: Mutex::new(Store::new()),
@@ -77,7 +78,12 @@ impl Cluster {
     }
 
     pub(crate) fn list(&self, resource: &str) -> Vec<Value> {
-        self.server.store().list(resource, NAMESPACE).into_iter().map(|(_, object)| object).collect()
+        self.server
+            .store()
+            .list(resource, NAMESPACE)
+            .into_iter()
+            .map(|(_, object)| object)
+            .collect()
     }
 
     /// Changes an object as `kubectl patch --type merge` does.
@@ -139,7 +145,8 @@ impl Cluster {
             .filter(|pod| pod["metadata"]["labels"]["salamander.dev/role"] == "master")
             .filter(|pod| pod["metadata"]["labels"]["salamander.dev/job"] == job)
             .max_by_key(|pod| number(pod));
-        let text = master.and_then(|pod| pod["metadata"]["annotations"]["salamander.dev/progress"].as_str());
+        let text = master
+            .and_then(|pod| pod["metadata"]["annotations"]["salamander.dev/progress"].as_str());
         text.and_then(Progress::from_annotation).unwrap_or_default()
     }
 

@@ -84,7 +84,8 @@ impl Store {
         let old = self.objects.get(&key).ok_or_else(|| missing(&key))?;
         let read = &object["metadata"]["resourceVersion"];
         if read.is_string() && *read != old["metadata"]["resourceVersion"] {
-            let text = format!("Operation cannot be fulfilled on {}: the object has been modified", key.2);
+            let text =
+                format!("Operation cannot be fulfilled on {}: the object has been modified", key.2);
             return Err((409, "Conflict", text));
         }
         object["metadata"]["uid"] = old["metadata"]["uid"].clone();
@@ -95,7 +96,12 @@ impl Store {
     }
 
     /// Merges a patch into an object, or into one part of it.
-    pub(crate) fn merge(&mut self, key: Key, patch: &Value, status: bool) -> Result<Value, Refusal> {
+    pub(crate) fn merge(
+        &mut self,
+        key: Key,
+        patch: &Value,
+        status: bool,
+    ) -> Result<Value, Refusal> {
         let mut object = self.objects.get(&key).ok_or_else(|| missing(&key))?.clone();
         let before = object.clone();
         merge(&mut object, patch);
@@ -127,7 +133,8 @@ impl Store {
             }
             let conflicts: Vec<String> = set.iter().filter(theirs).cloned().collect();
             if !conflicts.is_empty() && !force {
-                let text = format!("Apply failed with 1 conflict: conflict with {name:?}: {conflicts:?}");
+                let text =
+                    format!("Apply failed with 1 conflict: conflict with {name:?}: {conflicts:?}");
                 return Err((409, "Conflict", text));
             }
             owned.retain(|path| !conflicts.contains(path));
@@ -182,7 +189,9 @@ impl Store {
         } else if has_status(&key.0) {
             object["status"] = before["status"].clone();
         }
-        if object["status"].is_null() && let Some(map) = object.as_object_mut() {
+        if object["status"].is_null()
+            && let Some(map) = object.as_object_mut()
+        {
             map.remove("status");
         }
         for fixed in ["uid", "name", "namespace", "creationTimestamp"] {
