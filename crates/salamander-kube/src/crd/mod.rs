@@ -277,10 +277,24 @@ pub struct Storage {
     /// How that claim can be used; pods on several nodes need ReadWriteMany.
     #[serde(default)]
     pub access_mode: AccessMode,
-    /// A folder of the node, for clusters of one node.
+    /// Who shares it.
+    #[serde(default)]
+    pub scope: Scope,
+    /// A folder of the node, for clusters of one node; user 65532 must be able to write to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4096))]
     pub host_path: Option<String>,
+}
+
+/// Who shares the run's folder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Scope {
+    /// Master and workers: the run goes on from its last checkpoint when all workers are lost at once.
+    #[default]
+    Job,
+    /// The master keeps its journal there; workers on other nodes keep checkpoints for themselves, which are lost with them. For
+    /// clusters that have no volumes for several nodes.
+    Master,
 }
 
 /// How a claim can be used.

@@ -181,7 +181,7 @@ impl Parts<'_> {
 
     fn spec(&self, job: &Job) -> Result<PodSpec, Error> {
         let template = self.template;
-        let mut volumes = own_volumes(job);
+        let mut volumes = own_volumes(job, self.role);
         volumes.extend(self.read::<Vec<Volume>>("volumes", list(&template.volumes))?);
         let pull_secrets = job.spec.image_pull_secrets.iter();
         let pull_secrets =
@@ -341,7 +341,7 @@ fn own_env(job: &Job, parts: &Parts<'_>) -> Vec<EnvVar> {
     env
 }
 
-fn own_volumes(job: &Job) -> Vec<Volume> {
+fn own_volumes(job: &Job, role: Role) -> Vec<Volume> {
     let config = ConfigMapVolumeSource {
         name: names::config_map(&job.name),
         ..ConfigMapVolumeSource::default()
@@ -359,7 +359,7 @@ fn own_volumes(job: &Job) -> Vec<Volume> {
             empty_dir: Some(EmptyDirVolumeSource::default()),
             ..Volume::default()
         },
-        runs_volume(job),
+        runs_volume(job, role),
     ]
 }
 

@@ -9,9 +9,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use super::metadata;
 use super::pod::amount;
-use crate::crd::Storage;
+use crate::crd::{Scope, Storage};
 use crate::job::Job;
-use crate::names;
+use crate::names::{self, Role};
 
 /// The claim that is made for a job, if it wants one of its own.
 pub fn claim(job: &Job, owner: Option<&OwnerReference>) -> Option<PersistentVolumeClaim> {
@@ -34,13 +34,14 @@ pub fn claim(job: &Job, owner: Option<&OwnerReference>) -> Option<PersistentVolu
 }
 
 /// The volume of the run's folder, as the pods of a job mount it.
-pub(super) fn runs_volume(job: &Job) -> Volume {
+pub(super) fn runs_volume(job: &Job, role: Role) -> Volume {
     let volume = Volume { name: "runs".to_string(), ..Volume::default() };
     let claimed = |name: String| {
         let source = PersistentVolumeClaimVolumeSource { claim_name: name, ..Default::default() };
         Volume { persistent_volume_claim: Some(source), ..volume.clone() }
     };
-    match &job.spec.storage {
+    let shared = |storage: &&Storage| role == Role::Master || storage.scope == Scope::Job;
+    match job.spec.storage.as_ref().filter(shared) {
         Some(Storage { claim_name: Some(name), .. }) => claimed(name.clone()),
         Some(Storage { size: Some(_), .. }) => claimed(names::claim(&job.name)),
         Some(Storage { host_path: Some(path), .. }) => {

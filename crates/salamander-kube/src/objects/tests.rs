@@ -146,4 +146,11 @@ fn storage_is_a_claim_a_folder_or_nothing_that_lasts() {
     assert_eq!((runs["persistentVolumeClaim"]["claimName"].as_str(), own), (Some("shared"), None));
     assert_eq!(volume(json!({"hostPath": "/mnt/runs"})).0["hostPath"]["path"], "/mnt/runs");
     assert!(volume(Value::Null).0["emptyDir"].is_object());
+    let alone = json!({"size": "1Gi", "accessMode": "ReadWriteOnce", "scope": "Master"});
+    assert!(volume(alone.clone()).0["emptyDir"].is_object(), "workers may run on other nodes");
+    let job = job(json!({"storage": alone}));
+    let master =
+        MasterPod { job: &job, number: 0, owner: None, resume: false }.build().expect("a pod");
+    let volumes = parts(&master).0.volumes.clone().expect("volumes");
+    assert!(volumes.iter().any(|volume| volume.persistent_volume_claim.is_some()));
 }

@@ -22,14 +22,17 @@ fn a_job_goes_on_when_workers_and_masters_are_killed_and_ends() {
     println!("from apply to the first step: {:?}", applied.elapsed());
     cluster.wait_for_members("j", 3);
 
-    let before = cluster.workers("j");
+    let (before, group) = (cluster.workers("j"), cluster.progress("j").generation);
     let killed = Instant::now();
     cluster.server.kubelet.kill(&cluster.pod_key(&before[1]));
     wait_until("it is replaced", || {
         let now = cluster.workers("j");
         now.len() == 3 && now[1] != before[1]
     });
-    cluster.wait_for_members("j", 3);
+    wait_until("all three are a new group", || {
+        let progress = cluster.progress("j");
+        progress.workers == 3 && progress.generation != group && progress.restarts > 0
+    });
     println!("from a worker's death to its replacement in the group: {:?}", killed.elapsed());
 
     let before = cluster.workers("j");
