@@ -1,5 +1,5 @@
-//! A job from outside: submit it, see it, scale it, stop it, read its logs. Everything goes through the API server, with the rights of
-//! whoever asks; the job's token stays in the cluster.
+//! A job from outside: submit it, see it, scale it, stop it, read its logs. Everything goes through the API
+//! server, with the rights of whoever asks; the job's token stays in the cluster.
 
 use std::time::Duration;
 

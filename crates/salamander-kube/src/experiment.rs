@@ -1,5 +1,5 @@
-//! The experiment file that a job's pods read: as it was written, with what the job fixes laid over it. All pods read the same
-//! text, so that they also agree on the seed.
+//! The experiment file that a job's pods read: as it was written, with what the job fixes laid over it. All
+//! pods read the same text, so that they also agree on the seed.
 
 use salamander_core::experiment::Experiment;
 use salamander_core::yaml;

@@ -66,7 +66,8 @@ impl Health {
         let path = line.split_whitespace().nth(1).unwrap_or_default();
         let (status, body) = self.page(path);
         let answer = format!(
-            "HTTP/1.1 {status}\r\ncontent-type: text/plain; version=0.0.4\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+            "HTTP/1.1 {status}\r\ncontent-type: text/plain; version=0.0.4\r\n\
+             content-length: {}\r\nconnection: close\r\n\r\n{body}",
             body.len()
         );
         // Whoever asked may have gone.

@@ -1,9 +1,10 @@
 //! A job on Kubernetes: the custom resource, the platform that runs workers as pods, and the operator.
 //!
 //! The same master leads a run here as on one machine. What is different is who starts processes: [`platform`] attaches
-//! to the master as the supervisor of one machine does, and turns its orders into pods. [`operator`] only looks after masters.
-//! **Architecture invariant**: nothing talks to a job from outside of its pods but through the API server: the master's pod carries
-//! what is wanted of it and how far it came as annotations, so that neither the operator nor a command needs the job's token.
+//! to the master as the supervisor of one machine does, and turns its orders into pods. [`operator`] only looks
+//! after masters. **Architecture invariant**: nothing talks to a job from outside of its pods but through the
+//! API server: the master's pod carries what is wanted of it and how far it came as annotations, so that
+//! neither the operator nor a command needs the job's token.
 //!
 //! # Layout
 //! - [`crd`]: the custom resource `TrainingJob`, its schema and rules

@@ -51,14 +51,20 @@ pub use template::{PodTemplate, Resources};
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$')").message(
-        "a job's name has at most 40 lower-case letters, digits and dashes, begins with a letter and does not end with a dash"
+        "a job's name has at most 40 lower-case letters, digits and dashes, begins with a letter and \
+         does not end with a dash"
     )
 )]
 #[x_kube(
-    validation = Rule::new("self.strategy == 'allreduce' || has(self.ps)").message("strategies ps and hybrid need spec.ps with at least one replica"),
-    validation = Rule::new("self.image == oldSelf.image").message("image cannot be changed; delete the job and create another"),
-    validation = Rule::new("self.strategy == oldSelf.strategy").message("strategy cannot be changed; delete the job and create another"),
-    validation = Rule::new("self.workers.max == oldSelf.workers.max").message("workers.max fixes how batches are cut and cannot be changed; use workers.replicas, or create another job")
+    validation = Rule::new("self.strategy == 'allreduce' || has(self.ps)")
+        .message("strategies ps and hybrid need spec.ps with at least one replica"),
+    validation = Rule::new("self.image == oldSelf.image")
+        .message("image cannot be changed; delete the job and create another"),
+    validation = Rule::new("self.strategy == oldSelf.strategy")
+        .message("strategy cannot be changed; delete the job and create another"),
+    validation = Rule::new("self.workers.max == oldSelf.workers.max")
+        .message("workers.max fixes how batches are cut and cannot be changed; use workers.replicas, \
+                 or create another job")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct TrainingJobSpec {
@@ -124,7 +130,10 @@ impl PullPolicy {
 
 /// An experiment file: here, or in a config map.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[x_kube(validation = Rule::new("has(self.inline) != has(self.configMap)").message("write either experiment.inline or experiment.configMap"))]
+#[x_kube(
+    validation = Rule::new("has(self.inline) != has(self.configMap)")
+        .message("write either experiment.inline or experiment.configMap")
+)]
 #[serde(rename_all = "camelCase")]
 pub struct ExperimentSource {
     /// The fields of an experiment file. Paths in it are those that the pods see.
@@ -180,9 +189,12 @@ impl Strategy {
 /// The pods that train.
 #[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[x_kube(
-    validation = Rule::new("self.min <= self.max").message("workers.min must not be above workers.max"),
-    validation = Rule::new("!has(self.replicas) || (self.replicas >= self.min && self.replicas <= self.max)").message("workers.replicas must lie between workers.min and workers.max"),
-    validation = Rule::new("!has(self.maxMemory) || (has(self.resources.limits) && 'memory' in self.resources.limits)").message("workers.maxMemory needs workers.resources.limits.memory to grow from")
+    validation = Rule::new("self.min <= self.max")
+        .message("workers.min must not be above workers.max"),
+    validation = Rule::new("!has(self.replicas) || (self.replicas >= self.min && self.replicas <= self.max)")
+        .message("workers.replicas must lie between workers.min and workers.max"),
+    validation = Rule::new("!has(self.maxMemory) || (has(self.resources.limits) && 'memory' in self.resources.limits)")
+        .message("workers.maxMemory needs workers.resources.limits.memory to grow from")
 )]
 #[serde(rename_all = "camelCase")]
 pub struct Workers {
@@ -260,7 +272,10 @@ pub struct ParameterServers {
 
 /// Where the run's folder is, which master and workers share.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[x_kube(validation = Rule::new("[has(self.claimName), has(self.size), has(self.hostPath)].exists_one(given, given)").message("write one of storage.claimName, storage.size and storage.hostPath"))]
+#[x_kube(
+    validation = Rule::new("[has(self.claimName), has(self.size), has(self.hostPath)].exists_one(given, given)")
+        .message("write one of storage.claimName, storage.size and storage.hostPath")
+)]
 #[serde(rename_all = "camelCase")]
 pub struct Storage {
     /// A claim that is there, and stays when the job is deleted.
@@ -292,8 +307,8 @@ pub enum Scope {
     /// Master and workers: the run goes on from its last checkpoint when all workers are lost at once.
     #[default]
     Job,
-    /// The master keeps its journal there; workers on other nodes keep checkpoints for themselves, which are lost with them. For
-    /// clusters that have no volumes for several nodes.
+    /// The master keeps its journal there; workers on other nodes keep checkpoints for themselves, which are
+    /// lost with them. For clusters that have no volumes for several nodes.
     Master,
 }
 

@@ -10,7 +10,8 @@ use super::{Error, MasterPod, metadata};
 use crate::job::Job;
 use crate::names::{CONTAINER, EXIT_RUN_FAILED, EXIT_RUN_STOPPED};
 
-/// The master as a Kubernetes job. A run that has ended is not tried again; a master that was disrupted is, without being counted.
+/// The master as a Kubernetes job. A run that has ended is not tried again; a master that was disrupted is,
+/// without being counted.
 pub fn master_job(job: &Job) -> Result<BatchJob, Error> {
     let pod = MasterPod { job, number: 0, owner: None, resume: false }.build()?;
     let mut template = PodTemplateSpec { metadata: Some(pod.metadata), spec: pod.spec };

@@ -1,5 +1,5 @@
-//! The pods of a job: what they must have, and what their template adds. Every pod runs as somebody who is not root, on a read-only
-//! root file system, without capabilities.
+//! The pods of a job: what they must have, and what their template adds. Every pod runs as somebody who is not
+//! root, on a read-only root file system, without capabilities.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! What a job needs now: a pure function of the job, its pods and the time. Everything else in the operator fetches its input
-//! and does what it says.
+//! What a job needs now: a pure function of the job, its pods and the time. Everything else in the operator
+//! fetches its input and does what it says.
 
 use std::time::Duration;
 

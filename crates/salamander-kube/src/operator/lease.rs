@@ -1,5 +1,6 @@
-//! Leader election: only one operator works at a time, by a lease that it must renew. Whether to take it is a pure decision that
-//! trusts no clock but its own: a lease is over when it did not *change* for its duration, whatever time it carries.
+//! Leader election: only one operator works at a time, by a lease that it must renew. Whether to take it is a
+//! pure decision that trusts no clock but its own: a lease is over when it did not *change* for its duration,
+//! whatever time it carries.
 
 use std::time::Duration;
 

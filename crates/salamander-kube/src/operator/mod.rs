@@ -1,4 +1,5 @@
-//! The operator: looks after the masters of jobs. Masters look after the rest, so that a job goes on while no operator runs.
+//! The operator: looks after the masters of jobs. Masters look after the rest, so that a job goes on while no
+//! operator runs.
 
 pub mod conditions;
 pub mod decide;
@@ -45,8 +46,8 @@ pub struct Options {
     pub lease: Option<lease::Options>,
 }
 
-/// Runs an operator from within its pod, whose name and namespace are in the environment, with the endpoints for probes and metrics.
-/// Elsewhere it runs without an election, as for a try from a developer's machine.
+/// Runs an operator from within its pod, whose name and namespace are in the environment, with the endpoints
+/// for probes and metrics. Elsewhere it runs without an election, as for a try from a developer's machine.
 pub async fn serve(
     namespace: Option<String>,
     health_at: SocketAddr,
@@ -78,7 +79,8 @@ pub fn health(metrics: &Arc<Metrics>) -> Health {
     Health::new(move || metrics.page())
 }
 
-/// Looks after jobs until `shutdown` resolves, or until it leads no more, which is an error: the next one starts from what there is.
+/// Looks after jobs until `shutdown` resolves, or until it leads no more, which is an error: the next one
+/// starts from what there is.
 pub async fn run(
     options: Options,
     client: Client,

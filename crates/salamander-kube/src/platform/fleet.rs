@@ -1,5 +1,5 @@
-//! The pods of a job's workers as a state machine: what the master orders and what Kubernetes tells go in, what is to be done comes out.
-//! It has no clock and no connection of its own.
+//! The pods of a job's workers as a state machine: what the master orders and what Kubernetes tells go in, what
+//! is to be done comes out. It has no clock and no connection of its own.
 
 use std::collections::BTreeMap;
 

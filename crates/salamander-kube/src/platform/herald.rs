@@ -1,4 +1,5 @@
-//! Decides what is told about a run and when, and what the master is told that people want. No clock but the one it is given by `Instant`s.
+//! Decides what is told about a run and when, and what the master is told that people want. No clock but the
+//! one it is given by `Instant`s.
 
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
-//! Pods in the place of processes: attaches to the master as the supervisor of one machine does, turns its orders into pods, and tells
-//! it what became of them. It runs in the master's pod; what people want comes, and what they are told goes, through that pod's annotations.
+//! Pods in the place of processes: attaches to the master as the supervisor of one machine does, turns its
+//! orders into pods, and tells it what became of them. It runs in the master's pod; what people want comes, and
+//! what they are told goes, through that pod's annotations.
 
 mod clerk;
 mod cluster;

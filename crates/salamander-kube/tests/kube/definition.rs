@@ -1,4 +1,5 @@
-//! The custom resource as the API server sees it: its rules are evaluated with CEL, and the file in deploy/ is what the code prints.
+//! The custom resource as the API server sees it: its rules are evaluated with CEL, and the file in deploy/ is
+//! what the code prints.
 
 use kube::core::cel::{validate_cel, validate_cel_update};
 use salamander_kube::crd::{TrainingJob, TrainingJobSpec, definition, definition_yaml};
@@ -121,7 +122,8 @@ fn a_status_survives_the_server() {
         "apiVersion": "salamander.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": "j"},
         "spec": serde_json::to_value(&job("j", (1, 2), json!({})).spec).expect("written"),
         "status": {"phase": "Running", "conditions": [{"type": "Valid", "status": "True", "reason": "Running",
-            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}], "restarts": {"worker": 1, "master": 0, "masterCrashes": 0}},
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+            "restarts": {"worker": 1, "master": 0, "masterCrashes": 0}},
     });
     let job: TrainingJob = serde_json::from_value(object.clone()).expect("read");
     assert_eq!(serde_json::to_value(&job).expect("written")["status"], object["status"]);

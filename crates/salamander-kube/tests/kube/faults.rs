@@ -1,4 +1,5 @@
-//! What a real API server does to its clients: it forgets, refuses, breaks connections and loses answers. And nodes vanish.
+//! What a real API server does to its clients: it forgets, refuses, breaks connections and loses answers. And
+//! nodes vanish.
 
 use std::time::Duration;
 

@@ -234,3 +234,21 @@ fn a_crashing_master_is_started_again_until_it_is_too_much() {
     );
     wait_until("no worker is left", || cluster.server.kubelet.running() == 0);
 }
+
+#[test]
+fn two_jobs_that_do_not_fit_together_share_what_there_is() {
+    let cluster = Cluster::start();
+    let _operator = Operator::start(&cluster);
+    // Two masters and three workers.
+    cluster.server.kubelet.set_capacity(&cluster.server, 5);
+    cluster.submit(&job("a", (1, 2), json!({})));
+    cluster.wait_for_members("a", 2);
+    cluster.submit(&job("b", (1, 2), json!({})));
+    cluster.wait_for_members("b", 1);
+    assert_eq!(cluster.progress("a").workers, 2, "both train at the same time");
+    cluster.tell_containers("a", "finish");
+    wait_until("the first is complete", || cluster.phase("a") == "Complete");
+    cluster.wait_for_members("b", 2);
+    cluster.tell_containers("b", "finish");
+    wait_until("the second is complete", || cluster.phase("b") == "Complete");
+}

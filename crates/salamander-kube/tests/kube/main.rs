@@ -1,4 +1,5 @@
-//! Whole jobs on a cluster in a test: the shipped operator, platform and master, over HTTP, with real processes as containers.
+//! Whole jobs on a cluster in a test: the shipped operator, platform and master, over HTTP, with real processes
+//! as containers.
 
 mod commands;
 mod definition;
@@ -7,5 +8,6 @@ mod faults;
 mod jobs;
 mod life;
 mod manifests;
+mod program;
 mod roles;
 mod support;

@@ -1,5 +1,6 @@
-//! Everything that is handed to `kubectl apply`, checked against Kubernetes' own schemas (`kubernetes-validate`, strict, 1.34), without a
-//! cluster. SALAMANDER_PYTHON names a Python that has it; without one this is skipped, unless SALAMANDER_NO_SKIPS is set.
+//! Everything that is handed to `kubectl apply`, checked against Kubernetes' own schemas
+//! (`kubernetes-validate`, strict, 1.34), without a cluster. SALAMANDER_PYTHON names a Python that has it;
+//! without one this is skipped, unless SALAMANDER_NO_SKIPS is set.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -84,7 +85,9 @@ fn all_jobs() -> Vec<Job> {
         "runtimeClassName": "nvidia", "schedulerName": "default-scheduler",
         "terminationGracePeriodSeconds": 60, "runAsUser": 1000, "fsGroup": 2000,
     });
-    let resources = json!({"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "2Gi", "nvidia.com/gpu": 1}});
+    let resources = json!({
+        "requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "2Gi", "nvidia.com/gpu": 1},
+    });
     let full = json!({
         "imagePullPolicy": "IfNotPresent", "imagePullSecrets": ["registry"], "command": ["/model"],
         "workers": {"priority": "0.5", "resources": resources, "maxMemory": "8Gi", "template": template},

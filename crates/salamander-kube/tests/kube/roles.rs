@@ -1,5 +1,6 @@
-//! The containers of the tests: copies of this program that take the arguments of a pod. The master and the platform are the shipped
-//! ones; a worker is a member without a model, which does what files in the run's folder say.
+//! The containers of the tests: copies of this program that take the arguments of a pod. The master and the
+//! platform are the shipped ones; a worker is a member without a model, which does what files in the run's
+//! folder say.
 
 use std::path::{Path, PathBuf};
 use std::process::exit;

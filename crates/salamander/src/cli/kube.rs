@@ -1,5 +1,5 @@
-//! Kubernetes: `crd`, `operator`, `manifest`, a master in a pod, and jobs of a cluster. All that decides is in `salamander-kube`; this file
-//! only reads arguments and prints.
+//! Kubernetes: `crd`, `operator`, `manifest`, a master in a pod, and jobs of a cluster. All that decides is in
+//! `salamander-kube`; this file only reads arguments and prints.
 
 use std::fs;
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! The scenario API server's port: HTTP/1.1 with list, watch, create, replace, patch and delete, and with faults on demand.
+//! The scenario API server's port: HTTP/1.1 with list, watch, create, replace, patch and delete, and with
+//! faults on demand.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

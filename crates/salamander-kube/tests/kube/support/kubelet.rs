@@ -1,7 +1,8 @@
-//! Nodes for the scenario API server: the pods' containers are real processes of this machine, which can be killed, starved, evicted, or
-//! lost together with their node.
+//! Nodes for the scenario API server: the pods' containers are real processes of this machine, which can be
+//! killed, starved, evicted, or lost together with their node.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -24,6 +25,8 @@ pub(crate) const PODS: &str = "/api/v1/pods";
 pub(crate) struct Kubelet {
     folder: PathBuf,
     address: String,
+    /// Takes the arguments of pods in the place of the tests' own roles.
+    program: Option<OsString>,
     state: Mutex<State>,
 }
 
@@ -39,7 +42,7 @@ struct State {
 }
 
 impl Kubelet {
-    pub(crate) fn new(folder: &Path, address: &str) -> Self {
+    pub(crate) fn new(folder: &Path, address: &str, program: Option<OsString>) -> Self {
         let kubeconfig = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "test",
             "clusters": [{"name": "test", "cluster": {"server": format!("http://{address}")}}],
@@ -48,7 +51,7 @@ impl Kubelet {
         });
         fs::write(folder.join("kubeconfig"), kubeconfig.to_string()).expect("written");
         fs::create_dir_all(folder.join("logs")).expect("a folder");
-        Self { folder: folder.into(), address: address.into(), state: Mutex::default() }
+        Self { folder: folder.into(), address: address.into(), program, state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -257,10 +260,14 @@ impl Kubelet {
         let spec = &pod["spec"]["containers"][0];
         let args = spec["args"].as_array().into_iter().flatten();
         let args: Vec<String> = args.filter_map(Value::as_str).map(local).collect();
-        let mut command = match std::env::var_os(PROGRAM) {
+        let mut command = match &self.program {
             Some(program) => {
                 let mut command = Command::new(program);
                 command.args(&args);
+                if args[0] == "master" {
+                    // Here all pods have one address.
+                    command.args(["--health", "127.0.0.1:0"]);
+                }
                 command
             }
             None => {

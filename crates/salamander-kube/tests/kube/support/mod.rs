@@ -1,9 +1,11 @@
-//! A cluster in a test: an API server that can fail on demand, nodes whose containers are real processes, and what tests ask of them.
+//! A cluster in a test: an API server that can fail on demand, nodes whose containers are real processes, and
+//! what tests ask of them.
 
 mod http;
 mod kubelet;
 mod store;
 
+use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -16,7 +18,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 pub(crate) use http::{Fault, How, Server};
-pub(crate) use kubelet::{Kubelet, PODS, ROLE};
+pub(crate) use kubelet::{Kubelet, PODS, PROGRAM, ROLE};
 use store::{Key, Store};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,6 +43,15 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn start() -> Self {
+        Self::with(None)
+    }
+
+    /// Its containers are a real program.
+    pub(crate) fn of_program(program: &OsStr) -> Self {
+        Self::with(Some(program.to_os_string()))
+    }
+
+    fn with(program: Option<OsString>) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -53,7 +64,7 @@ impl Cluster {
         let server = Arc::new(Server {
             store: Mutex::new(Store::new()),
             faults: Mutex::default(),
-            kubelet: Kubelet::new(folder.path(), &address.to_string()),
+            kubelet: Kubelet::new(folder.path(), &address.to_string(), program),
         });
         runtime.spawn(server.clone().serve(listener));
         Self { server, runtime, _folder: folder }

@@ -1,5 +1,5 @@
-//! The objects of the scenario API server: versions, events for watches, field ownership, owners and their dependents. It
-//! follows what the real server documents, and has the faults that a real one has.
+//! The objects of the scenario API server: versions, events for watches, field ownership, owners and their
+//! dependents. It follows what the real server documents, and has the faults that a real one has.
 
 use std::collections::{BTreeMap, BTreeSet};
 
