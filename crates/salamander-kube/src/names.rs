@@ -11,6 +11,8 @@ pub const ROLE: &str = "salamander.dev/role";
 pub const INDEX: &str = "salamander.dev/index";
 /// The number that tells a pod from others that had its place before.
 pub const PROCESS: &str = "salamander.dev/process";
+/// The condition of a worker's pod that says whether it trains; without it the pod is not ready.
+pub const MEMBER: &str = "salamander.dev/member";
 /// On the master's pod: how far the run is, as JSON.
 pub const PROGRESS: &str = "salamander.dev/progress";
 /// On the master's pod: how many workers are wanted.

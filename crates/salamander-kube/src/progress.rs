@@ -69,6 +69,14 @@ impl Progress {
         }
     }
 
+    /// The (slot, number) of workers that train together, from the same answer.
+    pub fn members(status: &Value) -> Vec<(u32, u32)> {
+        let workers = status["workers"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let number = |value: &Value| value.as_u64().and_then(|value| u32::try_from(value).ok());
+        let members = workers.iter().filter(|worker| worker["member"].is_u64());
+        members.filter_map(|w| Some((number(&w["slot"])?, number(&w["pid"])?))).collect()
+    }
+
     /// Reads the annotation.
     pub fn from_annotation(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok()
@@ -132,7 +140,7 @@ mod tests {
     fn a_status_becomes_a_small_record() {
         let status = json!({
             "state": "running", "reason": null, "generation": "1.2", "wanted": 3,
-            "workers": [{"member": 0}, {"member": null}, {"member": 1}],
+            "workers": [{"member": 0, "slot": 2, "pid": 7}, {"member": null}, {"member": 1}],
             "restarts": {"worker": 4, "master": 1},
             "checkpoint": {"id": "step-20"},
             "last_report": {"step": {"steps": 25, "epoch": 1, "loss": 0.5}},
@@ -141,6 +149,7 @@ mod tests {
         assert_eq!((progress.workers, progress.wanted, progress.restarts), (2, 3, 4));
         assert_eq!((progress.step, progress.epoch, progress.loss), (Some(25), Some(1), Some(0.5)));
         assert_eq!(progress.checkpoint.as_deref(), Some("step-20"));
+        assert_eq!(Progress::members(&status), [(2, 7)]);
         assert_eq!(progress.ended(), None);
         let text = serde_json::to_string(&progress).expect("written");
         assert_eq!(Progress::from_annotation(&text), Some(progress));

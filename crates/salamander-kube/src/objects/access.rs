@@ -39,6 +39,7 @@ pub fn role(job: &Job, owner: Option<&OwnerReference>) -> Role {
         metadata: metadata(job, names::master_account(&job.name), owner),
         rules: Some(vec![
             rule("", "pods", &["get", "list", "watch", "create", "delete", "patch"]),
+            rule("", "pods/status", &["patch"]),
             rule("events.k8s.io", "events", &["create", "patch"]),
         ]),
     }

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource,
     EnvFromSource, EnvVar, EnvVarSource, HTTPGetAction, LocalObjectReference, ObjectFieldSelector,
-    Pod, PodSecurityContext, PodSpec, Probe, ResourceFieldSelector, ResourceRequirements,
-    SeccompProfile, SecretVolumeSource, SecurityContext, Toleration, TopologySpreadConstraint,
-    Volume, VolumeMount,
+    Pod, PodReadinessGate, PodSecurityContext, PodSpec, Probe, ResourceFieldSelector,
+    ResourceRequirements, SeccompProfile, SecretVolumeSource, SecurityContext, Toleration,
+    TopologySpreadConstraint, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -123,7 +123,13 @@ impl WorkerPod<'_> {
             resources: requirements(&workers.resources, self.memory),
             template: &workers.template,
         };
-        parts.build(job, self.owner)
+        let mut pod = parts.build(job, self.owner)?;
+        if let Some(spec) = &mut pod.spec {
+            // A worker is ready when it trains, which its master knows best.
+            let condition_type = names::MEMBER.to_string();
+            spec.readiness_gates = Some(vec![PodReadinessGate { condition_type }]);
+        }
+        Ok(pod)
     }
 }
 

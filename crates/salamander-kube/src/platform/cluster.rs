@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -125,6 +126,24 @@ impl Cluster {
                 }
                 Err(_) => warn!(name, "the API server did not answer a deletion"),
                 _ => {}
+            }
+        });
+    }
+
+    /// Says on a pod whether it trains. What cannot be written is written again with the next look.
+    pub(super) fn mark(&self, name: String, member: bool) {
+        let pods = self.pods.clone();
+        tokio::spawn(async move {
+            let now = Timestamp::now().to_string();
+            let (status, reason) = if member { ("True", "Member") } else { ("False", "Waiting") };
+            // Strategic: a plain merge would replace the conditions of the kubelet.
+            let condition = json!({
+                "type": names::MEMBER, "status": status, "reason": reason, "lastTransitionTime": now,
+            });
+            let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
+            let params = PatchParams::default();
+            if let Ok(Err(error)) = timeout(CALL, pods.patch_status(&name, &params, &patch)).await {
+                debug!(name, error = root(&error), "a pod cannot be marked");
             }
         });
     }

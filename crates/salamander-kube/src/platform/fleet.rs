@@ -36,6 +36,13 @@ pub enum Action {
         /// Do not wait for its node.
         force: bool,
     },
+    /// Say on a pod whether it trains.
+    Mark {
+        /// The pod.
+        name: String,
+        /// It is one of those that train together.
+        member: bool,
+    },
     /// Tell the master.
     Report {
         /// The slot.
@@ -274,6 +281,17 @@ impl Fleet {
             }
         }
         actions
+    }
+
+    /// These train together now. Pods that say something else about themselves are marked, and marked again until it shows.
+    pub fn members(&self, members: &[(u32, u32)]) -> Vec<Action> {
+        let mark = |(slot, place): (&u32, &Place)| {
+            let pod = place.last.as_ref().filter(|pod| has_run(pod) && !place.ending)?;
+            let member = members.contains(&(*slot, place.process));
+            let name = names::pod_name(&self.job, Role::Worker, *slot, place.process);
+            (reasons::is_member(pod) != member).then_some(Action::Mark { name, member })
+        };
+        self.places.iter().filter_map(mark).collect()
     }
 
     /// A pod is gone.

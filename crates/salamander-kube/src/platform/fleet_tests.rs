@@ -200,6 +200,24 @@ fn a_new_master_adopts_the_newest_pod_of_each_slot() {
 }
 
 #[test]
+fn pods_are_marked_until_they_say_whether_they_train() {
+    let mut fleet = fleet();
+    let [first, second] = [0, 1].map(|slot| running(&mut fleet, slot));
+    let mark = |member| Action::Mark { name: name(0, first), member };
+    assert_eq!(fleet.members(&[(0, first)]), [mark(true)]);
+    assert_eq!(fleet.members(&[(0, first)]), [mark(true)], "it does not show yet");
+    let member =
+        json!({"phase": "Running", "conditions": [{"type": names::MEMBER, "status": "True"}]});
+    assert_eq!(fleet.seen(at(1), pod(0, first, GIB, member)), []);
+    assert_eq!(fleet.members(&[(0, first)]), []);
+    assert_eq!(
+        fleet.members(&[(0, first + 9), (1, second)]).len(),
+        2,
+        "an earlier pod of the slot is another"
+    );
+}
+
+#[test]
 fn finished_pods_are_kept_when_the_run_is_over_and_a_closed_fleet_starts_none() {
     let mut fleet = fleet();
     let process = running(&mut fleet, 0);

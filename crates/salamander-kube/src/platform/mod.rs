@@ -264,6 +264,7 @@ impl Platform {
                 info!(name, force, "deleting a pod");
                 self.cluster.delete(name, force);
             }
+            Action::Mark { name, member } => self.cluster.mark(name, member),
             Action::Report { slot, process, how } => {
                 info!(slot, process, ?how, "a pod ended");
                 self.cluster.event(slot, &how);
@@ -331,6 +332,8 @@ impl Platform {
         if let Some(health) = &self.health {
             health.set_ready(true);
         }
+        let members = Progress::members(status);
+        self.change(|fleet, _| fleet.members(&members));
         let progress = Progress::read(status);
         for wish in self.herald.wishes(&progress) {
             self.clerk.wish(wish);

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 
-use crate::names::{CONTAINER, EXIT_LEFT};
+use crate::names::{CONTAINER, EXIT_LEFT, MEMBER};
 
 /// How long a pod may be overdue before its node counts as lost, in seconds.
 const OVERDUE: i64 = 5;
@@ -47,7 +47,8 @@ pub fn read(pod: &Pod, now: Timestamp) -> Seen {
     if let Some(deletion) = &pod.metadata.deletion_timestamp {
         let disruption = disruption(&status);
         // The kubelet that would say more is not there.
-        let silent = disruption.as_deref() == Some("DeletionByTaintManager") && !ready(&status);
+        let silent =
+            disruption.as_deref() == Some("DeletionByTaintManager") && !holds(&status, "Ready");
         let overdue = now.as_second() > deletion.0.as_second() + OVERDUE;
         if silent || overdue {
             return Seen::Lost("its node does not answer".to_string());
@@ -140,9 +141,14 @@ fn disruption(status: &PodStatus) -> Option<String> {
     Some(target.reason.clone().unwrap_or_else(|| "it was disrupted".to_string()))
 }
 
-fn ready(status: &PodStatus) -> bool {
+/// Whether a pod says that it trains.
+pub fn is_member(pod: &Pod) -> bool {
+    pod.status.as_ref().is_some_and(|status| holds(status, MEMBER))
+}
+
+fn holds(status: &PodStatus, type_: &str) -> bool {
     let conditions = status.conditions.as_deref().unwrap_or_default();
-    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    conditions.iter().any(|condition| condition.type_ == type_ && condition.status == "True")
 }
 
 /// What keeps a pod from running: its place, its image, its volumes.

@@ -109,8 +109,15 @@ fn a_job_uses_what_is_free_and_grows_when_more_is() {
         status["workers"]["pending"] == 2 && message.contains("Insufficient cpu")
     });
     wait_until("it runs all the same", || cluster.phase("j") == "Running");
+    let ready = |name: &str| {
+        let conditions =
+            cluster.get(PODS, name).unwrap_or_default()["status"]["conditions"].clone();
+        let conditions = conditions.as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|c| c["type"] == "salamander.dev/member" && c["status"] == "True")
+    };
     cluster.server.kubelet.set_capacity(&cluster.server, 4);
     cluster.wait_for_members("j", 3);
+    wait_until("all that train are ready", || cluster.workers("j").iter().all(|name| ready(name)));
     // A more important pod takes a place: training goes on with those that are left.
     cluster.server.kubelet.set_capacity(&cluster.server, 3);
     let victim = cluster.workers("j")[2].clone();

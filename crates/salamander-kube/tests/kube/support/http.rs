@@ -133,6 +133,10 @@ impl Server {
                 let force = call.query.get("force").is_some_and(|force| force == "true");
                 Ok(answer(self.store().apply(key, &call.json()?, (manager, force, status))?))
             }
+            ("PATCH", false) if call.patch.contains("strategic-merge-patch") => {
+                let patch = self.store().strategic(&key, call.json()?);
+                Ok(answer(self.store().merge(key, &patch, status)?))
+            }
             ("PATCH", false) => Ok(answer(self.store().merge(key, &call.json()?, status)?)),
             ("DELETE", false) => self.delete(key, &call),
             _ => Err((405, "MethodNotAllowed", format!("{method} {}", call.path))),

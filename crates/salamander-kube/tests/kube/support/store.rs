@@ -109,6 +109,18 @@ impl Store {
         Ok(if object == before { object } else { self.put("MODIFIED", key, object) })
     }
 
+    /// A strategic patch as a plain one: conditions are merged by their type, as the server does.
+    pub(crate) fn strategic(&self, key: &Key, mut patch: Value) -> Value {
+        let known = self.objects.get(key).map(|object| object["status"]["conditions"].clone());
+        let mut all = known.and_then(|known| known.as_array().cloned()).unwrap_or_default();
+        if let Some(new) = patch["status"]["conditions"].as_array() {
+            all.retain(|old| !new.iter().any(|new| new["type"] == old["type"]));
+            all.extend(new.iter().cloned());
+            patch["status"]["conditions"] = all.into();
+        }
+        patch
+    }
+
     /// Server-side apply: what another manager has set to something else is a conflict.
     pub(crate) fn apply(
         &mut self,
