@@ -29,6 +29,7 @@ use crate::{Error, experiment, names};
 pub(crate) const MANAGER: &str = "salamander-operator";
 /// Objects beside the pods are looked at again after this time.
 const REFRESH: Duration = Duration::from_secs(600);
+const SOON: Duration = Duration::from_secs(5);
 
 /// What looking after jobs needs.
 pub(super) struct Context {
@@ -57,6 +58,11 @@ impl Context {
             Job::from_resource(resource).map_err(|error| Error::Invalid(error.to_string()))?;
         let owner =
             job::owner(resource).ok_or_else(|| Error::Invalid(format!("job {key} has no uid")))?;
+        if resource.spec.workers.replicas.is_none() {
+            self.fill_in(&job).await?;
+            // The change itself brings the job back at once.
+            return Ok(SOON);
+        }
         let over = resource.status.as_ref().and_then(|s| s.phase).is_some_and(|p| p.is_final());
         let invalid = match over {
             true => None,
@@ -67,6 +73,14 @@ impl Context {
         self.execute(resource, &job, &owner, &plan).await?;
         self.metrics.reconciled(&key, plan.status.phase);
         Ok(plan.again)
+    }
+
+    /// Writes how many workers are wanted into the job: `kubectl scale` cannot change a number that is not there.
+    async fn fill_in(&self, job: &Job) -> Result<(), Error> {
+        let wanted = json!({"spec": {"workers": {"replicas": job.spec.workers.wanted()}}});
+        let jobs = self.api::<TrainingJob>(job);
+        let patched = jobs.patch(&job.name, &PatchParams::default(), &Patch::Merge(wanted)).await;
+        forgive(patched, 404, || format!("filling in the workers of job {}", job.name))
     }
 
     async fn pods(&self, job: &Job) -> Result<Vec<Pod>, Error> {

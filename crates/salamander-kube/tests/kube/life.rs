@@ -131,6 +131,12 @@ fn a_job_uses_what_is_free_and_grows_when_more_is() {
 fn scaling_goes_through_to_the_pods() {
     let cluster = Cluster::start();
     let _operator = Operator::start(&cluster);
+    cluster.submit(&job("j", (1, 2), json!({})));
+    cluster.wait_for_members("j", 2);
+    let replicas = cluster.get(JOBS, "j").expect("there")["spec"]["workers"]["replicas"].clone();
+    assert_eq!(replicas, 2, "the scale subresource needs a number to change");
+    cluster.delete(JOBS, "j");
+    wait_until("it is gone", || cluster.list(PODS).is_empty());
     cluster.submit(&job("j", (1, 4), json!({"workers": {"replicas": 2}})));
     cluster.wait_for_members("j", 2);
     for replicas in [4, 1, 3] {

@@ -196,7 +196,7 @@ fn the_operator_may_do_what_it_does_and_what_it_grants() {
         }
     }
     let needed = [
-        ("salamander.dev", "trainingjobs", &["get", "list", "watch"][..]),
+        ("salamander.dev", "trainingjobs", &["get", "list", "watch", "patch"][..]),
         ("salamander.dev", "trainingjobs/status", &["patch"]),
         ("", "configmaps", &["get", "create"]),
         ("", "secrets", &["create"]),
