@@ -1,5 +1,15 @@
 //! What the API server says, made clear: who may not do what, and how to allow it.
 
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tracing::warn;
+
+/// How long a server that does not answer is asked again.
+const PATIENCE: Duration = Duration::from_secs(60);
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
 /// Why something could not be done with the cluster.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -57,6 +67,8 @@ impl Error {
                 match status.code {
                     401 | 403 => Error::Forbidden { what, message },
                     404 => Error::NotFound { what, message },
+                    // It is there, but not able to.
+                    408 | 429 | 500.. => Error::Unreachable { what, reason: message },
                     _ => Error::Refused { what, message },
                 }
             }
@@ -67,6 +79,24 @@ impl Error {
     /// Whether the object is not there.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Error::NotFound { .. })
+    }
+}
+
+/// Asks again, for a while, when the server does not answer: a network or a server that just starts is no reason to give up.
+pub(crate) async fn patiently<T, C: Future<Output = Result<T, Error>>>(
+    mut call: impl FnMut() -> C,
+) -> Result<T, Error> {
+    let began = Instant::now();
+    let mut wait = FIRST_WAIT;
+    loop {
+        match call().await {
+            Err(error @ Error::Unreachable { .. }) if began.elapsed() < PATIENCE => {
+                warn!(%error, "trying again");
+                sleep(wait).await;
+                wait = (wait * 2).min(LONGEST_WAIT);
+            }
+            other => return other,
+        }
     }
 }
 

@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use crate::crd::TrainingJob;
+use crate::error::patiently;
 use crate::health::Health;
 use crate::{Error, client, names};
 use lease::Elector;
@@ -93,7 +94,11 @@ pub async fn run(
     };
     // Missing rights and a missing definition are told clearly, once, instead of again and again by a watch.
     let probe = kube::api::ListParams::default().limit(1);
-    jobs.list(&probe).await.map_err(|error| Error::from_client("listing training jobs", error))?;
+    let list = async || {
+        let listed = jobs.list(&probe).await;
+        listed.map(drop).map_err(|error| Error::from_client("listing training jobs", error))
+    };
+    patiently(list).await?;
     health.set_ready(true);
     tokio::pin!(shutdown);
     let mut elector = options.lease.clone().map(|lease| Elector::new(client.clone(), lease));

@@ -30,6 +30,7 @@ use tracing::{info, warn};
 
 use crate::Error as ClusterError;
 use crate::client;
+use crate::error::patiently;
 use crate::health::Health;
 use crate::job::Job;
 use crate::names;
@@ -136,9 +137,9 @@ pub async fn run(
     client: Client,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Ending, Error> {
-    let cluster = Cluster::open(client, &options.job, &options.pod).await?;
+    let cluster = patiently(|| Cluster::open(client.clone(), &options.job, &options.pod)).await?;
     // Before the session, which begins with what there is.
-    let pods = cluster.list().await?;
+    let pods = patiently(|| cluster.list()).await?;
     let mut platform = Platform::start(options, cluster, pods)?;
     let query = watcher::Config::default().labels(&names::job_query(&platform.job.name));
     let events = watcher(platform.cluster.pods(), query).default_backoff();

@@ -147,6 +147,20 @@ fn an_account_without_rights_gets_a_clear_error() {
 }
 
 #[test]
+fn a_server_that_starts_late_is_waited_for() {
+    let cluster = Cluster::start();
+    let late = How::Refuse(503, "ServiceUnavailable", "the server is starting");
+    cluster.fault("GET", "/trainingjobs", 2, late.clone());
+    let _operator = Operator::start(&cluster);
+    cluster.submit(&job("j", (1, 1), json!({})));
+    wait_until("the master is created", || cluster.get(PODS, "j-master-0").is_some());
+    cluster.fault("GET", "/pods/j-master-0", 2, late);
+    cluster.fault("GET", "/pods/j-master-0", 1, How::DropBefore);
+    cluster.wait_for_members("j", 1);
+    assert!(cluster.get(PODS, "j-master-1").is_none(), "it did not have to be started again");
+}
+
+#[test]
 fn a_platform_without_its_pod_says_so() {
     let cluster = Cluster::start();
     let resource = job("j", (1, 1), json!({}));
