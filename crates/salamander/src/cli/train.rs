@@ -85,7 +85,12 @@ impl Args {
 
 pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
     #[cfg(feature = "kube")]
-    if let (true, Some(file)) = (args.job.is_cluster(), &args.experiment) {
+    if args.job.is_cluster() {
+        let Some(file) = &args.experiment else {
+            bail!(
+                "on a cluster a job that was stopped goes on with `spec.suspend: false`, not with --resume"
+            );
+        };
         return super::kube::train(file, &args.sets(), &args.job, models, args.json);
     }
     let resumed = args.resume.as_ref().map(|run| find(run, &args.out)).transpose()?;
