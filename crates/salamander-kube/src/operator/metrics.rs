@@ -1,10 +1,12 @@
 //! What the operator counts, in Prometheus' text format.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
-use crate::crd::Phase;
+use kube::runtime::reflector::Store;
+
+use crate::crd::{Phase, TrainingJob};
 
 /// Counters of an operator.
 #[derive(Debug, Default)]
@@ -13,7 +15,8 @@ pub struct Metrics {
     reconciles: AtomicU64,
     failures: AtomicU64,
     masters: AtomicU64,
-    phases: Mutex<BTreeMap<String, &'static str>>,
+    /// All jobs, as the operator's watch knows them.
+    jobs: OnceLock<Store<TrainingJob>>,
 }
 
 impl Metrics {
@@ -22,18 +25,15 @@ impl Metrics {
         self.leads.store(leads, Ordering::Relaxed);
     }
 
-    /// A job was looked at; this is how it stands.
-    pub fn reconciled(&self, job: &str, phase: Option<Phase>) {
-        self.reconciles.fetch_add(1, Ordering::Relaxed);
-        if let Some(phase) = phase {
-            let mut phases = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
-            phases.insert(job.to_string(), phase.as_str());
-        }
+    /// Where all jobs are known.
+    pub fn watch(&self, jobs: Store<TrainingJob>) {
+        // An operator has one watch.
+        let _ = self.jobs.set(jobs);
     }
 
-    /// A job is gone.
-    pub fn gone(&self, job: &str) {
-        self.phases.lock().unwrap_or_else(PoisonError::into_inner).remove(job);
+    /// A job was looked at.
+    pub fn reconciled(&self) {
+        self.reconciles.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A job could not be looked after.
@@ -60,10 +60,10 @@ impl Metrics {
         one("salamander_reconcile_failures_total", "counter", "Jobs that could not be.", failures);
         one("salamander_masters_created_total", "counter", "Masters started.", read(&self.masters));
         page += "# HELP salamander_jobs Jobs by phase.\n# TYPE salamander_jobs gauge\n";
-        let phases = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
         let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-        for phase in phases.values() {
-            *counts.entry(phase).or_default() += 1;
+        for job in self.jobs.get().map(Store::state).unwrap_or_default() {
+            let phase = job.status.as_ref().and_then(|status| status.phase);
+            *counts.entry(phase.map_or("Pending", Phase::as_str)).or_default() += 1;
         }
         for (phase, count) in counts {
             page += &format!("salamander_jobs{{phase=\"{phase}\"}} {count}\n");
@@ -74,23 +74,38 @@ impl Metrics {
 
 #[cfg(test)]
 mod tests {
+    use kube::runtime::reflector;
+    use kube::runtime::watcher::Event;
+    use serde_json::json;
+
     use super::*;
 
     #[test]
-    fn jobs_are_counted_by_phase() {
+    fn jobs_are_counted_by_phase_and_forgotten_when_they_are_gone() {
+        let job = |name: &str, phase: &str| -> TrainingJob {
+            let spec = json!({"image": "i", "experiment": {"inline": {}}, "workers": {"max": 1}});
+            let job = json!({
+                "apiVersion": "salamander.dev/v1alpha1", "kind": "TrainingJob",
+                "metadata": {"name": name}, "spec": spec, "status": {"phase": phase},
+            });
+            serde_json::from_value(job).expect("a job")
+        };
+        let (reader, mut writer) = reflector::store();
         let metrics = Metrics::default();
         metrics.set_leads(true);
-        for (job, phase) in [("a", Phase::Pending), ("b", Phase::Running), ("a", Phase::Running)] {
-            metrics.reconciled(job, Some(phase));
+        metrics.reconciled();
+        metrics.watch(reader);
+        for (name, phase) in [("a", "Pending"), ("b", "Running"), ("a", "Running")] {
+            writer.apply_watcher_event(&Event::Apply(job(name, phase)));
         }
         let page = metrics.page();
         assert!(page.contains("salamander_jobs{phase=\"Running\"} 2\n"), "{page}");
         assert!(!page.contains("Pending"), "{page}");
         assert!(
-            page.contains("salamander_operator_leader 1\n") && page.contains("_total 3\n"),
+            page.contains("_leader 1\n") && page.contains("salamander_reconciles_total 1\n"),
             "{page}"
         );
-        metrics.gone("a");
+        writer.apply_watcher_event(&Event::Delete(job("a", "Running")));
         assert!(metrics.page().contains("salamander_jobs{phase=\"Running\"} 1\n"));
     }
 }

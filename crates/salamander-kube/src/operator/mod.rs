@@ -155,7 +155,9 @@ async fn control(
     let context = Arc::new(Context::new(client, metrics, recorder));
     let config = Config::default().concurrency(SIDE_BY_SIDE).debounce(TOGETHER);
     let owned = watcher::Config::default().labels(names::JOB);
-    Controller::new(jobs, watcher::Config::default())
+    let controller = Controller::new(jobs, watcher::Config::default());
+    context.metrics.watch(controller.store());
+    controller
         .owns(pods, owned)
         .with_config(config)
         .graceful_shutdown_on(async {

@@ -36,7 +36,8 @@ pub(super) struct Context {
     client: Client,
     pub(super) metrics: Arc<Metrics>,
     recorder: Recorder,
-    /// For which generation of a job its objects were made, and when.
+    /// For which generation of a job, by its uid, its objects were made, and when. A job that is deleted and created again
+    /// has another uid.
     made: Mutex<HashMap<String, (Option<i64>, Instant)>>,
 }
 
@@ -47,17 +48,14 @@ impl Context {
 
     /// Looks after a job once; when to look again.
     pub(super) async fn look_after(&self, resource: &TrainingJob) -> Result<Duration, Error> {
-        let key = format!("{}/{}", resource.namespace().unwrap_or_default(), resource.name_any());
         if resource.metadata.deletion_timestamp.is_some() {
             // Its dependents go with it.
-            self.metrics.gone(&key);
-            self.made().remove(&key);
             return Ok(REFRESH);
         }
         let job =
             Job::from_resource(resource).map_err(|error| Error::Invalid(error.to_string()))?;
-        let owner =
-            job::owner(resource).ok_or_else(|| Error::Invalid(format!("job {key} has no uid")))?;
+        let owner = job::owner(resource)
+            .ok_or_else(|| Error::Invalid(format!("job {} has no uid", job.name)))?;
         if resource.spec.workers.replicas.is_none() {
             self.fill_in(&job).await?;
             // The change itself brings the job back at once.
@@ -66,12 +64,12 @@ impl Context {
         let over = resource.status.as_ref().and_then(|s| s.phase).is_some_and(|p| p.is_final());
         let invalid = match over {
             true => None,
-            false => self.prepare(resource, &job, &owner, &key).await?,
+            false => self.prepare(resource, &job, &owner).await?,
         };
         let observed = Observed { pods: self.pods(&job).await?, invalid };
         let plan = decide::decide(resource, &observed, Timestamp::now());
         self.execute(resource, &job, &owner, &plan).await?;
-        self.metrics.reconciled(&key, plan.status.phase);
+        self.metrics.reconciled();
         Ok(plan.again)
     }
 
@@ -95,10 +93,9 @@ impl Context {
         resource: &TrainingJob,
         job: &Job,
         owner: &OwnerReference,
-        key: &str,
     ) -> Result<Option<String>, Error> {
         let generation = resource.metadata.generation;
-        let made = self.made().get(key).copied();
+        let made = self.made().get(&owner.uid).copied();
         if made.is_some_and(|(for_, at)| for_ == generation && at.elapsed() < REFRESH) {
             return Ok(None);
         }
@@ -118,7 +115,9 @@ impl Context {
             return Ok(Some(error.to_string()));
         }
         self.make(resource, job, owner, &text).await?;
-        self.made().insert(key.to_string(), (generation, Instant::now()));
+        let mut made = self.made();
+        made.retain(|_, (_, at)| at.elapsed() < REFRESH);
+        made.insert(owner.uid.clone(), (generation, Instant::now()));
         Ok(None)
     }
 

@@ -137,6 +137,11 @@ fn scaling_goes_through_to_the_pods() {
     assert_eq!(replicas, 2, "the scale subresource needs a number to change");
     cluster.delete(JOBS, "j");
     wait_until("it is gone", || cluster.list(PODS).is_empty());
+    // The same name again is another job.
+    cluster.submit(&job("j", (1, 2), json!({})));
+    cluster.wait_for_members("j", 2);
+    cluster.delete(JOBS, "j");
+    wait_until("it is gone", || cluster.list(PODS).is_empty());
     cluster.submit(&job("j", (1, 4), json!({"workers": {"replicas": 2}})));
     cluster.wait_for_members("j", 2);
     for replicas in [4, 1, 3] {
