@@ -111,6 +111,11 @@ impl Job {
     }
 }
 
+/// Whether an object belongs to an owner: one of the same name may belong to a job that was deleted a moment ago.
+pub fn is_owned<T: ResourceExt>(object: &T, uid: &str) -> bool {
+    object.owner_references().iter().any(|owner| owner.uid == uid)
+}
+
 fn lay_over(below: &mut Value, above: &Value) {
     match (below.as_object_mut(), above.as_object()) {
         (Some(below), Some(above)) => {

@@ -66,7 +66,7 @@ impl Context {
             true => None,
             false => self.prepare(resource, &job, &owner).await?,
         };
-        let observed = Observed { pods: self.pods(&job).await?, invalid };
+        let observed = Observed { pods: self.pods(&job, &owner).await?, invalid };
         let plan = decide::decide(resource, &observed, Timestamp::now());
         self.execute(resource, &job, &owner, &plan).await?;
         self.metrics.reconciled();
@@ -81,10 +81,11 @@ impl Context {
         forgive(patched, 404, || format!("filling in the workers of job {}", job.name))
     }
 
-    async fn pods(&self, job: &Job) -> Result<Vec<Pod>, Error> {
+    async fn pods(&self, job: &Job, owner: &OwnerReference) -> Result<Vec<Pod>, Error> {
         let params = ListParams::default().labels(&names::job_query(&job.name));
         let pods = self.api::<Pod>(job).list(&params).await;
-        Ok(pods.map_err(|error| Error::from_client("listing a job's pods", error))?.items)
+        let pods = pods.map_err(|error| Error::from_client("listing a job's pods", error))?;
+        Ok(pods.items.into_iter().filter(|pod| job::is_owned(pod, &owner.uid)).collect())
     }
 
     /// Makes what the pods need; what is wrong with the job, if that cannot be.
@@ -138,14 +139,14 @@ impl Context {
         if let Some(claim) = objects::claim(job, own) {
             self.create(job, &claim).await?;
         }
-        let token = salamander_net::Token::random()
-            .map_err(|error| Error::Invalid(format!("no token: {error}")))?;
-        self.create(job, &objects::secret(job, &token.to_hex(), own)).await?;
         let config = objects::config_map(job, experiment, own)
             .map_err(|error| Error::Invalid(error.to_string()))?;
         if !self.create(job, &config).await? {
-            self.compare(resource, job, experiment).await?;
+            self.compare(resource, job, (experiment, &owner.uid)).await?;
         }
+        let token = salamander_net::Token::random()
+            .map_err(|error| Error::Invalid(format!("no token: {error}")))?;
+        self.create(job, &objects::secret(job, &token.to_hex(), own)).await?;
         Ok(())
     }
 
@@ -169,10 +170,19 @@ impl Context {
     }
 
     /// Pods that read different experiments cannot train together, so the first one stays.
-    async fn compare(&self, resource: &TrainingJob, job: &Job, text: &str) -> Result<(), Error> {
+    async fn compare(
+        &self,
+        resource: &TrainingJob,
+        job: &Job,
+        (text, uid): (&str, &str),
+    ) -> Result<(), Error> {
         let name = names::config_map(&job.name);
         let found = self.api::<ConfigMap>(job).get_opt(&name).await;
         let found = found.map_err(|error| Error::from_client("reading the experiment", error))?;
+        if found.as_ref().is_none_or(|map| !job::is_owned(map, uid)) {
+            let text = format!("what an earlier job {:?} left is still being deleted", job.name);
+            return Err(Error::Invalid(text));
+        }
         let old = found.and_then(|map| map.data?.remove(EXPERIMENT_FILE));
         if old.is_some_and(|old| old != text) {
             let note = "the experiment of a job stays as it was at its start; delete the job and create another";

@@ -17,7 +17,7 @@ use tracing::{debug, warn};
 use super::fleet::Refusal;
 use crate::Error;
 use crate::error::{code, root};
-use crate::job::Job;
+use crate::job::{Job, is_owned};
 use crate::names;
 use crate::objects::WorkerPod;
 use crate::progress::Progress;
@@ -82,7 +82,13 @@ impl Cluster {
     pub(super) async fn list(&self) -> Result<Vec<Pod>, Error> {
         let params = ListParams::default().labels(&self.query);
         let listed = self.pods.list(&params).await;
-        Ok(listed.map_err(|error| Error::from_client("listing the job's pods", error))?.items)
+        let listed = listed.map_err(|error| Error::from_client("listing the job's pods", error))?;
+        Ok(listed.items.into_iter().filter(|pod| self.owns(pod)).collect())
+    }
+
+    /// Whether a pod is of this job, and not of an earlier one of the same name.
+    pub(super) fn owns(&self, pod: &Pod) -> bool {
+        is_owned(pod, &self.owner.uid)
     }
 
     /// The next outcome.

@@ -291,6 +291,9 @@ impl Platform {
         match event {
             Event::Apply(pod) => {
                 self.own(&pod);
+                if !self.cluster.owns(&pod) {
+                    return;
+                }
                 self.change(|fleet, now| fleet.seen(now, pod));
             }
             Event::Delete(pod) => self.change(|fleet, _| fleet.deleted(pod)),
@@ -300,7 +303,8 @@ impl Platform {
                 self.listed.push(pod);
             }
             Event::InitDone => {
-                let pods = std::mem::take(&mut self.listed);
+                let mut pods = std::mem::take(&mut self.listed);
+                pods.retain(|pod| self.cluster.owns(pod));
                 self.change(|fleet, now| fleet.relisted(now, pods));
             }
         }

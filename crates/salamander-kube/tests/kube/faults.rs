@@ -147,6 +147,35 @@ fn an_account_without_rights_gets_a_clear_error() {
 }
 
 #[test]
+fn what_an_earlier_job_of_the_same_name_left_is_not_taken_for_ones_own() {
+    let cluster = Cluster::start();
+    let _operator = Operator::start(&cluster);
+    let owner = json!([{"apiVersion": "salamander.dev/v1alpha1", "kind": "TrainingJob", "name": "j", "uid": "old"}]);
+    let key =
+        |resource: &str, name: &str| (resource.to_string(), "ml".to_string(), name.to_string());
+    let maps = "/api/v1/configmaps";
+    let map =
+        json!({"metadata": {"ownerReferences": owner}, "data": {"experiment.yaml": "name: old"}});
+    cluster.server.store().create(key(maps, "j-config"), map).expect("created");
+    // Its master has finished, which says nothing about the new one.
+    let labels = json!({"salamander.dev/job": "j", "salamander.dev/role": "master", "salamander.dev/process": "0"});
+    let pod = json!({"metadata": {"ownerReferences": owner, "labels": labels}});
+    cluster.server.store().create(key(PODS, "j-master-0"), pod).expect("created");
+    cluster
+        .server
+        .store()
+        .update(&key(PODS, "j-master-0"), |pod| pod["status"]["phase"] = "Succeeded".into());
+    cluster.submit(&job("j", (1, 1), json!({})));
+    wait_until("it waits for the garbage collector", || {
+        cluster.get(JOBS, "j").expect("there")["spec"]["workers"]["replicas"] == 1
+    });
+    cluster.delete(maps, "j-config");
+    cluster.wait_for_members("j", 1);
+    assert!(cluster.get(PODS, "j-master-1").is_some(), "the old pod has the first name");
+    wait_until("it runs", || cluster.phase("j") == "Running");
+}
+
+#[test]
 fn a_server_that_starts_late_is_waited_for() {
     let cluster = Cluster::start();
     let late = How::Refuse(503, "ServiceUnavailable", "the server is starting");
