@@ -82,7 +82,8 @@ impl Error {
     }
 }
 
-/// Asks again, for a while, when the server does not answer: a network or a server that just starts is no reason to give up.
+/// Asks again, for a while, when the server does not answer: a network or a server that just starts is no
+/// reason to give up.
 pub(crate) async fn patiently<T, C: Future<Output = Result<T, Error>>>(
     mut call: impl FnMut() -> C,
 ) -> Result<T, Error> {

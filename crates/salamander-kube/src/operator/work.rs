@@ -36,8 +36,8 @@ pub(super) struct Context {
     client: Client,
     pub(super) metrics: Arc<Metrics>,
     recorder: Recorder,
-    /// For which generation of a job, by its uid, its objects were made, and when. A job that is deleted and created again
-    /// has another uid.
+    /// For which generation of a job, by its uid, its objects were made, and when. A job that is deleted and
+    /// created again has another uid.
     made: Mutex<HashMap<String, (Option<i64>, Instant)>>,
 }
 

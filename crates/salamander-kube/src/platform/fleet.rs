@@ -283,7 +283,8 @@ impl Fleet {
         actions
     }
 
-    /// These train together now. Pods that say something else about themselves are marked, and marked again until it shows.
+    /// These train together now. Pods that say something else about themselves are marked, and marked again
+    /// until it shows.
     pub fn members(&self, members: &[(u32, u32)]) -> Vec<Action> {
         let mark = |(slot, place): (&u32, &Place)| {
             let pod = place.last.as_ref().filter(|pod| has_run(pod) && !place.ending)?;

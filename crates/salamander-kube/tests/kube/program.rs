@@ -1,5 +1,5 @@
-//! The real program as the containers of a job: SALAMANDER_KUBE_PROGRAM names it (built with the feature `kube`). It trains MNIST while its
-//! workers and its master are killed, and its ledger must be clean.
+//! The real program as the containers of a job: SALAMANDER_KUBE_PROGRAM names it (built with the feature
+//! `kube`). It trains MNIST while its workers and its master are killed, and its ledger must be clean.
 
 use std::path::Path;
 use std::process::Command;
