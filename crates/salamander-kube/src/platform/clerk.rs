@@ -83,7 +83,7 @@ fn ask(
     };
     let granted = match wish {
         None => Ok(()),
-        Some(Wish::Workers(workers)) => admin.scale(workers),
+        Some(Wish::Workers(workers)) => admin.scale(Some(workers), None),
         Some(Wish::Stop) => admin.stop(),
     };
     match granted {
