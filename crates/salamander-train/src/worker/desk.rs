@@ -194,6 +194,12 @@ impl State {
     }
 }
 
+/// The number that the platform knows this process by. In a pod every process is number 1, so the pod says another.
+fn process_number() -> u32 {
+    let given = std::env::var("SALAMANDER_PROCESS").ok().and_then(|text| text.parse().ok());
+    given.unwrap_or_else(std::process::id)
+}
+
 /// The master's voice: called on the session's thread.
 pub(super) struct Voice {
     pub(super) desk: std::sync::Arc<Desk>,
@@ -211,7 +217,7 @@ impl Handler for Voice {
             peer: Some(peer),
             active: state.member.active().map(Generation::to_u64),
             slot: self.slot,
-            pid: std::process::id(),
+            pid: process_number(),
             records: self.about.records,
             fingerprint: self.about.fingerprint,
             tasks_only: false,

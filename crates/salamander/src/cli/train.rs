@@ -60,6 +60,9 @@ pub(super) struct Args {
     /// Print the configuration in force and stop
     #[arg(long)]
     dump_config: bool,
+    #[cfg(feature = "kube")]
+    #[command(flatten)]
+    job: super::kube::JobArgs,
     /// Only make the run's folder, for a master and workers that are started by hand
     #[arg(long, conflicts_with = "resume")]
     prepare: bool,
@@ -93,6 +96,15 @@ impl Args {
 }
 
 pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
+    #[cfg(feature = "kube")]
+    if args.job.is_cluster() {
+        let Some(file) = &args.experiment else {
+            bail!(
+                "on a cluster a job that was stopped goes on with `spec.suspend: false`, not with --resume"
+            );
+        };
+        return super::kube::train(file, &args.sets(), &args.job, models, args.json);
+    }
     let resumed = args.resume.as_ref().map(|run| find(run, &args.out)).transpose()?;
     let file = match (&resumed, &args.experiment) {
         (Some(folder), _) => folder.join("experiment.yaml"),

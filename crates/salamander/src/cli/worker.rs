@@ -18,6 +18,7 @@ use salamander_train::worker::{self, Options, join};
 use salamander_train::{Error, device};
 
 use super::experiment::load;
+use super::roles::folder_for;
 use super::signals::{LEFT, leave_on_signals};
 use crate::run::find;
 
@@ -30,6 +31,9 @@ On several hosts, with the run's folder on storage that all of them share:
 pub(super) struct Args {
     /// The run, by its folder or id
     run: String,
+    /// Make the run's folder from this file, if it is not there, as in a pod
+    #[arg(long, value_name = "FILE")]
+    experiment: Option<PathBuf>,
     /// The master's address
     #[arg(long, value_name = "HOST:PORT")]
     master: String,
@@ -66,7 +70,10 @@ pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
     if let Some(scratch) = &args.tasks {
         return super::tasks::worker::run(scratch, &args.master, args.slot, models);
     }
-    let folder = find(&args.run, &args.folder.runs)?;
+    let folder = match &args.experiment {
+        Some(file) => folder_for(&args.run, file)?,
+        None => find(&args.run, &args.folder.runs)?,
+    };
     let token = token(args.token_file.as_deref(), &folder)?;
     let file = folder.join("experiment.yaml");
     let experiment = load(&file, &[])?;
