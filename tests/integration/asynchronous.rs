@@ -55,7 +55,10 @@ fn dense_parameters_on_servers_reach_the_local_run() {
         let run = summary["dir"].as_str().expect("a folder");
         let json = place.ok(&["evaluate", run, "--checkpoint", "latest", "--json"]).json();
         let again = json["metrics"]["loss"].as_f64().expect("a loss");
-        assert!((again - found).abs() < 1e-5, "the checkpoint has another loss: {again} and {found}");
+        assert!(
+            (again - found).abs() < 1e-5,
+            "the checkpoint has another loss: {again} and {found}"
+        );
     }
 }
 

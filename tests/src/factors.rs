@@ -45,9 +45,8 @@ impl Trial for Factors {
 
     fn build(cx: &Context<Hp>) -> Self {
         let rate = cx.hp.learning_rate;
-        let table = |name, dim| {
-            cx.table(name, dim).vocabulary(1000).on_servers(!cx.hp.as_parameters)
-        };
+        let table =
+            |name, dim| cx.table(name, dim).vocabulary(1000).on_servers(!cx.hp.as_parameters);
         Self {
             user: table("user", 8).normal(0.0, 0.1).optimizer(Optimizer::adagrad(rate)).build(),
             item: table("item", 8).uniform(-0.1, 0.1).build(),

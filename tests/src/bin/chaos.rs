@@ -1,5 +1,5 @@
-//! Runs under fire at length: `cargo xtask chaos --seed S --minutes M`, with `--ps N` on parameter servers, with `--async 1` without
-//! waiting for each other.
+//! Runs under fire at length: `cargo xtask chaos --seed S --minutes M`, with `--ps N` on parameter servers, with
+//! `--async 1` without waiting for each other.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

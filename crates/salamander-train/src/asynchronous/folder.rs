@@ -114,24 +114,28 @@ impl Keeper {
         progress.records = progress.ledger.lines().iter().map(|line| line.applied).sum();
     }
 
-    /// The worst that any partition says: the fewest records that were counted, and the most that were counted twice.
+    /// The worst that any partition says: records that were counted twice, if there are any, otherwise the fewest that
+    /// were counted.
     fn ledger(&self, applied: &Applied, held: &[Held]) -> Ledger {
         let mut ledger = Ledger::default();
         let epochs: BTreeSet<u64> =
             held.iter().flat_map(|held| held.pages.keys().copied()).collect();
         for epoch in epochs {
             let page = |held: &Held| held.pages.get(&epoch).copied().unwrap_or_default();
-            let fewest = held.iter().map(page).min_by_key(|page| page.applied + page.skipped);
-            let fewest = fewest.unwrap_or_default();
+            let counted = |page: &salamander_ps::Page| page.applied + page.skipped;
             let more = |held: &Held| {
-                let (page, names) = (page(held), self.records(&held.applied, epoch));
-                (page.applied + page.skipped).saturating_sub(names)
+                counted(&page(held)).saturating_sub(self.records(&held.applied, epoch))
             };
             let duplicated = held.iter().map(more).max().unwrap_or(0);
+            let worst = match duplicated {
+                0 => held.iter().map(page).min_by_key(counted),
+                _ => held.iter().map(page).max_by_key(counted),
+            };
+            let worst = worst.unwrap_or_default();
             let tally = Tally {
-                applied: fewest.applied,
-                skipped: fewest.skipped,
-                digest: fewest.digest,
+                applied: worst.applied,
+                skipped: worst.skipped,
+                digest: worst.digest,
                 positions: self.positions(applied, epoch),
             };
             ledger.replace(epoch, self.plan.records, &tally, duplicated);
@@ -242,6 +246,6 @@ mod tests {
     #[test]
     fn what_one_partition_counted_twice_is_duplicated() {
         let (line, _) = line(&[&[0, 1, 2, 3, 4], &[0, 1, 2, 2, 3, 4]]);
-        assert_eq!((line.applied, line.missing, line.duplicated), (RECORDS, 0, 2));
+        assert_eq!((line.applied, line.missing, line.duplicated), (RECORDS + 2, 0, 2));
     }
 }

@@ -13,7 +13,7 @@ use salamander_proto::v1;
 
 use crate::Error;
 use crate::exchange::About;
-use crate::worker::{Phases, fresh_id};
+use crate::worker::{Phases, fresh_id, process_number};
 
 /// How long a call to the master may take,
 const CALL: Duration = Duration::from_secs(5);
@@ -170,7 +170,7 @@ impl Handler for Voice {
             peer: Some(v1::Peer { id: self.id.0, endpoint: String::new() }),
             active: None,
             slot: self.slot,
-            pid: std::process::id(),
+            pid: process_number(),
             records: self.about.records,
             fingerprint: self.about.fingerprint,
             tasks_only: true,

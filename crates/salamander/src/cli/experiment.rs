@@ -8,25 +8,8 @@ use salamander_core::experiment::{Experiment, Strategy};
 
 /// Reads and checks a file; its paths become independent of the working directory.
 pub(super) fn load(path: &Path, sets: &[String]) -> Result<Experiment> {
-    load_implying(path, sets, |_| None)
-}
-
-/// The same, with a strategy that may follow from other flags and the file's own.
-pub(super) fn load_implying(
-    path: &Path,
-    sets: &[String],
-    implied: impl FnOnce(Strategy) -> Option<&'static str>,
-) -> Result<Experiment> {
     let shown = path.display();
-    let text = fs::read_to_string(path).with_context(|| format!("experiment {shown}"))?;
-    let parse = |sets: &[String]| {
-        Experiment::parse(&text, sets).map_err(|error| anyhow!("experiment {shown}: {error}"))
-    };
-    let mut experiment = parse(sets)?;
-    if let Some(strategy) = implied(experiment.strategy) {
-        let strategy = format!("strategy={strategy}");
-        experiment = parse(&[sets, &[strategy]].concat())?;
-    }
+    let mut experiment = parse(path, sets)?;
     let file = fs::canonicalize(path).with_context(|| format!("experiment {shown}"))?;
     experiment.resolve_paths(file.parent().unwrap_or(Path::new("/")));
     match experiment.strategy {
@@ -37,6 +20,17 @@ pub(super) fn load_implying(
         Strategy::Local | Strategy::Allreduce | Strategy::Hybrid | Strategy::Ps => {}
     }
     Ok(experiment)
+}
+
+/// The strategy that a file asks for, before anything else about it is checked.
+pub(super) fn strategy(path: &Path, sets: &[String]) -> Result<Strategy> {
+    parse(path, sets).map(|experiment| experiment.strategy)
+}
+
+fn parse(path: &Path, sets: &[String]) -> Result<Experiment> {
+    let shown = path.display();
+    let text = fs::read_to_string(path).with_context(|| format!("experiment {shown}"))?;
+    Experiment::parse(&text, sets).map_err(|error| anyhow!("experiment {shown}: {error}"))
 }
 
 /// Puts the file's name in front of what is wrong in it.

@@ -14,7 +14,7 @@ use salamander_train::model::{Model, Models};
 use salamander_train::trainer::{Outcome, Setup};
 
 use super::distributed::{self, Launch};
-use super::experiment::{in_file, load, load_implying};
+use super::experiment::{in_file, load, strategy};
 use super::signals::Signals;
 use crate::run::{RunFolder, find};
 use crate::ui::{
@@ -70,7 +70,7 @@ pub(super) struct Args {
 
 impl Args {
     /// All changes to the experiment file, the short ways of saying them included.
-    fn sets(&self) -> Vec<String> {
+    fn sets(&self, file: &Path) -> Result<Vec<String>> {
         let mut sets = self.sets.clone();
         sets.extend(self.device.iter().map(|device| format!("device={device}")));
         let most = self.workers.or(self.max_workers);
@@ -80,7 +80,9 @@ impl Args {
         }
         sets.extend(self.strategy.iter().map(|strategy| format!("strategy={strategy}")));
         sets.extend(self.ps.iter().map(|servers| format!("ps.servers={servers}")));
-        sets
+        let implied = self.implied(strategy(file, &sets)?);
+        sets.extend(implied.map(|strategy| format!("strategy={strategy}")));
+        Ok(sets)
     }
 
     /// What follows from the numbers of workers and servers for a file that says something else.
@@ -103,7 +105,7 @@ pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
                 "on a cluster a job that was stopped goes on with `spec.suspend: false`, not with --resume"
             );
         };
-        return super::kube::train(file, &args.sets(), &args.job, models, args.json);
+        return super::kube::train(file, &args.sets(file)?, &args.job, models, args.json);
     }
     let resumed = args.resume.as_ref().map(|run| find(run, &args.out)).transpose()?;
     let file = match (&resumed, &args.experiment) {
@@ -111,9 +113,9 @@ pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
         (None, Some(file)) => file.clone(),
         (None, None) => bail!("name an experiment file"),
     };
-    let mut experiment = load_implying(&file, &args.sets(), |strategy| args.implied(strategy))?;
+    let mut experiment = load(&file, &args.sets(&file)?)?;
     if resumed.is_some() {
-        let was = load(&file, &[])?.strategy;
+        let was = strategy(&file, &[])?;
         if (was == Strategy::Ps) != (experiment.strategy == Strategy::Ps) {
             bail!("a run of strategy ps goes on as one, and no other run does");
         }
