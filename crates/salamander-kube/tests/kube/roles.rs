@@ -197,6 +197,7 @@ impl Handler for Voice {
             records: 100,
             fingerprint: 7,
             tasks_only: false,
+            server: false,
         }
     }
 
