@@ -1,0 +1,82 @@
+//! The linear layer `y = x W + b`, forward and backward, cut so that each core packs its own part of the weights.
+
+use super::buffer::in_pieces;
+use super::elementwise::{add, relu_piece};
+use super::product::{Matrix, Output, product, product_by_columns};
+
+/// Products of fewer multiplications are not worth a second thread.
+const WORTH_A_TASK: usize = 1 << 19;
+
+/// The sizes of a linear layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinearShape {
+    /// Rows of the input.
+    pub rows: usize,
+    /// Columns of the input.
+    pub inputs: usize,
+    /// Columns of the output.
+    pub outputs: usize,
+}
+
+impl LinearShape {
+    /// How many columns (or rows) of `all` one task computes.
+    fn block(&self, all: usize) -> usize {
+        let work = self.rows * self.inputs * self.outputs;
+        let tasks = (work / WORTH_A_TASK).clamp(1, 8);
+        all.div_ceil(tasks).next_multiple_of(64)
+    }
+}
+
+/// `x W + b`, with ReLU if asked for.
+pub fn forward(
+    shape: LinearShape,
+    input: &[f32],
+    weight: &[f32],
+    bias: Option<&[f32]>,
+    relu: bool,
+) -> Vec<f32> {
+    let LinearShape { rows, inputs, outputs } = shape;
+    let mut output = Vec::with_capacity(rows * outputs);
+    match bias {
+        Some(bias) => (0..rows).for_each(|_| output.extend_from_slice(bias)),
+        None => output.resize(rows * outputs, 0.0),
+    }
+    let (left, right) = (Matrix::new(input, rows, inputs), Matrix::new(weight, inputs, outputs));
+    product_by_columns(Output::Add, &mut output, shape.block(outputs), left, right);
+    if relu {
+        relu_piece(&mut output);
+    }
+    output
+}
+
+/// The gradient of the input.
+pub fn input_gradient(shape: LinearShape, weight: &[f32], gradient: &[f32]) -> Vec<f32> {
+    let LinearShape { rows, inputs, outputs } = shape;
+    let mut input = vec![0.0; rows * inputs];
+    let left = Matrix::new(gradient, rows, outputs);
+    let right = Matrix::new(weight, inputs, outputs).transposed();
+    product_by_columns(Output::Replace, &mut input, shape.block(inputs), left, right);
+    input
+}
+
+/// The gradient of the weights.
+pub fn weight_gradient(shape: LinearShape, input: &[f32], gradient: &[f32]) -> Vec<f32> {
+    let LinearShape { rows, inputs, outputs } = shape;
+    let left = Matrix::new(input, rows, inputs).transposed();
+    let right = Matrix::new(gradient, rows, outputs);
+    let block = shape.block(inputs);
+    let count = inputs.div_ceil(block);
+    let (weight, _) = in_pieces(inputs * outputs, block * outputs, count, |piece, weight| {
+        let first = piece * block;
+        let left = left.rows(first, block.min(inputs - first));
+        product(Output::Replace, weight, left, right);
+    });
+    weight
+}
+
+/// The gradient of the bias.
+pub fn bias_gradient(shape: LinearShape, gradient: &[f32]) -> Vec<f32> {
+    let mut bias = vec![0.0; shape.outputs];
+    gradient.chunks(shape.outputs.max(1)).for_each(|row| add(&mut bias, row));
+    bias
+}
