@@ -26,7 +26,6 @@ macro_rules! networks {
         mod $name {
             $($import)+
             use burn::module::Module;
-            use burn::nn::{Dropout, DropoutConfig};
             use burn::tensor::{Device, Tensor};
 
             #[derive(Module, Debug)]
@@ -85,7 +84,8 @@ macro_rules! networks {
 
 networks! { ours:
     use salamander_kernels::layers::{
-        Conv2d, Conv2dConfig, Linear, LinearConfig, MaxPool2d, MaxPool2dConfig,
+        Conv2d, Conv2dConfig, Dropout, DropoutConfig, Linear, LinearConfig, MaxPool2d,
+        MaxPool2dConfig,
     };
     use salamander_kernels::ops::relu;
 }
@@ -93,7 +93,7 @@ networks! { ours:
 networks! { burns:
     use burn::nn::conv::{Conv2d, Conv2dConfig};
     use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
-    use burn::nn::{Linear, LinearConfig};
+    use burn::nn::{Dropout, DropoutConfig, Linear, LinearConfig};
     use burn::tensor::activation::relu;
 }
 

@@ -17,7 +17,7 @@
 //! ```
 //!
 //! # Layout
-//! - [`layers`]: `Conv2d`, `MaxPool2d`, `Linear`, `Relu` with Burn's configurations and parameter names
+//! - [`layers`]: `Conv2d`, `MaxPool2d`, `Linear`, `Relu`, `Dropout` with Burn's configurations and parameter names
 //! - [`ops`]: the operations behind them as functions on tensors; each decides where it runs
 //! - [`cpu`]: the kernels, on plain slices
 //! - [`reference`]: the same arithmetic in the plainest Rust, which the tests compare with

@@ -2,6 +2,7 @@
 
 mod buffer;
 pub mod conv;
+pub mod dropout;
 pub mod elementwise;
 mod im2col;
 pub mod linear;

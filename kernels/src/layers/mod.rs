@@ -3,10 +3,12 @@
 //! Weights saved by Burn's layers load into these and the other way round.
 
 mod conv2d;
+mod dropout;
 mod linear;
 mod max_pool2d;
 
 pub use conv2d::{Conv2d, Conv2dConfig};
+pub use dropout::{Dropout, DropoutConfig};
 pub use linear::{Linear, LinearConfig};
 pub use max_pool2d::{MaxPool2d, MaxPool2dConfig};
 

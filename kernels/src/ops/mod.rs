@@ -4,11 +4,13 @@
 //! records gradients; the function in front decides whether the kernel serves this device, type and shape.
 
 mod conv;
+mod dropout;
 mod linear;
 mod pool;
 mod relu;
 
 pub use conv::{Activation, conv2d};
+pub use dropout::dropout;
 pub use linear::linear;
 pub use pool::max_pool2d;
 pub use relu::relu;

@@ -1,10 +1,12 @@
 //! The layers against Burn's of the same names: the same configurations, parameters, text and output.
 
+use std::sync::{Mutex, PoisonError};
+
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::nn::{PaddingConfig2d, conv as burns_conv, pool as burns_pool};
 use burn::tensor::{Device, Tensor};
 use salamander_kernels::layers::{
-    Conv2d, Conv2dConfig, Linear, LinearConfig, MaxPool2dConfig, Relu,
+    Conv2d, Conv2dConfig, Dropout, DropoutConfig, Linear, LinearConfig, MaxPool2dConfig, Relu,
 };
 
 use super::{assert_close, random::Random, tracked, vector};
@@ -36,9 +38,12 @@ fn listing(module: &impl Module) -> Vec<(String, Vec<f32>)> {
     listing.found
 }
 
-/// One test, because Burn's random generator is one per process.
+/// Burn's random generator is one per process: who draws from it does so alone.
+static GENERATOR: Mutex<()> = Mutex::new(());
+
 #[test]
 fn layers_are_burns_but_for_the_kernels() {
+    let _alone = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
     let device = Device::flex().autodiff();
     let padding = PaddingConfig2d::Same;
     device.seed(5);
@@ -75,6 +80,28 @@ fn layers_are_burns_but_for_the_kernels() {
     let x = tracked(&Random::new(33).values(8), [8]);
     let expected = vector(burns.forward(x.clone()).inner());
     assert_close(&vector(Linear::from(burns).forward(x).inner()), &expected, "one row");
+}
+
+#[test]
+fn dropout_keeps_its_share_in_training_and_its_mask_in_the_backward_pass() {
+    let _alone = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
+    let layer: Dropout = DropoutConfig::new(0.25).init();
+    let burns = burn::nn::DropoutConfig::new(0.25).init();
+    assert_eq!(layer.to_string(), burns.to_string());
+    assert_eq!(listing(&layer), listing(&burns));
+    let x = tracked(&vec![3.0; 50_000], [50, 1000]);
+    let output = layer.forward(x.clone());
+    let gradients = output.clone().sum().backward();
+    let gradient = vector(x.grad(&gradients).expect("used"));
+    let output = vector(output.inner());
+    let kept = output.iter().filter(|value| **value != 0.0).count();
+    assert!((36_500..38_500).contains(&kept), "{kept} of 50000 kept");
+    for (output, gradient) in output.iter().zip(&gradient) {
+        assert!((output / 3.0 - gradient).abs() < 1e-6, "{output} with gradient {gradient}");
+    }
+    let second = vector(layer.forward(x.clone()).inner());
+    assert_ne!(second, output, "every call draws a mask of its own");
+    assert_eq!(vector(layer.forward(x.clone().inner())), vector(x.inner()));
 }
 
 #[test]
