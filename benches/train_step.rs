@@ -25,8 +25,11 @@ use salamander::train::step::{Arithmetic, compute};
 const BATCH: usize = 64;
 const TIME: Duration = Duration::from_secs(4);
 const ROUNDS: usize = 3;
-const MODELS: [(&str, fn() -> f64); 3] =
+const MODELS: [(&str, Measurement); 3] =
     [("mlp", rate::<Mlp>), ("conv16", rate::<Conv16>), ("conv32", rate::<Conv32>)];
+
+/// Gives samples per second.
+type Measurement = fn() -> f64;
 
 /// The allocator of the program `salamander`.
 #[global_allocator]

@@ -88,11 +88,11 @@ pub fn backward(
     let len = if wanted.input { shape.batch * shape.sample_in() } else { 0 };
     let count = shape.batch.div_ceil(samples);
     let (input, parts) = in_pieces(len, samples * shape.sample_in(), count, |piece, input| {
-        let mut part = Part::new(shape, wanted);
+        let mut part = Part::new(shape, saved, wanted);
         let last = shape.batch.min((piece + 1) * samples);
         let mut targets = input.chunks_mut(shape.sample_in());
         for sample in piece * samples..last {
-            part.add_sample(shape, saved, gradient, sample, targets.next());
+            part.add_sample(sample, gradient, targets.next());
         }
         part
     });
@@ -101,7 +101,7 @@ pub fn backward(
         add(&mut sum.bias, &part.bias);
         sum
     });
-    let Part { weight, bias } = sum.unwrap_or_else(|| Part::new(shape, wanted));
+    let Part { weight, bias, .. } = sum.unwrap_or_else(|| Part::new(shape, saved, wanted));
     ConvGradients {
         input: wanted.input.then_some(input),
         weight: wanted.weight.then_some(weight),
@@ -110,28 +110,27 @@ pub fn backward(
 }
 
 /// Sums over some samples; empty where not wanted.
-struct Part {
+struct Part<'a> {
+    shape: &'a ConvShape,
+    saved: Saved<'a>,
     weight: Vec<f32>,
     bias: Vec<f32>,
 }
 
-impl Part {
-    fn new(shape: &ConvShape, wanted: Wanted) -> Self {
+impl<'a> Part<'a> {
+    fn new(shape: &'a ConvShape, saved: Saved<'a>, wanted: Wanted) -> Self {
         let len = |wanted: bool, len: usize| if wanted { len } else { 0 };
         Self {
+            shape,
+            saved,
             weight: vec![0.0; len(wanted.weight, shape.weights())],
             bias: vec![0.0; len(wanted.bias, shape.channels_out)],
         }
     }
 
-    fn add_sample(
-        &mut self,
-        shape: &ConvShape,
-        saved: Saved,
-        gradient: &[f32],
-        at: usize,
-        target: Option<&mut [f32]>,
-    ) {
+    /// Adds sample number `at`, and writes its input's gradient to `target`.
+    fn add_sample(&mut self, at: usize, gradient: &[f32], target: Option<&mut [f32]>) {
+        let (shape, saved) = (self.shape, self.saved);
         let (len, columns_len) = (shape.sample_out(), columns_len(shape));
         let gradient = &gradient[at * len..][..len];
         let sample = &saved.input[at * shape.sample_in()..][..shape.sample_in()];
@@ -147,30 +146,24 @@ impl Part {
                     masked
                 }
             };
-            self.add_bias(shape, gradient);
-            self.add_weight(shape, sample, gradient, columns);
+            self.add_bias(gradient);
+            self.add_weight(sample, gradient, columns);
             if let Some(target) = target {
                 input_gradient(shape, saved.weight, gradient, columns, target);
             }
         });
     }
 
-    fn add_bias(&mut self, shape: &ConvShape, gradient: &[f32]) {
-        let planes = gradient.chunks(shape.pixels_out());
+    fn add_bias(&mut self, gradient: &[f32]) {
+        let planes = gradient.chunks(self.shape.pixels_out());
         self.bias.iter_mut().zip(planes).for_each(|(bias, plane)| *bias += sum(plane));
     }
 
-    fn add_weight(
-        &mut self,
-        shape: &ConvShape,
-        sample: &[f32],
-        gradient: &[f32],
-        scratch: &mut [f32],
-    ) {
+    fn add_weight(&mut self, sample: &[f32], gradient: &[f32], scratch: &mut [f32]) {
         if self.weight.is_empty() {
             return;
         }
-        for group in Group::all(shape) {
+        for group in Group::all(self.shape) {
             let columns = group.columns(sample, scratch);
             let target = group.filters_mut(&mut self.weight);
             product(Output::Add, target, group.output(gradient), columns.transposed());
