@@ -20,7 +20,7 @@
 //! - [`layers`]: `Conv2d`, `MaxPool2d`, `Linear`, `Relu`, `Dropout` with Burn's configurations and parameter names
 //! - [`ops`]: the operations behind them as functions on tensors; each decides where it runs
 //! - [`cpu`]: the kernels, on plain slices
-//! - [`reference`]: the same arithmetic in the plainest Rust, which the tests compare with
+//! - [`mod@reference`]: the same arithmetic in the plainest Rust, which the tests compare with
 //!
 //! **Invariant**: how work is cut into pieces depends on shapes alone, never on the number of threads, and sums are
 //! taken in a fixed order. One thread and many give the same bits.
