@@ -2,8 +2,8 @@
 //!
 //! # Layout
 //!
-//! - `fuzz_targets/` has one file per decoder: the file formats through [`read_all`], and `example`, `yaml`
-//!   and `experiment` on the bytes themselves.
+//! - `fuzz_targets/` has one file per decoder: the file formats through [`read_all`], and `example`, `yaml`,
+//!   `experiment`, `handshake` and `ps_request` on the bytes themselves.
 
 use std::path::PathBuf;
 use std::sync::{Once, OnceLock};

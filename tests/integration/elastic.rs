@@ -67,18 +67,19 @@ fn workers_follow_a_local_run_with_sgd_dropout_and_batch_norm() {
     check_mathematics(&place, &place.write("resilient.yaml", &text).display().to_string());
 }
 
-fn under_fire(fire: &Fire) -> Story {
+pub(crate) fn under_fire(fire: &Fire) -> Story {
     let place = Workplace::new();
     let program = Path::new(env!("CARGO_BIN_EXE_salamander-under-test"));
     let story = chaos::run(program, place.path(), fire);
     story.unwrap_or_else(|error| panic!("seed {}: {error}", fire.seed))
 }
 
-fn fire(seed: u64, workers: u32, faults: usize) -> Fire {
+pub(crate) fn fire(seed: u64, workers: u32, faults: usize) -> Fire {
     Fire {
         seed,
         workers,
         servers: 0,
+        asynchronous: false,
         // The last batch of each epoch is short.
         records: 480 * faults as u64 + 13,
         batch: 40,

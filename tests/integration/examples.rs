@@ -54,6 +54,46 @@ fn the_loop_written_by_hand_learns() {
     assert!(place.path().join("model.safetensors").is_file());
 }
 
+/// From generated data to predictions, on files as Criteo has them: those to predict have no label, and their name
+/// tells no format.
+#[test]
+fn a_recommender_predicts_files_without_labels() {
+    let place = Workplace::new();
+    place.ok(&[
+        "data",
+        "generate",
+        "criteo",
+        "--records",
+        "640",
+        "--values",
+        "50",
+        "--out",
+        "train.txt",
+    ]);
+    let text = std::fs::read_to_string(place.path().join("train.txt")).expect("read");
+    let unlabelled = text.lines().map(|line| &line[2..]).collect::<Vec<_>>().join("\n");
+    place.write("test.txt", &unlabelled);
+    let experiment = "entrypoint: deepfm\n\
+                      data: {training: train.txt, validation: train.txt, format: criteo}\n\
+                      hyperparameters: {global_batch_size: 64, dim: 4, hidden: [8]}\n\
+                      reproducibility: {experiment_seed: 1}\n";
+    let experiment = place.write("x.yaml", experiment).display().to_string();
+    let summary = place.train(&[&experiment]);
+    let auc = summary["metrics"]["validation"]["auc"].as_f64().expect("a number");
+    assert!((0.4..1.0).contains(&auc), "{summary}");
+    let run = summary["dir"].as_str().expect("a folder");
+    place.ok(&["predict", run, "--data", "test.txt", "--out", "clicks.jsonl"]);
+    let clicks = std::fs::read_to_string(place.path().join("clicks.jsonl")).expect("read");
+    let scores: Vec<f64> = clicks
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"))
+        .map(|line| line["scores"][0].as_f64().expect("a number"))
+        .collect();
+    assert_eq!(scores.len(), 640);
+    assert!(scores.iter().all(|score| (0.0..1.0).contains(score)), "probabilities");
+    assert!(scores.iter().any(|score| (score - scores[0]).abs() > 1e-4), "of each record");
+}
+
 /// Every experiment file of the zoo is valid for its model, and its data is there.
 #[test]
 fn every_experiment_of_the_zoo_is_healthy() {

@@ -1,11 +1,15 @@
 //! Embedding tables: in this process, on servers, in checkpoints and exports, always the same rows.
 
 use std::path::Path;
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use tests::chaos::processes_of;
 use tests::factors::ratings_csv;
 
 use crate::elastic::losses;
+use crate::interrupted::start;
 use crate::support::Workplace;
 
 fn experiment(place: &Workplace) -> String {
@@ -52,6 +56,24 @@ fn tables_on_servers_follow_a_local_run() {
         assert!((found_loss - loss).abs() < 1e-4, "{at}: {found_loss} and {loss}");
         assert!((found_auc - auc).abs() < 1e-3, "{at}: {found_auc} and {auc}");
     }
+}
+
+/// Under Adagrad a parameter whose rows are not used does not move either: an independent check of the tables.
+#[test]
+fn rows_move_as_an_ordinary_parameter_does() {
+    let place = Workplace::new();
+    let file = experiment(&place);
+    let run = |as_parameters: &str| {
+        let parameters = format!("hyperparameters.as_parameters={as_parameters}");
+        let sets = ["--set", "hyperparameters.adagrad=true", "--set", &parameters];
+        losses(&place.train(&[&[file.as_str()], sets.as_slice()].concat()))
+    };
+    let (rows, parameters) = (run("false"), run("true"));
+    assert_eq!(rows.len(), 100);
+    for (step, (rows, parameters)) in rows.iter().zip(&parameters).enumerate() {
+        assert!((rows - parameters).abs() < 1e-5, "step {step}: {rows} and {parameters}");
+    }
+    assert!(rows[99] < rows[0] - 0.02, "nothing was learnt: {} and {}", rows[0], rows[99]);
 }
 
 #[test]
@@ -108,4 +130,38 @@ fn several_workers_need_servers_for_tables() {
     let place = Workplace::new();
     let error = refusal(&place, &["train", &experiment(&place), "--workers", "2"]);
     assert!(error.contains("--strategy hybrid"), "{error}");
+}
+
+/// DeepFM on data like Criteo's, without dropout, whose draws would depend on the slices of a batch.
+fn clicks(place: &Workplace) -> String {
+    for (name, skip, records) in [("train.txt", "0", "8000"), ("valid.txt", "8000", "4000")] {
+        let args = ["data", "generate", "criteo", "--values", "500", "--skip", skip];
+        place.ok(&[args.as_slice(), &["--records", records, "--out", name]].concat());
+    }
+    let text = "entrypoint: deepfm\n\
+                data: {training: train.txt, validation: valid.txt, format: criteo}\n\
+                hyperparameters: {global_batch_size: 128, dropout: 0.0}\n\
+                min_checkpoint_period: {batches: 20}\n\
+                searcher: {metric: auc, smaller_is_better: false, max_length: {epochs: 2}}\n\
+                reproducibility: {experiment_seed: 3}\n";
+    place.write("deepfm.yaml", text).display().to_string()
+}
+
+#[test]
+fn deepfm_on_servers_reaches_the_local_auc_also_when_one_is_killed() {
+    let place = Workplace::new();
+    let file = clicks(&place);
+    let (_, expected) = validation(&place.train(&[&file, "--out", "local"]));
+    assert!(expected > 0.6, "nothing was learnt: {expected}");
+    let command = place.command(&["train", &file, "--workers", "4", "--ps", "2"]);
+    let (mut child, run) = start(command, &place, 30, Duration::ZERO);
+    let servers = processes_of(child.id(), "ps");
+    let victim = Pid::from_raw(servers[0] as i32).expect("a process");
+    kill_process(victim, Signal::KILL).expect("it was there");
+    assert!(child.wait().expect("ended").success());
+    let text = std::fs::read_to_string(run.join("summary.json")).expect("a summary");
+    let summary: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(summary["restarts"]["ps"], 1, "{summary}");
+    let (_, found) = validation(&summary);
+    assert!((found - expected).abs() < 0.002, "{found} and {expected}");
 }

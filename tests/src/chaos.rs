@@ -1,5 +1,5 @@
-//! A run under fire: workers, parameter servers and masters are killed and stopped at seeded moments while a model with one weight per
-//! record trains, and then every record is counted.
+//! A run under fire: workers, parameter servers and masters are killed and stopped at seeded moments while a model with
+//! one weight per record trains, and then every record is counted.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -21,6 +21,8 @@ pub struct Fire {
     pub workers: u32,
     /// Parameter servers to begin with: the weights are rows of a table on them. None: a parameter of the model.
     pub servers: u32,
+    /// Whether workers push to the servers without waiting for each other.
+    pub asynchronous: bool,
     /// Records of an epoch.
     pub records: u64,
     /// Records of a step.
@@ -82,15 +84,21 @@ pub fn run(program: &Path, folder: &Path, fire: &Fire) -> Result<Story, String> 
     }
 }
 
-fn prepare(folder: &Path, fire: &Fire) {
+/// Writes the records and the experiment.
+pub fn prepare(folder: &Path, fire: &Fire) {
     let ids: String = (0..fire.records).map(|id| format!("{id}\n")).collect();
     fs::write(folder.join("ids.csv"), format!("id\n{ids}")).expect("written");
     let Fire { workers, servers, records, batch, epochs, delay_ms, transport, .. } = fire;
-    let (model, strategy) =
-        if *servers > 0 { ("table_tally", "hybrid") } else { ("tally", "allreduce") };
+    let (model, strategy) = match (*servers, fire.asynchronous) {
+        (0, _) => ("tally", "allreduce"),
+        (_, false) => ("table_tally", "hybrid"),
+        (_, true) => ("table_tally", "ps"),
+    };
+    // So that some are killed while they validate.
+    let validation = if fire.asynchronous { ", validation: ids.csv" } else { "" };
     let experiment = format!(
         "entrypoint: {model}\n\
-         data: {{training: ids.csv, shuffle: full, threads: 1}}\n\
+         data: {{training: ids.csv{validation}, shuffle: full, threads: 1}}\n\
          strategy: {strategy}\n\
          ps: {{servers: {servers}}}\n\
          workers: {{min: 1, max: {workers}}}\n\
@@ -229,6 +237,12 @@ pub fn children_of(parent: u32) -> Vec<u32> {
     children(parent).into_iter().map(|process| process.pid).collect()
 }
 
+/// The processes of a role that a run has started.
+pub fn processes_of(parent: u32, role: &str) -> Vec<u32> {
+    let of_role = children(parent).into_iter().filter(|process| process.role == role);
+    of_role.map(|process| process.pid).collect()
+}
+
 /// The processes that a run has started, from the system's own list.
 fn children(parent: u32) -> Vec<Process> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -268,7 +282,7 @@ fn tail(path: &Path) -> String {
 }
 
 /// Every record was applied exactly once per epoch: by the weights and by the ledger, each on its own.
-fn count(summary: &Value, fire: &Fire) -> Result<(), String> {
+pub fn count(summary: &Value, fire: &Fire) -> Result<(), String> {
     for line in summary["ledger"].as_array().ok_or("there is no ledger")? {
         let clean = line["applied"] == fire.records
             && line["missing"] == 0

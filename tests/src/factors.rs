@@ -7,6 +7,12 @@ use salamander::prelude::*;
 pub struct Hp {
     #[hparam(default = 0.05, min = 0.0)]
     learning_rate: f64,
+    /// Adagrad everywhere, with which rows move as a parameter does.
+    #[hparam(default = false)]
+    adagrad: bool,
+    /// All tables as ordinary parameters.
+    #[hparam(default = false)]
+    as_parameters: bool,
 }
 
 /// Whether a user liked an item.
@@ -39,10 +45,12 @@ impl Trial for Factors {
 
     fn build(cx: &Context<Hp>) -> Self {
         let rate = cx.hp.learning_rate;
+        let table =
+            |name, dim| cx.table(name, dim).vocabulary(1000).on_servers(!cx.hp.as_parameters);
         Self {
-            user: cx.table("user", 8).normal(0.0, 0.1).optimizer(Optimizer::adagrad(rate)).build(),
-            item: cx.table("item", 8).uniform(-0.1, 0.1).build(),
-            tag: cx.table("tag", 4).xavier().build(),
+            user: table("user", 8).normal(0.0, 0.1).optimizer(Optimizer::adagrad(rate)).build(),
+            item: table("item", 8).uniform(-0.1, 0.1).build(),
+            tag: table("tag", 4).xavier().build(),
             bias: cx.table("bias", 4).zeros().vocabulary(50).build(),
             out: LinearConfig::new(16, 1).init(&cx.device),
         }
@@ -60,7 +68,10 @@ impl Trial for Factors {
     }
 
     fn optimizer(hp: &Hp) -> Optimizer {
-        Optimizer::adam(hp.learning_rate).into()
+        match hp.adagrad {
+            true => Optimizer::adagrad(hp.learning_rate).into(),
+            false => Optimizer::adam(hp.learning_rate).into(),
+        }
     }
 
     fn metrics(&self, output: &Tensor<2>, batch: &RatingBatch) -> Metrics {

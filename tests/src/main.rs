@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use model_zoo::mnist;
+use model_zoo::recommend::deepfm::DeepFm;
 use model_zoo::ring_gan::RingGan;
 use tests::factors::Factors;
 use tests::points::Points;
@@ -14,6 +15,7 @@ fn main() -> ExitCode {
         mnist::conv16::Conv16,
         mnist::mlp::Mlp,
         RingGan,
+        DeepFm,
         Resilient,
         Points,
         Factors,

@@ -1,5 +1,5 @@
-//! One weight per record, as a parameter or as rows of a table: each time a record is applied its weight grows by one over the records of the step, so
-//! the final weights show how often that was, whatever the ledger says.
+//! One weight per record, as a parameter or as rows of a table: each time a record is applied its weight grows by one
+//! over the records of the step, so the final weights show how often that was, whatever the ledger says.
 
 use std::time::Duration;
 

@@ -89,6 +89,15 @@ impl Ledger {
         }
     }
 
+    /// Replaces the page of an epoch by what somebody else has counted: so many records were counted more than once.
+    pub fn replace(&mut self, epoch: u64, records: u64, tally: &Tally, duplicated: u64) {
+        self.epochs.remove(&epoch);
+        self.commit(epoch, records, tally);
+        if let Some(page) = self.epochs.get_mut(&epoch) {
+            page.duplicated += duplicated;
+        }
+    }
+
     /// The lines, one per epoch that was begun.
     pub fn lines(&self) -> Vec<Line> {
         self.epochs.iter().map(|(epoch, page)| page.line(*epoch)).collect()

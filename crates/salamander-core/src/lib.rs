@@ -9,6 +9,7 @@
 //! - [`ledger`]: which records were applied
 //! - [`optimizer`], [`schedule`]: optimizers and learning rates as data, with their formulas
 //! - [`elastic`]: membership of a distributed run, as pure state machines
+//! - [`push`]: training on parameter servers, as pure state machines
 //! - [`metrics`], [`watch`]: metrics that can be merged; best value and early stop
 //! - [`seed`]: random streams by name
 
@@ -20,6 +21,7 @@ pub mod metrics;
 pub mod optimizer;
 pub mod order;
 pub mod plan;
+pub mod push;
 pub mod schedule;
 pub mod seed;
 pub mod watch;

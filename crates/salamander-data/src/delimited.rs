@@ -1,5 +1,5 @@
-//! CSV, TSV and headerless text files as shards: the place of every 1,024th record is kept, so that a range far into a file is
-//! found without reading all before it, and blocks parsed lately are kept for shuffled reading.
+//! CSV, TSV and headerless text files as shards: the place of every 1,024th record is kept, so that a range far into a
+//! file is found without reading all before it, and blocks parsed lately are kept for shuffled reading.
 
 use std::io::{Read, SeekFrom};
 use std::ops::Range;
@@ -85,6 +85,12 @@ impl Delimited {
             let (line, wanted) = (self.line(fields), names.len());
             let by = if dialect.columns().is_some() { "format" } else { "header" };
             let reason = format!("line {line}: {found} fields, but the {by} has {wanted}");
+            return Err(Error::Rejected(reason).at(path, None, record));
+        }
+        let between = fields.iter().skip(1).step_by(2);
+        let separated = fields.len() % 2 == 1 && between.into_iter().all(<[u8]>::is_empty);
+        if dialect.step() == 2 && !separated {
+            let reason = format!("line {}: write two colons between two fields", self.line(fields));
             return Err(Error::Rejected(reason).at(path, None, record));
         }
         let mut columns = Vec::with_capacity(names.len());
@@ -268,6 +274,8 @@ fn failed(path: &Path, error: csv::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::Reader;
     use crate::reader::Index as _;
@@ -374,6 +382,10 @@ mod tests {
             "1::2::3::4\n1::2::3\n",
             "ratings.dat: record 1: line 2: 3 fields, but the format has 4",
         );
+        for odd in ["1:x:2:y:3:z:4", "1::2::3::4:"] {
+            let reason = "ratings.dat: record 0: line 1: write two colons between two fields";
+            check("ratings.dat", odd, reason);
+        }
         check(
             "adult.test",
             "|1x3 Cross validator\r\n\r\n39, Private\r\n",
@@ -458,6 +470,33 @@ mod tests {
         assert_eq!(Index::restore(&saved, size / 2), None);
         for length in 0..saved.len() {
             assert_eq!(Index::restore(&saved[..length], size), None, "{length}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_or_refused(
+            name in prop::sample::select(vec!["a.csv", "a.tsv", "adult.test", "ratings.dat", "train.txt"]),
+            bytes in "[a-c0-9|:,?\\\"\\t\\r\\n .]{0,300}",
+        ) {
+            let _ = rows(name, bytes.as_bytes(), None);
+        }
+
+        /// What is written in a format without quotes is read again, or was refused.
+        #[test]
+        fn cells_survive_formats_without_quotes(cells in prop::collection::vec("[a-z0-9 .:,?|]{1,8}", 4)) {
+            let dialect = Dialect::MovieLens;
+            let names = dialect.columns().unwrap();
+            let written: Option<Vec<&str>> =
+                names.iter().zip(&cells).map(|(name, cell)| dialect.write(name, cell)).collect();
+            let refused = cells.iter().any(|cell| cell.contains(':'));
+            prop_assert_eq!(written.is_none(), refused);
+            if let Some(written) = written {
+                let found = rows("ratings.dat", written.join(dialect.between()).as_bytes(), None).unwrap();
+                let expected: Vec<String> =
+                    names.iter().zip(&cells).map(|(name, cell)| format!("{name}={cell}")).collect();
+                prop_assert_eq!(&found[0], &expected.join("|"));
+            }
         }
     }
 }

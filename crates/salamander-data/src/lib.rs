@@ -12,7 +12,8 @@
 //! - [`recordio`] reads and writes RecordIO; [`example_proto`] is the `tf.train.Example` inside it,
 //!   which `example` decodes without copying, walking the `wire` format.
 //! - [`preprocess`] turns columns into buckets and ids, [`stats`] describes them, and [`split`] divides records.
-//! - `delimited` reads CSV and TSV, and the public files of recommenders by their `dialect`; [`idx`] reads the MNIST files.
+//! - `delimited` reads CSV and TSV, and the public files of recommenders by their `dialect`; [`idx`] reads the MNIST
+//!   files.
 //! - [`tfrecord`], [`parquet`], [`sqlite`] and [`images`] read the other formats, the last three behind
 //!   features that `optional` hides; `guard` turns panics of their decoders into errors.
 //! - [`sink`] writes rows in any format that can be written; [`generate`] draws rows from a known truth.

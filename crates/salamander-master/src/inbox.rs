@@ -1,10 +1,13 @@
 //! What reaches the master's thread: one bounded queue, so that one thing happens at a time.
 
 use salamander_core::elastic::Ended;
+use salamander_core::push::Process;
 use salamander_proto::convert::FromWorker;
 use salamander_proto::{status, v1};
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
+
+use crate::courier::News;
 
 /// How much may wait for the master.
 pub(crate) const WAITING: usize = 1_024;
@@ -33,6 +36,11 @@ pub(crate) enum Input {
     Stop(Answer<v1::StopReply>),
     Lease(v1::LeaseRequest, Answer<v1::LeaseReply>),
     Finish(v1::FinishRequest, Answer<v1::FinishReply>),
+    Names(v1::NamesRequest, Answer<v1::NamesReply>),
+    /// A parameter server has answered.
+    Server(Process, News),
+    /// The folder of a checkpoint is made, or why not.
+    Folder(Result<String, String>),
 }
 
 /// The end of a process.
@@ -66,6 +74,11 @@ impl Handle {
     pub(crate) async fn give(&self, input: Input) -> Result<(), status::Error> {
         let inbox = self.0.upgrade().ok_or(status::Error::Leaving)?;
         inbox.send(input).await.map_err(|_| status::Error::Leaving)
+    }
+
+    /// Gives something to the master from a thread that may wait; false if there is no master any more.
+    pub(crate) fn give_blocking(&self, input: Input) -> bool {
+        self.0.upgrade().is_some_and(|inbox| inbox.blocking_send(input).is_ok())
     }
 
     /// Asks the master.

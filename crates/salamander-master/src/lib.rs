@@ -6,14 +6,17 @@
 //! # Layout
 //! - [`run()`]: the role: configuration, listener, shutdown
 //! - `master`: one thread that owns the state machines; `inbox` is what reaches it
+//! - `asynchronous`: leases of names for training on parameter servers; `courier`: what a server is told
 //! - `workers`, `processes`, `events`: who is connected, what runs, what is told outside
 //! - [`journal`], [`record`], `bookmark`: what a restarted master goes on from
 //! - `service`, `guard`, `status`: the port
 //! - [`local`]: starts, watches and ends the processes of a run on this machine
 
+mod asynchronous;
 mod bookmark;
 mod clock;
 mod config;
+mod courier;
 mod events;
 mod guard;
 mod inbox;
@@ -27,5 +30,5 @@ mod service;
 mod status;
 mod workers;
 
-pub use config::{Config, PlatformKind, Sink, TaskPlan};
+pub use config::{Books, Config, Keeping, NamesPlan, Notes, PlatformKind, Sink, TaskPlan};
 pub use run::{Error, run};

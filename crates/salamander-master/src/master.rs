@@ -4,6 +4,7 @@
 mod actions;
 mod calls;
 mod inputs;
+mod names;
 
 use std::time::Instant;
 
@@ -13,11 +14,12 @@ use salamander_core::elastic::{
 use tokio::sync::mpsc;
 use tracing::debug;
 
+use crate::asynchronous::Asynchronous;
 use crate::bookmark::Bookmark;
 use crate::clock::Clock;
 use crate::config::{Config, TaskPlan};
 use crate::events::Events;
-use crate::inbox::Input;
+use crate::inbox::{Handle, Input};
 use crate::journal::{self, Journal};
 use crate::processes::Processes;
 use crate::record::{Data, Past, Record};
@@ -40,6 +42,7 @@ pub(crate) struct Master {
     pub(crate) processes: Processes,
     pub(crate) events: Events,
     pub(crate) tasks: Option<TaskQueue>,
+    pub(crate) names: Option<Asynchronous>,
     /// Masters before this one.
     pub(crate) master_restarts: u64,
     /// The newest version that was heard of.
@@ -67,7 +70,7 @@ pub(crate) struct Master {
 
 impl Master {
     /// Takes over the run in a folder, which may be new.
-    pub(crate) fn open(config: Config) -> Result<Self, journal::Error> {
+    pub(crate) fn open(config: Config, handle: Handle) -> Result<Self, journal::Error> {
         let (journal, records) = Journal::open(&config.folder.join(JOURNAL))?;
         let path = config.folder.join(REPORTED);
         let (bookmark, reported) = Bookmark::open(&path)
@@ -76,7 +79,17 @@ impl Master {
         let mut records = Vec::new();
         if config.resume {
             records.extend(past.resume());
+            records.extend(past.resume_names(config.servers));
         }
+        let token = salamander_net::Token::from_hex(&config.token);
+        let history = std::mem::take(&mut past.names);
+        let names = match (config.names, token) {
+            (Some(plan), Ok(token)) => Some(Asynchronous::open(plan, history, token, handle)),
+            (Some(_), Err(error)) => {
+                return Err(journal::Error::Io { path, source: std::io::Error::other(error) });
+            }
+            (None, _) => None,
+        };
         let mut clock = Clock::new(Instant::now());
         let now = clock.read(Instant::now());
         let limits = (config.min_workers, config.workers);
@@ -92,6 +105,7 @@ impl Master {
             processes: Processes::new(config.platform, (crew, servers), earlier),
             events: Events::new(epoch, reported, config.sink),
             tasks: None,
+            names,
             master_restarts: past.masters,
             version: past.history.checkpoint.as_ref().map_or(0, |mark| mark.version),
             journal,
@@ -110,7 +124,7 @@ impl Master {
             ended_at: None,
             coordinator,
         };
-        master.begin(now, &past, config.tasks)?;
+        master.begin(now, &past, (config.tasks, config.resume))?;
         Ok(master)
     }
 
@@ -139,7 +153,7 @@ impl Master {
         &mut self,
         now: Millis,
         past: &Past,
-        plan: Option<TaskPlan>,
+        (plan, resumed): (Option<TaskPlan>, bool),
     ) -> Result<(), journal::Error> {
         if let Phase::Ended(ending) = self.coordinator.phase().clone() {
             self.ended_at = Some(now);
@@ -163,6 +177,7 @@ impl Master {
             }
             self.tasks = Some(tasks);
         }
+        self.begin_names(now, resumed);
         self.settle(now)
     }
 
@@ -186,6 +201,7 @@ impl Master {
         }
         self.end_the_silent(now);
         self.take_tasks_back(now);
+        self.names_tick(now);
         self.processes.work(now);
         let restarts = self.processes.restarts();
         if restarts != self.restarts_written {

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use salamander_core::elastic::{Entry, History};
+use salamander_core::elastic::{Entry, Generation, History};
+use salamander_core::push;
 use serde::{Deserialize, Serialize};
 
 /// What a worker trains on; all workers of a run must see the same.
@@ -30,6 +31,13 @@ pub enum Record {
     Restarts(u64),
     /// How often parameter servers were started again.
     ServerRestarts(u64),
+    /// Of asynchronous training, by the master of this epoch.
+    Names {
+        /// The master.
+        epoch: u32,
+        /// The entry.
+        entry: push::Entry,
+    },
     /// A task is done.
     Finished {
         /// The task.
@@ -47,6 +55,7 @@ pub(crate) struct Past {
     pub(crate) restarts: u64,
     pub(crate) server_restarts: u64,
     pub(crate) finished: BTreeMap<u64, String>,
+    pub(crate) names: push::History,
     /// Masters since the run began or was resumed.
     pub(crate) masters: u64,
 }
@@ -71,6 +80,7 @@ impl Past {
             Record::Data(data) => self.data = Some(data),
             Record::Restarts(restarts) => self.restarts = restarts,
             Record::ServerRestarts(restarts) => self.server_restarts = restarts,
+            Record::Names { epoch, entry } => self.names.apply(epoch, &entry),
             Record::Finished { task, result } => {
                 self.finished.insert(task, result);
             }
@@ -85,6 +95,24 @@ impl Past {
             self.apply(record.clone());
             record
         })
+    }
+    /// The records that let asynchronous training go on, on this number of servers: none of the old ones is there any
+    /// more, and all begin with the last checkpoint.
+    pub(crate) fn resume_names(&mut self, servers: usize) -> Vec<Record> {
+        let servers = self.history.wanted_servers.unwrap_or(servers) as u32;
+        let Some(placement) = self.names.placement else { return Vec::new() };
+        let epoch = self.names.epoch;
+        let mut entries = vec![push::Entry::Resumed];
+        if placement.map.servers != servers {
+            let number = Generation { epoch, number: placement.map.number.number + 1 };
+            let map = push::Map { number, servers };
+            let placed = push::Placement { map, source: push::Source::Checkpoint };
+            entries.extend([push::Entry::Resized(servers), push::Entry::Placed(placed)]);
+        }
+        let record = |entry| Record::Names { epoch, entry };
+        let records: Vec<Record> = entries.into_iter().map(record).collect();
+        records.iter().for_each(|record| self.apply(record.clone()));
+        records
     }
 }
 
@@ -105,6 +133,21 @@ mod tests {
         assert_eq!(past.masters, 2);
         assert_eq!(past.resume(), Some(entry(2, Entry::Resumed)));
         assert_eq!((past.masters, past.history.ending.clone()), (0, None));
+    }
+
+    #[test]
+    fn names_that_were_stopped_go_on_with_another_number_of_servers() {
+        let number = Generation { epoch: 1, number: 1 };
+        let map = push::Map { number, servers: 2 };
+        let placed = push::Placement { map, source: push::Source::Checkpoint };
+        let entries = [push::Entry::Opened, push::Entry::Placed(placed), push::Entry::Stopping];
+        let records = entries.map(|entry| Record::Names { epoch: 1, entry });
+        let mut past = Past::read(records.to_vec());
+        assert_eq!(past.resume_names(3).len(), 3);
+        let map = past.names.placement.map(|placement| placement.map);
+        assert_eq!((past.names.stopping, map.map(|map| map.servers)), (false, Some(3)));
+        assert!(map.is_some_and(|map| map.number > number));
+        assert!(Past::default().resume_names(3).is_empty());
     }
 
     #[test]

@@ -69,12 +69,13 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<Ending, Error> {
     let guard = Guard::new(&config.token);
-    let opening = tokio::task::spawn_blocking(move || Master::open(config));
+    let (inbox, inputs) = mpsc::channel(WAITING);
+    let handle = Handle::new(&inbox);
+    let opening = tokio::task::spawn_blocking(move || Master::open(config, handle));
     let master = opening.await.map_err(|_| Error::Panicked)??;
     if let Ok(address) = listener.local_addr() {
         info!(%address, epoch = master.coordinator.epoch(), "the master listens");
     }
-    let (inbox, inputs) = mpsc::channel(WAITING);
     let (done, ended) = oneshot::channel();
     let service = Service::new(Handle::new(&inbox));
     std::thread::Builder::new().name("master".into()).spawn(move || {

@@ -123,6 +123,14 @@ impl Control for Service {
         let request = request.into_inner();
         Ok(Response::new(self.handle.ask(|answer| Input::Finish(request, answer)).await?))
     }
+
+    async fn names(
+        &self,
+        request: Request<v1::NamesRequest>,
+    ) -> Result<Response<v1::NamesReply>, Status> {
+        let request = request.into_inner();
+        Ok(Response::new(self.handle.ask(|answer| Input::Names(request, answer)).await?))
+    }
 }
 
 async fn read_worker(

@@ -8,12 +8,17 @@ use crate::workers::Kind;
 
 /// `{state, reason, epoch, generation, generations, version, workers, servers, wanted,
 /// wanted_servers, restarts, checkpoint,
-/// last_report, tasks}`.
+/// names, last_report, tasks}`.
 pub(crate) fn json(master: &Master) -> Value {
     let coordinator = &master.coordinator;
     let history = coordinator.history();
+    let names = master.names.as_ref();
     let (state, reason) = match coordinator.phase() {
         Phase::Gathering if master.tasks.is_some() => ("running", None),
+        Phase::Gathering if names.is_some_and(|names| names.leaving.is_some()) => {
+            ("stopping", None)
+        }
+        Phase::Gathering if names.is_some() => ("running", None),
         Phase::Gathering => ("gathering", None),
         Phase::Preparing(_) => ("regrouping", None),
         Phase::Running(_) if history.stopping => ("stopping", None),
@@ -47,6 +52,16 @@ pub(crate) fn json(master: &Master) -> Value {
             "version": mark.version,
             "generation": mark.generation.to_string(),
         })),
+        "names": names.map(|names| {
+            let progress = names.dispatcher.progress();
+            json!({
+                "epochs": progress.epochs,
+                "left": progress.left,
+                "leased": progress.leased,
+                "servers": progress.servers,
+                "map": names.dispatcher.map().number.to_string(),
+            })
+        }),
         "last_report": master.events.last_report(),
         "tasks": master.tasks.as_ref().map(|tasks| {
             let count = tasks.count();

@@ -4,6 +4,7 @@
 //! each, where a non-blocking socket would fail, poll and try again.
 
 use std::io::IoSlice;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -135,6 +136,16 @@ impl Socket {
             if wait_for(&mut [PollFd::new(self, flags)])? {
                 return Ok(());
             }
+        }
+    }
+
+    /// Whether the other side is on this machine, as far as its address tells.
+    pub(crate) fn is_within_this_machine(&self) -> bool {
+        let Ok(peer) = rustix::net::getpeername(self) else { return false };
+        match peer.map(SocketAddr::try_from) {
+            Some(Ok(address)) => address.ip().is_loopback(),
+            // A Unix socket, which has a name at most.
+            Some(Err(_)) | None => true,
         }
     }
 

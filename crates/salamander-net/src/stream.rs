@@ -16,6 +16,10 @@ use crate::{Cancel, Endpoint, Error, Token};
 
 /// The most parts that the system takes in one call.
 const PARTS: usize = 1024;
+/// What the kernel keeps of a stream within one machine. With much more the bytes fall out of the
+/// caches before they are read: 4 MB take 2.5 times as long over TCP with the buffers that it grows by
+/// itself, and 1.3 times over Unix sockets with a megabyte. (The kernel doubles the number.)
+const NEAR_BUFFER: usize = 256 << 10;
 /// After so much silence TCP asks whether the other machine is still there.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
@@ -54,6 +58,10 @@ impl Stream {
     }
 
     pub(crate) fn new(socket: Socket) -> Self {
+        // Between machines the buffers have to hold what is under way, which TCP finds out.
+        if socket.is_within_this_machine() {
+            let _ = sockopt::set_socket_send_buffer_size(&socket, NEAR_BUFFER);
+        }
         // A machine that lost its power says nothing any more. Unix sockets need and have no such
         // thing, so failing is fine.
         if sockopt::set_tcp_keepidle(&socket, KEEP_ALIVE).is_ok() {

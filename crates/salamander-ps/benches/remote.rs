@@ -1,10 +1,11 @@
 //! How fast rows travel: pulls and pushes beside plain sockets that move the same bytes, in the same
 //! run and in turns, so that a change of the machine's speed hits all alike.
 //!
-//! Two limits are taken: a socket of the standard library as it comes, and a bare stream of
-//! salamander-net, which is what the wire could reach if tables and frames cost nothing. The server
-//! and each peer have a thread of their own in this process. `cargo bench -p salamander-ps --bench
-//! remote` prints medians, and ratios above 1 where rows are faster than the plain socket.
+//! Three limits are taken: a socket of the standard library as it comes; a bare stream of
+//! salamander-net, which is what the wire could reach if tables and frames cost nothing; and the same
+//! engine without a wire. The server and each peer have a thread of their own in this process.
+//! `cargo bench -p salamander-ps --bench remote` prints medians, and ratios above 1 where remote rows
+//! are faster than a limit.
 
 use std::hint::black_box;
 use std::io::{Read as _, Write as _};
@@ -17,14 +18,16 @@ use salamander_core::seed::Rng;
 use salamander_net::{Cancel, Endpoint, Listener, Patience, Stream, Token};
 use salamander_ps::client::{Client, Directory, Lookup, Options};
 use salamander_ps::role::{self, Config};
-use salamander_ps::{EngineOptions, Mode, PARTITIONS, Page, Push, Read, Rows, TableId, TableSpec};
+use salamander_ps::{Engine, EngineOptions, Mode, Page, Push, Read, Rows, TableId, TableSpec};
 
-/// Rows of the table; beyond any cache with their state.
-const TABLE: u64 = 400_000;
+/// Rows of a table that is beyond any cache, as real ones are.
+const COLD: u64 = 400_000;
+/// Rows of a table that a cache holds, so that the wire is what is measured.
+const HOT: u64 = 20_000;
 /// Turns, of which the median counts.
-const TURNS: usize = 15;
+const TURNS: usize = 11;
 /// How long one turn takes, about.
-const TURN: Duration = Duration::from_millis(60);
+const TURN: Duration = Duration::from_millis(40);
 /// Longer than anything that is measured.
 const LONG: Duration = Duration::from_secs(60);
 
@@ -35,6 +38,7 @@ struct Case {
     bf16: bool,
     dim: usize,
     rows: usize,
+    table: u64,
 }
 
 fn main() {
@@ -44,15 +48,30 @@ fn main() {
     }
     println!("medians of {TURNS} turns; MB/s of request and answer together");
     println!(
-        "{:<5} {:<5} {:<4} {:>4} {:>6} {:>8} {:>8} {:>8}  {:>9} {:>9}",
-        "what", "over", "as", "dim", "rows", "plain", "stream", "rows", "to plain", "to stream"
+        "{:<5} {:<5} {:<4} {:>4} {:>6} {:>7} {:>7} {:>7} {:>7} {:>7}  {:>5} {:>6} {:>6}",
+        "what",
+        "over",
+        "as",
+        "dim",
+        "rows",
+        "table",
+        "plain",
+        "stream",
+        "local",
+        "remote",
+        "plain",
+        "stream",
+        "local"
     );
+    let case = Case { over_tcp: false, bf16: false, dim: 64, rows: 16_384, table: HOT };
     let cases = [
-        Case { over_tcp: false, bf16: false, dim: 64, rows: 16_384 },
-        Case { over_tcp: true, bf16: false, dim: 64, rows: 16_384 },
-        Case { over_tcp: false, bf16: false, dim: 16, rows: 13_312 },
-        Case { over_tcp: true, bf16: false, dim: 16, rows: 13_312 },
-        Case { over_tcp: false, bf16: true, dim: 64, rows: 16_384 },
+        case,
+        Case { over_tcp: true, ..case },
+        Case { bf16: true, ..case },
+        Case { table: COLD, ..case },
+        Case { over_tcp: true, table: COLD, ..case },
+        Case { over_tcp: true, dim: 16, rows: 13_312, ..case },
+        Case { over_tcp: true, dim: 16, rows: 13_312, table: COLD, ..case },
     ];
     for case in cases {
         measure(case);
@@ -65,26 +84,26 @@ fn measure(case: Case) {
     let (listener, endpoint) =
         role::bind("127.0.0.1:0".parse().expect("an address"), token.clone()).expect("a listener");
     let endpoint = place(endpoint.parse().expect("an endpoint"), case.over_tcp);
-    let partitions = vec![0..PARTITIONS as u16];
-    let threads = 1;
-    let options = EngineOptions { mode: Mode::Immediate, seed: 1, threads, partitions, slices: 1 };
+    let options = EngineOptions { mode: Mode::Immediate, ..EngineOptions::default() };
     let config = Config::new(options).expect("a life");
+    let engine = Engine::new(config.engine.clone()).expect("an engine");
     std::thread::scope(|scope| {
-        scope.spawn(|| role::run(&config, &listener, &shutdown).expect("served"));
+        scope.spawn(|| role::serve(&engine, &config, &listener, &shutdown).expect("served"));
         let options = Options { patience: LONG, bf16: case.bf16, ..Options::default() };
         let directory = [endpoint].into_iter().collect::<Directory>();
-        let mut client = Client::connect(directory, token.clone(), options).expect("connected");
-        let mut worker = Worker::new(&mut client, case);
+        let client = Client::connect(directory, token.clone(), options).expect("connected");
+        let mut worker = Worker::new(client, &engine, case);
         let (ids, values) = (8 * case.rows, worker.wire_bytes());
-        compare("pull", case, (ids, values), || worker.pull());
-        compare("push", case, (ids + values, 40), || worker.push());
+        compare("pull", (ids, values), &mut worker, Worker::pull, Worker::pull_here);
+        compare("push", (ids + values, 40), &mut worker, Worker::push, Worker::push_here);
         shutdown.cancel();
     });
 }
 
 /// A worker's part: rows that it pulls and pushes.
 struct Worker<'a> {
-    client: &'a mut Client,
+    client: Client,
+    engine: &'a Engine,
     table: TableId,
     case: Case,
     rng: Rng,
@@ -95,23 +114,24 @@ struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     /// A table that is there, and a batch of it.
-    fn new(client: &'a mut Client, case: Case) -> Self {
+    fn new(mut client: Client, engine: &'a Engine, case: Case) -> Self {
+        // The only table, so that it has the same number everywhere.
         let table = client.declare(TableSpec::new("item", case.dim)).expect("declared");
-        let all: Vec<u64> = (0..TABLE).collect();
+        let all: Vec<u64> = (0..case.table).collect();
         for ids in all.chunks(case.rows) {
             let values = vec![0.5; ids.len() * case.dim];
             client.set(&[Rows { table, ids, values: &values }]).expect("set");
         }
-        let values = vec![0.0; case.rows * case.dim];
-        Self { client, table, case, rng: Rng::new(7), ids: Vec::new(), values, step: 0 }
+        let (rng, values) = (Rng::new(7), vec![0.0; case.rows * case.dim]);
+        Self { client, engine, table, case, rng, ids: Vec::new(), values, step: 0 }
     }
 
     /// Other ids than last time, each once: a random start, and strides that meet no id twice.
     fn draw(&mut self) {
-        let start = self.rng.below(TABLE);
+        let start = self.rng.below(self.case.table);
         // Odd and no multiple of 5, so without a common factor with the size of the table.
-        let stride = 10 * self.rng.below(TABLE / 20) + 3;
-        let id = |at: usize| (start + stride * at as u64) % TABLE;
+        let stride = 10 * self.rng.below(self.case.table / 20) + 3;
+        let id = |at: usize| (start + stride * at as u64) % self.case.table;
         self.ids = (0..self.case.rows).map(id).collect();
     }
 
@@ -122,13 +142,23 @@ impl<'a> Worker<'a> {
         black_box(&self.values);
     }
 
+    fn pull_here(&mut self) {
+        self.draw();
+        self.engine.pull(self.table, &self.ids, Read::Train, &mut self.values).expect("pulled");
+        black_box(&self.values);
+    }
+
     fn push(&mut self) {
         self.draw();
-        self.step += 1;
         let rows = [Rows { table: self.table, ids: &self.ids, values: &self.values }];
-        let name = MicroBatch { epoch: 0, step: self.step, k: 0 };
-        let push = Push { name, tally: Page::default(), factor: 1e-3, scale: 1.0, rows: &rows };
+        let push = push(&mut self.step, &rows);
         self.client.push(&push).expect("pushed");
+    }
+
+    fn push_here(&mut self) {
+        self.draw();
+        let rows = [Rows { table: self.table, ids: &self.ids, values: &self.values }];
+        self.engine.push(push(&mut self.step, &rows)).expect("pushed");
     }
 
     fn wire_bytes(&self) -> usize {
@@ -136,12 +166,23 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Times the work beside plain sockets that send and receive so many bytes, and prints a line.
-fn compare(what: &str, case: Case, bytes: (usize, usize), mut work: impl FnMut()) {
-    let (request, answer) = bytes;
+fn push<'a>(step: &mut u64, rows: &'a [Rows<'a>]) -> Push<'a> {
+    *step += 1;
+    let name = MicroBatch { epoch: 0, step: *step, k: 0 };
+    Push { name, tally: Page::default(), factor: 1e-3, scale: 1.0, rows }
+}
+
+/// Times a worker beside plain sockets that send and receive so many bytes, and prints a line.
+fn compare<'a>(
+    what: &str,
+    bytes: (usize, usize),
+    worker: &mut Worker<'a>,
+    remote: fn(&mut Worker<'a>),
+    local: fn(&mut Worker<'a>),
+) {
+    let ((request, answer), case) = (bytes, worker.case);
     std::thread::scope(|scope| {
-        let mut plain = plain_pair(case.over_tcp);
-        let mut peer = plain.1.take().expect("the other end");
+        let (mut plain, mut peer) = plain_pair(case.over_tcp);
         scope.spawn(move || {
             let (mut request, answer) = (vec![1; request], vec![1; answer]);
             while peer.read_exact(&mut request).is_ok() && peer.write_all(&answer).is_ok() {}
@@ -155,49 +196,44 @@ fn compare(what: &str, case: Case, bytes: (usize, usize), mut work: impl FnMut()
                 && far.send(&[&answer], &patience()).is_ok()
             {}
         });
-        let (message, mut space) = (vec![1; request], vec![1; answer]);
-        let cancel = Cancel::new();
-        let mut times = [Vec::new(), Vec::new(), Vec::new()];
-        let mut plain_turn = || {
-            plain.0.write_all(&message).expect("sent");
-            plain.0.read_exact(&mut space).expect("received");
-        };
-        let mut received = vec![1; answer];
-        let mut bare_turn = || {
-            bare.send(&[&message], &Patience::new(&cancel, LONG)).expect("sent");
-            bare.receive(&mut received, &Patience::new(&cancel, LONG)).expect("received");
-        };
+        let (message, mut space, cancel) = (vec![1; request], vec![1; answer], Cancel::new());
+        let mut times: [Vec<f64>; 4] = Default::default();
         for turn in 0..=TURNS {
-            let took = [time(&mut plain_turn), time(&mut bare_turn), time(&mut work)];
+            let took = [
+                time(|| {
+                    plain.write_all(&message).expect("sent");
+                    plain.read_exact(&mut space).expect("received");
+                }),
+                time(|| {
+                    bare.send(&[&message], &Patience::new(&cancel, LONG)).expect("sent");
+                    bare.receive(&mut space, &Patience::new(&cancel, LONG)).expect("received");
+                }),
+                time(|| local(worker)),
+                time(|| remote(worker)),
+            ];
             // The first turn warms up.
             if turn > 0 {
                 times.iter_mut().zip(took).for_each(|(times, took)| times.push(took));
             }
         }
         bare.close();
-        plain.0.close();
+        plain.close();
         print_line(what, case, request + answer, times.map(median));
     });
 }
 
-fn print_line(what: &str, case: Case, bytes: usize, seconds: [f64; 3]) {
-    let speed = seconds.map(|seconds| bytes as f64 / seconds / 1e6);
+fn print_line(what: &str, case: Case, bytes: usize, seconds: [f64; 4]) {
+    let [plain, stream, local, remote] = seconds.map(|seconds| bytes as f64 / seconds / 1e6);
     let over = if case.over_tcp { "tcp" } else { "unix" };
     let kind = if case.bf16 { "bf16" } else { "f32" };
-    println!(
-        "{what:<5} {over:<5} {kind:<4} {:>4} {:>6} {:>8.0} {:>8.0} {:>8.0}  {:>9.2} {:>9.2}",
-        case.dim,
-        case.rows,
-        speed[0],
-        speed[1],
-        speed[2],
-        speed[2] / speed[0],
-        speed[2] / speed[1]
-    );
+    let Case { dim, rows, table, .. } = case;
+    print!("{what:<5} {over:<5} {kind:<4} {dim:>4} {rows:>6} {table:>7} ");
+    print!("{plain:>7.0} {stream:>7.0} {local:>7.0} {remote:>7.0}  ");
+    println!("{:>5.2} {:>6.2} {:>6.2}", remote / plain, remote / stream, remote / local);
 }
 
 /// Seconds that one call takes, over as many as fill a turn.
-fn time(work: &mut impl FnMut()) -> f64 {
+fn time(mut work: impl FnMut()) -> f64 {
     let start = Instant::now();
     let mut count = 0;
     while start.elapsed() < TURN {
@@ -223,10 +259,10 @@ enum Plain {
     Tcp(TcpStream),
 }
 
-fn plain_pair(over_tcp: bool) -> (Plain, Option<Plain>) {
+fn plain_pair(over_tcp: bool) -> (Plain, Plain) {
     if !over_tcp {
         let (near, far) = UnixStream::pair().expect("a pair");
-        return (Plain::Unix(near), Some(Plain::Unix(far)));
+        return (Plain::Unix(near), Plain::Unix(far));
     }
     let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
     let near = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
@@ -234,7 +270,7 @@ fn plain_pair(over_tcp: bool) -> (Plain, Option<Plain>) {
     for stream in [&near, &far] {
         stream.set_nodelay(true).expect("an option");
     }
-    (Plain::Tcp(near), Some(Plain::Tcp(far)))
+    (Plain::Tcp(near), Plain::Tcp(far))
 }
 
 fn bare_pair(over_tcp: bool) -> (Stream, Stream) {

@@ -1,18 +1,28 @@
 //! Rows of equal width in large regions that never move: growing copies nothing, and pages that no
 //! row touches take no memory.
 
-use crate::memory::advise_huge_pages;
+use crate::memory::{HUGE, advise_huge_pages};
 
 /// Bytes of a region, unless a row is larger.
 const REGION_BYTES: usize = 32 << 20;
 
+/// Bytes of an arena that stay on small pages: a small table should not fill large ones.
+const SMALL_BYTES: usize = 4 << 20;
+
 /// Rows of `width` elements, by number.
 #[derive(Debug)]
 pub(crate) struct Arena<T> {
-    regions: Vec<Vec<T>>,
+    regions: Vec<Region<T>>,
     width: usize,
     /// A region has `2^shift` rows.
     shift: u32,
+}
+
+/// An array whose rows begin where a large page does: a row of whole lines crosses none.
+#[derive(Debug)]
+struct Region<T> {
+    array: Vec<T>,
+    start: usize,
 }
 
 impl<T: Copy + Default> Arena<T> {
@@ -27,24 +37,30 @@ impl<T: Copy + Default> Arena<T> {
         Vec<T>: Zeroed,
     {
         while self.regions.len() << self.shift < rows {
-            let mut region = Vec::zeroed(self.width << self.shift);
-            advise_huge_pages(&mut region);
-            self.regions.push(region);
+            let mut array: Vec<T> = Vec::zeroed((self.width << self.shift) + HUGE / size_of::<T>());
+            let start = array.as_ptr().align_offset(HUGE);
+            let skipped = if self.regions.is_empty() { SMALL_BYTES / size_of::<T>() } else { 0 };
+            let large = start.saturating_add(skipped).min(array.len());
+            advise_huge_pages(&mut array[large..]);
+            self.regions.push(Region { array, start });
         }
     }
 
     /// A row.
     #[inline(always)]
     pub(crate) fn row(&self, row: u32) -> &[T] {
-        let start = self.start(row);
-        &self.regions[row as usize >> self.shift][start..start + self.width]
+        let region = &self.regions[row as usize >> self.shift];
+        let start = region.start + self.start(row);
+        &region.array[start..start + self.width]
     }
 
     /// A row, to write.
     #[inline(always)]
     pub(crate) fn row_mut(&mut self, row: u32) -> &mut [T] {
         let start = self.start(row);
-        &mut self.regions[row as usize >> self.shift][start..start + self.width]
+        let region = &mut self.regions[row as usize >> self.shift];
+        let start = region.start + start;
+        &mut region.array[start..start + self.width]
     }
 
     #[inline(always)]

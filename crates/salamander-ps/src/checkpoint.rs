@@ -8,8 +8,8 @@ use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 
 use crate::image::{Header, Image, Place};
-use crate::section::Section;
-use crate::{Error, PARTITIONS, Storage, TableSpec};
+use crate::section::{History, Section};
+use crate::{Error, Held, PARTITIONS, Storage, TableSpec};
 
 /// What files hold together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -66,6 +66,22 @@ pub fn for_each_row(
         })?;
     }
     Ok(())
+}
+
+/// What the partitions have applied, those with the same history together. Reads and checks all of the files.
+pub fn held(files: &[PathBuf]) -> Result<Vec<Held>, Error> {
+    let catalog = Catalog::open(files)?;
+    let mut all: Vec<Held> = Vec::new();
+    for partition in catalog.places.keys() {
+        let History { applied, pages, .. } =
+            catalog.read(*partition, |section, _| section.history.clone())?;
+        let same = |held: &&mut Held| held.applied == applied && held.pages == pages;
+        match all.iter_mut().find(same) {
+            Some(held) => held.partitions.push(*partition),
+            None => all.push(Held { partitions: vec![*partition], applied, pages }),
+        }
+    }
+    Ok(all)
 }
 
 fn widen(storage: Storage, kept: &[u8], wide: &mut Vec<f32>) {

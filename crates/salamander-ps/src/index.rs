@@ -7,13 +7,19 @@
 //! probing, so that the layout depends on what is in the table and not on how it got there: the
 //! hand of the clock and checkpoints see the same order on every server.
 //!
-//! A slot of an index with `2^bits` places: rest of the id (54 - bits), one plus the distance from
-//! where the id belongs (10), row (bits). Zero is empty.
+//! Each partition has `2^bits` places and grows on its own, so that no request waits for more than
+//! one of them. Partitions of a size lie side by side on large pages.
+
+mod slots;
+
+use slots::{Slots, SlotsMut, fits};
+
+use crate::PARTITIONS;
+use crate::arena::Arena;
+use crate::memory::prefetch;
 
 /// Bits of a mixed id below its partition.
 const TAIL_BITS: u32 = 54;
-const DISTANCE_BITS: u32 = 10;
-const DISTANCE_MASK: u64 = (1 << DISTANCE_BITS) - 1;
 const MIN_BITS: u32 = 4;
 /// The most places past the end for those that are pushed beyond it.
 const MAX_SPILL: usize = 128;
@@ -36,12 +42,30 @@ pub(crate) const fn id_of(partition: u16, tail: u64) -> u64 {
     unmix(((partition as u64) << TAIL_BITS) | tail)
 }
 
-/// From tails to rows.
-#[derive(Clone, Debug, Default)]
+/// From the ids of a table to the rows of its partitions.
+#[derive(Debug)]
 pub(crate) struct Index {
-    slots: Vec<u64>,
+    /// By bits: where partitions of that size have their slots.
+    levels: Vec<Option<Level>>,
+    seats: Vec<Seat>,
+    lens: Vec<u32>,
+}
+
+/// The slots of partitions of one size.
+#[derive(Debug)]
+struct Level {
+    slots: Arena<u64>,
+    width: usize,
+    /// Places that were ever taken, and those of them that are free again and zero.
+    taken: u32,
+    free: Vec<u32>,
+}
+
+/// Where a partition has its slots; no bits while it has none.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seat {
     bits: u32,
-    len: u32,
+    row: u32,
 }
 
 /// What is in a slot.
@@ -53,172 +77,161 @@ pub(crate) struct Entry {
 }
 
 impl Index {
-    /// An index of tails in ascending order, whose rows are their positions.
-    pub(crate) fn from_sorted(tails: impl ExactSizeIterator<Item = u64> + Clone) -> Self {
-        if tails.len() == 0 {
-            return Self::default();
+    pub(crate) fn new() -> Self {
+        Self {
+            levels: Vec::new(),
+            seats: vec![Seat::default(); PARTITIONS],
+            lens: vec![0; PARTITIONS],
         }
-        let mut bits = MIN_BITS;
-        while !fits(tails.len(), bits) {
-            bits += 1;
-        }
-        Self::build(bits, tails.zip(0u32..))
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.len as usize
+    /// Rows of a partition.
+    pub(crate) fn len(&self, partition: usize) -> usize {
+        self.lens[partition] as usize
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.slots.capacity() * size_of::<u64>()
+        let bytes = |level: &Level| level.taken as usize * level.width * size_of::<u64>();
+        self.levels.iter().flatten().map(bytes).sum()
     }
 
-    /// The slots and the place in them where the search for a tail begins, to be fetched ahead.
+    /// Fetches the slot where the search for a mixed id begins.
     #[inline(always)]
-    pub(crate) fn home(&self, tail: u64) -> (&[u64], usize) {
-        (&self.slots, self.home_of(tail))
+    pub(crate) fn prefetch(&self, mixed: u64) {
+        let slots = self.slots((mixed >> TAIL_BITS) as usize);
+        prefetch(slots.slots, slots.home_of(tail_of(mixed)));
     }
 
-    /// The row of a tail.
+    /// The row of a mixed id in its partition.
     #[inline(always)]
-    pub(crate) fn find(&self, tail: u64) -> Option<u32> {
-        let bits = self.bits;
-        let rest = tail & ((1 << (TAIL_BITS - bits)) - 1);
-        // What the slot holds above the row, if it is the right one at its place.
-        let mut wanted = (rest << DISTANCE_BITS) | 1;
-        for slot in self.slots.get(self.home_of(tail)..)? {
-            let found = slot >> bits;
-            if found == wanted {
-                return Some((slot & ((1 << bits) - 1)) as u32);
-            }
-            // Who is nearer to home than the wanted one would be here comes after it.
-            if found & DISTANCE_MASK < wanted & DISTANCE_MASK {
-                return None;
-            }
-            wanted += 1;
-        }
-        None
+    pub(crate) fn find(&self, mixed: u64) -> Option<u32> {
+        self.slots((mixed >> TAIL_BITS) as usize).find(tail_of(mixed))
     }
 
-    /// Adds a tail that is not there.
-    pub(crate) fn insert(&mut self, tail: u64, row: u32) {
-        let fitting = fits(self.len() + 1, self.bits) && !self.slots.is_empty();
-        if !(fitting && self.try_insert(tail, row)) {
-            self.grow();
-            while !self.try_insert(tail, row) {
-                self.grow();
+    /// Adds a mixed id that is not there.
+    pub(crate) fn insert(&mut self, mixed: u64, row: u32) {
+        let (partition, tail) = ((mixed >> TAIL_BITS) as usize, tail_of(mixed));
+        let bits = self.seats[partition].bits;
+        let fitting = bits > 0 && fits(self.len(partition) + 1, bits);
+        if !(fitting && self.slots_mut(partition).try_insert(tail, row)) {
+            self.grow(partition);
+            while !self.slots_mut(partition).try_insert(tail, row) {
+                self.grow(partition);
             }
         }
-        self.len += 1;
+        self.lens[partition] += 1;
     }
 
     /// Removes what is at a place; the next in order moves there if it was pushed beyond it.
-    pub(crate) fn remove(&mut self, mut place: usize) {
-        while let Some(next) = self.slots.get(place + 1).copied() {
-            if (next >> self.bits) & DISTANCE_MASK <= 1 {
-                break;
+    pub(crate) fn remove(&mut self, partition: usize, place: usize) {
+        self.slots_mut(partition).remove(place);
+        self.lens[partition] -= 1;
+    }
+
+    /// The first entry of a partition at a place or behind it.
+    pub(crate) fn entry_from(&self, partition: usize, place: usize) -> Option<Entry> {
+        self.slots(partition).entry_from(place)
+    }
+
+    /// The first entry of a partition whose tail is not below the given one.
+    pub(crate) fn entry_at_least(&self, partition: usize, tail: u64) -> Option<Entry> {
+        self.slots(partition).entry_at_least(tail)
+    }
+
+    /// All entries of a partition, by ascending tail.
+    pub(crate) fn entries(&self, partition: usize) -> impl Iterator<Item = Entry> + '_ {
+        self.slots(partition).entries()
+    }
+
+    /// Forgets a partition.
+    pub(crate) fn clear(&mut self, partition: usize) {
+        let seat = std::mem::take(&mut self.seats[partition]);
+        self.lens[partition] = 0;
+        let Some(level) = self.levels.get_mut(seat.bits as usize) else { return };
+        if let Some(there) = level {
+            there.slots.row_mut(seat.row).fill(0);
+            there.free.push(seat.row);
+            if there.free.len() == there.taken as usize {
+                *level = None;
             }
-            self.slots[place] = next - (1 << self.bits);
-            place += 1;
         }
-        self.slots[place] = 0;
-        self.len -= 1;
     }
 
-    /// The first entry at a place or behind it.
-    pub(crate) fn entry_from(&self, place: usize) -> Option<Entry> {
-        let ahead = self.slots.get(place..)?;
-        let at = place + ahead.iter().position(|slot| *slot != 0)?;
-        Some(self.entry(at, self.slots[at]))
-    }
-
-    /// The first entry whose tail is not below the given one.
-    pub(crate) fn entry_at_least(&self, tail: u64) -> Option<Entry> {
-        let mut entry = self.entry_from(self.home_of(tail))?;
-        while entry.tail < tail {
-            entry = self.entry_from(entry.place + 1)?;
+    /// Replaces a partition by tails in ascending order, whose rows are their positions.
+    pub(crate) fn fill(
+        &mut self,
+        partition: usize,
+        tails: impl ExactSizeIterator<Item = u64> + Clone,
+    ) {
+        self.clear(partition);
+        if tails.len() > 0 {
+            let mut bits = MIN_BITS;
+            while !fits(tails.len(), bits) {
+                bits += 1;
+            }
+            self.build(partition, bits, &tails.zip(0u32..).collect::<Vec<_>>());
         }
-        Some(entry)
     }
 
-    /// All entries, by ascending tail.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> + Clone + '_ {
-        let filled = self.slots.iter().enumerate().filter(|(_, slot)| **slot != 0);
-        filled.map(|(place, slot)| self.entry(place, *slot))
+    fn grow(&mut self, partition: usize) {
+        let entries = self.slots(partition).entries();
+        let entries: Vec<(u64, u32)> = entries.map(|entry| (entry.tail, entry.row)).collect();
+        let bits = self.seats[partition].bits;
+        self.clear(partition);
+        self.build(partition, if bits == 0 { MIN_BITS } else { bits + 1 }, &entries);
+    }
+
+    /// Gives a partition at least `2^bits` places and fills them with tails in ascending order.
+    fn build(&mut self, partition: usize, bits: u32, entries: &[(u64, u32)]) {
+        self.seat(partition, bits);
+        if self.slots_mut(partition).fill(entries) {
+            self.lens[partition] = entries.len() as u32;
+        } else {
+            self.clear(partition);
+            self.build(partition, bits + 1, entries);
+        }
+    }
+
+    fn seat(&mut self, partition: usize, bits: u32) {
+        if self.levels.len() <= bits as usize {
+            self.levels.resize_with(bits as usize + 1, || None);
+        }
+        let level = self.levels[bits as usize].get_or_insert_with(|| Level::new(bits));
+        self.seats[partition] = Seat { bits, row: level.take() };
     }
 
     #[inline(always)]
-    fn home_of(&self, tail: u64) -> usize {
-        (tail >> (TAIL_BITS - self.bits)) as usize
-    }
-
-    fn entry(&self, place: usize, slot: u64) -> Entry {
-        let distance = ((slot >> self.bits) & DISTANCE_MASK) as usize - 1;
-        let rest = slot >> (self.bits + DISTANCE_BITS);
-        let tail = (((place - distance) as u64) << (TAIL_BITS - self.bits)) | rest;
-        Entry { place, tail, row: (slot & ((1 << self.bits) - 1)) as u32 }
-    }
-
-    fn pack(&self, tail: u64, distance: usize, row: u32) -> u64 {
-        let rest = tail & ((1 << (TAIL_BITS - self.bits)) - 1);
-        (((rest << DISTANCE_BITS) | (distance as u64 + 1)) << self.bits) | u64::from(row)
-    }
-
-    /// Puts a tail in its order; false if those behind it cannot make room.
-    fn try_insert(&mut self, tail: u64, row: u32) -> bool {
-        let home = self.home_of(tail);
-        let mut place = home;
-        while self.slots.get(place).is_some_and(|slot| *slot != 0) {
-            if self.entry(place, self.slots[place]).tail > tail {
-                break;
-            }
-            place += 1;
+    fn slots(&self, partition: usize) -> Slots<'_> {
+        let Seat { bits, row } = self.seats[partition];
+        match self.levels.get(bits as usize) {
+            Some(Some(level)) => Slots { slots: level.slots.row(row), bits },
+            _ => Slots { slots: &[], bits },
         }
-        let Some(room) = self.slots[place.min(self.slots.len())..].iter().position(|s| *s == 0)
-        else {
-            return false;
-        };
-        let moved = &self.slots[place..place + room];
-        let far = moved.iter().any(|s| (s >> self.bits) & DISTANCE_MASK == DISTANCE_MASK);
-        if far || place - home >= DISTANCE_MASK as usize {
-            return false;
-        }
-        self.slots.copy_within(place..place + room, place + 1);
-        for slot in &mut self.slots[place + 1..=place + room] {
-            *slot += 1 << self.bits;
-        }
-        self.slots[place] = self.pack(tail, place - home, row);
-        true
     }
 
-    fn grow(&mut self) {
-        let bits = if self.slots.is_empty() { MIN_BITS } else { self.bits + 1 };
-        *self = Self::build(bits, self.entries().map(|entry| (entry.tail, entry.row)));
-    }
-
-    /// An index with at least `2^bits` places of tails in ascending order.
-    fn build(bits: u32, tails: impl Iterator<Item = (u64, u32)> + Clone) -> Self {
-        let places = 1usize << bits;
-        let slots = vec![0; places + places.min(MAX_SPILL)];
-        let mut index = Self { slots, bits, len: 0 };
-        let mut next = 0;
-        for (tail, row) in tails.clone() {
-            let home = index.home_of(tail);
-            let place = home.max(next);
-            if place >= index.slots.len() || place - home >= DISTANCE_MASK as usize {
-                return Self::build(bits + 1, tails);
-            }
-            index.slots[place] = index.pack(tail, place - home, row);
-            index.len += 1;
-            next = place + 1;
+    fn slots_mut(&mut self, partition: usize) -> SlotsMut<'_> {
+        let Seat { bits, row } = self.seats[partition];
+        match self.levels.get_mut(bits as usize) {
+            Some(Some(level)) => SlotsMut { slots: level.slots.row_mut(row), bits },
+            _ => SlotsMut { slots: &mut [], bits },
         }
-        index
     }
 }
 
-/// Whether so many entries leave enough free places: thirteen in sixteen may be taken.
-fn fits(len: usize, bits: u32) -> bool {
-    len * 16 <= (1usize << bits) * 13
+impl Level {
+    fn new(bits: u32) -> Self {
+        let places = 1usize << bits;
+        let width = places + places.min(MAX_SPILL);
+        Self { slots: Arena::new(width), width, taken: 0, free: Vec::new() }
+    }
+
+    fn take(&mut self) -> u32 {
+        self.free.pop().unwrap_or_else(|| {
+            self.taken += 1;
+            self.slots.cover(self.taken as usize);
+            self.taken - 1
+        })
+    }
 }
 
 #[cfg(test)]
@@ -243,24 +256,25 @@ mod tests {
         fn it_is_a_map(
             steps in prop::collection::vec((any::<bool>(), 0u64..300, 0u32..3), 0..600),
         ) {
-            let mut index = Index::default();
+            let mut index = Index::new();
             let mut model = BTreeMap::new();
             let mut row = 0;
             for (add, number, shift) in steps {
                 let tail = tail_of(number << (18 * shift)) | (number & 7) << 51;
+                let mixed = (5 << 54) | tail;
                 if add && !model.contains_key(&tail) {
-                    index.insert(tail, row);
+                    index.insert(mixed, row);
                     model.insert(tail, row);
                     row = (row + 1) % 16;
                 } else if !add && model.remove(&tail).is_some() {
-                    let entry = index.entry_at_least(tail).expect("it is there");
+                    let entry = index.entry_at_least(5, tail).expect("it is there");
                     prop_assert_eq!(entry.tail, tail);
-                    index.remove(entry.place);
+                    index.remove(5, entry.place);
                 }
-                prop_assert_eq!(index.find(tail), model.get(&tail).copied());
-                prop_assert_eq!(index.len(), model.len());
+                prop_assert_eq!(index.find(mixed), model.get(&tail).copied());
+                prop_assert_eq!(index.len(5), model.len());
             }
-            let entries: Vec<_> = index.entries().map(|entry| (entry.tail, entry.row)).collect();
+            let entries: Vec<_> = index.entries(5).map(|entry| (entry.tail, entry.row)).collect();
             prop_assert_eq!(entries, model.into_iter().collect::<Vec<_>>());
         }
 
@@ -268,20 +282,24 @@ mod tests {
         fn sorted_tails_build_what_inserts_build(count in 0u64..3000) {
             let mut tails: Vec<u64> = (0..count).map(|id| tail_of(mix(id))).collect();
             tails.sort_unstable();
-            let built = Index::from_sorted(tails.iter().copied());
-            prop_assert_eq!(built.len(), tails.len());
+            let mut built = Index::new();
+            built.insert(mix(0), 0);
+            built.fill(7, tails.iter().copied());
+            prop_assert_eq!(built.len(7), tails.len());
             for (row, tail) in tails.iter().enumerate() {
-                prop_assert_eq!(built.find(*tail), Some(row as u32));
+                prop_assert_eq!(built.find(7 << 54 | tail), Some(row as u32));
             }
             for id in count..count + 1000 {
-                prop_assert_eq!(built.find(tail_of(mix(id))), None);
+                prop_assert_eq!(built.find(7 << 54 | tail_of(mix(id))), None);
             }
+            built.clear(7);
+            prop_assert_eq!(built.entries(7).count(), 0);
         }
     }
 
     #[test]
     fn nothing_is_found_in_an_empty_index() {
-        assert_eq!(Index::default().find(5), None);
-        assert_eq!(Index::default().entry_at_least(0), None);
+        assert_eq!(Index::new().find(5), None);
+        assert_eq!(Index::new().entry_at_least(0, 0), None);
     }
 }

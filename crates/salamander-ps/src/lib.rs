@@ -22,7 +22,7 @@
 //! - [`Engine`] (`engine`): the handle; `owners`: its threads; [`Shard`]: what one of them owns
 //! - `table`: batch look-ups and updates; `index`, `store`, `arena`, `meta`: where rows are;
 //!   `fused`: optimizers over a row; `memory`: hints to the machine
-//! - `names`, `applied`, `sum`: what was applied, and what waits for its step
+//! - `names`, `sum`: what was applied, and what waits for its step
 //! - `section`, `image`, [`Snapshot`], [`checkpoint`]: partitions as bytes, in files and on the way
 //! - `spec`, `options`: tables and requests as data; `init`: first values as functions of names
 //! - [`wire`], [`server`], [`client`]: the tables for other processes; [`role`]: a process of them
@@ -30,7 +30,6 @@
 #[cfg(target_endian = "big")]
 compile_error!("files and frames are the memory of little-endian machines");
 
-mod applied;
 mod arena;
 pub mod checkpoint;
 pub mod client;
@@ -58,9 +57,9 @@ mod sum;
 mod table;
 pub mod wire;
 
+pub use salamander_core::push::Applied;
 use salamander_core::seed::mix;
 
-pub use applied::Applied;
 pub use engine::Engine;
 pub use error::Error;
 pub use init::first_values;

@@ -359,15 +359,6 @@ impl Naive {
         }
         Stats { tables }
     }
-
-    pub(crate) fn clear(&mut self, version: u64) {
-        self.counter += 1;
-        self.version = version;
-        self.stage.clear();
-        let here: Vec<u16> = self.parts.keys().copied().collect();
-        self.parts = self.empty(version);
-        self.parts.retain(|partition, _| here.contains(partition));
-    }
 }
 
 impl PartTable {

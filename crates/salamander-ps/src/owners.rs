@@ -3,8 +3,8 @@
 //! Jobs may borrow from their sender, who waits for them: rows are read straight into its memory.
 #![allow(
     unsafe_code,
-    reason = "std has scoped threads but no scoped jobs on threads that stay; copying rows on \
-              their way instead costs a sixth of a pull"
+    reason = "std has scoped threads but no scoped jobs on threads that stay; without them every \
+              pull would copy its rows once more on their way to the caller"
 )]
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

@@ -5,9 +5,9 @@ use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use half::{bf16, f16};
 
 use crate::arena::Arena;
-use crate::memory::prefetch_row;
+use crate::memory::{prefetch, prefetch_row};
 use crate::meta::Meta;
-use crate::{Storage, TableSpec};
+use crate::{PARTITIONS, Storage, TableSpec};
 
 /// A chunk has at most this many rows and about this many bytes, so that a partition wastes little.
 const CHUNK_ROWS: usize = 64;
@@ -23,6 +23,10 @@ pub(crate) struct Store {
     changes: Option<Arena<u64>>,
     /// A chunk has `2^shift` rows.
     shift: u32,
+    /// The chunks of each partition, side by side: `stride` places for each, and how many it has.
+    table: Vec<u32>,
+    stride: usize,
+    counts: Vec<u32>,
     /// Chunks that were handed back.
     free: Vec<u32>,
     /// Chunks that were ever handed out.
@@ -53,14 +57,40 @@ impl Store {
             meta: Arena::new(1),
             changes: None,
             shift: rows.ilog2(),
+            table: vec![0; PARTITIONS],
+            stride: 1,
+            counts: vec![0; PARTITIONS],
             free: Vec::new(),
             chunks: 0,
             row_bytes,
         }
     }
 
-    /// A chunk for a partition.
-    pub(crate) fn take_chunk(&mut self) -> u32 {
+    /// The number of a partition's row, which gets a chunk if it lies beyond those that are there.
+    pub(crate) fn cover(&mut self, partition: usize, row: u32) -> u32 {
+        let count = self.counts[partition] as usize;
+        if (row >> self.shift) as usize >= count {
+            if count == self.stride {
+                self.widen_table();
+            }
+            self.table[partition * self.stride + count] = self.take_chunk();
+            self.counts[partition] += 1;
+        }
+        self.number(partition, row)
+    }
+
+    /// Doubles the places for chunks. Partitions are of about the same size, so few stay empty.
+    fn widen_table(&mut self) {
+        let mut wider = vec![0; 2 * self.table.len()];
+        for (wider, chunks) in wider.chunks_mut(2 * self.stride).zip(self.table.chunks(self.stride))
+        {
+            wider[..self.stride].copy_from_slice(chunks);
+        }
+        self.table = wider;
+        self.stride *= 2;
+    }
+
+    fn take_chunk(&mut self) -> u32 {
         if let Some(chunk) = self.free.pop() {
             return chunk;
         }
@@ -79,20 +109,23 @@ impl Store {
         chunk
     }
 
-    /// Takes chunks back.
-    pub(crate) fn give_back(&mut self, chunks: Vec<u32>) {
-        self.free.extend(chunks);
+    /// Takes back the chunks of a partition.
+    pub(crate) fn clear(&mut self, partition: usize) {
+        let count = std::mem::take(&mut self.counts[partition]) as usize;
+        self.free.extend_from_slice(&self.table[partition * self.stride..][..count]);
     }
 
-    /// The number of a partition's row, given its chunks.
+    /// The number of a partition's row that is there.
     #[inline(always)]
-    pub(crate) fn number(&self, chunks: &[u32], row: u32) -> u32 {
-        (chunks[(row >> self.shift) as usize] << self.shift) | (row & ((1 << self.shift) - 1))
+    pub(crate) fn number(&self, partition: usize, row: u32) -> u32 {
+        let chunk = self.table[partition * self.stride + (row >> self.shift) as usize];
+        (chunk << self.shift) | (row & ((1 << self.shift) - 1))
     }
 
-    /// Whether a partition's row lies beyond its chunks.
-    pub(crate) fn is_beyond(&self, chunks: &[u32], row: u32) -> bool {
-        (row >> self.shift) as usize >= chunks.len()
+    /// Fetches what [`number`](Store::number) reads.
+    #[inline(always)]
+    pub(crate) fn prefetch_chunk(&self, partition: usize, row: u32) {
+        prefetch(&self.table, partition * self.stride + (row >> self.shift) as usize);
     }
 
     #[inline(always)]
@@ -175,10 +208,11 @@ impl Store {
         }
     }
 
-    /// Memory of the chunks that were ever handed out.
+    /// Memory of the chunks that were ever handed out, and of the table that finds them.
     pub(crate) fn bytes(&self) -> usize {
         let tracked = if self.changes.is_some() { size_of::<u64>() } else { 0 };
         ((self.chunks as usize) << self.shift) * (self.row_bytes + tracked)
+            + self.table.capacity() * size_of::<u32>()
     }
 }
 

@@ -9,18 +9,18 @@ use salamander_core::seed::mix;
 
 use crate::arena::Arena;
 use crate::fused::{Fused, Move};
-use crate::index::{Index, tail_of};
+use crate::index::Index;
 use crate::init::FirstValues;
-use crate::memory::{prefetch, prefetch_row};
+use crate::memory::prefetch_row;
 use crate::meta::Meta;
 use crate::store::{Store, Values, narrow, widen};
 use crate::{PARTITIONS, Storage, TableSpec, TableStats};
 
-/// Rows between fetching a slot, fetching its row and using it: enough to cover the memory's
-/// latency, and few enough to stay in the first cache.
-const AHEAD: usize = 16;
+/// Rows between fetching a slot, finding the chunk, fetching the row and using it: enough to cover
+/// the memory's latency, and few enough to stay in the first cache.
+const AHEAD: usize = 32;
 /// Holds what is known about the rows under way.
-const RING: usize = 2 * AHEAD;
+const RING: usize = 4 * AHEAD;
 /// No row.
 const NONE: u32 = u32::MAX;
 
@@ -30,6 +30,7 @@ pub(crate) struct Table {
     spec: TableSpec,
     first: FirstValues,
     fused: Fused,
+    index: Index,
     store: Store,
     parts: Vec<Part>,
     /// The most rows of a partition.
@@ -39,18 +40,27 @@ pub(crate) struct Table {
     wide: Vec<f32>,
 }
 
-/// The rows of one partition. The first line holds all that a look-up needs.
+/// What a table keeps for a partition besides its rows.
 #[derive(Debug, Default)]
-#[repr(C, align(64))]
 struct Part {
-    index: Index,
-    chunks: Vec<u32>,
     /// Rows that were dropped.
     free: Vec<u32>,
     /// How often and when ids were used that have no row yet.
-    waiting: Option<Box<BTreeMap<u64, Waiting>>>,
+    waiting: BTreeMap<u64, Waiting>,
     /// The tail where the clock's hand stands.
     hand: u64,
+}
+
+/// Look-ups under way: ids, mixed, and what is known of their rows.
+struct Flight {
+    mixed: [u64; RING],
+    rows: [u32; RING],
+}
+
+impl Flight {
+    fn new() -> Self {
+        Self { mixed: [0; RING], rows: [NONE; RING] }
+    }
 }
 
 /// An id on its way to a row.
@@ -78,6 +88,7 @@ impl Table {
         Self {
             first: FirstValues::new(spec.init, seed, &spec.name),
             fused: Fused::new(spec.optimizer),
+            index: Index::new(),
             store: Store::new(&spec),
             parts: (0..PARTITIONS).map(|_| Part::default()).collect(),
             share: spec.max_rows.map_or(usize::MAX, |rows| rows.div_ceil(1024) as usize),
@@ -117,12 +128,15 @@ impl Table {
 
     /// Rows of a length that the compiler knows are copied without a call.
     fn pull_fixed<const DIM: usize>(&self, arena: &Arena<f32>, ids: &[u64], out: &mut [f32]) {
+        // Moving out of what it holds makes the closure one that is called once: the shim that would
+        // otherwise stand before it is not compiled for the wide instructions.
         Arch::new().dispatch(
             #[inline(always)]
-            || {
+            move || {
+                let moved = out;
                 self.gather(
                     ids,
-                    out,
+                    moved,
                     arena,
                     #[inline(always)]
                     |row, out| {
@@ -145,30 +159,46 @@ impl Table {
         arena: &Arena<T>,
         copy: impl Fn(&[T], &mut [f32]),
     ) {
-        let mut mixed = [0; RING];
-        let mut rows = [NONE; RING];
+        let mut flight = Flight::new();
         let mut outs = out.chunks_exact_mut(self.spec.dim);
-        for i in 0..ids.len() + 2 * AHEAD {
-            if let Some(id) = ids.get(i) {
-                mixed[i % RING] = mix(*id);
-                self.prefetch_slot(mixed[i % RING]);
+        for i in 0..ids.len() + 3 * AHEAD {
+            if let Some(row) = self.fly(&mut flight, ids, i) {
+                prefetch_row(arena.row(row));
             }
-            if (AHEAD..ids.len() + AHEAD).contains(&i) {
-                let at = (i - AHEAD) % RING;
-                rows[at] = self.find(mixed[at]);
-                if rows[at] != NONE {
-                    prefetch_row(arena.row(rows[at]));
-                }
-            }
-            if i >= 2 * AHEAD
+            if i >= 3 * AHEAD
                 && let Some(out) = outs.next()
             {
-                match rows[(i - 2 * AHEAD) % RING] {
-                    NONE => self.draw(ids[i - 2 * AHEAD], out),
+                match flight.rows[(i - 3 * AHEAD) % RING] {
+                    NONE => self.draw(ids[i - 3 * AHEAD], out),
                     row => copy(arena.row(row), out),
                 }
             }
         }
+    }
+
+    /// The steps of a look-up ahead of the use of its row, each for another id of the batch; returns
+    /// the row that is to be fetched.
+    #[inline(always)]
+    fn fly(&self, flight: &mut Flight, ids: &[u64], i: usize) -> Option<u32> {
+        if let Some(id) = ids.get(i) {
+            flight.mixed[i % RING] = mix(*id);
+            self.index.prefetch(flight.mixed[i % RING]);
+        }
+        if (AHEAD..ids.len() + AHEAD).contains(&i) {
+            let at = (i - AHEAD) % RING;
+            let mixed = flight.mixed[at];
+            flight.rows[at] = self.index.find(mixed).unwrap_or(NONE);
+            self.store.prefetch_chunk((mixed >> 54) as usize, flight.rows[at]);
+        }
+        if (2 * AHEAD..ids.len() + 2 * AHEAD).contains(&i) {
+            let at = (i - 2 * AHEAD) % RING;
+            if flight.rows[at] != NONE {
+                let partition = (flight.mixed[at] >> 54) as usize;
+                flight.rows[at] = self.store.number(partition, flight.rows[at]);
+                return Some(flight.rows[at]);
+            }
+        }
+        None
     }
 
     /// Moves rows by their gradients; ids that are not admitted yet are counted. `ages` are those
@@ -176,41 +206,36 @@ impl Table {
     pub(crate) fn update(&mut self, gradients: &Gradients<'_>, ages: &[u64]) {
         Arch::new().dispatch(
             #[inline(always)]
-            || self.update_plain(gradients, ages),
+            move || {
+                // As in `pull_fixed`.
+                let moved = self;
+                moved.update_plain(gradients, ages);
+            },
         );
     }
 
     #[inline(always)]
     fn update_plain(&mut self, gradients: &Gradients<'_>, ages: &[u64]) {
         let Gradients { ids, values, .. } = *gradients;
-        let mut mixed = [0; RING];
-        let mut rows = [NONE; RING];
+        let mut flight = Flight::new();
         let mut grads = values.chunks_exact(self.spec.dim);
         // Rows of a bounded table may be dropped between the fetch and the use.
         let stable = self.spec.max_rows.is_none();
-        for i in 0..ids.len() + 2 * AHEAD {
-            if let Some(id) = ids.get(i) {
-                mixed[i % RING] = mix(*id);
-                self.prefetch_slot(mixed[i % RING]);
+        for i in 0..ids.len() + 3 * AHEAD {
+            if let Some(row) = self.fly(&mut flight, ids, i) {
+                self.store.prefetch(row);
             }
-            if (AHEAD..ids.len() + AHEAD).contains(&i) {
-                let at = (i - AHEAD) % RING;
-                rows[at] = self.find(mixed[at]);
-                if rows[at] != NONE {
-                    self.store.prefetch(rows[at]);
-                }
-            }
-            if i >= 2 * AHEAD
+            if i >= 3 * AHEAD
                 && let Some(gradient) = grads.next()
             {
-                let at = (i - 2 * AHEAD) % RING;
-                let age = ages[(mixed[at] >> 54) as usize];
-                let row = match rows[at] {
+                let at = (i - 3 * AHEAD) % RING;
+                let age = ages[(flight.mixed[at] >> 54) as usize];
+                let row = match flight.rows[at] {
                     row if stable && row != NONE => {
                         self.store.set_meta(row, self.store.meta(row).used(age));
                         row
                     }
-                    _ => self.resolve(mixed[at], ids[i - 2 * AHEAD], age, true),
+                    _ => self.resolve(flight.mixed[at], ids[i - 3 * AHEAD], age, true),
                 };
                 if row != NONE {
                     self.move_row(row, gradient, gradients);
@@ -253,17 +278,9 @@ impl Table {
     }
 
     #[inline(always)]
-    fn prefetch_slot(&self, mixed: u64) {
-        let part = &self.parts[(mixed >> 54) as usize];
-        let (slots, home) = part.index.home(tail_of(mixed));
-        prefetch(slots, home);
-    }
-
-    #[inline(always)]
     fn find(&self, mixed: u64) -> u32 {
-        let part = &self.parts[(mixed >> 54) as usize];
-        match part.index.find(tail_of(mixed)) {
-            Some(row) => self.store.number(&part.chunks, row),
+        match self.index.find(mixed) {
+            Some(row) => self.store.number((mixed >> 54) as usize, row),
             None => NONE,
         }
     }
@@ -285,16 +302,12 @@ impl Table {
 
     fn create(&mut self, mixed: u64, id: u64, age: u64) -> u32 {
         let at = (mixed >> 54) as usize;
-        while self.parts[at].index.len() >= self.share {
+        while self.index.len(at) >= self.share {
             self.evict(at);
         }
-        let part = &mut self.parts[at];
-        let row = part.free.pop().unwrap_or(part.index.len() as u32);
-        if self.store.is_beyond(&part.chunks, row) {
-            part.chunks.push(self.store.take_chunk());
-        }
-        part.index.insert(tail_of(mixed), row);
-        let row = self.store.number(&part.chunks, row);
+        let row = self.parts[at].free.pop().unwrap_or(self.index.len(at) as u32);
+        self.index.insert(mixed, row);
+        let row = self.store.cover(at, row);
         let mut values = std::mem::take(&mut self.wide);
         self.first.draw(id, &mut values);
         self.store.write(row, &values);
@@ -322,16 +335,13 @@ impl Part {
     /// Counts a use of an id without a row; tells whether the row may be created.
     fn admit(&mut self, id: u64, age: u64, after: u32) -> bool {
         if after > 0 {
-            let waiting = self.waiting.get_or_insert_default();
-            let seen = waiting.entry(id).or_default();
+            let seen = self.waiting.entry(id).or_default();
             *seen = Waiting { count: seen.count + 1, used: age as u32 };
             if seen.count <= after {
                 return false;
             }
         }
-        if let Some(waiting) = &mut self.waiting {
-            waiting.remove(&id);
-        }
+        self.waiting.remove(&id);
         true
     }
 }

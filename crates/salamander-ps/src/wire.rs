@@ -8,7 +8,7 @@
 //! - [`header`]: the start of every frame
 //! - [`cursor`]: words, texts and arrays within a body
 //! - [`request`]: what a server is asked, decoded in place; [`message`]: the same, to be sent
-//! - [`reply`]: answers
+//! - [`reply`]: what a server answers
 
 pub mod cursor;
 pub mod header;

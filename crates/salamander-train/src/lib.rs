@@ -8,12 +8,13 @@
 //! - [`step`]: forward, loss and backward of a step; [`gradients`], [`optimize`]: sum and apply
 //! - [`exchange`]: where the parts of a step meet; [`bucket`]: a step's sums as one run of numbers
 //! - [`table`]: embedding tables as fields of a model; [`tables`]: where their rows come from
-//! - [`worker`]: a member of a distributed run
+//! - [`worker`]: a member of a distributed run; [`asynchronous`]: training on parameter servers
 //! - [`trainer`]: the loop; [`progress`]: where it stands; [`callback`]: who is told
 //! - [`evaluate`], [`predict`]: a trained model on other data
 //! - [`checkpoint`]: what is kept; [`weights`]: import and export; [`params`]: parameters by path
 //! - [`model`]: models by name, without their types; [`device`]: devices by name
 
+pub mod asynchronous;
 pub mod bucket;
 pub mod callback;
 pub mod checkpoint;

@@ -12,6 +12,7 @@ use salamander_core::yaml::nearest;
 use salamander_data::Dataset;
 use serde_json::Value;
 
+use crate::asynchronous::{self, Account};
 use crate::callback::Callback;
 use crate::checkpoint::Checkpoint;
 use crate::context::Context;
@@ -45,6 +46,10 @@ pub trait Model: Send + Sync {
     ) -> Result<Outcome, Error>;
     /// Trains it together with other workers, as a member of a distributed run.
     fn take_part(&self, setup: Setup, membership: Membership) -> Result<Outcome, Error>;
+    /// Computes micro-batches of asynchronous training, as the master leases them, to the end of the run.
+    fn push(&self, setup: Setup, line: asynchronous::Line) -> Result<(), Error>;
+    /// The books of asynchronous training, for the master's process.
+    fn account(&self, setup: Setup) -> Result<Account, Error>;
     /// Loads trained weights, to be used as often as wanted.
     fn load(&self, trained: Trained<'_>) -> Result<Box<dyn Instance>, Error>;
 }
@@ -135,6 +140,14 @@ impl<T: Trial> Model for Entry<T> {
     fn take_part(&self, setup: Setup, membership: Membership) -> Result<Outcome, Error> {
         let Membership { exchange, reports, .. } = membership;
         Trainer::<T>::new(setup, exchange, vec![reports])?.run()
+    }
+
+    fn push(&self, setup: Setup, line: asynchronous::Line) -> Result<(), Error> {
+        asynchronous::work::<T>(setup, line)
+    }
+
+    fn account(&self, setup: Setup) -> Result<Account, Error> {
+        Account::open::<T>(setup)
     }
 
     fn load(&self, trained: Trained<'_>) -> Result<Box<dyn Instance>, Error> {

@@ -1,5 +1,7 @@
 //! One optimizer step before the exchange: forward, loss and backward over its micro-batches.
 
+use std::cell::RefCell;
+
 use burn::module::{ModuleMapper, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, FloatDType, Tensor, TensorData};
@@ -83,13 +85,22 @@ impl Arithmetic {
     }
 }
 
-/// Where the gradients of tables' rows go: they are staged, and change nothing until the step is committed.
+/// What becomes of the gradients of tables' rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Staging<'a> {
     /// The model's tables.
     pub tables: &'a Tables,
-    /// Steps done before this one.
-    pub version: u64,
+    /// Where their gradients go.
+    pub to: Destination<'a>,
+}
+
+/// Where the gradients of rows go.
+#[derive(Clone, Copy, Debug)]
+pub enum Destination<'a> {
+    /// They are staged for the step after so many, and change nothing until it is committed.
+    Stage(u64),
+    /// They are handed back, micro-batch by micro-batch.
+    Collect(&'a RefCell<Vec<RowGradient>>),
 }
 
 /// Computes one pass. The model, which must be in training, does not change: what its layers keep
@@ -136,8 +147,12 @@ pub fn compute<T: Trial>(
             sum.tally.merge(&skipped(&loaded.tally));
             continue;
         };
-        if let Some(Staging { tables, version }) = staging {
-            tables.with_store(|store| store.stage(version, loaded.name.k, &rows))?;
+        match staging {
+            Some(Staging { tables, to: Destination::Stage(version) }) => {
+                tables.with_store(|store| store.stage(version, loaded.name.k, &rows))?;
+            }
+            Some(Staging { to: Destination::Collect(all), .. }) => all.borrow_mut().extend(rows),
+            None => {}
         }
         sum.tally.merge(&loaded.tally);
         sum.loss += value;

@@ -29,8 +29,8 @@ pub enum Combine {
 
 /// A table of rows by id: a field of a model, made by [`Context::table`](crate::context::Context::table).
 ///
-/// Ids are any integers. A row starts from its initial values, drawn from the run's seed, the table's name and the id, and
-/// moves only when a record used it.
+/// Ids are any integers. A row starts from its initial values, drawn from the run's seed, the table's name and the id,
+/// and moves only when a record used it.
 #[derive(Clone, Debug)]
 pub struct Table {
     tables: Tables,
@@ -91,8 +91,10 @@ impl Table {
         }
         let mut rows = self.lookup_one(&ids.values);
         if combine != Combine::Sum {
-            let weights = weights(&ids.rows.to_data().iter::<i64>().collect::<Vec<_>>(), records, combine);
-            let weights = Tensor::<2>::from_data(TensorData::new(weights, [count, 1]), &self.device);
+            let weights =
+                weights(&ids.rows.to_data().iter::<i64>().collect::<Vec<_>>(), records, combine);
+            let weights =
+                Tensor::<2>::from_data(TensorData::new(weights, [count, 1]), &self.device);
             rows = rows * weights;
         }
         sum.select_assign(0, ids.rows.clone(), rows, burn::tensor::IndexingUpdateOp::Add)

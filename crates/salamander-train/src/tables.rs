@@ -17,6 +17,7 @@ use crate::gradients::host;
 
 pub use exported::{export, import};
 pub use local::LocalRows;
+pub(crate) use remote::trouble;
 pub use remote::{RemoteRows, Servers};
 pub use store::{Finish, RowGradient, RowStore, Shared};
 

@@ -33,11 +33,13 @@ use crate::exchange::{About, Exchange, Place};
 use crate::loader::{Job, Loaded, Loader, Options};
 use crate::optimize::OptimizerState;
 use crate::progress::{After, Extent, FirstPass, Mark, Progress, RowsMove, Within};
-use crate::step::{Arithmetic, Staging, StepSum, compute};
+use crate::step::{Arithmetic, Destination, Staging, StepSum, compute};
 use crate::tables::{Shared, Tables};
 use crate::trial::{BatchOf, Pass, Trial};
 use crate::{Error, params};
 
+pub(crate) use after::watched_value;
+pub(crate) use setup::precision;
 pub use setup::{Setup, open_all, open_data};
 pub use timings::Timings;
 
@@ -236,7 +238,8 @@ impl<T: Trial> Trainer<T> {
     fn pass(&mut self, at: usize, next: Next, batches: &[Loaded<BatchOf<T>>]) -> Result<(), Error> {
         let started = Instant::now();
         self.exchange.working(Work::Computing, 0);
-        let staging = Staging { tables: &self.tables, version: self.progress.steps };
+        let to = Destination::Stage(self.progress.steps);
+        let staging = Staging { tables: &self.tables, to };
         let staging = (!self.tables.is_empty()).then_some(staging);
         let own = compute(&self.model, &self.passes[at], batches, self.arithmetic, staging)?;
         self.timings.compute += started.elapsed();
@@ -274,8 +277,8 @@ impl<T: Trial> Trainer<T> {
         moved
     }
 
-    /// Brings the rows of tables to the state after the last step. Others see them too, so all members must have committed
-    /// the step: meeting them at the same version proves it.
+    /// Brings the rows of tables to the state after the last step. Others see them too, so all members must have
+    /// committed the step: meeting them at the same version proves it.
     fn move_rows(&mut self) -> Result<(), Error> {
         if self.tables.is_empty() {
             return Ok(());

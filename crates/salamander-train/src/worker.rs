@@ -3,10 +3,12 @@
 //! # Layout
 //! - `desk`: what the master and the trainer share: the membership, guarded by one lock
 //! - `group`: the exchange over a ring of workers
+//! - `phases`: what a worker is doing, for tests
 //! - `reports`: what is told outside, and when it may be
 
 mod desk;
 mod group;
+mod phases;
 mod reports;
 
 use std::net::IpAddr;
@@ -20,7 +22,9 @@ use salamander_net::{Token, Transport};
 use crate::Error;
 use crate::callback::Callback;
 
+pub(crate) use desk::process_number;
 pub use group::Group;
+pub(crate) use phases::Phases;
 
 /// How a worker takes part in a run.
 #[derive(Clone, Debug)]

@@ -1,4 +1,5 @@
-//! Runs under fire at length: `cargo xtask chaos --seed S --minutes M`, with `--ps N` on parameter servers.
+//! Runs under fire at length: `cargo xtask chaos --seed S --minutes M`, with `--ps N` on parameter servers, with
+//! `--async 1` without waiting for each other.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
             seed,
             workers: number("--workers", 4) as u32,
             servers: number("--ps", 0) as u32,
+            asynchronous: number("--async", 0) > 0,
             records: 10 * faults as u64 * 40 + 13,
             batch: 40,
             epochs: 3,

@@ -3,12 +3,14 @@
 use super::Failure;
 
 /// Each crate that hides from something, and what it hides from.
-pub(super) const MUST_NOT_SEE: [(&str, &[&str]); 8] = [
+pub(super) const MUST_NOT_SEE: [(&str, &[&str]); 10] = [
     ("salamander-core", &["tokio", "burn", "tonic", "kube"]),
     ("salamander-data", &["burn", "tonic", "kube"]),
     ("salamander-derive", &["burn", "tokio", "tonic"]),
     ("salamander-net", &["burn", "tokio", "tonic", "kube"]),
     ("salamander-proto", &["burn", "kube"]),
+    ("salamander-ps", &["burn", "tokio", "tonic", "kube"]),
+    ("salamander-kube", &["burn"]),
     ("salamander-master", &["burn", "kube"]),
     ("salamander-train", &["kube"]),
     ("salamander-kernels", &["salamander-core", "salamander-train", "salamander-net", "kube"]),

@@ -2,16 +2,18 @@
 
 mod settings;
 mod shapes;
+mod strategy;
 
 use std::ops::Deref;
 use std::path::Path;
 
 pub use settings::{
     CheckpointPolicy, CheckpointStorage, Clip, Data, Device, Elastic, Length, MixedPrecision,
-    OnBadRecord, OnNan, Optimizations, Period, Ps, Reproducibility, Searcher, SearcherName, Settings,
-    Strategy, TimeMetric, Transport,
+    OnBadRecord, OnNan, Optimizations, Period, Reproducibility, Searcher, SearcherName, Settings,
+    TimeMetric, Transport,
 };
 pub use shapes::{Paths, Workers};
+pub use strategy::{Ps, PsMode, Strategy};
 
 use crate::yaml::{self, Error, Node};
 

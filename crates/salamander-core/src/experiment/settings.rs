@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::shapes::{Paths, Workers};
+use super::strategy::{Ps, Strategy};
 use crate::order::Shuffle;
 use crate::schedule::Schedule;
 use crate::watch::EarlyStop;
@@ -179,44 +180,6 @@ pub enum Transport {
     Shm,
     /// TCP.
     Tcp,
-}
-
-/// Where gradients meet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Strategy {
-    /// In one process.
-    #[default]
-    Local,
-    /// In a ring of workers.
-    Allreduce,
-    /// On parameter servers.
-    Ps,
-    /// Dense parameters in a ring, tables on parameter servers.
-    Hybrid,
-}
-
-impl Strategy {
-    /// Whether parameter servers are part of the run.
-    pub fn has_servers(self) -> bool {
-        matches!(self, Strategy::Ps | Strategy::Hybrid)
-    }
-}
-
-/// Parameter servers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Ps {
-    /// How many.
-    pub servers: u32,
-    /// Threads of each that own rows.
-    pub threads: u32,
-}
-
-impl Default for Ps {
-    fn default() -> Self {
-        Self { servers: 1, threads: 1 }
-    }
 }
 
 /// A device's name.

@@ -1,8 +1,8 @@
 //! Writes rows to files of any format that can be written, so that any source can be converted.
 //!
-//! [`create`] picks the [`Sink`]: `example` for RecordIO and TFRecord, `delimited` for CSV, TSV and their kin, `parquet`
-//! with its `cells`, `idx` and `images` for the `picture` in a row. All write into `pending`, a file beside the
-//! real one that takes its name at the end, or into such a folder.
+//! [`create`] picks the [`Sink`]: `example` for RecordIO and TFRecord, `delimited` for CSV, TSV and their kin,
+//! `parquet` with its `cells`, `idx` and `images` for the `picture` in a row. All write into `pending`, a file
+//! beside the real one that takes its name at the end, or into such a folder.
 
 #[cfg(feature = "parquet")]
 mod cells;

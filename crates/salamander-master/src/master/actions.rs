@@ -13,11 +13,13 @@ impl Master {
     pub(super) fn settle(&mut self, now: Millis) -> Result<(), journal::Error> {
         loop {
             let actions = self.coordinator.take_actions();
+            let orders = self.take_orders();
             self.write(&actions)?;
-            if actions.is_empty() {
+            if actions.is_empty() && orders.is_empty() {
                 break;
             }
             actions.into_iter().for_each(|action| self.perform(now, action));
+            orders.into_iter().for_each(|order| self.follow_order(now, order));
         }
         self.answers.drain(..).for_each(|answer| answer());
         self.events.pump();
@@ -67,6 +69,7 @@ impl Master {
                 if let Some(tasks) = &mut self.tasks {
                     tasks.release(id);
                 }
+                self.release_names(id);
                 self.events.note(format!("worker {id} dropped: {reason}"));
             }
         }

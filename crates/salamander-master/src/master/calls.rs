@@ -22,8 +22,15 @@ impl Master {
                 let done = self.scale(now, request);
                 self.answer(answer, done.map(|()| v1::ScaleReply {}));
             }
+            Input::Names(request, answer) => {
+                let told = self.names_call(now, &request);
+                self.answer(answer, told);
+            }
             Input::Stop(answer) => {
-                self.coordinator.stop();
+                match self.names {
+                    Some(_) => self.stop_names(now),
+                    None => self.coordinator.stop(),
+                }
                 self.answer(answer, Ok(v1::StopReply {}));
             }
             Input::Lease(request, answer) => {
@@ -74,7 +81,9 @@ impl Master {
             self.coordinator.scale(now, workers as usize);
             self.processes.scale(workers);
         }
-        if let Some(servers) = servers {
+        if let Some(servers) = servers.filter(|_| self.names.is_some()) {
+            self.resize_names(now, servers);
+        } else if let Some(servers) = servers {
             self.coordinator.scale_servers(now, servers as usize);
             self.processes.scale_servers(servers);
         }

@@ -36,6 +36,7 @@ impl Master {
             }
             Input::PlatformLeft(session) => self.processes.detach(session),
             Input::Watch(request, out) => self.events.watch(request, out),
+            input @ (Input::Server(..) | Input::Folder(_)) => self.names_input(now, input),
             call => self.call(now, call),
         }
     }
@@ -90,7 +91,9 @@ impl Master {
     fn server_up(&mut self, now: Millis, message: &v1::Hello, hello: Hello) {
         let Seat::Server(seat) = Seat::of(message.slot) else { return };
         if message.records == self.coordinator.wanted_servers() as u64 {
+            let (incarnation, endpoint) = (hello.peer.id.0, hello.peer.endpoint.clone());
             self.coordinator.server_up(now, seat, hello.peer);
+            self.meet_server(seat, incarnation, endpoint);
         } else {
             self.processes.replace_slot(message.slot);
         }
@@ -201,6 +204,7 @@ impl Master {
             if let Some(tasks) = &mut self.tasks {
                 tasks.release(id);
             }
+            self.names_lost(id);
             self.coordinator.gone(now, id, reason);
         } else {
             debug!(slot, pid, text, "a process that was no worker yet ended");

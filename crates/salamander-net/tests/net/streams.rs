@@ -28,7 +28,8 @@ fn parts_of_any_length_arrive_in_order() {
     let token = Token::random().expect("randomness");
     let listener = listener(&token);
     let lengths = [0, 1, 0, 7, 3_000_000, 40, 0];
-    let bytes: Vec<u8> = (0..lengths.iter().sum()).map(|at: usize| (at * 31 >> 3) as u8).collect();
+    let bytes: Vec<u8> =
+        (0..lengths.iter().sum()).map(|at: usize| ((at * 31) >> 3) as u8).collect();
     for endpoint in ways(&listener) {
         let (there, here) = pair(&listener, &endpoint, &token);
         let mut rest = &bytes[..];

@@ -4,6 +4,7 @@ use std::ops::{ControlFlow, Range};
 use std::time::{Duration, Instant};
 
 use salamander_core::elastic::WorkerId;
+use salamander_core::push::{Ask, Told};
 use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
 use tonic::{Response, Status};
@@ -111,6 +112,13 @@ impl Admin {
         };
         let request = v1::FinishRequest { worker: worker.0, task, fence, result, error };
         Ok(self.call(async move |client| client.finish(request).await)?.counted)
+    }
+
+    /// Says something about names, in asynchronous training.
+    pub fn names(&mut self, worker: WorkerId, ask: &Ask) -> Result<Told, Error> {
+        let request = v1::NamesRequest { worker: worker.0, json: serde_json::to_string(ask)? };
+        let reply = self.call(async move |client| client.names(request).await)?;
+        Ok(serde_json::from_str(&reply.json)?)
     }
 
     /// Watches the run to its end or until `each` breaks. Goes on with a restarted master, and gives up when

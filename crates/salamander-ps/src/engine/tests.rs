@@ -73,7 +73,7 @@ enum Step {
 }
 
 fn ids() -> impl Strategy<Value = Vec<usize>> {
-    prop::collection::btree_set(0usize..60, 0..25).prop_map(|ids| {
+    prop::collection::btree_set(0usize..60, 0..60).prop_map(|ids| {
         // Not in the order of their numbers.
         ids.into_iter().map(|id| (id * 37) % 60).collect()
     })
@@ -299,7 +299,8 @@ fn a_slice_that_comes_again_replaces_itself() {
 
 #[test]
 fn wrong_requests_are_refused_and_change_nothing() {
-    let engine = engine(EngineOptions { partitions: vec![0..3], ..options(Mode::Immediate, 2) });
+    let here = 0..3;
+    let engine = engine(EngineOptions { partitions: vec![here], ..options(Mode::Immediate, 2) });
     let load = load(0, 0, &(0..60).collect::<Vec<_>>());
     let elsewhere = engine.push(push(0, &[load.rows()])).expect_err("some ids are elsewhere");
     assert!(matches!(elsewhere, Error::NotHere(3 | 4)), "{elsewhere}");

@@ -15,7 +15,8 @@ const FIRST: usize = 1 << 20;
 const PIECE: usize = 64 << 20;
 /// A buffer above this size goes after its request: partitions move seldom.
 const KEPT: usize = 256 << 20;
-/// Values that are gathered before they are sent: they stay in the second-level cache.
+/// Values that are gathered before they are sent: they stay in the second-level cache, and a stream's
+/// buffer holds them.
 const CHUNK: usize = 64 << 10;
 
 pub(super) struct Connection<'a> {
@@ -130,8 +131,9 @@ impl<'a> Connection<'a> {
         outcome
     }
 
-    /// Gathers values and sends them a chunk at a time, so that gathering, sending and receiving
-    /// overlap.
+    /// Gathers values and sends them a chunk at a time: the system takes a chunk at once, so that the
+    /// next one is gathered while the other side receives it. (A thread that gathers ahead was tried:
+    /// it makes more switches than it saves time.)
     fn send_values(
         &self,
         header: &Header,
@@ -139,24 +141,22 @@ impl<'a> Connection<'a> {
         outbox: &mut Outbox,
     ) -> Result<(), End> {
         let width = if header.bf16 { 2 } else { 4 };
-        let length = (lookups.values() * width) as u64;
+        let head = self.reply(header, Kind::Done, (lookups.values() * width) as u64);
         let mut chunks = lookups.chunks(CHUNK);
-        let mut head = None;
+        let mut start = &head[..];
         loop {
-            let filled = match chunks.gather(self.desk, header, &mut outbox.values) {
-                Ok(filled) => filled,
+            let chunk = match chunks.gather(self.desk, header, &mut outbox.values) {
+                Ok(chunk) => chunk,
                 // Nothing was said yet, so that the truth still can be.
-                Err(failure) if head.is_none() => return self.fail(header, &failure),
+                Err(failure) if !start.is_empty() => return self.fail(header, &failure),
                 Err(failure) => return Err(End::Trouble(failure.text)),
             };
-            let first = head.is_none();
-            let start = head.get_or_insert_with(|| self.reply(header, Kind::Done, length));
-            if filled == 0 && !first {
+            let bytes = outbox.as_sent(chunk.values, header.bf16);
+            self.stream.send(&[start, bytes], &self.patience())?;
+            start = &[];
+            if chunk.is_last {
                 return Ok(());
             }
-            let bytes = outbox.bytes(filled, header.bf16);
-            let start: &[u8] = if first { &start[..] } else { &[] };
-            self.stream.send(&[start, bytes], &self.patience())?;
         }
     }
 
@@ -188,12 +188,13 @@ impl<'a> Connection<'a> {
 
 impl Outbox {
     /// The first values as they travel.
-    fn bytes(&mut self, count: usize, bf16: bool) -> &[u8] {
+    fn as_sent(&mut self, count: usize, bf16: bool) -> &[u8] {
+        let values = &self.values[..count];
         if !bf16 {
-            return bytemuck::cast_slice(&self.values[..count]);
+            return bytemuck::cast_slice(values);
         }
         self.rounded.resize(self.rounded.len().max(count), 0);
-        salamander_net::bf16::round(&self.values[..count], &mut self.rounded[..count]);
+        salamander_net::bf16::round(values, &mut self.rounded[..count]);
         bytemuck::cast_slice(&self.rounded[..count])
     }
 }

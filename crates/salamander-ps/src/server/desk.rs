@@ -58,7 +58,9 @@ impl Desk {
         let gate = self.enter(header)?;
         match request {
             Request::Pull { advance, read, lookups } => {
-                self.pull(&gate, advance, read, &lookups, header.bf16)
+                let resolve = |lookup: &Lookup<'a>| Ok((gate.table(lookup.table)?, lookup.ids));
+                let items = lookups.iter().map(resolve).collect::<Result<_, Failure>>()?;
+                self.pull(Lookups { read, items }, advance, header.bf16)
             }
             Request::Stage { version, k, rows } => {
                 let rows = widen(&gate, &rows, &mut scratch.values)?;
@@ -140,17 +142,13 @@ impl Desk {
         Ok(Answer::nothing())
     }
 
+    /// Completes a step if so told; rows are gathered when they are sent.
     fn pull<'a>(
         &self,
-        gate: &Gate,
+        lookups: Lookups<'a>,
         advance: Option<Advance>,
-        read: Read,
-        lookups: &[Lookup<'a>],
         bf16: bool,
     ) -> Result<Answer<'a>, Failure> {
-        let resolve = |lookup: &Lookup<'a>| Ok((gate.table(lookup.table)?, lookup.ids));
-        let items = lookups.iter().map(resolve).collect::<Result<_, Failure>>()?;
-        let lookups = Lookups { read, items };
         let bytes = lookups.values() as u64 * if bf16 { 2 } else { 4 };
         if bytes > self.limit {
             let text = format!("an answer would have {bytes} bytes, above {}", self.limit);
@@ -208,6 +206,14 @@ pub(super) struct Chunks<'a> {
     next: (usize, usize),
 }
 
+/// Values that were gathered.
+pub(super) struct Chunk {
+    /// So many.
+    pub(super) values: usize,
+    /// Whether there are no more.
+    pub(super) is_last: bool,
+}
+
 impl Lookups<'_> {
     /// How many values they come to.
     pub(super) fn values(&self) -> usize {
@@ -223,14 +229,14 @@ impl Lookups<'_> {
 }
 
 impl Chunks<'_> {
-    /// Gathers the next chunk; how many values it has, none after the last. Between chunks other
-    /// requests may go ahead, also one that ends the lineage.
+    /// Gathers the next chunk. Between chunks other requests may go ahead, also one that ends the
+    /// lineage.
     pub(super) fn gather(
         &mut self,
         desk: &Desk,
         header: &Header,
         values: &mut Vec<f32>,
-    ) -> Result<usize, Failure> {
+    ) -> Result<Chunk, Failure> {
         let _gate = desk.enter(header)?;
         values.resize(values.len().max(self.size), 0.0);
         let mut filled = 0;
@@ -249,7 +255,8 @@ impl Chunks<'_> {
                 self.next = (self.next.0 + 1, 0);
             }
         }
-        Ok(filled)
+        let is_last = self.next.0 == self.lookups.items.len();
+        Ok(Chunk { values: filled, is_last })
     }
 }
 

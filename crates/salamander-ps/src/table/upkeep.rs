@@ -1,11 +1,9 @@
 //! What happens to rows besides use: they expire, make room, move away and come back.
 
-use std::collections::BTreeMap;
-
 use salamander_core::seed::mix;
 
 use super::{Part, Table, Waiting};
-use crate::index::{Index, id_of, tail_of};
+use crate::index::{id_of, tail_of};
 use crate::memory::prefetch_row;
 use crate::meta::Meta;
 use crate::section::TableView;
@@ -15,13 +13,15 @@ impl Table {
     /// Drops the first row from the clock's hand on that was not used since the hand passed it.
     /// New rows carry no mark, so that ids that came once go first.
     pub(super) fn evict(&mut self, at: usize) {
-        let Part { index, chunks, free, hand, .. } = &mut self.parts[at];
-        while let Some(entry) = index.entry_at_least(*hand).or_else(|| index.entry_from(0)) {
+        let Part { free, hand, .. } = &mut self.parts[at];
+        let index = &mut self.index;
+        while let Some(entry) = index.entry_at_least(at, *hand).or_else(|| index.entry_from(at, 0))
+        {
             *hand = entry.tail + 1;
-            let row = self.store.number(chunks, entry.row);
+            let row = self.store.number(at, entry.row);
             let meta = self.store.meta(row);
             if !meta.is_marked() {
-                index.remove(entry.place);
+                index.remove(at, entry.place);
                 free.push(entry.row);
                 self.stats.evicted += 1;
                 return;
@@ -36,30 +36,29 @@ impl Table {
         if !(age + u64::from(partition)).is_multiple_of((limit / 8).max(1)) {
             return;
         }
-        let Part { index, chunks, free, waiting, .. } = &mut self.parts[usize::from(partition)];
+        let at = usize::from(partition);
+        let Part { free, waiting, .. } = &mut self.parts[at];
         let mut place = 0;
-        while let Some(entry) = index.entry_from(place) {
+        while let Some(entry) = self.index.entry_from(at, place) {
             place = entry.place;
-            if self.store.meta(self.store.number(chunks, entry.row)).idle(age) > limit {
+            if self.store.meta(self.store.number(at, entry.row)).idle(age) > limit {
                 // The next entry may have moved to this place.
-                index.remove(place);
+                self.index.remove(at, place);
                 free.push(entry.row);
                 self.stats.expired += 1;
             } else {
                 place += 1;
             }
         }
-        if let Some(waiting) = waiting {
-            let idle = |waiting: &Waiting| (age as u32).wrapping_sub(waiting.used);
-            waiting.retain(|_, waiting| u64::from(idle(waiting)) <= limit);
-        }
+        let idle = |waiting: &Waiting| (age as u32).wrapping_sub(waiting.used);
+        waiting.retain(|_, waiting| u64::from(idle(waiting)) <= limit);
     }
 
     /// Adds the rows that changed after a moment, and remembers changes from now on.
     pub(crate) fn changed(&mut self, since: u64, changed: &mut Changed) {
-        for (partition, part) in self.parts.iter().enumerate() {
-            for entry in part.index.entries() {
-                let row = self.store.number(&part.chunks, entry.row);
+        for partition in 0..self.parts.len() {
+            for entry in self.index.entries(partition) {
+                let row = self.store.number(partition, entry.row);
                 if since == 0 || self.store.changed(row) > since {
                     changed.ids.push(id_of(partition as u16, entry.tail));
                     let start = changed.values.len();
@@ -73,43 +72,43 @@ impl Table {
 
     /// Figures of this thread's share of the table.
     pub(crate) fn stats(&self) -> TableStats {
-        let waiting = |part: &Part| part.waiting.as_ref().map_or(0, |waiting| waiting.len());
         let memory = |part: &Part| {
-            let vectors = (part.chunks.capacity() + part.free.capacity()) * size_of::<u32>();
             let entry = size_of::<u64>() + size_of::<Waiting>();
-            part.index.bytes() + vectors + waiting(part) * entry + size_of::<Part>()
+            part.free.capacity() * size_of::<u32>() + part.waiting.len() * entry + size_of::<Part>()
         };
+        let parts = self.parts.iter().map(memory).sum::<usize>();
         TableStats {
-            rows: self.parts.iter().map(|part| part.index.len() as u64).sum(),
-            waiting: self.parts.iter().map(|part| waiting(part) as u64).sum(),
-            bytes: (self.parts.iter().map(memory).sum::<usize>() + self.store.bytes()) as u64,
+            rows: (0..self.parts.len()).map(|partition| self.index.len(partition) as u64).sum(),
+            waiting: self.parts.iter().map(|part| part.waiting.len() as u64).sum(),
+            bytes: (parts + self.index.bytes() + self.store.bytes()) as u64,
             ..self.stats.clone()
         }
     }
 
     /// Forgets a partition.
     pub(crate) fn remove(&mut self, partition: u16) {
-        let part = std::mem::take(&mut self.parts[usize::from(partition)]);
-        self.store.give_back(part.chunks);
+        self.parts[usize::from(partition)] = Part::default();
+        self.index.clear(usize::from(partition));
+        self.store.clear(usize::from(partition));
     }
 
     /// Rows of a partition.
     pub(crate) fn rows_of(&self, partition: u16) -> u64 {
-        self.parts[usize::from(partition)].index.len() as u64
+        self.index.len(usize::from(partition)) as u64
     }
 
     /// Appends a partition as [`TableView`] reads it.
     pub(crate) fn encode(&self, partition: u16, out: &mut Vec<u8>) {
-        let part = &self.parts[usize::from(partition)];
-        let waiting = part.waiting.as_deref();
-        for count in [part.index.len(), waiting.map_or(0, BTreeMap::len)] {
+        let at = usize::from(partition);
+        let part = &self.parts[at];
+        for count in [self.index.len(at), part.waiting.len()] {
             out.extend((count as u64).to_le_bytes());
         }
         out.extend(part.hand.to_le_bytes());
-        let entries: Vec<(u64, u32)> = part
+        let entries: Vec<(u64, u32)> = self
             .index
-            .entries()
-            .map(|entry| (entry.tail, self.store.number(&part.chunks, entry.row)))
+            .entries(at)
+            .map(|entry| (entry.tail, self.store.number(at, entry.row)))
             .collect();
         out.extend(entries.iter().flat_map(|(tail, _)| id_of(partition, *tail).to_le_bytes()));
         out.extend(entries.iter().flat_map(|(_, row)| self.store.meta(*row).0.to_le_bytes()));
@@ -125,7 +124,7 @@ impl Table {
             }
             out.extend_from_slice(bytemuck::cast_slice(self.store.state.row(*row)));
         }
-        for (id, waiting) in waiting.into_iter().flatten() {
+        for (id, waiting) in &part.waiting {
             out.extend(id.to_le_bytes());
             out.extend(waiting.count.to_le_bytes());
             out.extend(waiting.used.to_le_bytes());
@@ -135,29 +134,24 @@ impl Table {
     /// Bytes that [`encode`](Table::encode) appends.
     pub(crate) fn encoded_len(&self, partition: u16) -> usize {
         let part = &self.parts[usize::from(partition)];
-        let waiting = part.waiting.as_ref().map_or(0, |waiting| waiting.len());
-        TableView::byte_len(&self.spec, part.index.len(), waiting)
+        let rows = self.index.len(usize::from(partition));
+        TableView::byte_len(&self.spec, rows, part.waiting.len())
     }
 
     /// Replaces a partition by what was encoded; its rows count as changed at `counter`.
     pub(crate) fn install(&mut self, partition: u16, view: &TableView<'_>, counter: u64) {
         self.remove(partition);
-        let tails = view.ids().map(|id| tail_of(mix(id)));
-        let mut part = Part { index: Index::from_sorted(tails), ..Part::default() };
+        let at = usize::from(partition);
+        self.index.fill(at, view.ids().map(|id| tail_of(mix(id))));
         for (row, parts) in (0u32..).zip(view.rows()) {
-            if self.store.is_beyond(&part.chunks, row) {
-                part.chunks.push(self.store.take_chunk());
-            }
-            let row = self.store.number(&part.chunks, row);
+            let row = self.store.cover(at, row);
             self.store.set_meta(row, Meta(parts.meta));
             self.store.value_bytes_mut(row).copy_from_slice(parts.values);
             bytemuck::cast_slice_mut(self.store.state.row_mut(row)).copy_from_slice(parts.state);
             self.store.set_changed(row, counter);
         }
-        let waiting: BTreeMap<u64, Waiting> =
-            view.waiting().map(|(id, count, used)| (id, Waiting { count, used })).collect();
-        part.waiting = (!waiting.is_empty()).then(|| Box::new(waiting));
-        part.hand = view.hand;
-        self.parts[usize::from(partition)] = part;
+        let waiting = view.waiting().map(|(id, count, used)| (id, Waiting { count, used }));
+        self.parts[at].waiting = waiting.collect();
+        self.parts[at].hand = view.hand;
     }
 }

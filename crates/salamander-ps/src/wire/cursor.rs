@@ -123,7 +123,7 @@ mod tests {
             writer.u64(word).f64(number).f32(short).text(&text);
             writer.u64(halves.len() as u64).array(&halves).u64(ids.len() as u64).array(&ids);
             let bytes = writer.into_bytes();
-            let words: Vec<u64> = bytemuck::pod_collect_to_vec(&bytes);
+            let words = crate::wire::tests::words(&bytes);
             let mut cursor = Cursor::new(bytemuck::cast_slice(&words));
             prop_assert_eq!(cursor.u64(), Ok(word));
             prop_assert_eq!(cursor.f64().map(f64::to_bits), Ok(number.to_bits()));

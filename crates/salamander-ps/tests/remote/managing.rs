@@ -85,7 +85,7 @@ fn partitions_move_and_their_rows_with_them() {
     };
     // The first has everything, the second nothing.
     cluster.kill(0);
-    cluster.start_with(0, "127.0.0.1:0", all(vec![0..1024]));
+    cluster.start_with(0, "127.0.0.1:0", all(EngineOptions::default().partitions));
     cluster.kill(1);
     cluster.start_with(1, "127.0.0.1:0", all(Vec::new()));
     let first: salamander_ps::client::Directory = [cluster.directory.get(0)].into_iter().collect();

@@ -11,8 +11,7 @@ use crate::cluster::Cluster;
 
 /// An engine that has everything, to compare with.
 fn alone(mode: Mode) -> Engine {
-    let partitions = vec![0..PARTITIONS as u16];
-    Engine::new(EngineOptions { mode, seed: 11, threads: 1, partitions, slices: 4 })
+    Engine::new(EngineOptions { mode, seed: 11, slices: 4, ..EngineOptions::default() })
         .expect("an engine")
 }
 

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use salamander_net::{Cancel, Token};
-use salamander_ps::client::{self, Client, Directory, Scope};
 use salamander_ps::client::Lookup;
+use salamander_ps::client::{self, Client, Directory, Scope};
 use salamander_ps::wire::{Advance, Code, Failure};
 use salamander_ps::{Read, Rows, TableId, TableSpec};
 
@@ -66,8 +66,8 @@ impl RemoteRows {
                     ..client::Options::default()
                 };
                 let directory = Directory::new(endpoints);
-                let mut client = Client::connect(directory, self.token.clone(), options)
-                    .map_err(trouble)?;
+                let mut client =
+                    Client::connect(directory, self.token.clone(), options).map_err(trouble)?;
                 let declared = self.specs.iter().map(|spec| client.declare(spec.clone()));
                 let tables = declared.collect::<Result<_, _>>().map_err(trouble)?;
                 Ok(none.insert((client, tables)))
@@ -77,7 +77,7 @@ impl RemoteRows {
 }
 
 /// Another try, in the next generation, helps against everything but a mistake of this program.
-fn trouble(error: client::Error) -> Error {
+pub(crate) fn trouble(error: client::Error) -> Error {
     match error {
         client::Error::Request(_) | client::Error::Answer { .. } => {
             Error::Invalid(error.to_string())

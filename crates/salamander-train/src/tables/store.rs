@@ -44,8 +44,8 @@ pub trait RowStore: Send {
     /// Applies the staged step before `to`, unless that was done: `factor` is the schedule's, sums are multiplied by
     /// `divisor`.
     fn advance(&mut self, to: u64, factor: f64, divisor: f32) -> Result<(), Error>;
-    /// Copies all rows as they are now; the rest of the save is left to another thread. The folder is for files that are
-    /// on their way.
+    /// Copies all rows as they are now; the rest of the save is left to another thread. The folder is for files that
+    /// are on their way.
     fn save(&mut self, scratch: &Path) -> Result<Finish, Error>;
     /// Replaces all rows by those of a checkpoint's files, or by none, at this version; a new history of them begins.
     fn restore(&mut self, files: &[PathBuf], version: u64, lineage: u64) -> Result<(), Error>;

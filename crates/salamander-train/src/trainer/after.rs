@@ -141,7 +141,7 @@ impl<T: Trial> Trainer<T> {
 }
 
 /// The watched metric of a validation, negated where bigger is better.
-fn watched_value(experiment: &Experiment, metrics: &Metrics) -> Result<f64, Error> {
+pub(crate) fn watched_value(experiment: &Experiment, metrics: &Metrics) -> Result<f64, Error> {
     let name = experiment.metric();
     let values = metrics.values();
     let value = values.get(name).ok_or_else(|| {

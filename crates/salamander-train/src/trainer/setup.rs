@@ -37,8 +37,9 @@ pub struct Setup {
 
 impl Setup {
     /// A model and a progress that nothing was trained in.
-    pub(super) fn fresh<T: Trial>(&self) -> Result<(T, Tables, Progress), Error> {
-        let (mut model, tables) = build_with_tables::<T>(&self.experiment, &self.device.clone().autodiff())?;
+    pub(crate) fn fresh<T: Trial>(&self) -> Result<(T, Tables, Progress), Error> {
+        let (mut model, tables) =
+            build_with_tables::<T>(&self.experiment, &self.device.clone().autodiff())?;
         if let Some(path) = &self.experiment.start_from {
             model = weights::load(model, path)?;
         }
@@ -165,7 +166,10 @@ impl<T: Trial> Trainer<T> {
     }
 }
 
-fn precision(experiment: &Experiment, device: &Device) -> Result<Option<FloatDType>, Error> {
+pub(crate) fn precision(
+    experiment: &Experiment,
+    device: &Device,
+) -> Result<Option<FloatDType>, Error> {
     if experiment.optimizations.mixed_precision == MixedPrecision::O0 {
         return Ok(None);
     }

@@ -1,8 +1,6 @@
 //! What the master and the trainer share: the membership, guarded by one lock, so that a promise and a commit can
 //! never cross.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,6 +13,7 @@ use salamander_net::Cancel;
 use salamander_proto::client::{Handler, Sender};
 use salamander_proto::v1;
 
+use super::phases::Phases;
 use crate::Error;
 use crate::exchange::About;
 
@@ -41,7 +40,7 @@ struct State {
     since: Instant,
     records: u64,
     computed: Duration,
-    phases: Option<File>,
+    phases: Phases,
 }
 
 /// A generation that this member takes part in.
@@ -65,7 +64,7 @@ impl Desk {
             since: Instant::now(),
             records: 0,
             computed: Duration::ZERO,
-            phases: phase_file(),
+            phases: Phases::open(),
         };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
@@ -188,31 +187,17 @@ impl State {
             self.computed += self.since.elapsed();
         }
         self.records += records;
-        if let Some(phases) = &self.phases
-            && self.work != work
-        {
-            note_phase(phases, work);
+        if self.work != work {
+            self.phases.note(work);
         }
         (self.work, self.since) = (work, Instant::now());
     }
 }
 
-/// A file that says what this worker is doing, for tests that kill it at a chosen moment: its folder is in
-/// SALAMANDER_PHASES.
-fn phase_file() -> Option<File> {
-    let folder = std::env::var_os("SALAMANDER_PHASES")?;
-    let path = std::path::Path::new(&folder).join(format!("phase-{}", std::process::id()));
-    File::create(path).ok()
-}
-
-fn note_phase(file: &File, work: Work) {
-    let text = match work {
-        Work::Idle => "idle      \n",
-        Work::Computing => "computing \n",
-        Work::Exchanging => "exchanging\n",
-    };
-    // A test that reads nothing fails by itself.
-    let _ = file.write_all_at(text.as_bytes(), 0);
+/// The number that the platform knows this process by. In a pod every process is number 1, so the pod says another.
+pub(crate) fn process_number() -> u32 {
+    let given = std::env::var("SALAMANDER_PROCESS").ok().and_then(|text| text.parse().ok());
+    given.unwrap_or_else(std::process::id)
 }
 
 /// The master's voice: called on the session's thread.
@@ -232,7 +217,7 @@ impl Handler for Voice {
             peer: Some(peer),
             active: state.member.active().map(Generation::to_u64),
             slot: self.slot,
-            pid: std::process::id(),
+            pid: process_number(),
             records: self.about.records,
             fingerprint: self.about.fingerprint,
             tasks_only: false,

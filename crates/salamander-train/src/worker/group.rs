@@ -156,7 +156,8 @@ impl Exchange for Group {
 
     fn rows(&mut self, _seed: u64) -> Result<Box<dyn RowStore>, Error> {
         if !self.options.with_servers {
-            let reason = "a model with tables needs parameter servers to train with several workers";
+            let reason =
+                "a model with tables needs parameter servers to train with several workers";
             return Err(Error::Invalid(format!("{reason}: add --strategy hybrid")));
         }
         let (token, bf16) = (self.options.token.clone(), self.options.bf16);

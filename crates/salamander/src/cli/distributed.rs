@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use salamander_core::elastic::Ending;
-use salamander_core::experiment::Experiment;
+use salamander_core::experiment::{Experiment, Strategy};
 use salamander_master::local::{LocalPlatform, Options, Role};
 use salamander_net::Token;
 use salamander_proto::client::{Admin, SessionOptions};
@@ -79,7 +79,11 @@ pub(super) fn train(launch: &Launch<'_>) -> Result<(Outcome, Facts)> {
     let master_restarts = platform.master_restarts();
     // In any case: every process of the run ends before this one goes on.
     platform.shutdown();
-    let facts = Facts { master_restarts, ..Facts::read(folder) };
+    let mut facts = Facts { master_restarts, ..Facts::read(folder) };
+    if launch.experiment.strategy == Strategy::Ps {
+        // There are no memberships: each worker works for itself.
+        (facts.workers, facts.generations) = (u64::from(launch.experiment.workers.max), 1);
+    }
     match ending? {
         Ending::Failed(reason) => bail!("{reason}"),
         ending => Ok((outcome(folder, &ending, started)?, facts)),

@@ -23,12 +23,19 @@ pub(super) struct RunArgs {
     /// Print a JSON object instead
     #[arg(long)]
     json: bool,
+    #[cfg(feature = "kube")]
+    #[command(flatten)]
+    place: super::kube::PlaceArgs,
     #[command(flatten)]
     folder: super::RunsFolder,
 }
 
 /// Shows where a run stands.
 pub(super) fn status(args: &RunArgs) -> Result<ExitCode> {
+    #[cfg(feature = "kube")]
+    if args.place.is_cluster() {
+        return super::kube::status(&args.run, &args.place, args.json);
+    }
     let folder = find(&args.run, &args.folder.runs)?;
     let status = match ask(&folder).and_then(|mut admin| Ok(admin.status()?)) {
         Ok(status) => status,
@@ -86,12 +93,19 @@ pub(super) struct LogsArgs {
     /// Wait for more
     #[arg(long, short)]
     follow: bool,
+    #[cfg(feature = "kube")]
+    #[command(flatten)]
+    place: super::kube::PlaceArgs,
     #[command(flatten)]
     folder: super::RunsFolder,
 }
 
 /// Prints the logs of a run's processes.
 pub(super) fn logs(args: &LogsArgs) -> Result<ExitCode> {
+    #[cfg(feature = "kube")]
+    if args.place.is_cluster() {
+        return super::kube::logs(&args.run, &args.place, args.role.as_deref());
+    }
     let folder = find(&args.run, &args.folder.runs)?.join("logs");
     let mut seen: BTreeMap<PathBuf, u64> = BTreeMap::new();
     loop {
@@ -141,12 +155,20 @@ pub(super) struct ScaleArgs {
     /// How many parameter servers; the run goes on from its last checkpoint
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     ps: Option<u32>,
+    #[cfg(feature = "kube")]
+    #[command(flatten)]
+    place: super::kube::PlaceArgs,
     #[command(flatten)]
     folder: super::RunsFolder,
 }
 
 /// Changes the number of workers or parameter servers of a run that is going on.
 pub(super) fn scale(args: &ScaleArgs) -> Result<ExitCode> {
+    #[cfg(feature = "kube")]
+    if args.place.is_cluster() {
+        let Some(workers) = args.workers else { bail!("only workers are scaled on a cluster") };
+        return super::kube::scale(&args.run, &args.place, workers);
+    }
     let folder = find(&args.run, &args.folder.runs)?;
     ask(&folder)?.scale(args.workers, args.ps)?;
     for (number, what) in [(args.workers, "workers"), (args.ps, "parameter servers")] {
@@ -159,6 +181,10 @@ pub(super) fn scale(args: &ScaleArgs) -> Result<ExitCode> {
 
 /// Ends a run at a step that all workers agree on; it can be resumed.
 pub(super) fn stop(args: &RunArgs) -> Result<ExitCode> {
+    #[cfg(feature = "kube")]
+    if args.place.is_cluster() {
+        return super::kube::stop(&args.run, &args.place);
+    }
     let folder = find(&args.run, &args.folder.runs)?;
     ask(&folder)?.stop()?;
     println!("asked to stop; `salamander train --resume {}` goes on with it", folder.display());

@@ -8,16 +8,17 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use salamander_core::elastic::{Ending, Timeouts};
-use salamander_core::experiment::Experiment;
+use salamander_core::experiment::{Experiment, Strategy};
 use salamander_master::{Config, PlatformKind, Sink};
 use salamander_train::callback::{Callback, Control};
 use salamander_train::checkpoint::{COUNTED, write_atomic};
+use salamander_train::model::Models;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::experiment::load;
-use super::roles::{log_to_stderr, note_address};
+use super::roles::{folder_for, log_to_stderr, note_address};
 use super::signals::LEFT;
 use super::worker::token;
 use crate::run::find;
@@ -27,6 +28,9 @@ use crate::ui::{MetricsLog, cut_after};
 pub(super) struct Args {
     /// The run, by its folder or id; `salamander train --prepare` makes one
     run: String,
+    /// Make the run's folder from this file, if it is not there, as in a pod
+    #[arg(long, value_name = "FILE")]
+    experiment: Option<PathBuf>,
     /// Where to listen
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
@@ -42,25 +46,41 @@ pub(super) struct Args {
     /// End together with this process
     #[arg(long, value_name = "PID", hide = true)]
     parent: Option<u32>,
+    #[cfg(feature = "kube")]
+    #[command(flatten)]
+    pod: super::kube::PodArgs,
     #[command(flatten)]
     folder: super::RunsFolder,
 }
 
-pub(super) fn run(args: Args) -> Result<ExitCode> {
+pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
     if let Some(parent) = args.parent {
         salamander_master::local::die_with_parent(parent)?;
     }
     log_to_stderr("master", 0);
-    let folder = fs::canonicalize(find(&args.run, &args.folder.runs)?)?;
+    let folder = match &args.experiment {
+        Some(file) => folder_for(&args.run, file)?,
+        None => find(&args.run, &args.folder.runs)?,
+    };
+    let folder = fs::canonicalize(folder)?;
     let experiment = load(&folder.join("experiment.yaml"), &[])?;
     let token = token(args.token_file.as_deref(), &folder)?;
     let mut config = config(&folder, &experiment, token.to_hex())?;
+    if experiment.strategy == Strategy::Ps {
+        config.names = Some(super::books::plan(&folder, &experiment, models)?);
+    }
     config.resume = args.resume;
     if args.served {
         config.platform = PlatformKind::Served;
     }
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    #[cfg(feature = "kube")]
+    if args.pod.is_asked() {
+        config.platform = PlatformKind::Served;
+        let led = super::kube::lead(config, args.listen, &args.pod, token.to_hex());
+        return runtime.block_on(led);
+    }
     match runtime.block_on(lead(config, args.listen, &folder))? {
         Ending::Completed => Ok(ExitCode::SUCCESS),
         Ending::Interrupted => Ok(ExitCode::from(LEFT)),

@@ -1,5 +1,6 @@
 //! The command line: what can be typed, and which file does it.
 
+mod books;
 mod data;
 mod demo;
 mod devices;
@@ -8,6 +9,8 @@ mod doctor;
 mod evaluate;
 mod experiment;
 mod export;
+#[cfg(feature = "kube")]
+mod kube;
 mod ledger;
 mod manage;
 mod master;
@@ -67,6 +70,15 @@ enum Command {
     Worker(worker::Args),
     /// Hold tables for the workers of a distributed run (`train` starts this by itself)
     Ps(ps::Args),
+    /// Print the definition of the custom resource `TrainingJob`, for `kubectl apply`
+    #[cfg(feature = "kube")]
+    Crd,
+    /// Look after the training jobs of a cluster
+    #[cfg(feature = "kube")]
+    Operator(kube::OperatorArgs),
+    /// Print everything that a job needs on a cluster without the operator, for `kubectl apply`
+    #[cfg(feature = "kube")]
+    Manifest(kube::ManifestArgs),
     /// Get data sets and look at them
     Data {
         #[command(subcommand)]
@@ -112,9 +124,15 @@ pub(crate) fn main(models: &Models) -> ExitCode {
         Command::Logs(args) => manage::logs(&args),
         Command::Scale(args) => manage::scale(&args),
         Command::Stop(args) => manage::stop(&args),
-        Command::Master(args) => master::run(args),
+        Command::Master(args) => master::run(args, models),
         Command::Worker(args) => worker::run(args, models),
         Command::Ps(args) => ps::run(args),
+        #[cfg(feature = "kube")]
+        Command::Crd => kube::crd(),
+        #[cfg(feature = "kube")]
+        Command::Operator(args) => kube::operator(args),
+        #[cfg(feature = "kube")]
+        Command::Manifest(args) => kube::manifest(&args, models),
         Command::Data { command } => data::run(command),
         Command::Models(args) => models::run(&args, models).map(|()| ExitCode::SUCCESS),
         Command::Devices => devices::run().map(|()| ExitCode::SUCCESS),

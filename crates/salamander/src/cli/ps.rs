@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use salamander_core::elastic::{Beat, Ending, SERVER_SLOTS, ToMember, Work, WorkerId};
-use salamander_core::experiment::Experiment;
+use salamander_core::experiment::{Experiment, Strategy};
 use salamander_net::{Cancel, Token};
 use salamander_proto::client::{Admin, Handler, Session, SessionOptions};
 use salamander_proto::v1;
@@ -119,12 +119,17 @@ fn servers(master: &str, token: &Token, leave: &AtomicBool) -> Result<Option<u32
 
 fn engine(experiment: &Experiment, seat: u32, servers: u32) -> EngineOptions {
     let map = Map { epoch: 0, servers: servers as usize };
+    let (mode, batches) = match experiment.strategy {
+        // Names count the slices of a whole step.
+        Strategy::Ps => (Mode::Immediate, experiment.optimizations.aggregation_frequency),
+        _ => (Mode::Staged, 1),
+    };
     EngineOptions {
-        mode: Mode::Staged,
+        mode,
         seed: u64::from(experiment.reproducibility.experiment_seed.unwrap_or_default()),
         threads: experiment.ps.threads.max(1) as usize,
         partitions: vec![map.partitions(seat as usize)],
-        slices: experiment.slices(),
+        slices: experiment.slices() * batches as u32,
     }
 }
 

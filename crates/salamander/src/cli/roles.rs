@@ -1,8 +1,9 @@
 //! What the roles of a distributed run share: logs, and where the master is.
 
 use std::fs;
+use std::io::Write;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -22,10 +23,48 @@ const ANSWER: Duration = Duration::from_secs(5);
 pub(super) fn log_to_stderr(role: &str, slot: u32) {
     let filter =
         EnvFilter::try_from_env("SALAMANDER_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
     // Only the first subscriber of a process counts, which is what is wanted.
-    let _ = log.with_ansi(false).with_target(false).try_init();
+    let _ = if std::env::var("SALAMANDER_LOG_FORMAT").is_ok_and(|format| format == "json") {
+        let job = std::env::var("SALAMANDER_JOB").unwrap_or_default();
+        let name = serde_json::json!({"job": job, "role": role, "index": slot}).to_string();
+        let head = format!("{},", name.trim_end_matches('}'));
+        log.json().with_writer(move || Named(head.clone())).try_init()
+    } else {
+        log.with_target(false).with_writer(std::io::stderr).try_init()
+    };
     tracing::info!(role, slot, pid = std::process::id(), "starts");
+}
+
+/// Standard error, with the process's name in front of the fields of each line: logs of many pods end up in one place.
+struct Named(String);
+
+impl Write for Named {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        let rest = line.strip_prefix(b"{");
+        let mut whole = Vec::with_capacity(self.0.len() + line.len());
+        whole.extend(rest.map_or(&b""[..], |_| self.0.as_bytes()));
+        whole.extend(rest.unwrap_or(line));
+        // At once, so that lines of several threads do not mix.
+        std::io::stderr().lock().write_all(&whole)?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().lock().flush()
+    }
+}
+
+/// Makes a run's folder from an experiment file, as pods find it in a config map; one that is there stays as it is.
+pub(super) fn folder_for(run: &str, experiment: &Path) -> Result<PathBuf> {
+    let folder = PathBuf::from(run);
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let file = folder.join("experiment.yaml");
+    if !file.exists() {
+        let text = fs::read(experiment).with_context(|| experiment.display().to_string())?;
+        write_atomic(&file, &text)?;
+    }
+    Ok(folder)
 }
 
 /// Writes down where the master of a run listens.

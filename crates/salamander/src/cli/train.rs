@@ -14,7 +14,7 @@ use salamander_train::model::{Model, Models};
 use salamander_train::trainer::{Outcome, Setup};
 
 use super::distributed::{self, Launch};
-use super::experiment::{in_file, load};
+use super::experiment::{in_file, load, strategy};
 use super::signals::Signals;
 use crate::run::{RunFolder, find};
 use crate::ui::{
@@ -30,8 +30,8 @@ pub(super) struct Args {
     #[arg(long = "set", value_name = "A.B=V")]
     sets: Vec<String>,
     /// Where gradients meet; several workers meet in a ring unless told otherwise, with the tables of a model on
-    /// parameter servers (hybrid)
-    #[arg(long, value_parser = ["local", "allreduce", "hybrid"])]
+    /// parameter servers (hybrid), or on parameter servers without waiting for each other (ps)
+    #[arg(long, value_parser = ["local", "allreduce", "ps", "hybrid"])]
     strategy: Option<String>,
     /// How many workers; training goes on with fewer while one is replaced
     #[arg(long, value_name = "N", conflicts_with_all = ["min_workers", "max_workers"])]
@@ -60,6 +60,9 @@ pub(super) struct Args {
     /// Print the configuration in force and stop
     #[arg(long)]
     dump_config: bool,
+    #[cfg(feature = "kube")]
+    #[command(flatten)]
+    job: super::kube::JobArgs,
     /// Only make the run's folder, for a master and workers that are started by hand
     #[arg(long, conflicts_with = "resume")]
     prepare: bool,
@@ -67,7 +70,7 @@ pub(super) struct Args {
 
 impl Args {
     /// All changes to the experiment file, the short ways of saying them included.
-    fn sets(&self) -> Vec<String> {
+    fn sets(&self, file: &Path) -> Result<Vec<String>> {
         let mut sets = self.sets.clone();
         sets.extend(self.device.iter().map(|device| format!("device={device}")));
         let most = self.workers.or(self.max_workers);
@@ -75,25 +78,48 @@ impl Args {
             let least = self.min_workers.unwrap_or(1);
             sets.push(format!("workers={{min: {least}, max: {most}}}"));
         }
-        match &self.strategy {
-            Some(strategy) => sets.push(format!("strategy={strategy}")),
-            None if self.ps.is_some() => sets.push("strategy=hybrid".to_string()),
-            None if most.is_some() => sets.push("strategy=allreduce".to_string()),
-            None => {}
-        }
+        sets.extend(self.strategy.iter().map(|strategy| format!("strategy={strategy}")));
         sets.extend(self.ps.iter().map(|servers| format!("ps.servers={servers}")));
-        sets
+        let implied = self.implied(strategy(file, &sets)?);
+        sets.extend(implied.map(|strategy| format!("strategy={strategy}")));
+        Ok(sets)
+    }
+
+    /// What follows from the numbers of workers and servers for a file that says something else.
+    fn implied(&self, strategy: Strategy) -> Option<&'static str> {
+        let workers = self.workers.or(self.max_workers);
+        match strategy {
+            _ if self.strategy.is_some() => None,
+            Strategy::Local | Strategy::Allreduce if self.ps.is_some() => Some("hybrid"),
+            Strategy::Local if workers.is_some() => Some("allreduce"),
+            _ => None,
+        }
     }
 }
 
 pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
+    #[cfg(feature = "kube")]
+    if args.job.is_cluster() {
+        let Some(file) = &args.experiment else {
+            bail!(
+                "on a cluster a job that was stopped goes on with `spec.suspend: false`, not with --resume"
+            );
+        };
+        return super::kube::train(file, &args.sets(file)?, &args.job, models, args.json);
+    }
     let resumed = args.resume.as_ref().map(|run| find(run, &args.out)).transpose()?;
     let file = match (&resumed, &args.experiment) {
         (Some(folder), _) => folder.join("experiment.yaml"),
         (None, Some(file)) => file.clone(),
         (None, None) => bail!("name an experiment file"),
     };
-    let mut experiment = load(&file, &args.sets())?;
+    let mut experiment = load(&file, &args.sets(&file)?)?;
+    if resumed.is_some() {
+        let was = strategy(&file, &[])?;
+        if (was == Strategy::Ps) != (experiment.strategy == Strategy::Ps) {
+            bail!("a run of strategy ps goes on as one, and no other run does");
+        }
+    }
     let seed = &mut experiment.settings_mut().reproducibility.experiment_seed;
     seed.get_or_insert_with(chosen_seed);
     let model = models.find(experiment.model()).map_err(|error| in_file(&file, error))?;

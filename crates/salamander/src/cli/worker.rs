@@ -9,14 +9,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use salamander_core::elastic::Ending;
-use salamander_core::experiment::{Experiment, Transport};
+use salamander_core::experiment::{Experiment, Strategy, Transport};
 use salamander_net::Token;
+use salamander_train::asynchronous::Line;
 use salamander_train::model::Models;
 use salamander_train::trainer::Setup;
 use salamander_train::worker::{self, Options, join};
 use salamander_train::{Error, device};
 
 use super::experiment::load;
+use super::roles::folder_for;
 use super::signals::{LEFT, leave_on_signals};
 use crate::run::find;
 
@@ -29,6 +31,9 @@ On several hosts, with the run's folder on storage that all of them share:
 pub(super) struct Args {
     /// The run, by its folder or id
     run: String,
+    /// Make the run's folder from this file, if it is not there, as in a pod
+    #[arg(long, value_name = "FILE")]
+    experiment: Option<PathBuf>,
     /// The master's address
     #[arg(long, value_name = "HOST:PORT")]
     master: String,
@@ -65,13 +70,30 @@ pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
     if let Some(scratch) = &args.tasks {
         return super::tasks::worker::run(scratch, &args.master, args.slot, models);
     }
-    let folder = find(&args.run, &args.folder.runs)?;
+    let folder = match &args.experiment {
+        Some(file) => folder_for(&args.run, file)?,
+        None => find(&args.run, &args.folder.runs)?,
+    };
     let token = token(args.token_file.as_deref(), &folder)?;
     let file = folder.join("experiment.yaml");
     let experiment = load(&file, &[])?;
     let demo = args.demo.then(crate::demo::models);
     let model = demo.as_ref().unwrap_or(models).find(experiment.model())?;
     let leave = leave_on_signals()?;
+    if experiment.strategy == Strategy::Ps {
+        let line = line(&args, token, &experiment, leave);
+        let setup = Setup {
+            device: device::select(&experiment.device.0)?,
+            experiment,
+            folder,
+            stop: Arc::new(AtomicBool::new(false)),
+        };
+        return match model.push(setup, line) {
+            Ok(()) => Ok(ExitCode::SUCCESS),
+            Err(Error::Leaving) => Ok(ExitCode::from(LEFT)),
+            Err(error) => Err(error.into()),
+        };
+    }
     let membership = join(options(&args, token, &experiment, Arc::clone(&leave)))?;
     let handle = membership.handle.clone();
     let setup = Setup {
@@ -97,11 +119,26 @@ fn options(args: &Args, token: Token, experiment: &Experiment, leave: Arc<Atomic
         },
         bf16: experiment.optimizations.gradient_compression,
         with_servers: experiment.strategy.has_servers(),
-        // Several beats must be lost before a worker counts as silent.
-        beat_every: Duration::from_secs_f64((experiment.elastic.silence / 8.0).clamp(0.02, 1.0)),
+        beat_every: beat_every(experiment),
         leave,
         start: args.start.clone(),
     }
+}
+
+fn line(args: &Args, token: Token, experiment: &Experiment, leave: Arc<AtomicBool>) -> Line {
+    Line {
+        master: args.master.clone(),
+        token,
+        slot: args.slot,
+        bf16: experiment.optimizations.gradient_compression,
+        beat_every: beat_every(experiment),
+        leave,
+    }
+}
+
+/// Several beats must be lost before a worker counts as silent.
+fn beat_every(experiment: &Experiment) -> Duration {
+    Duration::from_secs_f64((experiment.elastic.silence / 8.0).clamp(0.02, 1.0))
 }
 
 /// The run's secret.

@@ -61,7 +61,8 @@ impl Coordinator {
         self.look_at_servers(now);
     }
 
-    /// Whether the servers are those of the last generation. Those that the master has not heard of yet are taken to be.
+    /// Whether the servers are those of the last generation. Those that the master has not heard of yet are taken to
+    /// be.
     pub(super) fn same_servers(&self) -> bool {
         let known = &self.history.servers;
         let same = |(seat, server): (&u32, &Peer)| known.get(*seat as usize) == Some(&server.id);

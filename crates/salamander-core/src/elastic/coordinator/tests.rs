@@ -322,8 +322,7 @@ fn servers_that_come_back_to_a_restarted_master_change_nothing() {
     group.commit(&[1, 2]);
     let history = group.coordinator.history().clone();
     let generation = group.activations[&WorkerId(1)].generation;
-    group.coordinator =
-        Coordinator::open(history, (1, 2), Timeouts::default(), 0).with_servers(2);
+    group.coordinator = Coordinator::open(history, (1, 2), Timeouts::default(), 0).with_servers(2);
     group.coordinator.take_actions();
     group.coordinator.server_up(1, 0, server(70));
     group.coordinator.server_up(1, 1, server(71));

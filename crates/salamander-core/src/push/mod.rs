@@ -1,0 +1,189 @@
+//! Training on parameter servers: who computes which micro-batch, and how each is applied exactly once on every
+//! partition, whoever dies.
+//!
+//! Three state machines talk to each other: the master's [`Dispatcher`], each server's [`Gate`] and each worker's
+//! [`Work`]. All are pure: messages, losses and the time come in as arguments, decisions come out as values.
+//!
+//! # The truth is on the partitions
+//! A push is named by its micro-batch, and a partition keeps the names it has applied ([`Applied`]) together with
+//! its parameters: in memory, in checkpoints, on moves. The master journals no names. What is done is what all
+//! partitions say; a name that one of them lacks, for whatever reason, is given out again, and those that had it ignore
+//! it. So a lost worker, server or master needs no repair but to look again.
+//!
+//! # What the master may believe
+//! It believes an ack only from the process that still holds the partition, in the placement that still holds: acks
+//! carry the server's *incarnation* and the *map's number*. The number is raised by every move of partitions and by
+//! every rollback; it is also what pushes carry, and a server refuses another one, since a push that was cut for
+//! another map would mark names on partitions for which it has no rows.
+//!
+//! # Leases
+//! The fencing number of a lease says which one a report is for, so that the count of what is leased is right. It
+//! guards nothing else: work that is done twice is applied once.
+//!
+//! # A run
+//! One server, one worker, two steps:
+//! ```
+//! use salamander_core::elastic::{Ending, WorkerId};
+//! use salamander_core::plan::Plan;
+//! use salamander_core::push::*;
+//!
+//! let names = Names::of(&Plan { records: 8, batch: 4, aggregation: 1, slices: 2 });
+//! let consistency = Consistency::Async;
+//! let settings = Settings { names, epochs: 1, consistency, servers: 1, lease: 10_000 };
+//! let mut master = Dispatcher::open(History::default(), settings);
+//!
+//! // The server starts, is told to get its partitions, and says what they have applied.
+//! let server = Process { server: 0, incarnation: 77 };
+//! let mut gate = Gate::new(server);
+//! master.server_up(0, ServerState { incarnation: 77, placed: None });
+//! let orders = master.take_orders();
+//! let Some(Order::Place { to, placement, .. }) = orders.last() else { panic!("{orders:?}") };
+//! gate.order(master.epoch(), *to)?;
+//! assert_eq!(gate.place(placement.map)?, Placing::Begin(None));
+//! gate.complete(placement.map.number);
+//! let mut applied = Applied::new(2);
+//! let map = placement.map.number;
+//! let placed = Placed { map, applied: applied.clone(), version: 0 };
+//! master.server_up(0, ServerState { incarnation: 77, placed: Some(placed) });
+//!
+//! // The worker pushes every name that it is given, and the server applies each once.
+//! let worker = WorkerId(1);
+//! while let Lease::Leased(task) = master.lease(0, worker, 3) {
+//!     let mut work = Work::new(task);
+//!     while let Some(name) = work.name() {
+//!         gate.admit(work.task().map.number)?;
+//!         assert!(applied.insert(name));
+//!         work.acked(map, name, server);
+//!     }
+//!     assert_eq!(master.report(0, worker, &work.report()), Verdict::Done);
+//! }
+//!
+//! // The epoch is validated; the run ends when a checkpoint has all of it.
+//! assert!(master.take_orders().contains(&Order::Validate { epoch: 0 }));
+//! master.next_epoch(0)?;
+//! let id = master.saving().expect("the last checkpoint is taken by itself");
+//! master.saved(server, id);
+//! assert_eq!(master.ending(), Some(&Ending::Completed));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod applied;
+mod dispatcher;
+mod gate;
+mod journal;
+mod names;
+mod ranges;
+mod talk;
+mod work;
+
+use serde::{Deserialize, Serialize};
+
+pub use applied::Applied;
+pub use dispatcher::{
+    Dispatcher, Lease, NotYet, Order, Placed, Progress, ServerState, Settings, Verdict, Waiting,
+};
+pub use gate::{Gate, Placing, Refused};
+pub use journal::{Checkpoint, Entry, History, Placement, Source};
+pub use names::Names;
+pub use ranges::Ranges;
+pub use talk::{Ask, Told};
+pub use work::{Report, Task, Work};
+
+use crate::elastic::Generation;
+
+/// How far workers may run apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Consistency {
+    /// Any name of the epoch may be given out at any time.
+    Async,
+    /// A name of step t is given out when all names of steps before t - n are done.
+    Bounded(u64),
+    /// A name of step t is given out when all names of the steps before are done. Servers stage what they receive
+    /// and apply a step as a whole; when one is lost, all of them go back to the last checkpoint.
+    Sync,
+}
+
+impl Consistency {
+    /// By how many steps names that are given out may be ahead of the first step that is not done.
+    pub fn staleness(self) -> Option<u64> {
+        match self {
+            Self::Async => None,
+            Self::Bounded(steps) => Some(steps),
+            Self::Sync => Some(0),
+        }
+    }
+}
+
+/// Which server holds which partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Map {
+    /// Raised by every move and every rollback. Pushes and pulls carry it; [`Generation::to_u64`] is for wires.
+    pub number: Generation,
+    /// How many servers there are.
+    pub servers: u32,
+}
+
+impl Map {
+    /// The server that holds one of so many partitions.
+    pub fn owner(&self, partition: u32, partitions: u32) -> u32 {
+        let owner = u64::from(partition) * u64::from(self.servers) / u64::from(partitions.max(1));
+        owner as u32
+    }
+}
+
+/// One life of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Process {
+    /// Its place in the map.
+    pub server: u32,
+    /// The number it drew when it started.
+    pub incarnation: u64,
+}
+
+/// The fences, each of which can be taken out by a simulation to show that it is needed. Programs use
+/// [`Fences::default`], which has them all.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fences {
+    /// Acks of a process that is not the current one do not count.
+    pub acks: bool,
+    /// A server follows only orders to its own process.
+    pub orders: bool,
+    /// A server refuses a master of an older epoch.
+    pub master: bool,
+    /// A server refuses pushes of another map.
+    pub map: bool,
+    /// Acks for another map do not count.
+    pub replies: bool,
+    /// Reports of another map do not count.
+    pub reports: bool,
+    /// Names are pruned only below a checkpoint that is complete on all servers.
+    pub prune: bool,
+    /// A server that comes back is believed what it has, not what it had.
+    pub restored: bool,
+    /// A checkpoint counts only if no server was lost while it was taken.
+    pub round: bool,
+    /// A lost server takes all back to the last checkpoint when steps are applied as a whole.
+    pub rollback: bool,
+    /// A report closes only the lease it names.
+    pub lease: bool,
+}
+
+impl Default for Fences {
+    fn default() -> Self {
+        Self {
+            acks: true,
+            orders: true,
+            master: true,
+            map: true,
+            replies: true,
+            reports: true,
+            prune: true,
+            restored: true,
+            round: true,
+            rollback: true,
+            lease: true,
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Which names an epoch has: a plan may leave slices empty, and those have no name that anybody could apply.
+
+use super::{Applied, Ranges};
+use crate::plan::{MicroBatch, Plan};
+
+/// The names of an epoch, the same in every epoch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names {
+    slices: u32,
+    steps: u64,
+    all: Ranges,
+}
+
+impl Names {
+    /// The names of a plan.
+    pub fn of(plan: &Plan) -> Self {
+        let slices = (plan.aggregation * u64::from(plan.slices)) as u32;
+        let per_step = u64::from(slices);
+        let mut names = Self { slices, steps: plan.steps(), all: Ranges::default() };
+        let full = plan.records / plan.step_records();
+        if full > 0 {
+            let step = plan.micro_batches(0, 0, plan.aggregation);
+            if step.len() as u64 == per_step {
+                names.all.add(0..full * per_step);
+            } else {
+                // Slices that are empty in every batch leave the same gaps in every step.
+                for first in (0..full).map(|step| step * per_step) {
+                    let numbers = step.iter().map(|slice| first + u64::from(slice.name.k));
+                    numbers.for_each(|number| names.all.add(number..number + 1));
+                }
+            }
+        }
+        for step in full..plan.steps() {
+            for slice in plan.micro_batches(0, step, plan.aggregation) {
+                let number = names.number(slice.name);
+                names.all.add(number..number + 1);
+            }
+        }
+        names
+    }
+
+    /// Slices of a step, over all its batches: what [`Applied::new`] wants.
+    pub fn slices(&self) -> u32 {
+        self.slices
+    }
+
+    /// Steps of an epoch.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// The numbers of all names of an epoch.
+    pub fn all(&self) -> &Ranges {
+        &self.all
+    }
+
+    /// Names of an epoch.
+    pub fn count(&self) -> u64 {
+        self.all.len()
+    }
+
+    /// The number of a name within its epoch.
+    pub fn number(&self, name: MicroBatch) -> u64 {
+        name.step.saturating_mul(u64::from(self.slices)).saturating_add(u64::from(name.k))
+    }
+
+    /// The name with this number.
+    pub fn name(&self, epoch: u64, number: u64) -> MicroBatch {
+        let slices = u64::from(self.slices);
+        MicroBatch { epoch, step: number / slices, k: (number % slices) as u32 }
+    }
+
+    /// Whether an epoch has this name.
+    pub fn contains(&self, name: MicroBatch) -> bool {
+        name.k < self.slices && self.all.contains(self.number(name))
+    }
+
+    /// All names of the first `version` steps of a run: what a server has applied that works step by step. Names of
+    /// the step in progress that it has staged are to be added.
+    pub fn up_to(&self, version: u64) -> Applied {
+        let steps = self.steps.max(1);
+        let mut applied = Applied::everything(self.slices, version / steps);
+        applied.add(version / steps, 0..version % steps * u64::from(self.slices));
+        applied
+    }
+
+    /// How many steps from the beginning of the run, of so many epochs, are completely in a set.
+    pub fn complete_steps(&self, applied: &Applied, epochs: u64) -> u64 {
+        let first = |epoch| applied.lacks(epoch, &self.all).first().map(|number| (epoch, number));
+        match (applied.pruned()..epochs).find_map(first) {
+            Some((epoch, number)) => epoch * self.steps + self.name(epoch, number).step,
+            None => epochs * self.steps,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn every_micro_batch_of_a_plan_has_a_name(
+            records in 1u64..300, batch in 1u64..40, aggregation in 1u64..4, slices in 1u32..9,
+        ) {
+            let plan = Plan { records, batch, aggregation, slices };
+            let names = Names::of(&plan);
+            let steps = (0..plan.steps()).flat_map(|step| plan.micro_batches(7, step, aggregation));
+            let expected: Vec<MicroBatch> = steps.map(|slice| slice.name).collect();
+            let found: Vec<MicroBatch> = names.all().iter().map(|n| names.name(7, n)).collect();
+            prop_assert_eq!(&found, &expected);
+            prop_assert!(expected.iter().all(|name| names.contains(*name)));
+            prop_assert_eq!(names.count(), expected.len() as u64);
+        }
+
+        #[test]
+        fn steps_are_complete_up_to_the_version(version in 0u64..21) {
+            let names = Names::of(&Plan { records: 23, batch: 4, aggregation: 1, slices: 3 });
+            prop_assert_eq!(names.complete_steps(&names.up_to(version), 3), version.min(18));
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What the seeds went through, so that nobody has to believe that they went through anything.
+
+use std::fmt;
+
+const KINDS: usize = 24;
+
+/// Counts of one run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stats {
+    pub(crate) master_crashes: u64,
+    pub(crate) two_masters: u64,
+    pub(crate) refused_entries: u64,
+    pub(crate) refused_masters: u64,
+    pub(crate) refused_orders: u64,
+    pub(crate) refused_pushes: u64,
+    pub(crate) server_kills: u64,
+    pub(crate) usurped: u64,
+    pub(crate) worker_kills: u64,
+    pub(crate) pauses: u64,
+    pub(crate) cuts: u64,
+    pub(crate) read: u64,
+    pub(crate) moved: u64,
+    pub(crate) moves: u64,
+    pub(crate) rollbacks: u64,
+    pub(crate) checkpoints: u64,
+    pub(crate) prunes: u64,
+    pub(crate) ignored: u64,
+    pub(crate) unacked: u64,
+    pub(crate) other_map: u64,
+    pub(crate) expired: u64,
+    pub(crate) reopened: u64,
+    pub(crate) resumed: u64,
+    pub(crate) applied: u64,
+}
+
+impl Stats {
+    /// Name and count of each.
+    pub(crate) fn rows(&self) -> [(&'static str, u64); KINDS] {
+        [
+            ("master crashes", self.master_crashes),
+            ("two masters at once", self.two_masters),
+            ("old masters refused by the journal", self.refused_entries),
+            ("old masters refused by servers", self.refused_masters),
+            ("orders to another life of a server", self.refused_orders),
+            ("pushes of another map refused", self.refused_pushes),
+            ("servers killed", self.server_kills),
+            ("servers replaced while they lived", self.usurped),
+            ("workers killed", self.worker_kills),
+            ("processes paused", self.pauses),
+            ("networks cut", self.cuts),
+            ("partitions read from a checkpoint", self.read),
+            ("partitions sent to another server", self.moved),
+            ("changes of the number of servers", self.moves),
+            ("rollbacks", self.rollbacks),
+            ("checkpoints kept", self.checkpoints),
+            ("prunes", self.prunes),
+            ("pushes of names that were there", self.ignored),
+            ("reports with an ack that did not count", self.unacked),
+            ("reports of another map", self.other_map),
+            ("leases expired", self.expired),
+            ("epochs reopened before their end was answered", self.reopened),
+            ("stopped runs resumed", self.resumed),
+            ("names applied to partitions", self.applied),
+        ]
+    }
+}
+
+/// Sums over many runs, and in how many of them something happened at all.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Tally {
+    sums: [u64; KINDS],
+    runs: [u64; KINDS],
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, stats: &Stats) {
+        for (index, (_, count)) in stats.rows().into_iter().enumerate() {
+            self.sums[index] += count;
+            self.runs[index] += u64::from(count > 0);
+        }
+    }
+
+    pub(crate) fn merge(mut self, other: Self) -> Self {
+        for index in 0..self.sums.len() {
+            self.sums[index] += other.sums[index];
+            self.runs[index] += other.runs[index];
+        }
+        self
+    }
+
+    /// In how many runs each happened.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let names = Stats::default().rows().map(|(name, _)| name);
+        names.into_iter().zip(self.runs)
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for ((name, runs), sum) in self.runs().zip(self.sums) {
+            writeln!(f, "{sum:9} {name}, in {runs} runs")?;
+        }
+        Ok(())
+    }
+}

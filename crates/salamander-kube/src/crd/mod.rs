@@ -1,0 +1,373 @@
+//! The custom resource `TrainingJob`: what people write, what they are told about mistakes, what they see.
+
+mod status;
+mod template;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::{CustomResource, CustomResourceExt, KubeSchema};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+pub use status::{Phase, Restarts, TrainingJobStatus, WorkerCount};
+pub use template::{PodTemplate, Resources};
+
+/// A training that uses what is free on the cluster, between the fewest and the most workers.
+///
+/// ```
+/// use salamander_kube::crd::{TrainingJob, TrainingJobSpec};
+/// let spec: TrainingJobSpec = serde_json::from_value(serde_json::json!({
+///     "image": "registry.example/mnist:1",
+///     "experiment": {"inline": {"entrypoint": "mnist_conv16"}},
+///     "workers": {"max": 4},
+/// }))?;
+/// assert_eq!((spec.workers.min, spec.workers.wanted()), (1, 4));
+/// # Ok::<(), serde_json::Error>(())
+/// ```
+#[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "salamander.dev",
+    version = "v1alpha1",
+    kind = "TrainingJob",
+    namespaced,
+    status = "TrainingJobStatus",
+    derive = "PartialEq",
+    shortname = "tj",
+    category = "all",
+    doc = "A training that uses what is free on the cluster, between the fewest and the most workers.",
+    scale(
+        spec_replicas_path = ".spec.workers.replicas",
+        status_replicas_path = ".status.replicas",
+        label_selector_path = ".status.selector"
+    ),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Workers", type_ = "integer", json_path = ".status.workers.ready"),
+    printcolumn(name = "Wanted", type_ = "integer", json_path = ".status.workers.wanted"),
+    printcolumn(name = "Epoch", type_ = "integer", json_path = ".status.epoch"),
+    printcolumn(name = "Step", type_ = "integer", json_path = ".status.step"),
+    printcolumn(name = "Loss", type_ = "string", json_path = ".status.loss"),
+    printcolumn(name = "Goodput", type_ = "string", json_path = ".status.goodput", priority = 1),
+    printcolumn(name = "Restarts", type_ = "integer", json_path = ".status.restarts.worker", priority = 1),
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    validation = Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$')").message(
+        "a job's name has at most 40 lower-case letters, digits and dashes, begins with a letter and \
+         does not end with a dash"
+    )
+)]
+#[x_kube(
+    validation = Rule::new("self.strategy == 'allreduce' || has(self.ps)")
+        .message("strategies ps and hybrid need spec.ps with at least one replica"),
+    validation = Rule::new("self.image == oldSelf.image")
+        .message("image cannot be changed; delete the job and create another"),
+    validation = Rule::new("self.strategy == oldSelf.strategy")
+        .message("strategy cannot be changed; delete the job and create another"),
+    validation = Rule::new("self.workers.max == oldSelf.workers.max")
+        .message("workers.max fixes how batches are cut and cannot be changed; use workers.replicas, \
+                 or create another job")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct TrainingJobSpec {
+    /// The image with the program that has the model; its entrypoint is that program.
+    #[schemars(length(min = 1, max = 1024))]
+    pub image: String,
+    /// When to fetch the image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_pull_policy: Option<PullPolicy>,
+    /// Secrets to fetch the image with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub image_pull_secrets: Vec<String>,
+    /// The program in the image, if it is not its entrypoint.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub command: Vec<String>,
+    /// What to train.
+    pub experiment: ExperimentSource,
+    /// Where gradients meet.
+    #[serde(default)]
+    pub strategy: Strategy,
+    /// The pods that train.
+    pub workers: Workers,
+    /// The pod that leads.
+    #[serde(default)]
+    pub master: Master,
+    /// The pods that hold parameters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ps: Option<ParameterServers>,
+    /// Where the run's folder is. Without it a lost master, or the loss of all workers at once, begins the run anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<Storage>,
+    /// Stops the run at a step that all workers agree on and gives its pods back; false goes on with it.
+    #[serde(default)]
+    pub suspend: bool,
+    /// The priority classes that `workers.priority` speaks of.
+    #[serde(default)]
+    pub priority_classes: PriorityClasses,
+}
+
+/// When to fetch an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PullPolicy {
+    /// At each start.
+    Always,
+    /// If the node does not have it.
+    IfNotPresent,
+    /// The node must have it.
+    Never,
+}
+
+impl PullPolicy {
+    /// As in a pod.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            PullPolicy::Always => "Always",
+            PullPolicy::IfNotPresent => "IfNotPresent",
+            PullPolicy::Never => "Never",
+        }
+    }
+}
+
+/// An experiment file: here, or in a config map.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[x_kube(
+    validation = Rule::new("has(self.inline) != has(self.configMap)")
+        .message("write either experiment.inline or experiment.configMap")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ExperimentSource {
+    /// The fields of an experiment file. Paths in it are those that the pods see.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "any_object")]
+    pub inline: Option<serde_json::Value>,
+    /// A config map of the job's namespace that has the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<ConfigMapKey>,
+}
+
+/// A file in a config map.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigMapKey {
+    /// The config map.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// The file.
+    #[serde(default = "experiment_key")]
+    #[schemars(length(min = 1, max = 253))]
+    pub key: String,
+}
+
+fn experiment_key() -> String {
+    "experiment.yaml".to_string()
+}
+
+/// Where gradients meet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Strategy {
+    /// In a ring of workers.
+    #[default]
+    Allreduce,
+    /// On parameter servers.
+    Ps,
+    /// Dense parameters in a ring, tables on parameter servers.
+    Hybrid,
+}
+
+impl Strategy {
+    /// As in an experiment file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Strategy::Allreduce => "allreduce",
+            Strategy::Ps => "ps",
+            Strategy::Hybrid => "hybrid",
+        }
+    }
+}
+
+/// The pods that train.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[x_kube(
+    validation = Rule::new("self.min <= self.max")
+        .message("workers.min must not be above workers.max"),
+    validation = Rule::new("!has(self.replicas) || (self.replicas >= self.min && self.replicas <= self.max)")
+        .message("workers.replicas must lie between workers.min and workers.max"),
+    validation = Rule::new("!has(self.maxMemory) || (has(self.resources.limits) && 'memory' in self.resources.limits)")
+        .message("workers.maxMemory needs workers.resources.limits.memory to grow from")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct Workers {
+    /// Fewer than this do not train.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 4096))]
+    pub min: i32,
+    /// More than this are never used. It fixes how batches are cut, so that every number of workers trains alike.
+    #[schemars(range(min = 1, max = 4096))]
+    pub max: i32,
+    /// How many are wanted now; the most, if it is not said. `kubectl scale` changes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 4096))]
+    pub replicas: Option<i32>,
+    /// `high`, `low`, or the part of the workers with high priority, as in "0.5".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^(high|low|0(\.[0-9]{1,4})?|1(\.0{1,4})?)$"), length(max = 6))]
+    pub priority: Option<String>,
+    /// What a worker asks for and may use.
+    #[serde(default)]
+    pub resources: Resources,
+    /// A worker that runs out of memory is started again with more, up to this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_memory: Option<IntOrString>,
+    /// What else its pods have.
+    #[serde(default)]
+    pub template: PodTemplate,
+}
+
+impl Workers {
+    /// How many are wanted now.
+    pub fn wanted(&self) -> i32 {
+        self.replicas.unwrap_or(self.max).clamp(self.min, self.max)
+    }
+}
+
+fn one() -> i32 {
+    1
+}
+
+/// The pod that leads.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Master {
+    /// What it asks for and may use.
+    pub resources: Resources,
+    /// How often it may crash before the job fails; being killed is no crash.
+    #[schemars(range(min = 0, max = 1000))]
+    pub max_crashes: i32,
+    /// What else its pod has.
+    pub template: PodTemplate,
+}
+
+impl Default for Master {
+    fn default() -> Self {
+        Self { resources: Resources::default(), max_crashes: 5, template: PodTemplate::default() }
+    }
+}
+
+/// The pods that hold parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ParameterServers {
+    /// How many.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 1024))]
+    pub replicas: i32,
+    /// What one asks for and may use.
+    #[serde(default)]
+    pub resources: Resources,
+    /// What else its pods have.
+    #[serde(default)]
+    pub template: PodTemplate,
+}
+
+/// Where the run's folder is, which master and workers share.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[x_kube(
+    validation = Rule::new("[has(self.claimName), has(self.size), has(self.hostPath)].exists_one(given, given)")
+        .message("write one of storage.claimName, storage.size and storage.hostPath")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct Storage {
+    /// A claim that is there, and stays when the job is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub claim_name: Option<String>,
+    /// A claim of this size is made for the job, and deleted with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<IntOrString>,
+    /// The class of that claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub storage_class_name: Option<String>,
+    /// How that claim can be used; pods on several nodes need ReadWriteMany.
+    #[serde(default)]
+    pub access_mode: AccessMode,
+    /// Who shares it.
+    #[serde(default)]
+    pub scope: Scope,
+    /// A folder of the node, for clusters of one node; user 65532 must be able to write to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 4096))]
+    pub host_path: Option<String>,
+}
+
+/// Who shares the run's folder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Scope {
+    /// Master and workers: the run goes on from its last checkpoint when all workers are lost at once.
+    #[default]
+    Job,
+    /// The master keeps its journal there; workers on other nodes keep checkpoints for themselves, which are
+    /// lost with them. For clusters that have no volumes for several nodes.
+    Master,
+}
+
+/// How a claim can be used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum AccessMode {
+    /// By pods on all nodes.
+    #[default]
+    ReadWriteMany,
+    /// By pods of one node.
+    ReadWriteOnce,
+}
+
+impl AccessMode {
+    /// As in a claim.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            AccessMode::ReadWriteMany => "ReadWriteMany",
+            AccessMode::ReadWriteOnce => "ReadWriteOnce",
+        }
+    }
+}
+
+/// The priority classes of workers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct PriorityClasses {
+    /// Of workers with high priority.
+    #[schemars(length(min = 1, max = 253))]
+    pub high: String,
+    /// Of those that give way.
+    #[schemars(length(min = 1, max = 253))]
+    pub low: String,
+}
+
+impl Default for PriorityClasses {
+    fn default() -> Self {
+        Self { high: "salamander-high".to_string(), low: "salamander-low".to_string() }
+    }
+}
+
+/// The definition to install. Reading one's own schema cannot fail.
+pub fn definition() -> CustomResourceDefinition {
+    TrainingJob::crd()
+}
+
+/// The definition as YAML, for `kubectl apply`.
+pub fn definition_yaml() -> Result<String, serde_json::Error> {
+    let head =
+        "# The custom resource of Salamander's jobs. Made by `salamander crd`; do not edit.\n";
+    let value = serde_json::to_value(definition())?;
+    Ok(format!("{head}{}", salamander_core::yaml::to_yaml(&value)))
+}
+
+/// An object whose fields belong to somebody else, who checks them.
+fn any_object(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "description": "The fields of an experiment file. Paths in it are those that the pods see.",
+        "x-kubernetes-preserve-unknown-fields": true,
+    })
+}

@@ -1,0 +1,135 @@
+//! What people see of a job.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// How a job stands. Written by the operator alone.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TrainingJobStatus {
+    /// The generation of the spec that this speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// In one word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// In one sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// `Valid`, `Running`, `Suspended`, `Complete`, `Failed`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".to_string()]))]
+    pub conditions: Vec<Condition>,
+    /// Pods of workers, for `kubectl scale`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// What selects the pods of workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<String>,
+    /// Workers that are wanted and that train.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<WorkerCount>,
+    /// Steps done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<i64>,
+    /// The epoch that is under way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<i64>,
+    /// The last step's loss.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<String>,
+    /// The part of the time since the first step in which training went on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goodput: Option<String>,
+    /// The group of workers that train together now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generation: Option<String>,
+    /// The last checkpoint that counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<String>,
+    /// Pods that were started again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restarts: Option<Restarts>,
+    /// How the last pod that broke did so, with the last lines of its log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_crash: Option<String>,
+    /// The number of the newest master.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub master: Option<i32>,
+    /// When the first master was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+    /// When the run was over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion_time: Option<Time>,
+}
+
+/// A job in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Phase {
+    /// Something in the job's spec is wrong.
+    Invalid,
+    /// Its master does not run yet.
+    Pending,
+    /// Too few workers are there.
+    Gathering,
+    /// It trains.
+    Running,
+    /// It is about to stop, so that it can go on later.
+    Suspending,
+    /// It is stopped and can go on.
+    Suspended,
+    /// Its master is started again.
+    Recovering,
+    /// It is done.
+    Complete,
+    /// It cannot be done.
+    Failed,
+}
+
+impl Phase {
+    /// As people see it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Phase::Invalid => "Invalid",
+            Phase::Pending => "Pending",
+            Phase::Gathering => "Gathering",
+            Phase::Running => "Running",
+            Phase::Suspending => "Suspending",
+            Phase::Suspended => "Suspended",
+            Phase::Recovering => "Recovering",
+            Phase::Complete => "Complete",
+            Phase::Failed => "Failed",
+        }
+    }
+
+    /// Whether nothing comes after it.
+    pub fn is_final(self) -> bool {
+        matches!(self, Phase::Complete | Phase::Failed)
+    }
+}
+
+/// Workers that are wanted and that train.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WorkerCount {
+    /// As many are wanted.
+    pub wanted: i32,
+    /// As many train together.
+    pub ready: i32,
+    /// As many have a pod that waits for a place.
+    pub pending: i32,
+}
+
+/// Pods that were started again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Restarts {
+    /// Workers.
+    pub worker: i64,
+    /// Masters, whatever they ended of.
+    pub master: i32,
+    /// Masters that broke by themselves.
+    pub master_crashes: i32,
+}

@@ -1,0 +1,119 @@
+//! What the API server says, made clear: who may not do what, and how to allow it.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tracing::warn;
+
+/// How long a server that does not answer is asked again.
+const PATIENCE: Duration = Duration::from_secs(60);
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
+
+/// Why something could not be done with the cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Rights are missing.
+    #[error(
+        "{what}: {message} (the cluster's roles do not allow it; see docs/kubernetes.md#rights)"
+    )]
+    Forbidden {
+        /// What was tried.
+        what: String,
+        /// The server's words, which name the account, the verb and the resource.
+        message: String,
+    },
+    /// The object is not there.
+    #[error("{what}: {message}")]
+    NotFound {
+        /// What was tried.
+        what: String,
+        /// The server's words.
+        message: String,
+    },
+    /// The server says no.
+    #[error("{what}: {message}")]
+    Refused {
+        /// What was tried.
+        what: String,
+        /// The server's words.
+        message: String,
+    },
+    /// The server cannot be reached, or answers nonsense.
+    #[error("{what}: the API server does not answer: {reason}")]
+    Unreachable {
+        /// What was tried.
+        what: String,
+        /// The reason.
+        reason: String,
+    },
+    /// There is no way to a cluster.
+    #[error(
+        "no cluster: {0} (in a pod the service account says where it is, elsewhere KUBECONFIG or ~/.kube/config)"
+    )]
+    NoCluster(String),
+    /// A job cannot be made of what was written.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl Error {
+    /// An error of the client in words.
+    pub fn from_client(what: impl Into<String>, error: kube::Error) -> Self {
+        let what = what.into();
+        match error {
+            kube::Error::Api(status) => {
+                let message = status.message.clone();
+                match status.code {
+                    401 | 403 => Error::Forbidden { what, message },
+                    404 => Error::NotFound { what, message },
+                    // It is there, but not able to.
+                    408 | 429 | 500.. => Error::Unreachable { what, reason: message },
+                    _ => Error::Refused { what, message },
+                }
+            }
+            other => Error::Unreachable { what, reason: root(&other) },
+        }
+    }
+
+    /// Whether the object is not there.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Error::NotFound { .. })
+    }
+}
+
+/// Asks again, for a while, when the server does not answer: a network or a server that just starts is no
+/// reason to give up.
+pub(crate) async fn patiently<T, C: Future<Output = Result<T, Error>>>(
+    mut call: impl FnMut() -> C,
+) -> Result<T, Error> {
+    let began = Instant::now();
+    let mut wait = FIRST_WAIT;
+    loop {
+        match call().await {
+            Err(error @ Error::Unreachable { .. }) if began.elapsed() < PATIENCE => {
+                warn!(%error, "trying again");
+                sleep(wait).await;
+                wait = (wait * 2).min(LONGEST_WAIT);
+            }
+            other => return other,
+        }
+    }
+}
+
+/// The code of an answer, if there was one.
+pub(crate) fn code(error: &kube::Error) -> Option<u16> {
+    match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}
+
+/// The reason at the root of a chain of errors.
+pub(crate) fn root(error: &dyn std::error::Error) -> String {
+    let mut deepest = error;
+    while let Some(source) = deepest.source() {
+        deepest = source;
+    }
+    deepest.to_string()
+}

@@ -1,0 +1,121 @@
+//! The endpoints for probes and metrics: `/healthz`, `/readyz`, `/metrics`. Three fixed paths need no web framework.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{sleep, timeout};
+use tracing::debug;
+
+/// How long a request may take to arrive.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The longest request that is read.
+const LONGEST: usize = 4_096;
+
+/// What the endpoints say.
+#[derive(Clone)]
+pub struct Health {
+    ready: Arc<AtomicBool>,
+    metrics: Arc<dyn Fn() -> String + Send + Sync>,
+}
+
+impl Health {
+    /// Not ready yet; metrics come from a function, in Prometheus' text format.
+    pub fn new(metrics: impl Fn() -> String + Send + Sync + 'static) -> Self {
+        Self { ready: Arc::default(), metrics: Arc::new(metrics) }
+    }
+
+    /// From now on it is ready, or not.
+    pub fn set_ready(&self, ready: bool) {
+        self.ready.store(ready, Ordering::Relaxed);
+    }
+
+    /// Answers for as long as the future is polled.
+    pub async fn serve(self, listener: TcpListener) -> std::convert::Infallible {
+        loop {
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let health = self.clone();
+                    // It ends by its own deadline.
+                    tokio::spawn(async move {
+                        if let Err(error) = timeout(PATIENCE, health.answer(stream)).await {
+                            debug!(%error, "a health request was given up");
+                        }
+                    });
+                }
+                Err(error) => {
+                    debug!(%error, "cannot take a connection");
+                    sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    }
+
+    async fn answer(&self, mut stream: TcpStream) {
+        let mut request = Vec::new();
+        let mut buffer = [0; 1024];
+        while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+            match stream.read(&mut buffer).await {
+                Ok(read @ 1..) if request.len() < LONGEST => request.extend(&buffer[..read]),
+                _ => return,
+            }
+        }
+        let line = String::from_utf8_lossy(&request);
+        let path = line.split_whitespace().nth(1).unwrap_or_default();
+        let (status, body) = self.page(path);
+        let answer = format!(
+            "HTTP/1.1 {status}\r\ncontent-type: text/plain; version=0.0.4\r\n\
+             content-length: {}\r\nconnection: close\r\n\r\n{body}",
+            body.len()
+        );
+        // Whoever asked may have gone.
+        let _ = stream.write_all(answer.as_bytes()).await;
+    }
+
+    fn page(&self, path: &str) -> (&'static str, String) {
+        match path {
+            "/healthz" | "/livez" => ("200 OK", "ok\n".to_string()),
+            "/readyz" if self.ready.load(Ordering::Relaxed) => ("200 OK", "ok\n".to_string()),
+            "/readyz" => ("503 Service Unavailable", "not ready\n".to_string()),
+            "/metrics" => ("200 OK", (self.metrics)()),
+            _ => ("404 Not Found", "there is /healthz, /readyz and /metrics\n".to_string()),
+        }
+    }
+}
+
+impl std::fmt::Debug for Health {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Health").field("ready", &self.ready).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn ask(address: std::net::SocketAddr, path: &str) -> String {
+        let mut stream = TcpStream::connect(address).await.expect("connected");
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("answered");
+        answer
+    }
+
+    #[tokio::test]
+    async fn readiness_is_only_told_when_it_is_true() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let health = Health::new(|| "jobs 3\n".to_string());
+        let server = tokio::spawn(health.clone().serve(listener));
+        assert!(ask(address, "/healthz").await.starts_with("HTTP/1.1 200"));
+        assert!(ask(address, "/readyz").await.starts_with("HTTP/1.1 503"));
+        health.set_ready(true);
+        assert!(ask(address, "/readyz").await.starts_with("HTTP/1.1 200"));
+        assert!(ask(address, "/metrics").await.ends_with("\r\n\r\njobs 3\n"));
+        assert!(ask(address, "/etc/passwd").await.starts_with("HTTP/1.1 404"));
+        server.abort();
+    }
+}

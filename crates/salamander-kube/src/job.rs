@@ -1,0 +1,191 @@
+//! A job as both ways of submitting see it, and as its master reads it from a file.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{Resource, ResourceExt};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::crd::{TrainingJob, TrainingJobSpec};
+use crate::names::{Role, check_job_name};
+
+/// Where pods see the run's folder.
+pub const RUNS: &str = "/runs";
+/// Where pods see the config map.
+pub const CONFIG: &str = "/etc/salamander/config";
+/// Where pods see the token.
+pub const TOKEN: &str = "/etc/salamander/token";
+/// The experiment in the config map.
+pub const EXPERIMENT_FILE: &str = "experiment.yaml";
+/// The job in the config map.
+pub const JOB_FILE: &str = "job.json";
+/// The token in the secret.
+pub const TOKEN_FILE: &str = "token";
+
+/// A job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// Its name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// What is wanted.
+    pub spec: TrainingJobSpec,
+}
+
+/// Why there is no job.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The name.
+    #[error("{0}")]
+    Name(String),
+    /// The spec.
+    #[error("spec: {0}")]
+    Spec(String),
+    /// The name or namespace is missing, which the API server never does.
+    #[error("a training job without a {0}")]
+    Missing(&'static str),
+}
+
+impl Job {
+    /// Checks the name.
+    pub fn new(
+        name: impl Into<String>,
+        namespace: impl Into<String>,
+        spec: TrainingJobSpec,
+    ) -> Result<Self, Error> {
+        let (name, namespace) = (name.into(), namespace.into());
+        check_job_name(&name).map_err(Error::Name)?;
+        Ok(Self { name, namespace, spec })
+    }
+
+    /// From the custom resource.
+    pub fn from_resource(resource: &TrainingJob) -> Result<Self, Error> {
+        let name = resource.metadata.name.clone().ok_or(Error::Missing("name"))?;
+        let namespace = resource.namespace().ok_or(Error::Missing("namespace"))?;
+        Self::new(name, namespace, resource.spec.clone())
+    }
+
+    /// From parts of a spec as people write them, laid over each other: a file, then what was said on the command line.
+    pub fn assemble(
+        name: impl Into<String>,
+        namespace: impl Into<String>,
+        parts: &[Value],
+    ) -> Result<Self, Error> {
+        let mut spec = json!({"experiment": {}, "workers": {"max": 1}});
+        for part in parts {
+            lay_over(&mut spec, part);
+        }
+        let spec = serde_json::from_value(spec).map_err(|error| Error::Spec(error.to_string()))?;
+        Self::new(name, namespace, spec)
+    }
+
+    /// The run's folder, as pods see it.
+    pub fn folder(&self) -> String {
+        format!("{RUNS}/{}", self.name)
+    }
+
+    /// The priority class of a worker: those with the first indices are the important ones.
+    pub fn priority_class(&self, role: Role, index: u32) -> Option<&str> {
+        let classes = &self.spec.priority_classes;
+        let high = match (role, self.spec.workers.priority.as_deref()?) {
+            // They hold what cannot be had elsewhere.
+            (Role::Master | Role::Ps, _) | (_, "high") => true,
+            (_, "low") => false,
+            (_, part) => {
+                let part: f64 = part.parse().unwrap_or(1.0);
+                f64::from(index) < (part * f64::from(self.spec.workers.max)).ceil()
+            }
+        };
+        Some(if high { &classes.high } else { &classes.low })
+    }
+
+    /// How long the pods of a role have to leave.
+    pub fn grace_seconds(&self, role: Role) -> i64 {
+        let spec = &self.spec;
+        let template = match role {
+            Role::Master => Some(&spec.master.template),
+            Role::Worker => Some(&spec.workers.template),
+            Role::Ps => spec.ps.as_ref().map(|ps| &ps.template),
+        };
+        template.and_then(|template| template.termination_grace_period_seconds).unwrap_or(30)
+    }
+}
+
+/// Whether an object belongs to an owner: one of the same name may belong to a job that was deleted a moment ago.
+pub fn is_owned<T: ResourceExt>(object: &T, uid: &str) -> bool {
+    object.owner_references().iter().any(|owner| owner.uid == uid)
+}
+
+fn lay_over(below: &mut Value, above: &Value) {
+    match (below.as_object_mut(), above.as_object()) {
+        (Some(below), Some(above)) => {
+            for (key, value) in above {
+                lay_over(below.entry(key.clone()).or_insert(Value::Null), value);
+            }
+        }
+        _ => *below = above.clone(),
+    }
+}
+
+/// The custom resource as the owner of what is made for it.
+pub fn owner(resource: &TrainingJob) -> Option<OwnerReference> {
+    // Not `blockOwnerDeletion`: that needs rights on finalizers, and nothing here waits for its dependents.
+    let reference = resource.controller_owner_ref(&())?;
+    Some(OwnerReference { block_owner_deletion: None, ..reference })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(priority: Option<&str>) -> Job {
+        let spec = serde_json::json!({
+            "image": "i",
+            "experiment": {"inline": {}},
+            "workers": {"max": 4, "priority": priority},
+        });
+        Job::new("j", "n", serde_json::from_value(spec).expect("a spec")).expect("a job")
+    }
+
+    fn check(priority: Option<&str>, expected: [Option<&str>; 4]) {
+        let job = job(priority);
+        let classes = [0, 1, 2, 3].map(|index| job.priority_class(Role::Worker, index));
+        assert_eq!(classes, expected, "{priority:?}");
+    }
+
+    #[test]
+    fn a_part_of_the_workers_is_important() {
+        let (high, low) = (Some("salamander-high"), Some("salamander-low"));
+        check(None, [None; 4]);
+        check(Some("high"), [high; 4]);
+        check(Some("low"), [low; 4]);
+        check(Some("0.5"), [high, high, low, low]);
+        check(Some("0.3"), [high, high, low, low]);
+        check(Some("0"), [low; 4]);
+        check(Some("1"), [high; 4]);
+        assert_eq!(job(Some("low")).priority_class(Role::Master, 0), high);
+    }
+
+    #[test]
+    fn the_command_line_is_laid_over_the_file() {
+        let file = json!({"image": "a", "workers": {"max": 2, "min": 2, "priority": "low"}});
+        let flags = json!({"image": "b", "workers": {"max": 4}});
+        let job = Job::assemble("j", "n", &[file, flags]).expect("a job");
+        assert_eq!(
+            (job.spec.image.as_str(), job.spec.workers.min, job.spec.workers.max),
+            ("b", 2, 4)
+        );
+        assert_eq!(job.spec.workers.priority.as_deref(), Some("low"));
+        let error = Job::assemble("j", "n", &[]).expect_err("no image").to_string();
+        assert!(error.contains("image"), "{error}");
+    }
+
+    #[test]
+    fn a_job_survives_its_file() {
+        let job = job(Some("0.5"));
+        let text = serde_json::to_string(&job).expect("written");
+        assert_eq!(serde_json::from_str::<Job>(&text).expect("read"), job);
+        assert_eq!(job.folder(), "/runs/j");
+        assert!(matches!(Job::new("J", "n", job.spec), Err(Error::Name(_))));
+    }
+}

@@ -1,0 +1,36 @@
+//! A job on Kubernetes: the custom resource, the platform that runs workers as pods, and the operator.
+//!
+//! The same master leads a run here as on one machine. What is different is who starts processes: [`platform`] attaches
+//! to the master as the supervisor of one machine does, and turns its orders into pods. [`operator`] only looks
+//! after masters. **Architecture invariant**: nothing talks to a job from outside of its pods but through the
+//! API server: the master's pod carries what is wanted of it and how far it came as annotations, so that
+//! neither the operator nor a command needs the job's token.
+//!
+//! # Layout
+//! - [`crd`]: the custom resource `TrainingJob`, its schema and rules
+//! - [`job`]: a job as both ways of submitting see it; [`experiment`]: the experiment file that its pods read
+//! - [`names`], [`quantity`]: labels, names and exit codes; amounts of memory
+//! - [`objects`]: from a job to Kubernetes' objects, as pure functions
+//! - [`manifest`]: a job without the operator, as YAML
+//! - [`platform`]: pods in the place of processes; [`progress`]: what a master tells about itself
+//! - [`operator`]: decides what a job needs, and does it
+//! - [`client`]: submits, shows, scales and stops jobs from outside
+//! - [`health`]: the endpoints for probes and metrics; [`error`]: what the API server says, made clear
+
+pub mod client;
+#[allow(unreachable_pub, reason = "the derive of schemas copies public types into functions")]
+pub mod crd;
+pub mod error;
+pub mod experiment;
+pub mod health;
+pub mod job;
+pub mod manifest;
+pub mod names;
+pub mod objects;
+pub mod operator;
+pub mod platform;
+pub mod progress;
+pub mod quantity;
+
+pub use crd::TrainingJob;
+pub use error::Error;

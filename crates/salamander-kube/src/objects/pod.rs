@@ -1,0 +1,435 @@
+//! The pods of a job: what they must have, and what their template adds. Every pod runs as somebody who is not
+//! root, on a read-only root file system, without capabilities.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    Affinity, Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource,
+    EnvFromSource, EnvVar, EnvVarSource, HTTPGetAction, LocalObjectReference, ObjectFieldSelector,
+    Pod, PodReadinessGate, PodSecurityContext, PodSpec, Probe, ResourceFieldSelector,
+    ResourceRequirements, SeccompProfile, SecretVolumeSource, SecurityContext, Toleration,
+    TopologySpreadConstraint, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::storage::runs_volume;
+use crate::crd::{PodTemplate, Resources};
+use crate::job::{CONFIG, EXPERIMENT_FILE, JOB_FILE, Job, RUNS, TOKEN, TOKEN_FILE};
+use crate::names::{self, CONTAINER, HEALTH_PORT, MASTER_PORT, Role};
+use crate::quantity::mebibytes;
+
+/// The user of all pods, the one that distroless images call nonroot.
+const USER: i64 = 65_532;
+/// How long a pod stays on a node that does not answer; the default is 300 s.
+const NODE_PATIENCE: i64 = 30;
+
+/// What is wrong with a template.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("spec.{role}.template.{field}: {reason}")]
+pub struct Error {
+    /// The role as the spec calls it.
+    pub role: &'static str,
+    /// The field.
+    pub field: &'static str,
+    /// The reason.
+    pub reason: String,
+}
+
+/// A pod that leads.
+#[derive(Clone, Debug)]
+pub struct MasterPod<'a> {
+    /// The job.
+    pub job: &'a Job,
+    /// Counts the masters of a job.
+    pub number: u32,
+    /// With whom it goes.
+    pub owner: Option<&'a OwnerReference>,
+    /// Goes on with a run that was stopped.
+    pub resume: bool,
+}
+
+impl MasterPod<'_> {
+    /// The pod.
+    pub fn build(&self) -> Result<Pod, Error> {
+        let job = self.job;
+        let master = &job.spec.master;
+        let mut args = role_args(job, Role::Master);
+        args.extend(["--listen".to_string(), format!("0.0.0.0:{MASTER_PORT}")]);
+        args.extend(["--platform".to_string(), "kube".to_string()]);
+        args.extend(["--job".to_string(), format!("{CONFIG}/{JOB_FILE}")]);
+        args.extend(self.resume.then(|| "--resume".to_string()));
+        let parts = Parts {
+            role: Role::Master,
+            name: "master",
+            index: 0,
+            process: self.number,
+            args,
+            resources: requirements(&master.resources, None),
+            template: &master.template,
+        };
+        let mut pod = parts.build(job, self.owner)?;
+        let wanted = job.spec.workers.wanted().to_string();
+        let annotations = pod.metadata.annotations.get_or_insert_default();
+        annotations.insert(names::WANTED.to_string(), wanted);
+        if let Some(spec) = &mut pod.spec {
+            spec.service_account_name = Some(names::master_account(&job.name));
+            spec.automount_service_account_token = Some(true);
+            for container in &mut spec.containers {
+                container.ports =
+                    Some(vec![port("control", MASTER_PORT), port("health", HEALTH_PORT)]);
+                container.readiness_probe = Some(probe("/readyz", 1));
+                container.liveness_probe = Some(probe("/healthz", 10));
+            }
+        }
+        Ok(pod)
+    }
+}
+
+/// A pod that trains.
+#[derive(Clone, Debug)]
+pub struct WorkerPod<'a> {
+    /// The job.
+    pub job: &'a Job,
+    /// Its place.
+    pub index: u32,
+    /// Tells it from those that had its place before.
+    pub process: u32,
+    /// Its memory in bytes, if that is not what the job says.
+    pub memory: Option<u64>,
+    /// With whom it goes.
+    pub owner: Option<&'a OwnerReference>,
+}
+
+impl WorkerPod<'_> {
+    /// The pod.
+    pub fn build(&self) -> Result<Pod, Error> {
+        let job = self.job;
+        let workers = &job.spec.workers;
+        let mut args = role_args(job, Role::Worker);
+        let address = names::master_address(&job.name, &job.namespace);
+        args.extend(["--master".to_string(), address]);
+        args.extend(["--slot".to_string(), self.index.to_string()]);
+        args.extend(["--listen".to_string(), "$(POD_IP)".to_string()]);
+        let parts = Parts {
+            role: Role::Worker,
+            name: "workers",
+            index: self.index,
+            process: self.process,
+            args,
+            resources: requirements(&workers.resources, self.memory),
+            template: &workers.template,
+        };
+        let mut pod = parts.build(job, self.owner)?;
+        if let Some(spec) = &mut pod.spec {
+            // A worker is ready when it trains, which its master knows best.
+            let condition_type = names::MEMBER.to_string();
+            spec.readiness_gates = Some(vec![PodReadinessGate { condition_type }]);
+        }
+        Ok(pod)
+    }
+}
+
+/// The memory that a pod's container may use, or asks for.
+pub fn container_memory(pod: &Pod) -> Option<u64> {
+    let container = pod.spec.as_ref()?.containers.iter().find(|c| c.name == CONTAINER)?;
+    let resources = container.resources.as_ref()?;
+    let memory = |map: &Option<BTreeMap<String, Quantity>>| map.as_ref()?.get("memory").cloned();
+    let amount = memory(&resources.limits).or_else(|| memory(&resources.requests))?;
+    crate::quantity::bytes(&amount.0).ok()
+}
+
+/// An amount as Kubernetes writes it.
+pub(crate) fn amount(value: &IntOrString) -> String {
+    match value {
+        IntOrString::Int(number) => number.to_string(),
+        IntOrString::String(text) => text.clone(),
+    }
+}
+
+/// What makes the pods of the roles different.
+struct Parts<'a> {
+    role: Role,
+    name: &'static str,
+    index: u32,
+    process: u32,
+    args: Vec<String>,
+    resources: ResourceRequirements,
+    template: &'a PodTemplate,
+}
+
+impl Parts<'_> {
+    fn build(&self, job: &Job, owner: Option<&OwnerReference>) -> Result<Pod, Error> {
+        let template = self.template;
+        let mut labels = template.labels.clone();
+        labels.extend(names::pod_labels(&job.name, self.role, self.index, self.process));
+        let mut annotations = template.annotations.clone();
+        // A lost pod costs a few steps at most, so nodes may be emptied.
+        annotations
+            .entry("cluster-autoscaler.kubernetes.io/safe-to-evict".to_string())
+            .or_insert_with(|| "true".to_string());
+        Ok(Pod {
+            metadata: ObjectMeta {
+                name: Some(names::pod_name(&job.name, self.role, self.index, self.process)),
+                namespace: Some(job.namespace.clone()),
+                labels: Some(labels),
+                annotations: Some(annotations),
+                owner_references: owner.map(|owner| vec![owner.clone()]),
+                ..ObjectMeta::default()
+            },
+            spec: Some(self.spec(job)?),
+            status: None,
+        })
+    }
+
+    fn spec(&self, job: &Job) -> Result<PodSpec, Error> {
+        let template = self.template;
+        let mut volumes = own_volumes(job, self.role);
+        volumes.extend(self.read::<Vec<Volume>>("volumes", list(&template.volumes))?);
+        let pull_secrets = job.spec.image_pull_secrets.iter();
+        let pull_secrets =
+            pull_secrets.map(|name| LocalObjectReference { name: name.clone() }).collect();
+        let selector = (!template.node_selector.is_empty()).then(|| template.node_selector.clone());
+        let spread: Vec<TopologySpreadConstraint> =
+            self.read("topologySpreadConstraints", list(&template.topology_spread_constraints))?;
+        let affinity: Option<Affinity> = match &template.affinity {
+            Some(value) => Some(self.read("affinity", value.clone())?),
+            None => None,
+        };
+        Ok(PodSpec {
+            containers: vec![self.container(job)?],
+            volumes: Some(volumes),
+            restart_policy: Some("Never".to_string()),
+            service_account_name: Some(names::pod_account(&job.name)),
+            automount_service_account_token: Some(false),
+            enable_service_links: Some(false),
+            termination_grace_period_seconds: Some(job.grace_seconds(self.role)),
+            security_context: Some(pod_security(template)),
+            priority_class_name: job.priority_class(self.role, self.index).map(str::to_string),
+            image_pull_secrets: Some(pull_secrets).filter(|secrets: &Vec<_>| !secrets.is_empty()),
+            node_selector: selector,
+            tolerations: Some(self.tolerations()?),
+            affinity,
+            topology_spread_constraints: Some(spread).filter(|all| !all.is_empty()),
+            runtime_class_name: template.runtime_class_name.clone(),
+            scheduler_name: template.scheduler_name.clone(),
+            ..PodSpec::default()
+        })
+    }
+
+    fn container(&self, job: &Job) -> Result<Container, Error> {
+        let template = self.template;
+        let mut env = own_env(job, self);
+        env.extend(self.read::<Vec<EnvVar>>("env", list(&template.env))?);
+        let env_from: Vec<EnvFromSource> = self.read("envFrom", list(&template.env_from))?;
+        let mut mounts = own_mounts();
+        mounts
+            .extend(self.read::<Vec<VolumeMount>>("volumeMounts", list(&template.volume_mounts))?);
+        Ok(Container {
+            name: CONTAINER.to_string(),
+            image: Some(job.spec.image.clone()),
+            image_pull_policy: job.spec.image_pull_policy.map(|policy| policy.as_str().to_string()),
+            command: Some(job.spec.command.clone()).filter(|command| !command.is_empty()),
+            args: Some(self.args.clone()),
+            env: Some(env),
+            env_from: Some(env_from).filter(|all| !all.is_empty()),
+            resources: Some(self.resources.clone()),
+            volume_mounts: Some(mounts),
+            security_context: Some(container_security()),
+            // The last lines of its log come with its end, and need no rights to be read.
+            termination_message_policy: Some("FallbackToLogsOnError".to_string()),
+            ..Container::default()
+        })
+    }
+
+    /// Its own, and a short patience with nodes that do not answer.
+    fn tolerations(&self) -> Result<Vec<Toleration>, Error> {
+        let mut all: Vec<Toleration> =
+            self.read("tolerations", list(&self.template.tolerations))?;
+        for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+            if !all.iter().any(|toleration| toleration.key.as_deref() == Some(key)) {
+                all.push(Toleration {
+                    key: Some(key.to_string()),
+                    operator: Some("Exists".to_string()),
+                    effect: Some("NoExecute".to_string()),
+                    toleration_seconds: Some(NODE_PATIENCE),
+                    value: None,
+                });
+            }
+        }
+        Ok(all)
+    }
+
+    fn read<T: DeserializeOwned>(&self, field: &'static str, value: Value) -> Result<T, Error> {
+        let role = self.name;
+        let wrong = |error: serde_json::Error| Error { role, field, reason: error.to_string() };
+        serde_json::from_value(value).map_err(wrong)
+    }
+}
+
+fn list(values: &[Value]) -> Value {
+    Value::Array(values.to_vec())
+}
+
+fn role_args(job: &Job, role: Role) -> Vec<String> {
+    vec![
+        role.to_string(),
+        job.folder(),
+        "--experiment".to_string(),
+        format!("{CONFIG}/{EXPERIMENT_FILE}"),
+        "--token-file".to_string(),
+        format!("{TOKEN}/{TOKEN_FILE}"),
+    ]
+}
+
+fn requirements(resources: &Resources, memory: Option<u64>) -> ResourceRequirements {
+    let amounts = |map: &BTreeMap<String, IntOrString>| {
+        let amounts = map.iter().map(|(name, value)| (name.clone(), Quantity(amount(value))));
+        let mut amounts: BTreeMap<String, Quantity> = amounts.collect();
+        if let (Some(memory), Some(amount)) = (memory, amounts.get_mut("memory")) {
+            *amount = Quantity(mebibytes(memory));
+        }
+        Some(amounts).filter(|amounts| !amounts.is_empty())
+    };
+    ResourceRequirements {
+        requests: amounts(&resources.requests),
+        limits: amounts(&resources.limits),
+        ..ResourceRequirements::default()
+    }
+}
+
+fn own_env(job: &Job, parts: &Parts<'_>) -> Vec<EnvVar> {
+    let value = |name: &str, value: &str| EnvVar {
+        name: name.to_string(),
+        value: Some(value.to_string()),
+        ..EnvVar::default()
+    };
+    let field = |name: &str, path: &str| EnvVar {
+        name: name.to_string(),
+        value_from: Some(EnvVarSource {
+            field_ref: Some(ObjectFieldSelector {
+                api_version: Some("v1".to_string()),
+                field_path: path.to_string(),
+            }),
+            ..EnvVarSource::default()
+        }),
+        ..EnvVar::default()
+    };
+    let mut env = vec![
+        field("POD_NAME", "metadata.name"),
+        field("POD_NAMESPACE", "metadata.namespace"),
+        field("POD_IP", "status.podIP"),
+        value("HOME", "/tmp"),
+        value("SALAMANDER_LOG_FORMAT", "json"),
+        value("SALAMANDER_JOB", &job.name),
+        value("SALAMANDER_ROLE", parts.role.as_str()),
+        value("SALAMANDER_INDEX", &parts.index.to_string()),
+        // In a pod every process is number 1, which tells nobody apart.
+        value("SALAMANDER_PROCESS", &parts.process.to_string()),
+    ];
+    if parts.resources.limits.as_ref().is_some_and(|limits| limits.contains_key("cpu")) {
+        // As many threads as the container may use, not as the node has.
+        env.push(EnvVar {
+            name: "RAYON_NUM_THREADS".to_string(),
+            value_from: Some(EnvVarSource {
+                resource_field_ref: Some(ResourceFieldSelector {
+                    resource: "limits.cpu".to_string(),
+                    ..ResourceFieldSelector::default()
+                }),
+                ..EnvVarSource::default()
+            }),
+            ..EnvVar::default()
+        });
+    }
+    env
+}
+
+fn own_volumes(job: &Job, role: Role) -> Vec<Volume> {
+    let config = ConfigMapVolumeSource {
+        name: names::config_map(&job.name),
+        ..ConfigMapVolumeSource::default()
+    };
+    let token = SecretVolumeSource {
+        secret_name: Some(names::secret(&job.name)),
+        default_mode: Some(0o440),
+        ..SecretVolumeSource::default()
+    };
+    vec![
+        Volume { name: "config".to_string(), config_map: Some(config), ..Volume::default() },
+        Volume { name: "token".to_string(), secret: Some(token), ..Volume::default() },
+        Volume {
+            name: "tmp".to_string(),
+            empty_dir: Some(EmptyDirVolumeSource::default()),
+            ..Volume::default()
+        },
+        runs_volume(job, role),
+    ]
+}
+
+fn own_mounts() -> Vec<VolumeMount> {
+    let mount = |name: &str, path: &str, read_only: bool| VolumeMount {
+        name: name.to_string(),
+        mount_path: path.to_string(),
+        read_only: read_only.then_some(true),
+        ..VolumeMount::default()
+    };
+    vec![
+        mount("config", CONFIG, true),
+        mount("token", TOKEN, true),
+        mount("tmp", "/tmp", false),
+        mount("runs", RUNS, false),
+    ]
+}
+
+fn pod_security(template: &PodTemplate) -> PodSecurityContext {
+    let user = template.run_as_user.unwrap_or(USER);
+    PodSecurityContext {
+        run_as_non_root: Some(true),
+        run_as_user: Some(user),
+        run_as_group: Some(user),
+        fs_group: Some(template.fs_group.unwrap_or(user)),
+        // Large volumes take long to be given to a group again and again.
+        fs_group_change_policy: Some("OnRootMismatch".to_string()),
+        seccomp_profile: Some(SeccompProfile {
+            type_: "RuntimeDefault".to_string(),
+            localhost_profile: None,
+        }),
+        ..PodSecurityContext::default()
+    }
+}
+
+fn container_security() -> SecurityContext {
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        read_only_root_filesystem: Some(true),
+        run_as_non_root: Some(true),
+        capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_string()]), add: None }),
+        ..SecurityContext::default()
+    }
+}
+
+fn port(name: &str, number: u16) -> ContainerPort {
+    ContainerPort {
+        name: Some(name.to_string()),
+        container_port: i32::from(number),
+        protocol: Some("TCP".to_string()),
+        ..ContainerPort::default()
+    }
+}
+
+fn probe(path: &str, every: i32) -> Probe {
+    Probe {
+        http_get: Some(HTTPGetAction {
+            path: Some(path.to_string()),
+            port: IntOrString::String("health".to_string()),
+            ..HTTPGetAction::default()
+        }),
+        period_seconds: Some(every),
+        timeout_seconds: Some(5),
+        failure_threshold: Some(6),
+        ..Probe::default()
+    }
+}

@@ -1,0 +1,184 @@
+//! The operator: looks after the masters of jobs. Masters look after the rest, so that a job goes on while no
+//! operator runs.
+
+pub mod conditions;
+pub mod decide;
+pub mod lease;
+pub mod metrics;
+mod work;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::controller::{Action, Config, Controller};
+use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::watcher;
+use kube::{Api, Client, ResourceExt};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tracing::{info, warn};
+
+use crate::crd::TrainingJob;
+use crate::error::patiently;
+use crate::health::Health;
+use crate::{Error, client, names};
+use lease::Elector;
+use metrics::Metrics;
+use work::Context;
+
+/// How soon a job is looked at again after an error.
+const AFTER_ERROR: Duration = Duration::from_secs(5);
+/// Events of one job within this time are one look.
+const TOGETHER: Duration = Duration::from_millis(200);
+/// Jobs that are looked at side by side.
+const SIDE_BY_SIDE: u16 = 8;
+/// How long the lease of an operator holds that does not renew it.
+const LEASE: Duration = Duration::from_secs(15);
+
+/// How to run an operator.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The namespace whose jobs it looks after; all, if none is said.
+    pub namespace: Option<String>,
+    /// The election; without it this operator always leads.
+    pub lease: Option<lease::Options>,
+}
+
+/// Runs an operator from within its pod, whose name and namespace are in the environment, with the endpoints
+/// for probes and metrics. Elsewhere it runs without an election, as for a try from a developer's machine.
+pub async fn serve(
+    namespace: Option<String>,
+    health_at: SocketAddr,
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), Error> {
+    let client = client::connect().await?;
+    let place =
+        std::env::var("POD_NAME").and_then(|pod| Ok((pod, std::env::var("POD_NAMESPACE")?)));
+    let lease = place.ok().map(|(identity, namespace)| lease::Options {
+        name: "salamander-operator".to_string(),
+        namespace,
+        identity,
+        duration: LEASE,
+    });
+    let cannot =
+        |error: std::io::Error| Error::Invalid(format!("cannot listen on {health_at}: {error}"));
+    let listener = TcpListener::bind(health_at).await.map_err(cannot)?;
+    let metrics = Arc::new(Metrics::default());
+    let endpoints = health(&metrics);
+    tokio::select! {
+        result = run(Options { namespace, lease }, client, (metrics, endpoints.clone()), shutdown) => result,
+        never = endpoints.serve(listener) => match never {},
+    }
+}
+
+/// What the endpoints of an operator say.
+pub fn health(metrics: &Arc<Metrics>) -> Health {
+    let metrics = metrics.clone();
+    Health::new(move || metrics.page())
+}
+
+/// Looks after jobs until `shutdown` resolves, or until it leads no more, which is an error: the next one
+/// starts from what there is.
+pub async fn run(
+    options: Options,
+    client: Client,
+    (metrics, health): (Arc<Metrics>, Health),
+    shutdown: impl Future<Output = ()>,
+) -> Result<(), Error> {
+    let jobs: Api<TrainingJob> = match &options.namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    // Missing rights and a missing definition are told clearly, once, instead of again and again by a watch.
+    let probe = kube::api::ListParams::default().limit(1);
+    let list = async || {
+        let listed = jobs.list(&probe).await;
+        listed.map(drop).map_err(|error| Error::from_client("listing training jobs", error))
+    };
+    patiently(list).await?;
+    health.set_ready(true);
+    tokio::pin!(shutdown);
+    let mut elector = options.lease.clone().map(|lease| Elector::new(client.clone(), lease));
+    if let Some(elector) = &mut elector {
+        tokio::select! {
+            elected = elector.campaign() => elected?,
+            () = &mut shutdown => return Ok(()),
+        }
+    }
+    metrics.set_leads(true);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let controller = control(&options, client, jobs, metrics.clone(), stopped);
+    tokio::pin!(controller);
+    let lost = async {
+        match &mut elector {
+            Some(elector) => elector.hold().await,
+            None => std::future::pending().await,
+        }
+    };
+    let result = tokio::select! {
+        () = &mut controller => Ok(()),
+        () = lost => {
+            // At once: another operator may be at work already.
+            metrics.set_leads(false);
+            return Err(Error::Invalid("this operator lost its lease; another one leads".into()));
+        }
+        () = &mut shutdown => Ok(()),
+    };
+    info!("the operator leaves");
+    // What is under way is finished before the lease is given back.
+    let _ = stop.send(());
+    controller.await;
+    metrics.set_leads(false);
+    if let Some(elector) = &mut elector {
+        elector.release().await;
+    }
+    result
+}
+
+async fn control(
+    options: &Options,
+    client: Client,
+    jobs: Api<TrainingJob>,
+    metrics: Arc<Metrics>,
+    stopped: oneshot::Receiver<()>,
+) {
+    let pods: Api<Pod> = match &options.namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    let identity = options.lease.as_ref().map(|lease| lease.identity.clone());
+    let reporter = Reporter { controller: "salamander.dev/operator".into(), instance: identity };
+    let recorder = Recorder::new(client.clone(), reporter);
+    let context = Arc::new(Context::new(client, metrics, recorder));
+    let config = Config::default().concurrency(SIDE_BY_SIDE).debounce(TOGETHER);
+    let owned = watcher::Config::default().labels(names::JOB);
+    let controller = Controller::new(jobs, watcher::Config::default());
+    context.metrics.watch(controller.store());
+    controller
+        .owns(pods, owned)
+        .with_config(config)
+        .graceful_shutdown_on(async {
+            let _ = stopped.await;
+        })
+        .run(reconcile, after_error, context)
+        .for_each(|outcome| async move {
+            if let Err(error) = outcome {
+                warn!(error = crate::error::root(&error), "a job was not looked after");
+            }
+        })
+        .await;
+}
+
+async fn reconcile(job: Arc<TrainingJob>, context: Arc<Context>) -> Result<Action, Error> {
+    let again = context.look_after(&job).await?;
+    Ok(Action::requeue(again))
+}
+
+fn after_error(job: Arc<TrainingJob>, error: &Error, context: Arc<Context>) -> Action {
+    warn!(job = job.name_any(), %error, "a job could not be looked after");
+    context.metrics.failed();
+    Action::requeue(AFTER_ERROR)
+}

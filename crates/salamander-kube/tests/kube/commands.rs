@@ -1,0 +1,104 @@
+//! A job from outside: with the operator and without.
+
+use salamander_kube::client::Jobs;
+use salamander_kube::job::Job;
+use salamander_kube::manifest::Manifest;
+use salamander_kube::progress::End;
+use serde_json::json;
+
+use crate::jobs::Operator;
+use crate::support::{Cluster, How, JOBS, NAMESPACE, PODS, job, wait_until};
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+fn plain(name: &str) -> Job {
+    Job::from_resource(&job(name, (1, 3), json!({}))).expect("a job")
+}
+
+#[test]
+fn commands_reach_a_job_of_the_operator() {
+    let cluster = Cluster::start();
+    let _operator = Operator::start(&cluster);
+    let jobs = Jobs::new(cluster.client(), NAMESPACE);
+    let ask = |call| cluster.runtime.block_on(call);
+    assert!(ask(jobs.submit(&plain("j"), "", TOKEN)).expect("submitted"), "the operator has it");
+    cluster.wait_for_members("j", 3);
+    let runtime = &cluster.runtime;
+    runtime.block_on(jobs.scale("j", 2)).expect("scaled");
+    cluster.wait_for_members("j", 2);
+    let view = runtime.block_on(jobs.view("j")).expect("seen");
+    assert!(view.line().contains("2 of 2 workers"), "{}", view.line());
+    assert_eq!(view.json()["progress"]["workers"], 2);
+    assert_eq!(view.ended(), None);
+    assert_eq!(view.progress.expect("progress").workers, 2);
+    assert!(view.resource.expect("a resource").status.is_some());
+    assert_eq!(view.pods.iter().filter(|(_, role, _)| role == "master").count(), 1);
+    runtime.block_on(jobs.stop("j")).expect("stopped");
+    wait_until("it is suspended", || cluster.phase("j") == "Suspended");
+    runtime.block_on(jobs.resume("j")).expect("resumed");
+    cluster.wait_for_members("j", 2);
+    cluster.tell_containers("j", "finish");
+    let mut lines = Vec::new();
+    let every = std::time::Duration::from_millis(50);
+    let end =
+        runtime.block_on(jobs.follow("j", every, |view| lines.push(view.line()))).expect("ended");
+    assert_eq!(end, End::Completed, "{lines:?}");
+    runtime.block_on(jobs.delete("j")).expect("deleted");
+    wait_until("nothing is left", || {
+        cluster.list(PODS).is_empty() && cluster.list(JOBS).is_empty()
+    });
+    let error = runtime.block_on(jobs.view("j")).expect_err("gone").to_string();
+    assert!(error.contains("there is no job \"j\" in namespace \"ml\""), "{error}");
+}
+
+#[test]
+fn a_job_without_the_operator_trains_scales_and_stops() {
+    let cluster = Cluster::start();
+    let jobs = Jobs::new(cluster.client(), NAMESPACE);
+    let runtime = &cluster.runtime;
+    let missing = "the server could not find the requested resource";
+    cluster.fault("POST", "/trainingjobs", 1, How::Refuse(404, "NotFound", missing));
+    let experiment = "entrypoint: mnist\ndata: {training: /data/train.recordio}\n";
+    let operated =
+        runtime.block_on(jobs.submit(&plain("j"), experiment, TOKEN)).expect("submitted");
+    assert!(!operated);
+    // The job controller of this cluster.
+    let batch = cluster.get("/apis/batch/v1/jobs", "j").expect("a job");
+    let mut pod = batch["spec"]["template"].clone();
+    pod["metadata"]["name"] = "j-x7f2k".into();
+    let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "j",
+        "uid": batch["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true});
+    pod["metadata"]["ownerReferences"] = json!([owner]);
+    runtime.block_on(async {
+        let pods: kube::Api<k8s_openapi::api::core::v1::Pod> =
+            kube::Api::namespaced(cluster.client(), NAMESPACE);
+        let pod = serde_json::from_value(pod).expect("a pod");
+        pods.create(&Default::default(), &pod).await.expect("created");
+    });
+    cluster.wait_for_members("j", 3);
+    for pod in cluster.list(PODS) {
+        assert_eq!(pod["metadata"]["ownerReferences"][0]["kind"], "Job", "workers go with the job");
+    }
+    runtime.block_on(jobs.scale("j", 1)).expect("scaled");
+    cluster.wait_for_members("j", 1);
+    let view = runtime.block_on(jobs.view("j")).expect("seen");
+    assert!(view.resource.is_none() && view.progress.is_some_and(|progress| progress.wanted == 1));
+    runtime.block_on(jobs.stop("j")).expect("stopped");
+    wait_until("it has stopped", || cluster.server.kubelet.running() == 0);
+    assert_eq!(cluster.progress("j").state, "interrupted");
+    let master = cluster.get(PODS, "j-x7f2k").expect("kept");
+    let state = &master["status"]["containerStatuses"][0]["state"]["terminated"];
+    assert_eq!(state["exitCode"], 76, "the job controller does not try again");
+}
+
+#[test]
+fn a_manifest_has_no_secret_but_in_its_secret() {
+    let manifest = Manifest::new(&plain("j"), "entrypoint: mnist\n", TOKEN).expect("made");
+    let with_token: Vec<&str> = manifest
+        .objects()
+        .iter()
+        .filter(|object| object.to_string().contains(TOKEN))
+        .filter_map(|object| object["kind"].as_str())
+        .collect();
+    assert_eq!(with_token, ["Secret"]);
+}

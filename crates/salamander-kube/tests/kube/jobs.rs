@@ -1,0 +1,57 @@
+//! An operator for tests.
+
+use std::sync::Arc;
+
+use salamander_kube::Error;
+use salamander_kube::operator::{self, Options, lease, metrics::Metrics};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::support::{Cluster, NAMESPACE};
+
+/// An operator that can be told to leave, or killed.
+pub(crate) struct Operator {
+    pub(crate) metrics: Arc<Metrics>,
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<Result<(), Error>>,
+}
+
+impl Operator {
+    pub(crate) fn start(cluster: &Cluster) -> Self {
+        Self::elected(cluster, None)
+    }
+
+    pub(crate) fn elected(cluster: &Cluster, lease: Option<lease::Options>) -> Self {
+        let metrics = Arc::new(Metrics::default());
+        let health = operator::health(&metrics);
+        let options = Options { namespace: Some(NAMESPACE.to_string()), lease };
+        let (stop, stopped) = oneshot::channel();
+        let shutdown = async {
+            // A test that has ended stops it as well.
+            let _ = stopped.await;
+        };
+        let client = cluster.client();
+        let parts = (metrics.clone(), health);
+        let task = cluster.runtime.spawn(operator::run(options, client, parts, shutdown));
+        Self { metrics, stop: Some(stop), task }
+    }
+
+    /// As SIGTERM would.
+    pub(crate) fn leave(mut self, cluster: &Cluster) -> Result<(), Error> {
+        drop(self.stop.take());
+        cluster.runtime.block_on(self.task).expect("no panic")
+    }
+
+    /// As SIGKILL would.
+    pub(crate) fn kill(self) {
+        self.task.abort();
+    }
+
+    /// Waits for it to end by itself.
+    pub(crate) fn finish(self, cluster: &Cluster) -> Result<(), Error> {
+        let Self { stop, task, .. } = self;
+        let result = cluster.runtime.block_on(task).expect("no panic");
+        drop(stop);
+        result
+    }
+}

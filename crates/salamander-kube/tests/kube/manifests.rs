@@ -1,0 +1,209 @@
+//! Everything that is handed to `kubectl apply`, checked against Kubernetes' own schemas
+//! (`kubernetes-validate`, strict, 1.34), without a cluster. SALAMANDER_PYTHON names a Python that has it;
+//! without one this is skipped, unless SALAMANDER_NO_SKIPS is set.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use kube::core::cel::validate_cel;
+use salamander_kube::crd::TrainingJob;
+use salamander_kube::experiment;
+use salamander_kube::job::Job;
+use salamander_kube::manifest::Manifest;
+use salamander_kube::objects::{MasterPod, WorkerPod};
+use serde_json::{Value, json};
+
+use crate::support::job;
+
+const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
+const VERSION: &str = "1.34";
+
+/// Objects of a file; documents are divided by lines of three dashes.
+fn objects(text: &str) -> Vec<Value> {
+    let documents = text.split("\n---\n").filter(|part| part.lines().any(|line| !is_comment(line)));
+    let parse = |part: &str| {
+        let part = part.trim_start_matches("---\n");
+        salamander_core::yaml::parse(part)
+            .unwrap_or_else(|error| panic!("{error}\n{part}"))
+            .to_json()
+    };
+    documents.map(parse).collect()
+}
+
+fn is_comment(line: &str) -> bool {
+    line.trim().is_empty() || line.starts_with('#') || line == "---"
+}
+
+fn files(folder: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(Path::new(DEPLOY).join(folder)).expect("a folder");
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    files.retain(|path| path.extension().is_some_and(|ending| ending == "yaml"));
+    files.retain(|path| path.file_name().is_some_and(|name| name != "kustomization.yaml"));
+    files.sort();
+    files
+}
+
+fn validate(python: &str, name: &str, objects: &[Value]) {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (number, object) in objects.iter().enumerate() {
+        if object["kind"] == "TrainingJob" {
+            continue;
+        }
+        let file = folder.path().join(format!("{number}.json"));
+        std::fs::write(&file, object.to_string()).expect("written");
+        let mut command = Command::new(python);
+        command.args(["-m", "kubernetes_validate", "--strict", "-k", VERSION]).arg(&file);
+        let output = command.output().expect("python starts");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{name}, {}: {text}{errors}", object["kind"]);
+        assert!(!text.contains("failed"), "{name}, {}: {text}", object["kind"]);
+    }
+}
+
+/// Jobs that use every part of the spec.
+fn all_jobs() -> Vec<Job> {
+    let template = json!({
+        "labels": {"team": "a"}, "annotations": {"b": "c"}, "nodeSelector": {"gpu": "yes"},
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1,
+            "podAffinityTerm": {"topologyKey": "kubernetes.io/hostname",
+                "labelSelector": {"matchLabels": {"salamander.dev/job": "full"}}}}]}},
+        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {"matchLabels": {"a": "b"}}}],
+        "env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s3", "key": "k"}}}],
+        "envFrom": [{"configMapRef": {"name": "x", "optional": true}}],
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+        "volumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": true}],
+        "runtimeClassName": "nvidia", "schedulerName": "default-scheduler",
+        "terminationGracePeriodSeconds": 60, "runAsUser": 1000, "fsGroup": 2000,
+    });
+    let resources = json!({
+        "requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "2Gi", "nvidia.com/gpu": 1},
+    });
+    let full = json!({
+        "imagePullPolicy": "IfNotPresent", "imagePullSecrets": ["registry"], "command": ["/model"],
+        "workers": {"priority": "0.5", "resources": resources, "maxMemory": "8Gi", "template": template},
+        "master": {"resources": {"requests": {"cpu": 1}}, "template": {"labels": {"team": "a"}}, "maxCrashes": 3},
+        "storage": {"hostPath": null, "size": "10Gi", "storageClassName": "nfs"},
+    });
+    let jobs = [job("plain", (1, 2), json!({})), job("full", (1, 4), full)];
+    jobs.iter().map(|resource| Job::from_resource(resource).expect("a job")).collect()
+}
+
+#[test]
+fn everything_that_is_applied_fits_kubernetes_own_schemas() {
+    let Ok(python) = std::env::var("SALAMANDER_PYTHON") else {
+        let needed = std::env::var_os("SALAMANDER_NO_SKIPS").is_some();
+        assert!(!needed, "SALAMANDER_PYTHON names no Python with kubernetes-validate");
+        println!("SKIPPED: SALAMANDER_PYTHON names no Python with kubernetes-validate");
+        return;
+    };
+    for folder in ["base", "samples"] {
+        for file in files(folder) {
+            let text = std::fs::read_to_string(&file).expect("a file");
+            validate(&python, &file.display().to_string(), &objects(&text));
+        }
+    }
+    for job in all_jobs() {
+        let manifest = Manifest::new(&job, "entrypoint: mnist\n", &"0".repeat(64)).expect("made");
+        validate(&python, &job.name, manifest.objects());
+        // The text is what people apply.
+        assert_eq!(objects(&manifest.to_yaml()), manifest.objects());
+        let worker = WorkerPod { job: &job, index: 0, process: 1, memory: None, owner: None };
+        let master = MasterPod { job: &job, number: 1, owner: None, resume: true };
+        for pod in [worker.build(), master.build()] {
+            let mut pod = serde_json::to_value(pod.expect("a pod")).expect("written");
+            (pod["kind"], pod["apiVersion"]) = ("Pod".into(), "v1".into());
+            validate(&python, &job.name, &[pod]);
+        }
+    }
+}
+
+#[test]
+fn overlays_can_be_built_and_fit() {
+    if Command::new("kubectl").arg("help").output().is_err() {
+        println!("SKIPPED: kubectl is missing");
+        return;
+    }
+    for folder in ["base", "overlays/development", "overlays/production", "samples"] {
+        let mut command = Command::new("kubectl");
+        let output =
+            command.arg("kustomize").arg(Path::new(DEPLOY).join(folder)).output().expect("kubectl");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{folder}: {errors}");
+        let built = objects(&String::from_utf8_lossy(&output.stdout));
+        assert!(built.len() > 1, "{folder}");
+        if let Ok(python) = std::env::var("SALAMANDER_PYTHON") {
+            validate(&python, folder, &built);
+        }
+    }
+}
+
+#[test]
+fn the_samples_are_jobs_that_the_operator_takes() {
+    let mut found = 0;
+    for file in files("samples") {
+        let text = std::fs::read_to_string(&file).expect("a file");
+        for object in objects(&text).into_iter().filter(|object| object["kind"] == "TrainingJob") {
+            let name = file.display();
+            let mut resource: TrainingJob =
+                serde_json::from_value(object).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert!(validate_cel(&resource).is_ok(), "{name}: {:?}", validate_cel(&resource).err());
+            resource.metadata.namespace.get_or_insert("default".to_string());
+            let job = Job::from_resource(&resource).expect("a job");
+            let inline = job.spec.experiment.inline.clone().expect("an experiment");
+            let text = salamander_core::yaml::to_yaml(&inline);
+            experiment::in_force(&text, &job, 1).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let worker = WorkerPod { job: &job, index: 0, process: 1, memory: None, owner: None };
+            worker.build().unwrap_or_else(|error| panic!("{name}: {error}"));
+            found += 1;
+        }
+    }
+    assert!(found >= 3, "MNIST, DeepFM and a GPU");
+}
+
+#[test]
+fn the_operator_may_do_what_it_does_and_what_it_grants() {
+    let text = std::fs::read_to_string(Path::new(DEPLOY).join("base/rbac.yaml")).expect("a file");
+    let roles: Vec<Value> = objects(&text);
+    let cluster = roles.iter().find(|object| object["kind"] == "ClusterRole").expect("a role");
+    let may = |group: &str, resource: &str, verb: &str| {
+        let has = |list: &Value, word: &str| {
+            list.as_array().is_some_and(|all| all.iter().any(|item| item == word))
+        };
+        let rules = cluster["rules"].as_array().expect("rules");
+        rules.iter().any(|rule| {
+            has(&rule["apiGroups"], group)
+                && has(&rule["resources"], resource)
+                && has(&rule["verbs"], verb)
+        })
+    };
+    // Kubernetes lets nobody grant rights that he does not have.
+    let granted = salamander_kube::objects::role(&all_jobs()[0], None).rules.expect("rules");
+    for rule in granted {
+        for group in rule.api_groups.iter().flatten() {
+            for resource in rule.resources.iter().flatten() {
+                for verb in &rule.verbs {
+                    assert!(may(group, resource, verb), "{verb} {resource}.{group}");
+                }
+            }
+        }
+    }
+    let needed = [
+        ("salamander.dev", "trainingjobs", &["get", "list", "watch", "patch"][..]),
+        ("salamander.dev", "trainingjobs/status", &["patch"]),
+        ("", "configmaps", &["get", "create"]),
+        ("", "secrets", &["create"]),
+        ("", "persistentvolumeclaims", &["create"]),
+        ("", "services", &["create", "patch"]),
+        ("", "serviceaccounts", &["create", "patch"]),
+        ("rbac.authorization.k8s.io", "roles", &["create", "patch"]),
+        ("rbac.authorization.k8s.io", "rolebindings", &["create", "patch"]),
+        ("networking.k8s.io", "networkpolicies", &["create", "patch"]),
+    ];
+    for (group, resource, verbs) in needed {
+        assert!(verbs.iter().all(|verb| may(group, resource, verb)), "{resource}.{group}");
+    }
+    assert!(!cluster.to_string().contains("\"*\""), "no stars");
+}

@@ -1,0 +1,251 @@
+//! The containers of the tests: copies of this program that take the arguments of a pod. The master and the
+//! platform are the shipped ones; a worker is a member without a model, which does what files in the run's
+//! folder say.
+
+use std::path::{Path, PathBuf};
+use std::process::exit;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use salamander_core::elastic::{
+    Activation, Beat, Ending, FromMember, Identity, Member, Part, Peer, Source, Timeouts, ToMember,
+    WorkerId,
+};
+use salamander_kube::job::Job;
+use salamander_kube::platform;
+use salamander_master::{Config, PlatformKind};
+use salamander_proto::client::{Handler, Sender, Session, SessionOptions};
+use salamander_proto::v1;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::support::ROLE;
+
+/// Not a test: a container of one.
+#[test]
+fn as_a_container() {
+    let Ok(args) = std::env::var(ROLE) else { return };
+    let args: Vec<&str> = args.split('\n').collect();
+    let filter = tracing_subscriber::EnvFilter::new("info");
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_writer(std::io::stderr)
+        .init();
+    let args = Args { words: &args };
+    exit(match args.words[0] {
+        "master" => master(&args),
+        "worker" => worker(&args),
+        other => panic!("there is no role {other}"),
+    })
+}
+
+struct Args<'a> {
+    words: &'a [&'a str],
+}
+
+impl Args<'_> {
+    fn get(&self, name: &str) -> Option<String> {
+        let at = self.words.iter().position(|word| *word == name)?;
+        self.words.get(at + 1).map(|word| word.to_string())
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.words.contains(&name)
+    }
+
+    fn folder(&self) -> PathBuf {
+        let folder = PathBuf::from(self.words[1]);
+        std::fs::create_dir_all(&folder).expect("a folder");
+        folder
+    }
+
+    fn token(&self) -> String {
+        let file = self.get("--token-file").expect("a token file");
+        std::fs::read_to_string(file).expect("a token").trim().to_string()
+    }
+}
+
+fn master(args: &Args<'_>) -> i32 {
+    let folder = args.folder();
+    if std::fs::remove_file(folder.join("crash-master")).is_ok() {
+        eprintln!("the journal is on fire");
+        return 101;
+    }
+    let job = std::fs::read_to_string(args.get("--job").expect("a job")).expect("a job");
+    let job: Job = serde_json::from_str(&job).expect("a job");
+    let workers = &job.spec.workers;
+    let mut config = Config::new(&folder, args.token(), workers.max as usize);
+    config.min_workers = workers.min as usize;
+    config.max_restarts = 1;
+    config.timeouts = Timeouts { silence: 2_000, promise: 1_000, join: 50, first: 5_000 };
+    config.platform = PlatformKind::Served;
+    config.resume = args.has("--resume");
+    let listen = args.get("--listen").expect("an address");
+    let session = SessionOptions::new(&listen, args.token());
+    let mut options =
+        platform::Options::new(job, std::env::var("POD_NAME").expect("a pod"), session);
+    options.ask_every = Duration::from_millis(50);
+    options.tell_every = Duration::from_millis(100);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        let client = kube::Client::try_default().await.expect("a cluster");
+        let listener = tokio::net::TcpListener::bind(&listen).await.expect("the port");
+        let terminated = || {
+            let mut terminate = signal(SignalKind::terminate()).expect("a signal");
+            async move {
+                terminate.recv().await;
+            }
+        };
+        let master = tokio::spawn(salamander_master::run(config, listener, terminated()));
+        let ending = platform::run(options, client, terminated()).await;
+        eprintln!("{ending:?}, {:?}", master.await);
+        match ending {
+            Ok(ending) => platform::exit_code(&ending),
+            Err(platform::Error::Shutdown) => 75,
+            Err(error) => {
+                eprintln!("error: {error}");
+                1
+            }
+        }
+    })
+}
+
+struct Seen {
+    member: Member,
+    active: Option<(Activation, bool)>,
+    stop: bool,
+    ended: Option<Ending>,
+}
+
+fn worker(args: &Args<'_>) -> i32 {
+    let folder = args.folder();
+    let number = |text: String| text.parse::<u32>().expect("a number");
+    let slot = number(args.get("--slot").expect("a slot"));
+    let pid = number(std::env::var("SALAMANDER_PROCESS").expect("a number"));
+    let id = WorkerId((u64::from(slot) << 32) | u64::from(pid));
+    let leave = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGTERM, leave.clone()).expect("a signal");
+    let member = Member::new(id);
+    let seen = Arc::new(Mutex::new(Seen { member, active: None, stop: false, ended: None }));
+    let mut options = SessionOptions::new(args.get("--master").expect("a master"), args.token());
+    options.beat_every = Duration::from_millis(100);
+    options.longest_wait = Duration::from_millis(100);
+    let handler_seen = seen.clone();
+    let make = |sender| Voice { slot, pid, id, sender, seen: handler_seen };
+    let session = Session::open_with(&options, make).expect("a session");
+    let mut reached = None;
+    loop {
+        std::thread::sleep(Duration::from_millis(20));
+        if leave.load(Ordering::Relaxed) {
+            session.send(FromMember::Leave);
+            session.close(Duration::from_secs(2));
+            return 75;
+        }
+        if std::fs::remove_file(folder.join(format!("crash-{slot}"))).is_ok() {
+            eprintln!("no such file: shard-1");
+            return 3;
+        }
+        let seen = seen.lock().expect("not poisoned");
+        if let Some(ending) = &seen.ended {
+            eprintln!("ended: {ending:?}");
+            return 0;
+        }
+        let Some((activation, first)) = &seen.active else { continue };
+        if *first {
+            step(&folder, &session);
+        }
+        let finish = folder.join("finish").exists();
+        if (finish || seen.stop) && reached != Some(activation.generation) {
+            reached = Some(activation.generation);
+            let ending = if finish { Ending::Completed } else { Ending::Interrupted };
+            session.send(FromMember::Reached(activation.generation, ending));
+        }
+    }
+}
+
+/// One step of a training that learns nothing; how many there were is kept in the run's folder, as by a checkpoint.
+fn step(folder: &Path, session: &Session) {
+    let file = folder.join("steps");
+    let done = std::fs::read_to_string(&file).unwrap_or_default();
+    let steps: u64 = done.trim().parse().unwrap_or(0) + 1;
+    let beside = folder.join("steps.new");
+    std::fs::write(&beside, steps.to_string()).expect("written");
+    std::fs::rename(beside, file).expect("renamed");
+    let loss = 1.0 / steps as f64;
+    let json = serde_json::json!({"step": {"steps": steps, "epoch": steps / 100, "loss": loss}});
+    session.report(steps, 0, json.to_string());
+}
+
+struct Voice {
+    slot: u32,
+    pid: u32,
+    id: WorkerId,
+    sender: Sender,
+    seen: Arc<Mutex<Seen>>,
+}
+
+impl Handler for Voice {
+    fn hello(&mut self) -> v1::Hello {
+        let active = self.seen.lock().expect("not poisoned").member.active();
+        let peer = Peer { id: self.id, endpoint: format!("host-{}", self.slot) };
+        v1::Hello {
+            peer: Some(peer.into()),
+            active: active.map(|generation| generation.to_u64()),
+            slot: self.slot,
+            pid: self.pid,
+            records: 100,
+            fingerprint: 7,
+            tasks_only: false,
+            server: false,
+        }
+    }
+
+    fn welcome(&mut self, epoch: u32) -> Result<(), String> {
+        let mut seen = self.seen.lock().expect("not poisoned");
+        seen.member.welcome(epoch).map_err(|fenced| fenced.to_string())
+    }
+
+    fn message(&mut self, message: ToMember) {
+        let mut seen = self.seen.lock().expect("not poisoned");
+        match message {
+            ToMember::Prepare(generation) => {
+                seen.active = None;
+                if let Ok(holding) = seen.member.prepare(generation) {
+                    self.sender.send(FromMember::Promise(generation, holding));
+                }
+            }
+            ToMember::Activate(activation) => {
+                if let Ok(part) = seen.member.activate(&activation) {
+                    settle(&mut seen.member, &activation, &part);
+                    self.sender.send(FromMember::Confirmed(activation.generation));
+                    let first = activation.members.first().is_some_and(|peer| peer.id == self.id);
+                    seen.active = Some((activation, first));
+                }
+            }
+            ToMember::Kept(_) => {}
+            ToMember::Stop => seen.stop = true,
+            ToMember::Ended(ending) => seen.ended = Some(ending),
+        }
+    }
+
+    fn beat(&mut self) -> Beat {
+        Beat::default()
+    }
+
+    fn refused(&mut self, reason: &str) {
+        eprintln!("refused: {reason}");
+    }
+}
+
+fn settle(member: &mut Member, activation: &Activation, part: &Part) {
+    let generation = activation.generation;
+    let identity = match (part, &activation.source) {
+        (Part::Keep, _) => return,
+        (_, Source::Member { identity, .. }) => *identity,
+        (_, Source::Checkpoint { mark, .. }) => {
+            Identity::begin(mark.as_ref().map_or(0, |mark| mark.version), generation, 0)
+        }
+    };
+    member.adopt(generation, identity).expect("active");
+}

@@ -1,0 +1,355 @@
+//! Nodes for the scenario API server: the pods' containers are real processes of this machine, which can be
+//! killed, starved, evicted, or lost together with their node.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::{Value, json};
+
+use super::http::Server;
+use super::store::Key;
+
+/// Names a program that takes the arguments of a pod, to be run in the place of the tests' own.
+pub(crate) const PROGRAM: &str = "SALAMANDER_KUBE_PROGRAM";
+/// The arguments of a copy of this test program that is a container.
+pub(crate) const ROLE: &str = "SALAMANDER_TEST_ROLE";
+pub(crate) const PODS: &str = "/api/v1/pods";
+
+/// All nodes.
+pub(crate) struct Kubelet {
+    folder: PathBuf,
+    address: String,
+    /// Takes the arguments of pods in the place of the tests' own roles.
+    program: Option<OsString>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    running: BTreeMap<Key, u32>,
+    /// Pods on nodes that do not answer any more.
+    lost: BTreeSet<Key>,
+    starved: BTreeSet<Key>,
+    ports: BTreeMap<String, u16>,
+    capacity: Option<usize>,
+    closed: bool,
+}
+
+impl Kubelet {
+    pub(crate) fn new(folder: &Path, address: &str, program: Option<OsString>) -> Self {
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "test",
+            "clusters": [{"name": "test", "cluster": {"server": format!("http://{address}")}}],
+            "users": [{"name": "test", "user": {}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        });
+        fs::write(folder.join("kubeconfig"), kubeconfig.to_string()).expect("written");
+        fs::create_dir_all(folder.join("logs")).expect("a folder");
+        Self { folder: folder.into(), address: address.into(), program, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("not poisoned")
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// So many containers fit on all nodes.
+    pub(crate) fn set_capacity(&self, server: &Arc<Server>, capacity: usize) {
+        self.state().capacity = Some(capacity);
+        self.schedule(server);
+    }
+
+    pub(crate) fn running(&self) -> usize {
+        self.state().running.len()
+    }
+
+    pub(crate) fn pid(&self, key: &Key) -> Option<u32> {
+        self.state().running.get(key).copied()
+    }
+
+    /// A pod was created.
+    pub(crate) fn look(&self, server: &Arc<Server>, key: &Key) {
+        if key.0 == PODS {
+            self.schedule(server);
+        }
+    }
+
+    /// Sends SIGTERM to a pod that runs; false if nothing has to be waited for.
+    pub(crate) fn asks_to_leave(&self, _server: &Arc<Server>, key: &Key) -> bool {
+        let state = self.state();
+        if state.lost.contains(key) {
+            return true;
+        }
+        let pid = state.running.get(key);
+        pid.is_some_and(|pid| signal(*pid, Signal::TERM))
+    }
+
+    /// A pod's object is gone: whatever is left of it ends.
+    pub(crate) fn forget(&self, key: &Key) {
+        let mut state = self.state();
+        state.lost.remove(key);
+        if let Some(pid) = state.running.remove(key) {
+            signal(pid, Signal::KILL);
+        }
+    }
+
+    pub(crate) fn kill(&self, key: &Key) {
+        let pid = self.pid(key).expect("a pod that runs");
+        assert!(signal(pid, Signal::KILL));
+    }
+
+    /// The kernel ends a container that has no memory left.
+    pub(crate) fn starve(&self, key: &Key) {
+        self.state().starved.insert(key.clone());
+        self.kill(key);
+    }
+
+    /// A pod gives way to a more important one.
+    pub(crate) fn preempt(&self, server: &Arc<Server>, key: &Key) {
+        let target = json!({"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"});
+        server.store().update(key, |pod| condition(pod, target));
+        server.end(key, 30);
+    }
+
+    /// The node of a pod is unplugged: its process ends, and nobody is there to say so. Later it is evicted.
+    pub(crate) fn lose_node(&self, server: &Arc<Server>, key: &Key) {
+        let pid = {
+            let mut state = self.state();
+            state.lost.insert(key.clone());
+            state.running.remove(key)
+        };
+        signal(pid.expect("a pod that runs"), Signal::KILL);
+        let target = json!({"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"});
+        server.store().update(key, |pod| {
+            condition(pod, target);
+            condition(pod, json!({"type": "Ready", "status": "False"}));
+        });
+        server.end(key, 30);
+    }
+
+    /// Ends everything.
+    pub(crate) fn shutdown(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        for pid in state.running.values() {
+            signal(*pid, Signal::KILL);
+        }
+    }
+
+    /// Starts what fits, oldest first.
+    fn schedule(&self, server: &Arc<Server>) {
+        let mut pods = server.store().list(PODS, "");
+        pods.sort_by_key(|(_, pod)| uid_number(pod));
+        for (key, pod) in pods {
+            let mut state = self.state();
+            let fresh = pod["status"]["phase"].is_null() || pod["status"]["phase"] == "Pending";
+            if state.closed
+                || !fresh
+                || state.running.contains_key(&key)
+                || state.lost.contains(&key)
+            {
+                continue;
+            }
+            if state.capacity.is_some_and(|capacity| state.running.len() >= capacity) {
+                drop(state);
+                self.wait(server, &key, &pod);
+                continue;
+            }
+            match self.command(server, &key, &pod, &mut state).spawn() {
+                Ok(child) => {
+                    state.running.insert(key.clone(), child.id());
+                    drop(state);
+                    self.run(server, key, child);
+                }
+                Err(error) => panic!("a container cannot be started: {error}"),
+            }
+        }
+    }
+
+    fn wait(&self, server: &Arc<Server>, key: &Key, pod: &Value) {
+        if pod["status"]["phase"].is_null() {
+            let place = json!({
+                "type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                "message": "0/2 nodes are available: 2 Insufficient cpu.",
+            });
+            server.store().update(key, |pod| {
+                pod["status"]["phase"] = "Pending".into();
+                condition(pod, place);
+            });
+        }
+    }
+
+    fn run(&self, server: &Arc<Server>, key: Key, mut child: Child) {
+        let pid = child.id();
+        server.store().update(&key, |pod| {
+            pod["status"]["phase"] = "Running".into();
+            pod["status"]["podIP"] = "127.0.0.1".into();
+            condition(pod, json!({"type": "Ready", "status": "True"}));
+            container(pod, json!({"running": {}}));
+        });
+        let server = server.clone();
+        std::thread::spawn(move || {
+            let status = child.wait().expect("a process that can be waited for");
+            server.kubelet.ended(&server, &key, pid, status);
+        });
+    }
+
+    fn ended(&self, server: &Arc<Server>, key: &Key, pid: u32, status: ExitStatus) {
+        let (starved, ours) = {
+            let mut state = self.state();
+            let ours = state.running.get(key) == Some(&pid);
+            if ours {
+                state.running.remove(key);
+            }
+            (state.starved.remove(key), ours)
+        };
+        // Nobody tells of a pod on a lost node, or of one that was removed by force.
+        if ours {
+            let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+            let log = fs::read_to_string(self.log(&key.2)).unwrap_or_default();
+            let tail = log.len().saturating_sub(2_048);
+            let tail = (tail..log.len()).find(|at| log.is_char_boundary(*at)).unwrap_or(log.len());
+            let message = if code == 0 { "" } else { &log[tail..] };
+            let reason = if starved { "OOMKilled" } else { "Error" };
+            let mut leaving = false;
+            server.store().update(key, |pod| {
+                pod["status"]["phase"] = if code == 0 { "Succeeded" } else { "Failed" }.into();
+                condition(pod, json!({"type": "Ready", "status": "False"}));
+                let ended = json!({"exitCode": code, "reason": reason, "message": message});
+                container(pod, json!({"terminated": ended}));
+                leaving = pod["metadata"]["deletionTimestamp"].is_string();
+            });
+            if leaving {
+                server.end(key, 0);
+            }
+        }
+        self.schedule(server);
+    }
+
+    fn log(&self, pod: &str) -> PathBuf {
+        self.folder.join("logs").join(format!("{pod}.log"))
+    }
+
+    /// The container of a pod: its arguments and environment, with the paths and addresses of this machine.
+    fn command(&self, server: &Arc<Server>, key: &Key, pod: &Value, state: &mut State) -> Command {
+        let job = pod["metadata"]["labels"]["salamander.dev/job"].as_str().unwrap_or_default();
+        let port = *state.ports.entry(job.to_string()).or_insert_with(free_port);
+        let folder = self.folder.display();
+        self.write_files(server, &key.1, &pod["spec"]["volumes"]);
+        let local = |text: &str| {
+            text.replace("/etc/salamander/config", &format!("{folder}/config/{job}-config"))
+                .replace("/etc/salamander/token", &format!("{folder}/secret/{job}-token"))
+                .replace("/runs/", &format!("{folder}/runs/"))
+                .replace("0.0.0.0:4455", &format!("127.0.0.1:{port}"))
+                .replace(&format!("{job}-master.{}.svc:4455", key.1), &format!("127.0.0.1:{port}"))
+                .replace("$(POD_IP)", "127.0.0.1")
+        };
+        let spec = &pod["spec"]["containers"][0];
+        let args = spec["args"].as_array().into_iter().flatten();
+        let args: Vec<String> = args.filter_map(Value::as_str).map(local).collect();
+        let mut command = match &self.program {
+            Some(program) => {
+                let mut command = Command::new(program);
+                command.args(&args);
+                if args[0] == "master" {
+                    // Here all pods have one address.
+                    command.args(["--health", "127.0.0.1:0"]);
+                }
+                command
+            }
+            None => {
+                let mut command = Command::new(std::env::current_exe().expect("this program"));
+                command.args(["--exact", "roles::as_a_container", "--nocapture"]);
+                command.env(ROLE, args.join("\n"));
+                command
+            }
+        };
+        for variable in spec["env"].as_array().into_iter().flatten() {
+            let name = variable["name"].as_str().unwrap_or_default();
+            let value = match variable["valueFrom"]["fieldRef"]["fieldPath"].as_str() {
+                Some("metadata.name") => key.2.clone(),
+                Some("metadata.namespace") => key.1.clone(),
+                Some(_) => "127.0.0.1".to_string(),
+                None => local(variable["value"].as_str().unwrap_or_default()),
+            };
+            command.env(name, value);
+        }
+        let log = fs::File::create(self.log(&key.2)).expect("a log");
+        command.env("KUBECONFIG", self.folder.join("kubeconfig"));
+        command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);
+        command.process_group(0);
+        command
+    }
+
+    /// Config maps and secrets as files.
+    fn write_files(&self, server: &Arc<Server>, namespace: &str, volumes: &Value) {
+        for volume in volumes.as_array().into_iter().flatten() {
+            let (resource, kind, name) =
+                match (&volume["configMap"]["name"], &volume["secret"]["secretName"]) {
+                    (Value::String(name), _) => ("/api/v1/configmaps", "config", name),
+                    (_, Value::String(name)) => ("/api/v1/secrets", "secret", name),
+                    _ => continue,
+                };
+            let key = (resource.to_string(), namespace.to_string(), name.clone());
+            let object = server.store().get(&key).cloned().expect("what a pod mounts is there");
+            let folder = self.folder.join(kind).join(name);
+            fs::create_dir_all(&folder).expect("a folder");
+            for part in ["data", "stringData"] {
+                for (file, text) in object[part].as_object().into_iter().flatten() {
+                    write_once(&folder.join(file), text.as_str().unwrap_or_default());
+                }
+            }
+        }
+        fs::create_dir_all(self.folder.join("runs")).expect("a folder");
+    }
+}
+
+/// Containers that run already read the file at the same time.
+fn write_once(file: &Path, text: &str) {
+    if fs::read_to_string(file).is_ok_and(|known| known == text) {
+        return;
+    }
+    let beside = file.with_extension("new");
+    fs::write(&beside, text).expect("written");
+    fs::rename(beside, file).expect("renamed");
+}
+
+fn condition(pod: &mut Value, condition: Value) {
+    let mut all = pod["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    all.retain(|known| known["type"] != condition["type"]);
+    all.push(condition);
+    pod["status"]["conditions"] = all.into();
+}
+
+fn container(pod: &mut Value, state: Value) {
+    pod["status"]["containerStatuses"] = json!([{
+        "name": "salamander", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state,
+    }]);
+}
+
+fn signal(pid: u32, signal: Signal) -> bool {
+    Pid::from_raw(pid as i32).is_some_and(|pid| kill_process_group(pid, signal).is_ok())
+}
+
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("bound").port()
+}
+
+fn uid_number(pod: &Value) -> u64 {
+    let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
+    uid.trim_start_matches("uid-").parse().unwrap_or(0)
+}

@@ -1,0 +1,228 @@
+//! A cluster in a test: an API server that can fail on demand, nodes whose containers are real processes, and
+//! what tests ask of them.
+
+mod http;
+mod kubelet;
+mod store;
+
+use std::ffi::{OsStr, OsString};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use kube::{Client, Config};
+use salamander_kube::crd::{TrainingJob, TrainingJobSpec};
+use salamander_kube::progress::Progress;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+pub(crate) use http::{Fault, How, Server};
+pub(crate) use kubelet::{Kubelet, PODS, PROGRAM, ROLE};
+use store::{Key, Store};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const JOBS: &str = "/apis/salamander.dev/v1alpha1/trainingjobs";
+pub(crate) const NAMESPACE: &str = "ml";
+
+/// Waits for a condition, not for a time.
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "waited too long: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A cluster; everything in it ends with it.
+pub(crate) struct Cluster {
+    pub(crate) server: Arc<Server>,
+    pub(crate) runtime: Runtime,
+    _folder: TempDir,
+}
+
+impl Cluster {
+    pub(crate) fn start() -> Self {
+        Self::with(None)
+    }
+
+    /// Its containers are a real program.
+    pub(crate) fn of_program(program: &OsStr) -> Self {
+        Self::with(Some(program.to_os_string()))
+    }
+
+    fn with(program: Option<OsString>) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        let listener =
+            runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).expect("a port");
+        let address: SocketAddr = listener.local_addr().expect("bound");
+        let server = Arc::new(Server {
+            store: Mutex::new(Store::new()),
+            faults: Mutex::default(),
+            kubelet: Kubelet::new(folder.path(), &address.to_string(), program),
+        });
+        runtime.spawn(server.clone().serve(listener));
+        Self { server, runtime, _folder: folder }
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        let url = format!("http://{}", self.server.kubelet.address());
+        let mut config = Config::new(url.parse().expect("an address"));
+        config.default_namespace = NAMESPACE.to_string();
+        let _guard = self.runtime.enter();
+        Client::try_from(config).expect("a client")
+    }
+
+    pub(crate) fn fault(&self, method: &'static str, path: &'static str, times: usize, how: How) {
+        let fault = Fault { method, path, times, how };
+        self.server.faults.lock().expect("not poisoned").push(fault);
+    }
+
+    pub(crate) fn get(&self, resource: &str, name: &str) -> Option<Value> {
+        let key = (resource.to_string(), NAMESPACE.to_string(), name.to_string());
+        self.server.store().get(&key).cloned()
+    }
+
+    pub(crate) fn list(&self, resource: &str) -> Vec<Value> {
+        self.server
+            .store()
+            .list(resource, NAMESPACE)
+            .into_iter()
+            .map(|(_, object)| object)
+            .collect()
+    }
+
+    /// Changes an object as `kubectl patch --type merge` does.
+    pub(crate) fn patch(&self, resource: &str, name: &str, patch: &Value) {
+        let key = (resource.to_string(), NAMESPACE.to_string(), name.to_string());
+        self.server.store().merge(key, patch, false).expect("patched");
+    }
+
+    pub(crate) fn delete(&self, resource: &str, name: &str) {
+        let key = (resource.to_string(), NAMESPACE.to_string(), name.to_string());
+        self.server.end(&key, 30);
+    }
+
+    pub(crate) fn submit(&self, job: &TrainingJob) {
+        let name = job.metadata.name.clone().expect("a name");
+        let key = (JOBS.to_string(), NAMESPACE.to_string(), name);
+        let object = serde_json::to_value(job).expect("written");
+        self.server.store().create(key, object).expect("created");
+    }
+
+    /// The pods of a role that have not ended, by their index and name.
+    pub(crate) fn pods(&self, job: &str, role: &str) -> Vec<Pod> {
+        let mut pods: Vec<Pod> = Vec::new();
+        for object in self.list(PODS) {
+            let labels = &object["metadata"]["labels"];
+            let phase = object["status"]["phase"].as_str().unwrap_or("Pending").to_string();
+            let ours = labels["salamander.dev/job"] == job && labels["salamander.dev/role"] == role;
+            if ours && phase != "Failed" && phase != "Succeeded" {
+                let name = object["metadata"]["name"].as_str().expect("a name").to_string();
+                let index = labels["salamander.dev/index"].as_str().expect("an index");
+                let index = index.parse().expect("a number");
+                let leaving = object["metadata"]["deletionTimestamp"].is_string();
+                pods.push(Pod { name, index, phase, leaving });
+            }
+        }
+        pods.sort_by_key(|pod| pod.index);
+        pods
+    }
+
+    /// The names of the pods of workers that run.
+    pub(crate) fn workers(&self, job: &str) -> Vec<String> {
+        let pods = self.pods(job, "worker").into_iter();
+        pods.filter(|pod| pod.phase == "Running" && !pod.leaving).map(|pod| pod.name).collect()
+    }
+
+    pub(crate) fn pod_key(&self, name: &str) -> Key {
+        (PODS.to_string(), NAMESPACE.to_string(), name.to_string())
+    }
+
+    /// What the newest master tells.
+    pub(crate) fn progress(&self, job: &str) -> Progress {
+        let pods = self.list(PODS);
+        let number = |pod: &Value| {
+            let text = pod["metadata"]["labels"]["salamander.dev/process"].as_str().unwrap_or("0");
+            text.parse::<u64>().unwrap_or(0)
+        };
+        let master = pods
+            .iter()
+            .filter(|pod| pod["metadata"]["labels"]["salamander.dev/role"] == "master")
+            .filter(|pod| pod["metadata"]["labels"]["salamander.dev/job"] == job)
+            .max_by_key(|pod| number(pod));
+        let text = master
+            .and_then(|pod| pod["metadata"]["annotations"]["salamander.dev/progress"].as_str());
+        text.and_then(Progress::from_annotation).unwrap_or_default()
+    }
+
+    /// So many workers are one group.
+    pub(crate) fn wait_for_members(&self, job: &str, members: u32) {
+        wait_until(&format!("{members} members: {:?}", self.progress(job)), || {
+            let progress = self.progress(job);
+            progress.state == "running" && progress.workers == members
+        });
+    }
+
+    /// A file in the run's folder, by which tests tell the containers of a job what to do.
+    pub(crate) fn tell_containers(&self, job: &str, file: &str) {
+        let folder = self.server.kubelet.folder().join("runs").join(job);
+        std::fs::create_dir_all(&folder).expect("a folder");
+        std::fs::write(folder.join(file), "").expect("written");
+    }
+
+    pub(crate) fn phase(&self, job: &str) -> String {
+        let object = self.get(JOBS, job).unwrap_or_default();
+        object["status"]["phase"].as_str().unwrap_or_default().to_string()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.server.kubelet.shutdown();
+        if std::thread::panicking() {
+            let logs = std::fs::read_dir(self.server.kubelet.folder().join("logs"));
+            for entry in logs.into_iter().flatten().flatten() {
+                let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
+                eprintln!("--- {}\n{text}", entry.path().display());
+            }
+        }
+    }
+}
+
+/// A pod that has not ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Pod {
+    pub(crate) name: String,
+    pub(crate) index: u32,
+    pub(crate) phase: String,
+    pub(crate) leaving: bool,
+}
+
+/// A job with so many workers, and with what a test adds.
+pub(crate) fn job(name: &str, (min, max): (i32, i32), more: Value) -> TrainingJob {
+    let mut spec = json!({
+        "image": "registry.example/salamander:1",
+        "experiment": {"inline": {
+            "entrypoint": "mnist_conv16",
+            "data": {"training": "/data/train.recordio"},
+        }},
+        "workers": {"min": min, "max": max},
+        "storage": {"hostPath": "/var/salamander"},
+    });
+    for (key, value) in more.as_object().into_iter().flatten() {
+        match (spec[key].as_object_mut(), value.as_object()) {
+            (Some(known), Some(value)) => known.extend(value.clone()),
+            _ => spec[key] = value.clone(),
+        }
+    }
+    let spec: TrainingJobSpec = serde_json::from_value(spec).expect("a spec");
+    let mut job = TrainingJob::new(name, spec);
+    job.metadata.namespace = Some(NAMESPACE.to_string());
+    job
+}

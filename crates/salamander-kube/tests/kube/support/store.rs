@@ -1,0 +1,289 @@
+//! The objects of the scenario API server: versions, events for watches, field ownership, owners and their
+//! dependents. It follows what the real server documents, and has the faults that a real one has.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+use tokio::sync::watch;
+
+/// Where an object is: resource (as `/api/v1/pods`), namespace, name.
+pub(crate) type Key = (String, String, String);
+
+/// A change that watches tell.
+#[derive(Clone)]
+pub(crate) struct Change {
+    pub(crate) version: u64,
+    pub(crate) kind: &'static str,
+    pub(crate) key: Key,
+    pub(crate) object: Value,
+}
+
+/// An answer that is no success: code, reason, message.
+pub(crate) type Refusal = (u16, &'static str, String);
+
+/// All objects.
+pub(crate) struct Store {
+    objects: BTreeMap<Key, Value>,
+    owners: BTreeMap<(Key, String), BTreeSet<String>>,
+    pub(crate) changes: Vec<Change>,
+    pub(crate) version: u64,
+    /// Watches from versions before this one are told that they are gone.
+    pub(crate) forgotten: u64,
+    /// Counts up when all watches are to end, with the way they end.
+    pub(crate) cut: (u64, bool),
+    pub(crate) news: watch::Sender<u64>,
+    uids: u64,
+}
+
+impl Store {
+    pub(crate) fn new() -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            changes: Vec::new(),
+            version: 1,
+            forgotten: 0,
+            cut: (0, false),
+            news: watch::channel(0).0,
+            uids: 0,
+        }
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> Option<&Value> {
+        self.objects.get(key)
+    }
+
+    pub(crate) fn list(&self, resource: &str, namespace: &str) -> Vec<(Key, Value)> {
+        let wanted = |key: &Key| key.0 == resource && (namespace.is_empty() || key.1 == namespace);
+        let found = self.objects.iter().filter(|(key, _)| wanted(key));
+        found.map(|(key, object)| (key.clone(), object.clone())).collect()
+    }
+
+    pub(crate) fn create(&mut self, key: Key, mut object: Value) -> Result<Value, Refusal> {
+        if self.objects.contains_key(&key) {
+            return Err((409, "AlreadyExists", format!("{} {:?} already exists", key.0, key.2)));
+        }
+        self.uids += 1;
+        let metadata = &mut object["metadata"];
+        metadata["uid"] = format!("uid-{}", self.uids).into();
+        metadata["namespace"] = key.1.clone().into();
+        metadata["name"] = key.2.clone().into();
+        metadata["generation"] = 1.into();
+        // Whole seconds, as the server writes them.
+        let now = Timestamp::from_second(Timestamp::now().as_second()).expect("a time");
+        metadata["creationTimestamp"] = now.to_string().into();
+        if let Some(map) = object.as_object_mut().filter(|_| has_status(&key.0)) {
+            map.remove("status");
+        }
+        Ok(self.put("ADDED", key, object))
+    }
+
+    /// Replaces an object, if it is still the one that was read.
+    pub(crate) fn replace(&mut self, key: Key, mut object: Value) -> Result<Value, Refusal> {
+        let old = self.objects.get(&key).ok_or_else(|| missing(&key))?;
+        let read = &object["metadata"]["resourceVersion"];
+        if read.is_string() && *read != old["metadata"]["resourceVersion"] {
+            let text =
+                format!("Operation cannot be fulfilled on {}: the object has been modified", key.2);
+            return Err((409, "Conflict", text));
+        }
+        object["metadata"]["uid"] = old["metadata"]["uid"].clone();
+        if has_status(&key.0) {
+            object["status"] = old["status"].clone();
+        }
+        Ok(self.put("MODIFIED", key, object))
+    }
+
+    /// Merges a patch into an object, or into one part of it.
+    pub(crate) fn merge(
+        &mut self,
+        key: Key,
+        patch: &Value,
+        status: bool,
+    ) -> Result<Value, Refusal> {
+        let mut object = self.objects.get(&key).ok_or_else(|| missing(&key))?.clone();
+        let before = object.clone();
+        merge(&mut object, patch);
+        self.settle(&key, &before, &mut object, status);
+        Ok(if object == before { object } else { self.put("MODIFIED", key, object) })
+    }
+
+    /// A strategic patch as a plain one: conditions are merged by their type, as the server does.
+    pub(crate) fn strategic(&self, key: &Key, mut patch: Value) -> Value {
+        let known = self.objects.get(key).map(|object| object["status"]["conditions"].clone());
+        let mut all = known.and_then(|known| known.as_array().cloned()).unwrap_or_default();
+        if let Some(new) = patch["status"]["conditions"].as_array() {
+            all.retain(|old| !new.iter().any(|new| new["type"] == old["type"]));
+            all.extend(new.iter().cloned());
+            patch["status"]["conditions"] = all.into();
+        }
+        patch
+    }
+
+    /// Server-side apply: what another manager has set to something else is a conflict.
+    pub(crate) fn apply(
+        &mut self,
+        key: Key,
+        patch: &Value,
+        (manager, force, status): (&str, bool, bool),
+    ) -> Result<Value, Refusal> {
+        if !self.objects.contains_key(&key) {
+            if status {
+                return Err(missing(&key));
+            }
+            self.create(key.clone(), json!({"metadata": {}}))?;
+        }
+        let before = self.objects[&key].clone();
+        let set = leaves(patch, status);
+        for ((other, name), owned) in &mut self.owners {
+            let theirs = |path: &&String| {
+                owned.contains(*path) && before.pointer(path) != patch.pointer(path)
+            };
+            if *other != key || name == manager {
+                continue;
+            }
+            let conflicts: Vec<String> = set.iter().filter(theirs).cloned().collect();
+            if !conflicts.is_empty() && !force {
+                let text =
+                    format!("Apply failed with 1 conflict: conflict with {name:?}: {conflicts:?}");
+                return Err((409, "Conflict", text));
+            }
+            owned.retain(|path| !conflicts.contains(path));
+        }
+        let mut object = before.clone();
+        let dropped = self.owners.insert((key.clone(), manager.to_string()), set.clone());
+        for path in dropped.unwrap_or_default().difference(&set) {
+            remove(&mut object, path);
+        }
+        merge(&mut object, patch);
+        self.settle(&key, &before, &mut object, status);
+        Ok(if object == before { object } else { self.put("MODIFIED", key, object) })
+    }
+
+    /// What a kubelet does: it may write everything.
+    pub(crate) fn update(&mut self, key: &Key, change: impl FnOnce(&mut Value)) -> bool {
+        let Some(object) = self.objects.get(key) else { return false };
+        let mut object = object.clone();
+        change(&mut object);
+        self.put("MODIFIED", key.clone(), object);
+        true
+    }
+
+    /// Removes an object and, as the garbage collector does, all that it owned.
+    pub(crate) fn remove(&mut self, key: &Key) -> Vec<Key> {
+        let Some(object) = self.objects.remove(key) else { return Vec::new() };
+        self.owners.retain(|(owned, _), _| owned != key);
+        let uid = object["metadata"]["uid"].clone();
+        self.tell("DELETED", key.clone(), object);
+        let owned = |object: &Value| {
+            let owners = object["metadata"]["ownerReferences"].as_array();
+            owners.is_some_and(|owners| owners.iter().any(|owner| owner["uid"] == uid))
+        };
+        self.objects.iter().filter(|(_, o)| owned(o)).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Ends all watches: with 410 Gone, after which only a list helps, or without a word.
+    pub(crate) fn cut_watches(&mut self, gone: bool) {
+        self.cut = (self.cut.0 + 1, gone);
+        if gone {
+            self.forgotten = self.version;
+        }
+        self.news.send_replace(self.version);
+    }
+
+    /// Puts back what a writer of this part cannot change, and counts generations.
+    fn settle(&self, key: &Key, before: &Value, object: &mut Value, status: bool) {
+        if status {
+            let new = object["status"].take();
+            *object = before.clone();
+            object["status"] = new;
+        } else if has_status(&key.0) {
+            object["status"] = before["status"].clone();
+        }
+        if object["status"].is_null()
+            && let Some(map) = object.as_object_mut()
+        {
+            map.remove("status");
+        }
+        for fixed in ["uid", "name", "namespace", "creationTimestamp"] {
+            object["metadata"][fixed] = before["metadata"][fixed].clone();
+        }
+        if object["spec"] != before["spec"] {
+            let generation = before["metadata"]["generation"].as_u64().unwrap_or(1);
+            object["metadata"]["generation"] = (generation + 1).into();
+        }
+    }
+
+    fn put(&mut self, kind: &'static str, key: Key, mut object: Value) -> Value {
+        let version = self.version + 1;
+        object["metadata"]["resourceVersion"] = version.to_string().into();
+        self.objects.insert(key.clone(), object.clone());
+        self.tell(kind, key, object.clone());
+        object
+    }
+
+    fn tell(&mut self, kind: &'static str, key: Key, mut object: Value) {
+        self.version += 1;
+        let version = self.version;
+        object["metadata"]["resourceVersion"] = version.to_string().into();
+        self.changes.push(Change { version, kind, key, object });
+        self.news.send_replace(version);
+    }
+}
+
+fn missing(key: &Key) -> Refusal {
+    (404, "NotFound", format!("{} {:?} not found", key.0, key.2))
+}
+
+fn has_status(resource: &str) -> bool {
+    resource.ends_with("/pods") || resource.ends_with("/trainingjobs")
+}
+
+/// RFC 7386.
+fn merge(target: &mut Value, patch: &Value) {
+    let Some(patch) = patch.as_object() else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = Value::Object(Map::new());
+    }
+    let Some(map) = target.as_object_mut() else { return };
+    for (name, value) in patch {
+        if value.is_null() {
+            map.remove(name);
+        } else {
+            merge(map.entry(name.clone()).or_insert(Value::Null), value);
+        }
+    }
+}
+
+/// The paths of all values; lists count as one.
+fn leaves(value: &Value, status: bool) -> BTreeSet<String> {
+    fn walk(value: &Value, path: String, found: &mut BTreeSet<String>) {
+        match value.as_object() {
+            Some(map) => {
+                for (name, value) in map {
+                    let name = name.replace('~', "~0").replace('/', "~1");
+                    walk(value, format!("{path}/{name}"), found);
+                }
+            }
+            None => drop(found.insert(path)),
+        }
+    }
+    let mut found = BTreeSet::new();
+    walk(value, String::new(), &mut found);
+    let identity = ["/apiVersion", "/kind", "/metadata/name", "/metadata/namespace"];
+    found.retain(|path| !identity.contains(&path.as_str()));
+    found.retain(|path| path.starts_with("/status") == status);
+    found
+}
+
+fn remove(object: &mut Value, path: &str) {
+    let Some((parent, name)) = path.rsplit_once('/') else { return };
+    let name = name.replace("~1", "/").replace("~0", "~");
+    if let Some(map) = object.pointer_mut(parent).and_then(Value::as_object_mut) {
+        map.remove(&name);
+    }
+}

@@ -1,0 +1,207 @@
+//! The parameter servers as a worker sees them: rows and dense blocks are pulled, gradients are pushed by name.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use burn::tensor::TensorData;
+use salamander_core::push::Map;
+use salamander_net::{Cancel, Token};
+use salamander_ps::client::{Ack, Client, Directory, Lookup, Options, Seen};
+use salamander_ps::{Page, Push, Read, Rows, TableId, TableSpec};
+
+use super::dense::{BLOCK, Dense};
+use crate::Error;
+use crate::tables::{Finish, RowGradient, RowStore, Shared, trouble};
+
+/// How long a server may take before a worker gives its lease back.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// The gradients of one micro-batch.
+pub(super) struct Gradients<'a> {
+    pub(super) dense: (&'a [u64], &'a [f32]),
+    pub(super) rows: &'a [RowGradient],
+}
+
+/// The servers; clones are the same.
+#[derive(Clone)]
+pub(super) struct Servers(Arc<Mutex<State>>);
+
+struct State {
+    token: Token,
+    bf16: bool,
+    cancel: Cancel,
+    dense: TableSpec,
+    tables: Vec<TableSpec>,
+    /// The map and where its servers listen.
+    known: Option<(Map, Vec<String>)>,
+    line: Option<Line>,
+    seen: Seen,
+}
+
+struct Line {
+    client: Client,
+    dense: TableId,
+    tables: Vec<TableId>,
+}
+
+impl Servers {
+    pub(super) fn new(token: Token, bf16: bool, cancel: Cancel, dense: TableSpec) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            token,
+            bf16,
+            cancel,
+            dense,
+            tables: Vec::new(),
+            known: None,
+            line: None,
+            seen: Seen::default(),
+        })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The servers of a lease.
+    pub(super) fn follow(&self, map: Map, mut endpoints: Vec<String>) {
+        endpoints.truncate(map.servers as usize);
+        let mut state = self.lock();
+        let now = Some((map, endpoints));
+        if state.known != now {
+            (state.known, state.line, state.seen) = (now, None, Seen::default());
+        }
+    }
+
+    /// Something went wrong: the next request connects anew.
+    pub(super) fn hang_up(&self) {
+        let mut state = self.lock();
+        (state.known, state.line, state.seen) = (None, None, Seen::default());
+    }
+
+    /// Takes in the blocks that changed; returns the parameters that they are of.
+    pub(super) fn refresh(
+        &self,
+        dense: &Dense,
+        blocks: &mut [f32],
+    ) -> Result<HashMap<String, TensorData>, Error> {
+        if dense.blocks() == 0 {
+            return Ok(HashMap::new());
+        }
+        let mut state = self.lock();
+        let seen = std::mem::take(&mut state.seen);
+        let first = seen == Seen::default();
+        let line = state.line()?;
+        let news = line.client.changed(line.dense, &seen).map_err(trouble)?;
+        let mut changed = BTreeSet::new();
+        for (id, row) in news.ids.iter().zip(news.values.chunks_exact(BLOCK)) {
+            let at = *id as usize;
+            if let Some(block) = blocks.chunks_exact_mut(BLOCK).nth(at) {
+                block.copy_from_slice(row);
+                changed.insert(at);
+            }
+        }
+        if first && changed.len() != dense.blocks() {
+            let (found, all) = (changed.len(), dense.blocks());
+            let text = format!("the servers have {found} of {all} blocks of the dense parameters");
+            return Err(Error::Unreachable(text));
+        }
+        state.seen = news.seen;
+        Ok(dense.scatter(blocks, &changed))
+    }
+
+    /// Pushes the gradients of a micro-batch, which are applied once whoever pushes them again.
+    pub(super) fn push(
+        &self,
+        name: salamander_core::plan::MicroBatch,
+        tally: Page,
+        factor: f64,
+        gradients: &Gradients<'_>,
+    ) -> Result<Vec<Ack>, Error> {
+        let mut state = self.lock();
+        let line = state.line()?;
+        let mut rows = Vec::with_capacity(1 + gradients.rows.len());
+        let (ids, values) = gradients.dense;
+        if !ids.is_empty() {
+            rows.push(Rows { table: line.dense, ids, values });
+        }
+        for gradient in gradients.rows {
+            let table = line.tables[gradient.table];
+            rows.push(Rows { table, ids: &gradient.ids, values: &gradient.values });
+        }
+        let push = Push { name, tally, factor, scale: 1.0, rows: &rows };
+        line.client.push(&push).map_err(trouble)
+    }
+}
+
+impl State {
+    fn line(&mut self) -> Result<&mut Line, Error> {
+        match &mut self.line {
+            Some(line) => Ok(line),
+            none => {
+                let Some((map, endpoints)) = &self.known else {
+                    return Err(Error::Unreachable("no server is known".to_string()));
+                };
+                let options = Options {
+                    patience: PATIENCE,
+                    bf16: self.bf16,
+                    lineage: map.number.to_u64(),
+                    cancel: self.cancel.clone(),
+                    ..Options::default()
+                };
+                let directory = Directory::new(endpoints.clone());
+                let mut client =
+                    Client::connect(directory, self.token.clone(), options).map_err(trouble)?;
+                let dense = client.declare(self.dense.clone()).map_err(trouble)?;
+                let declared = self.tables.iter().map(|spec| client.declare(spec.clone()));
+                let tables = declared.collect::<Result<_, _>>().map_err(trouble)?;
+                Ok(none.insert(Line { client, dense, tables }))
+            }
+        }
+    }
+}
+
+/// The rows of a model's tables. Their gradients are pushed together with the dense ones, so nothing is staged here.
+impl RowStore for Servers {
+    fn declare(&mut self, specs: &[TableSpec]) -> Result<(), Error> {
+        self.lock().tables = specs.to_vec();
+        Ok(())
+    }
+
+    fn shared(&self) -> Shared {
+        Shared::Yes
+    }
+
+    fn follow(&mut self, _lineage: u64) {}
+
+    fn pull(&mut self, table: usize, ids: &[u64], training: bool) -> Result<Vec<f32>, Error> {
+        let mut state = self.lock();
+        let mut rows = vec![0.0; ids.len() * state.tables[table].dim];
+        let read = if training { Read::Train } else { Read::Evaluate };
+        let line = state.line()?;
+        let mut lookup = [Lookup { table: line.tables[table], ids, out: &mut rows }];
+        line.client.pull_into(read, None, &mut lookup).map_err(trouble)?;
+        Ok(rows)
+    }
+
+    fn stage(&mut self, _version: u64, _k: u32, _rows: &[RowGradient]) -> Result<(), Error> {
+        Err(by_name())
+    }
+
+    fn advance(&mut self, _to: u64, _factor: f64, _divisor: f32) -> Result<(), Error> {
+        Err(by_name())
+    }
+
+    fn save(&mut self, _scratch: &Path) -> Result<Finish, Error> {
+        Err(by_name())
+    }
+
+    fn restore(&mut self, _files: &[PathBuf], _version: u64, _lineage: u64) -> Result<(), Error> {
+        Err(by_name())
+    }
+}
+
+fn by_name() -> Error {
+    Error::Invalid("rows are pushed by name here, and saved by the master".to_string())
+}

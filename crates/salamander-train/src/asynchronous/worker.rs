@@ -1,0 +1,292 @@
+//! A worker's loop: take a lease, and for each name pull what changed, compute, push, and report when all servers have
+//! it.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use salamander_core::elastic::Work as Doing;
+use salamander_core::order::Order;
+use salamander_core::plan::{MicroBatch, Slice};
+use salamander_core::push::{Ask, Map, Process, Task, Told, Work};
+use salamander_core::seed::derive;
+use salamander_net::Cancel;
+use salamander_ps::Page;
+use salamander_ps::client::Ack;
+
+use super::dense::{BLOCK, Dense};
+use super::line::{Desk, Line};
+use super::servers::{Gradients, Servers};
+use super::{Brief, Job, Measured, before};
+use crate::Error;
+use crate::evaluate::{Over, evaluate_part};
+use crate::exchange::About;
+use crate::loader::{Job as Load, Loaded, Loader, Options};
+use crate::params;
+use crate::step::{Destination, Staging, StepSum, compute};
+use crate::trainer::{Setup, Timings};
+use crate::trial::{BatchOf, Trial};
+
+/// Names of a lease: enough to load ahead, few enough to be done again cheaply.
+const NAMES: usize = 4;
+/// How long to wait when there is nothing left to do.
+const FAREWELL: Duration = Duration::from_millis(200);
+
+/// Works to the end of the run.
+pub fn work<T: Trial>(setup: Setup, line: Line) -> Result<(), Error> {
+    let job = Job::<T>::new(setup)?;
+    let dense = Dense::of(&job.model);
+    let cancel = Cancel::new();
+    let spec = dense.spec(job.pass.optimizer);
+    let servers = Servers::new(line.token.clone(), line.bf16, cancel.clone(), spec);
+    if !job.tables.is_empty() {
+        job.tables.with_optimizer(job.pass.optimizer).open(Box::new(servers.clone()))?;
+        job.tables.compute_in(job.arithmetic.precision);
+    }
+    let about = about(&job);
+    let local_steps = job.setup.experiment.ps.local_steps;
+    let blocks = vec![0.0; dense.blocks() * BLOCK];
+    let mut bench = Bench { job, dense, servers, blocks, local_steps, since_pull: 0, stale: true };
+    let mut desk = Desk::open(line, about, cancel)?;
+    let worked = bench.work(&mut desk);
+    desk.close(worked)
+}
+
+fn about<T>(job: &Job<T>) -> About {
+    let plan = &job.plan;
+    let validation = job.validation.as_ref().map_or(0, |dataset| dataset.len());
+    let seed = job.arithmetic.seed;
+    let names = [validation, seed, plan.batch, plan.aggregation, u64::from(plan.slices)];
+    About { records: plan.records, fingerprint: derive(plan.records, &names) }
+}
+
+struct Bench<T> {
+    job: Job<T>,
+    dense: Dense,
+    servers: Servers,
+    /// The dense parameters as they were pulled last.
+    blocks: Vec<f32>,
+    /// Names that are computed without a pull in between.
+    local_steps: u64,
+    since_pull: u64,
+    /// The dense parameters must be pulled before they are used.
+    stale: bool,
+}
+
+impl<T: Trial> Bench<T> {
+    fn work(&mut self, desk: &mut Desk) -> Result<(), Error> {
+        while !desk.is_over() {
+            desk.working(Doing::Idle, 0);
+            match desk.ask(&Ask::Work { most: NAMES })? {
+                Told::Names { task, servers, brief } => {
+                    let brief: Brief = serde_json::from_value(brief)
+                        .map_err(|error| Error::Invalid(format!("the master's brief: {error}")))?;
+                    self.begin(task.map, servers);
+                    self.names(desk, task, &brief)?;
+                }
+                Told::Validate { task, fence, batches, map, servers } => {
+                    self.begin(map, servers);
+                    self.stale = true;
+                    self.validate(desk, (task, fence), batches)?;
+                }
+                Told::Wait(wait) => desk.wait(Duration::from_millis(wait)),
+                // The end is told to all in a moment.
+                Told::Done | Told::Heard(_) => desk.wait(FAREWELL),
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, map: Map, servers: Vec<String>) {
+        self.servers.follow(map, servers);
+    }
+
+    /// Computes and pushes the names of a lease, and reports those that all servers have.
+    fn names(&mut self, desk: &mut Desk, task: Task, brief: &Brief) -> Result<(), Error> {
+        let (fence, map) = (task.fence, task.map);
+        let loader = self.loader(&task.names)?;
+        let mut work = Work::new(task);
+        let mut measured = Vec::new();
+        let mut started = Instant::now();
+        for loaded in loader {
+            let loaded = loaded?;
+            let timings = Timings { data: started.elapsed(), ..Timings::default() };
+            let name = loaded.name;
+            match self.one(desk, loaded, brief, timings) {
+                Ok((acks, found)) => {
+                    for Ack { server, incarnation } in acks {
+                        let process = Process { server: server as u32, incarnation };
+                        work.acked(map.number, name, process);
+                    }
+                    measured.push(serde_json::to_value(found).unwrap_or_default());
+                }
+                Err(Error::Unreachable(reason)) => {
+                    tracing::info!(reason, "gives a lease back");
+                    self.forget();
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+            started = Instant::now();
+        }
+        let report = work.report();
+        measured.truncate(report.names.len());
+        let told = desk.ask(&Ask::Pushed { report, measured })?;
+        tracing::debug!(fence, ?told, "reported");
+        if !work.is_done() {
+            desk.ask(&Ask::GiveBack { fence })?;
+            desk.wait(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    /// One micro-batch, from the pull to the acknowledgements.
+    fn one(
+        &mut self,
+        desk: &mut Desk,
+        loaded: Loaded<BatchOf<T>>,
+        brief: &Brief,
+        mut timings: Timings,
+    ) -> Result<(Vec<Ack>, Measured), Error> {
+        let (name, started) = (loaded.name, Instant::now());
+        desk.working(Doing::Exchanging, 0);
+        self.pull()?;
+        timings.exchange += started.elapsed();
+
+        let started = Instant::now();
+        desk.working(Doing::Computing, 0);
+        let rows = RefCell::new(Vec::new());
+        let staging = Staging { tables: &self.job.tables, to: Destination::Collect(&rows) };
+        let staging = (!self.job.tables.is_empty()).then_some(staging);
+        let Job { model, pass, arithmetic, .. } = &self.job;
+        let StepSum { mut gradient, tally, metrics, loss, running } =
+            compute(model, pass, &[loaded], *arithmetic, staging)?;
+        self.check_running(running)?;
+        let divisor = self.divisor(name);
+        gradient.scale(divisor);
+        let gradient_norm = gradient.clip(self.job.clip);
+        let mut rows = rows.into_inner();
+        for row in &mut rows {
+            row.values.iter_mut().for_each(|value| *value *= divisor);
+        }
+        let (ids, values) = self.dense.pieces(&gradient);
+        let extent = self.job.extent.for_schedule();
+        let done = before(&self.job.plan, name);
+        let factor = self.job.schedule.factor(done, extent, &brief.plateau);
+        timings.compute += started.elapsed();
+
+        let started = Instant::now();
+        desk.working(Doing::Exchanging, tally.applied);
+        let page = Page { applied: tally.applied, skipped: tally.skipped, digest: tally.digest };
+        let gradients = Gradients { dense: (&ids, &values), rows: &rows };
+        let acks = self.servers.push(name, page, factor, &gradients)?;
+        timings.exchange += started.elapsed();
+        let rate = self.job.pass.optimizer.learning_rate() * factor;
+        Ok((acks, Measured { tally, loss, metrics, rate, gradient_norm, timings }))
+    }
+
+    /// Brings the dense parameters up to date, unless this worker goes on with its own for a while.
+    fn pull(&mut self) -> Result<(), Error> {
+        if !self.stale && self.since_pull < self.local_steps {
+            self.since_pull += 1;
+            return Ok(());
+        }
+        let changed = self.servers.refresh(&self.dense, &mut self.blocks)?;
+        if !changed.is_empty() {
+            let wrong = |reason| Error::Model { model: T::NAME, reason };
+            self.job.model = params::overwrite(self.job.model.clone(), changed).map_err(wrong)?;
+        }
+        (self.stale, self.since_pull) = (false, 0);
+        Ok(())
+    }
+
+    fn forget(&mut self) {
+        self.servers.hang_up();
+        self.stale = true;
+    }
+
+    /// One over the records of the name's step, times its batches when sums are wanted.
+    fn divisor(&self, name: MicroBatch) -> f32 {
+        let plan = &self.job.plan;
+        let slices = plan.micro_batches(name.epoch, name.step, plan.aggregation);
+        let records: u64 = slices.iter().map(|s| s.positions.end - s.positions.start).sum();
+        let average = self.job.setup.experiment.optimizations.average_aggregated_gradients;
+        let factor = if average { 1.0 } else { plan.batches_in(name.step) as f64 };
+        (factor / records.max(1) as f64) as f32
+    }
+
+    /// Values that layers keep besides their parameters would be lost here.
+    fn check_running(&self, running: crate::step::Running) -> Result<(), Error> {
+        let before = params::running(&self.job.model);
+        let mut after = running.means();
+        let moved = after.find(|(path, value)| {
+            let old = before.iter().find(|(other, _)| other == path);
+            old.is_none_or(|(_, old)| old.iter::<f32>().ne(value.iter::<f32>()))
+        });
+        moved.map_or(Ok(()), |(path, _)| {
+            let reason = format!(
+                "{path} moves besides the parameters (batch normalisation), which asynchronous \
+                 training does not keep: use strategy hybrid or allreduce"
+            );
+            Err(Error::Model { model: T::NAME, reason })
+        })
+    }
+
+    fn loader(&self, names: &[MicroBatch]) -> Result<Loader<BatchOf<T>>, Error> {
+        let job = &self.job;
+        let plan = job.plan;
+        let slices: Vec<Slice> = names
+            .iter()
+            .flat_map(|name| {
+                let step = plan.micro_batches(name.epoch, name.step, plan.aggregation);
+                step.into_iter().filter(|slice| slice.name == *name)
+            })
+            .collect();
+        let (seed, shuffle) = (job.arithmetic.seed, job.setup.experiment.data.shuffle);
+        let loads = slices.into_iter().map(move |slice| {
+            let order = Order::new(plan.records, shuffle, seed, slice.name.epoch);
+            Load { slice, order }
+        });
+        let options = Options {
+            device: job.setup.device.clone().autodiff(),
+            on_bad_record: job.setup.experiment.data.on_bad_record,
+            labels: true,
+            augment: Some(seed),
+            threads: job.setup.experiment.data.threads(),
+        };
+        Loader::start::<T::Example>(Arc::clone(&job.training), loads, options)
+    }
+
+    /// Validates some batches with what the servers hold now.
+    fn validate(
+        &mut self,
+        desk: &mut Desk,
+        (task, fence): (u64, u64),
+        batches: Range<u64>,
+    ) -> Result<(), Error> {
+        let Some(dataset) = self.job.validation.clone() else {
+            return Err(Error::Invalid("data.validation: this worker sees no files".to_string()));
+        };
+        let over = Over::new(&self.job.setup.experiment, true);
+        desk.working(Doing::Computing, 0);
+        let found = self.pull().and_then(|()| {
+            let part = evaluate_part(&self.job.model, &dataset, over, batches, &mut || Ok(()))?;
+            self.job.tables.check().map(|()| part)
+        });
+        match found {
+            Ok(part) => {
+                let part = serde_json::to_value(part).unwrap_or_default();
+                desk.ask(&Ask::Validated { task, fence, part })?;
+            }
+            Err(Error::Unreachable(reason)) => {
+                tracing::info!(reason, "gives a validation back");
+                self.forget();
+                desk.ask(&Ask::GiveBack { fence })?;
+                desk.wait(Duration::from_millis(20));
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,115 @@
+//! Training on parameter servers without waiting: each record counts once whoever dies, and the model learns as well.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tests::chaos::{self, Fire};
+use tests::factors::ratings_csv;
+
+use crate::elastic::{fire, under_fire};
+use crate::interrupted::{signal, start};
+use crate::support::{Workplace, points_csv};
+
+#[test]
+fn every_record_counts_once_on_servers_without_waiting() {
+    let story = under_fire(&Fire { servers: 2, asynchronous: true, ..fire(2, 3, 14) });
+    let of = |what: &str| story.faults.iter().filter(|(fault, _)| fault.starts_with(what)).count();
+    let killed = ["killed worker", "killed master", "killed parameter server"].map(of);
+    assert!(killed.iter().all(|count| *count > 0), "not all were killed: {:?}", story.faults);
+    assert!(story.in_exchange() >= 3, "few faults hit a push: {:?}", story.faults);
+}
+
+fn validation(summary: &Value, name: &str) -> f64 {
+    summary["metrics"]["validation"][name].as_f64().expect("a number")
+}
+
+fn clean(summary: &Value, epochs: usize, records: u64) {
+    let lines = summary["ledger"].as_array().expect("a ledger");
+    assert_eq!(lines.len(), epochs, "{summary}");
+    for line in lines {
+        let clean = line["applied"] == records && line["missing"] == 0 && line["duplicated"] == 0;
+        assert!(clean && line["intact"] == true, "{line}");
+    }
+}
+
+#[test]
+fn dense_parameters_on_servers_reach_the_local_run() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(803));
+    let text = "entrypoint: points\n\
+                data: {training: points.csv, validation: points.csv, shuffle: full}\n\
+                micro_batches: 2\n\
+                hyperparameters: {global_batch_size: 37, learning_rate: 0.01}\n\
+                searcher: {metric: loss, max_length: {epochs: 8}}\n\
+                reproducibility: {experiment_seed: 5}\n";
+    let file = place.write("points.yaml", text).display().to_string();
+    let local = place.train(&[&file]);
+    for extra in [["--set", "ps.mode=async"], ["--set", "ps={mode: bounded, staleness: 1}"]] {
+        let ps = ["--strategy", "ps", "--ps", "2", "--workers", "2"];
+        let summary = place.train(&[&[file.as_str()], extra.as_slice(), ps.as_slice()].concat());
+        clean(&summary, 8, 803);
+        assert_eq!(summary["steps"], local["steps"]);
+        let (found, expected) = (validation(&summary, "loss"), validation(&local, "loss"));
+        assert!(found < expected + 0.02, "{extra:?}: {found} and {expected}");
+        let run = summary["dir"].as_str().expect("a folder");
+        let json = place.ok(&["evaluate", run, "--checkpoint", "latest", "--json"]).json();
+        let again = json["metrics"]["loss"].as_f64().expect("a loss");
+        assert!(
+            (again - found).abs() < 1e-5,
+            "the checkpoint has another loss: {again} and {found}"
+        );
+    }
+}
+
+#[test]
+fn tables_and_parameters_on_servers_reach_the_local_run() {
+    let place = Workplace::new();
+    place.write("ratings.csv", &ratings_csv(803));
+    let text = "entrypoint: factors\n\
+                data: {training: ratings.csv, validation: ratings.csv, shuffle: full}\n\
+                micro_batches: 2\n\
+                hyperparameters: {global_batch_size: 37}\n\
+                searcher: {metric: auc, smaller_is_better: false, max_length: {epochs: 6}}\n\
+                reproducibility: {experiment_seed: 5}\n";
+    let file = place.write("factors.yaml", text).display().to_string();
+    let local = place.train(&[&file]);
+    let summary = place.train(&[&file, "--strategy", "ps", "--ps", "2", "--workers", "3"]);
+    clean(&summary, 6, 803);
+    let (found, expected) = (validation(&summary, "auc"), validation(&local, "auc"));
+    assert!(found > expected - 0.02, "{found} and {expected}");
+    let run = summary["dir"].as_str().expect("a folder");
+    place.ok(&["predict", run, "--data", "ratings.csv", "--out", "predicted.csv"]);
+    place.ok(&["export", run, "--out", "exported"]);
+    assert!(place.path().join("exported/tables/user-00000.safetensors").exists());
+}
+
+#[test]
+fn an_interrupted_run_goes_on_with_another_number_of_servers() {
+    let place = Workplace::new();
+    let fire = Fire { servers: 2, asynchronous: true, delay_ms: 5, ..fire(1, 2, 2) };
+    chaos::prepare(place.path(), &fire);
+    let command = place.command(&["train", "tally.yaml", "--json"]);
+    let (mut child, run) = start(command, &place, 30, Duration::from_millis(100));
+    signal(&child, Signal::INT);
+    assert_eq!(child.wait().expect("ended").code(), Some(130));
+    let run = run.display().to_string();
+    let summary = place.train(&["--resume", &run, "--ps", "3"]);
+    assert_eq!(summary["state"], "completed");
+    chaos::count(&summary, &fire).expect("every record exactly once per epoch");
+}
+
+#[test]
+fn what_asynchronous_training_cannot_do_is_said() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(103));
+    let text = "entrypoint: points\n\
+                data: {training: points.csv}\n\
+                strategy: ps\n\
+                hyperparameters: {global_batch_size: 10}\n\
+                searcher: {metric: loss, max_length: {batches: 15}}\n";
+    let file = place.write("points.yaml", text).display().to_string();
+    let ended = place.run(&["train", &file]);
+    assert_ne!(ended.code(), Some(0));
+    assert!(ended.err().contains("strategy ps trains whole epochs"), "{}", ended.err());
+}
