@@ -41,7 +41,6 @@ fn wrong_experiments_are_named() {
     check("start_from: nothing.safetensors\n", &[], "there is no such file");
     check("optimizations: {aggregation_frequency: 0}\n", &[], "must be at least 1");
     check("workers: 4\nstrategy: local\n", &[], "one process");
-    check("strategy: ps\n", &[], "no parameter server");
     check("workers: 2\nstrategy: allreduce\n", &["data.training=missing.csv"], "missing.csv");
     check("hyperparameters: {learning_rate: 1.0e+30}\n", &[], "the loss is not a number at epoch");
 }

@@ -26,8 +26,8 @@ fn the_real_program_trains_through_kills_and_counts_every_record() {
             "training": data.join("mnist-train.recordio"),
             "validation": data.join("mnist-valid.recordio"),
         },
-        "hyperparameters": {"global_batch_size": 16},
-        "searcher": {"metric": "accuracy", "smaller_is_better": false, "max_length": {"epochs": 40}},
+        "hyperparameters": {"global_batch_size": 64},
+        "searcher": {"metric": "accuracy", "smaller_is_better": false, "max_length": {"epochs": 16}},
         "elastic": {"silence": 2.0},
     });
     cluster.submit(&job("mnist", (1, 3), json!({"experiment": {"inline": inline}})));
@@ -56,7 +56,7 @@ fn the_real_program_trains_through_kills_and_counts_every_record() {
     let ledger: Value =
         serde_json::from_str(text.trim()).unwrap_or_else(|error| panic!("{error}: {text}"));
     let pages = ledger.as_array().or(ledger["ledger"].as_array()).expect("pages").clone();
-    assert_eq!(pages.len(), 40, "{text}");
+    assert_eq!(pages.len(), 16, "{text}");
     for page in pages {
         assert_eq!((&page["missing"], &page["duplicated"]), (&json!(0), &json!(0)), "{page}");
     }

@@ -21,7 +21,7 @@ pub(crate) use http::{Fault, How, Server};
 pub(crate) use kubelet::{Kubelet, PODS, PROGRAM, ROLE};
 use store::{Key, Store};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 pub(crate) const JOBS: &str = "/apis/salamander.dev/v1alpha1/trainingjobs";
 pub(crate) const NAMESPACE: &str = "ml";
 
