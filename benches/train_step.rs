@@ -1,7 +1,10 @@
 //! Training steps (forward, backward, optimizer) per second of the zoo's networks, beside PyTorch.
 //!
+//! PyTorch gets glibc settings that keep its memory between steps, as our allocator does.
+//!
 //! `SALAMANDER_PEERS=/path/to/python cargo bench -p benches --bench train_step`
 
+use std::process::Command;
 use std::time::Duration;
 
 use benches::{Peer, median, median_rate};
@@ -22,29 +25,58 @@ use salamander::train::step::{Arithmetic, compute};
 const BATCH: usize = 64;
 const TIME: Duration = Duration::from_secs(4);
 const ROUNDS: usize = 3;
+const MODELS: [(&str, Measurement); 3] =
+    [("mlp", rate::<Mlp>), ("conv16", rate::<Conv16>), ("conv32", rate::<Conv32>)];
+
+/// Gives samples per second.
+type Measurement = fn() -> f64;
+
+/// The allocator of the program `salamander`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if let Some(at) = arguments.iter().position(|argument| argument == "--measure") {
+        let model = arguments.get(at + 1).map(String::as_str);
+        let found = MODELS.iter().find(|(name, _)| Some(*name) == model);
+        let (_, rate) = found.expect("--measure takes the name of a model");
+        println!("{}", rate());
+        return;
+    }
     let peer = Peer::find("train_step.py", "torch");
-    let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    println!(
-        "training steps, batch {BATCH}, f32, {threads} threads, samples/s (median of {ROUNDS})"
-    );
-    println!("{:<8} {:>12} {:>12} {:>8}", "model", "salamander", "torch", "ratio");
-    report("mlp", peer.as_ref(), rate::<Mlp>);
-    report("conv16", peer.as_ref(), rate::<Conv16>);
-    report("conv32", peer.as_ref(), rate::<Conv32>);
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    println!("training steps, batch {BATCH}, f32, samples/s (median of {ROUNDS} interleaved runs)");
+    println!("{:<8} {:>7} {:>12} {:>12} {:>8}", "model", "threads", "salamander", "torch", "ratio");
+    for (name, _) in MODELS {
+        for threads in [1, 2].into_iter().filter(|threads| *threads <= cores) {
+            report(name, threads, peer.as_ref());
+        }
+    }
 }
 
-/// Interleaved, so that both see the same weather on the machine.
-fn report(name: &str, peer: Option<&Peer>, ours: fn() -> f64) {
+/// Interleaved, so that both see the same weather on the machine; each run in a process of its own, because the
+/// number of threads is set once per process.
+fn report(name: &str, threads: usize, peer: Option<&Peer>) {
     let (mut mine, mut theirs) = (Vec::new(), Vec::new());
+    let seconds = TIME.as_secs().to_string();
+    let count = threads.to_string();
     for _ in 0..ROUNDS {
-        mine.push(ours());
-        let seconds = TIME.as_secs().to_string();
-        theirs.extend(peer.and_then(|peer| peer.measure(&[name, &seconds])));
+        mine.push(in_own_process(name, &count));
+        theirs.extend(peer.and_then(|peer| peer.measure(&[name, &seconds, &count])));
     }
     let (mine, theirs) = (median(&mut mine), median(&mut theirs));
-    println!("{name:<8} {mine:>12.0} {theirs:>12.0} {:>8.2}", mine / theirs);
+    println!("{name:<8} {threads:>7} {mine:>12.0} {theirs:>12.0} {:>8.2}", mine / theirs);
+}
+
+fn in_own_process(name: &str, threads: &str) -> f64 {
+    let program = std::env::current_exe().expect("a running program has a path");
+    let output = Command::new(program)
+        .args(["--measure", name])
+        .env("RAYON_NUM_THREADS", threads)
+        .output()
+        .expect("this program can be started again");
+    String::from_utf8_lossy(&output.stdout).trim().parse().expect("a rate")
 }
 
 fn rate<T: Trial<Example = Digit>>() -> f64 {

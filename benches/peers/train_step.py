@@ -1,4 +1,4 @@
-"""Training steps per second of the zoo's networks in PyTorch: `train_step.py MODEL SECONDS` prints samples/s."""
+"""Training steps per second of the zoo's networks in PyTorch: `train_step.py MODEL SECONDS THREADS` prints samples/s."""
 import statistics
 import sys
 import time
@@ -35,6 +35,8 @@ OPTIMIZERS = {
 }
 
 name, seconds = sys.argv[1], float(sys.argv[2])
+if len(sys.argv) > 3:
+    torch.set_num_threads(int(sys.argv[3]))
 model = {"mlp": mlp, "conv16": conv16, "conv32": conv32}[name]()
 optimizer = OPTIMIZERS[name](model.parameters())
 loss_of = nn.CrossEntropyLoss()

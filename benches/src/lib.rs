@@ -30,6 +30,10 @@ pub fn median(values: &mut [f64]) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
+/// Settings of glibc's allocator: nothing is mapped apart and nothing is given back.
+const KEEP_MEMORY: [(&str, &str); 2] =
+    [("MALLOC_MMAP_THRESHOLD_", "4294967296"), ("MALLOC_TRIM_THRESHOLD_", "4294967296")];
+
 /// A Python program of `benches/peers`.
 pub struct Peer {
     python: String,
@@ -49,9 +53,15 @@ impl Peer {
         Some(Self { python, script: folder.join(script).display().to_string() })
     }
 
-    /// Runs it and returns the number that it prints last.
+    /// Runs it and returns the number that it prints last. It runs with an allocator that keeps memory instead of
+    /// giving it back after every step, as ours does.
     pub fn measure(&self, args: &[&str]) -> Option<f64> {
-        let output = Command::new(&self.python).arg(&self.script).args(args).output().ok()?;
+        let output = Command::new(&self.python)
+            .arg(&self.script)
+            .args(args)
+            .envs(KEEP_MEMORY)
+            .output()
+            .ok()?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         text.split_whitespace().last()?.parse().ok()
     }

@@ -2,6 +2,11 @@
 
 use std::process::ExitCode;
 
+/// A step frees as much as it takes: the system's allocator would give that back and fault it in again each time.
+#[cfg(feature = "mimalloc")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     salamander::main(model_zoo::models())
 }

@@ -77,6 +77,7 @@ use std::process::ExitCode;
 
 pub use salamander_core as core;
 pub use salamander_data as data;
+pub use salamander_kernels as kernels;
 pub use salamander_train as train;
 
 pub use salamander_train::Trial;
@@ -98,14 +99,15 @@ macro_rules! models {
 /// What a model's file imports: `use salamander::prelude::*`.
 pub mod prelude {
     pub use burn::module::Module;
-    pub use burn::nn::conv::{Conv2d, Conv2dConfig};
-    pub use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
-    pub use burn::nn::{
-        BatchNorm, BatchNormConfig, Dropout, DropoutConfig, Linear, LinearConfig, PaddingConfig2d,
-        Relu,
-    };
-    pub use burn::tensor::activation::{log_softmax, relu, sigmoid, softmax};
+    pub use burn::nn::{BatchNorm, BatchNormConfig, PaddingConfig2d};
+    pub use burn::tensor::activation::{log_softmax, sigmoid, softmax};
     pub use burn::tensor::{Device, Float, Int, Tensor};
+    // Burn's names with kernels of their own on the CPU.
+    pub use salamander_kernels::layers::{
+        Conv2d, Conv2dConfig, Dropout, DropoutConfig, Linear, LinearConfig, MaxPool2d,
+        MaxPool2dConfig, Relu,
+    };
+    pub use salamander_kernels::ops::relu;
 
     pub use salamander_core::experiment::Clip;
     pub use salamander_core::metrics::{Metric, Metrics};

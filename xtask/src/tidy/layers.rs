@@ -2,8 +2,8 @@
 
 use super::Failure;
 
-/// Each crate of `crates/` that hides from something, and what it hides from.
-pub(super) const MUST_NOT_SEE: [(&str, &[&str]); 9] = [
+/// Each crate that hides from something, and what it hides from.
+pub(super) const MUST_NOT_SEE: [(&str, &[&str]); 10] = [
     ("salamander-core", &["tokio", "burn", "tonic", "kube"]),
     ("salamander-data", &["burn", "tonic", "kube"]),
     ("salamander-derive", &["burn", "tokio", "tonic"]),
@@ -13,6 +13,7 @@ pub(super) const MUST_NOT_SEE: [(&str, &[&str]); 9] = [
     ("salamander-kube", &["burn"]),
     ("salamander-master", &["burn", "kube"]),
     ("salamander-train", &["kube"]),
+    ("salamander-kernels", &["salamander-core", "salamander-train", "salamander-net", "kube"]),
 ];
 
 /// Finds forbidden packages in the output of `cargo tree --prefix none`. A family counts as its
@@ -23,7 +24,10 @@ pub(super) fn forbidden(package: &str, forbidden: &[&str], tree: &str) -> Vec<Fa
     seen.sort_unstable();
     seen.dedup();
     seen.retain(|name| forbidden.iter().any(|head| is_of_family(name, head)));
-    let manifest = format!("crates/{package}/Cargo.toml");
+    let manifest = match package {
+        "salamander-kernels" => "kernels/Cargo.toml".to_string(),
+        package => format!("crates/{package}/Cargo.toml"),
+    };
     let failure = |name: &&str| {
         let advice = format!(
             "{package} must not see {name}: remove what brings it in, which \

@@ -1,0 +1,265 @@
+//! Two-dimensional convolution, forward and backward, as matrix products over each sample's columns.
+
+use super::buffer::{in_pieces, with_scratch};
+use super::elementwise::{add, mask_piece, relu_piece, sum};
+use super::im2col::{col2im, im2col};
+use super::product::{Matrix, Output, product};
+use super::shape::ConvShape;
+
+/// The gradients of a convolution: those that were wanted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ConvGradients {
+    /// Of the input.
+    pub input: Option<Vec<f32>>,
+    /// Of the weights.
+    pub weight: Option<Vec<f32>>,
+    /// Of the bias.
+    pub bias: Option<Vec<f32>>,
+}
+
+/// Which gradients are wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// Of the input.
+    pub input: bool,
+    /// Of the weights.
+    pub weight: bool,
+    /// Of the bias.
+    pub bias: bool,
+}
+
+/// The convolution of a batch, with bias and ReLU if asked for.
+///
+/// # Panics
+/// If the slices do not have the shape's sizes.
+pub fn forward(
+    shape: &ConvShape,
+    input: &[f32],
+    weight: &[f32],
+    bias: Option<&[f32]>,
+    relu: bool,
+) -> Vec<f32> {
+    check(shape, input, weight);
+    let pixels = shape.pixels_out();
+    let (len, mode) = (shape.sample_out(), bias.map_or(Output::Replace, |_| Output::Add));
+    let (output, _) = in_pieces(shape.batch * len, len, shape.batch, |at, out| {
+        for (plane, bias) in out.chunks_mut(pixels).zip(bias.into_iter().flatten()) {
+            plane.fill(*bias);
+        }
+        let sample = &input[at * shape.sample_in()..][..shape.sample_in()];
+        with_scratch(columns_len(shape), |scratch| {
+            for group in Group::all(shape) {
+                let columns = group.columns(sample, scratch);
+                product(mode, group.output_mut(out), group.filters(weight), columns);
+            }
+        });
+        if relu {
+            relu_piece(out);
+        }
+    });
+    output
+}
+
+/// What [`backward`] needs to know of the forward pass.
+#[derive(Clone, Copy, Debug)]
+pub struct Saved<'a> {
+    /// The input.
+    pub input: &'a [f32],
+    /// The weights.
+    pub weight: &'a [f32],
+    /// The output, if it went through a ReLU.
+    pub relu_output: Option<&'a [f32]>,
+}
+
+/// The gradients of a convolution from that of its output.
+///
+/// # Panics
+/// If the slices do not have the shape's sizes.
+pub fn backward(
+    shape: &ConvShape,
+    saved: Saved,
+    gradient: &[f32],
+    wanted: Wanted,
+) -> ConvGradients {
+    check(shape, saved.input, saved.weight);
+    let output_len = shape.batch * shape.sample_out();
+    assert_eq!(gradient.len(), output_len, "the gradient does not have the output's size");
+    let samples = samples_per_piece(shape);
+    let len = if wanted.input { shape.batch * shape.sample_in() } else { 0 };
+    let count = shape.batch.div_ceil(samples);
+    let (input, parts) = in_pieces(len, samples * shape.sample_in(), count, |piece, input| {
+        let mut part = Part::new(shape, saved, wanted);
+        let last = shape.batch.min((piece + 1) * samples);
+        let mut targets = input.chunks_mut(shape.sample_in());
+        for sample in piece * samples..last {
+            part.add_sample(sample, gradient, targets.next());
+        }
+        part
+    });
+    let sum = parts.into_iter().reduce(|mut sum, part| {
+        add(&mut sum.weight, &part.weight);
+        add(&mut sum.bias, &part.bias);
+        sum
+    });
+    let Part { weight, bias, .. } = sum.unwrap_or_else(|| Part::new(shape, saved, wanted));
+    ConvGradients {
+        input: wanted.input.then_some(input),
+        weight: wanted.weight.then_some(weight),
+        bias: wanted.bias.then_some(bias),
+    }
+}
+
+/// Sums over some samples; empty where not wanted.
+struct Part<'a> {
+    shape: &'a ConvShape,
+    saved: Saved<'a>,
+    weight: Vec<f32>,
+    bias: Vec<f32>,
+}
+
+impl<'a> Part<'a> {
+    fn new(shape: &'a ConvShape, saved: Saved<'a>, wanted: Wanted) -> Self {
+        let len = |wanted: bool, len: usize| if wanted { len } else { 0 };
+        Self {
+            shape,
+            saved,
+            weight: vec![0.0; len(wanted.weight, shape.weights())],
+            bias: vec![0.0; len(wanted.bias, shape.channels_out)],
+        }
+    }
+
+    /// Adds sample number `at`, and writes its input's gradient to `target`.
+    fn add_sample(&mut self, at: usize, gradient: &[f32], target: Option<&mut [f32]>) {
+        let (shape, saved) = (self.shape, self.saved);
+        let (len, columns_len) = (shape.sample_out(), columns_len(shape));
+        let gradient = &gradient[at * len..][..len];
+        let sample = &saved.input[at * shape.sample_in()..][..shape.sample_in()];
+        // Only a fused ReLU changes the gradient, and so needs a copy of it.
+        let masked_len = saved.relu_output.map_or(0, |_| len);
+        with_scratch(masked_len + columns_len, |scratch| {
+            let (masked, columns) = scratch.split_at_mut(masked_len);
+            let gradient = match saved.relu_output {
+                None => gradient,
+                Some(output) => {
+                    masked.copy_from_slice(gradient);
+                    mask_piece(masked, &output[at * len..][..len]);
+                    masked
+                }
+            };
+            self.add_bias(gradient);
+            self.add_weight(sample, gradient, columns);
+            if let Some(target) = target {
+                input_gradient(shape, saved.weight, gradient, columns, target);
+            }
+        });
+    }
+
+    fn add_bias(&mut self, gradient: &[f32]) {
+        let planes = gradient.chunks(self.shape.pixels_out());
+        self.bias.iter_mut().zip(planes).for_each(|(bias, plane)| *bias += sum(plane));
+    }
+
+    fn add_weight(&mut self, sample: &[f32], gradient: &[f32], scratch: &mut [f32]) {
+        if self.weight.is_empty() {
+            return;
+        }
+        for group in Group::all(self.shape) {
+            let columns = group.columns(sample, scratch);
+            let target = group.filters_mut(&mut self.weight);
+            product(Output::Add, target, group.output(gradient), columns.transposed());
+        }
+    }
+}
+
+fn input_gradient(
+    shape: &ConvShape,
+    weight: &[f32],
+    gradient: &[f32],
+    columns: &mut [f32],
+    target: &mut [f32],
+) {
+    for group in Group::all(shape) {
+        let filters = group.filters(weight).transposed();
+        if shape.is_pointwise() {
+            product(Output::Replace, group.input_mut(target), filters, group.output(gradient));
+        } else {
+            product(Output::Replace, columns, filters, group.output(gradient));
+            col2im(shape, group.channels_in(), columns, group.input_mut(target));
+        }
+    }
+}
+
+/// How many samples one task sums: a matter of the shape alone, so that sums do not depend on the number of threads.
+fn samples_per_piece(shape: &ConvShape) -> usize {
+    // Every piece has weights of its own; many large ones would not fit into memory.
+    let pieces = ((1 << 22) / shape.weights().max(1)).clamp(2, 16);
+    shape.batch.div_ceil(pieces).max(1)
+}
+
+/// Values of a sample's columns in one group.
+fn columns_len(shape: &ConvShape) -> usize {
+    if shape.is_pointwise() { 0 } else { shape.taps() * shape.pixels_out() }
+}
+
+fn check(shape: &ConvShape, input: &[f32], weight: &[f32]) {
+    assert!(shape.is_valid(), "{shape:?} is not a convolution");
+    assert_eq!(input.len(), shape.batch * shape.sample_in(), "wrong size of the input");
+    assert_eq!(weight.len(), shape.weights(), "wrong size of the weights");
+}
+
+/// One group of channels.
+#[derive(Clone, Copy)]
+struct Group<'a> {
+    shape: &'a ConvShape,
+    index: usize,
+}
+
+impl<'a> Group<'a> {
+    fn all(shape: &'a ConvShape) -> impl Iterator<Item = Self> {
+        (0..shape.groups).map(move |index| Self { shape, index })
+    }
+
+    fn channels_in(&self) -> usize {
+        self.shape.channels_in / self.shape.groups
+    }
+
+    fn channels_out(&self) -> usize {
+        self.shape.channels_out / self.shape.groups
+    }
+
+    fn columns<'b>(&self, sample: &'b [f32], scratch: &'b mut [f32]) -> Matrix<'b> {
+        let len = self.channels_in() * self.shape.size[0] * self.shape.size[1];
+        let pixels = &sample[self.index * len..][..len];
+        let (rows, columns) = (self.shape.taps(), self.shape.pixels_out());
+        if self.shape.is_pointwise() {
+            return Matrix::new(pixels, rows, columns);
+        }
+        im2col(self.shape, self.channels_in(), pixels, scratch);
+        Matrix::new(scratch, rows, columns)
+    }
+
+    fn filters<'b>(&self, weight: &'b [f32]) -> Matrix<'b> {
+        let len = self.channels_out() * self.shape.taps();
+        Matrix::new(&weight[self.index * len..][..len], self.channels_out(), self.shape.taps())
+    }
+
+    fn filters_mut<'b>(&self, weight: &'b mut [f32]) -> &'b mut [f32] {
+        let len = self.channels_out() * self.shape.taps();
+        &mut weight[self.index * len..][..len]
+    }
+
+    fn output<'b>(&self, sample: &'b [f32]) -> Matrix<'b> {
+        let (rows, columns) = (self.channels_out(), self.shape.pixels_out());
+        Matrix::new(&sample[self.index * rows * columns..][..rows * columns], rows, columns)
+    }
+
+    fn output_mut<'b>(&self, sample: &'b mut [f32]) -> &'b mut [f32] {
+        let len = self.channels_out() * self.shape.pixels_out();
+        &mut sample[self.index * len..][..len]
+    }
+
+    fn input_mut<'b>(&self, sample: &'b mut [f32]) -> &'b mut [f32] {
+        let len = self.channels_in() * self.shape.size[0] * self.shape.size[1];
+        &mut sample[self.index * len..][..len]
+    }
+}

@@ -1,0 +1,89 @@
+//! ReLU and sums over long slices, with the widest instructions that the machine has.
+
+use pulp::Arch;
+use rayon::prelude::*;
+
+/// What one task does: small enough to stay in a core's cache, large enough to be worth a task.
+const PIECE: usize = 1 << 15;
+
+/// `max(x, 0)` in place; a value that is not a number stays one.
+pub fn relu(values: &mut [f32]) {
+    values.par_chunks_mut(PIECE).for_each(relu_piece);
+}
+
+/// The gradient behind a ReLU in place: zero wherever its output was not positive.
+pub fn relu_backward(gradient: &mut [f32], output: &[f32]) {
+    let pieces = gradient.par_chunks_mut(PIECE).zip(output.par_chunks(PIECE));
+    pieces.for_each(|(gradient, output)| mask_piece(gradient, output));
+}
+
+/// [`relu`] on the calling thread.
+pub(crate) fn relu_piece(values: &mut [f32]) {
+    Arch::new().dispatch(|| {
+        for value in values.iter_mut() {
+            *value = if *value < 0.0 { 0.0 } else { *value };
+        }
+    });
+}
+
+/// [`relu_backward`] on the calling thread.
+pub(crate) fn mask_piece(gradient: &mut [f32], output: &[f32]) {
+    Arch::new().dispatch(|| {
+        for (gradient, output) in gradient.iter_mut().zip(output) {
+            // Bits instead of a branch: the signs of activations cannot be predicted.
+            let keep = u32::from(*output > 0.0).wrapping_neg();
+            *gradient = f32::from_bits(gradient.to_bits() & keep);
+        }
+    });
+}
+
+/// The sum, in an order that depends on the length alone.
+pub(crate) fn sum(values: &[f32]) -> f32 {
+    const LANES: usize = 32;
+    let (head, tail) = values.as_chunks::<LANES>();
+    let mut lanes = [0.0; LANES];
+    Arch::new().dispatch(|| {
+        for chunk in head {
+            for (lane, value) in lanes.iter_mut().zip(chunk) {
+                *lane += value;
+            }
+        }
+    });
+    lanes.iter().sum::<f32>() + tail.iter().sum::<f32>()
+}
+
+/// Adds a slice to another, element by element.
+pub(crate) fn add(target: &mut [f32], values: &[f32]) {
+    Arch::new().dispatch(|| {
+        for (target, value) in target.iter_mut().zip(values) {
+            *target += value;
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relu_keeps_what_is_positive_and_what_is_not_a_number() {
+        let mut values = vec![-1.0, 2.0, 0.0, f32::NAN, -0.5];
+        relu(&mut values);
+        assert_eq!(values[..3], [0.0, 2.0, 0.0]);
+        assert!(values[3].is_nan());
+        let mut gradient = vec![5.0, 6.0, 7.0, 8.0, 9.0];
+        relu_backward(&mut gradient, &values);
+        assert_eq!(gradient, [0.0, 6.0, 0.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn sums_have_every_value_once() {
+        for len in [0, 1, 31, 32, 33, 100] {
+            let values: Vec<f32> = (0..len).map(|i| i as f32).collect();
+            assert_eq!(sum(&values), (0..len).sum::<usize>() as f32);
+        }
+        let mut target = vec![1.0; 3];
+        add(&mut target, &[1.0, 2.0, 3.0]);
+        assert_eq!(target, [2.0, 3.0, 4.0]);
+    }
+}

@@ -1,0 +1,68 @@
+//! A sample's windows as the columns of a matrix, so that a convolution becomes a matrix product.
+//! (Chellapilla, Puri, Simard: High Performance Convolutional Neural Networks for Document Processing, 2006.)
+
+use super::shape::{ConvShape, Window};
+
+/// Calls `visit(tap's row in the matrix, output row range start, input range start, length)` for every run of pixels
+/// that a tap reads inside the input; what is not visited is padding.
+fn runs(shape: &ConvShape, channels: usize, mut visit: impl FnMut(Run)) {
+    let [height, width] = shape.size;
+    let [rows, columns] = shape.out();
+    let (down, along) = (Window::of_conv(shape, 0), Window::of_conv(shape, 1));
+    for channel in 0..channels {
+        for ky in 0..shape.kernel[0] {
+            let (inside_rows, first_row) = down.inside(ky, rows);
+            for kx in 0..shape.kernel[1] {
+                let tap = (channel * shape.kernel[0] + ky) * shape.kernel[1] + kx;
+                let (inside, start) = along.inside(kx, columns);
+                for (step, row) in inside_rows.clone().enumerate() {
+                    let y = first_row + step * shape.stride[0];
+                    visit(Run {
+                        column: tap * rows * columns + row * columns + inside.start,
+                        pixel: (channel * height + y) * width + start,
+                        len: inside.len(),
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// A run of pixels that one tap reads for neighbouring windows.
+struct Run {
+    column: usize,
+    pixel: usize,
+    len: usize,
+}
+
+/// Writes the columns of `channels` channels of a sample.
+pub(crate) fn im2col(shape: &ConvShape, channels: usize, pixels: &[f32], columns: &mut [f32]) {
+    if shape.padding != [(0, 0); 2] {
+        columns.fill(0.0);
+    }
+    let stride = shape.stride[1];
+    runs(shape, channels, |run| {
+        let target = &mut columns[run.column..][..run.len];
+        if stride == 1 {
+            target.copy_from_slice(&pixels[run.pixel..][..run.len]);
+        } else {
+            let source = pixels[run.pixel..].iter().step_by(stride);
+            target.iter_mut().zip(source).for_each(|(target, value)| *target = *value);
+        }
+    });
+}
+
+/// Adds columns to the pixels that they came from: the transpose of [`im2col`].
+pub(crate) fn col2im(shape: &ConvShape, channels: usize, columns: &[f32], pixels: &mut [f32]) {
+    let stride = shape.stride[1];
+    runs(shape, channels, |run| {
+        let source = &columns[run.column..][..run.len];
+        if stride == 1 {
+            let target = &mut pixels[run.pixel..][..run.len];
+            target.iter_mut().zip(source).for_each(|(target, value)| *target += value);
+        } else {
+            let target = pixels[run.pixel..].iter_mut().step_by(stride);
+            target.zip(source).for_each(|(target, value)| *target += value);
+        }
+    });
+}

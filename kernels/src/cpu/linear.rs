@@ -1,0 +1,131 @@
+//! The linear layer `y = x W + b`, forward and backward, cut so that each core packs its own part of the weights.
+
+use super::buffer::in_pieces;
+use super::elementwise::{add, relu_piece};
+use super::product::{Matrix, Output, product, product_by_columns};
+
+/// Products of fewer multiplications are not worth a second thread, and smaller blocks pack the same values too often.
+const WORTH_A_TASK: usize = 1 << 22;
+
+/// With this many rows at least and this many values at most the input's gradient is computed transposed: the weights
+/// are then read along their rows, which takes two thirds of the time as long as the result stays in cache.
+const WORTH_TRANSPOSING: (usize, usize) = (32, 1 << 15);
+
+/// The sizes of a linear layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinearShape {
+    /// Rows of the input.
+    pub rows: usize,
+    /// Columns of the input.
+    pub inputs: usize,
+    /// Columns of the output.
+    pub outputs: usize,
+}
+
+impl LinearShape {
+    /// How many columns (or rows) of `all` one task computes.
+    fn block(&self, all: usize) -> usize {
+        let work = self.rows * self.inputs * self.outputs;
+        let tasks = (work / WORTH_A_TASK).clamp(1, 32);
+        all.div_ceil(tasks).next_multiple_of(64)
+    }
+}
+
+/// `x W + b`, with ReLU if asked for.
+pub fn forward(
+    shape: LinearShape,
+    input: &[f32],
+    weight: &[f32],
+    bias: Option<&[f32]>,
+    relu: bool,
+) -> Vec<f32> {
+    let LinearShape { rows, inputs, outputs } = shape;
+    let mut output = Vec::with_capacity(rows * outputs);
+    match bias {
+        Some(bias) => (0..rows).for_each(|_| output.extend_from_slice(bias)),
+        None => output.resize(rows * outputs, 0.0),
+    }
+    let (left, right) = (Matrix::new(input, rows, inputs), Matrix::new(weight, inputs, outputs));
+    product_by_columns(Output::Add, &mut output, shape.block(outputs), left, right);
+    if relu {
+        relu_piece(&mut output);
+    }
+    output
+}
+
+/// The gradient of the input.
+pub fn input_gradient(shape: LinearShape, weight: &[f32], gradient: &[f32]) -> Vec<f32> {
+    let LinearShape { rows, inputs, outputs } = shape;
+    let (weight, block) = (Matrix::new(weight, inputs, outputs), shape.block(inputs));
+    if rows < WORTH_TRANSPOSING.0 || rows * inputs > WORTH_TRANSPOSING.1 {
+        let mut input = vec![0.0; rows * inputs];
+        let left = Matrix::new(gradient, rows, outputs);
+        product_by_columns(Output::Replace, &mut input, block, left, weight.transposed());
+        return input;
+    }
+    let gradient = transpose(gradient, rows, outputs);
+    let right = Matrix::new(&gradient, outputs, rows);
+    let count = inputs.div_ceil(block);
+    let (input, _) = in_pieces(inputs * rows, block * rows, count, |piece, input| {
+        let first = piece * block;
+        product(Output::Replace, input, weight.rows(first, block.min(inputs - first)), right);
+    });
+    transpose(&input, inputs, rows)
+}
+
+/// The values of a matrix with rows and columns exchanged.
+fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    // In tiles, so that both sides stay in the nearest cache.
+    const TILE: usize = 16;
+    let count = columns.div_ceil(TILE);
+    let (transposed, _) = in_pieces(rows * columns, TILE * rows, count, |piece, target| {
+        let first = piece * TILE;
+        let width = TILE.min(columns - first);
+        for start in (0..rows).step_by(TILE) {
+            for row in start..rows.min(start + TILE) {
+                let source = &values[row * columns + first..][..width];
+                for (column, value) in source.iter().enumerate() {
+                    target[column * rows + row] = *value;
+                }
+            }
+        }
+    });
+    transposed
+}
+
+/// The gradient of the weights.
+pub fn weight_gradient(shape: LinearShape, input: &[f32], gradient: &[f32]) -> Vec<f32> {
+    let LinearShape { rows, inputs, outputs } = shape;
+    let left = Matrix::new(input, rows, inputs).transposed();
+    let right = Matrix::new(gradient, rows, outputs);
+    let block = shape.block(inputs);
+    let count = inputs.div_ceil(block);
+    let (weight, _) = in_pieces(inputs * outputs, block * outputs, count, |piece, weight| {
+        let first = piece * block;
+        let left = left.rows(first, block.min(inputs - first));
+        product(Output::Replace, weight, left, right);
+    });
+    weight
+}
+
+/// The gradient of the bias.
+pub fn bias_gradient(shape: LinearShape, gradient: &[f32]) -> Vec<f32> {
+    let mut bias = vec![0.0; shape.outputs];
+    gradient.chunks(shape.outputs.max(1)).for_each(|row| add(&mut bias, row));
+    bias
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transposing_twice_gives_the_same() {
+        for (rows, columns) in [(1, 1), (3, 50), (40, 17), (64, 64)] {
+            let values: Vec<f32> = (0..rows * columns).map(|i| i as f32).collect();
+            let turned = transpose(&values, rows, columns);
+            assert_eq!(turned[rows - 1], values[(rows - 1) * columns]);
+            assert_eq!(transpose(&turned, columns, rows), values);
+        }
+    }
+}

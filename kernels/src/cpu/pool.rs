@@ -1,0 +1,169 @@
+//! Two-dimensional max-pooling; the winner of each window is kept as a byte for the backward pass.
+
+use pulp::Arch;
+use rayon::prelude::*;
+
+use super::buffer::in_pieces;
+use super::shape::PoolShape;
+
+/// The winner of a window that lies in the padding altogether.
+const NOBODY: u8 = u8::MAX;
+
+/// The maxima and, for each, the number of the tap that won: the first of equal ones, and any that is not a number.
+///
+/// # Panics
+/// If the slice does not have the shape's size.
+pub fn forward(shape: &PoolShape, input: &[f32]) -> (Vec<f32>, Vec<u8>) {
+    assert!(shape.is_valid(), "{shape:?} is not a pooling");
+    let (plane, out) = (plane_in(shape), plane_out(shape));
+    assert_eq!(input.len(), shape.planes * plane, "wrong size of the input");
+    let mut maxima = vec![0.0; shape.planes * out];
+    let mut winners = vec![0; shape.planes * out];
+    let planes = planes_per_piece(shape);
+    let targets = maxima.par_chunks_mut(planes * out).zip(winners.par_chunks_mut(planes * out));
+    targets.zip(input.par_chunks(planes * plane)).for_each(|((maxima, winners), input)| {
+        let targets = maxima.chunks_mut(out).zip(winners.chunks_mut(out));
+        for ((maxima, winners), input) in targets.zip(input.chunks(plane)) {
+            if is_halving(shape) {
+                halve(shape, input, maxima, winners);
+            } else {
+                maxima_of_plane(shape, input, maxima, winners);
+            }
+        }
+    });
+    (maxima, winners)
+}
+
+/// The gradient of the input: that of each maximum, at its winner.
+///
+/// # Panics
+/// If the slices do not have the shape's sizes.
+pub fn backward(shape: &PoolShape, gradient: &[f32], winners: &[u8]) -> Vec<f32> {
+    assert!(shape.is_valid(), "{shape:?} is not a pooling");
+    let (plane, out) = (plane_in(shape), plane_out(shape));
+    assert_eq!(gradient.len(), shape.planes * out, "the gradient has not the output's size");
+    assert_eq!(winners.len(), gradient.len(), "a winner for each maximum");
+    let planes = planes_per_piece(shape);
+    let count = shape.planes.div_ceil(planes);
+    let (input, _) = in_pieces(shape.planes * plane, planes * plane, count, |piece, input| {
+        let first = piece * planes * out;
+        let sources = gradient[first..].chunks(out).zip(winners[first..].chunks(out));
+        for (input, (gradient, winners)) in input.chunks_mut(plane).zip(sources) {
+            if is_halving(shape) {
+                unhalve(shape, gradient, winners, input);
+            } else {
+                scatter(shape, gradient, winners, input);
+            }
+        }
+    });
+    input
+}
+
+fn plane_in(shape: &PoolShape) -> usize {
+    shape.size[0] * shape.size[1]
+}
+
+fn plane_out(shape: &PoolShape) -> usize {
+    shape.out().iter().product()
+}
+
+fn planes_per_piece(shape: &PoolShape) -> usize {
+    ((1 << 15) / plane_in(shape).max(1)).max(1)
+}
+
+/// The usual case: windows of two by two, side by side.
+fn is_halving(shape: &PoolShape) -> bool {
+    shape.kernel == [2, 2]
+        && shape.stride == [2, 2]
+        && shape.dilation == [1, 1]
+        && shape.padding == [(0, 0); 2]
+}
+
+fn maxima_of_plane(shape: &PoolShape, input: &[f32], maxima: &mut [f32], winners: &mut [u8]) {
+    let columns = shape.out()[1];
+    let (down, along) = (shape.window(0), shape.window(1));
+    for (at, (maximum, winner)) in maxima.iter_mut().zip(winners).enumerate() {
+        (*maximum, *winner) = (f32::NEG_INFINITY, NOBODY);
+        for ky in 0..shape.kernel[0] {
+            let Some(y) = down.at(at / columns, ky) else { continue };
+            for kx in 0..shape.kernel[1] {
+                let Some(x) = along.at(at % columns, kx) else { continue };
+                let value = input[y * shape.size[1] + x];
+                if *winner == NOBODY || value > *maximum || value.is_nan() {
+                    (*maximum, *winner) = (value, (ky * shape.kernel[1] + kx) as u8);
+                }
+            }
+        }
+    }
+}
+
+fn scatter(shape: &PoolShape, gradient: &[f32], winners: &[u8], input: &mut [f32]) {
+    let columns = shape.out()[1];
+    let (down, along) = (shape.window(0), shape.window(1));
+    for (at, (gradient, winner)) in gradient.iter().zip(winners).enumerate() {
+        if *winner == NOBODY {
+            continue;
+        }
+        let (ky, kx) =
+            (usize::from(*winner) / shape.kernel[1], usize::from(*winner) % shape.kernel[1]);
+        if let (Some(y), Some(x)) = (down.at(at / columns, ky), along.at(at % columns, kx)) {
+            input[y * shape.size[1] + x] += gradient;
+        }
+    }
+}
+
+fn halve(shape: &PoolShape, input: &[f32], maxima: &mut [f32], winners: &mut [u8]) {
+    let (width, columns) = (shape.size[1], shape.out()[1]);
+    Arch::new().dispatch(|| {
+        let targets = maxima.chunks_exact_mut(columns).zip(winners.chunks_exact_mut(columns));
+        for ((maxima, winners), rows) in targets.zip(input.chunks_exact(2 * width)) {
+            let (top, bottom) = rows.split_at(width);
+            let pairs = top.as_chunks::<2>().0.iter().zip(bottom.as_chunks::<2>().0);
+            for ((maximum, winner), (top, bottom)) in maxima.iter_mut().zip(winners).zip(pairs) {
+                let taps = [top[0], top[1], bottom[0], bottom[1]];
+                let (mut best, mut at) = (taps[0], 0);
+                for (tap, value) in taps.into_iter().enumerate().skip(1) {
+                    let wins = (value > best) | value.is_nan();
+                    best = if wins { value } else { best };
+                    at = if wins { tap as u8 } else { at };
+                }
+                (*maximum, *winner) = (best, at);
+            }
+        }
+    });
+}
+
+fn unhalve(shape: &PoolShape, gradient: &[f32], winners: &[u8], input: &mut [f32]) {
+    let (width, columns) = (shape.size[1], shape.out()[1]);
+    Arch::new().dispatch(|| {
+        let sources = gradient.chunks_exact(columns).zip(winners.chunks_exact(columns));
+        for ((gradient, winners), rows) in sources.zip(input.chunks_exact_mut(2 * width)) {
+            let (top, bottom) = rows.split_at_mut(width);
+            unhalve_row::<0>(gradient, winners, top);
+            unhalve_row::<2>(gradient, winners, bottom);
+        }
+    });
+}
+
+/// One row of windows' gradients, shared between taps `FIRST` and the next.
+#[inline(always)]
+fn unhalve_row<const FIRST: u8>(gradient: &[f32], winners: &[u8], row: &mut [f32]) {
+    // In blocks of a fixed size, which the compiler turns into shuffles.
+    const BLOCK: usize = 4;
+    let share = |gradient: f32, winner: u8, tap: u8| {
+        f32::from_bits(gradient.to_bits() & u32::from(winner == tap).wrapping_neg())
+    };
+    let ((gradients, _), (winner_blocks, _)) =
+        (gradient.as_chunks::<BLOCK>(), winners.as_chunks::<BLOCK>());
+    let (targets, _) = row.as_chunks_mut::<{ 2 * BLOCK }>();
+    for ((gradient, winners), target) in gradients.iter().zip(winner_blocks).zip(targets) {
+        let first: [f32; BLOCK] = std::array::from_fn(|i| share(gradient[i], winners[i], FIRST));
+        let second: [f32; BLOCK] =
+            std::array::from_fn(|i| share(gradient[i], winners[i], FIRST + 1));
+        *target = std::array::from_fn(|i| if i % 2 == 0 { first[i / 2] } else { second[i / 2] });
+    }
+    for at in gradients.len() * BLOCK..gradient.len() {
+        row[2 * at] = share(gradient[at], winners[at], FIRST);
+        row[2 * at + 1] = share(gradient[at], winners[at], FIRST + 1);
+    }
+}

@@ -1,0 +1,53 @@
+//! Layers with Burn's names, configurations, parameter names and initial values, on this crate's operations.
+//!
+//! Weights saved by Burn's layers load into these and the other way round.
+
+mod conv2d;
+mod dropout;
+mod linear;
+mod max_pool2d;
+
+pub use conv2d::{Conv2d, Conv2dConfig};
+pub use dropout::{Dropout, DropoutConfig};
+pub use linear::{Linear, LinearConfig};
+pub use max_pool2d::{MaxPool2d, MaxPool2dConfig};
+
+use burn::module::Module;
+use burn::nn::PaddingConfig2d;
+use burn::tensor::Tensor;
+
+/// `max(x, 0)` as a layer.
+#[derive(Module, Debug, Default)]
+pub struct Relu;
+
+impl Relu {
+    /// The layer.
+    pub fn new() -> Self {
+        Self {}
+    }
+
+    /// Applies it.
+    pub fn forward<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
+        crate::ops::relu(input)
+    }
+}
+
+/// Padding before and after, per axis, by the rules of Burn's layers.
+fn padding(
+    config: &PaddingConfig2d,
+    size: [usize; 2],
+    kernel: [usize; 2],
+    stride: [usize; 2],
+) -> [(usize, usize); 2] {
+    match config {
+        PaddingConfig2d::Valid => [(0, 0); 2],
+        PaddingConfig2d::Explicit(top, left, bottom, right) => [(*top, *bottom), (*left, *right)],
+        PaddingConfig2d::Same => [0, 1].map(|axis| {
+            let windows = size[axis].div_ceil(stride[axis]);
+            let needed = windows.saturating_sub(1) * stride[axis] + kernel[axis];
+            // An odd one goes to the end, as ONNX has it.
+            let total = if windows == 0 { 0 } else { needed.saturating_sub(size[axis]) };
+            (total / 2, total - total / 2)
+        }),
+    }
+}

@@ -1,0 +1,31 @@
+//! Fast training on the CPU for ordinary Burn models: layers with Burn's names whose operations have kernels of
+//! their own, forward and backward.
+//!
+//! On other devices, for other types than f32 and for shapes without a kernel the same layers call Burn's own
+//! operations, so a model's code is the same everywhere.
+//!
+//! ```
+//! use burn::tensor::{Device, Tensor};
+//! use salamander_kernels::layers::{Conv2dConfig, MaxPool2dConfig};
+//! use salamander_kernels::ops::relu;
+//!
+//! let device = Device::flex().autodiff();
+//! let conv = Conv2dConfig::new([1, 8], [3, 3]).init(&device);
+//! let pool = MaxPool2dConfig::new([2, 2]).init();
+//! let x = Tensor::<4>::ones([2, 1, 28, 28], &device);
+//! assert_eq!(pool.forward(relu(conv.forward(x))).dims(), [2, 8, 13, 13]);
+//! ```
+//!
+//! # Layout
+//! - [`layers`]: `Conv2d`, `MaxPool2d`, `Linear`, `Relu`, `Dropout` with Burn's configurations and parameter names
+//! - [`ops`]: the operations behind them as functions on tensors; each decides where it runs
+//! - [`cpu`]: the kernels, on plain slices
+//! - [`mod@reference`]: the same arithmetic in the plainest Rust, which the tests compare with
+//!
+//! **Invariant**: how work is cut into pieces depends on shapes alone, never on the number of threads, and sums are
+//! taken in a fixed order. One thread and many give the same bits.
+
+pub mod cpu;
+pub mod layers;
+pub mod ops;
+pub mod reference;

@@ -1,0 +1,53 @@
+//! Operations on tensors with kernels and gradients of their own on the CPU in f32; Burn's own everywhere else.
+//!
+//! Each has an extension of Burn's backend behind it, implemented for the plain CPU backend and for the one that
+//! records gradients; the function in front decides whether the kernel serves this device, type and shape.
+
+mod conv;
+mod dropout;
+mod linear;
+mod pool;
+mod relu;
+
+pub use conv::{Activation, conv2d};
+pub use dropout::dropout;
+pub use linear::linear;
+pub use pool::max_pool2d;
+pub use relu::relu;
+
+use burn::backend::{DispatchDevice, Flex, tensor::FloatTensor};
+use burn::tensor::{DType, Shape, Tensor, TensorData};
+
+/// A tensor of the CPU backend.
+type CpuTensor = FloatTensor<Flex>;
+
+/// Whether the kernels serve this tensor.
+fn is_served<const D: usize>(tensor: &Tensor<D>) -> bool {
+    tensor.dtype() == DType::F32
+        && matches!(tensor.device().as_dispatch().clone().inner(), DispatchDevice::Flex(_))
+}
+
+/// The values of a contiguous f32 tensor.
+fn values(tensor: &CpuTensor) -> &[f32] {
+    tensor.as_slice::<f32>().expect("tensors are made contiguous and checked to be f32 before")
+}
+
+/// A tensor of new values, without copying them.
+fn tensor(values: Vec<f32>, shape: impl Into<Shape>) -> CpuTensor {
+    CpuTensor::from_data(TensorData::new(values, shape.into()))
+}
+
+/// Changes a tensor's values, in place if nobody else holds them.
+fn map_values(tensor: CpuTensor, change: impl FnOnce(&mut [f32])) -> CpuTensor {
+    let mut tensor = tensor.to_contiguous();
+    let (whole, shape) = (tensor.storage::<f32>().len(), tensor.layout().shape().clone());
+    if values(&tensor).len() == whole
+        && let Some(values) = tensor.try_storage_mut::<f32>()
+    {
+        change(values);
+        return tensor;
+    }
+    let mut copy = values(&tensor).to_vec();
+    change(&mut copy);
+    self::tensor(copy, shape)
+}
