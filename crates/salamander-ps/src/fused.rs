@@ -22,7 +22,8 @@ pub(crate) struct Fused {
 pub(crate) struct Move<'a> {
     /// The rate after the schedule.
     pub(crate) rate: f64,
-    /// How often the row has been moved, this time included.
+    /// How often the row has been moved, this time included; any number for an optimizer that does not
+    /// ask.
     pub(crate) step: u64,
     /// What the gradient is multiplied by.
     pub(crate) scale: f32,
@@ -43,6 +44,25 @@ impl Fused {
             (0..KNOWN_STEPS as u64).map(|step| corrections(beta1, beta2, step)).collect()
         };
         Self { optimizer, corrections: betas.map_or_else(Vec::new, known) }
+    }
+
+    /// Whether it asks how often a row has been moved.
+    pub(crate) fn counts_steps(&self) -> bool {
+        matches!(self.optimizer, Optimizer::Adam(_) | Optimizer::AdamW(_))
+    }
+
+    /// The state of a row that was never moved.
+    pub(crate) fn begin(&self, state: &mut [f32]) {
+        state.fill(0.0);
+        let first = match &self.optimizer {
+            Optimizer::Adagrad(o) => o.initial_accumulator,
+            Optimizer::Ftrl(o) => o.initial_accumulator,
+            _ => return,
+        };
+        // The first slot of either is the sum of squares.
+        let slots = self.optimizer.slots().len();
+        let dim = state.len() / slots;
+        state[..dim].fill(first as f32);
     }
 
     #[inline(always)]
@@ -109,10 +129,9 @@ fn sgd(o: &Sgd, row: Move<'_>) {
 fn adagrad(o: &Adagrad, row: Move<'_>) {
     let (decay, epsilon) = (o.weight_decay as f32, o.epsilon as f32);
     let (rate, scale) = (row.rate as f32, row.scale);
-    let start = if row.step == 1 { o.initial_accumulator as f32 } else { 0.0 };
     for ((p, g), s) in row.values.iter_mut().zip(row.gradient).zip(row.state) {
         let g = g * scale + decay * *p;
-        *s += start + g * g;
+        *s += g * g;
         *p -= rate * g / (s.sqrt() + epsilon);
     }
 }
@@ -199,14 +218,13 @@ fn ftrl(o: &Ftrl, row: Move<'_>) {
     if rate == 0.0 {
         return;
     }
-    let start = if row.step == 1 { o.initial_accumulator as f32 } else { 0.0 };
     let power = o.learning_rate_power;
     let root = |sum: f32| if power == -0.5 { sum.sqrt() } else { sum.powf(-power as f32) };
     let (sum, linear) = row.state.split_at_mut(row.values.len());
     let state = sum.iter_mut().zip(linear);
     for ((p, g), (s, z)) in row.values.iter_mut().zip(row.gradient).zip(state) {
         let g = g * scale;
-        let before = *s + start;
+        let before = *s;
         *s = before + g * g;
         let now = root(*s);
         *z += g - (now - root(before)) / rate * *p;
@@ -232,6 +250,7 @@ mod tests {
         let mut slots = vec![vec![0.0; dim]; optimizer.slots().len()];
         let mut values = expected.clone();
         let mut state = vec![0.0; dim * slots.len()];
+        fused.begin(&mut state);
         for step in 1..=40u64 {
             let rate = optimizer.learning_rate() * if step == 3 { 0.0 } else { 0.9 };
             let sum: Vec<f32> = (0..dim).map(|_| draw(8.0)).collect();

@@ -12,11 +12,12 @@
 
 mod slots;
 
-use slots::{Slots, SlotsMut, fits};
+use slots::{Slots, SlotsMut, find, fits, home_of};
 
 use crate::PARTITIONS;
-use crate::arena::Arena;
-use crate::memory::prefetch;
+use crate::arena::{SMALL_BYTES, rows_of_region};
+use crate::memory::{Pages, prefetch};
+use crate::search::{LINE, Search};
 
 /// Bits of a mixed id below its partition.
 const TAIL_BITS: u32 = 54;
@@ -45,27 +46,30 @@ pub(crate) const fn id_of(partition: u16, tail: u64) -> u64 {
 /// From the ids of a table to the rows of its partitions.
 #[derive(Debug)]
 pub(crate) struct Index {
-    /// By bits: where partitions of that size have their slots.
-    levels: Vec<Option<Level>>,
-    seats: Vec<Seat>,
+    /// The slots of all partitions. The first region is one empty line, for partitions without ids.
+    regions: Vec<Pages<u64>>,
+    /// By bits: who has a place among the regions' partitions of that size.
+    levels: Vec<Level>,
+    seats: Box<[Seat; PARTITIONS]>,
     lens: Vec<u32>,
 }
 
-/// The slots of partitions of one size.
-#[derive(Debug)]
+/// Places for the slots of partitions of one size.
+#[derive(Debug, Default)]
 struct Level {
-    slots: Arena<u64>,
-    width: usize,
+    /// The regions of this size, by number.
+    regions: Vec<u32>,
     /// Places that were ever taken, and those of them that are free again and zero.
-    taken: u32,
-    free: Vec<u32>,
+    taken: usize,
+    free: Vec<Seat>,
 }
 
 /// Where a partition has its slots; no bits while it has none.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seat {
+    region: u32,
+    start: u32,
     bits: u32,
-    row: u32,
 }
 
 /// What is in a slot.
@@ -79,8 +83,9 @@ pub(crate) struct Entry {
 impl Index {
     pub(crate) fn new() -> Self {
         Self {
+            regions: vec![Pages::zeroed(LINE, SMALL_BYTES)],
             levels: Vec::new(),
-            seats: vec![Seat::default(); PARTITIONS],
+            seats: Box::new([Seat::default(); PARTITIONS]),
             lens: vec![0; PARTITIONS],
         }
     }
@@ -91,21 +96,32 @@ impl Index {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        let bytes = |level: &Level| level.taken as usize * level.width * size_of::<u64>();
-        self.levels.iter().flatten().map(bytes).sum()
+        let bytes = |(bits, level): (u32, &Level)| level.taken * width(bits) * size_of::<u64>();
+        (0..).zip(&self.levels).map(bytes).sum()
     }
 
     /// Fetches the slot where the search for a mixed id begins.
     #[inline(always)]
     pub(crate) fn prefetch(&self, mixed: u64) {
-        let slots = self.slots((mixed >> TAIL_BITS) as usize);
-        prefetch(slots.slots, slots.home_of(tail_of(mixed)));
+        let (slots, home, _) = self.begin(mixed);
+        prefetch(slots, home);
     }
 
     /// The row of a mixed id in its partition.
     #[inline(always)]
-    pub(crate) fn find(&self, mixed: u64) -> Option<u32> {
-        self.slots((mixed >> TAIL_BITS) as usize).find(tail_of(mixed))
+    pub(crate) fn find(&self, mixed: u64, search: impl Search) -> Option<u32> {
+        let (slots, home, bits) = self.begin(mixed);
+        // Behind a partition's slots lie those of another one of its size, where the search ends: all
+        // are nearer to their home than the wanted one would be.
+        find(slots, home, tail_of(mixed), bits, search)
+    }
+
+    /// Where the search for a mixed id begins.
+    #[inline(always)]
+    fn begin(&self, mixed: u64) -> (&[u64], usize, u32) {
+        let Seat { region, start, bits } = self.seats[(mixed >> TAIL_BITS) as usize];
+        let home = start as usize + home_of(tail_of(mixed), bits);
+        (&self.regions[region as usize], home, bits)
     }
 
     /// Adds a mixed id that is not there.
@@ -145,14 +161,18 @@ impl Index {
 
     /// Forgets a partition.
     pub(crate) fn clear(&mut self, partition: usize) {
+        self.slots_mut(partition).slots.fill(0);
         let seat = std::mem::take(&mut self.seats[partition]);
         self.lens[partition] = 0;
-        let Some(level) = self.levels.get_mut(seat.bits as usize) else { return };
-        if let Some(there) = level {
-            there.slots.row_mut(seat.row).fill(0);
-            there.free.push(seat.row);
-            if there.free.len() == there.taken as usize {
-                *level = None;
+        if seat.bits == 0 {
+            return;
+        }
+        let level = &mut self.levels[seat.bits as usize];
+        level.free.push(seat);
+        if level.free.len() == level.taken {
+            // Numbers of regions stay; their memory goes.
+            for region in std::mem::take(level).regions {
+                self.regions[region as usize] = Pages::zeroed(0, SMALL_BYTES);
             }
         }
     }
@@ -194,44 +214,39 @@ impl Index {
 
     fn seat(&mut self, partition: usize, bits: u32) {
         if self.levels.len() <= bits as usize {
-            self.levels.resize_with(bits as usize + 1, || None);
+            self.levels.resize_with(bits as usize + 1, Level::default);
         }
-        let level = self.levels[bits as usize].get_or_insert_with(|| Level::new(bits));
-        self.seats[partition] = Seat { bits, row: level.take() };
+        let level = &mut self.levels[bits as usize];
+        self.seats[partition] = level.free.pop().unwrap_or_else(|| {
+            let each = rows_of_region::<u64>(width(bits));
+            let (region, row) = (level.taken / each, level.taken % each);
+            if region == level.regions.len() {
+                level.regions.push(self.regions.len() as u32);
+                let small = if region == 0 { SMALL_BYTES } else { 0 };
+                self.regions.push(Pages::zeroed(each * width(bits), small));
+            }
+            level.taken += 1;
+            Seat { region: level.regions[region], start: (row * width(bits)) as u32, bits }
+        });
     }
 
-    #[inline(always)]
     fn slots(&self, partition: usize) -> Slots<'_> {
-        let Seat { bits, row } = self.seats[partition];
-        match self.levels.get(bits as usize) {
-            Some(Some(level)) => Slots { slots: level.slots.row(row), bits },
-            _ => Slots { slots: &[], bits },
-        }
+        let Seat { region, start, bits } = self.seats[partition];
+        let slots = &self.regions[region as usize][start as usize..][..width(bits)];
+        Slots { slots, bits }
     }
 
     fn slots_mut(&mut self, partition: usize) -> SlotsMut<'_> {
-        let Seat { bits, row } = self.seats[partition];
-        match self.levels.get_mut(bits as usize) {
-            Some(Some(level)) => SlotsMut { slots: level.slots.row_mut(row), bits },
-            _ => SlotsMut { slots: &mut [], bits },
-        }
+        let Seat { region, start, bits } = self.seats[partition];
+        let slots = &mut self.regions[region as usize][start as usize..][..width(bits)];
+        SlotsMut { slots, bits }
     }
 }
 
-impl Level {
-    fn new(bits: u32) -> Self {
-        let places = 1usize << bits;
-        let width = places + places.min(MAX_SPILL);
-        Self { slots: Arena::new(width), width, taken: 0, free: Vec::new() }
-    }
-
-    fn take(&mut self) -> u32 {
-        self.free.pop().unwrap_or_else(|| {
-            self.taken += 1;
-            self.slots.cover(self.taken as usize);
-            self.taken - 1
-        })
-    }
+/// Slots of a partition with `2^bits` places: whole lines.
+fn width(bits: u32) -> usize {
+    let places = 1usize << bits;
+    (places + places.min(MAX_SPILL)).next_multiple_of(LINE)
 }
 
 #[cfg(test)]
@@ -242,6 +257,7 @@ mod tests {
     use salamander_core::seed::mix;
 
     use super::*;
+    use crate::search::Plain;
 
     proptest! {
         #[test]
@@ -271,7 +287,7 @@ mod tests {
                     prop_assert_eq!(entry.tail, tail);
                     index.remove(5, entry.place);
                 }
-                prop_assert_eq!(index.find(mixed), model.get(&tail).copied());
+                prop_assert_eq!(index.find(mixed, Plain), model.get(&tail).copied());
                 prop_assert_eq!(index.len(5), model.len());
             }
             let entries: Vec<_> = index.entries(5).map(|entry| (entry.tail, entry.row)).collect();
@@ -287,10 +303,10 @@ mod tests {
             built.fill(7, tails.iter().copied());
             prop_assert_eq!(built.len(7), tails.len());
             for (row, tail) in tails.iter().enumerate() {
-                prop_assert_eq!(built.find(7 << 54 | tail), Some(row as u32));
+                prop_assert_eq!(built.find(7 << 54 | tail, Plain), Some(row as u32));
             }
             for id in count..count + 1000 {
-                prop_assert_eq!(built.find(7 << 54 | tail_of(mix(id))), None);
+                prop_assert_eq!(built.find(7 << 54 | tail_of(mix(id)), Plain), None);
             }
             built.clear(7);
             prop_assert_eq!(built.entries(7).count(), 0);
@@ -299,7 +315,7 @@ mod tests {
 
     #[test]
     fn nothing_is_found_in_an_empty_index() {
-        assert_eq!(Index::new().find(5), None);
+        assert_eq!(Index::new().find(5, Plain), None);
         assert_eq!(Index::new().entry_at_least(0, 0), None);
     }
 }

@@ -47,6 +47,7 @@ mod names;
 mod options;
 mod owners;
 pub mod role;
+mod search;
 mod section;
 pub mod server;
 mod shard;

@@ -1,23 +1,23 @@
-//! The memory of a table: arenas of values, optimizer state and row facts side by side, handed out
-//! to partitions in small chunks of rows.
+//! The memory of a table: arenas of rows and of what is known about them, handed out to partitions in
+//! small chunks.
 
+use bytemuck::Pod;
 use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use half::{bf16, f16};
 
 use crate::arena::Arena;
-use crate::memory::{prefetch, prefetch_row};
+use crate::memory::prefetch_row;
 use crate::meta::Meta;
 use crate::{PARTITIONS, Storage, TableSpec};
 
 /// A chunk has at most this many rows and about this many bytes, so that a partition wastes little.
 const CHUNK_ROWS: usize = 64;
-const CHUNK_BYTES: usize = 16 << 10;
+const CHUNK_BYTES: usize = 64 << 10;
 
 /// All rows of a table on one thread, by number.
 #[derive(Debug)]
 pub(crate) struct Store {
-    pub(crate) values: Values,
-    pub(crate) state: Arena<f32>,
+    pub(crate) rows: Rows,
     meta: Arena<u64>,
     /// When each row last changed, once somebody has asked.
     changes: Option<Arena<u64>>,
@@ -32,14 +32,17 @@ pub(crate) struct Store {
     /// Chunks that were ever handed out.
     chunks: u32,
     row_bytes: usize,
+    storage: Storage,
+    dim: usize,
 }
 
-/// Values as they are kept.
+/// Values and optimizer state.
 #[derive(Debug)]
-pub(crate) enum Values {
-    F32(Arena<f32>),
-    F16(Arena<u16>),
-    Bf16(Arena<u16>),
+pub(crate) enum Rows {
+    /// A row's values and its state behind them: an update touches one place in memory.
+    Whole(Arena<f32>),
+    /// Values in 16 bits, and the state elsewhere.
+    Halves(Arena<u16>, Arena<f32>),
 }
 
 impl Store {
@@ -48,12 +51,14 @@ impl Store {
         let row_bytes = spec.dim * spec.storage.width() + 4 * state_width + size_of::<u64>();
         let rows = (CHUNK_BYTES / row_bytes).clamp(1, CHUNK_ROWS);
         Self {
-            values: match spec.storage {
-                Storage::F32 => Values::F32(Arena::new(spec.dim)),
-                Storage::F16 => Values::F16(Arena::new(spec.dim)),
-                Storage::Bf16 => Values::Bf16(Arena::new(spec.dim)),
+            rows: match spec.storage {
+                Storage::F32 => Rows::Whole(Arena::new(spec.dim + state_width)),
+                Storage::F16 | Storage::Bf16 => {
+                    Rows::Halves(Arena::new(spec.dim), Arena::new(state_width))
+                }
             },
-            state: Arena::new(state_width),
+            storage: spec.storage,
+            dim: spec.dim,
             meta: Arena::new(1),
             changes: None,
             shift: rows.ilog2(),
@@ -97,11 +102,13 @@ impl Store {
         let chunk = self.chunks;
         self.chunks += 1;
         let rows = (self.chunks as usize) << self.shift;
-        match &mut self.values {
-            Values::F32(arena) => arena.cover(rows),
-            Values::F16(arena) | Values::Bf16(arena) => arena.cover(rows),
+        match &mut self.rows {
+            Rows::Whole(arena) => arena.cover(rows),
+            Rows::Halves(values, state) => {
+                values.cover(rows);
+                state.cover(rows);
+            }
         }
-        self.state.cover(rows);
         self.meta.cover(rows);
         if let Some(changes) = &mut self.changes {
             changes.cover(rows);
@@ -120,12 +127,6 @@ impl Store {
     pub(crate) fn number(&self, partition: usize, row: u32) -> u32 {
         let chunk = self.table[partition * self.stride + (row >> self.shift) as usize];
         (chunk << self.shift) | (row & ((1 << self.shift) - 1))
-    }
-
-    /// Fetches what [`number`](Store::number) reads.
-    #[inline(always)]
-    pub(crate) fn prefetch_chunk(&self, partition: usize, row: u32) {
-        prefetch(&self.table, partition * self.stride + (row >> self.shift) as usize);
     }
 
     #[inline(always)]
@@ -161,50 +162,65 @@ impl Store {
         }
     }
 
-    /// Fetches what an update of a row touches.
+    /// Fetches a row to be moved, and what is known about it if that will be asked for.
     #[inline(always)]
-    pub(crate) fn prefetch(&self, row: u32) {
-        match &self.values {
-            Values::F32(arena) => prefetch_row(arena.row(row)),
-            Values::F16(arena) | Values::Bf16(arena) => prefetch_row(arena.row(row)),
+    pub(crate) fn prefetch(&self, row: u32, facts: bool) {
+        match &self.rows {
+            Rows::Whole(arena) => prefetch_row(arena.row(row)),
+            Rows::Halves(values, state) => {
+                prefetch_row(values.row(row));
+                prefetch_row(state.row(row));
+            }
         }
-        prefetch_row(self.state.row(row));
-        prefetch_row(self.meta.row(row));
+        if facts {
+            prefetch_row(self.meta.row(row));
+        }
     }
 
     /// Copies a row's values out.
     pub(crate) fn read(&self, row: u32, out: &mut [f32]) {
-        match &self.values {
-            Values::F32(arena) => out.copy_from_slice(arena.row(row)),
-            Values::F16(arena) => widen(Storage::F16, arena.row(row), out),
-            Values::Bf16(arena) => widen(Storage::Bf16, arena.row(row), out),
+        match &self.rows {
+            Rows::Whole(arena) => out.copy_from_slice(&arena.row(row)[..self.dim]),
+            Rows::Halves(values, _) => widen(self.storage, values.row(row), out),
         }
     }
 
     /// Replaces a row's values.
     pub(crate) fn write(&mut self, row: u32, values: &[f32]) {
-        match &mut self.values {
-            Values::F32(arena) => arena.row_mut(row).copy_from_slice(values),
-            Values::F16(arena) => narrow(Storage::F16, values, arena.row_mut(row)),
-            Values::Bf16(arena) => narrow(Storage::Bf16, values, arena.row_mut(row)),
+        match &mut self.rows {
+            Rows::Whole(arena) => arena.row_mut(row)[..self.dim].copy_from_slice(values),
+            Rows::Halves(kept, _) => narrow(self.storage, values, kept.row_mut(row)),
         }
     }
 
-    /// Appends a row's values as they are kept.
+    /// A row's values as they are kept.
     pub(crate) fn value_bytes(&self, row: u32) -> &[u8] {
-        match &self.values {
-            Values::F32(arena) => bytemuck::cast_slice(arena.row(row)),
-            Values::F16(arena) | Values::Bf16(arena) => bytemuck::cast_slice(arena.row(row)),
+        match &self.rows {
+            Rows::Whole(arena) => bytemuck::cast_slice(&arena.row(row)[..self.dim]),
+            Rows::Halves(values, _) => bytemuck::cast_slice(values.row(row)),
         }
     }
 
     /// Where a row's values are kept.
     pub(crate) fn value_bytes_mut(&mut self, row: u32) -> &mut [u8] {
-        match &mut self.values {
-            Values::F32(arena) => bytemuck::cast_slice_mut(arena.row_mut(row)),
-            Values::F16(arena) | Values::Bf16(arena) => {
-                bytemuck::cast_slice_mut(arena.row_mut(row))
-            }
+        match &mut self.rows {
+            Rows::Whole(arena) => bytemuck::cast_slice_mut(&mut arena.row_mut(row)[..self.dim]),
+            Rows::Halves(values, _) => bytemuck::cast_slice_mut(values.row_mut(row)),
+        }
+    }
+
+    /// A row's optimizer state.
+    pub(crate) fn state(&self, row: u32) -> &[f32] {
+        match &self.rows {
+            Rows::Whole(arena) => &arena.row(row)[self.dim..],
+            Rows::Halves(_, state) => state.row(row),
+        }
+    }
+
+    pub(crate) fn state_mut(&mut self, row: u32) -> &mut [f32] {
+        match &mut self.rows {
+            Rows::Whole(arena) => &mut arena.row_mut(row)[self.dim..],
+            Rows::Halves(_, state) => state.row_mut(row),
         }
     }
 
@@ -213,6 +229,26 @@ impl Store {
         let tracked = if self.changes.is_some() { size_of::<u64>() } else { 0 };
         ((self.chunks as usize) << self.shift) * (self.row_bytes + tracked)
             + self.table.capacity() * size_of::<u32>()
+    }
+}
+
+/// What values are kept as.
+pub(crate) trait Kept: Pod {
+    /// Copies a row's values out.
+    fn copy(storage: Storage, row: &[Self], out: &mut [f32]);
+}
+
+impl Kept for f32 {
+    #[inline(always)]
+    fn copy(_: Storage, row: &[Self], out: &mut [f32]) {
+        out.copy_from_slice(row);
+    }
+}
+
+impl Kept for u16 {
+    #[inline(always)]
+    fn copy(storage: Storage, row: &[Self], out: &mut [f32]) {
+        widen(storage, row, out);
     }
 }
 

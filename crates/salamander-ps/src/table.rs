@@ -4,7 +4,6 @@ mod upkeep;
 
 use std::collections::BTreeMap;
 
-use pulp::Arch;
 use salamander_core::seed::mix;
 
 use crate::arena::Arena;
@@ -13,12 +12,13 @@ use crate::index::Index;
 use crate::init::FirstValues;
 use crate::memory::prefetch_row;
 use crate::meta::Meta;
-use crate::store::{Store, Values, narrow, widen};
+use crate::search::{Plain, Search, WithSearch, dispatch};
+use crate::store::{Kept, Rows, Store, narrow, widen};
 use crate::{PARTITIONS, Storage, TableSpec, TableStats};
 
 /// Rows between fetching a slot, finding the chunk, fetching the row and using it: enough to cover
 /// the memory's latency, and few enough to stay in the first cache.
-const AHEAD: usize = 32;
+const AHEAD: usize = 16;
 /// Holds what is known about the rows under way.
 const RING: usize = 4 * AHEAD;
 /// No row.
@@ -109,157 +109,55 @@ impl Table {
 
     /// Reads rows, in the order of the ids.
     pub(crate) fn pull(&self, ids: &[u64], out: &mut [f32]) {
-        match (&self.store.values, self.spec.dim) {
-            (Values::F32(arena), 16) => self.pull_fixed::<16>(arena, ids, out),
-            (Values::F32(arena), 32) => self.pull_fixed::<32>(arena, ids, out),
-            (Values::F32(arena), 64) => self.pull_fixed::<64>(arena, ids, out),
-            (Values::F32(arena), 128) => self.pull_fixed::<128>(arena, ids, out),
-            (Values::F32(arena), _) => self.gather(ids, out, arena, |row, out| {
-                out.copy_from_slice(row);
-            }),
-            (Values::F16(arena), _) => self.gather(ids, out, arena, |row, out| {
-                widen(Storage::F16, row, out);
-            }),
-            (Values::Bf16(arena), _) => self.gather(ids, out, arena, |row, out| {
-                widen(Storage::Bf16, row, out);
-            }),
-        }
-    }
-
-    /// Rows of a length that the compiler knows are copied without a call.
-    fn pull_fixed<const DIM: usize>(&self, arena: &Arena<f32>, ids: &[u64], out: &mut [f32]) {
-        // Moving out of what it holds makes the closure one that is called once: the shim that would
-        // otherwise stand before it is not compiled for the wide instructions.
-        Arch::new().dispatch(
-            #[inline(always)]
-            move || {
-                let moved = out;
-                self.gather(
-                    ids,
-                    moved,
-                    arena,
-                    #[inline(always)]
-                    |row, out| {
-                        if let (Ok(row), Ok(out)) =
-                            (<&[f32; DIM]>::try_from(row), <&mut [f32; DIM]>::try_from(out))
-                        {
-                            *out = *row;
-                        }
-                    },
-                );
-            },
-        );
-    }
-
-    #[inline(always)]
-    fn gather<T: Copy + Default>(
-        &self,
-        ids: &[u64],
-        out: &mut [f32],
-        arena: &Arena<T>,
-        copy: impl Fn(&[T], &mut [f32]),
-    ) {
-        let mut flight = Flight::new();
-        let mut outs = out.chunks_exact_mut(self.spec.dim);
-        for i in 0..ids.len() + 3 * AHEAD {
-            if let Some(row) = self.fly(&mut flight, ids, i) {
-                prefetch_row(arena.row(row));
-            }
-            if i >= 3 * AHEAD
-                && let Some(out) = outs.next()
-            {
-                match flight.rows[(i - 3 * AHEAD) % RING] {
-                    NONE => self.draw(ids[i - 3 * AHEAD], out),
-                    row => copy(arena.row(row), out),
-                }
-            }
+        match (&self.store.rows, self.spec.dim) {
+            (Rows::Whole(arena), 16) => dispatch(Pull::<_, 16> { table: self, arena, ids, out }),
+            (Rows::Whole(arena), 32) => dispatch(Pull::<_, 32> { table: self, arena, ids, out }),
+            (Rows::Whole(arena), 64) => dispatch(Pull::<_, 64> { table: self, arena, ids, out }),
+            (Rows::Whole(arena), 128) => dispatch(Pull::<_, 128> { table: self, arena, ids, out }),
+            (Rows::Whole(arena), _) => dispatch(Pull::<_, 0> { table: self, arena, ids, out }),
+            (Rows::Halves(arena, _), _) => dispatch(Pull::<_, 0> { table: self, arena, ids, out }),
         }
     }
 
     /// The steps of a look-up ahead of the use of its row, each for another id of the batch; returns
     /// the row that is to be fetched.
     #[inline(always)]
-    fn fly(&self, flight: &mut Flight, ids: &[u64], i: usize) -> Option<u32> {
+    fn fly(&self, flight: &mut Flight, ids: &[u64], i: usize, search: impl Search) -> Option<u32> {
         if let Some(id) = ids.get(i) {
             flight.mixed[i % RING] = mix(*id);
             self.index.prefetch(flight.mixed[i % RING]);
         }
-        if (AHEAD..ids.len() + AHEAD).contains(&i) {
-            let at = (i - AHEAD) % RING;
-            let mixed = flight.mixed[at];
-            flight.rows[at] = self.index.find(mixed).unwrap_or(NONE);
-            self.store.prefetch_chunk((mixed >> 54) as usize, flight.rows[at]);
+        if i < AHEAD || i >= ids.len() + AHEAD {
+            return None;
         }
-        if (2 * AHEAD..ids.len() + 2 * AHEAD).contains(&i) {
-            let at = (i - 2 * AHEAD) % RING;
-            if flight.rows[at] != NONE {
-                let partition = (flight.mixed[at] >> 54) as usize;
-                flight.rows[at] = self.store.number(partition, flight.rows[at]);
-                return Some(flight.rows[at]);
-            }
-        }
-        None
+        let at = (i - AHEAD) % RING;
+        flight.rows[at] = self.find(flight.mixed[at], search);
+        (flight.rows[at] != NONE).then_some(flight.rows[at])
     }
 
     /// Moves rows by their gradients; ids that are not admitted yet are counted. `ages` are those
     /// of the partitions.
     pub(crate) fn update(&mut self, gradients: &Gradients<'_>, ages: &[u64]) {
-        Arch::new().dispatch(
-            #[inline(always)]
-            move || {
-                // As in `pull_fixed`.
-                let moved = self;
-                moved.update_plain(gradients, ages);
-            },
-        );
-    }
-
-    #[inline(always)]
-    fn update_plain(&mut self, gradients: &Gradients<'_>, ages: &[u64]) {
-        let Gradients { ids, values, .. } = *gradients;
-        let mut flight = Flight::new();
-        let mut grads = values.chunks_exact(self.spec.dim);
-        // Rows of a bounded table may be dropped between the fetch and the use.
-        let stable = self.spec.max_rows.is_none();
-        for i in 0..ids.len() + 3 * AHEAD {
-            if let Some(row) = self.fly(&mut flight, ids, i) {
-                self.store.prefetch(row);
-            }
-            if i >= 3 * AHEAD
-                && let Some(gradient) = grads.next()
-            {
-                let at = (i - 3 * AHEAD) % RING;
-                let age = ages[(flight.mixed[at] >> 54) as usize];
-                let row = match flight.rows[at] {
-                    row if stable && row != NONE => {
-                        self.store.set_meta(row, self.store.meta(row).used(age));
-                        row
-                    }
-                    _ => self.resolve(flight.mixed[at], ids[i - 3 * AHEAD], age, true),
-                };
-                if row != NONE {
-                    self.move_row(row, gradient, gradients);
-                }
-            }
-        }
+        dispatch(Moves { table: self, gradients, ages });
     }
 
     #[inline(always)]
     fn move_row(&mut self, row: u32, gradient: &[f32], all: &Gradients<'_>) {
-        let meta = self.store.meta(row).moved();
-        self.store.set_meta(row, meta);
+        let mut step = 0;
+        if self.fused.counts_steps() {
+            let meta = self.store.meta(row).moved();
+            self.store.set_meta(row, meta);
+            step = meta.step();
+        }
         self.store.set_changed(row, all.counter);
-        let rate = self.spec.optimizer.learning_rate() * all.factor;
-        let Store { values, state, .. } = &mut self.store;
-        let state = state.row_mut(row);
-        let (step, scale) = (meta.step(), all.scale);
-        match values {
-            Values::F32(arena) => {
-                let values = arena.row_mut(row);
+        let (rate, scale) = (self.spec.optimizer.learning_rate() * all.factor, all.scale);
+        match &mut self.store.rows {
+            Rows::Whole(arena) => {
+                let (values, state) = arena.row_mut(row).split_at_mut(self.spec.dim);
                 self.fused.apply(Move { rate, step, scale, values, gradient, state });
             }
-            Values::F16(arena) | Values::Bf16(arena) => {
-                let values = &mut self.wide[..];
+            Rows::Halves(arena, state) => {
+                let (values, state) = (&mut self.wide[..], state.row_mut(row));
                 widen(self.spec.storage, arena.row(row), values);
                 self.fused.apply(Move { rate, step, scale, values, gradient, state });
                 narrow(self.spec.storage, &self.wide, arena.row_mut(row));
@@ -278,8 +176,8 @@ impl Table {
     }
 
     #[inline(always)]
-    fn find(&self, mixed: u64) -> u32 {
-        match self.index.find(mixed) {
+    fn find(&self, mixed: u64, search: impl Search) -> u32 {
+        match self.index.find(mixed, search) {
             Some(row) => self.store.number((mixed >> 54) as usize, row),
             None => NONE,
         }
@@ -288,7 +186,7 @@ impl Table {
     /// The row of an id for use, created where there is none; none while it has to wait.
     #[inline(never)]
     fn resolve(&mut self, mixed: u64, id: u64, age: u64, wait: bool) -> u32 {
-        let row = self.find(mixed);
+        let row = self.find(mixed, Plain);
         if row != NONE {
             self.store.set_meta(row, self.store.meta(row).used(age));
             return row;
@@ -312,7 +210,7 @@ impl Table {
         self.first.draw(id, &mut values);
         self.store.write(row, &values);
         self.wide = values;
-        self.store.state.row_mut(row).fill(0.0);
+        self.fused.begin(self.store.state_mut(row));
         self.store.set_meta(row, Meta::new(age));
         self.stats.admitted += 1;
         row
@@ -327,6 +225,86 @@ impl Table {
             let mut kept = vec![0; out.len()];
             narrow(self.spec.storage, out, &mut kept);
             widen(self.spec.storage, &kept, out);
+        }
+    }
+}
+
+/// A batch to be read; `DIM` is the rows' length where the compiler knows it, so that they are copied
+/// without a call.
+struct Pull<'a, T, const DIM: usize> {
+    table: &'a Table,
+    arena: &'a Arena<T>,
+    ids: &'a [u64],
+    out: &'a mut [f32],
+}
+
+impl<T: Kept, const DIM: usize> WithSearch for Pull<'_, T, DIM> {
+    #[inline(always)]
+    fn run(self, search: impl Search) {
+        let Self { table, arena, ids, out } = self;
+        let mut flight = Flight::new();
+        let mut outs = out.chunks_exact_mut(table.spec.dim);
+        for i in 0..ids.len() + 2 * AHEAD {
+            if let Some(row) = table.fly(&mut flight, ids, i, search) {
+                match arena.first::<DIM>(row) {
+                    Some(row) if DIM > 0 => prefetch_row(row),
+                    _ => prefetch_row(&arena.row(row)[..table.spec.dim]),
+                }
+            }
+            if i >= 2 * AHEAD
+                && let Some(out) = outs.next()
+            {
+                let row = flight.rows[(i - 2 * AHEAD) % RING];
+                match (arena.first::<DIM>(row), out.first_chunk_mut::<DIM>()) {
+                    (Some(row), Some(out)) if DIM > 0 => T::copy(table.spec.storage, row, out),
+                    _ if row == NONE => table.draw(ids[i - 2 * AHEAD], out),
+                    _ => T::copy(table.spec.storage, &arena.row(row)[..out.len()], out),
+                }
+            }
+        }
+    }
+}
+
+/// A batch of moves.
+struct Moves<'a> {
+    table: &'a mut Table,
+    gradients: &'a Gradients<'a>,
+    ages: &'a [u64],
+}
+
+impl WithSearch for Moves<'_> {
+    #[inline(always)]
+    fn run(self, search: impl Search) {
+        let Self { table, gradients, ages } = self;
+        let Gradients { ids, values, .. } = *gradients;
+        let mut flight = Flight::new();
+        let mut grads = values.chunks_exact(table.spec.dim);
+        // Rows of a bounded table may be dropped between the fetch and the use.
+        let stable = table.spec.max_rows.is_none();
+        let tracked = table.spec.expire_after.is_some();
+        let facts = tracked || !stable || table.fused.counts_steps();
+        for i in 0..ids.len() + 2 * AHEAD {
+            if let Some(row) = table.fly(&mut flight, ids, i, search) {
+                table.store.prefetch(row, facts);
+            }
+            if i >= 2 * AHEAD
+                && let Some(gradient) = grads.next()
+            {
+                let at = (i - 2 * AHEAD) % RING;
+                let age = ages[(flight.mixed[at] >> 54) as usize];
+                let row = match flight.rows[at] {
+                    row if stable && row != NONE => {
+                        if tracked {
+                            table.store.set_meta(row, table.store.meta(row).used(age));
+                        }
+                        row
+                    }
+                    _ => table.resolve(flight.mixed[at], ids[i - 2 * AHEAD], age, true),
+                };
+                if row != NONE {
+                    table.move_row(row, gradient, gradients);
+                }
+            }
         }
     }
 }

@@ -15,9 +15,9 @@ const DIM: usize = 64;
 const ROWS: usize = 2_000_000;
 pub(crate) const BATCH: usize = 4096;
 /// Batches of a round, and of all rounds before the first comes again: more rows than any cache holds.
-pub(crate) const BATCHES: usize = 48;
-const ALL_BATCHES: usize = 20 * BATCHES;
-const ROUNDS: usize = 31;
+pub(crate) const BATCHES: usize = 480;
+const ALL_BATCHES: usize = 3 * BATCHES;
+const ROUNDS: usize = 11;
 
 /// The id of a row: far apart, as hashes of features are.
 pub(crate) fn id_of(row: u32) -> u64 {

@@ -4,6 +4,7 @@
 //! belongs (10), row (bits). Zero is empty.
 
 use super::{Entry, TAIL_BITS};
+use crate::search::{LINE, Search};
 
 const DISTANCE_BITS: u32 = 10;
 const DISTANCE_MASK: u64 = (1 << DISTANCE_BITS) - 1;
@@ -11,6 +12,52 @@ const DISTANCE_MASK: u64 = (1 << DISTANCE_BITS) - 1;
 /// Whether so many entries leave enough free places: thirteen in sixteen may be taken.
 pub(super) fn fits(len: usize, bits: u32) -> bool {
     len * 16 <= (1usize << bits) * 13
+}
+
+/// The place where a tail belongs among `2^bits`.
+#[inline(always)]
+pub(super) fn home_of(tail: u64, bits: u32) -> usize {
+    (tail >> (TAIL_BITS - bits)) as usize
+}
+
+/// The row of a tail whose home is at `home`. Nearly always it lies in the home's cache line, all of
+/// which is compared at once: a branch for each slot would be foretold wrongly for every third id.
+#[inline(always)]
+pub(super) fn find(
+    slots: &[u64],
+    home: usize,
+    tail: u64,
+    bits: u32,
+    search: impl Search,
+) -> Option<u32> {
+    let rest = tail & ((1 << (TAIL_BITS - bits)) - 1);
+    let skipped = home % LINE;
+    let line: &[u64; LINE] = slots.get(home - skipped..)?.first_chunk()?;
+    // What a slot holds above the row, if it is the right one at its place.
+    let wanted = ((rest << DISTANCE_BITS) | 1).wrapping_sub(skipped as u64);
+    let hits = search.hits(line, bits, wanted) & (u32::MAX << skipped);
+    if hits == 0 {
+        return find_behind(slots.get(home..)?, rest, bits);
+    }
+    let slot = line[hits.trailing_zeros() as usize % LINE];
+    Some((slot & ((1 << bits) - 1)) as u32)
+}
+
+/// The row of a tail by the rest of it, in the slots from its home on.
+#[cold]
+#[inline(never)]
+fn find_behind(slots: &[u64], rest: u64, bits: u32) -> Option<u32> {
+    for (wanted, slot) in ((rest << DISTANCE_BITS) | 1..).zip(slots) {
+        let found = slot >> bits;
+        if found == wanted {
+            return Some((slot & ((1 << bits) - 1)) as u32);
+        }
+        // Who is nearer to home than the wanted one would be here comes after it.
+        if found & DISTANCE_MASK < wanted & DISTANCE_MASK {
+            return None;
+        }
+    }
+    None
 }
 
 /// Slots to read.
@@ -28,32 +75,6 @@ pub(super) struct SlotsMut<'a> {
 }
 
 impl<'a> Slots<'a> {
-    /// The place where a tail belongs.
-    #[inline(always)]
-    pub(super) fn home_of(&self, tail: u64) -> usize {
-        (tail >> (TAIL_BITS - self.bits)) as usize
-    }
-
-    /// The row of a tail.
-    #[inline(always)]
-    pub(super) fn find(&self, tail: u64) -> Option<u32> {
-        let bits = self.bits;
-        let rest = tail & ((1 << (TAIL_BITS - bits)) - 1);
-        let slots = self.slots.get(self.home_of(tail)..)?;
-        // What a slot holds above the row, if it is the right one at its place.
-        for (wanted, slot) in ((rest << DISTANCE_BITS) | 1..).zip(slots) {
-            let found = slot >> bits;
-            if found == wanted {
-                return Some((slot & ((1 << bits) - 1)) as u32);
-            }
-            // Who is nearer to home than the wanted one would be here comes after it.
-            if found & DISTANCE_MASK < wanted & DISTANCE_MASK {
-                return None;
-            }
-        }
-        None
-    }
-
     /// The first entry at a place or behind it.
     pub(super) fn entry_from(&self, place: usize) -> Option<Entry> {
         let ahead = self.slots.get(place..)?;
@@ -63,7 +84,7 @@ impl<'a> Slots<'a> {
 
     /// The first entry whose tail is not below the given one.
     pub(super) fn entry_at_least(&self, tail: u64) -> Option<Entry> {
-        let mut entry = self.entry_from(self.home_of(tail))?;
+        let mut entry = self.entry_from(home_of(tail, self.bits))?;
         while entry.tail < tail {
             entry = self.entry_from(entry.place + 1)?;
         }
@@ -92,7 +113,7 @@ impl SlotsMut<'_> {
 
     /// Puts a tail in its order; false if those behind it cannot make room.
     pub(super) fn try_insert(&mut self, tail: u64, row: u32) -> bool {
-        let home = self.read().home_of(tail);
+        let home = home_of(tail, self.bits);
         let mut place = home;
         while self.slots.get(place).is_some_and(|slot| *slot != 0) {
             if self.read().entry(place).tail > tail {
@@ -131,7 +152,7 @@ impl SlotsMut<'_> {
     pub(super) fn fill(&mut self, entries: &[(u64, u32)]) -> bool {
         let mut next = 0;
         for (tail, row) in entries {
-            let home = self.read().home_of(*tail);
+            let home = home_of(*tail, self.bits);
             let place = home.max(next);
             if place >= self.slots.len() || place - home >= DISTANCE_MASK as usize {
                 return false;

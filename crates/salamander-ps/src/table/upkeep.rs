@@ -120,9 +120,9 @@ impl Table {
         }
         for (at, (_, row)) in entries.iter().enumerate() {
             if let Some((_, next)) = entries.get(at + 8) {
-                prefetch_row(self.store.state.row(*next));
+                prefetch_row(self.store.state(*next));
             }
-            out.extend_from_slice(bytemuck::cast_slice(self.store.state.row(*row)));
+            out.extend_from_slice(bytemuck::cast_slice(self.store.state(*row)));
         }
         for (id, waiting) in &part.waiting {
             out.extend(id.to_le_bytes());
@@ -147,7 +147,7 @@ impl Table {
             let row = self.store.cover(at, row);
             self.store.set_meta(row, Meta(parts.meta));
             self.store.value_bytes_mut(row).copy_from_slice(parts.values);
-            bytemuck::cast_slice_mut(self.store.state.row_mut(row)).copy_from_slice(parts.state);
+            bytemuck::cast_slice_mut(self.store.state_mut(row)).copy_from_slice(parts.state);
             self.store.set_changed(row, counter);
         }
         let waiting = view.waiting().map(|(id, count, used)| (id, Waiting { count, used }));
