@@ -274,8 +274,12 @@ impl Engine {
     }
 
     /// Checks rows and splits them by thread.
-    fn pieces(&self, order: &Order, rows: &[Rows<'_>]) -> Result<Vec<split::Pieces>, Error> {
-        let mut all: Vec<split::Pieces> = Vec::new();
+    fn pieces<'a>(
+        &self,
+        order: &Order,
+        rows: &[Rows<'a>],
+    ) -> Result<Vec<split::Pieces<'a>>, Error> {
+        let mut all: Vec<split::Pieces<'a>> = Vec::new();
         all.resize_with(self.inner.owners.count(), Vec::new);
         for rows in rows {
             let dim = order.check(rows.table, rows.ids.len(), rows.values.len())?;

@@ -24,7 +24,7 @@ pub struct Shard {
     here: Vec<bool>,
     whole: bool,
     /// Gradient sums by slice and table.
-    stage: BTreeMap<u32, Vec<(TableId, Sent)>>,
+    stage: BTreeMap<u32, Vec<(TableId, Sent<'static>)>>,
 }
 
 /// How gradients of a step or push are applied.
@@ -100,7 +100,12 @@ impl Shard {
         self.tables.iter().map(Table::stats).collect()
     }
 
-    pub(crate) fn set(&mut self, table: TableId, rows: &Sent, counter: u64) -> Result<(), Error> {
+    pub(crate) fn set(
+        &mut self,
+        table: TableId,
+        rows: &Sent<'_>,
+        counter: u64,
+    ) -> Result<(), Error> {
         self.check(table, &rows.ids, rows.values.len())?;
         let ages = self.names.ages();
         self.tables[table.0 as usize].set(&rows.ids, &rows.values, counter, ages);
@@ -108,18 +113,19 @@ impl Shard {
     }
 
     /// Keeps a slice of the current step, in place of what was kept for it.
-    pub(crate) fn stage(&mut self, k: u32, rows: Vec<(TableId, Sent)>) -> Result<(), Error> {
+    pub(crate) fn stage(&mut self, k: u32, rows: Vec<(TableId, Sent<'_>)>) -> Result<(), Error> {
         for (table, rows) in &rows {
             self.check(*table, &rows.ids, rows.values.len())?;
         }
-        self.stage.insert(k, rows);
+        let kept = rows.into_iter().map(|(table, rows)| (table, rows.into_owned()));
+        self.stage.insert(k, kept.collect());
         Ok(())
     }
 
     /// Applies what is staged.
     pub(crate) fn advance(&mut self, apply: Apply) {
         self.names.advance();
-        let mut slices: Vec<Vec<Sent>> = self.tables.iter().map(|_| Vec::new()).collect();
+        let mut slices: Vec<Vec<Sent<'static>>> = self.tables.iter().map(|_| Vec::new()).collect();
         for (table, sent) in std::mem::take(&mut self.stage).into_values().flatten() {
             slices[table.0 as usize].push(sent);
         }
@@ -138,7 +144,7 @@ impl Shard {
         &mut self,
         name: MicroBatch,
         tally: &Page,
-        rows: Vec<(TableId, Sent)>,
+        rows: Vec<(TableId, Sent<'_>)>,
         apply: Apply,
     ) -> Result<(), Error> {
         for (table, rows) in &rows {
@@ -257,14 +263,14 @@ impl Shard {
 }
 
 /// The rows of some partitions.
-fn only(rows: Sent, partitions: &[u16], dim: usize) -> Sent {
+fn only<'a>(rows: Sent<'a>, partitions: &[u16], dim: usize) -> Sent<'a> {
     let mut wanted = [false; PARTITIONS];
     partitions.iter().for_each(|partition| wanted[usize::from(*partition)] = true);
-    let mut kept = Sent { ids: Vec::new(), values: Vec::new() };
+    let mut kept = Sent::default();
     for (id, row) in rows.ids.iter().zip(rows.values.chunks_exact(dim)) {
         if wanted[usize::from(partition_of(*id))] {
-            kept.ids.push(*id);
-            kept.values.extend_from_slice(row);
+            kept.ids.to_mut().push(*id);
+            kept.values.to_mut().extend_from_slice(row);
         }
     }
     kept

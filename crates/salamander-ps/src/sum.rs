@@ -1,42 +1,53 @@
 //! Sums of the slices of a step, row by row, in the order of the slices: the same additions whoever
 //! sent what and when.
 
+use std::borrow::Cow;
+
 use salamander_core::seed::mix;
 
-/// Rows of one table of one slice.
-#[derive(Clone, Debug)]
-pub(crate) struct Sent {
-    pub(crate) ids: Vec<u64>,
-    pub(crate) values: Vec<f32>,
+/// Rows of one table of one slice, in the sender's memory while it waits.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sent<'a> {
+    pub(crate) ids: Cow<'a, [u64]>,
+    pub(crate) values: Cow<'a, [f32]>,
+}
+
+impl Sent<'_> {
+    /// The same, to be kept.
+    pub(crate) fn into_owned(self) -> Sent<'static> {
+        Sent {
+            ids: Cow::Owned(self.ids.into_owned()),
+            values: Cow::Owned(self.values.into_owned()),
+        }
+    }
 }
 
 /// Adds rows of dimension `dim`; ids come in the order in which they appear first.
-pub(crate) fn sum(slices: Vec<Sent>, dim: usize) -> Sent {
+pub(crate) fn sum(slices: Vec<Sent<'static>>, dim: usize) -> Sent<'static> {
     let total = slices.iter().map(|slice| slice.ids.len()).sum::<usize>();
     let mut slices = slices.into_iter();
-    let Some(mut sums) = slices.next() else {
-        return Sent { ids: Vec::new(), values: Vec::new() };
-    };
-    if total == sums.ids.len() {
-        return sums;
+    let Some(first) = slices.next() else { return Sent::default() };
+    if total == first.ids.len() {
+        return first;
     }
+    let (mut ids, mut values) = (first.ids.into_owned(), first.values.into_owned());
     let mut places = Places::new(total);
-    for at in 0..sums.ids.len() {
-        places.find_or_add(&sums.ids, at, sums.ids[at]);
+    for at in 0..ids.len() {
+        places.find_or_add(&ids, at, ids[at]);
     }
     for slice in slices {
         for (id, row) in slice.ids.iter().zip(slice.values.chunks_exact(dim)) {
-            let at = places.find_or_add(&sums.ids, sums.ids.len(), *id);
-            if at == sums.ids.len() {
-                sums.ids.push(*id);
-                sums.values.extend_from_slice(row);
+            let at = places.find_or_add(&ids, ids.len(), *id);
+            if at == ids.len() {
+                ids.push(*id);
+                values.extend_from_slice(row);
             } else {
-                let sum = &mut sums.values[at * dim..(at + 1) * dim];
+                let sum = &mut values[at * dim..(at + 1) * dim];
                 sum.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
             }
         }
     }
-    sums
+    Sent { ids: Cow::Owned(ids), values: Cow::Owned(values) }
 }
 
 /// Where ids are in a list: open addressing with room for all.
@@ -87,7 +98,8 @@ mod tests {
             for (k, ids) in slices.iter().enumerate() {
                 let value = |id: u64| (id as f32 + 0.1) * (k as f32 + 0.3);
                 ids.iter().for_each(|id| *model.entry(*id).or_default() += value(*id));
-                let values = ids.iter().flat_map(|id| [value(*id), -value(*id)]).collect();
+                let values: Cow<'_, [f32]> =
+                    ids.iter().flat_map(|id| [value(*id), -value(*id)]).collect();
                 sent.push(Sent { ids: ids.iter().copied().collect(), values });
             }
             let sums = sum(sent, 2);

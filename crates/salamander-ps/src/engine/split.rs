@@ -1,11 +1,13 @@
 //! Which thread owns what: neighbours go to different threads, so that a server that holds a range
 //! of partitions keeps all of them busy.
 
+use std::borrow::Cow;
+
 use crate::sum::Sent;
 use crate::{Rows, TableId, partition_of};
 
 /// What one thread gets of a request, table by table.
-pub(super) type Pieces = Vec<(TableId, Sent)>;
+pub(super) type Pieces<'a> = Vec<(TableId, Sent<'a>)>;
 
 /// Ids for one thread, and where they stood.
 #[derive(Debug, Default)]
@@ -41,10 +43,11 @@ pub(super) fn split(threads: usize, ids: &[u64]) -> Vec<Piece> {
 }
 
 /// Adds rows to the pieces of the threads that own them.
-pub(super) fn split_rows(pieces: &mut [Pieces], rows: &Rows<'_>, dim: usize) {
+pub(super) fn split_rows<'a>(pieces: &mut [Pieces<'a>], rows: &Rows<'a>, dim: usize) {
     let threads = pieces.len();
     if let [only] = pieces {
-        only.push((rows.table, Sent { ids: rows.ids.to_vec(), values: rows.values.to_vec() }));
+        let (ids, values) = (Cow::Borrowed(rows.ids), Cow::Borrowed(rows.values));
+        only.push((rows.table, Sent { ids, values }));
         return;
     }
     for (piece, all) in split(threads, rows.ids).into_iter().zip(pieces) {
@@ -52,6 +55,6 @@ pub(super) fn split_rows(pieces: &mut [Pieces], rows: &Rows<'_>, dim: usize) {
         for at in &piece.positions {
             values.extend_from_slice(&rows.values[*at as usize * dim..][..dim]);
         }
-        all.push((rows.table, Sent { ids: piece.ids, values }));
+        all.push((rows.table, Sent { ids: Cow::Owned(piece.ids), values: Cow::Owned(values) }));
     }
 }
