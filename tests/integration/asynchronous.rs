@@ -10,6 +10,7 @@ use tests::factors::ratings_csv;
 use crate::elastic::{fire, under_fire};
 use crate::interrupted::{signal, start};
 use crate::support::{Workplace, points_csv};
+use crate::tables::{clicks, train_without_a_server};
 
 #[test]
 fn every_record_counts_once_on_servers_without_waiting() {
@@ -82,6 +83,52 @@ fn tables_and_parameters_on_servers_reach_the_local_run() {
     place.ok(&["predict", run, "--data", "ratings.csv", "--out", "predicted.csv"]);
     place.ok(&["export", run, "--out", "exported"]);
     assert!(place.path().join("exported/tables/user-00000.safetensors").exists());
+}
+
+/// A push of a whole batch of 128, as locally: what differs is how old the parameters are that gradients are of. With
+/// nothing to bound it that depends on the machine, and now and then a run ends lower.
+#[test]
+fn deepfm_on_servers_without_waiting_reaches_the_local_auc_also_when_one_is_killed() {
+    let place = Workplace::new();
+    let file = clicks(&place, "48000");
+    let auc = |summary: &Value| validation(summary, "auc");
+    let local = auc(&place.train(&[&file, "--out", "local"]));
+    let ps = ["--strategy", "ps", "--ps", "2", "--workers", "4", "--set", "micro_batches=1"];
+    let bounded = ["--set", "ps={mode: bounded, staleness: 3}"];
+    let summary = train_without_a_server(&place, &file, &[&ps[..], &bounded].concat());
+    clean(&summary, 1, 48_000);
+    assert!(auc(&summary) > local - 0.002, "bounded: {} and {local}", auc(&summary));
+    let summary = place.train(&[&[file.as_str()], &ps[..]].concat());
+    clean(&summary, 1, 48_000);
+    assert!(auc(&summary) > local - 0.01, "async: {} and {local}", auc(&summary));
+}
+
+#[test]
+fn rates_by_age_and_steps_without_pulls_learn_as_well() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(803));
+    let text = "entrypoint: points\n\
+                data: {training: points.csv, validation: points.csv, shuffle: full}\n\
+                hyperparameters: {global_batch_size: 37, learning_rate: 0.01}\n\
+                searcher: {metric: loss, max_length: {epochs: 8}}\n\
+                reproducibility: {experiment_seed: 5}\n";
+    let file = place.write("points.yaml", text).display().to_string();
+    let train = |ps: &str| {
+        let ps = format!("ps={{{ps}}}");
+        let extra = ["--strategy", "ps", "--ps", "2", "--workers", "1", "--set", "micro_batches=1"];
+        let args = [&[file.as_str()], &extra[..], &["--set", &ps]].concat();
+        let summary = place.train(&args);
+        clean(&summary, 8, 803);
+        validation(&summary, "loss")
+    };
+    let plain = train("mode: async");
+    // A worker alone has always seen everything, so that its gradients are never old,
+    assert!((train("scale_by_staleness: true") - plain).abs() < 1e-6);
+    // unless it goes on with the parameters that it has: then they are, and the rate is less.
+    let local = train("local_steps: 3");
+    assert!((local - plain).abs() > 1e-6 && local < plain + 0.05, "{local} and {plain}");
+    let slower = train("local_steps: 3, scale_by_staleness: true");
+    assert!(slower > local, "{slower} and {local}");
 }
 
 #[test]

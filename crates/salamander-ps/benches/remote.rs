@@ -152,7 +152,7 @@ impl<'a> Worker<'a> {
         self.draw();
         let rows = [Rows { table: self.table, ids: &self.ids, values: &self.values }];
         let push = push(&mut self.step, &rows);
-        self.client.push(&push).expect("pushed");
+        self.client.push(&push, None).expect("pushed");
     }
 
     fn push_here(&mut self) {
@@ -169,7 +169,7 @@ impl<'a> Worker<'a> {
 fn push<'a>(step: &mut u64, rows: &'a [Rows<'a>]) -> Push<'a> {
     *step += 1;
     let name = MicroBatch { epoch: 0, step: *step, k: 0 };
-    Push { name, tally: Page::default(), factor: 1e-3, scale: 1.0, rows }
+    Push { name, tally: Page::default(), factor: 1e-3, scale: 1.0, seen: None, rows }
 }
 
 /// Times a worker beside plain sockets that send and receive so many bytes, and prints a line.

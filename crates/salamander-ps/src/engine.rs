@@ -187,7 +187,9 @@ impl Engine {
         }
         let mut order = self.order();
         let pieces = self.pieces(&order, push.rows)?;
-        let apply = Apply { factor: push.factor, scale: push.scale, counter: order.change() };
+        let changes = push.seen.map_or(0, |seen| order.counter.saturating_sub(seen));
+        let factor = push.factor / (changes as f64 + 1.0);
+        let apply = Apply { factor, scale: push.scale, counter: order.change() };
         let jobs = pieces.into_iter().enumerate().map(|(thread, pieces)| {
             let apply = move |shard: &mut Shard| shard.push(push.name, &push.tally, pieces, apply);
             (thread, apply)

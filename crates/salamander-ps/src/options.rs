@@ -75,6 +75,9 @@ pub struct Push<'a> {
     pub factor: f64,
     /// What the gradients are multiplied by: one over the records, for sums.
     pub scale: f32,
+    /// The counter of the parameters that the gradients were computed from, where their age is to count: with
+    /// so many changes since then the rate is divided by one more than that.
+    pub seen: Option<u64>,
     /// The rows, at most one entry for each table.
     pub rows: &'a [Rows<'a>],
 }

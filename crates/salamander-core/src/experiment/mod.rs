@@ -50,8 +50,12 @@ impl Experiment {
             return Err(Error::at(&hyperparameters.place, "hyperparameters: write a mapping"));
         }
         let global_batch = global_batch(&hyperparameters)?;
-        let settings: Settings = yaml::from_node(&root).map_err(|error| own_names(error, &root))?;
+        let mut settings: Settings =
+            yaml::from_node(&root).map_err(|error| own_names(error, &root))?;
         validate(&settings, &root)?;
+        if settings.strategy == Strategy::Ps && settings.ps.mode == PsMode::Sync {
+            settings.strategy = Strategy::Hybrid;
+        }
         Ok(Self { settings, hyperparameters, global_batch })
     }
 

@@ -40,6 +40,9 @@ pub struct Ps {
     /// With strategy `ps`: micro-batches that a worker computes without pulling dense parameters in between. It pushes
     /// each of them.
     pub local_steps: u64,
+    /// With strategy `ps`: divide the learning rate of a push by one more than the number of others that came
+    /// since its parameters were pulled.
+    pub scale_by_staleness: bool,
 }
 
 /// How far workers may run apart.
@@ -51,10 +54,20 @@ pub enum PsMode {
     Async,
     /// By some steps at most.
     Bounded,
+    /// Not at all: every step sums the gradients of all workers, as with strategy `hybrid`, which this is another name
+    /// for. Tables are on the servers; dense parameters meet in the ring, since on servers they would travel twice.
+    Sync,
 }
 
 impl Default for Ps {
     fn default() -> Self {
-        Self { servers: 1, threads: 1, mode: PsMode::Async, staleness: 4, local_steps: 0 }
+        Self {
+            servers: 1,
+            threads: 1,
+            mode: PsMode::Async,
+            staleness: 4,
+            local_steps: 0,
+            scale_by_staleness: false,
+        }
     }
 }

@@ -90,7 +90,7 @@ impl Client {
     /// Keeps the gradient sum of slice `k` of step `version` on all servers.
     pub fn stage(&mut self, version: u64, k: u32, rows: &[Rows<'_>]) -> Result<Vec<Ack>, Error> {
         let bf16 = self.options.bf16;
-        self.send_rows(rows, |blocks| Message::stage(version, k, blocks, bf16))
+        self.send_rows(rows, |_, blocks| Message::stage(version, k, blocks, bf16))
     }
 
     /// Completes a step on all servers.
@@ -99,17 +99,19 @@ impl Client {
     }
 
     /// Applies the gradients of a micro-batch, where they were not applied before. All servers hear
-    /// of it, also those without rows in it.
-    pub fn push(&mut self, push: &Push<'_>) -> Result<Vec<Ack>, Error> {
+    /// of it, also those without rows in it. `seen` is what the gradients were computed from, where their age
+    /// is to count; it takes the place of what the push says about it.
+    pub fn push(&mut self, push: &Push<'_>, seen: Option<&Seen>) -> Result<Vec<Ack>, Error> {
         let (rates, bf16) = ((push.factor, push.scale), self.options.bf16);
-        self.send_rows(push.rows, |blocks| {
-            Message::push(push.name, &push.tally, rates, blocks, bf16)
+        self.send_rows(push.rows, |server, blocks| {
+            let seen = seen.and_then(|seen| seen.0.get(server)).map(|(_, counter)| *counter);
+            Message::push(push.name, &push.tally, rates, seen, blocks, bf16)
         })
     }
 
     /// Writes values as they are.
     pub fn set(&mut self, rows: &[Rows<'_>]) -> Result<Vec<Ack>, Error> {
-        self.send_rows(rows, Message::set)
+        self.send_rows(rows, |_, blocks| Message::set(blocks))
     }
 
     /// The rows of a table that changed since they were seen: all of them for the first time, and
@@ -143,7 +145,7 @@ impl Client {
     fn send_rows<'a>(
         &mut self,
         rows: &[Rows<'a>],
-        message: impl Fn(Vec<Block<'a>>) -> Message<'a>,
+        message: impl Fn(usize, Vec<Block<'a>>) -> Message<'a>,
     ) -> Result<Vec<Ack>, Error> {
         let mut blocks: Vec<Vec<Block<'a>>> = Vec::new();
         blocks.resize_with(self.links.len(), || Vec::with_capacity(rows.len()));
@@ -157,7 +159,9 @@ impl Client {
                 blocks.push(Block { table, dim, ids, values });
             }
         }
-        let messages: Vec<Message<'_>> = blocks.into_iter().map(message).collect();
+        let blocks = blocks.into_iter().enumerate();
+        let messages: Vec<Message<'_>> =
+            blocks.map(|(server, blocks)| message(server, blocks)).collect();
         let messages: Vec<_> = messages.iter().map(Some).collect();
         self.ask(&messages, self.options.patience, |_, _| Ok(()))
     }

@@ -129,7 +129,7 @@ fn name(number: u64) -> MicroBatch {
 
 fn push<'a>(number: u64, rows: &'a [Rows<'a>]) -> Push<'a> {
     let tally = Page { applied: 2, skipped: 1, digest: number };
-    Push { name: name(number), tally, factor: 0.9, scale: 0.5, rows }
+    Push { name: name(number), tally, factor: 0.9, scale: 0.5, seen: None, rows }
 }
 
 /// Does one request on an engine; those of the other mode are left out.
@@ -343,4 +343,27 @@ fn a_cleared_engine_is_a_new_one() {
     assert_eq!(engine.version(), 7);
     engine.advance(8, 1.0, 1.0).expect("nothing is staged");
     assert_eq!(rows(&engine, 2), fresh);
+}
+
+#[test]
+fn old_gradients_move_rows_less_where_their_age_counts() {
+    let options =
+        EngineOptions { mode: Mode::Immediate, slices: SLICES, ..EngineOptions::default() };
+    let engine = Engine::new(options).expect("an engine");
+    let optimizer = Optimizer::sgd(1.0).into();
+    let spec = TableSpec { optimizer, init: Initializer::Zeros, ..TableSpec::new("a", 1) };
+    let table = engine.declare(spec).expect("declared");
+    let seen = engine.changed(table, 0).expect("counted").counter;
+    let ids = [7];
+    // The first has seen everything, the second all but the first, the third does not say.
+    let mut expected = 0.0;
+    for (number, seen, moved) in [(0, Some(seen), 1.0), (1, Some(seen), 0.5), (2, None, 1.0)] {
+        let rows = [Rows { table, ids: &ids, values: &[1.0] }];
+        let push = Push { factor: 1.0, scale: 1.0, seen, ..push(number, &rows) };
+        engine.push(push).expect("pushed");
+        expected -= moved;
+        let mut row = [0.0];
+        engine.pull(table, &ids, Read::Evaluate, &mut row).expect("pulled");
+        assert_eq!(row, [expected]);
+    }
 }

@@ -67,9 +67,9 @@ impl Desk {
                 self.done(self.engine.stage(version, k, &rows))
             }
             Request::Advance(advance) => self.done(self.advance(&advance)),
-            Request::Push { name, tally, factor, scale, rows } => {
+            Request::Push { name, tally, factor, scale, seen, rows } => {
                 let rows = widen(&gate, &rows, &mut scratch.values)?;
-                self.done(self.engine.push(Push { name, tally, factor, scale, rows: &rows }))
+                self.done(self.engine.push(Push { name, tally, factor, scale, seen, rows: &rows }))
             }
             Request::Set(rows) => {
                 for rows in widen(&gate, &rows, &mut scratch.values)? {

@@ -102,15 +102,17 @@ impl<'a> Message<'a> {
     pub fn push(
         name: MicroBatch,
         tally: &Page,
-        rates: (f64, f32),
+        (factor, scale): (f64, f32),
+        seen: Option<u64>,
         rows: Vec<Block<'a>>,
         bf16: bool,
     ) -> Self {
-        let (factor, scale) = rates;
         Self::with_rows(Kind::Push, rows, bf16, |head| {
             head.u64(name.epoch).u64(name.step).u64(name.k.into());
             head.u64(tally.applied).u64(tally.skipped).u64(tally.digest);
             head.f64(factor).f32(scale);
+            // Zero is nothing; a counter has far less than 64 bits.
+            head.u64(seen.map_or(0, |seen| seen.saturating_add(1)));
         })
     }
 

@@ -46,6 +46,8 @@ pub enum Request<'a> {
         factor: f64,
         /// What gradients are multiplied by.
         scale: f32,
+        /// The counter of the parameters that they were computed from, where it counts.
+        seen: Option<u64>,
         /// Gradients.
         rows: Vec<Received<'a>>,
     },
@@ -220,7 +222,8 @@ fn read_push<'a>(cursor: &mut Cursor<'a>, bf16: bool) -> Result<Request<'a>, Err
     let name = MicroBatch { epoch: cursor.u64()?, step: cursor.u64()?, k: cursor.u32()? };
     let tally = Page { applied: cursor.u64()?, skipped: cursor.u64()?, digest: cursor.u64()? };
     let (factor, scale) = (cursor.f64()?, cursor.f32()?);
-    Ok(Request::Push { name, tally, factor, scale, rows: rows(cursor, bf16)? })
+    let seen = cursor.u64()?.checked_sub(1);
+    Ok(Request::Push { name, tally, factor, scale, seen, rows: rows(cursor, bf16)? })
 }
 
 fn read_reset<'a>(cursor: &mut Cursor<'a>) -> Result<Request<'a>, Error> {

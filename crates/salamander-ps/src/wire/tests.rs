@@ -78,9 +78,10 @@ proptest! {
         check(&Message::set(blocks.clone()), &Request::Set(rows.clone()));
         let name = MicroBatch { epoch: version, step: 5, k };
         let tally = Page { applied: 1, skipped: u64::MAX, digest: 3 };
+        let seen = (k % 2 == 0).then_some(u64::from(k));
         check(
-            &Message::push(name, &tally, (factor, 0.5), blocks.clone(), false),
-            &Request::Push { name, tally, factor, scale: 0.5, rows },
+            &Message::push(name, &tally, (factor, 0.5), seen, blocks.clone(), false),
+            &Request::Push { name, tally, factor, scale: 0.5, seen, rows },
         );
     }
 

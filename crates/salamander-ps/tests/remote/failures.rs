@@ -12,7 +12,7 @@ use crate::cluster::Cluster;
 
 fn push<'a>(step: u64, rows: &'a [Rows<'a>]) -> Push<'a> {
     let name = MicroBatch { epoch: 0, step, k: 0 };
-    Push { name, tally: Page::default(), factor: 1.0, scale: 1.0, rows }
+    Push { name, tally: Page::default(), factor: 1.0, scale: 1.0, seen: None, rows }
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn server_that_comes_back_is_found_and_has_another_life() {
         let ids: Vec<u64> = (0..100).collect();
         let values = vec![1.0; 400];
         let rows = [Rows { table, ids: &ids, values: &values }];
-        let before = client.push(&push(0, &rows)).expect("pushed");
+        let before = client.push(&push(0, &rows), None).expect("pushed");
         let seen = client.changed(table, &Seen::default()).expect("changed").seen;
         let first = client.pull(&[(table, &ids)]).expect("pulled");
 
@@ -34,7 +34,7 @@ fn server_that_comes_back_is_found_and_has_another_life() {
         // It has forgotten everything, also the table, which the client declares again.
         let second = client.pull(&[(table, &ids)]).expect("pulled");
         assert_ne!(first, second);
-        let after = client.push(&push(0, &rows)).expect("pushed");
+        let after = client.push(&push(0, &rows), None).expect("pushed");
         assert_eq!(before[0], after[0]);
         assert_ne!(before[1].incarnation, after[1].incarnation);
         assert_eq!(after[1].incarnation, cluster.incarnation(1));
@@ -126,7 +126,7 @@ fn worker_of_another_lineage_or_map_disturbs_nobody() {
     let table = late.declare(TableSpec::new("item", 4)).expect("declared");
     let values = [1.0; 8];
     let rows = [Rows { table, ids: &[1, 2], values: &values }];
-    late.push(&push(0, &rows)).expect("pushed");
+    late.push(&push(0, &rows), None).expect("pushed");
     let mut master = cluster.client(Options::default());
     master.reset(Scope::All, 1, 0, &[]).expect("reset");
     let refused = |outcome: Result<(), Error>, code, detail| match outcome {
@@ -135,17 +135,17 @@ fn worker_of_another_lineage_or_map_disturbs_nobody() {
         }
         other => panic!("{other:?}"),
     };
-    refused(late.push(&push(1, &rows)).map(drop), Code::Lineage, 1);
+    refused(late.push(&push(1, &rows), None).map(drop), Code::Lineage, 1);
     refused(late.pull(&[(table, &[1])]).map(drop), Code::Lineage, 1);
     for server in 0..2 {
         assert!(cluster.engine(server).applied().expect("applied")[0].applied.is_empty());
     }
     late.set_lineage(1);
-    late.push(&push(1, &rows)).expect("pushed");
+    late.push(&push(1, &rows), None).expect("pushed");
     master.fence(1, 1).expect("fenced");
-    refused(late.push(&push(2, &rows)).map(drop), Code::Map, 1);
+    refused(late.push(&push(2, &rows), None).map(drop), Code::Map, 1);
     let mut current = cluster.client(Options { lineage: 1, map: 1, ..Options::default() });
     let table = current.declare(TableSpec::new("item", 4)).expect("declared");
     let rows = [Rows { table, ids: &[1, 2], values: &values }];
-    current.push(&push(2, &rows)).expect("pushed");
+    current.push(&push(2, &rows), None).expect("pushed");
 }

@@ -109,12 +109,19 @@ fn push_with_the_same_name_is_applied_once() {
     let mut expected = vec![0.0; values.len()];
     for (step, k) in [(0, 0), (0, 3), (1, 2)] {
         let rows = [Rows { table: there, ids: &ids, values: &values }];
-        let push = Push { name: name(step, k), tally: TALLY, factor: 1.0, scale: 0.5, rows: &rows };
+        let push = Push {
+            name: name(step, k),
+            tally: TALLY,
+            factor: 1.0,
+            scale: 0.5,
+            seen: None,
+            rows: &rows,
+        };
         engine.push(push).expect("pushed");
         for client in &mut clients {
             let table = client.declare(spec.clone()).expect("declared");
             let rows = [Rows { table, ..rows[0] }];
-            let acks = client.push(&Push { rows: &rows, ..push }).expect("pushed");
+            let acks = client.push(&Push { rows: &rows, ..push }, None).expect("pushed");
             let lives: Vec<u64> = acks.iter().map(|ack| ack.incarnation).collect();
             let expected: Vec<u64> = (0..3).map(|server| cluster.incarnation(server)).collect();
             assert_eq!(lives, expected);
@@ -204,8 +211,15 @@ fn clients_do_not_disturb_each_other() {
                     let values = vec![-1.0; ids.len() * dim];
                     let rows = [Rows { table, ids: &ids, values: &values }];
                     let name = name(step, worker);
-                    let push = Push { name, tally: TALLY, factor: 1.0, scale: 1.0, rows: &rows };
-                    client.push(&push).expect("pushed");
+                    let push = Push {
+                        name,
+                        tally: TALLY,
+                        factor: 1.0,
+                        scale: 1.0,
+                        seen: None,
+                        rows: &rows,
+                    };
+                    client.push(&push, None).expect("pushed");
                     let rows = client.pull(&[(table, &ids)]).expect("pulled");
                     assert!(rows[0].iter().all(|value| *value >= (step + 1) as f32));
                 }
@@ -235,8 +249,9 @@ fn mistakes_are_named() {
     let rows = Rows { table, ids: &[1, 2], values: &[0.0; 7] };
     let uneven = client.stage(0, 0, &[rows]).expect_err("uneven");
     assert!(uneven.to_string().contains("item"), "{uneven}");
-    let push = Push { name: name(0, 0), tally: TALLY, factor: 1.0, scale: 1.0, rows: &[] };
-    match client.push(&push) {
+    let push =
+        Push { name: name(0, 0), tally: TALLY, factor: 1.0, scale: 1.0, seen: None, rows: &[] };
+    match client.push(&push, None) {
         Err(client::Error::Refused { failure, .. }) => assert_eq!(failure.code, Code::Wrong),
         other => panic!("{other:?}"),
     }

@@ -168,6 +168,7 @@ impl Account {
             consistency: match ps.mode {
                 PsMode::Async => Consistency::Async,
                 PsMode::Bounded => Consistency::Bounded(ps.staleness),
+                PsMode::Sync => Consistency::Sync,
             },
             servers: ps.servers.max(1),
             lease: LEASE_MS,

@@ -38,6 +38,8 @@ struct State {
     known: Option<(Map, Vec<String>)>,
     line: Option<Line>,
     seen: Seen,
+    /// The age of gradients counts.
+    by_age: bool,
 }
 
 struct Line {
@@ -57,7 +59,13 @@ impl Servers {
             known: None,
             line: None,
             seen: Seen::default(),
+            by_age: false,
         })))
+    }
+
+    /// From now on the rate of a push is divided by how many others came since its parameters were pulled.
+    pub(super) fn scale_by_staleness(&self) {
+        self.lock().by_age = true;
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -120,6 +128,7 @@ impl Servers {
         gradients: &Gradients<'_>,
     ) -> Result<Vec<Ack>, Error> {
         let mut state = self.lock();
+        let seen = state.by_age.then(|| state.seen.clone());
         let line = state.line()?;
         let mut rows = Vec::with_capacity(1 + gradients.rows.len());
         let (ids, values) = gradients.dense;
@@ -130,8 +139,8 @@ impl Servers {
             let table = line.tables[gradient.table];
             rows.push(Rows { table, ids: &gradient.ids, values: &gradient.values });
         }
-        let push = Push { name, tally, factor, scale: 1.0, rows: &rows };
-        line.client.push(&push).map_err(trouble)
+        let push = Push { name, tally, factor, scale: 1.0, seen: None, rows: &rows };
+        line.client.push(&push, seen.as_ref()).map_err(trouble)
     }
 }
 

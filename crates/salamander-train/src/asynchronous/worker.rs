@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use salamander_core::elastic::Work as Doing;
+use salamander_core::experiment::{Ps, PsMode, Settings};
 use salamander_core::order::Order;
 use salamander_core::plan::{MicroBatch, Slice};
 use salamander_core::push::{Ask, Map, Process, Task, Told, Work};
@@ -28,8 +29,8 @@ use crate::step::{Destination, Staging, StepSum, compute};
 use crate::trainer::{Setup, Timings};
 use crate::trial::{BatchOf, Trial};
 
-/// Names of a lease: enough to load ahead, few enough to be done again cheaply.
-const NAMES: usize = 4;
+/// Names of a lease at most: enough to load ahead, few enough to be done again cheaply.
+const NAMES: u64 = 4;
 /// How long to wait when there is nothing left to do.
 const FAREWELL: Duration = Duration::from_millis(200);
 
@@ -45,7 +46,10 @@ pub fn work<T: Trial>(setup: Setup, line: Line) -> Result<(), Error> {
         job.tables.compute_in(job.arithmetic.precision);
     }
     let about = about(&job);
-    let local_steps = job.setup.experiment.ps.local_steps;
+    let Ps { local_steps, scale_by_staleness, .. } = job.setup.experiment.ps;
+    if scale_by_staleness {
+        servers.scale_by_staleness();
+    }
     let blocks = vec![0.0; dense.blocks() * BLOCK];
     let mut bench = Bench { job, dense, servers, blocks, local_steps, since_pull: 0, stale: true };
     let mut desk = Desk::open(line, about, cancel)?;
@@ -78,7 +82,7 @@ impl<T: Trial> Bench<T> {
     fn work(&mut self, desk: &mut Desk) -> Result<(), Error> {
         while !desk.is_over() {
             desk.working(Doing::Idle, 0);
-            match desk.ask(&Ask::Work { most: NAMES })? {
+            match desk.ask(&Ask::Work { most: self.lease() })? {
                 Told::Names { task, servers, brief } => {
                     let brief: Brief = serde_json::from_value(brief)
                         .map_err(|error| Error::Invalid(format!("the master's brief: {error}")))?;
@@ -96,6 +100,19 @@ impl<T: Trial> Bench<T> {
             }
         }
         Ok(())
+    }
+
+    /// Names to ask for. Where workers may not run far apart, a lease must leave some for the others.
+    fn lease(&self) -> usize {
+        let Settings { ps, workers, .. } = &*self.job.setup.experiment;
+        let names = match ps.mode {
+            PsMode::Async => NAMES,
+            PsMode::Bounded | PsMode::Sync => {
+                let window = (ps.staleness + 1).saturating_mul(self.job.plan.slices.into());
+                (window / (2 * u64::from(workers.max))).clamp(1, NAMES)
+            }
+        };
+        names as usize
     }
 
     fn begin(&mut self, map: Map, servers: Vec<String>) {
