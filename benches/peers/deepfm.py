@@ -1,4 +1,5 @@
-"""Steps per second of the zoo's DeepFM in PyTorch with sparse embeddings: `deepfm.py SECONDS` prints them."""
+"""Steps per second of the zoo's DeepFM in PyTorch with sparse embeddings: `deepfm.py SECONDS THREADS` prints
+them."""
 import statistics
 import sys
 import time
@@ -25,6 +26,7 @@ class DeepFm(nn.Module):
         return self.linear(ids).sum((1, 2)) + pairs + self.tower(factors.flatten(1)).squeeze(1)
 
 
+torch.set_num_threads(int(sys.argv[2]))
 model = DeepFm()
 tables = torch.optim.Adagrad([*model.linear.parameters(), *model.factors.parameters()], 0.02)
 dense = torch.optim.Adam(model.tower.parameters(), 0.001)
