@@ -1,12 +1,16 @@
-//! The optimizer at work on a module: one state per parameter path.
+//! The optimizer at work on a module: one state per parameter path, where the parameter is.
+
+mod rule;
 
 use std::collections::HashMap;
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Tensor, TensorData};
 use salamander_core::optimizer::{Optimizer, Update};
+use salamander_kernels::ops;
 
-use crate::gradients::{GradientSum, host};
+use crate::Error;
+use crate::gradients::{BucketSum, GradientSum, ParamGradient, host};
 use crate::params::Path;
 use crate::trial::Pass;
 
@@ -19,17 +23,27 @@ pub struct ParamState {
     pub slots: Vec<Vec<f32>>,
 }
 
-/// The state of one pass's optimizer, by parameter path.
-#[derive(Clone, Debug, PartialEq)]
+/// The same on a GPU.
+#[derive(Clone, Debug)]
+struct DeviceState {
+    steps: u64,
+    slots: Vec<Tensor<1>>,
+}
+
+/// The state of one pass's optimizer, by parameter path. A parameter's state is on the host or on a device, wherever
+/// its last move was made.
+#[derive(Clone, Debug)]
 pub struct OptimizerState {
     optimizer: Optimizer,
-    params: HashMap<String, ParamState>,
+    on_host: HashMap<String, ParamState>,
+    on_device: HashMap<String, DeviceState>,
 }
 
 impl OptimizerState {
     /// Fresh state: everything is zero and made at first use.
     pub fn new(pass: &Pass) -> Self {
-        Self { optimizer: pass.optimizer, params: HashMap::new() }
+        let (on_host, on_device) = (HashMap::new(), HashMap::new());
+        Self { optimizer: pass.optimizer, on_host, on_device }
     }
 
     /// The optimizer.
@@ -37,36 +51,81 @@ impl OptimizerState {
         &self.optimizer
     }
 
-    /// The states, by path.
-    pub fn params(&self) -> &HashMap<String, ParamState> {
-        &self.params
+    /// The states, by path, as they go into a checkpoint.
+    pub fn params(&self) -> HashMap<String, ParamState> {
+        let mut params = self.on_host.clone();
+        for (path, state) in &self.on_device {
+            let slots = state.slots.iter().cloned().map(host).collect();
+            params.insert(path.clone(), ParamState { steps: state.steps, slots });
+        }
+        params
     }
 
     /// Takes a state back from a checkpoint.
     pub fn insert(&mut self, path: String, state: ParamState) {
-        self.params.insert(path, state);
+        self.on_device.remove(&path);
+        self.on_host.insert(path, state);
     }
 
-    /// Moves the module's parameters along a gradient; those without one stay untouched.
-    #[must_use]
-    pub fn step<M: Module>(&mut self, module: M, gradient: &GradientSum, rate: f64) -> M {
-        let gradients = gradient
-            .params()
-            .iter()
-            .filter_map(|param| Some((param.path.as_str(), param.sum.as_deref()?)))
-            .collect();
-        module.map(&mut Step { path: Path::default(), state: self, gradients, rate })
+    /// Moves the module's parameters along a gradient; those without one stay untouched. A gradient on a GPU is
+    /// followed there, unless the optimizer has no kernel.
+    pub fn step<M: Module>(
+        &mut self,
+        module: M,
+        gradient: GradientSum,
+        rate: f64,
+    ) -> Result<M, Error> {
+        match gradient {
+            GradientSum::Device(sum) if rule::of(&self.optimizer, rate, 1).is_some() => {
+                let places = sum.used().map(|(part, at)| (part.path.clone(), at)).collect();
+                let path = Path::default();
+                Ok(module.map(&mut DeviceStep { path, state: self, places, sum: &sum, rate }))
+            }
+            other => {
+                let params = other.into_host(false)?;
+                let with = |param: ParamGradient| Some((param.path, param.sum?));
+                let gradients = params.into_iter().filter_map(with).collect();
+                let path = Path::default();
+                Ok(module.map(&mut HostStep { path, state: self, gradients, rate }))
+            }
+        }
+    }
+
+    fn host_state(&mut self, path: &str, len: usize) -> &mut ParamState {
+        let slots = self.optimizer.slots().len();
+        let fresh = || ParamState { steps: 0, slots: vec![vec![0.0; len]; slots] };
+        if let Some(DeviceState { steps, slots }) = self.on_device.remove(path) {
+            let slots = slots.into_iter().map(host).collect();
+            self.on_host.insert(path.to_string(), ParamState { steps, slots });
+        }
+        self.on_host.entry(path.to_string()).or_insert_with(fresh)
+    }
+
+    fn device_state(&mut self, path: &str, len: usize, sum: &BucketSum) -> &mut DeviceState {
+        let device = sum.bucket().0.device();
+        let kept = self.on_host.remove(path).map(|ParamState { steps, slots }| DeviceState {
+            steps,
+            slots: slots.into_iter().map(|slot| ops::send(slot, &device)).collect(),
+        });
+        if let Some(kept) = kept {
+            self.on_device.insert(path.to_string(), kept);
+        }
+        let slots = self.optimizer.slots().len();
+        self.on_device.entry(path.to_string()).or_insert_with(|| DeviceState {
+            steps: 0,
+            slots: (0..slots).map(|_| Tensor::zeros([len], &device)).collect(),
+        })
     }
 }
 
-struct Step<'a> {
+struct HostStep<'a> {
     path: Path,
     state: &'a mut OptimizerState,
-    gradients: HashMap<&'a str, &'a [f32]>,
+    gradients: HashMap<String, Vec<f32>>,
     rate: f64,
 }
 
-impl ModuleMapper for Step<'_> {
+impl ModuleMapper for HostStep<'_> {
     fn enter_module(&mut self, name: &str, _container: &str) {
         self.path.enter(name);
     }
@@ -77,12 +136,9 @@ impl ModuleMapper for Step<'_> {
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let path = self.path.name();
-        let Some(gradient) = self.gradients.get(path.as_str()) else { return param };
+        let Some(gradient) = self.gradients.get(&path) else { return param };
         let optimizer = self.state.optimizer;
-        let state = self.state.params.entry(path).or_insert_with(|| ParamState {
-            steps: 0,
-            slots: vec![vec![0.0; gradient.len()]; optimizer.slots().len()],
-        });
+        let state = self.state.host_state(&path, gradient.len());
         state.steps += 1;
         param.map(|old| {
             let (shape, device) = (old.shape(), old.device().without_autodiff());
@@ -95,6 +151,40 @@ impl ModuleMapper for Step<'_> {
             };
             optimizer.update(update, &mut state.slots);
             let new = Tensor::<D>::from_data(TensorData::new(values, shape), &device);
+            Tensor::from_inner(new).require_grad()
+        })
+    }
+}
+
+struct DeviceStep<'a> {
+    path: Path,
+    state: &'a mut OptimizerState,
+    places: HashMap<String, usize>,
+    sum: &'a BucketSum,
+    rate: f64,
+}
+
+impl ModuleMapper for DeviceStep<'_> {
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.path.enter(name);
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.exit();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let path = self.path.name();
+        let Some(at) = self.places.get(&path).copied() else { return param };
+        let optimizer = self.state.optimizer;
+        let len = param.lazy_shape().num_elements();
+        let state = self.state.device_state(&path, len, self.sum);
+        let Some(rule) = rule::of(&optimizer, self.rate, state.steps + 1) else { return param };
+        state.steps += 1;
+        let (bucket, factor) = self.sum.bucket();
+        let gradient = ops::Gradient { bucket, at, factor };
+        param.map(|old| {
+            let new = ops::step(&rule, old.inner(), gradient, &mut state.slots);
             Tensor::from_inner(new).require_grad()
         })
     }
@@ -132,7 +222,7 @@ mod tests {
         for step in 0..10 {
             let mut sum = GradientSum::default();
             sum.add(&mine, gradients(&mine, step), &pass);
-            mine = state.step(mine, &sum, rate);
+            mine = state.step(mine, sum, rate).expect("on the host");
             theirs = burns.step(rate, theirs.clone(), gradients(&theirs, step));
         }
         for ((path, a), (_, b)) in params::read(&mine).iter().zip(&params::read(&theirs)) {
