@@ -198,6 +198,7 @@ mod tests {
         momentum::MomentumConfig,
     };
     use burn::tensor::Device;
+    use salamander_core::experiment::Clip;
 
     use super::*;
     use crate::params;
@@ -249,5 +250,85 @@ mod tests {
             Optimizer::rmsprop(0.01),
             RmsPropConfig::new().with_alpha(0.99).with_momentum(0.0).with_epsilon(1e-8).init(),
         );
+    }
+
+    /// The CPU as if it were a GPU, and the GPUs that the build has.
+    fn devices() -> Vec<Device> {
+        let all =
+            crate::device::survey().into_iter().filter_map(|kind| kind.devices.ok()).flatten();
+        let name = |found: Result<crate::device::Found, String>| found.expect("it works").name;
+        all.map(|found| crate::device::select(&name(found)).expect("it works")).collect()
+    }
+
+    /// A model of the same values on any device.
+    fn model(device: &Device) -> Linear {
+        let linear: Linear = LinearConfig::new(3, 2).init(&device.clone().autodiff());
+        let values = |count: usize| (0..count).map(|i| (i as f32).sin()).collect::<Vec<f32>>();
+        let all = [("weight", vec![3, 2]), ("bias", vec![2])].map(|(path, shape)| {
+            (path.to_string(), TensorData::new(values(shape.iter().product()), shape))
+        });
+        params::write(linear, all.into()).expect("these are its parameters")
+    }
+
+    /// The gradient of a step; every third one has none for the bias.
+    fn gradient(step: usize) -> Vec<ParamGradient> {
+        let values = |count: usize| (0..count).map(|i| (i as f32 + step as f32).cos()).collect();
+        let bias = (step % 3 != 2).then(|| values(2));
+        let param = |path: &str, sum| ParamGradient { path: path.to_string(), sum };
+        vec![param("weight", Some(values(6))), param("bias", bias)]
+    }
+
+    fn values(model: &Linear) -> Vec<f32> {
+        params::read(model).iter().flat_map(|(_, data)| data.iter::<f32>()).collect()
+    }
+
+    /// Eight clipped steps on a device and on the host, with a checkpoint's way to the host and back in between.
+    fn check_device(optimizer: impl Into<Optimizer>, clip: Clip, device: &Device) {
+        let pass = Pass::new("train", optimizer);
+        let rate = pass.optimizer.learning_rate();
+        let (mut on_device, mut on_host) = (OptimizerState::new(&pass), OptimizerState::new(&pass));
+        let (mut there, mut here) = (model(device), model(&Device::flex()));
+        for step in 0..8 {
+            let mut host_sum = GradientSum::from_params(gradient(step));
+            let bucket = BucketSum::send(&gradient(step), device).expect("has values");
+            let mut device_sum = GradientSum::Device(bucket);
+            let mut norms = Vec::new();
+            for sum in [&mut host_sum, &mut device_sum] {
+                sum.scale(0.5);
+                norms.push(sum.clip(Some(clip)).expect("readable").unwrap_or_default());
+            }
+            assert!((norms[0] - norms[1]).abs() < 1e-6, "{norms:?}");
+            here = on_host.step(here, host_sum, rate).expect("on the host");
+            there = on_device.step(there, device_sum, rate).expect("on the device");
+            if step == 4 {
+                let kept = on_device.params();
+                on_device = OptimizerState::new(&pass);
+                kept.into_iter().for_each(|(path, state)| on_device.insert(path, state));
+            }
+        }
+        for (a, b) in values(&there).iter().zip(&values(&here)) {
+            assert!((a - b).abs() < 2e-5, "{:?} on {device:?}: {a} and {b}", pass.optimizer);
+        }
+        let (there, here) = (on_device.params(), on_host.params());
+        assert_eq!((there["weight"].steps, there["bias"].steps), (8, 6));
+        for (path, state) in &here {
+            let close = |(a, b): (&f32, &f32)| (a - b).abs() < 2e-5;
+            for (a, b) in there[path].slots.iter().zip(&state.slots) {
+                assert!(a.iter().zip(b).all(close), "{path} on {device:?}: {a:?} and {b:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_step_on_a_device_is_the_one_of_the_host() {
+        for device in devices() {
+            let norm = Clip::Norm(0.7);
+            check_device(Optimizer::sgd(0.1).weight_decay(0.1), norm, &device);
+            check_device(Optimizer::sgd(0.1).momentum(0.9).nesterov(true), norm, &device);
+            check_device(Optimizer::adam(0.1).weight_decay(0.1), Clip::Value(0.2), &device);
+            check_device(Optimizer::adamw(0.1), norm, &device);
+            // Without a kernel: the same on the host, wherever the gradient was.
+            check_device(Optimizer::rmsprop(0.01), norm, &device);
+        }
     }
 }

@@ -39,7 +39,7 @@ impl BucketSum {
     }
 
     /// Gradients of the host on a device; none if there are no parameters.
-    pub(super) fn send(params: &[ParamGradient], device: &Device) -> Option<Self> {
+    pub(crate) fn send(params: &[ParamGradient], device: &Device) -> Option<Self> {
         // A parameter that nobody used has no values to tell its length by, and needs none.
         let parts = params.iter().map(|param| Part {
             path: param.path.clone(),
@@ -119,4 +119,40 @@ fn joined(found: Vec<Found>, device: &Device) -> Tensor<1> {
 
 fn unreadable(reason: String) -> Error {
     Error::Invalid(format!("the gradients cannot be read from the device: {reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(path: &str, values: Option<&[f32]>, len: usize) -> Found {
+        let tensor = |values: &[f32]| Tensor::<1>::from_data(values, &Device::flex());
+        Found { path: path.to_string(), len, gradient: values.map(tensor) }
+    }
+
+    #[test]
+    fn micro_batches_add_up_and_what_nobody_used_stays_absent() {
+        let device = Device::flex();
+        let batch = |b| vec![found("a", Some(&[1.0, 2.0]), 2), b, found("c", None, 3)];
+        let mut sum = BucketSum::new(batch(found("b", None, 1)), &device);
+        sum.add(batch(found("b", Some(&[5.0]), 1)));
+        let used: Vec<(&str, usize)> =
+            sum.used().map(|(part, at)| (part.path.as_str(), at)).collect();
+        assert_eq!(used, [("a", 0), ("b", 2)]);
+        assert!((sum.norm().expect("readable") - 45f64.sqrt()).abs() < 1e-6);
+        sum.factor = 0.5;
+        let sums = sum.into_host(false).expect("readable").into_iter().map(|param| param.sum);
+        assert_eq!(sums.collect::<Vec<_>>(), [Some(vec![1.0, 2.0]), Some(vec![2.5]), None]);
+    }
+
+    #[test]
+    fn gradients_of_the_host_come_back_the_same() {
+        let param = |path: &str, sum| ParamGradient { path: path.to_string(), sum };
+        let params = vec![param("a", None), param("b", Some(vec![1.0 / 3.0, -2.0]))];
+        let sum = BucketSum::send(&params, &Device::flex()).expect("has values");
+        assert_eq!(sum.clone().into_host(false).expect("readable"), params);
+        let rounded = sum.into_host(true).expect("readable").pop().expect("two parameters");
+        assert_eq!(rounded.sum, Some(vec![0.333_984_38, -2.0]));
+        assert!(BucketSum::send(&[param("a", None)], &Device::flex()).is_none());
+    }
 }
