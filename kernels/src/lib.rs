@@ -1,8 +1,8 @@
-//! Fast training on the CPU for ordinary Burn models: layers with Burn's names whose operations have kernels of
-//! their own, forward and backward.
+//! Fast training for ordinary Burn models: on the CPU, layers with Burn's names whose operations have kernels of
+//! their own, forward and backward; on GPUs, optimizers and the exchange's arithmetic on flat buckets.
 //!
-//! On other devices, for other types than f32 and for shapes without a kernel the same layers call Burn's own
-//! operations, so a model's code is the same everywhere.
+//! Where there is no kernel (other devices, types and shapes) the same functions call Burn's own operations, so a
+//! model's code is the same everywhere.
 //!
 //! ```
 //! use burn::tensor::{Device, Tensor};
@@ -20,12 +20,15 @@
 //! - [`layers`]: `Conv2d`, `MaxPool2d`, `Linear`, `Relu`, `Dropout` with Burn's configurations and parameter names
 //! - [`ops`]: the operations behind them as functions on tensors; each decides where it runs
 //! - [`cpu`]: the kernels, on plain slices
+//! - `cube`: kernels for GPUs, with the feature `wgpu` or `cuda`
 //! - [`mod@reference`]: the same arithmetic in the plainest Rust, which the tests compare with
 //!
 //! **Invariant**: how work is cut into pieces depends on shapes alone, never on the number of threads, and sums are
 //! taken in a fixed order. One thread and many give the same bits.
 
 pub mod cpu;
+#[cfg(any(feature = "wgpu", feature = "cuda"))]
+mod cube;
 pub mod layers;
 pub mod ops;
 pub mod reference;

@@ -36,7 +36,10 @@ fn models_schema_devices_and_doctor_answer() {
     assert_eq!(models[0]["hyperparameters"][0]["name"], "learning_rate");
     let schema: Value = serde_json::from_str(&place.ok(&["schema"]).out()).expect("JSON");
     assert!(schema["properties"]["searcher"].is_object());
-    assert!(place.ok(&["devices"]).out().contains("cpu    usable (f32"));
+    let devices = place.ok(&["devices"]).out();
+    assert!(devices.starts_with("cpu     usable: "), "{devices}");
+    assert!(devices.contains("; f32, "), "{devices}");
+    assert!(devices.contains("cuda    not usable: cuda is not compiled in"), "{devices}");
     let file = place.write("x.yaml", &digits_experiment("mnist_mlp", "")).display().to_string();
     let doctor = place.ok(&["doctor", &file]).out();
     assert!(doctor.contains("mnist_mlp: 2000 records to train on"), "{doctor}");

@@ -4,7 +4,7 @@ use salamander_core::seed::mix;
 
 use crate::gradients::{GradientSum, ParamGradient};
 use crate::params;
-use crate::step::{Running, StepSum};
+use crate::step::Running;
 use crate::trial::{Pass, Trial};
 
 /// Where each parameter's gradient and each running value lies. All members have the same one, since it follows
@@ -41,15 +41,15 @@ impl Layout {
     }
 
     /// Which parameters some record of this member used.
-    pub fn used(&self, sum: &StepSum) -> Vec<bool> {
-        let used: Vec<bool> = sum.gradient.params().iter().map(|p| p.sum.is_some()).collect();
+    pub fn used(&self, gradient: &[ParamGradient]) -> Vec<bool> {
+        let used: Vec<bool> = gradient.iter().map(|param| param.sum.is_some()).collect();
         if used.is_empty() { vec![false; self.params.len()] } else { used }
     }
 
     /// Lays a member's sums out; what it has not is zero.
-    pub fn fill(&self, bucket: &mut [f32], sum: &StepSum) {
+    pub fn fill(&self, bucket: &mut [f32], gradient: &[ParamGradient], running: &Running) {
         let mut rest = bucket;
-        let mut own = sum.gradient.params().iter();
+        let mut own = gradient.iter();
         for (_, size) in &self.params {
             let (here, after) = rest.split_at_mut(*size);
             match own.next().and_then(|param| param.sum.as_ref()) {
@@ -58,7 +58,7 @@ impl Layout {
             }
             rest = after;
         }
-        let mut own = sum.running.sums.iter();
+        let mut own = running.sums.iter();
         for (_, shape) in &self.running {
             let (here, after) = rest.split_at_mut(shape.iter().product());
             match own.next() {

@@ -1,81 +1,162 @@
 //! Devices by name, chosen at run time and checked before use.
+//!
+//! A device that is not compiled in, not present or not working is an error that says which of these it is; nothing
+//! here panics. Whoever got a device from here has seen it compute.
 
-use burn::tensor::Device;
+mod gpu;
+mod survey;
+
+use std::str::FromStr;
+
+use burn::tensor::{DType, Device};
+use salamander_kernels::ops::is_gpu;
+
+pub use survey::{Found, Survey, survey};
 
 use crate::Error;
 
+/// A kind of device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The processor, on Burn's CPU backend and our kernels.
+    Cpu,
+    /// A GPU through Vulkan, Metal or DirectX.
+    Wgpu,
+    /// An NVIDIA GPU through CUDA.
+    Cuda,
+}
+
+impl Kind {
+    /// All of them, in the order in which they are shown.
+    pub const ALL: [Kind; 3] = [Kind::Cpu, Kind::Wgpu, Kind::Cuda];
+
+    /// Its name, which is also the name of its cargo feature.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Cpu => "cpu",
+            Kind::Wgpu => "wgpu",
+            Kind::Cuda => "cuda",
+        }
+    }
+
+    /// Whether it is compiled into this program.
+    pub fn is_compiled(self) -> bool {
+        match self {
+            Kind::Cpu => true,
+            Kind::Wgpu => cfg!(feature = "wgpu"),
+            Kind::Cuda => cfg!(feature = "cuda"),
+        }
+    }
+
+    /// The devices of this kind that are present, or why there are none.
+    fn present(self) -> Result<Vec<Device>, String> {
+        if !self.is_compiled() {
+            return Err(format!("is not compiled in: build with `--features {}`", self.name()));
+        }
+        match self {
+            Kind::Cpu => Ok(vec![Device::flex()]),
+            gpu => gpu::present(gpu),
+        }
+    }
+}
+
+/// What a user wrote: a kind, or none for the best, and a device's number, or none for any.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Choice {
+    kind: Option<Kind>,
+    index: Option<usize>,
+}
+
+impl FromStr for Choice {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        let (kind, index) = match name.split_once(':') {
+            None => (name, None),
+            Some((kind, index)) => {
+                let number = index.parse::<usize>().map_err(|_| {
+                    let reason = "what follows the colon is not a number";
+                    Error::Invalid(format!("device \"{name}\": {reason}"))
+                })?;
+                (kind, Some(number))
+            }
+        };
+        let found = Kind::ALL.into_iter().find(|known| known.name() == kind);
+        match (found, index) {
+            (None, None) if kind == "auto" => Ok(Self { kind: None, index: None }),
+            (None, _) => Err(Error::Invalid(format!(
+                "device \"{name}\" is not known (auto, cpu, wgpu, wgpu:1, cuda, cuda:1)"
+            ))),
+            (Some(Kind::Cpu), Some(1..)) => {
+                Err(Error::Invalid(format!("device \"{name}\": there is one cpu device")))
+            }
+            (kind, index) => Ok(Self { kind, index }),
+        }
+    }
+}
+
 /// Turns `auto`, `cpu`, `wgpu[:i]` or `cuda[:i]` into a device, or says why not.
 pub fn select(name: &str) -> Result<Device, Error> {
-    let (kind, index) = match name.split_once(':') {
-        Some((kind, index)) => {
-            let index = index.parse::<usize>().map_err(|_| {
-                Error::Invalid(format!("device \"{name}\": what follows the colon is not a number"))
-            })?;
-            (kind, index)
+    select_for(name, 0)
+}
+
+/// The device of one of several workers on a host. A name without a number spreads them: worker `i` takes device `i`
+/// modulo the number of devices present. With a number all take that one.
+pub fn select_for(name: &str, worker: usize) -> Result<Device, Error> {
+    let Choice { kind, index } = name.parse()?;
+    let Some(kind) = kind else { return Ok(best(worker)) };
+    let unusable = |reason: String| Error::Invalid(format!("device {name} {reason}"));
+    let mut present = kind.present().map_err(unusable)?;
+    let count = present.len();
+    let at = index.unwrap_or(worker % count);
+    if at >= count {
+        let there =
+            format!("is not there: {count} found, the last is {}:{}", kind.name(), count - 1);
+        return Err(unusable(there));
+    }
+    let device = present.swap_remove(at);
+    check(&device).map_err(unusable)?;
+    Ok(device)
+}
+
+/// The fastest kind that is compiled in, present and working. A software renderer is a GPU by name only: the CPU
+/// backend is faster.
+fn best(worker: usize) -> Device {
+    for kind in [Kind::Cuda, Kind::Wgpu] {
+        let mut hardware = kind.present().unwrap_or_default();
+        hardware.retain(|device| !gpu::is_software(device));
+        if hardware.is_empty() {
+            continue;
         }
-        None => (name, 0),
-    };
-    match kind {
-        "auto" => Ok(best()),
-        "cpu" if index == 0 => Ok(Device::flex()),
-        "cpu" => Err(Error::Invalid(format!("device \"{name}\": there is one cpu device"))),
-        "wgpu" => wgpu(index),
-        "cuda" => cuda(index),
-        _ => Err(Error::Invalid(format!(
-            "device \"{name}\" is not known (auto, cpu, wgpu, wgpu:1, cuda, cuda:1)"
-        ))),
+        let device = hardware.swap_remove(worker % hardware.len());
+        match check(&device) {
+            Ok(()) => return device,
+            Err(reason) => tracing::warn!(device = kind.name(), reason, "is passed over"),
+        }
     }
+    Device::flex()
 }
 
-/// The fastest kind that is compiled in and present.
-fn best() -> Device {
-    cuda(0).or_else(|_| wgpu(0)).unwrap_or_else(|_| Device::flex())
+/// Whether a device computes: drivers fail at first use, some of them by answering with zeros.
+fn check(device: &Device) -> Result<(), String> {
+    if !is_gpu(device) {
+        return Ok(());
+    }
+    if !gpu::guarded(|| device.supports_dtype(DType::F32))? {
+        return Err("cannot compute in f32".to_string());
+    }
+    gpu::try_out(device)
 }
 
-#[cfg(feature = "wgpu")]
-fn wgpu(index: usize) -> Result<Device, Error> {
-    use burn::tensor::DeviceType;
-    // Creating a device that is not there panics inside the driver, so count first.
-    let found = Device::enumerate(DeviceType::Wgpu).into_vec();
-    let count = found.len();
-    found.into_iter().nth(index).ok_or_else(|| {
-        Error::Invalid(format!(
-            "device wgpu:{index} is not there: {count} found (is a Vulkan driver installed?)"
-        ))
-    })
+/// What a GPU is, down to what its kernels are compiled for; nothing for the CPU.
+pub(crate) fn model(device: &Device) -> String {
+    let identity = gpu::identity(device).filter(|_| is_gpu(device));
+    identity.map_or_else(String::new, |(name, compiled_for)| format!("{name} ({compiled_for})"))
 }
 
-#[cfg(not(feature = "wgpu"))]
-fn wgpu(_index: usize) -> Result<Device, Error> {
-    Err(Error::Invalid("device wgpu is not compiled in: build with `--features wgpu`".to_string()))
-}
-
-#[cfg(feature = "cuda")]
-fn cuda(index: usize) -> Result<Device, Error> {
-    use burn::tensor::DeviceType;
-    let found = Device::enumerate(DeviceType::Cuda).into_vec();
-    let count = found.len();
-    found
-        .into_iter()
-        .nth(index)
-        .ok_or_else(|| Error::Invalid(format!("device cuda:{index} is not there: {count} found")))
-}
-
-#[cfg(not(feature = "cuda"))]
-fn cuda(_index: usize) -> Result<Device, Error> {
-    Err(Error::Invalid("device cuda is not compiled in: build with `--features cuda`".to_string()))
-}
-
-/// The kinds compiled into this program.
+/// The names of the kinds compiled into this program.
 pub fn compiled() -> Vec<&'static str> {
-    let mut kinds = vec!["cpu"];
-    if cfg!(feature = "wgpu") {
-        kinds.push("wgpu");
-    }
-    if cfg!(feature = "cuda") {
-        kinds.push("cuda");
-    }
-    kinds
+    Kind::ALL.into_iter().filter(|kind| kind.is_compiled()).map(Kind::name).collect()
 }
 
 #[cfg(test)]
@@ -85,9 +166,44 @@ mod tests {
     #[test]
     fn names_are_checked() {
         assert!(select("cpu").is_ok());
+        assert!(select("cpu:0").is_ok());
         assert!(select("auto").is_ok());
-        for wrong in ["gpu", "cpu:1", "cuda:x"] {
+        for wrong in ["gpu", "cpu:1", "cuda:x", "auto:0", "wgpu:", ""] {
             assert!(select(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_number_is_kept_and_none_is_none() {
+        let check = |name: &str, kind, index| {
+            assert_eq!(name.parse::<Choice>().expect("known"), Choice { kind, index }, "{name}");
+        };
+        check("auto", None, None);
+        check("wgpu", Some(Kind::Wgpu), None);
+        check("cuda:3", Some(Kind::Cuda), Some(3));
+    }
+
+    #[test]
+    fn what_is_not_compiled_in_says_so() {
+        for kind in Kind::ALL.into_iter().filter(|kind| !kind.is_compiled()) {
+            let error = select(kind.name()).expect_err("not compiled in").to_string();
+            let expected =
+                format!("device {0} is not compiled in: build with `--features {0}`", kind.name());
+            assert_eq!(error, expected);
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_is_an_error() {
+        for kind in [Kind::Wgpu, Kind::Cuda].into_iter().filter(|kind| kind.is_compiled()) {
+            let name = format!("{}:4096", kind.name());
+            let error = select(&name).expect_err("no machine has so many").to_string();
+            assert!(error.starts_with(&format!("device {name} ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_worker_gets_a_device_on_the_cpu() {
+        assert_eq!(select_for("cpu", 7).expect("the cpu"), Device::flex());
     }
 }

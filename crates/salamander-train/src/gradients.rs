@@ -1,10 +1,16 @@
-//! Sums of gradients over records, on the host, in the parameters' fixed order.
+//! Sums of gradients over records, in the parameters' fixed order: on the host for the CPU, on the device for a GPU.
+
+mod bucket;
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
-use burn::tensor::Tensor;
+use burn::tensor::{Device, Tensor};
 use salamander_core::experiment::Clip;
+use salamander_kernels::ops::is_gpu;
 
+pub use bucket::{BucketSum, Part};
+
+use crate::Error;
 use crate::params::Path;
 use crate::trial::Pass;
 
@@ -19,77 +25,142 @@ pub struct ParamGradient {
 }
 
 /// The sum of gradients of a step, over the parameters of one pass.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct GradientSum {
-    params: Vec<ParamGradient>,
+#[derive(Clone, Debug)]
+pub enum GradientSum {
+    /// On the host, parameter by parameter.
+    Host(Vec<ParamGradient>),
+    /// On a GPU, all parameters in one bucket.
+    Device(BucketSum),
+}
+
+impl Default for GradientSum {
+    fn default() -> Self {
+        Self::Host(Vec::new())
+    }
 }
 
 impl GradientSum {
     /// Adds the gradients of a micro-batch.
     pub fn add<M: Module>(&mut self, module: &M, gradients: GradientsParams, pass: &Pass) {
-        let first = self.params.is_empty();
-        let mut adder =
-            Add { path: Path::default(), sums: &mut self.params, gradients, pass, first, at: 0 };
-        module.visit(&mut adder);
+        let mut collect = Collect { path: Path::default(), gradients, pass, found: Vec::new() };
+        module.visit(&mut collect);
+        let found = collect.found;
+        match self {
+            Self::Device(sum) => sum.add(found),
+            Self::Host(sums) if sums.is_empty() => *self = first(found),
+            Self::Host(sums) => {
+                for (sum, new) in sums.iter_mut().zip(found) {
+                    match (sum.sum.as_mut(), new.gradient.map(host)) {
+                        (Some(sum), Some(new)) => {
+                            sum.iter_mut().zip(&new).for_each(|(a, b)| *a += b)
+                        }
+                        (None, Some(new)) => sum.sum = Some(new),
+                        (_, None) => {}
+                    }
+                }
+            }
+        }
     }
 
     /// From what an exchange gave.
     pub fn from_params(params: Vec<ParamGradient>) -> Self {
-        Self { params }
+        Self::Host(params)
     }
 
-    /// The parameters, in their fixed order.
-    pub fn params(&self) -> &[ParamGradient] {
-        &self.params
+    /// The same on the host; rounded to bf16 on the way from a device, if asked for.
+    pub fn into_host(self, as_bf16: bool) -> Result<Vec<ParamGradient>, Error> {
+        match self {
+            Self::Host(params) => Ok(params),
+            Self::Device(sum) => sum.into_host(as_bf16),
+        }
+    }
+
+    /// The same where the parameters are: only a GPU is worth the way.
+    #[must_use]
+    pub fn near(self, device: &Device) -> Self {
+        match self {
+            Self::Host(params) if is_gpu(device) => {
+                BucketSum::send(&params, device).map_or(Self::Host(params), Self::Device)
+            }
+            other => other,
+        }
     }
 
     /// Multiplies all of it, usually by one over the number of records.
     pub fn scale(&mut self, factor: f32) {
-        for value in self.values_mut() {
-            *value *= factor;
+        match self {
+            Self::Host(params) => values(params).for_each(|value| *value *= factor),
+            Self::Device(sum) => sum.factor *= factor,
         }
     }
 
     /// Bounds it; returns the norm before, when it had to be computed.
-    pub fn clip(&mut self, clip: Option<Clip>) -> Option<f64> {
-        match clip? {
-            Clip::Value(limit) => {
+    pub fn clip(&mut self, clip: Option<Clip>) -> Result<Option<f64>, Error> {
+        let Some(clip) = clip else { return Ok(None) };
+        match (clip, &mut *self) {
+            (Clip::Value(limit), Self::Host(params)) => {
                 let limit = limit as f32;
-                self.values_mut().for_each(|value| *value = value.clamp(-limit, limit));
-                None
+                values(params).for_each(|value| *value = value.clamp(-limit, limit));
+                Ok(None)
             }
-            Clip::Norm(limit) => {
-                let norm = self.norm();
+            (Clip::Value(limit), Self::Device(sum)) => {
+                sum.clamp(limit);
+                Ok(None)
+            }
+            (Clip::Norm(limit), _) => {
+                let norm = self.norm()?;
                 if norm > limit {
                     // The small term is PyTorch's, kept for equal trajectories.
                     self.scale((limit / (norm + 1e-6)) as f32);
                 }
-                Some(norm)
+                Ok(Some(norm))
             }
         }
     }
 
     /// The norm over all parameters together.
-    pub fn norm(&self) -> f64 {
-        let values = self.params.iter().flat_map(|param| &param.sum).flatten();
-        values.map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt()
-    }
-
-    fn values_mut(&mut self) -> impl Iterator<Item = &mut f32> {
-        self.params.iter_mut().flat_map(|param| &mut param.sum).flatten()
+    pub fn norm(&self) -> Result<f64, Error> {
+        match self {
+            Self::Host(params) => {
+                let values = params.iter().flat_map(|param| &param.sum).flatten();
+                Ok(values.map(|value| f64::from(*value).powi(2)).sum::<f64>().sqrt())
+            }
+            Self::Device(sum) => sum.norm(),
+        }
     }
 }
 
-struct Add<'a> {
+fn values(params: &mut [ParamGradient]) -> impl Iterator<Item = &mut f32> {
+    params.iter_mut().flat_map(|param| &mut param.sum).flatten()
+}
+
+/// The gradients of the first micro-batch, where they are best kept.
+fn first(found: Vec<Found>) -> GradientSum {
+    let devices = found.iter().filter_map(|param| param.gradient.as_ref().map(Tensor::device));
+    if let Some(device) = devices.into_iter().next()
+        && is_gpu(&device)
+    {
+        return GradientSum::Device(BucketSum::new(found, &device));
+    }
+    let on_host = |param: Found| ParamGradient { path: param.path, sum: param.gradient.map(host) };
+    GradientSum::Host(found.into_iter().map(on_host).collect())
+}
+
+/// A parameter's gradient as a backward pass gave it, laid flat.
+struct Found {
+    path: String,
+    len: usize,
+    gradient: Option<Tensor<1>>,
+}
+
+struct Collect<'a> {
     path: Path,
-    sums: &'a mut Vec<ParamGradient>,
     gradients: GradientsParams,
     pass: &'a Pass,
-    first: bool,
-    at: usize,
+    found: Vec<Found>,
 }
 
-impl ModuleVisitor for Add<'_> {
+impl ModuleVisitor for Collect<'_> {
     fn enter_module(&mut self, name: &str, _container: &str) {
         self.path.enter(name);
     }
@@ -107,18 +178,9 @@ impl ModuleVisitor for Add<'_> {
         if !self.pass.moves(&path) {
             return;
         }
-        let new = self.gradients.remove::<D>(param.id).map(host);
-        if self.first {
-            self.sums.push(ParamGradient { path, sum: new });
-            return;
-        }
-        let sum = &mut self.sums[self.at].sum;
-        self.at += 1;
-        match (sum.as_mut(), new) {
-            (Some(sum), Some(new)) => sum.iter_mut().zip(&new).for_each(|(a, b)| *a += b),
-            (None, Some(new)) => *sum = Some(new),
-            (_, None) => {}
-        }
+        let len = param.lazy_shape().num_elements();
+        let gradient = self.gradients.remove::<D>(param.id).map(|flat| flat.reshape([len]));
+        self.found.push(Found { path, len, gradient });
     }
 }
 

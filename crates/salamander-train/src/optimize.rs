@@ -1,12 +1,16 @@
-//! The optimizer at work on a module: one state per parameter path.
+//! The optimizer at work on a module: one state per parameter path, where the parameter is.
+
+mod rule;
 
 use std::collections::HashMap;
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Tensor, TensorData};
 use salamander_core::optimizer::{Optimizer, Update};
+use salamander_kernels::ops;
 
-use crate::gradients::{GradientSum, host};
+use crate::Error;
+use crate::gradients::{BucketSum, GradientSum, ParamGradient, host};
 use crate::params::Path;
 use crate::trial::Pass;
 
@@ -19,17 +23,27 @@ pub struct ParamState {
     pub slots: Vec<Vec<f32>>,
 }
 
-/// The state of one pass's optimizer, by parameter path.
-#[derive(Clone, Debug, PartialEq)]
+/// The same on a GPU.
+#[derive(Clone, Debug)]
+struct DeviceState {
+    steps: u64,
+    slots: Vec<Tensor<1>>,
+}
+
+/// The state of one pass's optimizer, by parameter path. A parameter's state is on the host or on a device, wherever
+/// its last move was made.
+#[derive(Clone, Debug)]
 pub struct OptimizerState {
     optimizer: Optimizer,
-    params: HashMap<String, ParamState>,
+    on_host: HashMap<String, ParamState>,
+    on_device: HashMap<String, DeviceState>,
 }
 
 impl OptimizerState {
     /// Fresh state: everything is zero and made at first use.
     pub fn new(pass: &Pass) -> Self {
-        Self { optimizer: pass.optimizer, params: HashMap::new() }
+        let (on_host, on_device) = (HashMap::new(), HashMap::new());
+        Self { optimizer: pass.optimizer, on_host, on_device }
     }
 
     /// The optimizer.
@@ -37,36 +51,81 @@ impl OptimizerState {
         &self.optimizer
     }
 
-    /// The states, by path.
-    pub fn params(&self) -> &HashMap<String, ParamState> {
-        &self.params
+    /// The states, by path, as they go into a checkpoint.
+    pub fn params(&self) -> HashMap<String, ParamState> {
+        let mut params = self.on_host.clone();
+        for (path, state) in &self.on_device {
+            let slots = state.slots.iter().cloned().map(host).collect();
+            params.insert(path.clone(), ParamState { steps: state.steps, slots });
+        }
+        params
     }
 
     /// Takes a state back from a checkpoint.
     pub fn insert(&mut self, path: String, state: ParamState) {
-        self.params.insert(path, state);
+        self.on_device.remove(&path);
+        self.on_host.insert(path, state);
     }
 
-    /// Moves the module's parameters along a gradient; those without one stay untouched.
-    #[must_use]
-    pub fn step<M: Module>(&mut self, module: M, gradient: &GradientSum, rate: f64) -> M {
-        let gradients = gradient
-            .params()
-            .iter()
-            .filter_map(|param| Some((param.path.as_str(), param.sum.as_deref()?)))
-            .collect();
-        module.map(&mut Step { path: Path::default(), state: self, gradients, rate })
+    /// Moves the module's parameters along a gradient; those without one stay untouched. A gradient on a GPU is
+    /// followed there, unless the optimizer has no kernel.
+    pub fn step<M: Module>(
+        &mut self,
+        module: M,
+        gradient: GradientSum,
+        rate: f64,
+    ) -> Result<M, Error> {
+        match gradient {
+            GradientSum::Device(sum) if rule::of(&self.optimizer, rate, 1).is_some() => {
+                let places = sum.used().map(|(part, at)| (part.path.clone(), at)).collect();
+                let path = Path::default();
+                Ok(module.map(&mut DeviceStep { path, state: self, places, sum: &sum, rate }))
+            }
+            other => {
+                let params = other.into_host(false)?;
+                let with = |param: ParamGradient| Some((param.path, param.sum?));
+                let gradients = params.into_iter().filter_map(with).collect();
+                let path = Path::default();
+                Ok(module.map(&mut HostStep { path, state: self, gradients, rate }))
+            }
+        }
+    }
+
+    fn host_state(&mut self, path: &str, len: usize) -> &mut ParamState {
+        let slots = self.optimizer.slots().len();
+        let fresh = || ParamState { steps: 0, slots: vec![vec![0.0; len]; slots] };
+        if let Some(DeviceState { steps, slots }) = self.on_device.remove(path) {
+            let slots = slots.into_iter().map(host).collect();
+            self.on_host.insert(path.to_string(), ParamState { steps, slots });
+        }
+        self.on_host.entry(path.to_string()).or_insert_with(fresh)
+    }
+
+    fn device_state(&mut self, path: &str, len: usize, sum: &BucketSum) -> &mut DeviceState {
+        let device = sum.bucket().0.device();
+        let kept = self.on_host.remove(path).map(|ParamState { steps, slots }| DeviceState {
+            steps,
+            slots: slots.into_iter().map(|slot| ops::send(slot, &device)).collect(),
+        });
+        if let Some(kept) = kept {
+            self.on_device.insert(path.to_string(), kept);
+        }
+        let slots = self.optimizer.slots().len();
+        self.on_device.entry(path.to_string()).or_insert_with(|| DeviceState {
+            steps: 0,
+            slots: (0..slots).map(|_| Tensor::zeros([len], &device)).collect(),
+        })
     }
 }
 
-struct Step<'a> {
+struct HostStep<'a> {
     path: Path,
     state: &'a mut OptimizerState,
-    gradients: HashMap<&'a str, &'a [f32]>,
+    gradients: HashMap<String, Vec<f32>>,
     rate: f64,
 }
 
-impl ModuleMapper for Step<'_> {
+impl ModuleMapper for HostStep<'_> {
     fn enter_module(&mut self, name: &str, _container: &str) {
         self.path.enter(name);
     }
@@ -77,12 +136,9 @@ impl ModuleMapper for Step<'_> {
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let path = self.path.name();
-        let Some(gradient) = self.gradients.get(path.as_str()) else { return param };
+        let Some(gradient) = self.gradients.get(&path) else { return param };
         let optimizer = self.state.optimizer;
-        let state = self.state.params.entry(path).or_insert_with(|| ParamState {
-            steps: 0,
-            slots: vec![vec![0.0; gradient.len()]; optimizer.slots().len()],
-        });
+        let state = self.state.host_state(&path, gradient.len());
         state.steps += 1;
         param.map(|old| {
             let (shape, device) = (old.shape(), old.device().without_autodiff());
@@ -100,6 +156,40 @@ impl ModuleMapper for Step<'_> {
     }
 }
 
+struct DeviceStep<'a> {
+    path: Path,
+    state: &'a mut OptimizerState,
+    places: HashMap<String, usize>,
+    sum: &'a BucketSum,
+    rate: f64,
+}
+
+impl ModuleMapper for DeviceStep<'_> {
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.path.enter(name);
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.exit();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let path = self.path.name();
+        let Some(at) = self.places.get(&path).copied() else { return param };
+        let optimizer = self.state.optimizer;
+        let len = param.lazy_shape().num_elements();
+        let state = self.state.device_state(&path, len, self.sum);
+        let Some(rule) = rule::of(&optimizer, self.rate, state.steps + 1) else { return param };
+        state.steps += 1;
+        let (bucket, factor) = self.sum.bucket();
+        let gradient = ops::Gradient { bucket, at, factor };
+        param.map(|old| {
+            let new = ops::step(&rule, old.inner(), gradient, &mut state.slots);
+            Tensor::from_inner(new).require_grad()
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use burn::nn::{Linear, LinearConfig};
@@ -108,6 +198,7 @@ mod tests {
         momentum::MomentumConfig,
     };
     use burn::tensor::Device;
+    use salamander_core::experiment::Clip;
 
     use super::*;
     use crate::params;
@@ -132,7 +223,7 @@ mod tests {
         for step in 0..10 {
             let mut sum = GradientSum::default();
             sum.add(&mine, gradients(&mine, step), &pass);
-            mine = state.step(mine, &sum, rate);
+            mine = state.step(mine, sum, rate).expect("on the host");
             theirs = burns.step(rate, theirs.clone(), gradients(&theirs, step));
         }
         for ((path, a), (_, b)) in params::read(&mine).iter().zip(&params::read(&theirs)) {
@@ -159,5 +250,85 @@ mod tests {
             Optimizer::rmsprop(0.01),
             RmsPropConfig::new().with_alpha(0.99).with_momentum(0.0).with_epsilon(1e-8).init(),
         );
+    }
+
+    /// The CPU as if it were a GPU, and the GPUs that the build has.
+    fn devices() -> Vec<Device> {
+        let all =
+            crate::device::survey().into_iter().filter_map(|kind| kind.devices.ok()).flatten();
+        let name = |found: Result<crate::device::Found, String>| found.expect("it works").name;
+        all.map(|found| crate::device::select(&name(found)).expect("it works")).collect()
+    }
+
+    /// A model of the same values on any device.
+    fn model(device: &Device) -> Linear {
+        let linear: Linear = LinearConfig::new(3, 2).init(&device.clone().autodiff());
+        let values = |count: usize| (0..count).map(|i| (i as f32).sin()).collect::<Vec<f32>>();
+        let all = [("weight", vec![3, 2]), ("bias", vec![2])].map(|(path, shape)| {
+            (path.to_string(), TensorData::new(values(shape.iter().product()), shape))
+        });
+        params::write(linear, all.into()).expect("these are its parameters")
+    }
+
+    /// The gradient of a step; every third one has none for the bias.
+    fn gradient(step: usize) -> Vec<ParamGradient> {
+        let values = |count: usize| (0..count).map(|i| (i as f32 + step as f32).cos()).collect();
+        let bias = (step % 3 != 2).then(|| values(2));
+        let param = |path: &str, sum| ParamGradient { path: path.to_string(), sum };
+        vec![param("weight", Some(values(6))), param("bias", bias)]
+    }
+
+    fn values(model: &Linear) -> Vec<f32> {
+        params::read(model).iter().flat_map(|(_, data)| data.iter::<f32>()).collect()
+    }
+
+    /// Eight clipped steps on a device and on the host, with a checkpoint's way to the host and back in between.
+    fn check_device(optimizer: impl Into<Optimizer>, clip: Clip, device: &Device) {
+        let pass = Pass::new("train", optimizer);
+        let rate = pass.optimizer.learning_rate();
+        let (mut on_device, mut on_host) = (OptimizerState::new(&pass), OptimizerState::new(&pass));
+        let (mut there, mut here) = (model(device), model(&Device::flex()));
+        for step in 0..8 {
+            let mut host_sum = GradientSum::from_params(gradient(step));
+            let bucket = BucketSum::send(&gradient(step), device).expect("has values");
+            let mut device_sum = GradientSum::Device(bucket);
+            let mut norms = Vec::new();
+            for sum in [&mut host_sum, &mut device_sum] {
+                sum.scale(0.5);
+                norms.push(sum.clip(Some(clip)).expect("readable").unwrap_or_default());
+            }
+            assert!((norms[0] - norms[1]).abs() < 1e-6, "{norms:?}");
+            here = on_host.step(here, host_sum, rate).expect("on the host");
+            there = on_device.step(there, device_sum, rate).expect("on the device");
+            if step == 4 {
+                let kept = on_device.params();
+                on_device = OptimizerState::new(&pass);
+                kept.into_iter().for_each(|(path, state)| on_device.insert(path, state));
+            }
+        }
+        for (a, b) in values(&there).iter().zip(&values(&here)) {
+            assert!((a - b).abs() < 2e-5, "{:?} on {device:?}: {a} and {b}", pass.optimizer);
+        }
+        let (there, here) = (on_device.params(), on_host.params());
+        assert_eq!((there["weight"].steps, there["bias"].steps), (8, 6));
+        for (path, state) in &here {
+            let close = |(a, b): (&f32, &f32)| (a - b).abs() < 2e-5;
+            for (a, b) in there[path].slots.iter().zip(&state.slots) {
+                assert!(a.iter().zip(b).all(close), "{path} on {device:?}: {a:?} and {b:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_step_on_a_device_is_the_one_of_the_host() {
+        for device in devices() {
+            let norm = Clip::Norm(0.7);
+            check_device(Optimizer::sgd(0.1).weight_decay(0.1), norm, &device);
+            check_device(Optimizer::sgd(0.1).momentum(0.9).nesterov(true), norm, &device);
+            check_device(Optimizer::adam(0.1).weight_decay(0.1), Clip::Value(0.2), &device);
+            check_device(Optimizer::adamw(0.1), norm, &device);
+            // Without a kernel: the same on the host, wherever the gradient was.
+            check_device(Optimizer::rmsprop(0.01), norm, &device);
+        }
     }
 }

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 
 use burn::module::Param;
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use salamander_kernels::ops;
 
 use crate::example::Ragged;
 use crate::tables::Tables;
@@ -65,8 +66,7 @@ impl Table {
 
     /// The row of each id: `[records]` gives `[records, dim]`.
     pub fn lookup_one(&self, ids: &Tensor<1, Int>) -> Tensor<2> {
-        let count = ids.dims()[0];
-        if count == 0 {
+        if ids.dims()[0] == 0 {
             return Tensor::zeros([0, self.dim], &self.device);
         }
         let ids: Vec<i64> = ids.to_data().iter::<i64>().collect();
@@ -77,8 +77,7 @@ impl Table {
             }
             Home::Parameter(weight) => (weight.val(), self.within(ids, weight)),
         };
-        let places = Tensor::<1, Int>::from_data(TensorData::new(places, [count]), &self.device);
-        rows.select(0, places)
+        ops::rows(rows, &places)
     }
 
     /// One row per record from any number of ids; zeros for a record without ids.

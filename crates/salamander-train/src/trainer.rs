@@ -30,10 +30,11 @@ use crate::bucket::{Layout, digest};
 use crate::callback::{Callback, Control, Start, StepReport};
 use crate::checkpoint::Store;
 use crate::exchange::{About, Exchange, Place};
+use crate::gradients::GradientSum;
 use crate::loader::{Job, Loaded, Loader, Options};
 use crate::optimize::OptimizerState;
 use crate::progress::{After, Extent, FirstPass, Mark, Progress, RowsMove, Within};
-use crate::step::{Arithmetic, Destination, Staging, StepSum, compute};
+use crate::step::{Arithmetic, Destination, Running, Staging, StepSum, compute};
 use crate::tables::{Shared, Tables};
 use crate::trial::{BatchOf, Pass, Trial};
 use crate::{Error, params};
@@ -70,6 +71,8 @@ pub struct Trainer<T: Trial> {
     hyperparameters: serde_json::Value,
     timings: Timings,
     epoch_started: Instant,
+    /// What moves the parameters: this device's model, or nothing on the CPU.
+    mover: String,
 }
 
 /// How a training ended.
@@ -105,6 +108,8 @@ struct PassSide {
     used: Vec<bool>,
     running: f64,
     stop: bool,
+    /// What moves its parameters.
+    mover: String,
 }
 
 impl<T: Trial> Trainer<T> {
@@ -248,13 +253,13 @@ impl<T: Trial> Trainer<T> {
         let started = Instant::now();
         let divisor = self.divisor(sum.tally.applied, next.batches);
         sum.gradient.scale(divisor);
-        let gradient_norm = sum.gradient.clip(self.clip);
+        let gradient_norm = sum.gradient.clip(self.clip)?;
         let done = self.progress.for_schedule();
         let factor = self.schedule.factor(done, self.extent.for_schedule(), &self.progress.plateau);
         let rate = self.passes[at].optimizer.learning_rate() * factor;
         self.exchange.commit(digest)?;
         let StepSum { gradient, tally, metrics, loss, running } = sum;
-        let moved = self.move_parameters(at, &gradient, running, rate);
+        let moved = self.move_parameters(at, gradient, running, rate);
         let lineage = self.lineage;
         let to = self.progress.steps + 1;
         self.progress.rows = Some(RowsMove { to, factor, divisor, lineage });
@@ -303,14 +308,12 @@ impl<T: Trial> Trainer<T> {
         let started = Instant::now();
         self.exchange.working(Work::Exchanging, own.tally.applied);
         let layout = Layout::of(&self.model, &self.passes[pass]);
-        let side = PassSide {
-            used: layout.used(&own),
-            tally: own.tally.clone(),
-            loss: own.loss,
-            metrics: own.metrics.clone(),
-            running: own.running.records,
-            stop,
-        };
+        let StepSum { gradient, tally, metrics, loss, running: kept } = own;
+        let compressed = self.setup.experiment.optimizations.gradient_compression;
+        let gradient = gradient.into_host(compressed)?;
+        let used = layout.used(&gradient);
+        let (running, mover) = (kept.records, self.mover.clone());
+        let side = PassSide { used, tally, loss, metrics, running, stop, mover };
         let sides: Vec<PassSide> = self.meet(&format!("pass {pass}"), &side)?;
         let mut all = StepSum::default();
         let mut used = vec![false; side.used.len()];
@@ -323,9 +326,14 @@ impl<T: Trial> Trainer<T> {
             running += side.running;
             stop |= side.stop;
         }
-        let sums = self.exchange.sum(layout.len(), &mut |bucket| layout.fill(bucket, &own))?;
+        let mut fill = |bucket: &mut [f32]| layout.fill(bucket, &gradient, &kept);
+        let sums = self.exchange.sum(layout.len(), &mut fill)?;
         let digest = digest(sums);
         (all.gradient, all.running) = layout.read(sums, &used, running);
+        // All members must come to the same bits: different devices may round differently, the host does not.
+        if sides.iter().all(|side| side.mover == self.mover) {
+            all.gradient = all.gradient.near(&self.setup.device);
+        }
         self.timings.exchange += started.elapsed();
         self.exchange.working(Work::Computing, 0);
         Ok((all, digest, stop))
@@ -368,8 +376,8 @@ impl<T: Trial> Trainer<T> {
     fn move_parameters(
         &mut self,
         pass: usize,
-        gradient: &crate::gradients::GradientSum,
-        running: crate::step::Running,
+        gradient: GradientSum,
+        running: Running,
         rate: f64,
     ) -> Result<(), Error> {
         let mut model = self.model.clone();
@@ -378,7 +386,7 @@ impl<T: Trial> Trainer<T> {
             model = params::overwrite(model, running)
                 .map_err(|reason| Error::Model { model: T::NAME, reason })?;
         }
-        self.model = self.optimizers[pass].step(model, gradient, rate);
+        self.model = self.optimizers[pass].step(model, gradient, rate)?;
         Ok(())
     }
 

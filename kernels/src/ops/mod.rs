@@ -1,27 +1,40 @@
-//! Operations on tensors with kernels and gradients of their own on the CPU in f32; Burn's own everywhere else.
+//! Operations on tensors with kernels of their own in f32; Burn's own everywhere else.
 //!
-//! Each has an extension of Burn's backend behind it, implemented for the plain CPU backend and for the one that
-//! records gradients; the function in front decides whether the kernel serves this device, type and shape.
+//! Those of layers have an extension of Burn's backend behind them, implemented for the plain CPU backend and for the
+//! one that records gradients. Those of a training step ([`step`], [`norm`], [`read`], [`send`]) have kernels for
+//! GPUs and work on buckets: all gradients of a model in one flat tensor; so has [`rows`], for embedding tables. The
+//! function in front decides whether a kernel serves this device, type and shape.
 
+mod bucket;
 mod conv;
 mod dropout;
 mod linear;
+mod optimizer;
 mod pool;
 mod relu;
+mod rows;
 
+pub use bucket::{norm, read, send};
 pub use conv::{Activation, conv2d};
 pub use dropout::dropout;
 pub use linear::linear;
+pub use optimizer::{Gradient, Rule, step};
 pub use pool::max_pool2d;
 pub use relu::relu;
+pub use rows::rows;
 
 use burn::backend::{DispatchDevice, Flex, tensor::FloatTensor};
-use burn::tensor::{DType, Shape, Tensor, TensorData};
+use burn::tensor::{DType, Device, Shape, Tensor, TensorData};
 
 /// A tensor of the CPU backend.
 type CpuTensor = FloatTensor<Flex>;
 
-/// Whether the kernels serve this tensor.
+/// Whether a device is a GPU, or a program that stands for one: what it holds is best left there.
+pub fn is_gpu(device: &Device) -> bool {
+    !matches!(device.as_dispatch().clone().inner(), DispatchDevice::Flex(_))
+}
+
+/// Whether the CPU's kernels serve this tensor.
 fn is_served<const D: usize>(tensor: &Tensor<D>) -> bool {
     tensor.dtype() == DType::F32
         && matches!(tensor.device().as_dispatch().clone().inner(), DispatchDevice::Flex(_))

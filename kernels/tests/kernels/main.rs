@@ -1,6 +1,7 @@
 //! The kernels against their plain references, against Burn's own operations, against differences, and against
 //! themselves with another number of threads.
 
+mod bucket;
 mod conv;
 mod layers;
 mod linear;

@@ -5,4 +5,4 @@ mod spec;
 mod update;
 
 pub use spec::{Adagrad, Adam, AdamW, Ftrl, Optimizer, RmsProp, Sgd};
-pub use update::Update;
+pub use update::{Update, corrections};

@@ -69,8 +69,9 @@ fn adagrad(o: &Adagrad, update: Update<'_>, sum: &mut [f32]) {
     }
 }
 
-/// Powers of the betas in f64: in f32 the correction of late steps would lose its digits.
-fn corrections(beta1: f64, beta2: f64, step: u64) -> (f32, f32) {
+/// Adam's corrections of a mean and of the root of a mean square that began at zero. The powers of the betas are taken
+/// in f64: in f32 the correction of late steps would lose its digits.
+pub fn corrections(beta1: f64, beta2: f64, step: u64) -> (f32, f32) {
     let power = |beta: f64| 1.0 - beta.powi(i32::try_from(step).unwrap_or(i32::MAX));
     (power(beta1) as f32, power(beta2).sqrt() as f32)
 }

@@ -8,7 +8,7 @@ use burn::tensor::TensorData;
 use salamander_core::optimizer::Optimizer;
 use salamander_ps::{Initializer, TableSpec};
 
-use crate::gradients::GradientSum;
+use crate::gradients::ParamGradient;
 use crate::params;
 
 /// Floats of a block.
@@ -95,11 +95,11 @@ impl Dense {
     }
 
     /// The blocks of a gradient: only of parameters that were used.
-    pub fn pieces(&self, gradient: &GradientSum) -> (Vec<u64>, Vec<f32>) {
+    pub fn pieces(&self, gradient: &[ParamGradient]) -> (Vec<u64>, Vec<f32>) {
         let by_path: HashMap<&str, &Place> =
             self.params.iter().map(|place| (place.path.as_str(), place)).collect();
         let (mut ids, mut values) = (Vec::new(), Vec::new());
-        for param in gradient.params() {
+        for param in gradient {
             let (Some(sum), Some(place)) = (&param.sum, by_path.get(param.path.as_str())) else {
                 continue;
             };
@@ -117,7 +117,6 @@ mod tests {
     use burn::tensor::Device;
 
     use super::*;
-    use crate::gradients::ParamGradient;
 
     #[test]
     fn parameters_survive_the_way_through_blocks() {
@@ -139,10 +138,7 @@ mod tests {
         let model = LinearConfig::new(40, 30).init(&Device::flex().autodiff());
         let dense = Dense::of(&model);
         let param = |path: &str, sum| ParamGradient { path: path.to_string(), sum };
-        let gradient = GradientSum::from_params(vec![
-            param("weight", None),
-            param("bias", Some(vec![2.0; 30])),
-        ]);
+        let gradient = [param("weight", None), param("bias", Some(vec![2.0; 30]))];
         let (ids, values) = dense.pieces(&gradient);
         assert_eq!((ids, values.len()), (vec![2], BLOCK));
         assert_eq!((values[29], values[30]), (2.0, 0.0));

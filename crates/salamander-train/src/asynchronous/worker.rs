@@ -182,12 +182,12 @@ impl<T: Trial> Bench<T> {
         self.check_running(running)?;
         let divisor = self.divisor(name);
         gradient.scale(divisor);
-        let gradient_norm = gradient.clip(self.job.clip);
+        let gradient_norm = gradient.clip(self.job.clip)?;
         let mut rows = rows.into_inner();
         for row in &mut rows {
             row.values.iter_mut().for_each(|value| *value *= divisor);
         }
-        let (ids, values) = self.dense.pieces(&gradient);
+        let (ids, values) = self.dense.pieces(&gradient.into_host(false)?);
         let extent = self.job.extent.for_schedule();
         let done = before(&self.job.plan, name);
         let factor = self.job.schedule.factor(done, extent, &brief.plateau);

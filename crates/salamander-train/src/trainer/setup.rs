@@ -20,7 +20,7 @@ use crate::progress::{After, Extent, Progress, StepEnd};
 use crate::step::Arithmetic;
 use crate::tables::Tables;
 use crate::trial::Trial;
-use crate::{Error, weights};
+use crate::{Error, device, weights};
 
 /// What a training is made from.
 #[derive(Clone, Debug)]
@@ -161,6 +161,7 @@ impl<T: Trial> Trainer<T> {
             hyperparameters: hp.to_json(),
             timings: Timings::default(),
             epoch_started: Instant::now(),
+            mover: device::model(&setup.device),
             setup,
         })
     }

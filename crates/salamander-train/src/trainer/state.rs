@@ -126,7 +126,7 @@ impl<T: Trial> Trainer<T> {
             }
         }
         let named = self.passes.iter().zip(&self.optimizers);
-        let optimizers = named.map(|(pass, state)| (pass.name.to_string(), state.params().clone()));
+        let optimizers = named.map(|(pass, state)| (pass.name.to_string(), state.params()));
         Snapshot {
             id,
             progress: self.progress.clone(),

@@ -45,7 +45,7 @@ pub(super) struct Args {
     /// The most workers to use
     #[arg(long, value_name = "N")]
     max_workers: Option<u32>,
-    /// Where to compute: auto, cpu, wgpu[:i] or cuda[:i]
+    /// Where to compute: auto, cpu, wgpu[:i] or cuda[:i]; without a number, workers take turns on the devices
     #[arg(long)]
     device: Option<String>,
     /// The folder that runs live in

@@ -87,16 +87,16 @@ impl Files {
 
 pub(super) fn find_trained(args: &Which) -> Result<Found> {
     let folder = find(&args.run, &args.folder.runs)?;
-    open_trained(&folder, &args.checkpoint, &args.device)
+    open_trained(&folder, &args.checkpoint, (&args.device, 0))
 }
 
-/// Opens the run or the exported model of a folder.
+/// Opens the run or the exported model of a folder, on the device of this name for this worker.
 pub(super) fn open_trained(
     folder: &Path,
     which: &checkpoint::Which,
-    device_name: &str,
+    (device_name, worker): (&str, u32),
 ) -> Result<Found> {
-    let device = device::select(device_name)?;
+    let device = device::select_for(device_name, worker as usize)?;
     let checkpoints = folder.join("checkpoints");
     let (experiment, label, source) = if checkpoints.is_dir() {
         let checkpoint = Store::find(&checkpoints, which)?;

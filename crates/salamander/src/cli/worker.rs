@@ -83,7 +83,7 @@ pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
     if experiment.strategy == Strategy::Ps {
         let line = line(&args, token, &experiment, leave);
         let setup = Setup {
-            device: device::select(&experiment.device.0)?,
+            device: device::select_for(&experiment.device.0, args.slot as usize)?,
             experiment,
             folder,
             stop: Arc::new(AtomicBool::new(false)),
@@ -97,7 +97,7 @@ pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
     let membership = join(options(&args, token, &experiment, Arc::clone(&leave)))?;
     let handle = membership.handle.clone();
     let setup = Setup {
-        device: device::select(&experiment.device.0)?,
+        device: device::select_for(&experiment.device.0, args.slot as usize)?,
         experiment,
         folder,
         stop: Arc::new(AtomicBool::new(false)),

@@ -47,7 +47,7 @@ pub(in crate::cli) fn run(
     let voice = Voice { id, slot, records: job.records, fingerprint: job.fingerprint, said };
     let session = Session::open(&SessionOptions::new(master, &token), voice)?;
     let mut desk = Desk { admin: Admin::connect(master, &token, CALL)?, id, over, ending: None };
-    let worked = work(&job, scratch, models, &mut desk);
+    let worked = work(&job, (scratch, slot), models, &mut desk);
     match (desk.ending, worked) {
         (Some(_), _) | (None, Ok(())) => Ok(ExitCode::SUCCESS),
         (None, Err(error)) => {
@@ -59,8 +59,8 @@ pub(in crate::cli) fn run(
     }
 }
 
-fn work(job: &Job, scratch: &Path, models: &Models, desk: &mut Desk) -> Result<()> {
-    let found = open_trained(&job.folder, &Which::Id(job.checkpoint.clone()), &job.device)?;
+fn work(job: &Job, (scratch, slot): (&Path, u32), models: &Models, desk: &mut Desk) -> Result<()> {
+    let found = open_trained(&job.folder, &Which::Id(job.checkpoint.clone()), (&job.device, slot))?;
     let model = models.find(found.experiment.model())?.load(found.trained())?;
     let dataset = job.files.open(&found.experiment)?;
     job.check(&dataset)?;

@@ -1,0 +1,93 @@
+//! Which optimizers have a kernel on GPUs, and the numbers that it takes.
+
+use salamander_core::optimizer::{Optimizer, corrections};
+use salamander_kernels::ops::Rule;
+
+/// The formula of a parameter's move number `step`, if there is a kernel for it: the others move on the host.
+pub(super) fn of(optimizer: &Optimizer, rate: f64, step: u64) -> Option<Rule> {
+    match optimizer {
+        Optimizer::Sgd(o) if o.momentum == 0.0 => {
+            Some(Rule::Sgd { rate: rate as f32, decay: o.weight_decay as f32 })
+        }
+        Optimizer::Sgd(o) => Some(Rule::Momentum {
+            rate: rate as f32,
+            decay: o.weight_decay as f32,
+            momentum: o.momentum as f32,
+            nesterov: o.nesterov,
+        }),
+        Optimizer::Adam(o) if !o.amsgrad => {
+            let numbers = (o.beta1, o.beta2, o.epsilon);
+            Some(adam(rate, step, numbers, o.weight_decay as f32, 1.0))
+        }
+        Optimizer::AdamW(o) => {
+            let keep = (1.0 - rate * o.weight_decay) as f32;
+            Some(adam(rate, step, (o.beta1, o.beta2, o.epsilon), 0.0, keep))
+        }
+        Optimizer::Adam(_) | Optimizer::Adagrad(_) | Optimizer::RmsProp(_) | Optimizer::Ftrl(_) => {
+            None
+        }
+    }
+}
+
+fn adam(rate: f64, step: u64, numbers: (f64, f64, f64), decay: f32, keep: f32) -> Rule {
+    let (beta1, beta2, epsilon) = numbers;
+    let (first, root) = corrections(beta1, beta2, step);
+    Rule::Adam {
+        rate: rate as f32 / first,
+        beta1: beta1 as f32,
+        beta2: beta2 as f32,
+        epsilon: epsilon as f32,
+        decay,
+        keep,
+        root,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use salamander_core::optimizer::Update;
+    use salamander_kernels::reference::bucket as reference;
+
+    use super::*;
+
+    /// Ten steps by the kernel's formula and by the one of the host.
+    fn check(optimizer: impl Into<Optimizer>) {
+        let optimizer = optimizer.into();
+        let rate = optimizer.learning_rate();
+        let (mut ours, mut theirs) = ([1.0f32, -0.5], [1.0f32, -0.5]);
+        let mut slots = vec![vec![0.0f32; 2]; optimizer.slots().len()];
+        let mut others = slots.clone();
+        for step in 1..=10u64 {
+            let grad = [(0.3 * step as f32).sin(), (0.7 * step as f32).cos()];
+            let rule = of(&optimizer, rate, step).expect("has a kernel");
+            assert_eq!(rule.slots(), slots.len(), "{optimizer:?}");
+            reference::step(&rule, &mut ours, &grad, &mut slots);
+            let update = Update { learning_rate: rate, step, param: &mut theirs, grad: &grad };
+            optimizer.update(update, &mut others);
+        }
+        for (a, b) in ours.iter().zip(&theirs) {
+            assert!((a - b).abs() < 1e-5 * (1.0 + b.abs()), "{optimizer:?}: {a} and {b}");
+        }
+    }
+
+    #[test]
+    fn the_formulas_are_those_of_the_host() {
+        check(Optimizer::sgd(0.1).weight_decay(0.01));
+        check(Optimizer::sgd(0.1).momentum(0.9).weight_decay(0.01));
+        check(Optimizer::sgd(0.1).momentum(0.9).nesterov(true));
+        check(Optimizer::adam(0.1).weight_decay(0.01));
+        check(Optimizer::adamw(0.1).weight_decay(0.1));
+    }
+
+    #[test]
+    fn the_others_have_none() {
+        for optimizer in [
+            Optimizer::adam(0.1).amsgrad(true).into(),
+            Optimizer::adagrad(0.1).into(),
+            Optimizer::rmsprop(0.1).into(),
+            Optimizer::from(Optimizer::ftrl(0.1)),
+        ] {
+            assert_eq!(of(&optimizer, 0.1, 1), None, "{optimizer:?}");
+        }
+    }
+}
