@@ -68,9 +68,7 @@ impl Desk {
             Request::Reset(reset) => return self.reset(header, &reset).map(|()| Answer::nothing()),
             Request::Fence => return self.write().fence(header).map(|()| Answer::nothing()),
             Request::Written { path } => {
-                let written = self.saves.wait(&path);
-                let answer = written.map(|written| Answer::json(&written));
-                return answer.map_err(|reason| Failure::new(Code::Broken, reason));
+                return self.saves.wait(&path).map(|written| Answer::json(&written));
             }
             Request::Take { partition } => return self.give(header, partition),
             _ => {}

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use crate::wire::{Code, Failure};
 use crate::{Error, Snapshot, Written};
 
 /// So many files are remembered that nobody has asked about.
@@ -61,18 +62,20 @@ impl Saves {
     }
 
     /// Waits until a file is written.
-    pub(super) fn wait(&self, path: &Path) -> Result<Written, String> {
+    pub(super) fn wait(&self, path: &Path) -> Result<Written, Failure> {
         let mut files = self.0.lock();
         loop {
             match files.by_path.get(path) {
-                Some(Save::Ended(written)) => return written.clone(),
+                Some(Save::Ended(Ok(written))) => return Ok(written.clone()),
+                Some(Save::Ended(Err(reason))) => return Err(Failure::new(Code::Broken, reason)),
                 Some(Save::Writing) => {
                     let woken = self.0.changed.wait(files);
                     files = woken.unwrap_or_else(PoisonError::into_inner);
                 }
                 None => {
                     let path = path.display();
-                    return Err(format!("{path}: this server has no copy for it; save again"));
+                    let text = format!("{path}: this server has no copy for it; save again");
+                    return Err(Failure::new(Code::NotHere, text));
                 }
             }
         }
@@ -121,8 +124,10 @@ mod tests {
         }
         let written = saves.wait(&good).expect("written");
         assert_eq!(written.bytes, std::fs::metadata(&good).expect("a file").len());
-        assert!(saves.wait(&bad).is_err_and(|reason| reason.contains("none")));
+        let failed = saves.wait(&bad).expect_err("there is no folder");
+        assert!(failed.code == Code::Broken && failed.text.contains("none"), "{failed}");
         let unknown = folder.path().join("other");
-        assert!(saves.wait(&unknown).is_err_and(|reason| reason.contains("save again")));
+        let failed = saves.wait(&unknown).expect_err("nobody saved it");
+        assert_eq!(failed.code, Code::NotHere);
     }
 }
