@@ -99,6 +99,8 @@ fn rate<T: Trial<Example = Digit>>() -> f64 {
         let arithmetic = Arithmetic::plain(1);
         let mut sum = compute(&model, &pass, &loaded, arithmetic, None).expect("a step");
         sum.gradient.scale(1.0 / BATCH as f32);
-        model = optimizer.step(model.clone(), sum.gradient, pass.optimizer.learning_rate());
+        model = optimizer
+            .step(model.clone(), sum.gradient, pass.optimizer.learning_rate())
+            .expect("a step");
     })
 }

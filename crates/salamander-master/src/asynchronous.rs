@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 
 use salamander_core::elastic::{Ending, Generation, Millis, TaskQueue};
-use salamander_core::push::{Checkpoint, Dispatcher, History, Process};
+use salamander_core::push::{self, Checkpoint, Dispatcher, History, Placement, Process, Source};
 use salamander_net::Token;
+use salamander_ps::client::Map;
+use salamander_ps::wire::{Before, Owner, Reset};
 use serde_json::Value;
 
 use crate::config::{Books, Keeping, NamesPlan};
@@ -36,8 +38,6 @@ pub(crate) struct Asynchronous {
     /// Folders of checkpoints that are being made, one after the other.
     pub(crate) keeping: usize,
     keeper: Option<Sender<Keeping>>,
-    /// Another number of servers, when the checkpoint that they begin with counts.
-    pub(crate) resizing: Option<Saving<u32>>,
     initial: PathBuf,
     checkpoints: PathBuf,
     validation: u64,
@@ -81,7 +81,6 @@ impl Asynchronous {
             leaving: None,
             keeping: 0,
             keeper: None,
-            resizing: None,
             initial,
             checkpoints,
             validation,
@@ -156,8 +155,35 @@ impl Asynchronous {
         Ok(())
     }
 
+    /// Where a server gets its partitions of a map: from the servers of the map before that are known, and what
+    /// those lack from files.
+    pub(crate) fn placing(
+        &self,
+        to: Process,
+        placement: Placement,
+        checkpoint: Option<&Checkpoint>,
+    ) -> Reset {
+        let share = |map: push::Map, server: u32| {
+            let map = Map { epoch: 0, servers: map.servers as usize };
+            map.partitions(server as usize)
+        };
+        let from = match placement.source {
+            Source::Checkpoint => None,
+            Source::Servers(before) => {
+                let known = self.couriers.range(..before.servers);
+                let owners = known.map(|(server, courier)| Owner {
+                    endpoint: courier.endpoint.clone(),
+                    partitions: share(before, *server),
+                });
+                Some(Before { lineage: before.number.to_u64(), owners: owners.collect() })
+            }
+        };
+        let partitions = Some(vec![share(placement.map, to.server)]);
+        Reset { partitions, version: 0, files: self.source(checkpoint), from }
+    }
+
     /// The files that servers begin with.
-    pub(crate) fn source(&self, checkpoint: Option<&Checkpoint>) -> Vec<PathBuf> {
+    fn source(&self, checkpoint: Option<&Checkpoint>) -> Vec<PathBuf> {
         match checkpoint {
             Some(checkpoint) => self.files(checkpoint.id, checkpoint.map.servers),
             None => vec![self.initial.clone()],

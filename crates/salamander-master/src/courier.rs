@@ -8,7 +8,8 @@ use std::time::Duration;
 use salamander_core::elastic::Generation;
 use salamander_core::push::{Applied, Placed, Process, ServerState};
 use salamander_net::{Cancel, Token};
-use salamander_ps::client::{Client, Directory, Error, Options, Scope};
+use salamander_ps::client::{Client, Directory, Error, Options};
+use salamander_ps::wire::Reset;
 use tracing::{debug, warn};
 
 use crate::inbox::{Handle, Input};
@@ -23,8 +24,10 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub(crate) enum Errand {
     /// Say what you have.
     Look,
-    /// Get your partitions of a map from files, then say what you have.
-    Place { map: Generation, files: Vec<PathBuf> },
+    /// Get your partitions of a map, then say what you have.
+    Place { map: Generation, reset: Reset },
+    /// All servers of a map have their partitions.
+    Release { map: Generation },
     /// Write everything to a file.
     Save { map: Generation, id: Generation, path: PathBuf },
     /// Names of epochs below may be forgotten.
@@ -45,6 +48,7 @@ pub(crate) enum News {
 /// Reaches one process of a server; dropping it leaves the process alone.
 pub(crate) struct Courier {
     pub(crate) process: Process,
+    pub(crate) endpoint: String,
     errands: Sender<Errand>,
     cancel: Cancel,
 }
@@ -60,12 +64,18 @@ impl Courier {
     ) -> std::io::Result<Self> {
         let (errands, inbox) = channel();
         let cancel = Cancel::new();
-        let route =
-            Route { process, endpoint, token, slices, cancel: cancel.clone(), client: None };
+        let route = Route {
+            process,
+            endpoint: endpoint.clone(),
+            token,
+            slices,
+            cancel: cancel.clone(),
+            client: None,
+        };
         std::thread::Builder::new()
             .name(format!("courier-{}", process.server))
             .spawn(move || route.run(&inbox, &handle))?;
-        Ok(Self { process, errands, cancel })
+        Ok(Self { process, endpoint, errands, cancel })
     }
 
     pub(crate) fn send(&self, errand: Errand) {
@@ -114,9 +124,16 @@ impl Route {
         debug!(server = self.process.server, ?errand, "asks a server");
         match errand {
             Errand::Look => self.look().map(Some),
-            Errand::Place { map, files } => {
-                self.client()?.reset(Scope::All, map.to_u64(), 0, &files)?;
-                self.look().map(Some)
+            Errand::Place { map, reset } => {
+                let gives_all = reset.partitions.iter().flatten().all(|range| range.is_empty());
+                self.client()?.reset_each(map.to_u64(), &[reset])?;
+                // One that only gives has nothing that the map counts on.
+                if gives_all { Ok(None) } else { self.look().map(Some) }
+            }
+            Errand::Release { map } => {
+                self.client()?.set_lineage(map.to_u64());
+                self.client()?.release()?;
+                Ok(None)
             }
             Errand::Save { map, id, path } => {
                 self.client()?.set_lineage(map.to_u64());
@@ -131,11 +148,14 @@ impl Route {
         }
     }
 
-    /// What the server has. One that was just started has the lineage 0.
+    /// What the server has. One that was just started has the lineage 0, and one that is getting its partitions has
+    /// nothing that counts.
     fn look(&mut self) -> Result<News, Error> {
         let (slices, incarnation) = (self.slices, self.process.incarnation);
         let client = self.client()?;
-        let lineage = client.info()?.first().map_or(0, |info| info.lineage);
+        let info = client.info()?;
+        let placed = info.first().filter(|info| info.is_placed && !info.partitions.is_empty());
+        let lineage = placed.map_or(0, |info| info.lineage);
         if lineage == 0 {
             return Ok(News::State(ServerState { incarnation, placed: None }));
         }

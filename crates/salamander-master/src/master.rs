@@ -202,6 +202,7 @@ impl Master {
         self.end_the_silent(now);
         self.take_tasks_back(now);
         self.names_tick(now);
+        self.processes.scale_servers(self.needed_servers());
         self.processes.work(now);
         let restarts = self.processes.restarts();
         if restarts != self.restarts_written {
@@ -212,6 +213,14 @@ impl Master {
         if restarts != self.server_restarts_written {
             self.server_restarts_written = restarts;
             self.lazy.push(Record::ServerRestarts(restarts));
+        }
+    }
+
+    /// How many parameter servers have to run. Those that are not wanted any more give their rows away first.
+    fn needed_servers(&self) -> u32 {
+        match &self.names {
+            Some(names) => names.dispatcher.needed_servers(),
+            None => self.coordinator.needed_servers() as u32,
         }
     }
 

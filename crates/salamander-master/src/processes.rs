@@ -162,6 +162,11 @@ impl Processes {
         self.processes.iter().filter(|(_, p)| unheard(p)).map(|(slot, _)| *slot).collect()
     }
 
+    /// Whether the process of a slot is being ended.
+    pub(crate) fn is_ending(&mut self, slot: u32) -> bool {
+        self.crew(slot).slots().get(&slot) == Some(&Slot::Ending)
+    }
+
     pub(crate) fn replace_slot(&mut self, slot: u32) -> bool {
         if let Some(process) = self.processes.get_mut(&slot) {
             process.found = None;
@@ -179,12 +184,6 @@ impl Processes {
 
     pub(crate) fn scale_servers(&mut self, servers: u32) {
         self.servers.scale(servers);
-        // Each holds another share from now on, which it finds out when it starts.
-        let busy = self.servers.slots().iter().filter(|(_, state)| **state == Slot::Busy);
-        let slots: Vec<u32> = busy.map(|(slot, _)| *slot).collect();
-        for slot in slots {
-            self.replace_slot(slot);
-        }
     }
 
     pub(crate) fn progressed(&mut self) {

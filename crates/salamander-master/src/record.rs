@@ -153,7 +153,13 @@ mod tests {
     #[test]
     fn a_run_whose_processes_were_all_killed_has_no_members_when_it_is_resumed() {
         let generation = salamander_core::elastic::Generation { epoch: 1, number: 1 };
-        let begun = Entry::Activated { generation, members: Vec::new(), servers: Vec::new() };
+        let begun = Entry::Activated {
+            generation,
+            members: Vec::new(),
+            servers: Vec::new(),
+            rows: generation,
+            destination: Vec::new(),
+        };
         let mut past = Past::read(vec![entry(1, Entry::Opened), entry(1, begun)]);
         assert!(past.resume().is_some());
         assert_eq!(past.history.activated, None);

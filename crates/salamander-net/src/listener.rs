@@ -89,7 +89,8 @@ impl Listener {
         &self.room
     }
 
-    pub(crate) fn token(&self) -> &Token {
+    /// What callers have to know, and what this side needs to call others.
+    pub fn token(&self) -> &Token {
         &self.token
     }
 }

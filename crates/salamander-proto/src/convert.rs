@@ -173,6 +173,8 @@ impl From<elastic::Activation> for v1::Activation {
             checkpoint,
             transfer: activation.transfer,
             servers: activation.servers.into_iter().map(Into::into).collect(),
+            rows: activation.rows.to_u64(),
+            destination: activation.destination.into_iter().map(Into::into).collect(),
         }
     }
 }
@@ -198,6 +200,8 @@ impl TryFrom<v1::Activation> for elastic::Activation {
             source,
             transfer: activation.transfer,
             servers: activation.servers.into_iter().map(Into::into).collect(),
+            rows: generation(activation.rows),
+            destination: activation.destination.into_iter().map(Into::into).collect(),
         })
     }
 }

@@ -46,19 +46,12 @@ struct Order {
 impl Engine {
     /// An engine without tables.
     pub fn new(options: EngineOptions) -> Result<Self, Error> {
-        let mut here = vec![false; PARTITIONS];
-        for partition in options.partitions.iter().cloned().flatten() {
-            let Some(place) = here.get_mut(usize::from(partition)) else {
-                let reason = format!("there is no partition {partition}, only {PARTITIONS}");
-                return Err(Error::Request(reason));
-            };
-            *place = true;
-        }
+        let here = moving::places(&options.partitions)?;
         if !(1..=PARTITIONS).contains(&options.threads) {
             let reason = format!("threads must lie in 1..={PARTITIONS}, not {}", options.threads);
             return Err(Error::Request(reason));
         }
-        let owners = Owners::start(moving::empty_shards(&options, &here, &[]))?;
+        let owners = Owners::start(moving::empty_shards(&options, &here, &[], 0))?;
         let order = Order { version: 0, staged: false, counter: 0, tables: Vec::new(), here };
         Ok(Self { inner: Arc::new(Inner { options, owners, order: Mutex::new(order) }) })
     }

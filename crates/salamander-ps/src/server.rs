@@ -5,6 +5,8 @@
 //! - `connection`: frames in, answers out; the buffers that a connection keeps
 //! - `desk`: what each request does
 //! - `gate`: who may ask: the lineage, the map and the tables
+//! - `placing`: where partitions of another lineage come from; `parcels`: those that go to others
+//! - `saves`: copies on their way to files
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,6 +20,8 @@ mod connection;
 mod desk;
 mod gate;
 mod parcels;
+mod placing;
+mod saves;
 
 use connection::Connection;
 use desk::Desk;
@@ -62,7 +66,7 @@ pub fn serve(
     options: &Options,
     shutdown: &Cancel,
 ) -> Result<(), salamander_net::Error> {
-    let desk = Desk::new(engine.clone(), incarnation, options);
+    let desk = Desk::new(engine.clone(), incarnation, options, listener.token());
     let guests = Guests::default();
     std::thread::scope(|scope| {
         let outcome = loop {
@@ -88,6 +92,7 @@ pub fn serve(
         };
         // The threads wait for requests, and would do so for long.
         guests.close_all();
+        desk.placing.give_up();
         outcome
     })
 }

@@ -122,6 +122,11 @@ impl Shard {
         Ok(())
     }
 
+    /// Drops what is staged.
+    pub(crate) fn unstage(&mut self) {
+        self.stage.clear();
+    }
+
     /// Applies what is staged.
     pub(crate) fn advance(&mut self, apply: Apply) {
         self.names.advance();

@@ -8,6 +8,7 @@
 //! - [`header`]: the start of every frame
 //! - [`cursor`]: words, texts and arrays within a body
 //! - [`request`]: what a server is asked, decoded in place; [`message`]: the same, to be sent
+//! - [`reset`]: where a server gets its partitions
 //! - [`reply`]: what a server answers
 
 pub mod cursor;
@@ -15,6 +16,7 @@ pub mod header;
 pub mod message;
 pub mod reply;
 pub mod request;
+pub mod reset;
 
 #[cfg(test)]
 mod tests;
@@ -23,6 +25,7 @@ pub use header::{Header, Kind};
 pub use message::{Block, Message};
 pub use reply::{Code, Failure, Info};
 pub use request::{Advance, Request};
+pub use reset::{Before, Owner, Reset};
 
 /// A table as frames name it: by a hash of its name, because servers that heard of tables in another
 /// order have other numbers for them.

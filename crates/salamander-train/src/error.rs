@@ -52,6 +52,9 @@ pub enum Error {
     /// The servers that hold the rows of tables cannot be reached; the run goes on when they can.
     #[error("the rows of tables cannot be reached: {0}")]
     Unreachable(String),
+    /// A server could not write its part of a checkpoint; the one before stays in force.
+    #[error("a parameter server could not write its part of a checkpoint: {0}")]
+    NotWritten(String),
     /// This worker was told to go, or the run is over; there is nothing wrong.
     #[error("this worker leaves the run")]
     Leaving,

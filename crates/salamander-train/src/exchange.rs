@@ -60,6 +60,10 @@ pub struct Entered {
     pub transfer: Option<usize>,
     /// The generation's number.
     pub generation: u64,
+    /// The history that the rows of tables are part of.
+    pub rows: u64,
+    /// Whether the rows move to other servers, and begin another history, before the first exchange.
+    pub moves: bool,
 }
 
 /// What a member trains on. All members must see the same.
@@ -93,6 +97,8 @@ pub trait Exchange: Send {
     fn commit(&mut self, digest: u64) -> Result<(), Error>;
     /// The committed result is in the state.
     fn applied(&mut self);
+    /// The rows of tables are where the generation moves them to.
+    fn moved(&mut self);
     /// The rows of tables cannot be reached: the generation is over for this member, and the master is told.
     fn give_up(&mut self, reason: &str);
     /// What this member does from now on, and how many records it computed since it last said so.
@@ -130,7 +136,14 @@ impl Exchange for Alone {
     }
 
     fn enter(&mut self) -> Result<Entered, Error> {
-        Ok(Entered { place: Place::ALONE, begin: Begin::Keep, transfer: None, generation: 0 })
+        Ok(Entered {
+            place: Place::ALONE,
+            begin: Begin::Keep,
+            transfer: None,
+            generation: 0,
+            rows: 0,
+            moves: false,
+        })
     }
 
     fn transfer(&mut self, _source: usize, state: Vec<u8>) -> Result<Vec<u8>, Error> {
@@ -154,6 +167,8 @@ impl Exchange for Alone {
     }
 
     fn applied(&mut self) {}
+
+    fn moved(&mut self) {}
 
     fn give_up(&mut self, _reason: &str) {}
 

@@ -63,8 +63,6 @@ pub struct RowsMove {
     pub factor: f64,
     /// What gradient sums are multiplied by.
     pub divisor: f32,
-    /// The history of the rows: another one has begun when they were last read from a checkpoint.
-    pub lineage: u64,
 }
 
 /// A step of several passes, in its middle.

@@ -260,9 +260,8 @@ impl<T: Trial> Trainer<T> {
         self.exchange.commit(digest)?;
         let StepSum { gradient, tally, metrics, loss, running } = sum;
         let moved = self.move_parameters(at, gradient, running, rate);
-        let lineage = self.lineage;
         let to = self.progress.steps + 1;
-        self.progress.rows = Some(RowsMove { to, factor, divisor, lineage });
+        self.progress.rows = Some(RowsMove { to, factor, divisor });
         self.progress.within = Some(match self.progress.within.take() {
             None => Within {
                 pass: at + 1,
@@ -292,7 +291,11 @@ impl<T: Trial> Trainer<T> {
         if shared == Some(Shared::Yes) && self.place.size > 1 {
             self.meet("rows", &())?;
         }
-        if let Some(RowsMove { to, factor, divisor, .. }) = self.progress.rows {
+        self.advance_rows()
+    }
+
+    fn advance_rows(&mut self) -> Result<(), Error> {
+        if let Some(RowsMove { to, factor, divisor }) = self.progress.rows {
             self.tables.with_store(|rows| rows.advance(to, factor, divisor))?;
         }
         Ok(())

@@ -13,7 +13,7 @@ use super::{
 /// Failures to reach a member, in generations that never got to work, before it is left out for a while.
 const STRIKES: u32 = 3;
 
-use servers::Servers;
+use servers::{Rows, Servers};
 
 /// How long to wait for whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -277,6 +277,7 @@ impl Coordinator {
                     self.end(ending);
                 }
             }
+            FromMember::Moved(generation) => self.moved(now, generation),
             FromMember::Leave => self.gone(now, id, "it left"),
         }
     }
@@ -413,7 +414,6 @@ impl Coordinator {
         if chosen.len() < self.least() || !self.unpromised().is_empty() {
             return;
         }
-        let Some(servers) = self.servers.all() else { return };
         let promised: Vec<(WorkerId, Holding, bool)> = chosen
             .iter()
             .filter_map(|id| Some((*id, self.promised(*id)?)))
@@ -424,17 +424,27 @@ impl Coordinator {
         if matches!(source, Source::Checkpoint { .. }) && self.awaits() && self.same_servers() {
             return;
         }
+        let Some(rows) = self.rows(generation, &source) else { return };
+        let Rows { servers, destination, since } = rows;
         let members: Vec<(WorkerId, Option<Identity>)> = promised
             .iter()
             .map(|(id, holding, eligible)| (*id, holding.identity.filter(|_| *eligible)))
             .collect();
-        let ids = servers.iter().map(|server| server.id).collect();
-        self.journal(Entry::Activated { generation, members, servers: ids });
+        let ids = |servers: &[Peer]| servers.iter().map(|server| server.id).collect();
+        self.journal(Entry::Activated {
+            generation,
+            members,
+            servers: ids(&servers),
+            rows: since,
+            destination: ids(&destination),
+        });
         self.phase = Phase::Running(generation);
         self.since = now;
         let peers = chosen.iter().filter_map(|id| Some(self.workers.get(id)?.peer.clone()));
         let members = peers.collect();
-        let activation = Activation { generation, members, source, transfer, servers };
+        let rows = since;
+        let activation =
+            Activation { generation, members, source, transfer, servers, rows, destination };
         for id in chosen {
             self.send(id, ToMember::Activate(activation.clone()));
             if self.history.stopping {

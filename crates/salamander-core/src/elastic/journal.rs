@@ -22,7 +22,15 @@ pub enum Entry {
         /// The parameter servers that hold the other part of the state.
         #[serde(default)]
         servers: Vec<WorkerId>,
+        /// The generation since which they hold it.
+        #[serde(default)]
+        rows: Generation,
+        /// The servers that their part moves to, before anything else happens.
+        #[serde(default)]
+        destination: Vec<WorkerId>,
     },
+    /// A generation has moved that part.
+    Moved(Generation),
     /// A checkpoint counts.
     Checkpoint(CheckpointMark),
     /// How many workers are wanted.
@@ -56,6 +64,10 @@ pub struct History {
     pub workers: Option<usize>,
     /// The parameter servers of the newest generation.
     pub servers: Vec<WorkerId>,
+    /// The generation since which they hold the rows.
+    pub rows: Generation,
+    /// The parameter servers that the newest generation moves the rows to, and has not said to be done.
+    pub destination: Vec<WorkerId>,
     /// How many parameter servers are wanted, when that was changed.
     pub wanted_servers: Option<usize>,
     /// Whether an early end was asked for.
@@ -75,11 +87,17 @@ impl History {
         match entry {
             Entry::Opened => {}
             Entry::Prepared(generation) => self.prepared = *generation,
-            Entry::Activated { generation, members, servers } => {
+            Entry::Activated { generation, members, servers, rows, destination } => {
                 self.servers.clone_from(servers);
+                self.destination.clone_from(destination);
+                self.rows = *rows;
                 self.activated = Some((*generation, members.iter().copied().collect()));
                 self.order = members.iter().map(|(id, _)| *id).collect();
                 self.generations += 1;
+            }
+            Entry::Moved(generation) => {
+                self.servers = std::mem::take(&mut self.destination);
+                self.rows = *generation;
             }
             Entry::Checkpoint(mark) => self.checkpoint = Some(mark.clone()),
             Entry::Scaled(workers) => self.workers = Some(*workers),
@@ -88,6 +106,8 @@ impl History {
             Entry::Resumed => {
                 (self.stopping, self.ending, self.activated) = (false, None, None);
                 self.order.clear();
+                self.servers.clear();
+                self.destination.clear();
             }
             Entry::Ended(ending) => self.ending = Some(ending.clone()),
         }

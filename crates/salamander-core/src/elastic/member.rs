@@ -190,6 +190,8 @@ mod tests {
             source: Source::Checkpoint { rank: 0, mark: None },
             transfer: false,
             servers: Vec::new(),
+            rows: generation,
+            destination: Vec::new(),
         }
     }
 

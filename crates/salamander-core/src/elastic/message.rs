@@ -55,6 +55,12 @@ pub struct Activation {
     /// The parameter servers that hold the rows of tables, by their seats.
     #[serde(default)]
     pub servers: Vec<Peer>,
+    /// The generation since which they hold them: requests of an earlier one are refused.
+    #[serde(default)]
+    pub rows: Generation,
+    /// The servers that the rows move to before the first exchange; none: they stay.
+    #[serde(default)]
+    pub destination: Vec<Peer>,
 }
 
 /// From the master to a member.
@@ -94,6 +100,8 @@ pub enum FromMember {
     Wrote(CheckpointMark),
     /// The last version is reached and its checkpoint, if any, written.
     Reached(Generation, Ending),
+    /// The rows of tables are where the generation moves them to.
+    Moved(Generation),
     /// The member goes, at its own or its platform's wish.
     Leave,
 }

@@ -99,6 +99,10 @@ impl Master {
                     self.workers.send(id, ToMember::Ended(ending.clone()));
                 }
             }
+            Entry::Moved(_) => {
+                let servers = self.coordinator.history().servers.len();
+                self.events.note(format!("the rows of tables are on {servers} parameter servers"));
+            }
             Entry::Opened | Entry::Activated { .. } | Entry::Resumed => {}
         }
     }

@@ -81,11 +81,11 @@ impl Master {
             self.coordinator.scale(now, workers as usize);
             self.processes.scale(workers);
         }
-        if let Some(servers) = servers.filter(|_| self.names.is_some()) {
-            self.resize_names(now, servers);
-        } else if let Some(servers) = servers {
+        if let Some(servers) = servers {
             self.coordinator.scale_servers(now, servers as usize);
-            self.processes.scale_servers(servers);
+            if let Some(names) = &mut self.names {
+                names.dispatcher.resize(servers);
+            }
         }
         Ok(())
     }

@@ -87,16 +87,15 @@ impl Master {
         }
     }
 
-    /// A server is ready, unless it was started for another number of servers.
+    /// A server is ready, unless it is about to be ended.
     fn server_up(&mut self, now: Millis, message: &v1::Hello, hello: Hello) {
         let Seat::Server(seat) = Seat::of(message.slot) else { return };
-        if message.records == self.coordinator.wanted_servers() as u64 {
-            let (incarnation, endpoint) = (hello.peer.id.0, hello.peer.endpoint.clone());
-            self.coordinator.server_up(now, seat, hello.peer);
-            self.meet_server(seat, incarnation, endpoint);
-        } else {
-            self.processes.replace_slot(message.slot);
+        if self.processes.is_ending(message.slot) {
+            return;
         }
+        let (incarnation, endpoint) = (hello.peer.id.0, hello.peer.endpoint.clone());
+        self.coordinator.server_up(now, seat, hello.peer);
+        self.meet_server(seat, incarnation, endpoint);
     }
 
     /// All workers must train on the same; the first one says on what.

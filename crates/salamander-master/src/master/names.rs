@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use salamander_core::elastic::{Ending, Lease as Task, Millis, WorkerId};
-use salamander_core::push::{Ask, Checkpoint, Entry, Lease, Order, Process, Told, Verdict};
+use salamander_core::push::{Ask, Checkpoint, Entry, Lease, Order, Process, Source, Told, Verdict};
 use salamander_proto::{status, v1};
 use tracing::{debug, error, info};
 
@@ -214,11 +214,6 @@ impl Master {
         {
             saving.asked = names.dispatcher.save();
         }
-        if let Some(saving) = &mut names.resizing
-            && !saving.asked
-        {
-            saving.asked = names.dispatcher.save();
-        }
         self.try_leave(now);
     }
 
@@ -226,13 +221,6 @@ impl Master {
     pub(super) fn stop_names(&mut self, now: Millis) {
         self.events.note("an early end was asked for".into());
         self.leave(now, Ending::Interrupted);
-    }
-
-    /// Another number of servers: they are started anew, with the checkpoint that is taken first.
-    pub(super) fn resize_names(&mut self, now: Millis, servers: u32) {
-        if let Some(names) = &mut self.names {
-            names.resizing = Some(Saving::new(now, servers));
-        }
     }
 
     /// The orders that are not entries of the journal, which go to disk first.
@@ -254,12 +242,12 @@ impl Master {
         }
         let Some(names) = &mut self.names else { return };
         match order {
-            Order::Journal(entry) => self.entered(now, &entry),
+            Order::Journal(entry) => self.entered(&entry),
             Order::Place { to, placement, checkpoint } => {
-                let files = names.source(checkpoint.as_ref());
-                names.send(to, Errand::Place { map: placement.map.number, files });
+                let reset = names.placing(to, placement, checkpoint.as_ref());
+                names.send(to, Errand::Place { map: placement.map.number, reset });
             }
-            Order::Settled { map, .. } => debug!(%map, "a server has its partitions"),
+            Order::Settled { to, map } => names.send(to, Errand::Release { map }),
             Order::Save { to, id, map, .. } => {
                 let path = names.file(id, to.server, names.dispatcher.map().servers);
                 let folder = names.rows(id);
@@ -293,7 +281,7 @@ impl Master {
         }
     }
 
-    fn entered(&mut self, now: Millis, entry: &Entry) {
+    fn entered(&mut self, entry: &Entry) {
         let Some(names) = &mut self.names else { return };
         match entry {
             Entry::Kept(checkpoint) => {
@@ -303,10 +291,11 @@ impl Master {
             }
             Entry::Placed(placement) => {
                 let (number, servers) = (placement.map.number, placement.map.servers);
-                debug!(%number, servers, "a map is in force");
-                if self.coordinator.wanted_servers() != servers as usize {
-                    self.coordinator.scale_servers(now, servers as usize);
-                    self.processes.scale_servers(servers);
+                let moves = matches!(placement.source, Source::Servers(_));
+                debug!(%number, servers, moves, "a map is in force");
+                if moves {
+                    let text = format!("partitions move to {servers} parameter servers");
+                    self.events.note(text);
                 }
             }
             Entry::Finished(_)
@@ -329,9 +318,6 @@ impl Master {
     /// A checkpoint counts: what waited for it goes on.
     fn saved_names(&mut self) {
         let Some(names) = &mut self.names else { return };
-        if let Some(saving) = names.resizing.take_if(|saving| saving.asked) {
-            names.dispatcher.begin_anew(saving.then);
-        }
         if let Some(saving) = names.closing.take_if(|saving| saving.asked) {
             self.begin_epoch_after(saving.then);
         }

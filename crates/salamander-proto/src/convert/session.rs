@@ -80,6 +80,7 @@ impl From<elastic::FromMember> for worker_message::Message {
                 generation: generation.to_u64(),
                 ending: Some(ending.into()),
             }),
+            elastic::FromMember::Moved(generation) => Self::Moved(generation.to_u64()),
             elastic::FromMember::Leave => Self::Leave(v1::Leave {}),
         }
     }
@@ -111,6 +112,7 @@ impl TryFrom<v1::WorkerMessage> for FromWorker {
                 let ending = need(reached.ending, "Reached", "ending")?.try_into()?;
                 Self::Member(elastic::FromMember::Reached(generation(reached.generation), ending))
             }
+            M::Moved(number) => Self::Member(elastic::FromMember::Moved(generation(number))),
             M::Leave(v1::Leave {}) => Self::Member(elastic::FromMember::Leave),
         })
     }

@@ -51,14 +51,17 @@ fn activations() -> impl Strategy<Value = Activation> {
     };
     let members = prop::collection::vec(peers(), 1..6);
     let servers = prop::collection::vec(peers(), 0..4);
-    let parts = (generations(), members, any::<bool>(), servers);
-    parts.prop_flat_map(move |(generation, members, transfer, servers)| {
+    let rows = (generations(), prop::collection::vec(peers(), 0..4));
+    let parts = (generations(), members, any::<bool>(), servers, rows);
+    parts.prop_flat_map(move |(generation, members, transfer, servers, (rows, destination))| {
         source(members.len()).prop_map(move |source| Activation {
             generation,
             members: members.clone(),
             source,
             transfer,
             servers: servers.clone(),
+            rows,
+            destination: destination.clone(),
         })
     })
 }
@@ -81,6 +84,7 @@ fn from_members() -> impl Strategy<Value = FromMember> {
             .prop_map(|(of, id)| FromMember::Broken(of, id.map(WorkerId))),
         marks().prop_map(FromMember::Wrote),
         (generations(), endings()).prop_map(|(of, ending)| FromMember::Reached(of, ending)),
+        generations().prop_map(FromMember::Moved),
         Just(FromMember::Leave),
     ]
 }

@@ -1,9 +1,9 @@
 //! What the master asks servers for: histories, files, partitions and figures.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::{Ack, Client, Error, Reply, Trouble};
-use crate::wire::{Info, Kind, Message};
+use crate::wire::{Info, Kind, Message, Reset};
 use crate::{Held, Stats, Written};
 
 /// Which servers.
@@ -53,8 +53,42 @@ impl Client {
         files: &[PathBuf],
     ) -> Result<Vec<Ack>, Error> {
         self.caller.lineage = lineage;
-        let message = Message::reset(version, files);
-        self.ask_scope(scope, &message, |_, _| Ok(()))
+        let reset = Reset { version, files: files.to_vec(), ..Reset::default() };
+        self.ask_scope(scope, &Message::reset(&reset), |_, _| Ok(()))
+    }
+
+    /// The same, for each server with its share of the partitions.
+    pub fn begin(
+        &mut self,
+        lineage: u64,
+        version: u64,
+        files: &[PathBuf],
+    ) -> Result<Vec<Ack>, Error> {
+        let share = |server| Reset {
+            partitions: Some(vec![self.map.partitions(server)]),
+            version,
+            files: files.to_vec(),
+            from: None,
+        };
+        let resets: Vec<Reset> = (0..self.links.len()).map(share).collect();
+        self.reset_each(lineage, &resets)
+    }
+
+    /// Starts another history, for each server in its own way.
+    pub fn reset_each(&mut self, lineage: u64, resets: &[Reset]) -> Result<Vec<Ack>, Error> {
+        self.check_each(resets.len())?;
+        self.caller.lineage = lineage;
+        let messages: Vec<_> = resets.iter().map(Message::reset).collect();
+        let messages: Vec<_> = messages.iter().map(Some).collect();
+        self.ask(&messages, self.options.long_patience, |_, _| Ok(()))
+    }
+
+    fn check_each(&self, given: usize) -> Result<(), Error> {
+        let servers = self.links.len();
+        match given == servers {
+            true => Ok(()),
+            false => Err(Error::Request(format!("{given} requests for {servers} servers"))),
+        }
     }
 
     /// From now on servers refuse those who have not heard of this lineage and map.
@@ -65,11 +99,23 @@ impl Client {
 
     /// Has each server write everything to its file, while training goes on.
     pub fn save(&mut self, paths: &[PathBuf]) -> Result<Vec<Written>, Error> {
-        if paths.len() != self.links.len() {
-            let (paths, servers) = (paths.len(), self.links.len());
-            return Err(Error::Request(format!("{paths} files for {servers} servers")));
-        }
-        let messages: Vec<_> = paths.iter().map(|path| Message::save(Path::new(path))).collect();
+        self.copy(paths)?;
+        self.written(paths)
+    }
+
+    /// Has each server copy everything for its file. When this is back, all have, and training may go on;
+    /// they write while it does.
+    pub fn copy(&mut self, paths: &[PathBuf]) -> Result<Vec<Ack>, Error> {
+        self.check_each(paths.len())?;
+        let messages: Vec<_> = paths.iter().map(|path| Message::save(path)).collect();
+        let messages: Vec<_> = messages.iter().map(Some).collect();
+        self.ask(&messages, self.options.long_patience, |_, _| Ok(()))
+    }
+
+    /// Waits until all servers have written what they copied.
+    pub fn written(&mut self, paths: &[PathBuf]) -> Result<Vec<Written>, Error> {
+        self.check_each(paths.len())?;
+        let messages: Vec<_> = paths.iter().map(|path| Message::written(path)).collect();
         let messages: Vec<_> = messages.iter().map(Some).collect();
         let mut written = Vec::with_capacity(paths.len());
         self.ask(&messages, self.options.long_patience, |_, reply| {
@@ -79,26 +125,19 @@ impl Client {
         Ok(written)
     }
 
-    /// Takes partitions out of a server, which keeps a copy until they are released.
-    pub fn take(&mut self, server: usize, partitions: &[u16]) -> Result<Vec<u8>, Error> {
-        let message = Message::partitions(Kind::Take, partitions);
+    /// A partition that a server had in the history before, for the one that has it in this one.
+    pub(crate) fn take(&mut self, server: usize, partition: u16) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
-        self.ask_scope(Scope::One(server), &message, |_, reply| {
+        self.ask_scope(Scope::One(server), &Message::take(partition), |_, reply| {
             bytes = reply.body()?.to_vec();
             Ok(())
         })?;
         Ok(bytes)
     }
 
-    /// Puts partitions into a server that were taken from another one.
-    pub fn put(&mut self, server: usize, bytes: &[u8]) -> Result<(), Error> {
-        self.ask_scope(Scope::One(server), &Message::put(bytes), |_, _| Ok(())).map(drop)
-    }
-
-    /// Tells a server that another one has what was taken from it.
-    pub fn release(&mut self, server: usize, partitions: &[u16]) -> Result<(), Error> {
-        let message = Message::partitions(Kind::Release, partitions);
-        self.ask_scope(Scope::One(server), &message, |_, _| Ok(())).map(drop)
+    /// Tells all servers that each has its partitions: what they keep for others may go.
+    pub fn release(&mut self) -> Result<Vec<Ack>, Error> {
+        self.ask_all(&Message::plain(Kind::Release), |_, _| Ok(()))
     }
 
     fn collect<T: serde::de::DeserializeOwned>(&mut self, kind: Kind) -> Result<Vec<T>, Error> {

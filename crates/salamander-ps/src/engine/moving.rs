@@ -1,6 +1,8 @@
 //! Partitions on their way: to and from files, and between servers.
 
+use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::MutexGuard;
 
 use super::split::thread_of;
 use super::{Engine, Order};
@@ -8,7 +10,7 @@ use crate::checkpoint::Catalog;
 use crate::image::{Header, Image};
 use crate::section::Section;
 use crate::shard::Encoded;
-use crate::{EngineOptions, Error, Mode, Shard, Snapshot, TableId, TableSpec};
+use crate::{EngineOptions, Error, Mode, PARTITIONS, Shard, Snapshot, TableId, TableSpec};
 
 impl Engine {
     /// A copy of everything, of one moment between two changes. Training waits for the copy only.
@@ -21,9 +23,29 @@ impl Engine {
         Ok(Snapshot { header, sections })
     }
 
+    /// Forgets everything and holds these partitions from now on, empty and at a version.
+    pub fn begin(&self, partitions: &[Range<u16>], version: u64) -> Result<(), Error> {
+        let here = places(partitions)?;
+        let mut order = self.order();
+        let shards = empty_shards(&self.inner.options, &here, &order.tables, version);
+        (order.here, order.version, order.staged) = (here, version, false);
+        order.change();
+        self.swap(order, shards)
+    }
+
     /// Replaces everything by what files hold of the partitions that are here, whoever wrote them.
     /// Tables that are not declared yet are declared. On an error the engine is as it was.
     pub fn restore(&self, files: &[PathBuf]) -> Result<(), Error> {
+        let here = self.order().here.clone();
+        self.restore_places(files, here)
+    }
+
+    /// Like [`restore`](Engine::restore), for other partitions than those that are here.
+    pub fn restore_to(&self, files: &[PathBuf], partitions: &[Range<u16>]) -> Result<(), Error> {
+        self.restore_places(files, places(partitions)?)
+    }
+
+    fn restore_places(&self, files: &[PathBuf], here: Vec<bool>) -> Result<(), Error> {
         let catalog = Catalog::open(files)?;
         let mut order = self.order();
         let header = catalog.header();
@@ -32,8 +54,11 @@ impl Engine {
         let missing = |spec: &&TableSpec| order.tables.iter().all(|known| known.name != spec.name);
         tables.extend(header.tables.iter().filter(missing).cloned());
         let counter = order.counter + 1;
-        let mut shards = empty_shards(&self.inner.options, &order.here, &tables);
-        let loading = |shard: &mut Shard| load(shard, &catalog, &tables, counter);
+        let mut shards = empty_shards(&self.inner.options, &here, &tables, 0);
+        let loading = |shard: &mut Shard| {
+            let own = shard.partitions();
+            load(shard, &own, &catalog, &tables, counter)
+        };
         // One thread for each shard: reading, checking and filling are all work of the processor.
         std::thread::scope(|scope| {
             let threads: Vec<_> =
@@ -42,16 +67,38 @@ impl Engine {
                 threads.into_iter().map(|thread| thread.join().unwrap_or(Err(Error::Gone)));
             joined.collect::<Result<(), Error>>()
         })?;
-        *order = Order {
-            version: header.version,
-            staged: false,
-            counter,
-            tables,
-            here: std::mem::take(&mut order.here),
-        };
-        let swap = |(thread, fresh)| (thread, move |shard: &mut Shard| *shard = fresh);
-        self.inner.owners.run(shards.into_iter().enumerate().map(swap).collect(), order)?;
-        Ok(())
+        *order = Order { version: header.version, staged: false, counter, tables, here };
+        self.swap(order, shards)
+    }
+
+    /// Adds partitions that are not here from files of the same version. On an error some of them may be here.
+    pub fn load(&self, files: &[PathBuf], partitions: &[u16]) -> Result<(), Error> {
+        let catalog = Catalog::open(files)?;
+        let header = catalog.header();
+        for spec in &header.tables {
+            self.declare(spec.clone())?;
+        }
+        let mut order = self.order();
+        self.check_arrival(&order, &header)?;
+        partitions.iter().try_for_each(|partition| order.check_elsewhere(*partition))?;
+        partitions.iter().for_each(|partition| order.here[usize::from(*partition)] = true);
+        let (counter, tables) = (order.change(), order.tables.clone());
+        let threads = self.inner.owners.count();
+        let (catalog, tables) = (&catalog, &tables);
+        let loads = (0..threads).map(|thread| {
+            let own: Vec<u16> =
+                partitions.iter().copied().filter(|p| thread_of(*p, threads) == thread).collect();
+            let load = move |shard: &mut Shard| load(shard, &own, catalog, tables, counter);
+            (thread, load)
+        });
+        self.inner.owners.run(loads.collect(), order)?.into_iter().collect()
+    }
+
+    /// Drops what is staged for the current version.
+    pub fn unstage(&self) -> Result<(), Error> {
+        let mut order = self.order();
+        order.staged = false;
+        self.on_all(order, Shard::unstage).map(|_| ())
     }
 
     /// Takes partitions out of this engine, as bytes for [`put`](Engine::put). Nothing may be staged:
@@ -86,20 +133,13 @@ impl Engine {
             self.declare(spec.clone())?;
         }
         let mut order = self.order();
-        order.check_moving()?;
-        self.check_header(&order, &image.header)?;
-        if image.header.version != order.version {
-            return Err(Error::OutOfStep { current: order.version, asked: image.header.version });
-        }
+        self.check_arrival(&order, &image.header)?;
         let tables = numbers(&order.tables, &image.header.tables);
         let threads = self.inner.owners.count();
         let mut arrivals: Vec<Vec<(u16, Section<'_>)>> = Vec::new();
         arrivals.resize_with(threads, Vec::new);
         for (partition, bytes) in &sections {
-            let Some(false) = order.here.get(usize::from(*partition)) else {
-                let reason = format!("partition {partition} is here already, or is none");
-                return Err(Error::Request(reason));
-            };
+            order.check_elsewhere(*partition)?;
             let section = Section::decode(bytes, *partition, &image.header.tables)
                 .map_err(|reason| image.damaged(*partition, reason))?;
             arrivals[thread_of(*partition, threads)].push((*partition, section));
@@ -118,6 +158,23 @@ impl Engine {
         };
         self.inner.owners.run(arrivals.into_iter().enumerate().map(install).collect(), order)?;
         Ok(())
+    }
+
+    /// Puts other shards in the place of all that is here.
+    fn swap(&self, order: MutexGuard<'_, Order>, shards: Vec<Shard>) -> Result<(), Error> {
+        let swap = |(thread, fresh)| (thread, move |shard: &mut Shard| *shard = fresh);
+        self.inner.owners.run(shards.into_iter().enumerate().map(swap).collect(), order)?;
+        Ok(())
+    }
+
+    /// Refuses partitions of another version or of other tables.
+    fn check_arrival(&self, order: &Order, header: &Header) -> Result<(), Error> {
+        order.check_moving()?;
+        self.check_header(order, header)?;
+        match header.version == order.version {
+            true => Ok(()),
+            false => Err(Error::OutOfStep { current: order.version, asked: header.version }),
+        }
     }
 
     fn header(&self, order: &Order) -> Header {
@@ -151,6 +208,16 @@ impl Engine {
 }
 
 impl Order {
+    fn check_elsewhere(&self, partition: u16) -> Result<(), Error> {
+        match self.here.get(usize::from(partition)) {
+            Some(false) => Ok(()),
+            _ => {
+                let reason = format!("partition {partition} is here already, or is none");
+                Err(Error::Request(reason))
+            }
+        }
+    }
+
     fn check_moving(&self) -> Result<(), Error> {
         match self.staged {
             false => Ok(()),
@@ -161,16 +228,30 @@ impl Order {
     }
 }
 
+/// Which partitions there are.
+pub(super) fn places(partitions: &[Range<u16>]) -> Result<Vec<bool>, Error> {
+    let mut here = vec![false; PARTITIONS];
+    for partition in partitions.iter().cloned().flatten() {
+        let Some(place) = here.get_mut(usize::from(partition)) else {
+            let reason = format!("there is no partition {partition}, only {PARTITIONS}");
+            return Err(Error::Request(reason));
+        };
+        *place = true;
+    }
+    Ok(here)
+}
+
 /// Shards for the partitions that are here, with empty tables.
 pub(super) fn empty_shards(
     options: &EngineOptions,
     here: &[bool],
     tables: &[TableSpec],
+    age: u64,
 ) -> Vec<Shard> {
     let shard = |thread| {
         let own = (0..here.len()).filter(|p| here[*p]).map(|p| p as u16);
         let own = own.filter(|p| thread_of(*p, options.threads) == thread).collect();
-        let mut shard = Shard::new(options.seed, options.slices, own, 0);
+        let mut shard = Shard::new(options.seed, options.slices, own, age);
         tables.iter().for_each(|spec| {
             shard.declare(spec.clone());
         });
@@ -179,16 +260,17 @@ pub(super) fn empty_shards(
     (0..options.threads).map(shard).collect()
 }
 
-/// Fills a shard's partitions from files.
+/// Fills partitions of a shard from files.
 fn load(
     shard: &mut Shard,
+    partitions: &[u16],
     catalog: &Catalog,
     tables: &[TableSpec],
     counter: u64,
 ) -> Result<(), Error> {
-    for partition in shard.partitions() {
-        catalog.read(partition, |section, specs| {
-            shard.install(partition, section, &numbers(tables, specs), counter);
+    for partition in partitions {
+        catalog.read(*partition, |section, specs| {
+            shard.install(*partition, section, &numbers(tables, specs), counter);
         })?;
     }
     Ok(())

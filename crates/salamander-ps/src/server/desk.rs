@@ -2,10 +2,14 @@
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use salamander_net::Token;
+
 use super::Options;
 use super::connection::Outbox;
 use super::gate::{Gate, Table};
 use super::parcels::Parcels;
+use super::placing::Placing;
+use super::saves::Saves;
 use crate::wire::reply::{changed_head, encode_json, encode_number};
 use crate::wire::request::{Lookup, Received, Values};
 use crate::wire::{Advance, Code, Failure, Header, Info, Request};
@@ -13,11 +17,13 @@ use crate::{Engine, Error, Push, Read, Rows, TableSpec};
 
 /// The server behind all its connections.
 pub(super) struct Desk {
-    engine: Engine,
+    pub(super) engine: Engine,
     incarnation: u64,
     limit: u64,
     gate: RwLock<Gate>,
-    parcels: Parcels,
+    pub(super) parcels: Parcels,
+    pub(super) placing: Placing,
+    saves: Saves,
 }
 
 /// What is said about a request that was done.
@@ -33,9 +39,17 @@ pub(super) enum Answer<'a> {
 }
 
 impl Desk {
-    pub(super) fn new(engine: Engine, incarnation: u64, options: &Options) -> Self {
+    pub(super) fn new(engine: Engine, incarnation: u64, options: &Options, token: &Token) -> Self {
         let gate = RwLock::new(Gate::new(options.lineage, options.map, &engine));
-        Self { engine, incarnation, limit: options.limit, gate, parcels: Parcels::default() }
+        Self {
+            engine,
+            incarnation,
+            limit: options.limit,
+            gate,
+            parcels: Parcels::default(),
+            placing: Placing::new(token.clone()),
+            saves: Saves::default(),
+        }
     }
 
     pub(super) fn incarnation(&self) -> u64 {
@@ -51,8 +65,12 @@ impl Desk {
     ) -> Result<Answer<'a>, Failure> {
         match request {
             Request::Declare(spec) => return self.declare(*spec),
-            Request::Reset { version, files } => return self.reset(header, version, &files),
+            Request::Reset(reset) => return self.reset(header, &reset).map(|()| Answer::nothing()),
             Request::Fence => return self.write().fence(header).map(|()| Answer::nothing()),
+            Request::Written { path } => {
+                return self.saves.wait(&path).map(|written| Answer::json(&written));
+            }
+            Request::Take { partition } => return self.give(header, partition),
             _ => {}
         }
         let gate = self.enter(header)?;
@@ -78,10 +96,8 @@ impl Desk {
                 Ok(Answer::nothing())
             }
             Request::Save { path } => {
-                let snapshot = self.engine.snapshot().map_err(refuse)?;
                 // Training goes on, and a reset need not wait, while the copy is written.
-                drop(gate);
-                snapshot.write(&path).map(|written| Answer::json(&written)).map_err(refuse)
+                self.done(self.saves.write(path, || self.engine.snapshot()))
             }
             request => self.manage(&gate, request),
         }
@@ -100,12 +116,8 @@ impl Desk {
             }
             Request::Applied => engine.applied().map(|held| Answer::json(&held)).map_err(refuse),
             Request::Prune { below } => self.done(engine.prune(below)),
-            Request::Take { partitions } => {
-                self.parcels.take(engine, partitions).map(Answer::Parcel).map_err(refuse)
-            }
-            Request::Put { bytes } => self.done(self.parcels.put(engine, bytes)),
-            Request::Release { partitions } => {
-                self.parcels.release(partitions);
+            Request::Release => {
+                self.parcels.clear();
                 Ok(Answer::nothing())
             }
             Request::Stats => engine.stats().map(|stats| Answer::json(&stats)).map_err(refuse),
@@ -121,25 +133,11 @@ impl Desk {
         Ok(Answer::Bytes(encode_number(id.0.into())))
     }
 
-    fn reset(
-        &self,
-        header: &Header,
-        version: u64,
-        files: &[std::path::PathBuf],
-    ) -> Result<Answer<'static>, Failure> {
-        let mut gate = self.write();
-        if gate.is_reset_due(header)? {
-            self.parcels.clear();
-            let outcome = if files.is_empty() {
-                self.engine.clear(version)
-            } else {
-                self.engine.restore(files)
-            };
-            gate.begin(header, outcome.is_ok());
-            gate.learn_tables(&self.engine);
-            outcome.map_err(refuse)?;
-        }
-        Ok(Answer::nothing())
+    /// A partition for the server that holds it from now on.
+    fn give(&self, header: &Header, partition: u16) -> Result<Answer<'static>, Failure> {
+        self.read().check_giving(header)?;
+        let parcel = self.parcels.get(partition).map(Answer::Parcel);
+        parcel.ok_or_else(|| refuse(Error::NotHere(partition)))
     }
 
     /// Completes a step if so told; rows are gathered when they are sent.
@@ -173,7 +171,8 @@ impl Desk {
             }
         }
         let (version, tables) = (self.engine.version(), self.engine.tables());
-        Info { lineage: gate.lineage, map: gate.map, version, partitions, tables }
+        let is_placed = gate.is_placed();
+        Info { lineage: gate.lineage, map: gate.map, is_placed, version, partitions, tables }
     }
 
     fn done(&self, outcome: Result<(), Error>) -> Result<Answer<'static>, Failure> {
@@ -181,12 +180,16 @@ impl Desk {
     }
 
     fn enter(&self, header: &Header) -> Result<RwLockReadGuard<'_, Gate>, Failure> {
-        let gate = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        let gate = self.read();
         gate.check(header)?;
         Ok(gate)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Gate> {
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, Gate> {
+        self.gate.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn write(&self) -> RwLockWriteGuard<'_, Gate> {
         self.gate.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -301,7 +304,7 @@ fn widen<'a>(
 }
 
 /// What a client is told of an engine's error: the one place where they are told apart.
-fn refuse(error: Error) -> Failure {
+pub(super) fn refuse(error: Error) -> Failure {
     let (code, detail) = match &error {
         Error::NotHere(partition) => (Code::NotHere, u64::from(*partition)),
         Error::OutOfStep { current, .. } => (Code::OutOfStep, *current),

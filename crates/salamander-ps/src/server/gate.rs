@@ -14,9 +14,24 @@ pub(super) struct Gate {
     pub(super) map: u32,
     /// The lineage of the last reset that was done.
     reset: Option<u64>,
-    /// False after a reset that failed, when nobody knows what the tables hold.
-    sound: bool,
+    pub(super) holds: Holds,
     tables: HashMap<TableKey, Table>,
+}
+
+/// What the tables hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holds {
+    /// All partitions that are wanted here in a lineage.
+    All(u64),
+    /// Partitions are on their way: what was held before is apart, for others.
+    Moving {
+        /// The lineage before.
+        from: u64,
+        /// The one that begins.
+        to: u64,
+    },
+    /// Nobody knows: a reset failed.
+    Unknown,
 }
 
 /// A table as requests need it.
@@ -28,7 +43,8 @@ pub(super) struct Table {
 
 impl Gate {
     pub(super) fn new(lineage: u64, map: u32, engine: &Engine) -> Self {
-        let mut gate = Self { lineage, map, reset: None, sound: true, tables: HashMap::new() };
+        let holds = Holds::All(lineage);
+        let mut gate = Self { lineage, map, reset: None, holds, tables: HashMap::new() };
         gate.learn_tables(engine);
         gate
     }
@@ -44,11 +60,38 @@ impl Gate {
         if header.map != self.map {
             return Err(self.other_map(header));
         }
-        if !self.sound {
-            let text = "the tables could not be restored; reset the server from other files";
-            return Err(Failure::new(Code::Broken, text));
+        match self.holds {
+            Holds::All(lineage) if lineage == self.lineage => Ok(()),
+            Holds::Unknown => {
+                let text = "the tables could not be restored; reset the server from other files";
+                Err(Failure::new(Code::Broken, text))
+            }
+            _ => Err(Failure::new(Code::Broken, "the server is getting its partitions")),
         }
-        Ok(())
+    }
+
+    /// Whether another server may take partitions that are its own in a lineage: nothing can be
+    /// pushed to them here any more.
+    pub(super) fn check_giving(&self, header: &Header) -> Result<(), Failure> {
+        let apart = match self.holds {
+            Holds::All(lineage) => lineage == header.tag && self.reset == Some(lineage),
+            Holds::Moving { to, .. } => to == header.tag,
+            Holds::Unknown => false,
+        };
+        match apart && header.tag == self.lineage {
+            true => Ok(()),
+            // It has heard of that lineage, and is about to put the partitions apart.
+            false if header.tag == self.lineage => {
+                let text = "the server does not give partitions away yet; ask again";
+                Err(Failure { code: Code::Lineage, detail: 0, text: text.to_string() })
+            }
+            false => Err(self.other_lineage(header)),
+        }
+    }
+
+    /// Whether the server has all its partitions.
+    pub(super) fn is_placed(&self) -> bool {
+        self.holds == Holds::All(self.lineage)
     }
 
     /// The table of a key.
@@ -72,13 +115,19 @@ impl Gate {
         if header.tag < self.lineage {
             return Err(self.other_lineage(header));
         }
-        Ok(!(self.sound && header.tag == self.lineage && self.reset == Some(header.tag)))
+        Ok(!(self.is_placed() && header.tag == self.lineage && self.reset == Some(header.tag)))
     }
 
-    /// Starts another history.
-    pub(super) fn begin(&mut self, header: &Header, sound: bool) {
-        (self.lineage, self.map, self.sound) = (header.tag, header.map, sound);
-        self.reset = sound.then_some(header.tag);
+    /// Another history is about to begin: nothing of an older one is let in from now on.
+    pub(super) fn close(&mut self, header: &Header) {
+        (self.lineage, self.map) = (header.tag, header.map);
+        self.reset = None;
+    }
+
+    /// What a reset came to. The history has begun if the tables hold all of it.
+    pub(super) fn note(&mut self, header: &Header, holds: Holds) {
+        self.holds = holds;
+        self.reset = (holds == Holds::All(header.tag)).then_some(header.tag);
     }
 
     /// Refuses everybody who has not heard of this lineage and map; neither goes back.
@@ -89,11 +138,14 @@ impl Gate {
         if header.map < self.map {
             return Err(self.other_map(header));
         }
+        if self.is_placed() {
+            self.holds = Holds::All(header.tag);
+        }
         (self.lineage, self.map) = (header.tag, header.map);
         Ok(())
     }
 
-    fn other_lineage(&self, header: &Header) -> Failure {
+    pub(super) fn other_lineage(&self, header: &Header) -> Failure {
         let text = format!(
             "the server is in lineage {}, and the request is of lineage {}; ask the master",
             self.lineage, header.tag
@@ -140,7 +192,10 @@ mod tests {
         let mut gate = gate();
         assert!(gate.is_reset_due(&header(Kind::Reset, 2, 2)).is_err());
         assert_eq!(gate.is_reset_due(&header(Kind::Reset, 3, 2)), Ok(true));
-        gate.begin(&header(Kind::Reset, 5, 4), true);
+        let next = header(Kind::Reset, 5, 4);
+        gate.close(&next);
+        assert_eq!(gate.is_reset_due(&next), Ok(true));
+        gate.note(&next, Holds::All(5));
         assert_eq!((gate.lineage, gate.map), (5, 4));
         assert_eq!(gate.is_reset_due(&header(Kind::Reset, 5, 4)), Ok(false));
         assert!(gate.fence(&header(Kind::Fence, 4, 4)).is_err());
@@ -152,11 +207,31 @@ mod tests {
     #[test]
     fn failed_reset_closes_the_gate_until_one_works() {
         let mut gate = gate();
-        gate.begin(&header(Kind::Reset, 4, 2), false);
+        let next = header(Kind::Reset, 4, 2);
+        gate.close(&next);
+        gate.note(&next, Holds::Unknown);
         let refused = gate.check(&header(Kind::Pull, 4, 2)).map_err(|failure| failure.code);
         assert_eq!(refused, Err(Code::Broken));
         assert_eq!(gate.is_reset_due(&header(Kind::Reset, 4, 2)), Ok(true));
-        gate.begin(&header(Kind::Reset, 4, 2), true);
+        gate.note(&next, Holds::All(4));
         assert_eq!(gate.check(&header(Kind::Pull, 4, 2)), Ok(()));
+    }
+
+    #[test]
+    fn partitions_are_given_away_only_when_nothing_reaches_them_here() {
+        let mut gate = gate();
+        let (take, next) = (header(Kind::Take, 4, 2), header(Kind::Reset, 4, 2));
+        let asked = |gate: &Gate| gate.check_giving(&take).map_err(|f| (f.code, f.detail));
+        assert_eq!(asked(&gate), Err((Code::Lineage, 3)));
+        gate.close(&next);
+        assert_eq!(asked(&gate), Err((Code::Lineage, 0)), "they are not apart yet");
+        assert!(gate.check(&header(Kind::Push, 3, 2)).is_err());
+        gate.note(&next, Holds::Moving { from: 3, to: 4 });
+        assert_eq!(asked(&gate), Ok(()));
+        assert!(gate.check(&header(Kind::Push, 4, 2)).is_err(), "it lacks partitions");
+        gate.note(&next, Holds::All(4));
+        assert_eq!(asked(&gate), Ok(()));
+        gate.close(&header(Kind::Reset, 5, 2));
+        assert_eq!(asked(&gate), Err((Code::Lineage, 5)));
     }
 }

@@ -32,13 +32,13 @@ pub enum Kind {
     Prune,
     /// Start another history.
     Reset,
-    /// Write everything to a file.
+    /// Copy everything, to be written to a file.
     Save,
-    /// Give partitions away.
+    /// Wait until a copy is written.
+    Written,
+    /// Give a partition to the server that holds it from now on.
     Take,
-    /// Receive partitions.
-    Put,
-    /// Drop partitions that another server has by now.
+    /// Drop partitions that other servers have by now.
     Release,
     /// Refuse whoever has not heard of another map or lineage.
     Fence,
@@ -117,8 +117,8 @@ impl Kind {
         Self::Prune,
         Self::Reset,
         Self::Save,
+        Self::Written,
         Self::Take,
-        Self::Put,
         Self::Release,
         Self::Fence,
         Self::Stats,
@@ -135,8 +135,8 @@ impl Kind {
         Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
     }
 
-    /// Whether a server answers it only to those who have its lineage and map. The others neither
-    /// read rows nor change any.
+    /// Whether a server answers it only to those who have its lineage and map, and when it has all
+    /// its partitions. The others neither read rows nor change any.
     pub fn is_bound(self) -> bool {
         !matches!(
             self,
@@ -144,6 +144,8 @@ impl Kind {
                 | Self::Declare
                 | Self::Reset
                 | Self::Fence
+                | Self::Written
+                | Self::Take
                 | Self::Stats
                 | Self::KeepAlive
                 | Self::Done

@@ -8,7 +8,7 @@ use salamander_core::plan::MicroBatch;
 
 use super::cursor::Writer;
 use super::request::Advance;
-use super::{Header, Kind, TableKey};
+use super::{Header, Kind, Reset, TableKey};
 use crate::{Page, Read, TableSpec};
 
 /// A request without its header. It can be sent again, to the same server or another one.
@@ -40,7 +40,6 @@ enum Array<'a> {
     Ids(Cow<'a, [u64]>),
     Values(Cow<'a, [f32]>),
     Rounded(Vec<u16>),
-    Bytes(Cow<'a, [u8]>),
     /// Fills up to whole words.
     Gap(usize),
 }
@@ -136,36 +135,33 @@ impl<'a> Message<'a> {
     }
 
     /// Start another history.
-    pub fn reset(version: u64, files: &[impl AsRef<Path>]) -> Self {
+    pub fn reset(reset: &Reset) -> Self {
+        // Only a path that is no text could fail, and the server says that it cannot read it.
+        let text = serde_json::to_string(reset).unwrap_or_default();
         Self::with_head(Kind::Reset, |head| {
-            head.u64(version).u64(files.len() as u64);
-            for file in files {
-                head.text(&file.as_ref().to_string_lossy());
-            }
+            head.text(&text);
         })
     }
 
-    /// Write everything to a file.
+    /// Copy everything for a file.
     pub fn save(path: &Path) -> Self {
         Self::with_head(Kind::Save, |head| {
             head.text(&path.to_string_lossy());
         })
     }
 
-    /// Copy partitions, or drop them.
-    pub fn partitions(kind: Kind, partitions: &[u16]) -> Self {
-        Self::with_head(kind, |head| {
-            head.u64(partitions.len() as u64).array(partitions);
+    /// Wait until a file is written.
+    pub fn written(path: &Path) -> Self {
+        Self::with_head(Kind::Written, |head| {
+            head.text(&path.to_string_lossy());
         })
     }
 
-    /// Receive partitions.
-    pub fn put(bytes: &'a [u8]) -> Self {
-        let mut message = Self::with_head(Kind::Put, |head| {
-            head.u64(bytes.len() as u64);
-        });
-        message.arrays = vec![Array::Bytes(bytes.into()), Array::gap(bytes.len())];
-        message
+    /// Give a partition away.
+    pub fn take(partition: u16) -> Self {
+        Self::with_head(Kind::Take, |head| {
+            head.u64(partition.into());
+        })
     }
 
     /// The header of this message.
@@ -239,7 +235,6 @@ impl Array<'_> {
             Self::Ids(ids) => bytemuck::cast_slice(ids),
             Self::Values(values) => bytemuck::cast_slice(values),
             Self::Rounded(values) => bytemuck::cast_slice(values),
-            Self::Bytes(bytes) => bytes,
             Self::Gap(length) => &[0; 8][..*length],
         }
     }

@@ -16,6 +16,8 @@ pub struct Info {
     pub lineage: u64,
     /// The map that it goes by.
     pub map: u32,
+    /// Whether it has all its partitions of that history.
+    pub is_placed: bool,
     /// Its version, where steps are staged.
     pub version: u64,
     /// The partitions that it holds.

@@ -6,7 +6,7 @@ use salamander_core::plan::MicroBatch;
 
 use super::TableKey;
 use super::cursor::Cursor;
-use super::{Error, Header, Kind};
+use super::{Error, Header, Kind, Reset};
 use crate::{Page, Read, TableSpec};
 
 /// A request that borrows from the body of its frame.
@@ -69,33 +69,25 @@ pub enum Request<'a> {
         /// The first epoch that stays.
         below: u64,
     },
-    /// Start the history that the header names, from files or from nothing.
-    Reset {
-        /// The version at its start, when there are no files.
-        version: u64,
-        /// A checkpoint.
-        files: Vec<PathBuf>,
-    },
-    /// Write everything to a file.
+    /// Start the history that the header names: from files, from other servers or from nothing.
+    Reset(Box<Reset>),
+    /// Copy everything, and write it to a file while other requests are done.
     Save {
         /// The file.
         path: PathBuf,
     },
-    /// Copy partitions for another server.
+    /// Wait until a copy is written.
+    Written {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Give a partition to the server that holds it in the history of the header.
     Take {
-        /// The partitions.
-        partitions: &'a [u16],
+        /// The partition.
+        partition: u16,
     },
-    /// Receive partitions.
-    Put {
-        /// What another server gave.
-        bytes: &'a [u8],
-    },
-    /// Drop partitions that another server has by now.
-    Release {
-        /// The partitions.
-        partitions: &'a [u16],
-    },
+    /// Drop what was kept for other servers: all of them have their partitions.
+    Release,
     /// From now on the lineage and map of the header are in force.
     Fence,
     /// Counts.
@@ -172,14 +164,14 @@ impl<'a> Request<'a> {
             },
             Kind::Applied => Self::Applied,
             Kind::Prune => Self::Prune { below: cursor.u64()? },
-            Kind::Reset => read_reset(cursor)?,
+            Kind::Reset => Self::Reset(json(cursor.text()?)?),
             Kind::Save => Self::Save { path: cursor.text()?.into() },
-            Kind::Take => Self::Take { partitions: partitions(cursor)? },
-            Kind::Release => Self::Release { partitions: partitions(cursor)? },
-            Kind::Put => {
-                let count = cursor.count(1)?;
-                Self::Put { bytes: cursor.array(count)? }
+            Kind::Written => Self::Written { path: cursor.text()?.into() },
+            Kind::Take => {
+                let partition = u16::try_from(cursor.u64()?).map_err(|_| Error::Range)?;
+                Self::Take { partition }
             }
+            Kind::Release => Self::Release,
             Kind::Fence => Self::Fence,
             Kind::Stats => Self::Stats,
             Kind::KeepAlive => Self::KeepAlive,
@@ -224,21 +216,6 @@ fn read_push<'a>(cursor: &mut Cursor<'a>, bf16: bool) -> Result<Request<'a>, Err
     let (factor, scale) = (cursor.f64()?, cursor.f32()?);
     let seen = cursor.u64()?.checked_sub(1);
     Ok(Request::Push { name, tally, factor, scale, seen, rows: rows(cursor, bf16)? })
-}
-
-fn read_reset<'a>(cursor: &mut Cursor<'a>) -> Result<Request<'a>, Error> {
-    let version = cursor.u64()?;
-    let count = cursor.count(8)?;
-    let mut files = Vec::with_capacity(count);
-    for _ in 0..count {
-        files.push(cursor.text()?.into());
-    }
-    Ok(Request::Reset { version, files })
-}
-
-fn partitions<'a>(cursor: &mut Cursor<'a>) -> Result<&'a [u16], Error> {
-    let count = cursor.count(2)?;
-    cursor.array(count)
 }
 
 /// Rows of several tables: how many of which width, then all ids, then all values.

@@ -156,13 +156,17 @@ fn small_requests_arrive_as_they_were() {
     check(&Message::changed(table, 4, 5), &changed);
     check(&Message::prune(6), &Request::Prune { below: 6 });
     let files = [PathBuf::from("a/b"), PathBuf::from("ö")];
-    let reset = Request::Reset { version: 2, files: files.to_vec() };
-    check(&Message::reset(2, &files), &reset);
+    let owner = Owner { endpoint: "there".to_string(), partitions: 3..9 };
+    let reset = Reset {
+        partitions: Some(vec![0..3, 9..10]),
+        version: 2,
+        files: files.to_vec(),
+        from: Some(Before { lineage: 7, owners: vec![owner] }),
+    };
+    check(&Message::reset(&reset), &Request::Reset(Box::new(reset)));
     check(&Message::save(&files[1]), &Request::Save { path: files[1].clone() });
-    let partitions = &[1, 1023, 7];
-    check(&Message::partitions(Kind::Take, partitions), &Request::Take { partitions });
-    check(&Message::partitions(Kind::Release, partitions), &Request::Release { partitions });
-    check(&Message::put(b"thirteen char"), &Request::Put { bytes: b"thirteen char" });
+    check(&Message::written(&files[1]), &Request::Written { path: files[1].clone() });
+    check(&Message::take(1023), &Request::Take { partition: 1023 });
 }
 
 #[test]
@@ -171,6 +175,7 @@ fn requests_without_a_body_are_their_kind() {
         (Kind::Info, Request::Info),
         (Kind::Applied, Request::Applied),
         (Kind::Fence, Request::Fence),
+        (Kind::Release, Request::Release),
         (Kind::Stats, Request::Stats),
         (Kind::KeepAlive, Request::KeepAlive),
     ];
@@ -206,7 +211,8 @@ fn answers_arrive_as_they_were() {
         assert_eq!(Failure::decode(bytemuck::cast_slice(&words)), Ok(failure));
     }
     let tables = vec![TableSpec::new("user", 4)];
-    let info = Info { lineage: 1, map: 2, version: 3, partitions: vec![0..7, 9..10], tables };
+    let partitions = vec![0..7, 9..10];
+    let info = Info { lineage: 1, map: 2, is_placed: true, version: 3, partitions, tables };
     let words = words(&encode_json(&info));
     assert_eq!(decode_json(bytemuck::cast_slice(&words)), Ok(info));
 }

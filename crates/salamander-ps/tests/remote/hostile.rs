@@ -79,7 +79,7 @@ fn lengths_beyond_the_limit_are_refused_before_memory_is_taken() {
     let cluster = cluster();
     for length in [(1 << 20) + 1, 4 << 30, u64::MAX] {
         let raw = Raw::dial(&cluster);
-        let header = Header { kind: Kind::Put, bf16: false, map: 0, tag: 0, number: 5, length };
+        let header = Header { kind: Kind::Set, bf16: false, map: 0, tag: 0, number: 5, length };
         raw.send(&header.encode());
         assert_eq!(raw.failure().code, Code::TooLarge);
         raw.assert_closed();

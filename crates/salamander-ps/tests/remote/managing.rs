@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use salamander_ps::client::{Error, Options, Scope};
-use salamander_ps::wire::{Advance, Code};
-use salamander_ps::{EngineOptions, Mode, Rows, TableSpec};
+use salamander_core::plan::MicroBatch;
+use salamander_ps::client::{Client, Directory, Error, Map, Options, Scope};
+use salamander_ps::wire::{Advance, Before, Code, Owner, Reset};
+use salamander_ps::{Mode, Page, Push, Rows, TableSpec};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, LONG};
 
 fn step(version: u64) -> Advance {
     Advance { to: version, factor: 1.0, scale: 1.0 }
@@ -73,48 +74,134 @@ fn failed_restore_closes_the_server_until_one_works() {
     master.pull(&[(table, &[1])]).expect("pulled");
 }
 
-#[test]
-fn partitions_move_and_their_rows_with_them() {
-    let mut cluster = Cluster::new(2, Mode::Staged);
-    let all = |partitions| EngineOptions {
-        mode: Mode::Staged,
-        seed: 11,
-        threads: 1,
-        partitions,
-        slices: 4,
-    };
-    // The first has everything, the second nothing.
-    cluster.kill(0);
-    cluster.start_with(0, "127.0.0.1:0", all(EngineOptions::default().partitions));
-    cluster.kill(1);
-    cluster.start_with(1, "127.0.0.1:0", all(Vec::new()));
-    let first: salamander_ps::client::Directory = [cluster.directory.get(0)].into_iter().collect();
-    let (token, options) = (cluster.token.clone(), Options::default());
-    let mut one = salamander_ps::client::Client::connect(first, token, options).expect("connected");
-    let table = one.declare(TableSpec::new("item", 4)).expect("declared");
-    let ids: Vec<u64> = (0..100).collect();
-    let values: Vec<f32> = (0..400u16).map(f32::from).collect();
-    one.set(&[Rows { table, ids: &ids, values: &values }]).expect("set");
+/// Servers of which the first so many hold all partitions.
+struct Moves {
+    cluster: Cluster,
+    lineage: u64,
+}
 
-    let mut both = cluster.client(Options::default());
+impl Moves {
+    fn client(&self, servers: usize) -> Client {
+        let endpoints = (0..servers).map(|server| self.cluster.directory.get(server)).collect();
+        let options = Options { patience: LONG, lineage: self.lineage, ..Options::default() };
+        Client::connect(Directory::new(endpoints), self.cluster.token.clone(), options)
+            .expect("connected")
+    }
+
+    /// What each server is told when their number changes.
+    fn resets(&self, from: usize, to: usize, version: u64, files: &[PathBuf]) -> Vec<Reset> {
+        let (old, new) = (Map { epoch: 0, servers: from }, Map { epoch: 0, servers: to });
+        let endpoint = |server| self.cluster.directory.get(server);
+        let owner =
+            |server| Owner { endpoint: endpoint(server), partitions: old.partitions(server) };
+        let owners: Vec<Owner> = (0..from).map(owner).collect();
+        let reset = |server| Reset {
+            partitions: Some(vec![new.partitions(server)]),
+            version,
+            files: files.to_vec(),
+            from: Some(Before { lineage: self.lineage, owners: owners.clone() }),
+        };
+        (0..from.max(to)).map(reset).collect()
+    }
+
+    fn scale(&mut self, from: usize, to: usize, version: u64, files: &[PathBuf]) {
+        let resets = self.resets(from, to, version, files);
+        let mut all = self.client(from.max(to));
+        self.lineage += 1;
+        all.reset_each(self.lineage, &resets).expect("moved");
+        // The same again, because an answer got lost, changes nothing.
+        all.reset_each(self.lineage, &resets).expect("moved");
+        self.client(to).release().expect("released");
+    }
+}
+
+#[test]
+fn partitions_move_from_two_servers_to_three_to_one() {
+    let mut moves = Moves { cluster: Cluster::new(3, Mode::Staged), lineage: 0 };
+    let ids: Vec<u64> = (0..3000).collect();
+    let (mut version, mut before, mut expected) = (0, 2, Vec::new());
+    let mut master = moves.client(2);
+    moves.lineage = 1;
+    master.begin(1, 0, &[]).expect("begun");
+    for servers in [3, 1, 2] {
+        let mut client = moves.client(before);
+        let table = client.declare(TableSpec::new("item", 4)).expect("declared");
+        let values: Vec<f32> = (0..12_000u32).map(|at| (at + before as u32) as f32).collect();
+        client.stage(version, 0, &[Rows { table, ids: &ids, values: &values }]).expect("staged");
+        version += 1;
+        client.advance(&step(version)).expect("advanced");
+        // Nothing comes of what was staged for a step that nobody committed.
+        client.stage(version, 1, &[Rows { table, ids: &ids, values: &values }]).expect("staged");
+        let rows = client.pull(&[(table, &ids)]).expect("pulled");
+        assert_ne!(rows, expected);
+        expected = rows;
+        moves.scale(before, servers, version, &[]);
+        match client.pull(&[(table, &ids)]) {
+            Err(Error::Refused { failure, .. }) => assert_eq!(failure.code, Code::Lineage),
+            other => panic!("{other:?}"),
+        }
+        let mut client = moves.client(servers);
+        let table = client.declare(TableSpec::new("item", 4)).expect("declared");
+        assert_eq!(client.pull(&[(table, &ids)]).expect("pulled"), expected);
+        let map = Map { epoch: 0, servers };
+        for (server, info) in client.info().expect("info").into_iter().enumerate() {
+            assert_eq!((info.version, info.is_placed), (version, true));
+            assert_eq!(info.partitions, [map.partitions(server)]);
+        }
+        before = servers;
+    }
+}
+
+#[test]
+fn what_a_lost_server_had_comes_from_files() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let files: Vec<PathBuf> = (0..2).map(|n| folder.path().join(format!("ps-{n}"))).collect();
+    let mut moves = Moves { cluster: Cluster::new(3, Mode::Immediate), lineage: 0 };
+    let ids: Vec<u64> = (0..500).collect();
+    let mut client = moves.client(2);
+    client.begin(1, 0, &[]).expect("begun");
+    moves.lineage = 1;
+    let table = client.declare(TableSpec::new("item", 1)).expect("declared");
+    let push = |client: &mut Client, table, step| {
+        let name = MicroBatch { epoch: 0, step, k: 0 };
+        let (values, tally) = (vec![1.0; 500], Page::default());
+        let rows = [Rows { table, ids: &ids, values: &values }];
+        client.push(&Push { name, tally, factor: 1.0, scale: 1.0, rows: &rows }).expect("pushed");
+    };
+    push(&mut client, table, 0);
+    client.save(&files).expect("saved");
+    push(&mut client, table, 1);
+    let expected = client.pull(&[(table, &ids)]).expect("pulled");
+    moves.cluster.kill(0);
+    moves.cluster.start(0, "127.0.0.1:0");
+    moves.scale(2, 3, 0, &files);
+    let mut client = moves.client(3);
+    // Names tell which partitions lack a push, and a push that is made again completes just those.
+    let held = client.applied().expect("names");
+    let counts: Vec<u64> = held.iter().map(|held| held.applied.len()).collect();
+    assert!(counts.contains(&1) && counts.contains(&2), "{counts:?}");
+    let table = client.declare(TableSpec::new("item", 1)).expect("declared");
+    push(&mut client, table, 1);
+    assert_eq!(client.pull(&[(table, &ids)]).expect("pulled"), expected);
+    assert!(client.applied().expect("names").iter().all(|held| held.applied.len() == 2));
+}
+
+#[test]
+fn without_files_a_move_from_a_lost_server_fails_and_the_next_history_begins() {
+    let mut moves = Moves { cluster: Cluster::new(2, Mode::Staged), lineage: 0 };
+    let mut client = moves.client(1);
+    client.begin(1, 0, &[]).expect("begun");
+    moves.lineage = 1;
+    let resets = moves.resets(1, 2, 0, &[]);
+    moves.cluster.kill(0);
+    moves.cluster.start(0, "127.0.0.1:0");
+    let mut both = moves.client(2);
+    let outcome = both.reset_each(2, &resets);
+    assert!(matches!(outcome, Err(Error::Refused { .. })), "{outcome:?}");
+    moves.lineage = 2;
+    let outcome = moves.client(2).applied();
+    assert!(matches!(outcome, Err(Error::Refused { .. })), "{outcome:?}");
+    both.begin(3, 0, &[]).expect("begun");
     let table = both.declare(TableSpec::new("item", 4)).expect("declared");
-    let moving: Vec<u16> = cluster.map.partitions(1).collect();
-    for piece in moving.chunks(100) {
-        let parcel = both.take(0, piece).expect("taken");
-        // Every request of the move may come twice.
-        assert_eq!(both.take(0, piece).expect("taken again"), parcel);
-        both.put(1, &parcel).expect("put");
-        both.put(1, &parcel).expect("put again");
-        both.release(0, piece).expect("released");
-        both.release(0, piece).expect("released again");
-    }
-    let info = both.info().expect("info");
-    assert_eq!(info[0].partitions, [cluster.map.partitions(0)]);
-    assert_eq!(info[1].partitions, [cluster.map.partitions(1)]);
-    assert_eq!(both.pull(&[(table, &ids)]).expect("pulled")[0], values);
-    // Who still goes by the old map is told so.
-    match one.pull(&[(table, &ids)]) {
-        Err(Error::Refused { failure, .. }) => assert_eq!(failure.code, Code::NotHere),
-        other => panic!("{other:?}"),
-    }
+    both.pull(&[(table, &[1, 2, 3])]).expect("pulled");
 }

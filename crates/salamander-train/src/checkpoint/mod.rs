@@ -21,7 +21,7 @@ use crate::progress::Progress;
 pub use files::write_atomic;
 pub use packed::{pack, unpack};
 pub use read::{Checkpoint, read, read_manifest};
-pub use store::{COUNTED, Store, Which};
+pub use store::{COUNTED, SCRATCH, Store, Which, sweep};
 pub use tensors::{from_safetensors, to_safetensors};
 pub use write::write;
 

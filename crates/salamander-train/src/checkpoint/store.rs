@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 
 use salamander_core::experiment::{CheckpointPolicy, CheckpointStorage};
@@ -16,6 +16,9 @@ const AT_LEAST: usize = 2;
 
 /// The list of the checkpoints that count, in a distributed run's folder.
 pub const COUNTED: &str = "counted";
+
+/// How the names of folders begin in which servers write rows for a checkpoint.
+pub const SCRATCH: &str = ".rows-";
 
 /// Which checkpoint of a run is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,19 +100,13 @@ impl Store {
         if sent { Ok(()) } else { Err(Error::Invalid("the checkpoint writer has ended".into())) }
     }
 
-    /// Checkpoints that were finished since the last call; an error as soon as one failed.
-    pub fn finished(&self) -> Result<Vec<PathBuf>, Error> {
-        let mut paths = Vec::new();
-        loop {
-            match self.results.try_recv() {
-                Ok(result) => paths.push(result?),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return Ok(paths),
-            }
-        }
+    /// Checkpoints that were finished since the last call, or why they could not be.
+    pub fn finished(&self) -> Vec<Result<PathBuf, Error>> {
+        self.results.try_iter().collect()
     }
 
     /// Waits until everything handed over is on disk, and tells what was.
-    pub fn flush(&self) -> Result<Vec<PathBuf>, Error> {
+    pub fn flush(&self) -> Vec<Result<PathBuf, Error>> {
         let (done, wait) = channel();
         let sent = self.sender.as_ref().is_some_and(|s| s.send(Order::Flush(done)).is_ok());
         if sent {
@@ -121,7 +118,7 @@ impl Store {
     /// Waits for everything handed over.
     pub fn close(mut self) -> Result<Vec<PathBuf>, Error> {
         self.join();
-        self.finished()
+        self.finished().into_iter().collect()
     }
 
     fn join(&mut self) {
@@ -194,6 +191,16 @@ fn names(folder: &Path) -> Vec<String> {
         .collect();
     names.sort();
     names
+}
+
+/// Removes the folders in which servers were writing rows when their run was killed.
+pub fn sweep(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(SCRATCH) {
+            // A folder that cannot be removed is only a waste of room.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
 }
 
 fn best(manifests: &[Manifest]) -> Option<&Manifest> {

@@ -1,13 +1,13 @@
 //! Rows on parameter servers, which all workers of a run share.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use salamander_net::{Cancel, Token};
 use salamander_ps::client::Lookup;
-use salamander_ps::client::{self, Client, Directory, Scope};
-use salamander_ps::wire::{Advance, Code, Failure};
+use salamander_ps::client::{self, Client, Directory, Map};
+use salamander_ps::wire::{Advance, Before, Code, Failure, Owner, Reset};
 use salamander_ps::{Read, Rows, TableId, TableSpec};
 
 use super::{Finish, RowGradient, RowStore, Shared};
@@ -23,17 +23,23 @@ pub struct Servers(Arc<Mutex<Known>>);
 #[derive(Clone, Debug, Default)]
 struct Known {
     endpoints: Vec<String>,
+    /// Where the rows move to when the generation begins.
+    destination: Vec<String>,
     cancel: Cancel,
 }
 
 impl Servers {
-    /// The servers of the generation that begins, and the flag that ends it.
-    pub fn set(&self, endpoints: Vec<String>, cancel: Cancel) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Known { endpoints, cancel };
+    /// The servers of the generation that begins, those that the rows move to, and the flag that ends it.
+    pub fn set(&self, endpoints: Vec<String>, destination: Vec<String>, cancel: Cancel) {
+        *self.lock() = Known { endpoints, destination, cancel };
     }
 
     fn get(&self) -> Known {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -57,23 +63,67 @@ impl RemoteRows {
         match &mut self.client {
             Some(client) => Ok(client),
             none => {
-                let Known { endpoints, cancel } = self.servers.get();
-                let options = client::Options {
-                    patience: PATIENCE,
-                    bf16: self.bf16,
-                    lineage: self.lineage,
-                    cancel,
-                    ..client::Options::default()
-                };
-                let directory = Directory::new(endpoints);
-                let mut client =
-                    Client::connect(directory, self.token.clone(), options).map_err(trouble)?;
+                let Known { endpoints, cancel, .. } = self.servers.get();
+                let to = Line { endpoints, token: self.token.clone(), cancel };
+                let mut client = to.connect(self.lineage, self.bf16)?;
                 let declared = self.specs.iter().map(|spec| client.declare(spec.clone()));
                 let tables = declared.collect::<Result<_, _>>().map_err(trouble)?;
                 Ok(none.insert((client, tables)))
             }
         }
     }
+}
+
+/// Servers to connect to.
+struct Line {
+    endpoints: Vec<String>,
+    token: Token,
+    cancel: Cancel,
+}
+
+impl Line {
+    fn connect(self, lineage: u64, bf16: bool) -> Result<Client, Error> {
+        let Self { endpoints, token, cancel } = self;
+        let options = client::Options {
+            patience: PATIENCE,
+            bf16,
+            lineage,
+            cancel,
+            ..client::Options::default()
+        };
+        Client::connect(Directory::new(endpoints), token, options).map_err(trouble)
+    }
+
+    /// Waits until servers have written their files, and moves those to a folder.
+    fn collect(self, files: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>, Error> {
+        self.connect(0, false)?.written(files).map_err(unwritten)?;
+        let mut moved = Vec::new();
+        for file in files {
+            let to = folder.join(file.file_name().unwrap_or_default());
+            // Whoever began anew from an older checkpoint has removed what is of no use any more.
+            let gone = |error| Error::Unreachable(format!("{}: {error}", file.display()));
+            std::fs::rename(file, &to).map_err(gone)?;
+            moved.push(to);
+        }
+        Ok(moved)
+    }
+}
+
+/// What each server is told when rows move from some servers to others; both sit in the same seats.
+fn moves(before: u64, from: &[String], to: &[String], version: u64) -> Vec<Reset> {
+    let (old, new) = (Map { epoch: 0, servers: from.len() }, Map { epoch: 0, servers: to.len() });
+    let owner = |(server, endpoint): (usize, &String)| Owner {
+        endpoint: endpoint.clone(),
+        partitions: old.partitions(server),
+    };
+    let owners: Vec<Owner> = from.iter().enumerate().map(owner).collect();
+    let reset = |server| Reset {
+        partitions: Some(vec![new.partitions(server)]),
+        version,
+        files: Vec::new(),
+        from: Some(Before { lineage: before, owners: owners.clone() }),
+    };
+    (0..from.len().max(to.len())).map(reset).collect()
 }
 
 /// Another try, in the next generation, helps against everything but a mistake of this program.
@@ -86,6 +136,16 @@ pub(crate) fn trouble(error: client::Error) -> Error {
             Error::Invalid(error.to_string())
         }
         error => Error::Unreachable(error.to_string()),
+    }
+}
+
+/// A server that says that it cannot write says so again.
+fn unwritten(error: client::Error) -> Error {
+    match error {
+        client::Error::Refused { failure, .. } if failure.code == Code::Broken => {
+            Error::NotWritten(failure.text)
+        }
+        error => trouble(error),
     }
 }
 
@@ -139,24 +199,37 @@ impl RowStore for RemoteRows {
         let servers = self.servers.get().endpoints.len();
         let file = |server: usize| scratch.join(format!("tables-{server}-of-{servers}.rows"));
         let files: Vec<PathBuf> = (0..servers).map(file).collect();
-        self.client()?.0.save(&files).map_err(trouble)?;
+        // Training goes on as soon as all servers have their copies; what they write is waited for elsewhere.
+        self.client()?.0.copy(&files).map_err(trouble)?;
         let scratch = scratch.to_path_buf();
+        let Known { endpoints, cancel, .. } = self.servers.get();
+        let line = Line { endpoints, token: self.token.clone(), cancel };
         Ok(Box::new(move |folder: &Path| {
-            let mut moved = Vec::new();
-            for file in files {
-                let to = folder.join(file.file_name().unwrap_or_default());
-                std::fs::rename(&file, &to).map_err(Error::io(&file))?;
-                moved.push(to);
-            }
-            // Empty by now; what a killed worker left in it is of no use to anybody.
+            let moved = line.collect(&files, folder);
+            // Empty by now, or of no use to anybody.
             let _ = std::fs::remove_dir_all(&scratch);
-            Ok(moved)
+            moved
         }))
+    }
+
+    fn relocate(&mut self, version: u64, lineage: u64) -> Result<(), Error> {
+        let Known { endpoints: from, destination: to, cancel } = self.servers.get();
+        let resets = moves(self.lineage, &from, &to, version);
+        let endpoints = if to.len() > from.len() { to } else { from };
+        let line = Line { endpoints, token: self.token.clone(), cancel };
+        let mut client = line.connect(self.lineage, false)?;
+        client.reset_each(lineage, &resets).map_err(trouble)?;
+        client.release().map(drop).map_err(trouble)
+    }
+
+    fn relocated(&mut self) {
+        let mut known = self.servers.lock();
+        known.endpoints = std::mem::take(&mut known.destination);
     }
 
     fn restore(&mut self, files: &[PathBuf], version: u64, lineage: u64) -> Result<(), Error> {
         self.follow(lineage);
         let (client, _) = self.client()?;
-        client.reset(Scope::All, lineage, version, files).map(drop).map_err(trouble)
+        client.begin(lineage, version, files).map(drop).map_err(trouble)
     }
 }

@@ -47,6 +47,13 @@ pub trait RowStore: Send {
     /// Copies all rows as they are now; the rest of the save is left to another thread. The folder is for files that
     /// are on their way.
     fn save(&mut self, scratch: &Path) -> Result<Finish, Error>;
+    /// Brings all rows, which are at this version, to the servers that the generation moves them to; a new history of
+    /// them begins.
+    fn relocate(&mut self, _version: u64, _lineage: u64) -> Result<(), Error> {
+        Err(Error::Invalid("these rows are on no servers that they could leave".to_string()))
+    }
+    /// The rows are where the generation has moved them to, and are looked for there from now on.
+    fn relocated(&mut self) {}
     /// Replaces all rows by those of a checkpoint's files, or by none, at this version; a new history of them begins.
     fn restore(&mut self, files: &[PathBuf], version: u64, lineage: u64) -> Result<(), Error>;
 }

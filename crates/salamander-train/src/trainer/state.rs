@@ -6,11 +6,14 @@ use salamander_core::seed::mix;
 
 use super::Trainer;
 use crate::Error;
-use crate::checkpoint::{self, Checkpoint, Restored, Snapshot, Store, pack, unpack};
+use crate::checkpoint::{
+    self, Checkpoint, Restored, SCRATCH, Snapshot, Store, pack, sweep, unpack,
+};
 use crate::exchange::{Begin, Entered};
 use crate::optimize::OptimizerState;
 use crate::params;
 use crate::progress::RowsMove;
+use crate::tables::RowStore;
 use crate::trial::Trial;
 
 impl<T: Trial> Trainer<T> {
@@ -26,7 +29,10 @@ impl<T: Trial> Trainer<T> {
 
     /// Comes by the state that a generation begins with.
     pub(super) fn begin(&mut self, entered: Entered) -> Result<(), Error> {
+        self.lineage = entered.rows;
         if let Begin::Load(id) = &entered.begin {
+            // Nobody holds a state, so nothing that is still being written can count.
+            sweep(&self.setup.checkpoints());
             let (model, tables, progress) = self.setup.fresh::<T>()?;
             if let Some(rows) = self.tables.close() {
                 tables.with_optimizer(self.passes[0].optimizer).open(rows)?;
@@ -34,13 +40,12 @@ impl<T: Trial> Trainer<T> {
             }
             (self.model, self.tables, self.progress) = (model, tables, progress);
             self.optimizers = self.passes.iter().map(OptimizerState::new).collect();
-            self.lineage = entered.generation;
             match id {
                 Some(id) => self.resume(self.intact(id)?)?,
                 None => self.restore_rows(&[], 0)?,
             }
-            let (to, lineage) = (self.progress.steps, self.lineage);
-            self.progress.rows = Some(RowsMove { to, factor: 1.0, divisor: 1.0, lineage });
+            let to = self.progress.steps;
+            self.progress.rows = Some(RowsMove { to, factor: 1.0, divisor: 1.0 });
         }
         let mut digest = 0;
         if let Some(source) = entered.transfer {
@@ -58,14 +63,39 @@ impl<T: Trial> Trainer<T> {
                 self.restore(state).map_err(|e| Error::checkpoint(Path::new(&sender), e))?;
             }
         }
-        if let Some(RowsMove { lineage, .. }) = self.progress.rows {
-            self.lineage = lineage;
-            self.tables.with_store(|rows| {
-                rows.follow(lineage);
-                Ok(())
-            })?;
+        self.follow_rows(entered.rows)?;
+        self.exchange.adopt(digest)?;
+        if entered.moves {
+            self.relocate_rows(entered.generation)?;
         }
-        self.exchange.adopt(digest)
+        Ok(())
+    }
+
+    /// Moves the rows of tables to other servers. All members hold the state that they belong to, and none of them does
+    /// anything before they are there.
+    fn relocate_rows(&mut self, lineage: u64) -> Result<(), Error> {
+        self.meet("rows", &())?;
+        if self.place.leads() {
+            self.advance_rows()?;
+            let version = self.progress.rows.map_or(0, |rows| rows.to);
+            self.tables.with_store(|rows| rows.relocate(version, lineage))?;
+            self.exchange.moved();
+        }
+        self.meet("moved rows", &())?;
+        self.tables.with_store(|rows| {
+            rows.relocated();
+            Ok(())
+        })?;
+        self.follow_rows(lineage)
+    }
+
+    fn follow_rows(&mut self, lineage: u64) -> Result<(), Error> {
+        self.lineage = lineage;
+        let follow = |rows: &mut dyn RowStore| {
+            rows.follow(lineage);
+            Ok(())
+        };
+        self.tables.with_store(follow).map(drop)
     }
 
     fn restore_rows(&mut self, files: &[PathBuf], version: u64) -> Result<(), Error> {
@@ -93,30 +123,47 @@ impl<T: Trial> Trainer<T> {
                 (experiment.checkpoint_policy, experiment.checkpoint_storage.clone());
             self.store = Some(Store::open(&self.setup.checkpoints(), policy, storage)?);
         }
-        let scratch = self.setup.checkpoints().join(format!(".rows-{}", snapshot.id));
+        let scratch = self.setup.checkpoints().join(format!("{SCRATCH}{}", snapshot.id));
         let rows = self.tables.with_store(|rows| rows.save(&scratch))?;
         self.store.as_ref().map_or(Ok(()), |store| store.save(snapshot, rows))
     }
 
-    /// Tells of the checkpoints that are on disk by now.
+    /// Tells of the checkpoints that are on disk by now. One whose rows a server could not write is left out: the one
+    /// before it stays in force, and training goes on.
     pub(super) fn report_saved(&mut self) -> Result<(), Error> {
-        let finished = self.store.as_ref().map_or(Ok(Vec::new()), Store::finished)?;
-        self.tell_saved(&finished);
+        let finished = self.store.as_ref().map_or_else(Vec::new, Store::finished);
+        if let Some(error) = self.tell_saved(finished)? {
+            tracing::warn!(%error, "a checkpoint was not written");
+        }
         Ok(())
     }
 
     /// Waits for all checkpoints to be on disk.
     pub(super) fn flush(&mut self) -> Result<(), Error> {
-        let finished = self.store.as_ref().map_or(Ok(Vec::new()), Store::flush)?;
-        self.tell_saved(&finished);
-        Ok(())
+        let finished = self.store.as_ref().map_or_else(Vec::new, Store::flush);
+        self.tell_saved(finished)?.map_or(Ok(()), Err)
     }
 
-    fn tell_saved(&mut self, paths: &[std::path::PathBuf]) {
-        for path in paths {
-            self.exchange.wrote(&path.file_name().unwrap_or_default().to_string_lossy());
-            self.callbacks.iter_mut().for_each(|callback| callback.checkpoint_saved(path));
+    /// Returns why a server did not write its part, if one did not.
+    fn tell_saved(
+        &mut self,
+        finished: Vec<Result<PathBuf, Error>>,
+    ) -> Result<Option<Error>, Error> {
+        let mut failed = None;
+        for written in finished {
+            match written {
+                Ok(path) => {
+                    self.exchange.wrote(&path.file_name().unwrap_or_default().to_string_lossy());
+                    self.callbacks.iter_mut().for_each(|c| c.checkpoint_saved(&path));
+                }
+                Err(error @ (Error::Unreachable(_) | Error::NotWritten(_))) => {
+                    self.saved = None;
+                    failed = Some(error);
+                }
+                Err(error) => return Err(error),
+            }
         }
+        Ok(failed)
     }
 
     fn snapshot(&mut self, id: String, watched: Option<f64>) -> Snapshot {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use salamander_core::elastic::{
-    Activation, CheckpointMark, Ending, FromMember, Generation, Identity, Part, Source, Work,
+    Activation, CheckpointMark, Ending, FromMember, Generation, Identity, Part, Peer, Source, Work,
 };
 use salamander_net::{Cancel, Endpoint, Listener, Ring};
 use salamander_proto::client::{Sender, Session, SessionOptions};
@@ -208,10 +208,14 @@ impl Exchange for Group {
                 Part::Load(None) => Begin::Load(self.options.start.clone()),
             };
             let transfer = activation.transfer.then(|| activation.source.rank());
-            let servers = activation.servers.iter().map(|server| server.endpoint.clone());
-            self.servers.set(servers.collect(), begun.cancel);
-            let generation = activation.generation.to_u64();
-            return Ok(Entered { place, begin, transfer, generation });
+            let endpoints = |servers: &[Peer]| {
+                servers.iter().map(|server| server.endpoint.clone()).collect::<Vec<_>>()
+            };
+            let destination = endpoints(&activation.destination);
+            let moves = !destination.is_empty();
+            self.servers.set(endpoints(&activation.servers), destination, begun.cancel);
+            let (generation, rows) = (activation.generation.to_u64(), activation.rows.to_u64());
+            return Ok(Entered { place, begin, transfer, generation, rows, moves });
         }
     }
 
@@ -278,6 +282,12 @@ impl Exchange for Group {
     fn applied(&mut self) {
         if let Some(session) = &self.session {
             self.desk.applied(&session.sender());
+        }
+    }
+
+    fn moved(&mut self) {
+        if let (Some(activation), Some(session)) = (&self.activation, &self.session) {
+            session.send(FromMember::Moved(activation.generation));
         }
     }
 

@@ -152,7 +152,7 @@ pub(super) struct ScaleArgs {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     #[arg(required_unless_present = "ps")]
     workers: Option<u32>,
-    /// How many parameter servers; the run goes on from its last checkpoint
+    /// How many parameter servers; partitions move between them while the run goes on
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     ps: Option<u32>,
     #[cfg(feature = "kube")]

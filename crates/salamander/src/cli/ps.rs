@@ -7,13 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 use salamander_core::elastic::{Beat, Ending, SERVER_SLOTS, ToMember, Work, WorkerId};
 use salamander_core::experiment::{Experiment, Strategy};
-use salamander_net::{Cancel, Token};
-use salamander_proto::client::{Admin, Handler, Session, SessionOptions};
+use salamander_net::Cancel;
+use salamander_proto::client::{Handler, Session, SessionOptions};
 use salamander_proto::v1;
-use salamander_ps::client::Map;
 use salamander_ps::{EngineOptions, Mode, role};
 
 use super::experiment::load;
@@ -21,11 +20,7 @@ use super::signals::{LEFT, leave_on_signals};
 use super::worker::token;
 use crate::run::find;
 
-/// How long a call to the master may take,
-const CALL: Duration = Duration::from_secs(5);
-/// how long it is tried again,
-const PATIENCE: Duration = Duration::from_secs(60);
-/// and how often signals are looked at.
+/// How often signals are looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
 #[derive(clap::Args)]
@@ -64,12 +59,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode> {
     let token = token(args.token_file.as_deref(), &folder)?;
     let experiment = load(&folder.join("experiment.yaml"), &[])?;
     let leave = leave_on_signals()?;
-    let servers = servers(&args.master, &token, &leave)?;
-    let Some(servers) = servers else { return Ok(ExitCode::from(LEFT)) };
-    if args.seat >= servers {
-        bail!("seat {} of {servers} parameter servers does not exist", args.seat);
-    }
-    let config = role::Config::new(engine(&experiment, args.seat, servers))?;
+    let config = role::Config::new(engine(&experiment))?;
     let (listener, endpoint) = role::bind(SocketAddr::new(args.listen, 0), token.clone())?;
     println!("listening on {}", listener.endpoint().tcp);
     let shutdown = Cancel::new();
@@ -78,7 +68,6 @@ pub(super) fn run(args: Args) -> Result<ExitCode> {
         id: WorkerId(config.incarnation),
         endpoint,
         seat: args.seat,
-        servers,
         ended: Arc::clone(&ended),
         started: Instant::now(),
     };
@@ -100,25 +89,8 @@ pub(super) fn run(args: Args) -> Result<ExitCode> {
     Ok(if leave.load(Ordering::Relaxed) { ExitCode::from(LEFT) } else { ExitCode::SUCCESS })
 }
 
-/// How many servers the run has; nothing if this process was asked to leave meanwhile.
-fn servers(master: &str, token: &Token, leave: &AtomicBool) -> Result<Option<u32>> {
-    let started = Instant::now();
-    loop {
-        let asked = Admin::connect(master, &token.to_hex(), CALL).and_then(|mut a| a.status());
-        match asked {
-            Ok(status) => {
-                let servers = status["wanted_servers"].as_u64().context("an older master")?;
-                return Ok(Some(u32::try_from(servers)?));
-            }
-            Err(_) if leave.load(Ordering::Relaxed) => return Ok(None),
-            Err(error) if started.elapsed() > PATIENCE => return Err(error.into()),
-            Err(_) => std::thread::sleep(LOOK),
-        }
-    }
-}
-
-fn engine(experiment: &Experiment, seat: u32, servers: u32) -> EngineOptions {
-    let map = Map { epoch: 0, servers: servers as usize };
+/// Tables without partitions: which ones a server holds it is told, and from whom it gets them.
+fn engine(experiment: &Experiment) -> EngineOptions {
     let (mode, batches) = match experiment.strategy {
         // Names count the slices of a whole step.
         Strategy::Ps => (Mode::Immediate, experiment.optimizations.aggregation_frequency),
@@ -128,7 +100,7 @@ fn engine(experiment: &Experiment, seat: u32, servers: u32) -> EngineOptions {
         mode,
         seed: u64::from(experiment.reproducibility.experiment_seed.unwrap_or_default()),
         threads: experiment.ps.threads.max(1) as usize,
-        partitions: vec![map.partitions(seat as usize)],
+        partitions: Vec::new(),
         slices: experiment.slices() * batches as u32,
     }
 }
@@ -138,7 +110,6 @@ struct Voice {
     id: WorkerId,
     endpoint: String,
     seat: u32,
-    servers: u32,
     ended: Arc<AtomicBool>,
     started: Instant,
 }
@@ -150,8 +121,7 @@ impl Handler for Voice {
             active: None,
             slot: SERVER_SLOTS + self.seat,
             pid: std::process::id(),
-            // Which share of all partitions it holds: one of so many.
-            records: u64::from(self.servers),
+            records: 0,
             fingerprint: 0,
             tasks_only: false,
             server: true,

@@ -1,12 +1,13 @@
 //! The parameter servers of a synchronous run: they hold the rows of tables, and so a part of every member's state.
 //!
-//! A generation works with all servers that are wanted, and a member's state counts only together with the servers that
-//! it was made with. When one is lost, or their number changes, the next generation begins with the last checkpoint.
+//! A member's state counts only together with the servers that it was made with. When one of them is lost, the next
+//! generation begins with the last checkpoint. When another number of them is wanted and all are there, the next generation
+//! begins by moving the rows, with the state that its members hold. Until they say that this is done, no state counts.
 
 use std::collections::BTreeMap;
 
 use super::{Coordinator, Phase};
-use crate::elastic::{Entry, Millis, Peer, WorkerId};
+use crate::elastic::{Entry, Generation, History, Millis, Peer, Source, WorkerId};
 
 /// Who sits where.
 #[derive(Clone, Debug, Default)]
@@ -15,9 +16,19 @@ pub(super) struct Servers {
     seats: BTreeMap<u32, Peer>,
 }
 
+/// What a generation does about the rows.
+pub(super) struct Rows {
+    /// Who holds them when it begins.
+    pub(super) servers: Vec<Peer>,
+    /// Who holds them when they have moved.
+    pub(super) destination: Vec<Peer>,
+    /// Since when they have been where they are.
+    pub(super) since: Generation,
+}
+
 impl Servers {
     /// All that are wanted, by their seats, once all are there.
-    pub(super) fn all(&self) -> Option<Vec<Peer>> {
+    fn all(&self) -> Option<Vec<Peer>> {
         (0..self.wanted as u32).map(|seat| self.seats.get(&seat).cloned()).collect()
     }
 }
@@ -34,6 +45,12 @@ impl Coordinator {
         self.servers.wanted
     }
 
+    /// How many have to run: those that are not wanted any more give their rows away first.
+    pub fn needed_servers(&self) -> usize {
+        let held = self.history.servers.len().max(self.history.destination.len());
+        self.servers.wanted.max(held)
+    }
+
     /// The servers that are there, by their seats.
     pub fn servers(&self) -> impl Iterator<Item = (u32, &Peer)> {
         self.servers.seats.iter().map(|(seat, peer)| (*seat, peer))
@@ -47,9 +64,9 @@ impl Coordinator {
 
     /// A server has ended.
     pub fn server_lost(&mut self, now: Millis, id: WorkerId) {
-        let before = self.servers.seats.len();
         self.servers.seats.retain(|_, server| server.id != id);
-        if before != self.servers.seats.len() && self.history.servers.contains(&id) {
+        let History { servers, destination, .. } = &self.history;
+        if servers.contains(&id) || destination.contains(&id) {
             self.leave_servers(now);
         }
     }
@@ -61,20 +78,63 @@ impl Coordinator {
         self.look_at_servers(now);
     }
 
-    /// Whether the servers are those of the last generation. Those that the master has not heard of yet are taken to
-    /// be.
+    /// The rows of a generation have moved.
+    pub(super) fn moved(&mut self, now: Millis, generation: Generation) {
+        if self.is_current(generation) && !self.history.destination.is_empty() {
+            self.journal(Entry::Moved(generation));
+            // Those that are not needed end soon, and are not to be taken for others that are started later.
+            let needed = self.needed_servers() as u32;
+            self.servers.seats.retain(|seat, _| *seat < needed);
+            self.look_at_servers(now);
+        }
+    }
+
+    /// Whether the rows are still where the last generation had them. Servers that the master has not heard of yet are
+    /// taken to be there.
     pub(super) fn same_servers(&self) -> bool {
-        let known = &self.history.servers;
-        let same = |(seat, server): (&u32, &Peer)| known.get(*seat as usize) == Some(&server.id);
-        let wanted = self.servers.wanted;
-        known.len() == wanted
-            && self.servers.seats.iter().filter(|(seat, _)| **seat < wanted as u32).all(same)
+        self.history.destination.is_empty() && !self.is_replaced(&self.history.servers)
+    }
+
+    /// What a generation with this source of its state does about the rows, once all servers for it are there.
+    pub(super) fn rows(&self, generation: Generation, source: &Source) -> Option<Rows> {
+        match source {
+            Source::Checkpoint { .. } => {
+                let servers = self.servers.all()?;
+                Some(Rows { servers, destination: Vec::new(), since: generation })
+            }
+            Source::Member { .. } => {
+                let seats = 0..self.history.servers.len() as u32;
+                let holders: Option<Vec<Peer>> =
+                    seats.map(|seat| self.servers.seats.get(&seat).cloned()).collect();
+                let destination = self.destination().unwrap_or_default();
+                Some(Rows { servers: holders?, destination, since: self.history.rows })
+            }
+        }
+    }
+
+    /// The servers that the rows are to move to, once all are there.
+    fn destination(&self) -> Option<Vec<Peer>> {
+        let changes = self.servers.wanted != self.history.servers.len();
+        let moves = changes && !self.history.stopping && !self.history.servers.is_empty();
+        self.servers.all().filter(|_| moves)
+    }
+
+    /// Whether another process has the seat of one of these.
+    fn is_replaced(&self, servers: &[WorkerId]) -> bool {
+        let other = |(seat, server): (&u32, &Peer)| {
+            servers.get(*seat as usize).is_some_and(|known| *known != server.id)
+        };
+        self.servers.seats.iter().any(other)
     }
 
     fn look_at_servers(&mut self, now: Millis) {
+        let History { servers, destination, .. } = &self.history;
+        let is_broken = self.is_replaced(servers) || self.is_replaced(destination);
+        let is_moving = !destination.is_empty();
         match self.phase {
             Phase::Preparing(_) => self.try_activate(now),
-            Phase::Running(_) if !self.same_servers() => self.leave_servers(now),
+            Phase::Running(_) if is_broken => self.leave_servers(now),
+            Phase::Running(_) if !is_moving && self.destination().is_some() => self.regroup(now),
             _ => {}
         }
     }

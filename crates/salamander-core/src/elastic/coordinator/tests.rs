@@ -332,15 +332,106 @@ fn servers_that_come_back_to_a_restarted_master_change_nothing() {
     assert!(matches!(group.coordinator.phase(), Phase::Preparing(_)), "another one holds nothing");
 }
 
-#[test]
-fn another_number_of_servers_begins_with_the_checkpoint() {
+/// Three servers are wanted where there were two, and the third has come.
+fn moving() -> Group {
     let mut group = with_servers();
     group.commit(&[1, 2]);
-    let mark = kept(&mut group);
     group.coordinator.scale_servers(group.now, 3);
-    assert!(matches!(group.coordinator.phase(), Phase::Preparing(_)));
-    (0..3).for_each(|seat| group.coordinator.server_up(1, seat, server(80 + u64::from(seat))));
     group.deliver();
-    assert_eq!(group.source(), Source::Checkpoint { rank: 0, mark: Some(mark) });
-    assert_eq!(group.activations[&WorkerId(2)].servers.len(), 3);
+    assert_eq!(group.coordinator.history().generations, 1, "work goes on while it starts");
+    assert_eq!(group.coordinator.needed_servers(), 3);
+    group.coordinator.server_up(group.now, 2, server(72));
+    group.deliver();
+    group
+}
+
+impl Group {
+    fn newest(&self) -> &Activation {
+        self.activations.values().max_by_key(|activation| activation.generation).expect("one")
+    }
+
+    fn tell_moved(&mut self) {
+        let generation = self.newest().generation;
+        self.coordinator.message(self.now, WorkerId(1), FromMember::Moved(generation));
+        self.deliver();
+    }
+}
+
+#[test]
+fn rows_move_to_another_number_of_servers_with_the_state_that_members_hold() {
+    let mut group = moving();
+    let before = group.activations[&WorkerId(1)].clone();
+    assert!(matches!(before.source, Source::Member { .. }));
+    assert_eq!((before.servers.len(), before.destination.len()), (2, 3));
+    assert_eq!(before.rows, Generation { epoch: 1, number: 1 });
+    group.tell_moved();
+    assert_eq!(group.coordinator.history().servers.len(), 3);
+    assert_eq!(group.coordinator.phase(), &Phase::Running(before.generation));
+    // From now on a lost member costs nothing.
+    group.commit(&[1, 2]);
+    group.lose(2);
+    let next = group.newest().clone();
+    assert!(matches!(next.source, Source::Member { .. }), "{:?}", next.source);
+    assert_eq!((next.servers.len(), next.destination.len()), (3, 0));
+    assert_eq!(next.rows, before.generation);
+}
+
+#[test]
+fn servers_that_are_not_wanted_stay_until_their_rows_have_moved() {
+    let mut group = moving();
+    group.coordinator.scale_servers(group.now, 1);
+    group.deliver();
+    assert_eq!(group.newest().destination.len(), 3, "one move after the other");
+    group.tell_moved();
+    let next = group.newest().clone();
+    assert_eq!((next.servers.len(), next.destination), (3, vec![server(70)]));
+    assert_eq!(group.coordinator.needed_servers(), 3);
+    group.tell_moved();
+    assert_eq!(group.coordinator.needed_servers(), 1);
+    assert_eq!(group.coordinator.servers().count(), 1);
+    group.coordinator.server_lost(group.now, WorkerId(72));
+    group.deliver();
+    assert_eq!(group.coordinator.phase(), &Phase::Running(next.generation));
+}
+
+#[test]
+fn whoever_is_lost_while_rows_move_the_checkpoint_counts() {
+    let lost = |lose: &dyn Fn(&mut Group)| {
+        let mut group = moving();
+        lose(&mut group);
+        group.deliver();
+        let next = group.newest().clone();
+        assert_eq!(next.source, Source::Checkpoint { rank: 0, mark: None });
+        assert_eq!((next.servers.len(), next.destination.len()), (3, 0));
+        assert_eq!(next.rows, next.generation);
+    };
+    lost(&|group| group.lose(2));
+    for (seat, id) in [(0, 70), (2, 72)] {
+        lost(&|group| {
+            group.coordinator.server_lost(group.now, WorkerId(id));
+            group.deliver();
+            assert!(matches!(group.coordinator.phase(), Phase::Preparing(_)));
+            group.coordinator.server_up(group.now, seat, server(90));
+        });
+    }
+    lost(&|group| {
+        let message = FromMember::Broken(group.newest().generation, None);
+        group.coordinator.message(group.now, WorkerId(1), message);
+    });
+}
+
+#[test]
+fn a_restarted_master_hears_that_rows_have_moved() {
+    let mut group = moving();
+    let history = group.coordinator.history().clone();
+    group.coordinator = Coordinator::open(history, (1, 2), Timeouts::default(), 0).with_servers(2);
+    assert_eq!(group.coordinator.wanted_servers(), 3);
+    [1, 2].into_iter().for_each(|id| group.join(WorkerId(id)));
+    (0..3).for_each(|seat| group.coordinator.server_up(1, seat, server(70 + u64::from(seat))));
+    group.deliver();
+    let generation = group.newest().generation;
+    assert_eq!(group.coordinator.phase(), &Phase::Running(generation));
+    group.tell_moved();
+    group.lose(1);
+    assert!(matches!(group.newest().source, Source::Member { .. }));
 }

@@ -46,11 +46,13 @@ impl Dispatcher {
         self.advance();
     }
 
-    /// So many servers begin with the last checkpoint, as after a rollback: for those who cannot move partitions.
-    pub fn begin_anew(&mut self, servers: u32) {
-        self.journal(Entry::Resized(servers.max(1)));
-        self.place(servers.max(1), Source::Checkpoint);
-        self.advance();
+    /// How many servers have to run: those of the map, of the one before while partitions move, and of the one to come.
+    pub fn needed_servers(&self) -> u32 {
+        let before = match self.source {
+            Source::Servers(before) if !self.settled => before.servers,
+            _ => 0,
+        };
+        self.map.servers.max(before).max(self.wanted_servers().unwrap_or(0))
     }
 
     /// All servers go back to the last checkpoint that is complete on all of them. Returns the step it is of. Called by
@@ -209,12 +211,7 @@ impl Dispatcher {
 
     /// Whether a server has a place in the map, in the one before, or in the one to come.
     fn has_place_for(&self, server: u32) -> bool {
-        let before = match self.source {
-            Source::Servers(before) if !self.settled => before.servers,
-            _ => 0,
-        };
-        let to_come = self.wanted_servers().unwrap_or(0);
-        server < self.map.servers.max(before).max(to_come)
+        server < self.needed_servers()
     }
 
     fn order_place(&mut self, to: Process) {
