@@ -145,7 +145,10 @@ impl<T: Trial> Trainer<T> {
     }
 
     /// Returns why a server did not write its part, if one did not.
-    fn tell_saved(&mut self, finished: Vec<Result<PathBuf, Error>>) -> Result<Option<Error>, Error> {
+    fn tell_saved(
+        &mut self,
+        finished: Vec<Result<PathBuf, Error>>,
+    ) -> Result<Option<Error>, Error> {
         let mut failed = None;
         for written in finished {
             match written {
