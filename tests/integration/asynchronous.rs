@@ -147,6 +147,15 @@ fn an_interrupted_run_goes_on_with_another_number_of_servers() {
 }
 
 #[test]
+fn another_number_of_servers_takes_its_partitions_from_the_one_before() {
+    let fire = Fire { servers: 2, asynchronous: true, delay_ms: 5, ..fire(1, 2, 12) };
+    let notes = crate::tables::scaled(&fire);
+    assert!(notes.contains("partitions move to 3 parameter servers"), "{notes}");
+    assert!(notes.contains("partitions move to 1 parameter servers"), "{notes}");
+    assert!(!notes.contains("partitions are read from a checkpoint"), "{notes}");
+}
+
+#[test]
 fn what_asynchronous_training_cannot_do_is_said() {
     let place = Workplace::new();
     place.write("points.csv", &points_csv(103));

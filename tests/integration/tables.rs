@@ -1,14 +1,14 @@
 //! Embedding tables: in this process, on servers, in checkpoints and exports, always the same rows.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use tests::chaos::processes_of;
+use tests::chaos::{self, Fire, processes_of};
 use tests::factors::ratings_csv;
 
-use crate::elastic::losses;
+use crate::elastic::{fire, losses};
 use crate::interrupted::start;
 use crate::support::Workplace;
 
@@ -171,4 +171,36 @@ pub(crate) fn train_without_a_server(place: &Workplace, file: &str, extra: &[&st
     let summary: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(summary["restarts"]["ps"], 1, "{summary}");
     summary
+}
+
+/// Scales 2 -> 3 -> 1 servers in mid-run, and returns what the master had to say.
+pub(crate) fn scaled(fire: &Fire) -> String {
+    let place = Workplace::new();
+    chaos::prepare(place.path(), fire);
+    let command = place.command(&["train", "tally.yaml", "--json"]);
+    let (mut child, run) = start(command, &place, 20, Duration::ZERO);
+    let folder = run.display().to_string();
+    for servers in [3, 1] {
+        place.ok(&["scale", &folder, "--ps", &servers.to_string()]);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while processes_of(child.id(), "ps").len() != servers {
+            assert!(child.try_wait().expect("a state").is_none(), "it ended: make it longer");
+            assert!(Instant::now() < deadline, "there are not {servers} servers");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    assert!(child.wait().expect("ended").success());
+    let text = std::fs::read_to_string(run.join("summary.json")).expect("a summary");
+    let summary: Value = serde_json::from_str(&text).expect("JSON");
+    chaos::count(&summary, fire).expect("every record exactly once per epoch");
+    assert_eq!(summary["restarts"]["ps"], 0, "{summary}");
+    place.ok(&["logs", &folder]).out()
+}
+
+#[test]
+fn another_number_of_servers_redoes_no_step() {
+    let notes = scaled(&Fire { servers: 2, delay_ms: 5, ..fire(1, 2, 12) });
+    assert!(notes.contains("the rows of tables are on 3 parameter servers"), "{notes}");
+    assert!(notes.contains("the rows of tables are on 1 parameter servers"), "{notes}");
+    assert!(!notes.contains("from checkpoint"), "it went back: {notes}");
 }

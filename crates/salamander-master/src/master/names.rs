@@ -120,6 +120,8 @@ impl Master {
         if over {
             return;
         }
+        // What a killed run was writing is of no use; the checkpoint that counts stays.
+        names.sweep();
         let notes = names.books.begin(workers);
         if resumed && let Some((version, ..)) = notes.reports.first() {
             // What is told from now on is new to those who watch.

@@ -247,22 +247,6 @@ fn partitions_move_when_nothing_is_leased() {
 }
 
 #[test]
-fn another_number_of_servers_begins_with_the_last_checkpoint() {
-    let mut dispatcher = ready(Consistency::Async);
-    let task = leased(&mut dispatcher, 0, ANN, 1);
-    let _ = dispatcher.take_orders();
-    dispatcher.begin_anew(3);
-    assert_eq!(dispatcher.map().servers, 3);
-    assert_eq!(dispatcher.report(0, ANN, &report(&task, [10, 20])), Verdict::OtherMap);
-    let from = |order: &Order| match order {
-        Order::Place { placement, .. } => Some(placement.source),
-        _ => None,
-    };
-    let sources: Vec<Source> = dispatcher.take_orders().iter().filter_map(from).collect();
-    assert_eq!(sources, [Source::Checkpoint; 2]);
-}
-
-#[test]
 fn work_goes_on_until_the_servers_to_come_are_there() {
     let mut dispatcher = ready(Consistency::Async);
     dispatcher.resize(3);
