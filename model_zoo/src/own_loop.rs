@@ -65,7 +65,7 @@ pub fn train(folder: &Path, out: &Path, epochs: u64) -> std::result::Result<Resu
             let arithmetic = Arithmetic::plain(SEED);
             let mut sum = compute(&model, &pass, &[loaded?], arithmetic, None)?;
             sum.gradient.scale(1.0 / sum.tally.applied as f32);
-            model = optimizer.step(model, &sum.gradient, pass.optimizer.learning_rate());
+            model = optimizer.step(model, sum.gradient, pass.optimizer.learning_rate())?;
             ledger.commit(epoch, plan.records, &sum.tally);
         }
         found = evaluate(&model, &validation, over, &mut || {})?;
