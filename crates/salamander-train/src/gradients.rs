@@ -30,7 +30,7 @@ pub enum GradientSum {
     /// On the host, parameter by parameter.
     Host(Vec<ParamGradient>),
     /// On a GPU, all parameters in one bucket.
-    Device(BucketSum),
+    Device(Box<BucketSum>),
 }
 
 impl Default for GradientSum {
@@ -79,9 +79,10 @@ impl GradientSum {
     #[must_use]
     pub fn near(self, device: &Device) -> Self {
         match self {
-            Self::Host(params) if is_gpu(device) => {
-                BucketSum::send(&params, device).map_or(Self::Host(params), Self::Device)
-            }
+            Self::Host(params) if is_gpu(device) => match BucketSum::send(&params, device) {
+                Some(sum) => Self::Device(Box::new(sum)),
+                None => Self::Host(params),
+            },
             other => other,
         }
     }
@@ -140,7 +141,7 @@ fn first(found: Vec<Found>) -> GradientSum {
     if let Some(device) = devices.into_iter().next()
         && is_gpu(&device)
     {
-        return GradientSum::Device(BucketSum::new(found, &device));
+        return GradientSum::Device(Box::new(BucketSum::new(found, &device)));
     }
     let on_host = |param: Found| ParamGradient { path: param.path, sum: param.gradient.map(host) };
     GradientSum::Host(found.into_iter().map(on_host).collect())

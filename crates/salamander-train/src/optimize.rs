@@ -291,7 +291,7 @@ mod tests {
         for step in 0..8 {
             let mut host_sum = GradientSum::from_params(gradient(step));
             let bucket = BucketSum::send(&gradient(step), device).expect("has values");
-            let mut device_sum = GradientSum::Device(bucket);
+            let mut device_sum = GradientSum::Device(Box::new(bucket));
             let mut norms = Vec::new();
             for sum in [&mut host_sum, &mut device_sum] {
                 sum.scale(0.5);
