@@ -75,6 +75,10 @@ impl View {
         let status = self.resource.as_ref().and_then(|resource| resource.status.as_ref());
         if let Some(progress) = &self.progress {
             line += &format!(", {} of {} workers", progress.workers, progress.wanted);
+            if progress.wanted_servers > 0 {
+                let (servers, wanted) = (progress.servers, progress.wanted_servers);
+                line += &format!(", {servers} of {wanted} parameter servers");
+            }
             if let (Some(step), Some(epoch)) = (progress.step, progress.epoch) {
                 line += &format!(", epoch {epoch}, step {step}");
             }
@@ -186,13 +190,32 @@ impl Jobs {
         }
     }
 
-    /// Asks for another number of workers.
-    pub async fn scale(&self, job: &str, workers: u32) -> Result<(), Error> {
-        let wanted = json!({"spec": {"workers": {"replicas": workers}}});
-        if self.change(job, &wanted).await? {
-            return Ok(());
+    /// Asks for another number of workers or parameter servers.
+    pub async fn scale(
+        &self,
+        job: &str,
+        workers: Option<u32>,
+        servers: Option<u32>,
+    ) -> Result<(), Error> {
+        let wishes = [("workers", names::WANTED, workers), ("ps", names::WANTED_SERVERS, servers)];
+        if servers.is_some() && !self.has_servers(job).await? {
+            return Err(Error::Invalid(format!("job {job} has no parameter servers")));
         }
-        self.annotate(job, names::WANTED, &workers.to_string()).await
+        for (field, key, number) in wishes {
+            let Some(number) = number else { continue };
+            if !self.change(job, &json!({"spec": {field: {"replicas": number}}})).await? {
+                self.annotate(job, key, &number.to_string()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a job has parameter servers: their number in the spec of one without would mean nothing.
+    async fn has_servers(&self, job: &str) -> Result<bool, Error> {
+        let view = self.view(job).await?;
+        let spec = view.resource.as_ref().map(|resource| resource.spec.servers().is_some());
+        let told = view.progress.is_some_and(|progress| progress.wanted_servers > 0);
+        Ok(spec.unwrap_or(told))
     }
 
     /// Asks for an early end; the run can go on later.
@@ -220,7 +243,7 @@ impl Jobs {
         }
     }
 
-    /// Gives each line of the logs of a job's pods, with the pod's name; `role` as `worker-0` or `master`.
+    /// Gives each line of the logs of a job's pods, with the pod's name; `role` as `worker-0`, `ps-0` or `master`.
     pub async fn logs(
         &self,
         job: &str,

@@ -6,6 +6,7 @@ mod clerk;
 mod cluster;
 pub mod fleet;
 mod herald;
+pub mod hunger;
 pub mod reasons;
 
 use std::net::SocketAddr;
@@ -33,13 +34,13 @@ use crate::client;
 use crate::error::patiently;
 use crate::health::Health;
 use crate::job::Job;
-use crate::names;
+use crate::names::{self, Role};
 use crate::progress::Progress;
-use crate::quantity;
 use clerk::Clerk;
 use cluster::{Cluster, Done};
-use fleet::{Action, Fleet, Memory};
+use fleet::{Action, Fleet};
 use herald::Herald;
+use hunger::Memory;
 
 /// Orders that may wait.
 const WAITING: usize = 1_024;
@@ -205,7 +206,8 @@ struct Platform {
 impl Platform {
     fn start(options: Options, cluster: Cluster, pods: Vec<Pod>) -> Result<Self, Error> {
         let Options { job, pod, session, ask_every, tell_every, health } = options;
-        let fleet = Arc::new(Mutex::new(Fleet::new(&job.name, memory(&job))));
+        let memory = (Memory::of(&job, Role::Worker), Memory::of(&job, Role::Ps));
+        let fleet = Arc::new(Mutex::new(Fleet::new(&job.name, memory)));
         let (orders, messages) = mpsc::channel(WAITING);
         // Ends of pods that nobody was told of go out with the first message.
         let adopted = lock(&fleet).adopt(Timestamp::now(), pods);
@@ -316,7 +318,9 @@ impl Platform {
             return;
         }
         let annotations = pod.annotations();
-        self.herald.wanted = annotations.get(names::WANTED).and_then(|text| text.parse().ok());
+        let number = |key: &str| annotations.get(key).and_then(|text| text.parse().ok());
+        self.herald.wanted = number(names::WANTED);
+        self.herald.wanted_servers = number(names::WANTED_SERVERS);
         self.herald.stop = annotations.get(names::STOP).is_some_and(|text| text == "true");
         if pod.metadata.deletion_timestamp.is_some() {
             // The next master starts what is missing; and if the job is deleted, nobody does.
@@ -414,14 +418,4 @@ fn report(ends: &Ends, actions: &[Action]) {
             ends.ended(*slot, *process, how.clone());
         }
     }
-}
-
-fn memory(job: &Job) -> Memory {
-    let workers = &job.spec.workers;
-    let resources = &workers.resources;
-    let first = resources.limits.get("memory").or_else(|| resources.requests.get("memory"));
-    let bytes = |amount: &k8s_openapi::apimachinery::pkg::util::intstr::IntOrString| {
-        quantity::bytes(&crate::objects::amount(amount)).ok()
-    };
-    Memory { first: first.and_then(bytes), most: workers.max_memory.as_ref().and_then(bytes) }
 }

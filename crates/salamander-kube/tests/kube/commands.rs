@@ -24,7 +24,7 @@ fn commands_reach_a_job_of_the_operator() {
     assert!(ask(jobs.submit(&plain("j"), "", TOKEN)).expect("submitted"), "the operator has it");
     cluster.wait_for_members("j", 3);
     let runtime = &cluster.runtime;
-    runtime.block_on(jobs.scale("j", 2)).expect("scaled");
+    runtime.block_on(jobs.scale("j", Some(2), None)).expect("scaled");
     cluster.wait_for_members("j", 2);
     let view = runtime.block_on(jobs.view("j")).expect("seen");
     assert!(view.line().contains("2 of 2 workers"), "{}", view.line());
@@ -79,7 +79,7 @@ fn a_job_without_the_operator_trains_scales_and_stops() {
     for pod in cluster.list(PODS) {
         assert_eq!(pod["metadata"]["ownerReferences"][0]["kind"], "Job", "workers go with the job");
     }
-    runtime.block_on(jobs.scale("j", 1)).expect("scaled");
+    runtime.block_on(jobs.scale("j", Some(1), None)).expect("scaled");
     cluster.wait_for_members("j", 1);
     let view = runtime.block_on(jobs.view("j")).expect("seen");
     assert!(view.resource.is_none() && view.progress.is_some_and(|progress| progress.wanted == 1));

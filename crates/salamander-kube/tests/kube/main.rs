@@ -10,4 +10,6 @@ mod life;
 mod manifests;
 mod program;
 mod roles;
+mod server;
+mod servers;
 mod support;

@@ -81,9 +81,12 @@ impl Master {
             self.coordinator.scale(now, workers as usize);
             self.processes.scale(workers);
         }
-        if let Some(servers) = servers.filter(|_| self.names.is_some()) {
+        // Another number starts all servers anew; the same one must not, since a platform may ask again.
+        let other =
+            servers.filter(|servers| *servers as usize != self.coordinator.wanted_servers());
+        if let (Some(servers), true) = (servers, self.names.is_some()) {
             self.resize_names(now, servers);
-        } else if let Some(servers) = servers {
+        } else if let Some(servers) = other {
             self.coordinator.scale_servers(now, servers as usize);
             self.processes.scale_servers(servers);
         }

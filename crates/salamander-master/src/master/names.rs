@@ -230,7 +230,10 @@ impl Master {
 
     /// Another number of servers: they are started anew, with the checkpoint that is taken first.
     pub(super) fn resize_names(&mut self, now: Millis, servers: u32) {
-        if let Some(names) = &mut self.names {
+        let Some(names) = &mut self.names else { return };
+        let coming = names.resizing.as_ref().map(|resizing| resizing.then);
+        // Asked again for what is under way, or for what is there: a platform repeats what people want.
+        if coming.unwrap_or(names.dispatcher.map().servers) != servers {
             names.resizing = Some(Saving::new(now, servers));
         }
     }

@@ -25,7 +25,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::experiment::in_file;
+use super::experiment::{in_file, strategy};
 use super::roles::log_to_stderr;
 use super::signals::LEFT;
 
@@ -100,6 +100,12 @@ pub(super) struct ManifestArgs {
     /// The most workers to use
     #[arg(long, value_name = "N")]
     max_workers: Option<u32>,
+    /// Where gradients meet: in a ring, on parameter servers, or tables on servers and the rest in a ring
+    #[arg(long, value_parser = ["allreduce", "ps", "hybrid"])]
+    strategy: Option<String>,
+    /// How many parameter servers hold the model's tables
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    ps: Option<u32>,
     #[command(flatten)]
     job: JobArgs,
 }
@@ -146,6 +152,11 @@ pub(super) fn manifest(args: &ManifestArgs, models: &Models) -> Result<ExitCode>
     let mut sets = args.sets.clone();
     let least = args.min_workers.unwrap_or(1);
     sets.extend(args.max_workers.map(|most| format!("workers={{min: {least}, max: {most}}}")));
+    sets.extend(args.strategy.iter().map(|strategy| format!("strategy={strategy}")));
+    sets.extend(args.ps.iter().map(|servers| format!("ps.servers={servers}")));
+    if args.ps.is_some() && !strategy(&args.experiment, &sets)?.has_servers() {
+        sets.push("strategy=hybrid".to_string());
+    }
     let namespace = args.job.place.namespace.as_deref().unwrap_or("default");
     let (job, experiment) = read(&args.experiment, &sets, &args.job, namespace, models)?;
     let token = Token::random()?.to_hex();
@@ -213,12 +224,15 @@ pub(super) fn logs(job: &str, place: &PlaceArgs, role: Option<&str>) -> Result<E
     })
 }
 
-/// Changes the number of workers of a job.
-pub(super) fn scale(job: &str, place: &PlaceArgs, workers: u32) -> Result<ExitCode> {
+/// Changes the number of workers or parameter servers of a job.
+pub(super) fn scale(
+    job: &str,
+    place: &PlaceArgs,
+    (workers, servers): (Option<u32>, Option<u32>),
+) -> Result<()> {
     Runtime::new()?.block_on(async {
-        Jobs::connect(place.namespace.as_deref()).await?.scale(job, workers).await?;
-        println!("{workers} workers are wanted");
-        Ok(ExitCode::SUCCESS)
+        let jobs = Jobs::connect(place.namespace.as_deref()).await?;
+        Ok(jobs.scale(job, workers, servers).await?)
     })
 }
 
@@ -321,6 +335,9 @@ fn parts(args: &JobArgs, experiment: &Experiment, inline: &Value) -> Result<Vec<
         "strategy": strategy,
         "workers": {"min": workers.min, "max": workers.max},
     })];
+    if experiment.strategy.has_servers() {
+        parts.push(json!({"ps": {"replicas": experiment.ps.servers.max(1)}}));
+    }
     if let Some(file) = &args.spec {
         let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
         let node = yaml::parse(&text).map_err(|error| anyhow!("{}: {error}", file.display()))?;
