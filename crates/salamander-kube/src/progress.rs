@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::milestones::Milestones;
 use crate::names::Role;
 
 /// How far a run is.
@@ -52,6 +53,9 @@ pub struct Progress {
     /// How the last pod that broke did so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_crash: Option<String>,
+    /// What it told on its way.
+    #[serde(skip_serializing_if = "Milestones::is_empty")]
+    pub milestones: Milestones,
 }
 
 impl Progress {

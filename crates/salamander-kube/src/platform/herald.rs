@@ -7,6 +7,7 @@ use salamander_core::elastic::Ending;
 use tokio::time::Instant;
 
 use super::clerk::Wish;
+use crate::milestones::Milestones;
 use crate::progress::{Goodput, Progress};
 
 /// What is known of a run, and what of it was told.
@@ -67,9 +68,18 @@ impl Herald {
             progress.step = progress.step.or(known.step);
             progress.epoch = progress.epoch.or(known.epoch);
             progress.loss = progress.loss.or(known.loss);
+            progress.milestones = known.milestones.clone();
         }
         progress.goodput = self.goodput.value();
         self.progress = Some(progress);
+    }
+
+    /// What the run told on its way.
+    pub(super) fn note(&mut self, milestones: Milestones) {
+        // A master that was started again has heard of less than the one before; its followers have not.
+        if let Some(progress) = &mut self.progress {
+            progress.milestones = milestones;
+        }
     }
 
     /// The run is over.

@@ -7,6 +7,7 @@ mod cluster;
 pub mod fleet;
 mod herald;
 pub mod hunger;
+mod listener;
 pub mod reasons;
 
 use std::net::SocketAddr;
@@ -41,6 +42,7 @@ use cluster::{Cluster, Done};
 use fleet::{Action, Fleet};
 use herald::Herald;
 use hunger::Memory;
+use listener::Listener;
 
 /// Orders that may wait.
 const WAITING: usize = 1_024;
@@ -48,6 +50,8 @@ const WAITING: usize = 1_024;
 const TICK: Duration = Duration::from_millis(250);
 /// How long workers have to end by themselves once the run is over.
 const FAREWELL: Duration = Duration::from_secs(10);
+/// How long the end is listened for.
+const LISTEN: Duration = Duration::from_secs(3);
 /// How long the platform waits for pods that do not end and for words that cannot be told.
 const LAST_WORDS: Duration = Duration::from_secs(60);
 
@@ -191,6 +195,7 @@ struct Platform {
     pod: String,
     cluster: Cluster,
     clerk: Clerk,
+    listener: Listener,
     herald: Herald,
     health: Option<Health>,
     fleet: Arc<Mutex<Fleet>>,
@@ -220,12 +225,14 @@ impl Platform {
         })?;
         let ends = told.unwrap_or_else(|| session_client.ends());
         let clerk = Clerk::start(&session, ask_every)?;
+        let listener = Listener::start(&session)?;
         let mut platform = Self {
             herald: Herald::new(tell_every),
             job,
             pod,
             cluster,
             clerk,
+            listener,
             health,
             fleet,
             ends,
@@ -358,8 +365,14 @@ impl Platform {
             let (pending, waiting) = fleet.waiting();
             (pending, waiting, fleet.last_crash().map(str::to_string))
         };
-        if let Some((ending, _)) = &self.ending {
-            self.herald.over(ending);
+        self.herald.note(self.listener.milestones());
+        match &self.ending {
+            // What the run told last is part of the last words.
+            Some((ending, since)) if self.listener.is_over() || since.elapsed() > LISTEN => {
+                self.herald.over(ending);
+            }
+            Some(_) => return None,
+            None => {}
         }
         if let Some(progress) = self.herald.news(facts) {
             self.cluster.tell(self.pod.clone(), progress);

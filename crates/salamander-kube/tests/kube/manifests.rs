@@ -126,6 +126,8 @@ fn everything_that_is_applied_fits_kubernetes_own_schemas() {
 #[test]
 fn overlays_can_be_built_and_fit() {
     if Command::new("kubectl").arg("help").output().is_err() {
+        let needed = std::env::var_os("SALAMANDER_NO_SKIPS").is_some();
+        assert!(!needed, "kubectl is missing, which builds the overlays");
         println!("SKIPPED: kubectl is missing");
         return;
     }

@@ -87,7 +87,7 @@ fn ended(folder: &std::path::Path) -> Option<Value> {
 pub(super) struct LogsArgs {
     /// The run, by its folder or id
     run: String,
-    /// Only this process, for example worker-0 or master
+    /// Only this process, for example worker-0, ps-0 or master
     #[arg(long)]
     role: Option<String>,
     /// Wait for more
@@ -104,7 +104,7 @@ pub(super) struct LogsArgs {
 pub(super) fn logs(args: &LogsArgs) -> Result<ExitCode> {
     #[cfg(feature = "kube")]
     if args.place.is_cluster() {
-        return super::kube::logs(&args.run, &args.place, args.role.as_deref());
+        return super::kube::logs(&args.run, &args.place, args.role.as_deref(), args.follow);
     }
     let folder = find(&args.run, &args.folder.runs)?.join("logs");
     let mut seen: BTreeMap<PathBuf, u64> = BTreeMap::new();
