@@ -1,6 +1,7 @@
 //! The real program, run as a user runs it: trained, killed, starved of disk, fed with nonsense.
 
 mod asynchronous;
+mod cluster;
 mod commands;
 mod data;
 mod elastic;

@@ -3,9 +3,8 @@
 
 use std::time::Duration;
 
-use futures::{AsyncBufReadExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams, ListParams, LogParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
 use kube::discovery::ApiResource;
 use kube::{Client, Config, ResourceExt};
@@ -71,10 +70,8 @@ impl View {
 
     /// For people, in one line.
     pub fn line(&self) -> String {
-        let mut line = self.phase();
-        let status = self.resource.as_ref().and_then(|resource| resource.status.as_ref());
+        let mut line = self.head();
         if let Some(progress) = &self.progress {
-            line += &format!(", {} of {} workers", progress.workers, progress.wanted);
             if let (Some(step), Some(epoch)) = (progress.step, progress.epoch) {
                 line += &format!(", epoch {epoch}, step {step}");
             }
@@ -82,8 +79,22 @@ impl View {
                 line += &format!(", loss {loss:.4}");
             }
         }
+        let status = self.resource.as_ref().and_then(|resource| resource.status.as_ref());
         if let Some(message) = status.and_then(|status| status.message.as_deref()) {
             line += &format!(" ({message})");
+        }
+        line
+    }
+
+    /// The phase, and who takes part.
+    pub fn head(&self) -> String {
+        let mut line = self.phase();
+        if let Some(progress) = &self.progress {
+            line += &format!(", {} of {} workers", progress.workers, progress.wanted);
+            if progress.wanted_servers > 0 {
+                let (servers, wanted) = (progress.servers, progress.wanted_servers);
+                line += &format!(", {servers} of {wanted} parameter servers");
+            }
         }
         line
     }
@@ -186,13 +197,32 @@ impl Jobs {
         }
     }
 
-    /// Asks for another number of workers.
-    pub async fn scale(&self, job: &str, workers: u32) -> Result<(), Error> {
-        let wanted = json!({"spec": {"workers": {"replicas": workers}}});
-        if self.change(job, &wanted).await? {
-            return Ok(());
+    /// Asks for another number of workers or parameter servers.
+    pub async fn scale(
+        &self,
+        job: &str,
+        workers: Option<u32>,
+        servers: Option<u32>,
+    ) -> Result<(), Error> {
+        let wishes = [("workers", names::WANTED, workers), ("ps", names::WANTED_SERVERS, servers)];
+        if servers.is_some() && !self.has_servers(job).await? {
+            return Err(Error::Invalid(format!("job {job} has no parameter servers")));
         }
-        self.annotate(job, names::WANTED, &workers.to_string()).await
+        for (field, key, number) in wishes {
+            let Some(number) = number else { continue };
+            if !self.change(job, &json!({"spec": {field: {"replicas": number}}})).await? {
+                self.annotate(job, key, &number.to_string()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a job has parameter servers: their number in the spec of one without would mean nothing.
+    async fn has_servers(&self, job: &str) -> Result<bool, Error> {
+        let view = self.view(job).await?;
+        let spec = view.resource.as_ref().map(|resource| resource.spec.servers().is_some());
+        let told = view.progress.is_some_and(|progress| progress.wanted_servers > 0);
+        Ok(spec.unwrap_or(told))
     }
 
     /// Asks for an early end; the run can go on later.
@@ -220,45 +250,18 @@ impl Jobs {
         }
     }
 
-    /// Gives each line of the logs of a job's pods, with the pod's name; `role` as `worker-0` or `master`.
-    pub async fn logs(
-        &self,
-        job: &str,
-        role: Option<&str>,
-        mut each: impl FnMut(&str, &str),
-    ) -> Result<(), Error> {
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
-        for pod in self.list(job).await? {
-            let (name, short) = (pod.name_any(), short_name(&pod));
-            if role.is_some_and(|role| role != short) {
-                continue;
-            }
-            let what = || format!("reading the log of {name}");
-            let stream = match api.log_stream(&name, &LogParams::default()).await {
-                Ok(stream) => stream,
-                // It has not begun.
-                Err(error) if code(&error) == Some(400) => continue,
-                Err(error) => return Err(Error::from_client(what(), error)),
-            };
-            let mut lines = stream.lines();
-            let broken = |reason: String| Error::Unreachable { what: what(), reason };
-            while let Some(line) =
-                lines.try_next().await.map_err(|error| broken(error.to_string()))?
-            {
-                each(&short, &line);
-            }
-        }
-        Ok(())
-    }
-
     async fn resource(&self, job: &str) -> Result<Option<TrainingJob>, Error> {
         // 404 also if the cluster does not know training jobs at all.
         let found = self.jobs().get_opt(job).await;
         found.map_err(|error| Error::from_client(format!("looking at job {job}"), error))
     }
 
-    async fn list(&self, job: &str) -> Result<Vec<Pod>, Error> {
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
+    pub(crate) fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    pub(crate) async fn list(&self, job: &str) -> Result<Vec<Pod>, Error> {
+        let api = self.pods();
         let params = ListParams::default().labels(&names::job_query(job));
         let listed = api.list(&params).await;
         Ok(listed.map_err(|error| Error::from_client("listing the job's pods", error))?.items)
@@ -281,7 +284,7 @@ impl Jobs {
             let message = format!("job {job:?} has no master in namespace {:?}", self.namespace);
             return Err(Error::NotFound { what: "looking for the master".into(), message });
         };
-        let api: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
+        let api = self.pods();
         let patch = Patch::Merge(json!({"metadata": {"annotations": {key: value}}}));
         let patched = api.patch_metadata(&master.name_any(), &PatchParams::default(), &patch).await;
         patched.map(drop).map_err(|error| Error::from_client("telling the master", error))
@@ -323,7 +326,7 @@ fn newest_master(pods: &[Pod]) -> Option<&Pod> {
 }
 
 /// As people call it: `master`, `worker-0`.
-fn short_name(pod: &Pod) -> String {
+pub(crate) fn short_name(pod: &Pod) -> String {
     let label = |key: &str| pod.labels().get(key).map(String::as_str).unwrap_or_default();
     match Role::parse(label(names::ROLE)) {
         Some(Role::Master) | None => "master".to_string(),

@@ -11,13 +11,16 @@ use crate::job::Job;
 #[error("experiment: {0}")]
 pub struct Error(String);
 
-/// The experiment of a job: `text` with the job's strategy and workers, and a seed if it names none.
+/// The experiment of a job: `text` with the job's strategy, workers and parameter servers, and a seed if it names none.
 pub fn in_force(text: &str, job: &Job, seed: u32) -> Result<String, Error> {
     let wrong = |error: yaml::Error| Error(error.to_string());
     let mut root = yaml::parse(text).map_err(wrong)?;
     let workers = &job.spec.workers;
     root.set(&format!("workers={{min: {}, max: {}}}", workers.min, workers.max)).map_err(wrong)?;
     root.set(&format!("strategy={}", job.spec.strategy.as_str())).map_err(wrong)?;
+    if let Some(servers) = job.servers() {
+        root.set(&format!("ps.servers={servers}")).map_err(wrong)?;
+    }
     let named = root.get("reproducibility").and_then(|node| node.get("experiment_seed"));
     if named.is_none() {
         root.set(&format!("reproducibility.experiment_seed={seed}")).map_err(wrong)?;
@@ -38,6 +41,18 @@ pub fn in_force(text: &str, job: &Job, seed: u32) -> Result<String, Error> {
         }
     }
     Ok(whole)
+}
+
+/// Whether two experiments in force differ in more than the number of parameter servers, which may change while the job runs.
+pub fn differ(one: &str, other: &str) -> bool {
+    let fixed = |text: &str| {
+        let mut value = yaml::parse(text).ok()?.to_json();
+        if let Some(ps) = value.get_mut("ps").and_then(|ps| ps.as_object_mut()) {
+            ps.remove("servers");
+        }
+        Some(value)
+    };
+    one != other && fixed(one) != fixed(other)
 }
 
 /// A seed that is the same whenever it is asked for.
@@ -70,6 +85,23 @@ mod tests {
         assert!(in_force(&named, &job(), 7).expect("right").contains("experiment_seed: 3"));
         assert_eq!(seed_of("a-b"), seed_of("a-b"));
         assert_ne!(seed_of("a-b"), seed_of("a-c"));
+    }
+
+    #[test]
+    fn the_number_of_servers_is_no_other_experiment() {
+        let with = |replicas: i32, text: &str| {
+            let spec = serde_json::json!({
+                "image": "i", "experiment": {"inline": {}}, "workers": {"max": 4}, "strategy": "ps",
+                "ps": {"replicas": replicas}, "storage": {"claimName": "runs"},
+            });
+            let spec = serde_json::from_value(spec).expect("a spec");
+            in_force(text, &Job::new("j", "n", spec).expect("a job"), 7).expect("right")
+        };
+        let two = with(2, TEXT);
+        assert_eq!(Experiment::parse(&two, &[]).expect("right").ps.servers, 2);
+        assert!(!differ(&two, &with(3, TEXT)));
+        let other = TEXT.replace("mnist", "other");
+        assert!(differ(&two, &with(2, &other)));
     }
 
     #[test]

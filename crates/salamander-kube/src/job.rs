@@ -5,7 +5,7 @@ use kube::{Resource, ResourceExt};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::crd::{TrainingJob, TrainingJobSpec};
+use crate::crd::{Scope, Strategy, TrainingJob, TrainingJobSpec};
 use crate::names::{Role, check_job_name};
 
 /// Where pods see the run's folder.
@@ -47,7 +47,7 @@ pub enum Error {
 }
 
 impl Job {
-    /// Checks the name.
+    /// Checks what no schema can: the API server checks it by rules, which a manifest does not pass through.
     pub fn new(
         name: impl Into<String>,
         namespace: impl Into<String>,
@@ -55,6 +55,12 @@ impl Job {
     ) -> Result<Self, Error> {
         let (name, namespace) = (name.into(), namespace.into());
         check_job_name(&name).map_err(Error::Name)?;
+        let shared = spec.storage.as_ref().is_some_and(|storage| storage.scope == Scope::Job);
+        if spec.strategy != Strategy::Allreduce && !shared {
+            let advice = "parameter servers keep their rows in the run's folder: give storage that all pods \
+                          share (--storage-claim, --storage-size)";
+            return Err(Error::Spec(advice.to_string()));
+        }
         Ok(Self { name, namespace, spec })
     }
 
@@ -97,6 +103,11 @@ impl Job {
             }
         };
         Some(if high { &classes.high } else { &classes.low })
+    }
+
+    /// How many parameter servers are wanted, if the strategy has any.
+    pub fn servers(&self) -> Option<i32> {
+        self.spec.servers()
     }
 
     /// How long the pods of a role have to leave.
@@ -178,6 +189,19 @@ mod tests {
         assert_eq!(job.spec.workers.priority.as_deref(), Some("low"));
         let error = Job::assemble("j", "n", &[]).expect_err("no image").to_string();
         assert!(error.contains("image"), "{error}");
+    }
+
+    #[test]
+    fn parameter_servers_need_a_folder_that_all_pods_share() {
+        let job = |storage: Value| {
+            let spec = json!({"image": "i", "strategy": "hybrid", "ps": {"replicas": 2}});
+            Job::assemble("j", "n", &[spec, json!({"storage": storage})])
+        };
+        let error = job(Value::Null).expect_err("no storage").to_string();
+        assert!(error.contains("storage that all pods share"), "{error}");
+        assert!(job(json!({"size": "1Gi", "scope": "Master"})).is_err());
+        assert_eq!(job(json!({"claimName": "runs"})).expect("a job").servers(), Some(2));
+        assert_eq!(self::job(None).servers(), None);
     }
 
     #[test]

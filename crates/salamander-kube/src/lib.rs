@@ -12,9 +12,9 @@
 //! - [`names`], [`quantity`]: labels, names and exit codes; amounts of memory
 //! - [`objects`]: from a job to Kubernetes' objects, as pure functions
 //! - [`manifest`]: a job without the operator, as YAML
-//! - [`platform`]: pods in the place of processes; [`progress`]: what a master tells about itself
+//! - [`platform`]: pods in the place of processes; [`progress`], [`milestones`]: what a master tells about itself
 //! - [`operator`]: decides what a job needs, and does it
-//! - [`client`]: submits, shows, scales and stops jobs from outside
+//! - [`client`]: submits, shows, scales and stops jobs from outside; `logs`: what their pods say
 //! - [`health`]: the endpoints for probes and metrics; [`error`]: what the API server says, made clear
 
 pub mod client;
@@ -24,7 +24,9 @@ pub mod error;
 pub mod experiment;
 pub mod health;
 pub mod job;
+mod logs;
 pub mod manifest;
+pub mod milestones;
 pub mod names;
 pub mod objects;
 pub mod operator;

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use salamander_core::elastic::{SERVER_SLOTS, Seat};
+
 /// The job that an object belongs to.
 pub const JOB: &str = "salamander.dev/job";
 /// What a pod does: `master`, `worker` or `ps`.
@@ -11,12 +13,14 @@ pub const ROLE: &str = "salamander.dev/role";
 pub const INDEX: &str = "salamander.dev/index";
 /// The number that tells a pod from others that had its place before.
 pub const PROCESS: &str = "salamander.dev/process";
-/// The condition of a worker's pod that says whether it trains; without it the pod is not ready.
+/// The condition of a pod that says whether it takes part in training; without it the pod is not ready.
 pub const MEMBER: &str = "salamander.dev/member";
 /// On the master's pod: how far the run is, as JSON.
 pub const PROGRESS: &str = "salamander.dev/progress";
 /// On the master's pod: how many workers are wanted.
 pub const WANTED: &str = "salamander.dev/wanted";
+/// On the master's pod: how many parameter servers are wanted.
+pub const WANTED_SERVERS: &str = "salamander.dev/wanted-ps";
 /// On the master's pod: the run is to end early, at a step that all workers agree on.
 pub const STOP: &str = "salamander.dev/stop";
 
@@ -61,6 +65,23 @@ impl Role {
     /// Reads a label.
     pub fn parse(text: &str) -> Option<Self> {
         [Role::Master, Role::Worker, Role::Ps].into_iter().find(|role| role.as_str() == text)
+    }
+
+    /// The role and index of the pod that takes a slot of the master.
+    pub fn of_slot(slot: u32) -> (Self, u32) {
+        match Seat::of(slot) {
+            Seat::Worker(index) => (Role::Worker, index),
+            Seat::Server(index) => (Role::Ps, index),
+        }
+    }
+
+    /// The master's slot for a pod; the master itself has none.
+    pub fn slot(self, index: u32) -> Option<u32> {
+        match self {
+            Role::Master => None,
+            Role::Worker => Some(index).filter(|index| *index < SERVER_SLOTS),
+            Role::Ps => SERVER_SLOTS.checked_add(index),
+        }
     }
 }
 
@@ -182,6 +203,8 @@ mod tests {
             let name = pod_name(&job, role, 4_095, u32::MAX);
             assert!(name.len() <= 63, "{name}");
             assert_eq!(Role::parse(role.as_str()), Some(role));
+            let slot = role.slot(7);
+            assert_eq!(slot.map(Role::of_slot), (role != Role::Master).then_some((role, 7)));
         }
         assert_eq!(pod_name("mnist", Role::Worker, 3, 36 * 36 + 35), "mnist-worker-3-10z");
         assert_eq!(pod_name("mnist", Role::Master, 0, 2), "mnist-master-2");

@@ -3,6 +3,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::milestones::Milestones;
+use crate::names::Role;
+
 /// How far a run is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -16,7 +19,11 @@ pub struct Progress {
     pub workers: u32,
     /// Workers that are wanted.
     pub wanted: u32,
-    /// Workers whose pods wait for a place, or cannot start.
+    /// Parameter servers that serve.
+    pub servers: u32,
+    /// Parameter servers that are wanted.
+    pub wanted_servers: u32,
+    /// Pods that wait for a place, or cannot start.
     pub pending: u32,
     /// What one of them waits for.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,40 +48,57 @@ pub struct Progress {
     pub checkpoint: Option<String>,
     /// Workers that were started again.
     pub restarts: u64,
-    /// How the last worker that broke did so.
+    /// Parameter servers that were started again.
+    pub server_restarts: u64,
+    /// How the last pod that broke did so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_crash: Option<String>,
+    /// What it told on its way.
+    #[serde(skip_serializing_if = "Milestones::is_empty")]
+    pub milestones: Milestones,
 }
 
 impl Progress {
     /// Reads what the master answers when it is asked for its status.
     pub fn read(status: &Value) -> Self {
         let text = |value: &Value| value.as_str().map(str::to_string);
-        let workers = status["workers"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let members = workers.iter().filter(|worker| worker["member"].is_u64()).count();
+        let count = |value: &Value| value.as_u64().unwrap_or(0) as u32;
+        let workers = taking_part(status).count() as u32;
+        let servers = list(&status["servers"]).len() as u32;
+        let wanted_servers = count(&status["wanted_servers"]);
+        // Without membership a master never waits; but nothing is trained without somebody on each side.
+        let alone = status["names"].is_object() && (workers == 0 || servers < wanted_servers);
+        let state = text(&status["state"]).unwrap_or_default();
+        let state = if alone && state == "running" { "gathering".to_string() } else { state };
         let report = &status["last_report"];
         let step = if report["step"].is_object() { &report["step"] } else { &report["epoch"] };
         Self {
-            state: text(&status["state"]).unwrap_or_default(),
+            state,
             reason: text(&status["reason"]),
-            workers: members as u32,
-            wanted: status["wanted"].as_u64().unwrap_or(0) as u32,
+            workers,
+            wanted: count(&status["wanted"]),
+            servers,
+            wanted_servers,
             step: step["steps"].as_u64(),
             epoch: step["epoch"].as_u64(),
             loss: step["loss"].as_f64(),
             generation: text(&status["generation"]),
             checkpoint: text(&status["checkpoint"]["id"]),
             restarts: status["restarts"]["worker"].as_u64().unwrap_or(0),
+            server_restarts: status["restarts"]["ps"].as_u64().unwrap_or(0),
             ..Self::default()
         }
     }
 
-    /// The (slot, number) of workers that train together, from the same answer.
+    /// The (slot, number) of workers and servers that take part, from the same answer.
     pub fn members(status: &Value) -> Vec<(u32, u32)> {
-        let workers = status["workers"].as_array().map(Vec::as_slice).unwrap_or_default();
         let number = |value: &Value| value.as_u64().and_then(|value| u32::try_from(value).ok());
-        let members = workers.iter().filter(|worker| worker["member"].is_u64());
-        members.filter_map(|w| Some((number(&w["slot"])?, number(&w["pid"])?))).collect()
+        let workers =
+            taking_part(status).filter_map(|w| Some((number(&w["slot"])?, number(&w["pid"])?)));
+        let servers = list(&status["servers"]).iter().filter_map(|server| {
+            Some((Role::Ps.slot(number(&server["seat"])?)?, number(&server["pid"])?))
+        });
+        workers.chain(servers).collect()
     }
 
     /// Reads the annotation.
@@ -93,6 +117,19 @@ impl Progress {
             _ => None,
         }
     }
+}
+
+/// The workers that train: members of the group, or whoever is connected where there is no group.
+fn taking_part(status: &Value) -> impl Iterator<Item = &Value> {
+    let grouped = !status["names"].is_object();
+    list(&status["workers"]).iter().filter(move |worker| match grouped {
+        true => worker["member"].is_u64(),
+        false => worker["connected"] == true,
+    })
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
 /// How a run ended.
@@ -156,6 +193,23 @@ mod tests {
         assert_eq!(Progress::from_annotation("{"), None);
         let failed = Progress::read(&json!({"state": "failed", "reason": "bad data"}));
         assert_eq!(failed.ended(), Some(End::Failed("bad data".into())));
+    }
+
+    #[test]
+    fn without_groups_whoever_is_connected_trains() {
+        let mut status = json!({
+            "state": "running", "wanted": 2, "wanted_servers": 2, "names": {"left": 3},
+            "workers": [{"member": null, "connected": true, "slot": 0, "pid": 3}, {"connected": false}],
+            "servers": [{"seat": 0, "pid": 8}, {"seat": 1, "pid": 9}],
+            "restarts": {"worker": 0, "ps": 1},
+        });
+        let progress = Progress::read(&status);
+        assert_eq!((progress.workers, progress.servers, progress.server_restarts), (1, 2, 1));
+        assert_eq!(progress.state, "running");
+        let seat = |index| Role::Ps.slot(index).expect("a slot");
+        assert_eq!(Progress::members(&status), [(0, 3), (seat(0), 8), (seat(1), 9)]);
+        status["servers"] = json!([{"seat": 0, "pid": 8}]);
+        assert_eq!(Progress::read(&status).state, "gathering");
     }
 
     #[test]

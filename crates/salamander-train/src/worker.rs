@@ -22,7 +22,7 @@ use salamander_net::{Token, Transport};
 use crate::Error;
 use crate::callback::Callback;
 
-pub(crate) use desk::process_number;
+pub use desk::process_number;
 pub use group::Group;
 pub(crate) use phases::Phases;
 

@@ -9,7 +9,7 @@ use kube::{CustomResource, CustomResourceExt, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-pub use status::{Phase, Restarts, TrainingJobStatus, WorkerCount};
+pub use status::{Phase, Restarts, ServerCount, TrainingJobStatus, WorkerCount};
 pub use template::{PodTemplate, Resources};
 
 /// A training that uses what is free on the cluster, between the fewest and the most workers.
@@ -47,6 +47,7 @@ pub use template::{PodTemplate, Resources};
     printcolumn(name = "Step", type_ = "integer", json_path = ".status.step"),
     printcolumn(name = "Loss", type_ = "string", json_path = ".status.loss"),
     printcolumn(name = "Goodput", type_ = "string", json_path = ".status.goodput", priority = 1),
+    printcolumn(name = "PS", type_ = "integer", json_path = ".status.ps.ready", priority = 1),
     printcolumn(name = "Restarts", type_ = "integer", json_path = ".status.restarts.worker", priority = 1),
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
@@ -58,6 +59,10 @@ pub use template::{PodTemplate, Resources};
 #[x_kube(
     validation = Rule::new("self.strategy == 'allreduce' || has(self.ps)")
         .message("strategies ps and hybrid need spec.ps with at least one replica"),
+    validation = Rule::new("self.strategy == 'allreduce' || (has(self.storage) && \
+        (!has(self.storage.scope) || self.storage.scope == 'Job'))")
+        .message("parameter servers keep their rows in the run's folder: strategies ps and hybrid need \
+                 spec.storage that all pods share"),
     validation = Rule::new("self.image == oldSelf.image")
         .message("image cannot be changed; delete the job and create another"),
     validation = Rule::new("self.strategy == oldSelf.strategy")
@@ -104,6 +109,14 @@ pub struct TrainingJobSpec {
     /// The priority classes that `workers.priority` speaks of.
     #[serde(default)]
     pub priority_classes: PriorityClasses,
+}
+
+impl TrainingJobSpec {
+    /// How many parameter servers are wanted, if the strategy has any.
+    pub fn servers(&self) -> Option<i32> {
+        let has = self.strategy != Strategy::Allreduce;
+        has.then(|| self.ps.as_ref().map_or(1, |ps| ps.replicas))
+    }
 }
 
 /// When to fetch an image.
@@ -255,22 +268,37 @@ impl Default for Master {
 }
 
 /// The pods that hold parameters.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[x_kube(
+    validation = Rule::new("!has(self.maxMemory) || (has(self.resources.limits) && 'memory' in self.resources.limits)")
+        .message("ps.maxMemory needs ps.resources.limits.memory to grow from")
+)]
 #[serde(rename_all = "camelCase")]
 pub struct ParameterServers {
-    /// How many.
+    /// How many. Another number starts all of them anew with the last checkpoint.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 1024))]
     pub replicas: i32,
     /// What one asks for and may use.
     #[serde(default)]
     pub resources: Resources,
+    /// A server that runs out of memory is started again with more, up to this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_memory: Option<IntOrString>,
     /// What else its pods have.
     #[serde(default)]
     pub template: PodTemplate,
 }
 
-/// Where the run's folder is, which master and workers share.
+impl ParameterServers {
+    /// One, of which nothing is said.
+    pub fn one() -> Self {
+        let (resources, template) = (Resources::default(), PodTemplate::default());
+        Self { replicas: 1, resources, max_memory: None, template }
+    }
+}
+
+/// Where the run's folder is, which the pods of a job share.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(
     validation = Rule::new("[has(self.claimName), has(self.size), has(self.hostPath)].exists_one(given, given)")
@@ -304,7 +332,7 @@ pub struct Storage {
 /// Who shares the run's folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Scope {
-    /// Master and workers: the run goes on from its last checkpoint when all workers are lost at once.
+    /// All pods: the run goes on from its last checkpoint when all workers are lost at once.
     #[default]
     Job,
     /// The master keeps its journal there; workers on other nodes keep checkpoints for themselves, which are

@@ -31,6 +31,9 @@ pub struct TrainingJobStatus {
     /// Workers that are wanted and that train.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<WorkerCount>,
+    /// Parameter servers that are wanted and that serve.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ps: Option<ServerCount>,
     /// Steps done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<i64>,
@@ -122,12 +125,24 @@ pub struct WorkerCount {
     pub pending: i32,
 }
 
+/// Parameter servers that are wanted and that serve.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ServerCount {
+    /// As many are wanted.
+    pub wanted: i32,
+    /// As many serve.
+    pub ready: i32,
+}
+
 /// Pods that were started again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Restarts {
     /// Workers.
     pub worker: i64,
+    /// Parameter servers.
+    #[serde(default)]
+    pub ps: i64,
     /// Masters, whatever they ended of.
     pub master: i32,
     /// Masters that broke by themselves.

@@ -16,8 +16,11 @@ pub fn config_map(
     let mut described = job.clone();
     // It is in its own file, and may be long.
     described.spec.experiment = Default::default();
-    // Both are told on the master's pod, and must not make the file look changed.
+    // These are told on the master's pod, and must not make the file look changed.
     described.spec.workers.replicas = None;
+    if let Some(ps) = &mut described.spec.ps {
+        ps.replicas = 1;
+    }
     described.spec.suspend = false;
     let files = [
         (EXPERIMENT_FILE.to_string(), experiment.to_string()),

@@ -5,6 +5,7 @@ mod batch;
 mod config;
 mod network;
 mod pod;
+mod roles;
 mod storage;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -16,7 +17,8 @@ pub use access::{master_account, pod_account, role, role_binding};
 pub use batch::master_job;
 pub use config::{config_map, secret};
 pub use network::{master_service, network_policy};
-pub use pod::{Error, MasterPod, WorkerPod, container_memory};
+pub use pod::{Error, container_memory};
+pub use roles::{MasterPod, MemberPod};
 pub use storage::claim;
 
 pub(crate) use pod::amount;

@@ -1,4 +1,4 @@
-//! The pods of a job: what they must have, and what their template adds. Every pod runs as somebody who is not
+//! What the pods of all roles must have, and what their template adds. Every pod runs as somebody who is not
 //! root, on a read-only root file system, without capabilities.
 
 use std::collections::BTreeMap;
@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource,
     EnvFromSource, EnvVar, EnvVarSource, HTTPGetAction, LocalObjectReference, ObjectFieldSelector,
-    Pod, PodReadinessGate, PodSecurityContext, PodSpec, Probe, ResourceFieldSelector,
-    ResourceRequirements, SeccompProfile, SecretVolumeSource, SecurityContext, Toleration,
-    TopologySpreadConstraint, Volume, VolumeMount,
+    Pod, PodSecurityContext, PodSpec, Probe, ResourceFieldSelector, ResourceRequirements,
+    SeccompProfile, SecretVolumeSource, SecurityContext, Toleration, TopologySpreadConstraint,
+    Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -18,8 +18,8 @@ use serde_json::Value;
 
 use super::storage::runs_volume;
 use crate::crd::{PodTemplate, Resources};
-use crate::job::{CONFIG, EXPERIMENT_FILE, JOB_FILE, Job, RUNS, TOKEN, TOKEN_FILE};
-use crate::names::{self, CONTAINER, HEALTH_PORT, MASTER_PORT, Role};
+use crate::job::{CONFIG, EXPERIMENT_FILE, Job, RUNS, TOKEN, TOKEN_FILE};
+use crate::names::{self, CONTAINER, Role};
 use crate::quantity::mebibytes;
 
 /// The user of all pods, the one that distroless images call nonroot.
@@ -37,100 +37,6 @@ pub struct Error {
     pub field: &'static str,
     /// The reason.
     pub reason: String,
-}
-
-/// A pod that leads.
-#[derive(Clone, Debug)]
-pub struct MasterPod<'a> {
-    /// The job.
-    pub job: &'a Job,
-    /// Counts the masters of a job.
-    pub number: u32,
-    /// With whom it goes.
-    pub owner: Option<&'a OwnerReference>,
-    /// Goes on with a run that was stopped.
-    pub resume: bool,
-}
-
-impl MasterPod<'_> {
-    /// The pod.
-    pub fn build(&self) -> Result<Pod, Error> {
-        let job = self.job;
-        let master = &job.spec.master;
-        let mut args = role_args(job, Role::Master);
-        args.extend(["--listen".to_string(), format!("0.0.0.0:{MASTER_PORT}")]);
-        args.extend(["--platform".to_string(), "kube".to_string()]);
-        args.extend(["--job".to_string(), format!("{CONFIG}/{JOB_FILE}")]);
-        args.extend(self.resume.then(|| "--resume".to_string()));
-        let parts = Parts {
-            role: Role::Master,
-            name: "master",
-            index: 0,
-            process: self.number,
-            args,
-            resources: requirements(&master.resources, None),
-            template: &master.template,
-        };
-        let mut pod = parts.build(job, self.owner)?;
-        let wanted = job.spec.workers.wanted().to_string();
-        let annotations = pod.metadata.annotations.get_or_insert_default();
-        annotations.insert(names::WANTED.to_string(), wanted);
-        if let Some(spec) = &mut pod.spec {
-            spec.service_account_name = Some(names::master_account(&job.name));
-            spec.automount_service_account_token = Some(true);
-            for container in &mut spec.containers {
-                container.ports =
-                    Some(vec![port("control", MASTER_PORT), port("health", HEALTH_PORT)]);
-                container.readiness_probe = Some(probe("/readyz", 1));
-                container.liveness_probe = Some(probe("/healthz", 10));
-            }
-        }
-        Ok(pod)
-    }
-}
-
-/// A pod that trains.
-#[derive(Clone, Debug)]
-pub struct WorkerPod<'a> {
-    /// The job.
-    pub job: &'a Job,
-    /// Its place.
-    pub index: u32,
-    /// Tells it from those that had its place before.
-    pub process: u32,
-    /// Its memory in bytes, if that is not what the job says.
-    pub memory: Option<u64>,
-    /// With whom it goes.
-    pub owner: Option<&'a OwnerReference>,
-}
-
-impl WorkerPod<'_> {
-    /// The pod.
-    pub fn build(&self) -> Result<Pod, Error> {
-        let job = self.job;
-        let workers = &job.spec.workers;
-        let mut args = role_args(job, Role::Worker);
-        let address = names::master_address(&job.name, &job.namespace);
-        args.extend(["--master".to_string(), address]);
-        args.extend(["--slot".to_string(), self.index.to_string()]);
-        args.extend(["--listen".to_string(), "$(POD_IP)".to_string()]);
-        let parts = Parts {
-            role: Role::Worker,
-            name: "workers",
-            index: self.index,
-            process: self.process,
-            args,
-            resources: requirements(&workers.resources, self.memory),
-            template: &workers.template,
-        };
-        let mut pod = parts.build(job, self.owner)?;
-        if let Some(spec) = &mut pod.spec {
-            // A worker is ready when it trains, which its master knows best.
-            let condition_type = names::MEMBER.to_string();
-            spec.readiness_gates = Some(vec![PodReadinessGate { condition_type }]);
-        }
-        Ok(pod)
-    }
 }
 
 /// The memory that a pod's container may use, or asks for.
@@ -151,18 +57,18 @@ pub(crate) fn amount(value: &IntOrString) -> String {
 }
 
 /// What makes the pods of the roles different.
-struct Parts<'a> {
-    role: Role,
-    name: &'static str,
-    index: u32,
-    process: u32,
-    args: Vec<String>,
-    resources: ResourceRequirements,
-    template: &'a PodTemplate,
+pub(super) struct Parts<'a> {
+    pub(super) role: Role,
+    pub(super) name: &'static str,
+    pub(super) index: u32,
+    pub(super) process: u32,
+    pub(super) args: Vec<String>,
+    pub(super) resources: ResourceRequirements,
+    pub(super) template: &'a PodTemplate,
 }
 
 impl Parts<'_> {
-    fn build(&self, job: &Job, owner: Option<&OwnerReference>) -> Result<Pod, Error> {
+    pub(super) fn build(&self, job: &Job, owner: Option<&OwnerReference>) -> Result<Pod, Error> {
         let template = self.template;
         let mut labels = template.labels.clone();
         labels.extend(names::pod_labels(&job.name, self.role, self.index, self.process));
@@ -274,7 +180,7 @@ fn list(values: &[Value]) -> Value {
     Value::Array(values.to_vec())
 }
 
-fn role_args(job: &Job, role: Role) -> Vec<String> {
+pub(super) fn role_args(job: &Job, role: Role) -> Vec<String> {
     vec![
         role.to_string(),
         job.folder(),
@@ -285,7 +191,7 @@ fn role_args(job: &Job, role: Role) -> Vec<String> {
     ]
 }
 
-fn requirements(resources: &Resources, memory: Option<u64>) -> ResourceRequirements {
+pub(super) fn requirements(resources: &Resources, memory: Option<u64>) -> ResourceRequirements {
     let amounts = |map: &BTreeMap<String, IntOrString>| {
         let amounts = map.iter().map(|(name, value)| (name.clone(), Quantity(amount(value))));
         let mut amounts: BTreeMap<String, Quantity> = amounts.collect();
@@ -411,7 +317,7 @@ fn container_security() -> SecurityContext {
     }
 }
 
-fn port(name: &str, number: u16) -> ContainerPort {
+pub(super) fn port(name: &str, number: u16) -> ContainerPort {
     ContainerPort {
         name: Some(name.to_string()),
         container_port: i32::from(number),
@@ -420,7 +326,7 @@ fn port(name: &str, number: u16) -> ContainerPort {
     }
 }
 
-fn probe(path: &str, every: i32) -> Probe {
+pub(super) fn probe(path: &str, every: i32) -> Probe {
     Probe {
         http_get: Some(HTTPGetAction {
             path: Some(path.to_string()),

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::job::Job;
+use crate::names::Role;
 
 fn job(more: Value) -> Job {
     let mut spec = json!({
@@ -19,7 +20,11 @@ fn job(more: Value) -> Job {
 }
 
 fn worker(job: &Job) -> Result<Pod, Error> {
-    WorkerPod { job, index: 2, process: 7, memory: None, owner: None }.build()
+    MemberPod { index: 2, process: 7, ..MemberPod::first(job, Role::Worker) }.build()
+}
+
+fn server(job: &Job) -> Result<Pod, Error> {
+    MemberPod { index: 1, process: 9, ..MemberPod::first(job, Role::Ps) }.build()
 }
 
 fn parts(pod: &Pod) -> (&PodSpec, &Container) {
@@ -31,7 +36,7 @@ fn parts(pod: &Pod) -> (&PodSpec, &Container) {
 fn every_pod_is_locked_down() {
     let job = job(json!({}));
     let master = MasterPod { job: &job, number: 0, owner: None, resume: false }.build();
-    for pod in [worker(&job).expect("a pod"), master.expect("a pod")] {
+    for pod in [worker(&job), server(&job), master].map(|pod| pod.expect("a pod")) {
         let (spec, container) = parts(&pod);
         let security = spec.security_context.as_ref().expect("set");
         assert_eq!(security.run_as_non_root, Some(true));
@@ -90,6 +95,38 @@ fn a_worker_knows_its_place_and_its_master() {
 }
 
 #[test]
+fn a_parameter_server_knows_its_seat_and_keeps_its_priority() {
+    let ps = json!({"replicas": 2, "resources": {"limits": {"memory": "2Gi"}},
+        "template": {"nodeSelector": {"memory": "much"}}});
+    let job = job(json!({"strategy": "hybrid", "ps": ps, "storage": {"claimName": "runs"}}));
+    let pod = server(&job).expect("a pod");
+    let (spec, container) = parts(&pod);
+    assert_eq!(
+        container.args.clone().expect("arguments").join(" "),
+        "ps /runs/mnist --experiment /etc/salamander/config/experiment.yaml --token-file \
+         /etc/salamander/token/token --master mnist-master.ml.svc:4455 --seat 1 --listen $(POD_IP)"
+    );
+    assert_eq!(pod.metadata.name.as_deref(), Some("mnist-ps-1-9"));
+    let labels = pod.metadata.labels.clone().expect("labels");
+    assert_eq!(
+        (labels["salamander.dev/role"].as_str(), &*labels["salamander.dev/index"]),
+        ("ps", "1")
+    );
+    let env = container.env.as_ref().expect("variables");
+    let number = env.iter().find(|variable| variable.name == "SALAMANDER_PROCESS").expect("there");
+    assert_eq!(number.value.as_deref(), Some("9"));
+    assert_eq!(container_memory(&pod), Some(2 << 30));
+    assert_eq!(spec.priority_class_name.as_deref(), Some("salamander-high"));
+    assert_eq!(spec.node_selector.as_ref().expect("a selector")["memory"], "much");
+    assert_eq!(spec.service_account_name.as_deref(), Some("mnist-pods"));
+    assert_eq!(spec.automount_service_account_token, Some(false));
+    assert_eq!(spec.readiness_gates.as_ref().map(Vec::len), Some(1));
+    let master = MasterPod { job: &job, number: 0, owner: None, resume: false }.build();
+    let annotations = master.expect("a pod").metadata.annotations.expect("annotations");
+    assert_eq!(annotations["salamander.dev/wanted-ps"], "2");
+}
+
+#[test]
 fn a_template_adds_and_never_takes_away() {
     let template = json!({
         "labels": {"team": "a", "salamander.dev/role": "master"},
@@ -103,7 +140,7 @@ fn a_template_adds_and_never_takes_away() {
     });
     let resources = json!({"requests": {"cpu": 2}, "limits": {"memory": "4Gi", "cpu": "2", "nvidia.com/gpu": 1}});
     let job = job(json!({"workers": {"max": 4, "template": template, "resources": resources}}));
-    let pod = WorkerPod { job: &job, index: 0, process: 7, memory: Some(6 << 30), owner: None };
+    let pod = MemberPod { memory: Some(6 << 30), ..MemberPod::first(&job, Role::Worker) };
     let pod = pod.build().expect("a pod");
     let (spec, container) = parts(&pod);
     let labels = pod.metadata.labels.as_ref().expect("labels");

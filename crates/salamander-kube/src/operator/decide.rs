@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 use super::conditions;
-use crate::crd::{Phase, Restarts, TrainingJob, TrainingJobStatus, WorkerCount};
+use crate::crd::{Phase, Restarts, ServerCount, TrainingJob, TrainingJobStatus, WorkerCount};
 use crate::names::{self, CONTAINER, EXIT_RUN_FAILED, EXIT_RUN_STOPPED, Role};
 use crate::platform::reasons::{self, End as PodEnd, Seen};
 use crate::progress::{End, Progress};
@@ -224,6 +224,9 @@ impl Case<'_> {
             }
         };
         tell(names::WANTED, wanted);
+        if let Some(servers) = self.job.spec.servers() {
+            tell(names::WANTED_SERVERS, servers.to_string());
+        }
         if self.job.spec.suspend {
             tell(names::STOP, "true".to_string());
         }
@@ -285,9 +288,9 @@ impl Case<'_> {
         (Phase::Pending, "the master's pod is created".into())
     }
 
-    /// Ends the workers that are left.
+    /// Ends the workers and parameter servers that are left.
     fn clear(&mut self, pods: &[Pod]) {
-        for pod in pods.iter().filter(|pod| role(pod) == Some(Role::Worker)) {
+        for pod in pods.iter().filter(|pod| matches!(role(pod), Some(Role::Worker | Role::Ps))) {
             let ended = matches!(reasons::read(pod, self.now), Seen::Ended(_));
             if !ended {
                 self.delete(pod, false);
@@ -316,6 +319,8 @@ impl Case<'_> {
         self.status.selector = Some(format!("{}={name},{}=worker", names::JOB, names::ROLE));
         let wanted = self.job.spec.workers.wanted();
         self.status.workers = Some(WorkerCount { wanted, ready: 0, pending: 0 });
+        let servers = self.job.spec.servers();
+        self.status.ps = servers.map(|wanted| ServerCount { wanted, ready: 0 });
     }
 
     /// Copies what the master says.
@@ -324,6 +329,9 @@ impl Case<'_> {
         let count = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
         if let Some(workers) = &mut status.workers {
             (workers.ready, workers.pending) = (count(progress.workers), count(progress.pending));
+        }
+        if let Some(servers) = &mut status.ps {
+            servers.ready = count(progress.servers);
         }
         let number = |value: Option<u64>| value.and_then(|value| i64::try_from(value).ok());
         status.step = number(progress.step).or(status.step);
@@ -336,7 +344,8 @@ impl Case<'_> {
         status.last_crash = progress.last_crash.clone().or(status.last_crash.take());
         let restarts = status.restarts.unwrap_or_default();
         let worker = restarts.worker.max(progress.restarts as i64);
-        status.restarts = Some(Restarts { worker, ..restarts });
+        let ps = restarts.ps.max(progress.server_restarts as i64);
+        status.restarts = Some(Restarts { worker, ps, ..restarts });
     }
 
     fn finish(mut self, before: &TrainingJobStatus, phase: Phase, message: String) -> Plan {
@@ -346,6 +355,9 @@ impl Case<'_> {
             self.status.completion_time.get_or_insert(Time(self.now));
             if let Some(workers) = &mut self.status.workers {
                 workers.ready = 0;
+            }
+            if let Some(servers) = &mut self.status.ps {
+                servers.ready = 0;
             }
         }
         if before.phase != Some(phase) {

@@ -22,8 +22,9 @@ use crate::crd::{TrainingJob, TrainingJobStatus};
 use crate::error::{code, root};
 use crate::job::{self, EXPERIMENT_FILE, Job};
 use crate::manifest::whole;
-use crate::objects::{self, MasterPod};
-use crate::{Error, experiment, names};
+use crate::names::{self, Role};
+use crate::objects::{self, MasterPod, MemberPod};
+use crate::{Error, experiment};
 
 /// Who we are in the record of who set which field.
 pub(crate) const MANAGER: &str = "salamander-operator";
@@ -110,9 +111,9 @@ impl Context {
             Err(error) => return Ok(Some(error.to_string())),
         };
         // A template that is wrong is told before anything runs.
-        let worker = objects::WorkerPod { job, index: 0, process: 0, memory: None, owner: None };
+        let [worker, server] = [Role::Worker, Role::Ps].map(|role| MemberPod::first(job, role));
         let master = MasterPod { job, number: 0, owner: None, resume: false };
-        if let Err(error) = worker.build().and(master.build()) {
+        if let Err(error) = worker.build().and(server.build()).and(master.build()) {
             return Ok(Some(error.to_string()));
         }
         self.make(resource, job, owner, &text).await?;
@@ -184,7 +185,7 @@ impl Context {
             return Err(Error::Invalid(text));
         }
         let old = found.and_then(|map| map.data?.remove(EXPERIMENT_FILE));
-        if old.is_some_and(|old| old != text) {
+        if old.is_some_and(|old| experiment::differ(&old, text)) {
             let note = "the experiment of a job stays as it was at its start; delete the job and create another";
             let (warning, reason) = (true, "ExperimentChanged".to_string());
             self.tell(resource, &News { warning, reason, note: note.to_string() }).await;

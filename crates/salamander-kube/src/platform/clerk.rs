@@ -17,6 +17,7 @@ const WAITING: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     Workers(u32),
+    Servers(u32),
     Stop,
 }
 
@@ -84,6 +85,7 @@ fn ask(
     let granted = match wish {
         None => Ok(()),
         Some(Wish::Workers(workers)) => admin.scale(Some(workers), None),
+        Some(Wish::Servers(servers)) => admin.scale(None, Some(servers)),
         Some(Wish::Stop) => admin.stop(),
     };
     match granted {

@@ -18,8 +18,8 @@ use super::fleet::Refusal;
 use crate::Error;
 use crate::error::{code, root};
 use crate::job::{Job, is_owned};
-use crate::names;
-use crate::objects::WorkerPod;
+use crate::names::{self, Role};
+use crate::objects::MemberPod;
 use crate::progress::Progress;
 
 /// How long a call may take.
@@ -46,7 +46,7 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Looks at the master's own pod, whose owner also owns the workers': deleting it removes everything, and
+    /// Looks at the master's own pod, whose owner also owns the others: deleting it removes everything, and
     /// the death of one master removes nothing.
     pub(super) async fn open(client: Client, job: &Job, pod: &str) -> Result<Self, Error> {
         let pods: Api<Pod> = Api::namespaced(client.clone(), &job.namespace);
@@ -97,9 +97,9 @@ impl Cluster {
     }
 
     pub(super) fn create(&self, job: &Job, place: (u32, u32), memory: Option<u64>) {
-        let (index, process) = place;
+        let ((role, index), process) = (Role::of_slot(place.0), place.1);
         let owner = Some(&self.owner);
-        let pod = match (WorkerPod { job, index, process, memory, owner }).build() {
+        let pod = match (MemberPod { job, role, index, process, memory, owner }).build() {
             Ok(pod) => pod,
             Err(error) => {
                 let refusal = Refusal::Final(error.to_string());
@@ -173,12 +173,14 @@ impl Cluster {
     pub(super) fn event(&self, slot: u32, how: &Ended) {
         let (type_, reason, note) = match how {
             Ended::Finished => return,
-            Ended::Killed(why) => (EventType::Normal, "WorkerKilled", why),
-            Ended::Crashed(why) => (EventType::Warning, "WorkerCrashed", why),
+            Ended::Killed(why) => (EventType::Normal, "Killed", why),
+            Ended::Crashed(why) => (EventType::Warning, "Crashed", why),
         };
+        let (role, index) = Role::of_slot(slot);
+        let who = if role == Role::Ps { "Server" } else { "Worker" };
         // The API server takes no longer notes.
-        let note: String = format!("worker {slot}: {note}").chars().take(1_000).collect();
-        let (action, reason) = ("Relaunch".to_string(), reason.to_string());
+        let note: String = format!("{role} {index}: {note}").chars().take(1_000).collect();
+        let (action, reason) = ("Relaunch".to_string(), format!("{who}{reason}"));
         let event = Event { type_, reason, note: Some(note), action, secondary: None };
         let (recorder, regarding) = (self.recorder.clone(), self.regarding.clone());
         tokio::spawn(async move {

@@ -1,5 +1,5 @@
-//! The pods of a job's workers as a state machine: what the master orders and what Kubernetes tells go in, what
-//! is to be done comes out. It has no clock and no connection of its own.
+//! The pods of a job's workers and parameter servers as a state machine: what the master orders and what Kubernetes
+//! tells go in, what is to be done comes out. It has no clock and no connection of its own.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use salamander_core::elastic::Ended;
 
+use super::hunger::{Hunger, Memory};
 use super::reasons::{self, End, Seen};
 use crate::names::{self, Role};
 use crate::objects::container_memory;
-use crate::quantity::{mebibytes, more};
 
 /// The wait after a pod could not be created, doubled for each in a row.
 const BACKOFF: SignedDuration = SignedDuration::from_millis(250);
@@ -63,15 +63,6 @@ pub enum Refusal {
     Final(String),
 }
 
-/// How much memory a worker gets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory {
-    /// At first.
-    pub first: Option<u64>,
-    /// At most.
-    pub most: Option<u64>,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
     /// The server was asked.
@@ -91,14 +82,13 @@ struct Place {
     waiting: Option<String>,
 }
 
-/// The pods of workers.
+/// The pods of workers and parameter servers, by the slots that the master knows them by.
 #[derive(Debug)]
 pub struct Fleet {
     job: String,
     places: BTreeMap<u32, Place>,
-    memory: Memory,
-    /// What workers get now, if it is more than at first.
-    grown: Option<u64>,
+    workers: Hunger,
+    servers: Hunger,
     newest: u32,
     last_crash: Option<String>,
     over: bool,
@@ -106,13 +96,13 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Without pods.
-    pub fn new(job: impl Into<String>, memory: Memory) -> Self {
+    /// Without pods; with the memory of a worker and of a parameter server.
+    pub fn new(job: impl Into<String>, (worker, server): (Memory, Memory)) -> Self {
         Self {
             job: job.into(),
             places: BTreeMap::new(),
-            memory,
-            grown: None,
+            workers: Hunger::new(worker),
+            servers: Hunger::new(server),
             newest: 0,
             last_crash: None,
             over: false,
@@ -135,7 +125,7 @@ impl Fleet {
         (waiting.len() as u32, reason)
     }
 
-    /// How the last worker that broke did so.
+    /// How the last pod that broke did so.
     pub fn last_crash(&self) -> Option<&str> {
         self.last_crash.as_deref()
     }
@@ -153,11 +143,11 @@ impl Fleet {
     /// Takes over the pods of an earlier master.
     pub fn adopt(&mut self, now: Timestamp, pods: Vec<Pod>) -> Vec<Action> {
         let mut actions = Vec::new();
-        let mut workers: Vec<(u32, u32, Pod)> = pods.into_iter().filter_map(worker).collect();
-        workers.sort_by_key(|(slot, process, _)| (*slot, *process));
-        for (slot, process, pod) in workers {
+        let mut pods: Vec<(u32, u32, Pod)> = pods.into_iter().filter_map(numbered).collect();
+        pods.sort_by_key(|(slot, process, _)| (*slot, *process));
+        for (slot, process, pod) in pods {
             self.newest = self.newest.max(process);
-            self.grow_to(container_memory(&pod));
+            self.hunger(slot).grow_to(container_memory(&pod));
             let place = Place {
                 process,
                 state: State::Live,
@@ -176,7 +166,7 @@ impl Fleet {
             .filter_map(|(slot, p)| Some((*slot, p.process, p.last.clone()?)))
             .collect();
         for (slot, process, pod) in adopted {
-            // Workers end well only with their run, so that this one belongs to what the run was before it was resumed.
+            // Pods end well only with their run, so that this one belongs to what the run was before it was resumed.
             if reasons::read(&pod, now) == Seen::Ended(End::Finished) {
                 self.places.remove(&slot);
                 actions.push(self.delete(slot, process, false));
@@ -187,7 +177,7 @@ impl Fleet {
         actions
     }
 
-    /// The master wants a worker.
+    /// The master wants a slot to be filled.
     pub fn start(&mut self, now: Timestamp, slot: u32) -> Vec<Action> {
         if self.closed || self.over || self.places.contains_key(&slot) {
             return Vec::new();
@@ -198,10 +188,10 @@ impl Fleet {
         let state = State::Creating { attempts: 0 };
         let place = Place { process, state, ending: false, last: None, waiting: None };
         self.places.insert(slot, place);
-        vec![Action::Create { slot, process, memory: self.grown }]
+        vec![Action::Create { slot, process, memory: self.hunger(slot).grown() }]
     }
 
-    /// The master does not want a worker any more.
+    /// The master does not want a slot to be filled any more.
     pub fn end(&mut self, slot: u32) -> Vec<Action> {
         let Some(place) = self.places.get_mut(&slot) else { return Vec::new() };
         place.ending = true;
@@ -253,7 +243,7 @@ impl Fleet {
 
     /// A pod is there or has changed.
     pub fn seen(&mut self, now: Timestamp, pod: Pod) -> Vec<Action> {
-        let Some((slot, process, pod)) = worker(pod) else { return Vec::new() };
+        let Some((slot, process, pod)) = numbered(pod) else { return Vec::new() };
         let Some(place) = self.places.get_mut(&slot).filter(|p| p.process == process) else {
             return Vec::new();
         };
@@ -283,13 +273,13 @@ impl Fleet {
         actions
     }
 
-    /// These train together now. Pods that say something else about themselves are marked, and marked again
+    /// These take part now. Pods that say something else about themselves are marked, and marked again
     /// until it shows.
     pub fn members(&self, members: &[(u32, u32)]) -> Vec<Action> {
         let mark = |(slot, place): (&u32, &Place)| {
             let pod = place.last.as_ref().filter(|pod| has_run(pod) && !place.ending)?;
             let member = members.contains(&(*slot, place.process));
-            let name = names::pod_name(&self.job, Role::Worker, *slot, place.process);
+            let name = self.name(*slot, place.process);
             (reasons::is_member(pod) != member).then_some(Action::Mark { name, member })
         };
         self.places.iter().filter_map(mark).collect()
@@ -297,7 +287,7 @@ impl Fleet {
 
     /// A pod is gone.
     pub fn deleted(&mut self, pod: Pod) -> Vec<Action> {
-        let Some((slot, process, pod)) = worker(pod) else { return Vec::new() };
+        let Some((slot, process, pod)) = numbered(pod) else { return Vec::new() };
         match self.places.get(&slot) {
             Some(place) if place.process == process => self.finish(slot, reasons::gone(&pod)),
             _ => Vec::new(),
@@ -309,7 +299,7 @@ impl Fleet {
         let there: Vec<(u32, u32)> = pods
             .iter()
             .cloned()
-            .filter_map(worker)
+            .filter_map(numbered)
             .map(|(slot, process, _)| (slot, process))
             .collect();
         let missed: Vec<(u32, Option<Pod>)> = self
@@ -334,7 +324,7 @@ impl Fleet {
         let known = self.inventory();
         let stray = |pod: &Pod| {
             let leaves = pod.metadata.deletion_timestamp.is_some();
-            let (slot, process, _) = worker(pod.clone())?;
+            let (slot, process, _) = numbered(pod.clone())?;
             let stray = !known.contains(&(slot, process)) && !leaves && process <= self.newest;
             stray.then(|| self.delete(slot, process, false))
         };
@@ -343,15 +333,16 @@ impl Fleet {
 
     /// Time has passed: what failed is tried again, and pods that do not end are given up.
     pub fn tick(&mut self, now: Timestamp) -> Vec<Action> {
-        let memory = self.grown;
+        let grown = (self.workers.grown(), self.servers.grown());
         let mut actions = Vec::new();
         let mut leaving = Vec::new();
         for (slot, place) in &mut self.places {
             match (place.state, &place.last) {
                 (State::Again { at, attempts }, _) if at <= now => {
                     place.state = State::Creating { attempts };
-                    let process = place.process;
-                    actions.push(Action::Create { slot: *slot, process, memory });
+                    let (slot, process) = (*slot, place.process);
+                    let memory = if is_server(slot) { grown.1 } else { grown.0 };
+                    actions.push(Action::Create { slot, process, memory });
                 }
                 (State::Live, Some(pod)) if pod.metadata.deletion_timestamp.is_some() => {
                     leaving.push(pod.clone());
@@ -370,49 +361,31 @@ impl Fleet {
     }
 
     fn delete(&self, slot: u32, process: u32, force: bool) -> Action {
-        Action::Delete { name: names::pod_name(&self.job, Role::Worker, slot, process), force }
+        Action::Delete { name: self.name(slot, process), force }
+    }
+
+    fn name(&self, slot: u32, process: u32) -> String {
+        let (role, index) = Role::of_slot(slot);
+        names::pod_name(&self.job, role, index, process)
+    }
+
+    fn hunger(&mut self, slot: u32) -> &mut Hunger {
+        if is_server(slot) { &mut self.servers } else { &mut self.workers }
     }
 
     fn finish(&mut self, slot: u32, end: End) -> Vec<Action> {
         let Some(place) = self.places.remove(&slot) else { return Vec::new() };
+        let (role, index) = Role::of_slot(slot);
         let how = match end {
             End::Finished => Ended::Finished,
             End::Killed(reason) => Ended::Killed(reason),
             End::Crashed(reason) => Ended::Crashed(reason),
-            End::OutOfMemory => self.hungry(place.last.as_ref()),
+            End::OutOfMemory => self.hunger(slot).ran_out(role, place.last.as_ref()),
         };
         if let Ended::Crashed(reason) = &how {
-            self.last_crash = Some(format!("worker {slot}: {reason}"));
+            self.last_crash = Some(format!("{role} {index}: {reason}"));
         }
         vec![Action::Report { slot, process: place.process, how }]
-    }
-
-    /// More memory for the next one, or the end of patience.
-    fn hungry(&mut self, pod: Option<&Pod>) -> Ended {
-        let had = pod.and_then(container_memory).or(self.grown).or(self.memory.first);
-        let (Some(had), Some(most)) = (had, self.memory.most) else {
-            let advice =
-                "set workers.resources.limits.memory, and workers.maxMemory to let it grow";
-            return Ended::Crashed(format!("out of memory: {advice}"));
-        };
-        // Another one may have been hungry with less, and the next has more already.
-        match more(had, most).max(self.grown.filter(|grown| *grown > had)) {
-            Some(next) => {
-                self.grow_to(Some(next));
-                Ended::Killed(format!("out of memory with {}", mebibytes(had)))
-            }
-            None => Ended::Crashed(format!(
-                "out of memory with {}, which is the most it may have: raise workers.maxMemory",
-                mebibytes(had)
-            )),
-        }
-    }
-
-    fn grow_to(&mut self, memory: Option<u64>) {
-        let (Some(memory), Some(first)) = (memory, self.memory.first) else { return };
-        if memory > self.grown.unwrap_or(first) {
-            self.grown = Some(memory);
-        }
     }
 }
 
@@ -421,15 +394,17 @@ fn has_run(pod: &Pod) -> bool {
     !matches!(phase, None | Some("Pending"))
 }
 
-/// The slot and number of a worker's pod.
-fn worker(pod: Pod) -> Option<(u32, u32, Pod)> {
+/// The slot and number of a pod that the master ordered.
+fn numbered(pod: Pod) -> Option<(u32, u32, Pod)> {
     let labels = pod.labels();
-    if labels.get(names::ROLE).map(String::as_str) != Some(Role::Worker.as_str()) {
-        return None;
-    }
-    let slot = labels.get(names::INDEX)?.parse().ok()?;
+    let role = Role::parse(labels.get(names::ROLE)?)?;
+    let slot = role.slot(labels.get(names::INDEX)?.parse().ok()?)?;
     let process = labels.get(names::PROCESS)?.parse().ok()?;
     Some((slot, process, pod))
+}
+
+fn is_server(slot: u32) -> bool {
+    Role::of_slot(slot).0 == Role::Ps
 }
 
 #[cfg(test)]

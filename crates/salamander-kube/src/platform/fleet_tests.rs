@@ -12,13 +12,15 @@ fn at(seconds: i64) -> Timestamp {
 }
 
 fn fleet() -> Fleet {
-    Fleet::new("j", Memory { first: Some(GIB), most: Some(2 * GIB) })
+    let memory = Memory { first: Some(GIB), most: Some(2 * GIB) };
+    Fleet::new("j", (memory, memory))
 }
 
 fn pod(slot: u32, process: u32, memory: u64, status: Value) -> Pod {
-    let labels = names::pod_labels("j", Role::Worker, slot, process);
+    let (role, index) = Role::of_slot(slot);
+    let labels = names::pod_labels("j", role, index, process);
     let pod = json!({
-        "metadata": {"name": names::pod_name("j", Role::Worker, slot, process), "labels": labels},
+        "metadata": {"name": name(slot, process), "labels": labels},
         "spec": {"containers": [{
             "name": names::CONTAINER,
             "resources": {"limits": {"memory": memory.to_string()}},
@@ -36,7 +38,8 @@ fn ended(reason: &str, code: i32) -> Value {
 }
 
 fn name(slot: u32, process: u32) -> String {
-    names::pod_name("j", Role::Worker, slot, process)
+    let (role, index) = Role::of_slot(slot);
+    names::pod_name("j", role, index, process)
 }
 
 fn delete(slot: u32, process: u32) -> Action {
@@ -101,7 +104,7 @@ fn hunger_is_fed_up_to_the_limit() {
 
 #[test]
 fn without_a_limit_hunger_is_a_crash_with_advice() {
-    let mut fleet = Fleet::new("j", Memory::default());
+    let mut fleet = Fleet::new("j", Default::default());
     let process = running(&mut fleet, 0);
     let actions = fleet.seen(at(1), pod(0, process, GIB, ended("OOMKilled", 137)));
     let Action::Report { how: Ended::Crashed(reason), .. } = &actions[0] else { panic!("crashed") };
@@ -228,4 +231,42 @@ fn finished_pods_are_kept_when_the_run_is_over_and_a_closed_fleet_starts_none() 
     let mut fleet = self::fleet();
     fleet.close();
     assert_eq!(fleet.start(at(2), 0), []);
+}
+
+#[test]
+fn parameter_servers_have_places_and_memory_of_their_own() {
+    let mut fleet = fleet();
+    let seat = Role::Ps.slot(1).expect("a slot");
+    let worker = running(&mut fleet, 1);
+    let server = running(&mut fleet, seat);
+    assert_eq!(
+        name(seat, server),
+        format!("j-ps-1-{}", name(0, server).rsplit('-').next().expect("a part"))
+    );
+    assert_eq!(fleet.inventory(), [(1, worker), (seat, server)]);
+    let actions = fleet.seen(at(1), pod(seat, server, GIB, ended("OOMKilled", 137)));
+    let how = Ended::Killed("out of memory with 1024Mi".into());
+    assert_eq!(
+        actions,
+        [Action::Report { slot: seat, process: server, how }, delete(seat, server)]
+    );
+    let memory_of = |actions: &[Action]| match actions {
+        [Action::Create { memory, .. }] => *memory,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(memory_of(&fleet.start(at(2), 0)), None, "workers were not hungry");
+    assert_eq!(memory_of(&fleet.start(at(2), seat)), Some(GIB / 2 * 3));
+    // Another master finds what it has learnt, and whom.
+    let mut next = self::fleet();
+    let found = vec![
+        pod(1, worker, GIB, json!({"phase": "Running"})),
+        pod(seat, server + 9, 2 * GIB, ended("Error", 3)),
+    ];
+    let actions = next.adopt(at(3), found);
+    let Action::Report { slot, how: Ended::Crashed(_), .. } = &actions[0] else {
+        panic!("{actions:?}")
+    };
+    assert_eq!((*slot, next.inventory()), (seat, vec![(1, worker)]));
+    assert!(next.last_crash().expect("a crash").starts_with("ps 1: "));
+    assert_eq!(memory_of(&next.start(at(4), seat)), Some(2 * GIB));
 }

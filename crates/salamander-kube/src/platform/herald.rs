@@ -7,6 +7,7 @@ use salamander_core::elastic::Ending;
 use tokio::time::Instant;
 
 use super::clerk::Wish;
+use crate::milestones::Milestones;
 use crate::progress::{Goodput, Progress};
 
 /// What is known of a run, and what of it was told.
@@ -14,6 +15,8 @@ pub(super) struct Herald {
     every: Duration,
     /// How many workers people want.
     pub(super) wanted: Option<u32>,
+    /// How many parameter servers people want.
+    pub(super) wanted_servers: Option<u32>,
     /// Whether people want it to stop.
     pub(super) stop: bool,
     progress: Option<Progress>,
@@ -29,6 +32,7 @@ impl Herald {
         Self {
             every,
             wanted: None,
+            wanted_servers: None,
             stop: false,
             progress: None,
             told: None,
@@ -45,8 +49,12 @@ impl Herald {
             return Vec::new();
         }
         let workers = self.wanted.filter(|wanted| *wanted > 0 && *wanted != progress.wanted);
-        let stop = self.stop && progress.state != "stopping";
-        workers.map(Wish::Workers).into_iter().chain(stop.then_some(Wish::Stop)).collect()
+        let servers = self.wanted_servers.filter(|wanted| {
+            *wanted > 0 && progress.wanted_servers > 0 && *wanted != progress.wanted_servers
+        });
+        let stop = (self.stop && progress.state != "stopping").then_some(Wish::Stop);
+        let wishes = [workers.map(Wish::Workers), servers.map(Wish::Servers), stop];
+        wishes.into_iter().flatten().collect()
     }
 
     /// The master's own words.
@@ -60,9 +68,18 @@ impl Herald {
             progress.step = progress.step.or(known.step);
             progress.epoch = progress.epoch.or(known.epoch);
             progress.loss = progress.loss.or(known.loss);
+            progress.milestones = known.milestones.clone();
         }
         progress.goodput = self.goodput.value();
         self.progress = Some(progress);
+    }
+
+    /// What the run told on its way.
+    pub(super) fn note(&mut self, milestones: Milestones) {
+        // A master that was started again has heard of less than the one before; its followers have not.
+        if let Some(progress) = &mut self.progress {
+            progress.milestones = milestones;
+        }
     }
 
     /// The run is over.
@@ -148,7 +165,10 @@ mod tests {
         (herald.wanted, herald.stop) = (Some(3), true);
         assert_eq!(herald.wishes(&progress("running", 1)), [Wish::Workers(3), Wish::Stop]);
         herald.wanted = Some(2);
-        assert_eq!(herald.wishes(&progress("stopping", 1)), []);
+        herald.wanted_servers = Some(3);
+        assert_eq!(herald.wishes(&progress("stopping", 1)), [], "a run without servers gets none");
+        let served = Progress { wanted_servers: 2, ..progress("stopping", 1) };
+        assert_eq!(herald.wishes(&served), [Wish::Servers(3)]);
         assert_eq!(herald.wishes(&progress("completed", 1)), []);
     }
 }

@@ -6,6 +6,8 @@ mod clerk;
 mod cluster;
 pub mod fleet;
 mod herald;
+pub mod hunger;
+mod listener;
 pub mod reasons;
 
 use std::net::SocketAddr;
@@ -33,13 +35,14 @@ use crate::client;
 use crate::error::patiently;
 use crate::health::Health;
 use crate::job::Job;
-use crate::names;
+use crate::names::{self, Role};
 use crate::progress::Progress;
-use crate::quantity;
 use clerk::Clerk;
 use cluster::{Cluster, Done};
-use fleet::{Action, Fleet, Memory};
+use fleet::{Action, Fleet};
 use herald::Herald;
+use hunger::Memory;
+use listener::Listener;
 
 /// Orders that may wait.
 const WAITING: usize = 1_024;
@@ -47,6 +50,8 @@ const WAITING: usize = 1_024;
 const TICK: Duration = Duration::from_millis(250);
 /// How long workers have to end by themselves once the run is over.
 const FAREWELL: Duration = Duration::from_secs(10);
+/// How long the end is listened for.
+const LISTEN: Duration = Duration::from_secs(3);
 /// How long the platform waits for pods that do not end and for words that cannot be told.
 const LAST_WORDS: Duration = Duration::from_secs(60);
 
@@ -190,6 +195,7 @@ struct Platform {
     pod: String,
     cluster: Cluster,
     clerk: Clerk,
+    listener: Listener,
     herald: Herald,
     health: Option<Health>,
     fleet: Arc<Mutex<Fleet>>,
@@ -205,7 +211,8 @@ struct Platform {
 impl Platform {
     fn start(options: Options, cluster: Cluster, pods: Vec<Pod>) -> Result<Self, Error> {
         let Options { job, pod, session, ask_every, tell_every, health } = options;
-        let fleet = Arc::new(Mutex::new(Fleet::new(&job.name, memory(&job))));
+        let memory = (Memory::of(&job, Role::Worker), Memory::of(&job, Role::Ps));
+        let fleet = Arc::new(Mutex::new(Fleet::new(&job.name, memory)));
         let (orders, messages) = mpsc::channel(WAITING);
         // Ends of pods that nobody was told of go out with the first message.
         let adopted = lock(&fleet).adopt(Timestamp::now(), pods);
@@ -218,12 +225,14 @@ impl Platform {
         })?;
         let ends = told.unwrap_or_else(|| session_client.ends());
         let clerk = Clerk::start(&session, ask_every)?;
+        let listener = Listener::start(&session)?;
         let mut platform = Self {
             herald: Herald::new(tell_every),
             job,
             pod,
             cluster,
             clerk,
+            listener,
             health,
             fleet,
             ends,
@@ -316,7 +325,9 @@ impl Platform {
             return;
         }
         let annotations = pod.annotations();
-        self.herald.wanted = annotations.get(names::WANTED).and_then(|text| text.parse().ok());
+        let number = |key: &str| annotations.get(key).and_then(|text| text.parse().ok());
+        self.herald.wanted = number(names::WANTED);
+        self.herald.wanted_servers = number(names::WANTED_SERVERS);
         self.herald.stop = annotations.get(names::STOP).is_some_and(|text| text == "true");
         if pod.metadata.deletion_timestamp.is_some() {
             // The next master starts what is missing; and if the job is deleted, nobody does.
@@ -354,8 +365,14 @@ impl Platform {
             let (pending, waiting) = fleet.waiting();
             (pending, waiting, fleet.last_crash().map(str::to_string))
         };
-        if let Some((ending, _)) = &self.ending {
-            self.herald.over(ending);
+        self.herald.note(self.listener.milestones());
+        match &self.ending {
+            // What the run told last is part of the last words.
+            Some((ending, since)) if self.listener.is_over() || since.elapsed() > LISTEN => {
+                self.herald.over(ending);
+            }
+            Some(_) => return None,
+            None => {}
         }
         if let Some(progress) = self.herald.news(facts) {
             self.cluster.tell(self.pod.clone(), progress);
@@ -414,14 +431,4 @@ fn report(ends: &Ends, actions: &[Action]) {
             ends.ended(*slot, *process, how.clone());
         }
     }
-}
-
-fn memory(job: &Job) -> Memory {
-    let workers = &job.spec.workers;
-    let resources = &workers.resources;
-    let first = resources.limits.get("memory").or_else(|| resources.requests.get("memory"));
-    let bytes = |amount: &k8s_openapi::apimachinery::pkg::util::intstr::IntOrString| {
-        quantity::bytes(&crate::objects::amount(amount)).ok()
-    };
-    Memory { first: first.and_then(bytes), most: workers.max_memory.as_ref().and_then(bytes) }
 }

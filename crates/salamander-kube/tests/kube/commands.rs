@@ -24,7 +24,7 @@ fn commands_reach_a_job_of_the_operator() {
     assert!(ask(jobs.submit(&plain("j"), "", TOKEN)).expect("submitted"), "the operator has it");
     cluster.wait_for_members("j", 3);
     let runtime = &cluster.runtime;
-    runtime.block_on(jobs.scale("j", 2)).expect("scaled");
+    runtime.block_on(jobs.scale("j", Some(2), None)).expect("scaled");
     cluster.wait_for_members("j", 2);
     let view = runtime.block_on(jobs.view("j")).expect("seen");
     assert!(view.line().contains("2 of 2 workers"), "{}", view.line());
@@ -79,7 +79,7 @@ fn a_job_without_the_operator_trains_scales_and_stops() {
     for pod in cluster.list(PODS) {
         assert_eq!(pod["metadata"]["ownerReferences"][0]["kind"], "Job", "workers go with the job");
     }
-    runtime.block_on(jobs.scale("j", 1)).expect("scaled");
+    runtime.block_on(jobs.scale("j", Some(1), None)).expect("scaled");
     cluster.wait_for_members("j", 1);
     let view = runtime.block_on(jobs.view("j")).expect("seen");
     assert!(view.resource.is_none() && view.progress.is_some_and(|progress| progress.wanted == 1));
@@ -89,6 +89,47 @@ fn a_job_without_the_operator_trains_scales_and_stops() {
     let master = cluster.get(PODS, "j-x7f2k").expect("kept");
     let state = &master["status"]["containerStatuses"][0]["state"]["terminated"];
     assert_eq!(state["exitCode"], 76, "the job controller does not try again");
+}
+
+#[test]
+fn logs_are_read_and_followed_over_kills_until_the_job_is_over() {
+    let cluster = Cluster::start();
+    let _operator = Operator::start(&cluster);
+    cluster.submit(&job("j", (1, 2), json!({})));
+    cluster.wait_for_members("j", 2);
+    let jobs = Jobs::new(cluster.client(), NAMESPACE);
+    let runtime = &cluster.runtime;
+    let mut told = Vec::new();
+    let master = runtime.block_on(jobs.logs("j", Some("master"), |pod, line| {
+        told.push(format!("{pod}: {line}"));
+    }));
+    master.expect("read");
+    assert!(told.iter().any(|line| line.contains("the master listens")), "{told:?}");
+    assert!(told.iter().all(|line| line.starts_with("master: ")), "{told:?}");
+    let (jobs, (sender, lines)) = (jobs.clone(), std::sync::mpsc::channel());
+    let following = runtime.spawn(async move {
+        let every = std::time::Duration::from_millis(50);
+        jobs.follow_logs("j", None, every, |pod, line| {
+            // A test that has ended hears nothing.
+            let _ = sender.send(format!("{pod}: {line}"));
+        })
+        .await
+    });
+    cluster.tell_containers("j", "crash-1");
+    let mut heard = Vec::new();
+    wait_until("the crash is heard", || {
+        heard.extend(lines.try_iter());
+        heard.iter().any(|line: &String| line == "worker-1: no such file: shard-1")
+    });
+    wait_until("another takes its place", || {
+        let now = cluster.progress("j");
+        now.restarts == 1 && now.workers == 2 && now.state == "running"
+    });
+    cluster.tell_containers("j", "finish");
+    runtime.block_on(following).expect("no panic").expect("followed to the end");
+    heard.extend(lines.try_iter());
+    let ends = heard.iter().filter(|line| line.contains("ended: Completed"));
+    assert_eq!(ends.count(), 2, "also of the pod that came later: {heard:?}");
 }
 
 #[test]

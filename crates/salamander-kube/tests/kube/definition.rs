@@ -33,6 +33,16 @@ fn mistakes_are_refused_with_a_message() {
     check(json!({"workers": {"maxMemory": "4Gi", "resources": limits}}), "");
     check(json!({"strategy": "ps"}), "need spec.ps");
     check(json!({"strategy": "ps", "ps": {"replicas": 2}}), "");
+    let alone = json!({"scope": "Master"});
+    check(
+        json!({"strategy": "hybrid", "ps": {}, "storage": alone}),
+        "need spec.storage that all pods share",
+    );
+    check(
+        json!({"strategy": "hybrid", "ps": {}, "storage": null}),
+        "need spec.storage that all pods share",
+    );
+    check(json!({"strategy": "hybrid", "ps": {"maxMemory": "4Gi"}}), "ps.maxMemory needs");
     check(
         json!({"experiment": {"inline": null}}),
         "either experiment.inline or experiment.configMap",
@@ -123,7 +133,8 @@ fn a_status_survives_the_server() {
         "spec": serde_json::to_value(&job("j", (1, 2), json!({})).spec).expect("written"),
         "status": {"phase": "Running", "conditions": [{"type": "Valid", "status": "True", "reason": "Running",
             "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
-            "restarts": {"worker": 1, "master": 0, "masterCrashes": 0}},
+            "ps": {"wanted": 2, "ready": 1},
+            "restarts": {"worker": 1, "ps": 0, "master": 0, "masterCrashes": 0}},
     });
     let job: TrainingJob = serde_json::from_value(object.clone()).expect("read");
     assert_eq!(serde_json::to_value(&job).expect("written")["status"], object["status"]);

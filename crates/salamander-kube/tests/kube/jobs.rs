@@ -7,7 +7,7 @@ use salamander_kube::operator::{self, Options, lease, metrics::Metrics};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::support::{Cluster, NAMESPACE};
+use super::support::{Cluster, NAMESPACE};
 
 /// An operator that can be told to leave, or killed.
 pub(crate) struct Operator {

@@ -1,5 +1,5 @@
 //! Whole jobs on a cluster in a test: the shipped operator, platform and master, over HTTP, with real processes
-//! as containers.
+//! as containers. `tests/integration/cluster.rs` runs the real program on the same cluster.
 
 mod commands;
 mod definition;
@@ -8,6 +8,7 @@ mod faults;
 mod jobs;
 mod life;
 mod manifests;
-mod program;
 mod roles;
+mod server;
+mod servers;
 mod support;

@@ -12,6 +12,7 @@ use salamander_core::elastic::{
     Activation, Beat, Ending, FromMember, Identity, Member, Part, Peer, Source, Timeouts, ToMember,
     WorkerId,
 };
+use salamander_core::experiment::Experiment;
 use salamander_kube::job::Job;
 use salamander_kube::platform;
 use salamander_master::{Config, PlatformKind};
@@ -19,6 +20,7 @@ use salamander_proto::client::{Handler, Sender, Session, SessionOptions};
 use salamander_proto::v1;
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::server;
 use crate::support::ROLE;
 
 /// Not a test: a container of one.
@@ -36,16 +38,17 @@ fn as_a_container() {
     exit(match args.words[0] {
         "master" => master(&args),
         "worker" => worker(&args),
+        "ps" => server::run(&args),
         other => panic!("there is no role {other}"),
     })
 }
 
-struct Args<'a> {
+pub(crate) struct Args<'a> {
     words: &'a [&'a str],
 }
 
 impl Args<'_> {
-    fn get(&self, name: &str) -> Option<String> {
+    pub(crate) fn get(&self, name: &str) -> Option<String> {
         let at = self.words.iter().position(|word| *word == name)?;
         self.words.get(at + 1).map(|word| word.to_string())
     }
@@ -54,13 +57,13 @@ impl Args<'_> {
         self.words.contains(&name)
     }
 
-    fn folder(&self) -> PathBuf {
+    pub(crate) fn folder(&self) -> PathBuf {
         let folder = PathBuf::from(self.words[1]);
         std::fs::create_dir_all(&folder).expect("a folder");
         folder
     }
 
-    fn token(&self) -> String {
+    pub(crate) fn token(&self) -> String {
         let file = self.get("--token-file").expect("a token file");
         std::fs::read_to_string(file).expect("a token").trim().to_string()
     }
@@ -77,6 +80,11 @@ fn master(args: &Args<'_>) -> i32 {
     let workers = &job.spec.workers;
     let mut config = Config::new(&folder, args.token(), workers.max as usize);
     config.min_workers = workers.min as usize;
+    let experiment = std::fs::read_to_string(args.get("--experiment").expect("a file"));
+    let experiment = Experiment::parse(&experiment.expect("an experiment"), &[]).expect("right");
+    if experiment.strategy.has_servers() {
+        config.servers = experiment.ps.servers as usize;
+    }
     config.max_restarts = 1;
     config.timeouts = Timeouts { silence: 2_000, promise: 1_000, join: 50, first: 5_000 };
     config.platform = PlatformKind::Served;

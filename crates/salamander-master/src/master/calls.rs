@@ -81,7 +81,10 @@ impl Master {
             self.coordinator.scale(now, workers as usize);
             self.processes.scale(workers);
         }
-        if let Some(servers) = servers {
+        // A platform may ask again for the same number.
+        let other =
+            servers.filter(|servers| *servers as usize != self.coordinator.wanted_servers());
+        if let Some(servers) = other {
             self.coordinator.scale_servers(now, servers as usize);
             if let Some(names) = &mut self.names {
                 names.dispatcher.resize(servers);

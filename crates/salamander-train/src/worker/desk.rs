@@ -195,7 +195,7 @@ impl State {
 }
 
 /// The number that the platform knows this process by. In a pod every process is number 1, so the pod says another.
-pub(crate) fn process_number() -> u32 {
+pub fn process_number() -> u32 {
     let given = std::env::var("SALAMANDER_PROCESS").ok().and_then(|text| text.parse().ok());
     given.unwrap_or_else(std::process::id)
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use salamander_core::experiment::{Experiment, Strategy};
 use salamander_core::yaml;
-use salamander_kube::client::Jobs;
+use salamander_kube::client::{Jobs, View};
 use salamander_kube::job::Job;
 use salamander_kube::manifest::Manifest;
 use salamander_kube::platform;
@@ -25,9 +25,10 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::experiment::in_file;
+use super::experiment::{in_file, strategy};
 use super::roles::log_to_stderr;
 use super::signals::LEFT;
+use crate::ui::{JobFollower, Out, job_line};
 
 /// How often a job is looked at that is followed.
 const FOLLOW: Duration = Duration::from_secs(1);
@@ -100,6 +101,12 @@ pub(super) struct ManifestArgs {
     /// The most workers to use
     #[arg(long, value_name = "N")]
     max_workers: Option<u32>,
+    /// Where gradients meet: in a ring, on parameter servers, or tables on servers and the rest in a ring
+    #[arg(long, value_parser = ["allreduce", "ps", "hybrid"])]
+    strategy: Option<String>,
+    /// How many parameter servers hold the model's tables
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    ps: Option<u32>,
     #[command(flatten)]
     job: JobArgs,
 }
@@ -146,6 +153,11 @@ pub(super) fn manifest(args: &ManifestArgs, models: &Models) -> Result<ExitCode>
     let mut sets = args.sets.clone();
     let least = args.min_workers.unwrap_or(1);
     sets.extend(args.max_workers.map(|most| format!("workers={{min: {least}, max: {most}}}")));
+    sets.extend(args.strategy.iter().map(|strategy| format!("strategy={strategy}")));
+    sets.extend(args.ps.iter().map(|servers| format!("ps.servers={servers}")));
+    if args.ps.is_some() && !strategy(&args.experiment, &sets)?.has_servers() {
+        sets.push("strategy=hybrid".to_string());
+    }
     let namespace = args.job.place.namespace.as_deref().unwrap_or("default");
     let (job, experiment) = read(&args.experiment, &sets, &args.job, namespace, models)?;
     let token = Token::random()?.to_hex();
@@ -168,24 +180,46 @@ pub(super) fn train(
         let operated = jobs.submit(&job, &experiment, &token).await?;
         let by = if operated { "the operator" } else { "its own master; there is no operator" };
         eprintln!("job {} in namespace {} is looked after by {by}", job.name, job.namespace);
-        let mut last = String::new();
+        let out = if as_json { Out::Stderr } else { Out::Stdout };
+        let mut follower = JobFollower::new(out);
+        let mut last = None;
         let end = jobs.follow(&job.name, FOLLOW, |view| {
-            let line = view.line();
-            if line != last {
-                eprintln!("{line}");
-                last = line;
-            }
+            follower.take(view);
+            last = Some(view.clone());
         });
         let end = end.await?;
-        if as_json {
-            println!("{}", jobs.view(&job.name).await?.json());
-        }
-        match end {
-            End::Completed => Ok(ExitCode::SUCCESS),
-            End::Interrupted => Ok(ExitCode::from(LEFT)),
-            End::Failed(reason) => bail!("job {}: {reason}", job.name),
-        }
+        follower.finish();
+        let Some(view) = last else { bail!("job {} was never seen", job.name) };
+        finish(&job, &end, &view, as_json)
     })
+}
+
+/// Tells how a job ended.
+fn finish(job: &Job, end: &End, view: &View, as_json: bool) -> Result<ExitCode> {
+    let state = match end {
+        End::Completed => "completed",
+        End::Interrupted => "interrupted",
+        End::Failed(_) => "failed",
+    };
+    let line = job_line(&job.name, &job.folder(), state, view);
+    if as_json {
+        println!("{line}");
+    } else {
+        println!("\njob        {} ({state})", job.name);
+        println!("trained    {} steps, {} records", line["steps"], line["records"]);
+        let values = line["metrics"]["validation"].as_object().into_iter().flatten();
+        let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
+        let shown: Vec<String> =
+            values.map(|(name, value)| format!("{name} {:.4}", number(value))).collect();
+        if !shown.is_empty() {
+            println!("validation {}", shown.join(", "));
+        }
+    }
+    match end {
+        End::Completed => Ok(ExitCode::SUCCESS),
+        End::Interrupted => Ok(ExitCode::from(LEFT)),
+        End::Failed(reason) => bail!("job {}: {reason}", job.name),
+    }
 }
 
 /// Shows how a job stands.
@@ -205,20 +239,34 @@ pub(super) fn status(job: &str, place: &PlaceArgs, as_json: bool) -> Result<Exit
 }
 
 /// Prints the logs of a job's pods.
-pub(super) fn logs(job: &str, place: &PlaceArgs, role: Option<&str>) -> Result<ExitCode> {
+pub(super) fn logs(
+    job: &str,
+    place: &PlaceArgs,
+    role: Option<&str>,
+    follow: bool,
+) -> Result<ExitCode> {
     Runtime::new()?.block_on(async {
         let jobs = Jobs::connect(place.namespace.as_deref()).await?;
-        jobs.logs(job, role, |pod, line| println!("{pod:<10} {line}")).await?;
+        // An unknown job is named, rather than shown as one without logs.
+        jobs.view(job).await?;
+        let print = |pod: &str, line: &str| Out::Stdout.line(&format!("{pod:<10} {line}"));
+        match follow {
+            true => jobs.follow_logs(job, role, FOLLOW, print).await?,
+            false => jobs.logs(job, role, print).await?,
+        }
         Ok(ExitCode::SUCCESS)
     })
 }
 
-/// Changes the number of workers of a job.
-pub(super) fn scale(job: &str, place: &PlaceArgs, workers: u32) -> Result<ExitCode> {
+/// Changes the number of workers or parameter servers of a job.
+pub(super) fn scale(
+    job: &str,
+    place: &PlaceArgs,
+    (workers, servers): (Option<u32>, Option<u32>),
+) -> Result<()> {
     Runtime::new()?.block_on(async {
-        Jobs::connect(place.namespace.as_deref()).await?.scale(job, workers).await?;
-        println!("{workers} workers are wanted");
-        Ok(ExitCode::SUCCESS)
+        let jobs = Jobs::connect(place.namespace.as_deref()).await?;
+        Ok(jobs.scale(job, workers, servers).await?)
     })
 }
 
@@ -321,6 +369,9 @@ fn parts(args: &JobArgs, experiment: &Experiment, inline: &Value) -> Result<Vec<
         "strategy": strategy,
         "workers": {"min": workers.min, "max": workers.max},
     })];
+    if experiment.strategy.has_servers() {
+        parts.push(json!({"ps": {"replicas": experiment.ps.servers.max(1)}}));
+    }
     if let Some(file) = &args.spec {
         let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
         let node = yaml::parse(&text).map_err(|error| anyhow!("{}: {error}", file.display()))?;

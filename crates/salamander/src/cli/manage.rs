@@ -87,7 +87,7 @@ fn ended(folder: &std::path::Path) -> Option<Value> {
 pub(super) struct LogsArgs {
     /// The run, by its folder or id
     run: String,
-    /// Only this process, for example worker-0 or master
+    /// Only this process, for example worker-0, ps-0 or master
     #[arg(long)]
     role: Option<String>,
     /// Wait for more
@@ -104,7 +104,7 @@ pub(super) struct LogsArgs {
 pub(super) fn logs(args: &LogsArgs) -> Result<ExitCode> {
     #[cfg(feature = "kube")]
     if args.place.is_cluster() {
-        return super::kube::logs(&args.run, &args.place, args.role.as_deref());
+        return super::kube::logs(&args.run, &args.place, args.role.as_deref(), args.follow);
     }
     let folder = find(&args.run, &args.folder.runs)?.join("logs");
     let mut seen: BTreeMap<PathBuf, u64> = BTreeMap::new();
@@ -166,17 +166,21 @@ pub(super) struct ScaleArgs {
 pub(super) fn scale(args: &ScaleArgs) -> Result<ExitCode> {
     #[cfg(feature = "kube")]
     if args.place.is_cluster() {
-        let Some(workers) = args.workers else { bail!("only workers are scaled on a cluster") };
-        return super::kube::scale(&args.run, &args.place, workers);
+        super::kube::scale(&args.run, &args.place, (args.workers, args.ps))?;
+        return Ok(wanted(args));
     }
     let folder = find(&args.run, &args.folder.runs)?;
     ask(&folder)?.scale(args.workers, args.ps)?;
+    Ok(wanted(args))
+}
+
+fn wanted(args: &ScaleArgs) -> ExitCode {
     for (number, what) in [(args.workers, "workers"), (args.ps, "parameter servers")] {
         if let Some(number) = number {
             println!("{number} {what} are wanted");
         }
     }
-    Ok(ExitCode::SUCCESS)
+    ExitCode::SUCCESS
 }
 
 /// Ends a run at a step that all workers agree on; it can be resumed.

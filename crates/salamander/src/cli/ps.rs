@@ -14,8 +14,10 @@ use salamander_net::Cancel;
 use salamander_proto::client::{Handler, Session, SessionOptions};
 use salamander_proto::v1;
 use salamander_ps::{EngineOptions, Mode, role};
+use salamander_train::worker::process_number;
 
 use super::experiment::load;
+use super::roles::folder_for;
 use super::signals::{LEFT, leave_on_signals};
 use super::worker::token;
 use crate::run::find;
@@ -31,6 +33,9 @@ On several hosts, with the run's folder on storage that all of them share:
 pub(super) struct Args {
     /// The run, by its folder or id
     run: String,
+    /// Make the run's folder from this file, if it is not there, as in a pod
+    #[arg(long, value_name = "FILE")]
+    experiment: Option<PathBuf>,
     /// The master's address
     #[arg(long, value_name = "HOST:PORT")]
     master: String,
@@ -55,7 +60,10 @@ pub(super) fn run(args: Args) -> Result<ExitCode> {
         salamander_master::local::die_with_parent(parent)?;
     }
     super::roles::log_to_stderr("ps", args.seat);
-    let folder = find(&args.run, &args.folder.runs)?;
+    let folder = match &args.experiment {
+        Some(file) => folder_for(&args.run, file)?,
+        None => find(&args.run, &args.folder.runs)?,
+    };
     let token = token(args.token_file.as_deref(), &folder)?;
     let experiment = load(&folder.join("experiment.yaml"), &[])?;
     let leave = leave_on_signals()?;
@@ -120,7 +128,7 @@ impl Handler for Voice {
             peer: Some(v1::Peer { id: self.id.0, endpoint: self.endpoint.clone() }),
             active: None,
             slot: SERVER_SLOTS + self.seat,
-            pid: std::process::id(),
+            pid: process_number(),
             records: 0,
             fingerprint: 0,
             tasks_only: false,

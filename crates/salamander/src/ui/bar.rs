@@ -36,6 +36,21 @@ impl Bar {
         self.bar.clone()
     }
 
+    /// Shows a step that came so many steps and records after the last one that was shown.
+    pub(crate) fn moved(&mut self, step: &StepReport, (steps, records): (u64, u64)) {
+        self.done += steps;
+        self.records += records;
+        let Some(start) = self.start.clone() else { return };
+        match &self.bar {
+            Some(bar) => {
+                bar.set_position(step.step + 1);
+                let rate = self.records as f64 / self.begun.elapsed().as_secs_f64();
+                bar.set_message(format!("loss {:.4}, {rate:.0} records/s", step.loss));
+            }
+            None => self.line(step, &start),
+        }
+    }
+
     fn line(&mut self, step: &StepReport, start: &Start) {
         if self.said.is_some_and(|said| said.elapsed() < EVERY) && step.steps != start.total {
             return;
@@ -43,7 +58,8 @@ impl Bar {
         self.said = Some(Instant::now());
         let seconds = self.begun.elapsed().as_secs_f64();
         let rate = self.records as f64 / seconds;
-        let left = (start.total - step.steps) as f64 * seconds / self.done.max(1) as f64;
+        let left =
+            start.total.saturating_sub(step.steps) as f64 * seconds / self.done.max(1) as f64;
         eprintln!(
             "epoch {}/{} step {}/{} loss {:.4} {rate:.0} records/s {} left",
             step.epoch + 1,
@@ -93,17 +109,7 @@ impl Callback for Bar {
     }
 
     fn step_end(&mut self, step: &StepReport, _control: &mut Control) {
-        self.done += 1;
-        self.records += step.records;
-        let Some(start) = self.start.clone() else { return };
-        match &self.bar {
-            Some(bar) => {
-                bar.set_position(step.step + 1);
-                let rate = self.records as f64 / self.begun.elapsed().as_secs_f64();
-                bar.set_message(format!("loss {:.4}, {rate:.0} records/s", step.loss));
-            }
-            None => self.line(step, &start),
-        }
+        self.moved(step, (1, step.records));
     }
 
     fn validation_start(&mut self, _batches: u64) {

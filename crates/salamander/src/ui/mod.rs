@@ -2,6 +2,8 @@
 
 mod bar;
 mod follow;
+#[cfg(feature = "kube")]
+mod job;
 mod log;
 mod summary;
 mod table;
@@ -9,6 +11,8 @@ mod tasks;
 
 pub(crate) use bar::{Bar, MANY_FILES, show_indexing};
 pub(crate) use follow::{Facts, Follower};
+#[cfg(feature = "kube")]
+pub(crate) use job::{JobFollower, job_line};
 pub(crate) use log::{MetricsLog, cut_after};
 pub(crate) use summary::{Finished, State, confusion, json_line, print_summary};
 pub(crate) use table::EpochTable;

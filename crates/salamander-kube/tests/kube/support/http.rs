@@ -110,6 +110,7 @@ impl Server {
                 Ok(self.watch(place, &call.query))
             }
             ("GET", true) => Ok(self.list(&place, &call.query)),
+            ("GET", false) if place.part == "log" => self.log(key, &call.query),
             ("GET", false) => {
                 let object = self.store().get(&key).cloned();
                 Ok(answer(object.ok_or_else(|| not_found(&key))?))
@@ -191,12 +192,40 @@ impl Server {
         tokio::spawn(async move {
             let _: Option<Infallible> = server.feed(place, query, sender).await;
         });
-        let stream = futures::stream::unfold(receiver, |mut receiver| async {
-            receiver.recv().await.map(|item| (item, receiver))
+        stream(receiver, "application/json")
+    }
+
+    /// The log of a pod, as it is or as it grows until its container has ended.
+    fn log(
+        self: &Arc<Self>,
+        key: Key,
+        query: &BTreeMap<String, String>,
+    ) -> Result<Response<Body>, Refusal> {
+        let Some(pod) = self.store().get(&key).cloned() else { return Err(not_found(&key)) };
+        if pod["status"]["phase"].as_str().is_none_or(|phase| phase == "Pending") {
+            let text = format!("container \"salamander\" in pod {:?} is waiting to start", key.2);
+            return Err((400, "BadRequest", text));
+        }
+        let follow = query.get("follow").is_some_and(|follow| follow == "true");
+        let (sender, receiver) = mpsc::channel::<Result<Frame<Bytes>, std::io::Error>>(64);
+        let server = self.clone();
+        tokio::spawn(async move {
+            let mut seen = 0;
+            loop {
+                let runs = server.kubelet.pid(&key).is_some();
+                let text = std::fs::read(server.kubelet.log(&key.2)).unwrap_or_default();
+                let more = Bytes::copy_from_slice(&text[seen..]);
+                seen = text.len();
+                if !more.is_empty() && sender.send(Ok(Frame::data(more))).await.is_err() {
+                    return;
+                }
+                if !follow || !runs {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
         });
-        let body = BodyExt::boxed(StreamBody::new(stream));
-        let response = Response::builder().header("content-type", "application/json");
-        response.body(body).expect("a response")
+        Ok(stream(receiver, "text/plain"))
     }
 
     /// Feeds a watch until whoever watches has gone, or the scenario ends it.
@@ -254,6 +283,18 @@ impl Server {
             }
         }
     }
+}
+
+/// An answer that goes on.
+fn stream(
+    receiver: mpsc::Receiver<Result<Frame<Bytes>, std::io::Error>>,
+    kind: &str,
+) -> Response<Body> {
+    let stream = futures::stream::unfold(receiver, |mut receiver| async {
+        receiver.recv().await.map(|item| (item, receiver))
+    });
+    let body = BodyExt::boxed(StreamBody::new(stream));
+    Response::builder().header("content-type", kind).body(body).expect("a response")
 }
 
 struct Call {

@@ -15,8 +15,6 @@ use serde_json::{Value, json};
 use super::http::Server;
 use super::store::Key;
 
-/// Names a program that takes the arguments of a pod, to be run in the place of the tests' own.
-pub(crate) const PROGRAM: &str = "SALAMANDER_KUBE_PROGRAM";
 /// The arguments of a copy of this test program that is a container.
 pub(crate) const ROLE: &str = "SALAMANDER_TEST_ROLE";
 pub(crate) const PODS: &str = "/api/v1/pods";
@@ -239,7 +237,7 @@ impl Kubelet {
         self.schedule(server);
     }
 
-    fn log(&self, pod: &str) -> PathBuf {
+    pub(crate) fn log(&self, pod: &str) -> PathBuf {
         self.folder.join("logs").join(format!("{pod}.log"))
     }
 

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 pub(crate) use http::{Fault, How, Server};
-pub(crate) use kubelet::{Kubelet, PODS, PROGRAM, ROLE};
+pub(crate) use kubelet::{Kubelet, PODS, ROLE};
 use store::{Key, Store};
 
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -47,6 +47,7 @@ impl Cluster {
     }
 
     /// Its containers are a real program.
+    #[allow(dead_code, reason = "for the tests of the real program, which share this folder")]
     pub(crate) fn of_program(program: &OsStr) -> Self {
         Self::with(Some(program.to_os_string()))
     }

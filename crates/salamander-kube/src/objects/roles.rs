@@ -1,0 +1,113 @@
+//! The pods of the three roles: what each is started with, and when it counts as ready.
+
+use k8s_openapi::api::core::v1::{Pod, PodReadinessGate};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+
+use super::pod::{Error, Parts, port, probe, requirements, role_args};
+use crate::crd::ParameterServers;
+use crate::job::{CONFIG, JOB_FILE, Job};
+use crate::names::{self, HEALTH_PORT, MASTER_PORT, Role};
+
+/// A pod that leads.
+#[derive(Clone, Debug)]
+pub struct MasterPod<'a> {
+    /// The job.
+    pub job: &'a Job,
+    /// Counts the masters of a job.
+    pub number: u32,
+    /// With whom it goes.
+    pub owner: Option<&'a OwnerReference>,
+    /// Goes on with a run that was stopped.
+    pub resume: bool,
+}
+
+impl MasterPod<'_> {
+    /// The pod.
+    pub fn build(&self) -> Result<Pod, Error> {
+        let job = self.job;
+        let master = &job.spec.master;
+        let mut args = role_args(job, Role::Master);
+        args.extend(["--listen".to_string(), format!("0.0.0.0:{MASTER_PORT}")]);
+        args.extend(["--platform".to_string(), "kube".to_string()]);
+        args.extend(["--job".to_string(), format!("{CONFIG}/{JOB_FILE}")]);
+        args.extend(self.resume.then(|| "--resume".to_string()));
+        let parts = Parts {
+            role: Role::Master,
+            name: "master",
+            index: 0,
+            process: self.number,
+            args,
+            resources: requirements(&master.resources, None),
+            template: &master.template,
+        };
+        let mut pod = parts.build(job, self.owner)?;
+        let wanted = job.spec.workers.wanted().to_string();
+        let annotations = pod.metadata.annotations.get_or_insert_default();
+        annotations.insert(names::WANTED.to_string(), wanted);
+        if let Some(servers) = job.servers() {
+            annotations.insert(names::WANTED_SERVERS.to_string(), servers.to_string());
+        }
+        if let Some(spec) = &mut pod.spec {
+            spec.service_account_name = Some(names::master_account(&job.name));
+            spec.automount_service_account_token = Some(true);
+            for container in &mut spec.containers {
+                container.ports =
+                    Some(vec![port("control", MASTER_PORT), port("health", HEALTH_PORT)]);
+                container.readiness_probe = Some(probe("/readyz", 1));
+                container.liveness_probe = Some(probe("/healthz", 10));
+            }
+        }
+        Ok(pod)
+    }
+}
+
+/// A pod that trains, or that holds parameters: the master orders both by their slots.
+#[derive(Clone, Debug)]
+pub struct MemberPod<'a> {
+    /// The job.
+    pub job: &'a Job,
+    /// [`Role::Worker`] or [`Role::Ps`].
+    pub role: Role,
+    /// Its place among those of its role.
+    pub index: u32,
+    /// Tells it from those that had its place before.
+    pub process: u32,
+    /// Its memory in bytes, if that is not what the job says.
+    pub memory: Option<u64>,
+    /// With whom it goes.
+    pub owner: Option<&'a OwnerReference>,
+}
+
+impl<'a> MemberPod<'a> {
+    /// The first pod of a role, as a job without history has it.
+    pub fn first(job: &'a Job, role: Role) -> Self {
+        Self { job, role, index: 0, process: 0, memory: None, owner: None }
+    }
+
+    /// The pod.
+    pub fn build(&self) -> Result<Pod, Error> {
+        let (job, role) = (self.job, self.role);
+        // A job without servers never orders one; what it would be like follows from no field.
+        let servers = job.spec.ps.clone().unwrap_or_else(ParameterServers::one);
+        let workers = &job.spec.workers;
+        let (name, place, resources, template) = match role {
+            Role::Ps => ("ps", "--seat", &servers.resources, &servers.template),
+            _ => ("workers", "--slot", &workers.resources, &workers.template),
+        };
+        let mut args = role_args(job, role);
+        let address = names::master_address(&job.name, &job.namespace);
+        args.extend(["--master".to_string(), address]);
+        args.extend([place.to_string(), self.index.to_string()]);
+        args.extend(["--listen".to_string(), "$(POD_IP)".to_string()]);
+        let (index, process) = (self.index, self.process);
+        let resources = requirements(resources, self.memory);
+        let parts = Parts { role, name, index, process, args, resources, template };
+        let mut pod = parts.build(job, self.owner)?;
+        if let Some(spec) = &mut pod.spec {
+            // It is ready when it takes part, which its master knows best.
+            let condition_type = names::MEMBER.to_string();
+            spec.readiness_gates = Some(vec![PodReadinessGate { condition_type }]);
+        }
+        Ok(pod)
+    }
+}

@@ -1,0 +1,86 @@
+//! Hears what the master tells everybody, on a thread of its own. The master does not leave before whoever listens has
+//! heard the end, so that the last epoch is not lost.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use salamander_proto::client::{Admin, SessionOptions};
+use salamander_proto::v1::event::Event;
+use tracing::debug;
+
+use crate::milestones::Milestones;
+
+/// How long a call may take, and how long to wait after one that failed.
+const CALL: Duration = Duration::from_secs(5);
+const AGAIN: Duration = Duration::from_millis(200);
+
+#[derive(Default)]
+struct Shared {
+    milestones: Mutex<Milestones>,
+    over: AtomicBool,
+    closed: AtomicBool,
+}
+
+/// Listens until the run is over, or until it is dropped.
+pub(super) struct Listener(Arc<Shared>);
+
+impl Listener {
+    pub(super) fn start(session: &SessionOptions) -> std::io::Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let (session, heard) = (session.clone(), Arc::clone(&shared));
+        let listen = move || listen(&session, &heard);
+        std::thread::Builder::new().name("listener".into()).spawn(listen)?;
+        Ok(Self(shared))
+    }
+
+    /// What was told so far.
+    pub(super) fn milestones(&self) -> Milestones {
+        self.0.milestones.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether everything was told.
+    pub(super) fn is_over(&self) -> bool {
+        self.0.over.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.0.closed.store(true, Ordering::Release);
+    }
+}
+
+fn listen(session: &SessionOptions, shared: &Shared) {
+    let mut last = 0;
+    while !shared.closed.load(Ordering::Acquire) && !shared.over.load(Ordering::Acquire) {
+        let watched =
+            Admin::connect(&session.master, &session.token, CALL).and_then(|mut admin| {
+                admin.watch(last, |event| {
+                    last = event.number;
+                    shared.take(event.event)
+                })
+            });
+        if let Err(error) = watched {
+            debug!(%error, "the master tells nothing");
+        }
+        std::thread::sleep(AGAIN);
+    }
+}
+
+impl Shared {
+    fn take(&self, event: Option<Event>) -> ControlFlow<()> {
+        match event {
+            Some(Event::Report(json)) => {
+                self.milestones.lock().unwrap_or_else(PoisonError::into_inner).take(&json);
+            }
+            Some(Event::Ended(_)) => self.over.store(true, Ordering::Release),
+            Some(Event::Note(_)) | None => {}
+        }
+        match self.closed.load(Ordering::Acquire) || self.over.load(Ordering::Acquire) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    }
+}
