@@ -184,8 +184,9 @@ pub(crate) fn scaled(fire: &Fire, note: &str) -> String {
         place.ok(&["scale", &folder, "--ps", &servers.to_string()]);
         let deadline = Instant::now() + Duration::from_secs(60);
         let note = format!("{note} {servers} parameter servers");
+        let parent = child.id();
         let is_there = || {
-            let processes = processes_of(child.id(), "ps").len();
+            let processes = processes_of(parent, "ps").len();
             processes == servers && place.ok(&["logs", &folder]).out().contains(&note)
         };
         while !is_there() {
