@@ -66,6 +66,10 @@ pub struct Gradient<'a> {
 
 /// Moves a parameter and its state, which is flat and as long as the parameter.
 #[must_use]
+#[cfg_attr(
+    not(any(feature = "wgpu", feature = "cuda")),
+    allow(clippy::ptr_arg, reason = "a GPU's kernels take the state and give another back")
+)]
 pub fn step<const D: usize>(
     rule: &Rule,
     param: Tensor<D>,
@@ -91,7 +95,7 @@ pub fn step<const D: usize>(
         }
     }
     let shape = param.shape();
-    let part = gradient.bucket.clone().slice([gradient.at..gradient.at + len]);
+    let part = gradient.bucket.clone().narrow(0, gradient.at, len);
     let part = part.mul_scalar(gradient.factor);
     by_tensors(rule, param.reshape([len]), part, slots).reshape(shape)
 }

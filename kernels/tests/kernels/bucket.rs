@@ -10,18 +10,23 @@ use super::{assert_close, vector};
 
 /// The CPU, and the GPUs of this machine.
 fn devices() -> Vec<Device> {
-    let mut devices = vec![Device::flex()];
-    #[cfg(feature = "wgpu")]
-    {
-        let found = Device::enumerate(burn::tensor::DeviceType::Wgpu).into_vec();
-        let may_skip = std::env::var_os("SALAMANDER_NO_SKIPS").is_none();
-        assert!(may_skip || !found.is_empty(), "no adapter: install mesa-vulkan-drivers");
-        if found.is_empty() {
-            eprintln!("skipped on wgpu: there is no adapter");
-        }
-        devices.extend(found);
+    std::iter::once(Device::flex()).chain(gpus()).collect()
+}
+
+#[cfg(feature = "wgpu")]
+fn gpus() -> Vec<Device> {
+    let found = Device::enumerate(burn::tensor::DeviceType::Wgpu).into_vec();
+    let may_skip = std::env::var_os("SALAMANDER_NO_SKIPS").is_none();
+    assert!(may_skip || !found.is_empty(), "no adapter: install mesa-vulkan-drivers");
+    if found.is_empty() {
+        eprintln!("skipped on wgpu: there is no adapter");
     }
-    devices
+    found
+}
+
+#[cfg(not(feature = "wgpu"))]
+fn gpus() -> Vec<Device> {
+    Vec::new()
 }
 
 fn flat(values: &[f32], device: &Device) -> Tensor<1> {

@@ -102,10 +102,10 @@ impl Client {
     /// of it, also those without rows in it. `seen` is what the gradients were computed from, where their age
     /// is to count; it takes the place of what the push says about it.
     pub fn push(&mut self, push: &Push<'_>, seen: Option<&Seen>) -> Result<Vec<Ack>, Error> {
-        let (rates, bf16) = ((push.factor, push.scale), self.options.bf16);
+        let bf16 = self.options.bf16;
         self.send_rows(push.rows, |server, blocks| {
             let seen = seen.and_then(|seen| seen.0.get(server)).map(|(_, counter)| *counter);
-            Message::push(push.name, &push.tally, rates, seen, blocks, bf16)
+            Message::push(&Push { seen, ..*push }, blocks, bf16)
         })
     }
 

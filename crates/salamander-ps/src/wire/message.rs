@@ -4,12 +4,10 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use salamander_core::plan::MicroBatch;
-
 use super::cursor::Writer;
 use super::request::Advance;
 use super::{Header, Kind, Reset, TableKey};
-use crate::{Page, Read, TableSpec};
+use crate::{Push, Read, TableSpec};
 
 /// A request without its header. It can be sent again, to the same server or another one.
 #[derive(Clone, Debug)]
@@ -97,15 +95,9 @@ impl<'a> Message<'a> {
         Self::with_head(Kind::Advance, |head| advance.write(head))
     }
 
-    /// The gradients of a micro-batch.
-    pub fn push(
-        name: MicroBatch,
-        tally: &Page,
-        (factor, scale): (f64, f32),
-        seen: Option<u64>,
-        rows: Vec<Block<'a>>,
-        bf16: bool,
-    ) -> Self {
+    /// The gradients of a micro-batch, with the rows that one server gets of them.
+    pub fn push(push: &Push<'_>, rows: Vec<Block<'a>>, bf16: bool) -> Self {
+        let Push { name, tally, factor, scale, seen, .. } = *push;
         Self::with_rows(Kind::Push, rows, bf16, |head| {
             head.u64(name.epoch).u64(name.step).u64(name.k.into());
             head.u64(tally.applied).u64(tally.skipped).u64(tally.digest);

@@ -10,7 +10,7 @@ use super::cursor::Writer;
 use super::reply::{changed_head, decode_changed, decode_json, encode_json};
 use super::request::{Lookup, Received, Values};
 use super::*;
-use crate::{Changed, Page, Read, TableSpec};
+use crate::{Changed, Page, Push, Read, TableSpec};
 
 /// The body of a message as a server has it: in one piece, aligned for words.
 fn body(message: &Message<'_>) -> (Header, Vec<u64>) {
@@ -79,8 +79,9 @@ proptest! {
         let name = MicroBatch { epoch: version, step: 5, k };
         let tally = Page { applied: 1, skipped: u64::MAX, digest: 3 };
         let seen = (k % 2 == 0).then_some(u64::from(k));
+        let push = Push { name, tally, factor, scale: 0.5, seen, rows: &[] };
         check(
-            &Message::push(name, &tally, (factor, 0.5), seen, blocks.clone(), false),
+            &Message::push(&push, blocks.clone(), false),
             &Request::Push { name, tally, factor, scale: 0.5, seen, rows },
         );
     }

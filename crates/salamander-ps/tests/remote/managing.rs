@@ -166,7 +166,9 @@ fn what_a_lost_server_had_comes_from_files() {
         let name = MicroBatch { epoch: 0, step, k: 0 };
         let (values, tally) = (vec![1.0; 500], Page::default());
         let rows = [Rows { table, ids: &ids, values: &values }];
-        client.push(&Push { name, tally, factor: 1.0, scale: 1.0, rows: &rows }).expect("pushed");
+        client
+            .push(&Push { name, tally, factor: 1.0, scale: 1.0, seen: None, rows: &rows }, None)
+            .expect("pushed");
     };
     push(&mut client, table, 0);
     client.save(&files).expect("saved");
