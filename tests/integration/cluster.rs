@@ -1,5 +1,6 @@
-//! The real program on a cluster: its own commands submit, follow, scale and stop jobs, its roles are the containers of their
-//! pods, and whatever pod is killed, every record counts exactly once. The cluster is the one of salamander-kube's tests.
+//! The real program on a cluster: its own commands submit, follow, scale and stop jobs, its roles are the containers of
+//! their pods, and whatever pod is killed, every record counts exactly once. The cluster is the one of
+//! salamander-kube's tests.
 
 #[path = "../../crates/salamander-kube/tests/kube/jobs.rs"]
 #[allow(dead_code, unused_imports, reason = "the tests of salamander-kube use all of it")]

@@ -43,7 +43,8 @@ pub fn in_force(text: &str, job: &Job, seed: u32) -> Result<String, Error> {
     Ok(whole)
 }
 
-/// Whether two experiments in force differ in more than the number of parameter servers, which may change while the job runs.
+/// Whether two experiments in force differ in more than the number of parameter servers, which may change while the
+/// job runs.
 pub fn differ(one: &str, other: &str) -> bool {
     let fixed = |text: &str| {
         let mut value = yaml::parse(text).ok()?.to_json();

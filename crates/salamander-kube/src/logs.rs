@@ -117,8 +117,8 @@ struct Log {
 }
 
 impl Log {
-    /// Gives its lines away until it ends or nobody takes them. A broken connection is made again, and goes on behind what
-    /// was read: a pod's log only grows, since its container is never started again.
+    /// Gives its lines away until it ends or nobody takes them. A broken connection is made again, and goes on behind
+    /// what was read: a pod's log only grows, since its container is never started again.
     async fn follow(self, short: String, out: mpsc::Sender<(String, String)>) -> Result<(), Error> {
         let mut seen = 0;
         for _ in 0..ATTEMPTS {

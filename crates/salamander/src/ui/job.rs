@@ -1,5 +1,5 @@
-//! A job of a cluster as it is seen from outside: what its master tells now and then drives the same bar and table as a run
-//! on this machine.
+//! A job of a cluster as it is seen from outside: what its master tells now and then drives the same bar and table as a
+//! run on this machine.
 
 use indicatif::ProgressBar;
 use salamander_core::metrics::{Metric, Metrics};
