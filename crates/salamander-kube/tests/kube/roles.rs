@@ -228,6 +228,10 @@ impl Handler for Voice {
                     settle(&mut seen.member, &activation, &part);
                     self.sender.send(FromMember::Confirmed(activation.generation));
                     let first = activation.members.first().is_some_and(|peer| peer.id == self.id);
+                    if first && !activation.destination.is_empty() {
+                        // Its servers have no rows that could move.
+                        self.sender.send(FromMember::Moved(activation.generation));
+                    }
                     seen.active = Some((activation, first));
                 }
             }

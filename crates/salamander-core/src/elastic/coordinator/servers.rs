@@ -2,7 +2,8 @@
 //!
 //! A member's state counts only together with the servers that it was made with. When one of them is lost, the next
 //! generation begins with the last checkpoint. When another number of them is wanted and all are there, the next
-//! generation begins by moving the rows, with the state that its members hold. Until they say that this is done, no state counts.
+//! generation begins by moving the rows, with the state that its members hold. Until they say that this is done, no
+//! state counts.
 
 use std::collections::BTreeMap;
 
