@@ -2,7 +2,8 @@
 //! mask again instead of keeping it.
 
 use pulp::Arch;
-use rayon::prelude::*;
+
+use super::tasks::share_pieces;
 
 /// What one task does: small enough to stay in a core's cache, large enough to be worth a task.
 const PIECE: usize = 1 << 15;
@@ -18,7 +19,7 @@ pub struct Mask {
 
 /// Drops values in place and scales the others, so that the expected sum stays.
 pub fn apply(mask: Mask, values: &mut [f32]) {
-    values.par_chunks_mut(PIECE).enumerate().for_each(|(piece, values)| {
+    share_pieces(values, PIECE, |piece, values| {
         let first = (piece * PIECE) as u32;
         let scale = 1.0 / mask.keep;
         let limit = (f64::from(mask.keep) * f64::from(u32::MAX)) as u32;

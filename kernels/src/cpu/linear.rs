@@ -67,6 +67,7 @@ pub fn input_gradient(shape: LinearShape, weight: &[f32], gradient: &[f32]) -> V
     let right = Matrix::new(&gradient, outputs, rows);
     let count = inputs.div_ceil(block);
     let (input, _) = in_pieces(inputs * rows, block * rows, count, |piece, input| {
+        let input = input.zeroed();
         let first = piece * block;
         product(Output::Replace, input, weight.rows(first, block.min(inputs - first)), right);
     });
@@ -79,6 +80,7 @@ fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
     const TILE: usize = 16;
     let count = columns.div_ceil(TILE);
     let (transposed, _) = in_pieces(rows * columns, TILE * rows, count, |piece, target| {
+        let target = target.zeroed();
         let first = piece * TILE;
         let width = TILE.min(columns - first);
         for start in (0..rows).step_by(TILE) {
@@ -101,6 +103,7 @@ pub fn weight_gradient(shape: LinearShape, input: &[f32], gradient: &[f32]) -> V
     let block = shape.block(inputs);
     let count = inputs.div_ceil(block);
     let (weight, _) = in_pieces(inputs * outputs, block * outputs, count, |piece, weight| {
+        let weight = weight.zeroed();
         let first = piece * block;
         let left = left.rows(first, block.min(inputs - first));
         product(Output::Replace, weight, left, right);

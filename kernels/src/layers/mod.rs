@@ -2,11 +2,15 @@
 //!
 //! Weights saved by Burn's layers load into these and the other way round.
 
+mod avg_pool2d;
+mod batch_norm;
 mod conv2d;
 mod dropout;
 mod linear;
 mod max_pool2d;
 
+pub use avg_pool2d::{AdaptiveAvgPool2d, AdaptiveAvgPool2dConfig, AvgPool2d, AvgPool2dConfig};
+pub use batch_norm::{BatchNorm, BatchNormConfig};
 pub use conv2d::{Conv2d, Conv2dConfig};
 pub use dropout::{Dropout, DropoutConfig};
 pub use linear::{Linear, LinearConfig};

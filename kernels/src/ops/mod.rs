@@ -5,6 +5,8 @@
 //! GPUs and work on buckets: all gradients of a model in one flat tensor; so has [`rows`], for embedding tables. The
 //! function in front decides whether a kernel serves this device, type and shape.
 
+mod average;
+mod batch_norm;
 mod bucket;
 mod conv;
 mod dropout;
@@ -14,6 +16,8 @@ mod pool;
 mod relu;
 mod rows;
 
+pub use average::{adaptive_avg_pool2d, avg_pool2d};
+pub use batch_norm::{BatchNormed, batch_norm_train};
 pub use bucket::{norm, read, send};
 pub use conv::{Activation, conv2d};
 pub use dropout::dropout;

@@ -5,6 +5,7 @@ mod bucket;
 mod conv;
 mod layers;
 mod linear;
+mod norm;
 mod pool;
 mod random;
 

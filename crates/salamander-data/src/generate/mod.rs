@@ -7,18 +7,21 @@
 //! - [`Census`]: incomes like those of UCI's `adult.data`
 //! - [`Criteo`]: clicks like those of Criteo's `train.txt`
 //! - [`MovieLens`]: ratings like those of MovieLens' `ratings.dat`
+//! - [`Pictures`]: pictures of ten classes in the format of CIFAR-10
 //! - [`Reachable`]: the AUC and the log-loss of the true probabilities; `draw` holds the distributions
 
 mod census;
 mod criteo;
 mod draw;
 mod movielens;
+mod pictures;
 
 use salamander_core::metrics::{Metric, Metrics};
 
 pub use census::Census;
 pub use criteo::Criteo;
 pub use movielens::MovieLens;
+pub use pictures::{Picture, Pictures};
 
 use crate::{Format, Row, Value};
 
