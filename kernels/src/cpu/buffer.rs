@@ -39,7 +39,7 @@ pub(crate) fn in_pieces<R: Send>(
 }
 
 /// The values of new memory as zeros.
-fn zeroed(memory: &mut [MaybeUninit<f32>]) -> &mut [f32] {
+pub(super) fn zeroed(memory: &mut [MaybeUninit<f32>]) -> &mut [f32] {
     for value in memory.iter_mut() {
         value.write(0.0);
     }

@@ -5,19 +5,28 @@
 //! GPUs and work on buckets: all gradients of a model in one flat tensor; so has [`rows`], for embedding tables. The
 //! function in front decides whether a kernel serves this device, type and shape.
 
+mod attention;
 mod bucket;
 mod conv;
 mod dropout;
+mod entropy;
+mod gelu;
 mod linear;
+mod norm;
 mod optimizer;
 mod pool;
 mod relu;
 mod rows;
 
+pub(crate) use attention::{attention, attention_is_served};
 pub use bucket::{norm, read, send};
 pub use conv::{Activation, conv2d};
 pub use dropout::dropout;
+pub(crate) use dropout::{draw, masked};
+pub use entropy::cross_entropy;
+pub use gelu::gelu;
 pub use linear::linear;
+pub use norm::layer_norm;
 pub use optimizer::{Gradient, Rule, step};
 pub use pool::max_pool2d;
 pub use relu::relu;

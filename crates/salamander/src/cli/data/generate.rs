@@ -1,9 +1,9 @@
-//! `salamander data generate`: data like the public files of recommenders, with a truth that is known.
+//! `salamander data generate`: data like the public files of recommenders, and others, with a truth that is known.
 
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use salamander_data::generate::{Census, Criteo, MovieLens, Reachable, World};
+use salamander_data::generate::{Census, Criteo, MovieLens, Reachable, Sequences, World};
 use salamander_data::{Format, sink};
 use serde_json::json;
 
@@ -51,6 +51,8 @@ enum Like {
     Criteo,
     /// Ratings, as in MovieLens' ratings.dat
     Movielens,
+    /// Sequences of 32 tokens in two classes, for encoders
+    Sequences,
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
@@ -88,6 +90,7 @@ fn world(args: &Args) -> Box<dyn World> {
         Like::Census => Box::new(Census::new(args.seed)),
         Like::Criteo => Box::new(Criteo::new(args.seed, args.values)),
         Like::Movielens => Box::new(MovieLens::new(args.seed, args.users, args.films)),
+        Like::Sequences => Box::new(Sequences::new(args.seed)),
     }
 }
 
