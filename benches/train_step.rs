@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use benches::{Peer, median, median_rate};
 use burn::tensor::{Device, Int, Tensor};
+use model_zoo::cifar::resnet20::ResNet20;
+use model_zoo::cifar::{Picture, PictureBatch};
 use model_zoo::mnist::conv16::Conv16;
 use model_zoo::mnist::conv32::Conv32;
 use model_zoo::mnist::mlp::Mlp;
@@ -19,6 +21,7 @@ use salamander::core::experiment::Experiment;
 use salamander::core::ledger::Tally;
 use salamander::core::plan::MicroBatch;
 use salamander::train::BatchOf;
+use salamander::train::example::Example;
 use salamander::train::loader::Loaded;
 use salamander::train::model::build;
 use salamander::train::optimize::{Along, OptimizerState};
@@ -27,10 +30,11 @@ use salamander::train::step::{Arithmetic, compute};
 const BATCH: usize = 64;
 const TIME: Duration = Duration::from_secs(4);
 const ROUNDS: usize = 3;
-const MODELS: [(&str, Measurement); 4] = [
+const MODELS: [(&str, Measurement); 5] = [
     ("mlp", rate::<Mlp>),
     ("conv16", rate::<Conv16>),
     ("conv32", rate::<Conv32>),
+    ("resnet20", rate::<ResNet20>),
     ("encoder", || rate_on::<SequenceEncoder>(sequences)),
 ];
 
@@ -85,14 +89,40 @@ fn in_own_process(name: &str, threads: &str) -> f64 {
     String::from_utf8_lossy(&output.stdout).trim().parse().expect("a rate")
 }
 
-fn rate<T: Trial<Example = Digit>>() -> f64 {
+/// Examples that a batch can be made of out of nothing.
+trait Made: Example {
+    /// The shape of an image.
+    const SHAPE: [usize; 3];
+
+    /// A batch of these images and labels.
+    fn batch(image: Tensor<4>, label: Tensor<1, Int>) -> Self::Batch;
+}
+
+impl Made for Digit {
+    const SHAPE: [usize; 3] = [1, 28, 28];
+
+    fn batch(image: Tensor<4>, label: Tensor<1, Int>) -> DigitBatch {
+        DigitBatch { image, label }
+    }
+}
+
+impl Made for Picture {
+    const SHAPE: [usize; 3] = [3, 32, 32];
+
+    fn batch(image: Tensor<4>, label: Tensor<1, Int>) -> PictureBatch {
+        PictureBatch { image, label }
+    }
+}
+
+fn rate<T: Trial<Example: Made>>() -> f64 {
     rate_on::<T>(|device| {
-        let pixels: Vec<f32> = (0..BATCH * 784).map(|i| (i * 7919 % 256) as f32 / 255.0).collect();
+        let [channels, height, width] = T::Example::SHAPE;
+        let count = BATCH * channels * height * width;
+        let pixels: Vec<f32> = (0..count).map(|i| (i * 7919 % 256) as f32 / 255.0).collect();
         let labels: Vec<i64> = (0..BATCH as i64).map(|i| i % 10).collect();
-        DigitBatch {
-            image: Tensor::<1>::from_data(pixels.as_slice(), device).reshape([BATCH, 1, 28, 28]),
-            label: Tensor::from_data(labels.as_slice(), device),
-        }
+        let images = Tensor::<1>::from_data(pixels.as_slice(), device);
+        let images = images.reshape([BATCH, channels, height, width]);
+        T::Example::batch(images, Tensor::from_data(labels.as_slice(), device))
     })
 }
 

@@ -12,6 +12,7 @@ from torch import nn
 
 import train_step
 
+os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 PROCESSES, BATCH = 2, 64
 
 

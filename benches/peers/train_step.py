@@ -29,6 +29,33 @@ def conv32():
     )
 
 
+class Block(nn.Module):
+    """A residual block of He et al. with the shortcut that has no parameters."""
+
+    def __init__(self, before, after):
+        super().__init__()
+        self.stride, self.grown = (1, 0) if before == after else (2, after - before)
+        self.conv1 = nn.Conv2d(before, after, 3, self.stride, 1, bias=False)
+        self.conv2 = nn.Conv2d(after, after, 3, 1, 1, bias=False)
+        self.norm1, self.norm2 = nn.BatchNorm2d(after), nn.BatchNorm2d(after)
+
+    def forward(self, x):
+        y = nn.functional.relu(self.norm1(self.conv1(x)), inplace=True)
+        y = self.norm2(self.conv2(y))
+        if self.grown:
+            x = nn.functional.pad(x[:, :, ::2, ::2], (0, 0, 0, 0, 0, self.grown))
+        return nn.functional.relu(y + x, inplace=True)
+
+
+def resnet20():
+    channels = [16, 16, 16, 16, 32, 32, 32, 64, 64, 64]
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True),
+        *[Block(before, after) for before, after in zip(channels, channels[1:])],
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10),
+    )
+
+
 class Encoder(nn.Module):
     """Four layers, 256 wide, 8 heads, normalised in front, as the zoo's `sequence_encoder`."""
 
@@ -45,9 +72,10 @@ class Encoder(nn.Module):
         return self.out(self.encoder(rows).mean(1))
 
 
-MODELS = {"mlp": mlp, "conv16": conv16, "conv32": conv32, "encoder": Encoder}
+MODELS = {"mlp": mlp, "conv16": conv16, "conv32": conv32, "resnet20": resnet20, "encoder": Encoder}
 OPTIMIZERS = {
     "encoder": lambda p: torch.optim.AdamW(p, 0.001),
+    "resnet20": lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=1e-4),
     "mlp": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9),
     "conv16": lambda p: torch.optim.Adam(p, 0.001),
     "conv32": lambda p: torch.optim.SGD(p, 0.01, momentum=0.5),
@@ -61,6 +89,11 @@ def main(name, seconds, threads=None):
     optimizer = OPTIMIZERS[name](model.parameters())
     loss_of = nn.CrossEntropyLoss()
     x, y = torch.rand(BATCH, 1, 28, 28), torch.arange(BATCH) % 10
+    if name == "resnet20":
+        x = torch.rand(BATCH, 3, 32, 32)
+    # Convolutions are faster in PyTorch with channels last; `TORCH_LAYOUT=contiguous` tries the other layout.
+    if name not in ("mlp", "encoder") and os.environ.get("TORCH_LAYOUT") != "contiguous":
+        model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
     if name == "encoder":
         x, y = torch.randint(32, (BATCH, 128)), torch.arange(BATCH) % 2
 

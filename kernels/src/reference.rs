@@ -2,6 +2,7 @@
 
 pub mod bucket;
 pub mod encoder;
+pub mod norm;
 
 use crate::cpu::conv::ConvGradients;
 use crate::cpu::{ConvShape, PoolShape};

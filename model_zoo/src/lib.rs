@@ -1,12 +1,14 @@
 //! Models to run, to read and to start from: one file each, with an experiment file beside its data.
 //!
 //! # Layout
+//! - [`cifar`]: small colour pictures, a residual network (`cifar/resnet20.yaml`)
 //! - [`mnist`]: handwritten digits, four networks (`mnist/*.yaml`)
 //! - [`recommend`]: what people earn, click and like, six networks on embedding tables (`recommend/*.yaml`)
 //! - [`ring_gan`]: two networks against each other, with an optimizer each (`gan/ring_gan.yaml`)
 //! - [`sequence`]: tokens, read by a transformer's encoder (`sequence/encoder.yaml`)
 //! - [`own_loop`]: a training loop written by hand on the library's pieces
 
+pub mod cifar;
 mod memory;
 pub mod mnist;
 pub mod own_loop;
@@ -21,6 +23,7 @@ use salamander::Models;
 /// All models of the zoo.
 pub fn models() -> Models {
     salamander::models![
+        cifar::resnet20::ResNet20,
         mnist::conv16::Conv16,
         mnist::conv32::Conv32,
         mnist::filters::Filters,

@@ -147,7 +147,7 @@ pub enum Error {
     },
     /// Neither name nor first bytes tell the format.
     #[error(
-        "{}: cannot tell the format: give recordio, csv, idx, tfrecord, parquet, sqlite, images, census, criteo \
+        "{}: cannot tell the format: give recordio, csv, idx, cifar, tfrecord, parquet, sqlite, images, census, criteo \
          or movielens",
         path.display()
     )]

@@ -16,6 +16,8 @@ pub enum Format {
     Csv,
     /// The files of MNIST.
     Idx,
+    /// The binary files of CIFAR-10.
+    Cifar,
     /// TFRecord.
     TfRecord,
     /// Parquet.
@@ -35,16 +37,17 @@ pub enum Format {
 /// A name that is no format's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown format {0:?}: give recordio, csv, idx, tfrecord, parquet, sqlite, images, census, criteo or \
+    "unknown format {0:?}: give recordio, csv, idx, cifar, tfrecord, parquet, sqlite, images, census, criteo or \
      movielens"
 )]
 pub struct UnknownName(String);
 
 impl Format {
-    const ALL: [(Format, &str); 10] = [
+    const ALL: [(Format, &str); 11] = [
         (Format::RecordIo, "recordio"),
         (Format::Csv, "csv"),
         (Format::Idx, "idx"),
+        (Format::Cifar, "cifar"),
         (Format::TfRecord, "tfrecord"),
         (Format::Parquet, "parquet"),
         (Format::Sqlite, "sqlite"),
@@ -71,6 +74,9 @@ impl Format {
             "parquet" => Some(Format::Parquet),
             "sqlite" | "sqlite3" | "db" => Some(Format::Sqlite),
             _ if name == "adult.data" || name == "adult.test" => Some(Format::Census),
+            "bin" if name.starts_with("data_batch") || name.starts_with("test_batch") => {
+                Some(Format::Cifar)
+            }
             _ if name == "ratings.dat" => Some(Format::MovieLens),
             _ if name.contains("idx3-ubyte") || name.contains("idx1-ubyte") => Some(Format::Idx),
             _ => None,
@@ -135,6 +141,9 @@ mod tests {
         check("a.tsv", b"", Some(Format::Csv));
         check("train-images-idx3-ubyte", b"", Some(Format::Idx));
         check("train-images.idx3-ubyte", b"", Some(Format::Idx));
+        check("data_batch_3.bin", b"", Some(Format::Cifar));
+        check("test_batch.bin", b"", Some(Format::Cifar));
+        check("weights.bin", b"", None);
         check("part-00000", &[4, 3, 2, 1, 0], Some(Format::RecordIo));
         check("digits", &[0, 0, 8, 3], Some(Format::Idx));
         check("a.tfrecord", b"", Some(Format::TfRecord));
@@ -157,7 +166,7 @@ mod tests {
         let message = "orc".parse::<Format>().unwrap_err().to_string();
         assert_eq!(
             message,
-            "unknown format \"orc\": give recordio, csv, idx, tfrecord, parquet, sqlite, images, census, \
+            "unknown format \"orc\": give recordio, csv, idx, cifar, tfrecord, parquet, sqlite, images, census, \
              criteo or movielens"
         );
     }

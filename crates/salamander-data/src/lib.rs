@@ -13,7 +13,7 @@
 //!   which `example` decodes without copying, walking the `wire` format.
 //! - [`preprocess`] turns columns into buckets and ids, [`stats`] describes them, and [`split`] divides records.
 //! - `delimited` reads CSV and TSV, and the public files of recommenders by their `dialect`; [`idx`] reads the MNIST
-//!   files.
+//!   files and [`cifar`] those of CIFAR-10.
 //! - [`tfrecord`], [`parquet`], [`sqlite`] and [`images`] read the other formats, the last three behind
 //!   features that `optional` hides; `guard` turns panics of their decoders into errors.
 //! - [`sink`] writes rows in any format that can be written; [`generate`] draws rows from a known truth.
@@ -38,6 +38,7 @@
 //! ```
 
 mod blob;
+pub mod cifar;
 mod dataset;
 mod delimited;
 mod dialect;

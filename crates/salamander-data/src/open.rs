@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::cifar::CifarFile;
 use crate::delimited::{self, Delimited};
 use crate::dialect::Dialect;
 use crate::idx::{IdxFile, labels_beside};
@@ -135,6 +136,7 @@ impl Opener {
                 return self.open_indexed(blob()?, format, Index::build, TfRecordFile::new);
             }
             Format::Idx => Box::new(IdxFile::open(file)?),
+            Format::Cifar => Box::new(CifarFile::open(file)?),
             Format::Parquet => self.shared.parquet(file)?,
             Format::Sqlite => optional::sqlite(file)?,
             Format::ImageFolder => optional::images(file)?,
@@ -283,7 +285,7 @@ mod tests {
         let path = folder.path();
         check(
             &[path.to_owned()],
-            "readme.md: cannot tell the format: give recordio, csv, idx, tfrecord, parquet, sqlite, images, \
+            "readme.md: cannot tell the format: give recordio, csv, idx, cifar, tfrecord, parquet, sqlite, images, \
              census, criteo or movielens",
         );
         check(&[path.join("nothing.csv")], "nothing.csv: No such file or directory (os error 2)");

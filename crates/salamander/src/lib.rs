@@ -99,15 +99,16 @@ macro_rules! models {
 /// What a model's file imports: `use salamander::prelude::*`.
 pub mod prelude {
     pub use burn::module::Module;
-    pub use burn::nn::{BatchNorm, BatchNormConfig, PaddingConfig2d};
+    pub use burn::nn::PaddingConfig2d;
     pub use burn::tensor::activation::{log_softmax, sigmoid, softmax};
     pub use burn::tensor::{Device, Float, Int, Tensor};
     // Burn's names with kernels of their own on the CPU.
     pub use salamander_kernels::layers::{
-        Conv2d, Conv2dConfig, Dropout, DropoutConfig, Gelu, LayerNorm, LayerNormConfig, Linear,
-        LinearConfig, MaxPool2d, MaxPool2dConfig, MhaInput, MultiHeadAttention,
-        MultiHeadAttentionConfig, Relu, TransformerEncoder, TransformerEncoderConfig,
-        TransformerEncoderInput,
+        AdaptiveAvgPool2d, AdaptiveAvgPool2dConfig, AvgPool2d, AvgPool2dConfig, BatchNorm,
+        BatchNormConfig, Conv2d, Conv2dConfig, Dropout, DropoutConfig, Gelu, LayerNorm,
+        LayerNormConfig, Linear, LinearConfig, MaxPool2d, MaxPool2dConfig, MhaInput,
+        MultiHeadAttention, MultiHeadAttentionConfig, Relu, TransformerEncoder,
+        TransformerEncoderConfig, TransformerEncoderInput,
     };
     pub use salamander_kernels::ops::{gelu, relu};
 

@@ -164,6 +164,7 @@ pub fn forward(
     let (keys, columns) = (shape.keys, shape.columns());
     let piece = shape.queries * columns;
     let (output, sums) = in_pieces(shape.batch * piece, piece, shape.batch, |sequence, output| {
+        let output = output.zeroed();
         let mut sums = Vec::with_capacity(shape.heads * shape.queries);
         blocks(shape, sequence, |block| {
             with_scratch(block.count * keys, |scores| {

@@ -1,6 +1,10 @@
-//! Two-dimensional convolution, forward and backward, as matrix products over each sample's columns.
+//! Two-dimensional convolution, forward and backward: by the direct kernel where it serves, otherwise as matrix
+//! products over each sample's columns.
 
-use super::buffer::{in_pieces, with_scratch};
+use std::ops::Range;
+
+use super::buffer::{Fresh, in_pieces, with_scratch};
+use super::direct::{Forward, InputGradient, WeightGradient};
 use super::elementwise::{add, mask_piece, relu_piece, sum};
 use super::im2col::{col2im, im2col};
 use super::product::{Matrix, Output, product};
@@ -42,11 +46,16 @@ pub fn forward(
     check(shape, input, weight);
     let pixels = shape.pixels_out();
     let (len, mode) = (shape.sample_out(), bias.map_or(Output::Replace, |_| Output::Add));
+    let direct = Forward::new(shape, weight, bias);
     let (output, _) = in_pieces(shape.batch * len, len, shape.batch, |at, out| {
+        let sample = &input[at * shape.sample_in()..][..shape.sample_in()];
+        if let Some(direct) = &direct {
+            return direct.run(sample, relu, out);
+        }
+        let out = out.zeroed();
         for (plane, bias) in out.chunks_mut(pixels).zip(bias.into_iter().flatten()) {
             plane.fill(*bias);
         }
-        let sample = &input[at * shape.sample_in()..][..shape.sample_in()];
         with_scratch(columns_len(shape), |scratch| {
             for group in Group::all(shape) {
                 let columns = group.columns(sample, scratch);
@@ -85,15 +94,16 @@ pub fn backward(
     let output_len = shape.batch * shape.sample_out();
     assert_eq!(gradient.len(), output_len, "the gradient does not have the output's size");
     let samples = samples_per_piece(shape);
+    let direct = Direct {
+        input: InputGradient::new(shape, saved.weight).filter(|_| wanted.input),
+        weight: WeightGradient::new(shape).filter(|_| wanted.weight),
+    };
     let len = if wanted.input { shape.batch * shape.sample_in() } else { 0 };
     let count = shape.batch.div_ceil(samples);
     let (input, parts) = in_pieces(len, samples * shape.sample_in(), count, |piece, input| {
-        let mut part = Part::new(shape, saved, wanted);
+        let mut part = Part::new(shape, saved, wanted, &direct);
         let last = shape.batch.min((piece + 1) * samples);
-        let mut targets = input.chunks_mut(shape.sample_in());
-        for sample in piece * samples..last {
-            part.add_sample(sample, gradient, targets.next());
-        }
+        part.add(piece * samples..last, gradient, input);
         part
     });
     let sum = parts.into_iter().reduce(|mut sum, part| {
@@ -101,7 +111,11 @@ pub fn backward(
         add(&mut sum.bias, &part.bias);
         sum
     });
-    let Part { weight, bias, .. } = sum.unwrap_or_else(|| Part::new(shape, saved, wanted));
+    let Part { weight, bias, .. } = sum.unwrap_or_else(|| Part::new(shape, saved, wanted, &direct));
+    let weight = match &direct.weight {
+        Some(direct) => direct.finish(&weight),
+        None => weight,
+    };
     ConvGradients {
         input: wanted.input.then_some(input),
         weight: wanted.weight.then_some(weight),
@@ -109,47 +123,75 @@ pub fn backward(
     }
 }
 
+/// The gradients that the direct kernel computes.
+struct Direct {
+    input: Option<InputGradient>,
+    weight: Option<WeightGradient>,
+}
+
 /// Sums over some samples; empty where not wanted.
 struct Part<'a> {
     shape: &'a ConvShape,
     saved: Saved<'a>,
+    direct: &'a Direct,
     weight: Vec<f32>,
     bias: Vec<f32>,
 }
 
 impl<'a> Part<'a> {
-    fn new(shape: &'a ConvShape, saved: Saved<'a>, wanted: Wanted) -> Self {
+    fn new(shape: &'a ConvShape, saved: Saved<'a>, wanted: Wanted, direct: &'a Direct) -> Self {
         let len = |wanted: bool, len: usize| if wanted { len } else { 0 };
+        let own_order = || vec![0.0; len(wanted.weight, shape.weights())];
         Self {
             shape,
             saved,
-            weight: vec![0.0; len(wanted.weight, shape.weights())],
+            direct,
+            weight: direct.weight.as_ref().map_or_else(own_order, WeightGradient::sums),
             bias: vec![0.0; len(wanted.bias, shape.channels_out)],
         }
     }
 
-    /// Adds sample number `at`, and writes its input's gradient to `target`.
-    fn add_sample(&mut self, at: usize, gradient: &[f32], target: Option<&mut [f32]>) {
+    /// Adds some samples, and writes their input's gradient to `target` unless that is empty.
+    fn add(&mut self, range: Range<usize>, gradient: &[f32], target: Fresh) {
         let (shape, saved) = (self.shape, self.saved);
-        let (len, columns_len) = (shape.sample_out(), columns_len(shape));
-        let gradient = &gradient[at * len..][..len];
-        let sample = &saved.input[at * shape.sample_in()..][..shape.sample_in()];
+        let outputs = range.start * shape.sample_out()..range.end * shape.sample_out();
+        let samples = &saved.input[range.start * shape.sample_in()..range.end * shape.sample_in()];
+        let gradient = &gradient[outputs.clone()];
         // Only a fused ReLU changes the gradient, and so needs a copy of it.
-        let masked_len = saved.relu_output.map_or(0, |_| len);
-        with_scratch(masked_len + columns_len, |scratch| {
-            let (masked, columns) = scratch.split_at_mut(masked_len);
+        with_scratch(saved.relu_output.map_or(0, |_| outputs.len()), |masked| {
             let gradient = match saved.relu_output {
                 None => gradient,
                 Some(output) => {
                     masked.copy_from_slice(gradient);
-                    mask_piece(masked, &output[at * len..][..len]);
+                    mask_piece(masked, &output[outputs]);
                     masked
                 }
             };
-            self.add_bias(gradient);
-            self.add_weight(sample, gradient, columns);
-            if let Some(target) = target {
-                input_gradient(shape, saved.weight, gradient, columns, target);
+            if let (Some(direct), false) = (&self.direct.weight, gradient.is_empty()) {
+                direct.add(samples, gradient, &mut self.weight);
+            }
+            let mut targets = target.split(shape.sample_in().max(1));
+            let samples = samples.chunks(shape.sample_in().max(1));
+            for (sample, gradient) in samples.zip(gradient.chunks(shape.sample_out().max(1))) {
+                self.add_sample(sample, gradient, targets.next());
+            }
+        });
+    }
+
+    /// Adds what the direct kernel does not compute.
+    fn add_sample(&mut self, sample: &[f32], gradient: &[f32], target: Option<Fresh>) {
+        self.add_bias(gradient);
+        with_scratch(columns_len(self.shape), |columns| {
+            if self.direct.weight.is_none() {
+                self.add_weight(sample, gradient, columns);
+            }
+            let Some(target) = target else { return };
+            match &self.direct.input {
+                Some(direct) => direct.run(gradient, target),
+                None => {
+                    let (shape, weight) = (self.shape, self.saved.weight);
+                    input_gradient(shape, weight, gradient, columns, target.zeroed());
+                }
             }
         });
     }

@@ -1,7 +1,7 @@
 //! Dropout by a hash of each value's place: no generator has to run in sequence, and the backward pass draws the same
 //! mask again instead of keeping it.
 
-use rayon::prelude::*;
+use super::tasks::share_pieces;
 
 use super::rows::wide;
 
@@ -19,8 +19,7 @@ pub struct Mask {
 
 /// Drops values in place and scales the others, so that the expected sum stays.
 pub fn apply(mask: Mask, values: &mut [f32]) {
-    let pieces = values.par_chunks_mut(PIECE).enumerate();
-    pieces.for_each(|(piece, values)| apply_from(mask, piece * PIECE, values));
+    share_pieces(values, PIECE, |piece, values| apply_from(mask, piece * PIECE, values));
 }
 
 /// [`apply`] on the calling thread, to values whose first is at the place `first` of all.

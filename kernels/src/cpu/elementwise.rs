@@ -1,6 +1,6 @@
 //! ReLU and sums over long slices, with the widest instructions that the machine has.
 
-use rayon::prelude::*;
+use super::tasks::{share, share_pieces};
 
 use super::rows::{self, wide};
 
@@ -9,13 +9,13 @@ const PIECE: usize = 1 << 15;
 
 /// `max(x, 0)` in place; a value that is not a number stays one.
 pub fn relu(values: &mut [f32]) {
-    values.par_chunks_mut(PIECE).for_each(relu_piece);
+    share_pieces(values, PIECE, |_, values| relu_piece(values));
 }
 
 /// The gradient behind a ReLU in place: zero wherever its output was not positive.
 pub fn relu_backward(gradient: &mut [f32], output: &[f32]) {
-    let pieces = gradient.par_chunks_mut(PIECE).zip(output.par_chunks(PIECE));
-    pieces.for_each(|(gradient, output)| mask_piece(gradient, output));
+    let pieces = gradient.chunks_mut(PIECE).zip(output.chunks(PIECE)).collect();
+    share(pieces, |_, (gradient, output)| mask_piece(gradient, output));
 }
 
 /// [`relu`] on the calling thread.
@@ -52,6 +52,23 @@ pub(crate) fn sum(values: &[f32]) -> f32 {
     )
 }
 
+/// Asks for values that are read soon.
+#[inline(always)]
+#[cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "an instruction; measured in batch norm")
+)]
+pub(crate) fn prefetch(values: Option<&[f32]>) {
+    #[cfg(target_arch = "x86_64")]
+    for line in values.unwrap_or_default().chunks(16) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: an instruction of every x86-64 that changes nothing but caches.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = values;
+}
+
 /// Adds a slice to another, element by element.
 pub(crate) fn add(target: &mut [f32], values: &[f32]) {
     wide(
@@ -67,7 +84,7 @@ pub(crate) fn add(target: &mut [f32], values: &[f32]) {
 /// Adds slices of the same length, which lie behind each other, to another one, in their order.
 pub(crate) fn add_all(target: &mut [f32], others: &[f32]) {
     let len = target.len().max(1);
-    target.par_chunks_mut(PIECE).enumerate().for_each(|(piece, target)| {
+    share_pieces(target, PIECE, |piece, target| {
         for other in others.chunks(len) {
             add(target, &other[piece * PIECE..]);
         }

@@ -1,9 +1,8 @@
 //! Softmax and cross-entropy in one pass, one loss per row.
 
-use rayon::prelude::*;
-
 use super::buffer::in_pieces;
 use super::rows::{exponentials, largest, wide};
+use super::tasks::share_pieces;
 
 /// How many values one task takes, in whole rows.
 const PIECE: usize = 1 << 14;
@@ -17,6 +16,7 @@ pub fn forward(scores: &[f32], labels: &[usize], classes: usize) -> (Vec<f32>, V
     let count = labels.len().div_ceil(rows);
     let (probabilities, losses) =
         in_pieces(scores.len(), rows * classes, count, |piece, probabilities| {
+            let probabilities = probabilities.zeroed();
             let first = piece * rows;
             let scores = &scores[first * classes..][..probabilities.len()];
             let own = labels[first..].iter().zip(scores.chunks(classes));
@@ -45,8 +45,7 @@ fn row(scores: &[f32], label: usize, probabilities: &mut [f32]) -> f32 {
 /// Turns the probabilities into the gradient of the scores.
 pub fn backward(probabilities: &mut [f32], labels: &[usize], classes: usize, gradient: &[f32]) {
     let rows = rows_of_a_piece(classes);
-    let pieces = probabilities.par_chunks_mut(rows * classes).enumerate();
-    pieces.for_each(|(piece, values)| {
+    share_pieces(probabilities, rows * classes, |piece, values| {
         for (at, row) in values.chunks_mut(classes).enumerate() {
             let at = piece * rows + at;
             row[labels[at]] -= 1.0;

@@ -1,9 +1,8 @@
 //! GELU, `x` times the normal distribution's share below `x` (<https://arxiv.org/abs/1606.08415>), and its slope.
 
-use rayon::prelude::*;
-
 use super::buffer::in_pieces;
 use super::rows::{normal, wide};
+use super::tasks::share;
 
 /// What one task does: small enough to stay in a core's cache, large enough to be worth a task.
 const PIECE: usize = 1 << 14;
@@ -15,6 +14,7 @@ const DENSITY: f32 = 0.398_942_3;
 pub fn forward(input: &[f32]) -> Vec<f32> {
     let count = input.len().div_ceil(PIECE);
     let (output, _) = in_pieces(input.len(), PIECE, count, |piece, output| {
+        let output = output.zeroed();
         let input = &input[piece * PIECE..][..output.len()];
         wide(
             #[inline(always)]
@@ -30,8 +30,8 @@ pub fn forward(input: &[f32]) -> Vec<f32> {
 
 /// The gradient behind a GELU, in place.
 pub fn backward(gradient: &mut [f32], input: &[f32]) {
-    let pieces = gradient.par_chunks_mut(PIECE).zip(input.par_chunks(PIECE));
-    pieces.for_each(|(gradient, input)| {
+    let pieces = gradient.chunks_mut(PIECE).zip(input.chunks(PIECE)).collect();
+    share(pieces, |_, (gradient, input): (&mut [f32], &[f32])| {
         wide(
             #[inline(always)]
             || {

@@ -88,6 +88,7 @@ fn by_rows(
 ) -> Vec<f32> {
     let count = rows.div_ceil(ROWS);
     let (output, _) = in_pieces(rows * columns, ROWS * columns, count, |piece, output| {
+        let output = output.zeroed();
         let first = piece * ROWS;
         fill(first, ROWS.min(rows - first), output);
     });
@@ -114,6 +115,7 @@ pub fn input_gradient(shape: LinearShape, weight: &[f32], gradient: &[f32]) -> V
     let right = Matrix::new(&gradient, outputs, rows);
     let count = inputs.div_ceil(block);
     let (input, _) = in_pieces(inputs * rows, block * rows, count, |piece, input| {
+        let input = input.zeroed();
         let first = piece * block;
         product(Output::Replace, input, weight.rows(first, block.min(inputs - first)), right);
     });
@@ -126,6 +128,7 @@ fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
     const TILE: usize = 16;
     let count = columns.div_ceil(TILE);
     let (transposed, _) = in_pieces(rows * columns, TILE * rows, count, |piece, target| {
+        let target = target.zeroed();
         let first = piece * TILE;
         let width = TILE.min(columns - first);
         for start in (0..rows).step_by(TILE) {
@@ -151,6 +154,7 @@ pub fn weight_gradient(shape: LinearShape, input: &[f32], gradient: &[f32]) -> V
     let block = shape.block(inputs);
     let count = inputs.div_ceil(block);
     let (weight, _) = in_pieces(inputs * outputs, block * outputs, count, |piece, weight| {
+        let weight = weight.zeroed();
         let first = piece * block;
         let left = left.rows(first, block.min(inputs - first));
         product(Output::Replace, weight, left, right);
@@ -163,6 +167,7 @@ fn sum_by_rows(shape: LinearShape, left: Matrix, right: Matrix) -> Vec<f32> {
     let LinearShape { rows, inputs, outputs } = shape;
     let (size, count) = (inputs * outputs, rows.div_ceil(ROWS_OF_A_SUM));
     let (mut sums, _) = in_pieces(count * size, size, count, |piece, sum| {
+        let sum = sum.zeroed();
         let last = rows.min((piece + 1) * ROWS_OF_A_SUM);
         for first in (piece * ROWS_OF_A_SUM..last).step_by(DEPTH) {
             let depth = DEPTH.min(last - first);
@@ -181,6 +186,7 @@ pub fn bias_gradient(shape: LinearShape, gradient: &[f32]) -> Vec<f32> {
     let outputs = shape.outputs.max(1);
     let count = shape.rows.div_ceil(ROWS_OF_A_SUM);
     let (mut sums, _) = in_pieces(count * shape.outputs, shape.outputs, count, |piece, sum| {
+        let sum = sum.zeroed();
         let rows = gradient.chunks(outputs).skip(piece * ROWS_OF_A_SUM).take(ROWS_OF_A_SUM);
         rows.for_each(|row| add(sum, row));
     });

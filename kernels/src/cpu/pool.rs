@@ -1,10 +1,10 @@
 //! Two-dimensional max-pooling; the winner of each window is kept as a byte for the backward pass.
 
 use pulp::Arch;
-use rayon::prelude::*;
 
 use super::buffer::in_pieces;
 use super::shape::PoolShape;
+use super::tasks::share;
 
 /// The winner of a window that lies in the padding altogether.
 const NOBODY: u8 = u8::MAX;
@@ -20,8 +20,9 @@ pub fn forward(shape: &PoolShape, input: &[f32]) -> (Vec<f32>, Vec<u8>) {
     let mut maxima = vec![0.0; shape.planes * out];
     let mut winners = vec![0; shape.planes * out];
     let planes = planes_per_piece(shape);
-    let targets = maxima.par_chunks_mut(planes * out).zip(winners.par_chunks_mut(planes * out));
-    targets.zip(input.par_chunks(planes * plane)).for_each(|((maxima, winners), input)| {
+    let targets = maxima.chunks_mut(planes * out).zip(winners.chunks_mut(planes * out));
+    let pieces = targets.zip(input.chunks(planes * plane)).collect();
+    share(pieces, |_, ((maxima, winners), input)| {
         let targets = maxima.chunks_mut(out).zip(winners.chunks_mut(out));
         for ((maxima, winners), input) in targets.zip(input.chunks(plane)) {
             if is_halving(shape) {
@@ -46,6 +47,7 @@ pub fn backward(shape: &PoolShape, gradient: &[f32], winners: &[u8]) -> Vec<f32>
     let planes = planes_per_piece(shape);
     let count = shape.planes.div_ceil(planes);
     let (input, _) = in_pieces(shape.planes * plane, planes * plane, count, |piece, input| {
+        let input = input.zeroed();
         let first = piece * planes * out;
         let sources = gradient[first..].chunks(out).zip(winners[first..].chunks(out));
         for (input, (gradient, winners)) in input.chunks_mut(plane).zip(sources) {

@@ -1,7 +1,7 @@
 //! Matrix products on slices, by the `gemm` crate, one thread each: who calls decides how work is cut.
 #![expect(unsafe_code, reason = "the gemm crate takes raw pointers; sizes are checked here")]
 
-use rayon::prelude::*;
+use super::tasks::share;
 
 /// A matrix inside a slice.
 #[derive(Clone, Copy, Debug)]
@@ -99,7 +99,7 @@ pub(crate) fn product_by_columns(
     let columns = right.columns;
     assert!(out.len() >= left.rows * columns, "the output is too small for the product");
     let target = Target(out.as_mut_ptr());
-    (0..columns.div_ceil(block)).into_par_iter().for_each(|index| {
+    share((0..columns.div_ceil(block)).collect(), |_, index: usize| {
         let first = index * block;
         let count = block.min(columns - first);
         // SAFETY: blocks are disjoint sets of columns of the exclusively borrowed output, inside its checked size.

@@ -6,9 +6,8 @@
 
 use std::mem::MaybeUninit;
 
-use rayon::prelude::*;
-
-use super::buffer::zeroed;
+use super::buffer::Fresh;
+use super::tasks::share;
 
 /// `N` buffers of `count` pieces each, buffer `n` of pieces of `piece[n]` values. `fill` gets the piece of each buffer
 /// with the same number, all zeros.
@@ -22,11 +21,11 @@ pub(crate) fn in_pieces_of<const N: usize>(
     let mut pieces = Vec::with_capacity(count);
     for _ in 0..count {
         let mut lengths = piece.into_iter();
-        pieces.push(rest.each_mut().map(|rest| head(rest, lengths.next().unwrap_or(0))));
+        pieces.push(rest.each_mut().map(|rest| Fresh(head(rest, lengths.next().unwrap_or(0)))));
     }
-    pieces.into_par_iter().enumerate().for_each(|(index, pieces)| fill(index, pieces.map(zeroed)));
+    share(pieces, |index, pieces: [Fresh<'_>; N]| fill(index, pieces.map(Fresh::zeroed)));
     for (buffer, piece) in buffers.iter_mut().zip(piece) {
-        // SAFETY: the pieces cover so many values, within the capacity, and all were written by `zeroed`.
+        // SAFETY: the pieces cover so many values, within the capacity, and all were written as zeros.
         unsafe { buffer.set_len(piece * count) };
     }
     buffers

@@ -3,6 +3,8 @@
 //! Weights saved by Burn's layers load into these and the other way round.
 
 mod attention;
+mod avg_pool2d;
+mod batch_norm;
 mod conv2d;
 mod dropout;
 mod encoder;
@@ -11,6 +13,8 @@ mod linear;
 mod max_pool2d;
 
 pub use attention::{MhaInput, MhaOutput, MultiHeadAttention, MultiHeadAttentionConfig};
+pub use avg_pool2d::{AdaptiveAvgPool2d, AdaptiveAvgPool2dConfig, AvgPool2d, AvgPool2dConfig};
+pub use batch_norm::{BatchNorm, BatchNormConfig};
 pub use conv2d::{Conv2d, Conv2dConfig};
 pub use dropout::{Dropout, DropoutConfig};
 pub use encoder::{

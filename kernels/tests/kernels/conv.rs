@@ -96,12 +96,25 @@ fn chosen() -> Vec<ConvShape> {
         ConvShape { channels_in: 6, channels_out: 6, groups: 6, size: [9, 8], ..plain },
         ConvShape { channels_in: 5, stride: [2, 2], padding: [(1, 1); 2], size: [9, 9], ..plain },
         ConvShape { channels_in: 4, padding: [(1, 1); 2], size: [7, 17], batch: 17, ..plain },
+        ConvShape { channels_in: 16, padding: [(1, 1); 2], size: [16, 16], batch: 9, ..plain },
+        ConvShape { channels_in: 16, padding: [(1, 1); 2], stride: [2, 2], batch: 9, ..plain },
+        ConvShape {
+            channels_in: 64,
+            channels_out: 64,
+            padding: [(1, 1); 2],
+            size: [8, 8],
+            ..plain
+        },
     ]
 }
 
 fn cases() -> impl Iterator<Item = Case> {
     let mut random = Random::new(1);
-    let shapes: Vec<_> = chosen().into_iter().chain((0..60).map(|_| random.conv_shape())).collect();
+    let mut shapes = chosen();
+    for _ in 0..60 {
+        shapes.push(random.conv_shape());
+        shapes.push(random.wide_conv_shape());
+    }
     shapes.into_iter().map(move |shape| Case::new(shape, &mut random))
 }
 
@@ -161,7 +174,8 @@ fn operations_equal_burns() {
 #[test]
 fn gradients_are_slopes() {
     let mut random = Random::new(3);
-    for shape in (0..12).map(|_| random.conv_shape()).collect::<Vec<_>>() {
+    let any = |random: &mut Random| [random.conv_shape(), random.wide_conv_shape()];
+    for shape in (0..12).flat_map(|_| any(&mut random)).collect::<Vec<_>>() {
         let case = Case::new(shape, &mut random);
         let Case { shape, input, weight, bias, gradient } = &case;
         let loss = |input: &[f32], weight: &[f32], bias: &[f32]| {
@@ -184,7 +198,7 @@ fn gradients_are_slopes() {
 
 #[test]
 fn any_number_of_threads_gives_the_same_bits() {
-    for case in cases().take(7) {
+    for case in cases().take(40) {
         let Case { shape, input, weight, bias, gradient } = &case;
         with_any_threads(|| forward(shape, input, weight, Some(bias), true));
         with_any_threads(|| backward(shape, case.saved(), gradient, ALL));

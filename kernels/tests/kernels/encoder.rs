@@ -10,7 +10,7 @@ use salamander_kernels::cpu::attention::{
     AttentionShape, Inputs, Masks, Weighing, backward, forward,
 };
 use salamander_kernels::cpu::dropout::Mask;
-use salamander_kernels::cpu::{entropy, gelu, norm};
+use salamander_kernels::cpu::{entropy, gelu, layer_norm};
 use salamander_kernels::layers::{
     Gelu, LayerNormConfig, MhaInput, MultiHeadAttentionConfig, TransformerEncoderConfig,
     TransformerEncoderInput,
@@ -82,7 +82,7 @@ fn kernels_equal_the_reference() {
         let input = random.values(rows * width);
         let (gamma, beta) = (random.values(width), random.values(width));
         let expected = reference::layer_norm(&input, &gamma, &beta, 1e-5);
-        assert_close(&norm::forward(&input, &gamma, &beta, 1e-5).0, &expected, &what);
+        assert_close(&layer_norm::forward(&input, &gamma, &beta, 1e-5).0, &expected, &what);
         let wide: Vec<f32> = input.iter().map(|value| value * 5.0).collect();
         assert_close(&gelu::forward(&wide), &reference::gelu(&wide), &what);
         let labels: Vec<usize> = (0..rows).map(|_| random.between(0, width - 1)).collect();
@@ -145,11 +145,11 @@ fn gradients_are_slopes() {
     let (input, gradient) = (random.values(60), random.values(60));
     let (gamma, beta) = (random.values(12), random.values(12));
     let loss = |input: &[f32], gamma: &[f32]| {
-        let output = norm::forward(input, gamma, &beta, 1e-5).0;
+        let output = layer_norm::forward(input, gamma, &beta, 1e-5).0;
         output.iter().zip(&gradient).map(|(y, g)| f64::from(*y) * f64::from(*g)).sum::<f64>()
     };
-    let (_, moments) = norm::forward(&input, &gamma, &beta, 1e-5);
-    let found = norm::backward(&input, &gamma, &moments, &gradient);
+    let (_, moments) = layer_norm::forward(&input, &gamma, &beta, 1e-5);
+    let found = layer_norm::backward(&input, &gamma, &moments, &gradient);
     assert_slopes(input.clone(), &found.input, "norm", |x| loss(x, &gamma));
     assert_slopes(gamma.clone(), &found.gamma, "gamma", |g| loss(&input, g));
     for mut case in attentions().into_iter().skip(2).take(2) {
@@ -180,8 +180,8 @@ fn any_number_of_threads_gives_the_same_bits() {
         let (gamma, beta) = (random.values(width), random.values(width));
         let labels: Vec<usize> = (0..rows).map(|_| random.between(0, width - 1)).collect();
         with_any_threads(|| {
-            let (output, moments) = norm::forward(&x, &gamma, &beta, 1e-5);
-            let found = norm::backward(&x, &gamma, &moments, &gradient);
+            let (output, moments) = layer_norm::forward(&x, &gamma, &beta, 1e-5);
+            let found = layer_norm::backward(&x, &gamma, &moments, &gradient);
             let mut slope = gradient.clone();
             gelu::backward(&mut slope, &x);
             let (losses, mut probabilities) = entropy::forward(&x, &labels, width);

@@ -6,6 +6,7 @@ mod conv;
 mod encoder;
 mod layers;
 mod linear;
+mod norm;
 mod pool;
 mod random;
 mod torch;

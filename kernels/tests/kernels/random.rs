@@ -55,6 +55,32 @@ impl Random {
         }
     }
 
+    /// A convolution whose channels fill vectors, as the direct kernel likes them; every fourth one with something that
+    /// it leaves to others.
+    pub(crate) fn wide_conv_shape(&mut self) -> ConvShape {
+        loop {
+            let plain = ConvShape {
+                batch: self.between(1, 6),
+                channels_in: self.between(1, 36),
+                channels_out: 16 * self.between(1, 3) - self.between(0, 3),
+                size: self.pair(1, 20),
+                kernel: self.pair(1, 5),
+                stride: self.pair(1, 2),
+                padding: self.padding(3),
+                dilation: [1, 1],
+                groups: 1,
+            };
+            let shape = match self.between(0, 7) {
+                0 => ConvShape { dilation: [2, 2], ..plain },
+                1 => ConvShape { groups: 2, channels_in: 6, channels_out: 32, ..plain },
+                _ => plain,
+            };
+            if shape.is_valid() {
+                return shape;
+            }
+        }
+    }
+
     /// Any pooling that is valid and has no window wholly in the padding, which Burn refuses in part.
     pub(crate) fn pool_shape(&mut self) -> PoolShape {
         loop {

@@ -111,8 +111,8 @@ pub struct Data {
     pub training: Paths,
     /// Files or folders to validate on.
     pub validation: Paths,
-    /// `recordio`, `tfrecord`, `csv`, `parquet`, `sqlite`, `idx`, `images`, `census`, `criteo`
-    /// or `movielens`; guessed when absent.
+    /// `recordio`, `tfrecord`, `csv`, `parquet`, `sqlite`, `idx`, `cifar`, `images`, `census`,
+    /// `criteo` or `movielens`; guessed when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
     /// The order of an epoch: `none`, `{window: n}` or `full`.

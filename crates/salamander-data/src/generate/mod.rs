@@ -8,12 +8,14 @@
 //! - [`Criteo`]: clicks like those of Criteo's `train.txt`
 //! - [`MovieLens`]: ratings like those of MovieLens' `ratings.dat`
 //! - [`Sequences`]: tokens whose order counts, for encoders
+//! - [`Pictures`]: pictures of ten classes in the format of CIFAR-10
 //! - [`Reachable`]: the AUC and the log-loss of the true probabilities; `draw` holds the distributions
 
 mod census;
 mod criteo;
 mod draw;
 mod movielens;
+mod pictures;
 mod sequences;
 
 use salamander_core::metrics::{Metric, Metrics};
@@ -21,6 +23,7 @@ use salamander_core::metrics::{Metric, Metrics};
 pub use census::Census;
 pub use criteo::Criteo;
 pub use movielens::MovieLens;
+pub use pictures::{Picture, Pictures};
 pub use sequences::Sequences;
 
 use crate::{Format, Row, Value};

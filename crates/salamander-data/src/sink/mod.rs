@@ -1,11 +1,12 @@
 //! Writes rows to files of any format that can be written, so that any source can be converted.
 //!
 //! [`create`] picks the [`Sink`]: `example` for RecordIO and TFRecord, `delimited` for CSV, TSV and their kin,
-//! `parquet` with its `cells`, `idx` and `images` for the `picture` in a row. All write into `pending`, a file
+//! `parquet` with its `cells`, `idx`, `cifar` and `images` for the `picture` in a row. All write into `pending`, a file
 //! beside the real one that takes its name at the end, or into such a folder.
 
 #[cfg(feature = "parquet")]
 mod cells;
+mod cifar;
 mod delimited;
 mod example;
 mod idx;
@@ -58,13 +59,14 @@ pub fn create(path: &Path, format: Format) -> Result<Box<dyn Sink>, Error> {
         Format::Parquet => return Ok(Box::new(parquet::Parquet::create(path)?)),
         #[cfg(not(feature = "parquet"))]
         Format::Parquet => "this program was built without parquet".to_owned(),
+        Format::Cifar => return Ok(Box::new(cifar::Cifar::create(path)?)),
         Format::Idx => return Ok(Box::new(idx::Idx::create(path)?)),
         #[cfg(feature = "images")]
         Format::ImageFolder => return Ok(Box::new(images::Images::create(path)?)),
         #[cfg(not(feature = "images"))]
         Format::ImageFolder => "this program was built without images".to_owned(),
         Format::Sqlite => {
-            "a database is read, not written: give recordio, tfrecord, csv, parquet, idx or images"
+            "a database is read, not written: give recordio, tfrecord, csv, parquet, idx, cifar or images"
                 .to_owned()
         }
     };

@@ -1,7 +1,7 @@
 //! A parameter's move on the host, in pieces that all cores share.
 
-use rayon::prelude::*;
 use salamander_core::optimizer::{Optimizer, Update};
+use salamander_kernels::cpu::share;
 
 use super::{Along, ParamState};
 
@@ -23,18 +23,14 @@ pub(super) fn step(
         (param, grad, slots)
     });
     let pieces: Vec<_> = pieces.collect();
-    let move_piece = |(param, grad, mut slots): (&mut [f32], &mut [f32], Vec<&mut [f32]>)| {
+    type Piece<'a> = (&'a mut [f32], &'a mut [f32], Vec<&'a mut [f32]>);
+    share(pieces, |_, (param, grad, mut slots): Piece<'_>| {
         if along.factor != 1.0 {
             grad.iter_mut().for_each(|value| *value *= along.factor);
         }
         let update = Update { learning_rate: along.rate, step, param, grad };
         optimizer.update(update, &mut slots);
-    };
-    match pieces.len() {
-        // A task costs more than a short parameter.
-        0..=1 => pieces.into_iter().for_each(move_piece),
-        _ => pieces.into_par_iter().for_each(move_piece),
-    }
+    });
 }
 
 #[cfg(test)]

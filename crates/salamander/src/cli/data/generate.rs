@@ -1,9 +1,9 @@
-//! `salamander data generate`: data like the public files of recommenders, and others, with a truth that is known.
+//! `salamander data generate`: data like public files, with a truth that is known.
 
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use salamander_data::generate::{Census, Criteo, MovieLens, Reachable, Sequences, World};
+use salamander_data::generate::{Census, Criteo, MovieLens, Pictures, Reachable, Sequences, World};
 use salamander_data::{Format, sink};
 use serde_json::json;
 
@@ -53,10 +53,12 @@ enum Like {
     Movielens,
     /// Sequences of 32 tokens in two classes, for encoders
     Sequences,
+    /// Pictures of ten classes, as in CIFAR-10's binary files
+    Cifar,
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    let world = world(args);
+    let Some(world) = world(args) else { return pictures(args) };
     let format = args.to.or_else(|| Format::of_name(&args.out)).unwrap_or(world.format());
     let written = [Format::Csv, Format::Census, Format::Criteo, Format::MovieLens];
     ensure!(
@@ -64,33 +66,61 @@ pub(super) fn run(args: &Args) -> Result<()> {
         "{}: generated data are text: write a .csv file, and `salamander data convert` it to {format}",
         args.out.display()
     );
+    let mut reachable = Reachable::default();
+    write(args, format, |file, record| {
+        let drawn = world.draw(record);
+        file.write(&drawn.row(&*world))?;
+        reachable.observe(&drawn);
+        Ok(())
+    })?;
+    show(args, &reachable);
+    Ok(())
+}
+
+/// Pictures, in the format of CIFAR-10 or in any other that holds bytes.
+fn pictures(args: &Args) -> Result<()> {
+    let world = Pictures::new(args.seed);
+    let format = args.to.or_else(|| Format::of_name(&args.out)).unwrap_or(Format::Cifar);
+    write(args, format, |file, record| Ok(file.write(&world.draw(record).row())?))?;
+    let (records, out) = (args.records, args.out.display().to_string());
+    match args.json {
+        true => println!("{}", json!({ "records": records, "file": out })),
+        false => println!("{records} pictures of ten classes: {out}"),
+    }
+    Ok(())
+}
+
+/// Writes the records that the arguments ask for.
+fn write(
+    args: &Args,
+    format: Format,
+    mut each: impl FnMut(&mut dyn sink::Sink, u64) -> Result<()>,
+) -> Result<()> {
     let last = args.skip.checked_add(args.records).context("--skip: there are no such records")?;
     if let Some(folder) = args.out.parent() {
         std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     }
     let mut file = sink::create(&args.out, format)?;
-    let mut reachable = Reachable::default();
     let bar = records_bar(args.records);
     for record in args.skip..last {
-        let drawn = world.draw(record);
-        file.write(&drawn.row(&*world))?;
-        reachable.observe(&drawn);
+        each(&mut *file, record)?;
         if record % BLOCK == 0 {
             bar.set_position(record - args.skip);
         }
     }
     file.finish()?;
     bar.finish_and_clear();
-    show(args, &reachable);
     Ok(())
 }
 
-fn world(args: &Args) -> Box<dyn World> {
+/// The world that text is drawn from; pictures have one of their own.
+fn world(args: &Args) -> Option<Box<dyn World>> {
     match args.like {
-        Like::Census => Box::new(Census::new(args.seed)),
-        Like::Criteo => Box::new(Criteo::new(args.seed, args.values)),
-        Like::Movielens => Box::new(MovieLens::new(args.seed, args.users, args.films)),
-        Like::Sequences => Box::new(Sequences::new(args.seed)),
+        Like::Census => Some(Box::new(Census::new(args.seed))),
+        Like::Criteo => Some(Box::new(Criteo::new(args.seed, args.values))),
+        Like::Movielens => Some(Box::new(MovieLens::new(args.seed, args.users, args.films))),
+        Like::Sequences => Some(Box::new(Sequences::new(args.seed))),
+        Like::Cifar => None,
     }
 }
 

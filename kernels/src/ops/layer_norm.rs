@@ -11,7 +11,7 @@ use burn::backend::{
 use burn::tensor::{Tensor, module};
 
 use super::{CpuTensor, is_served, tensor, values};
-use crate::cpu::norm::{Moments, backward, forward};
+use crate::cpu::layer_norm::{Moments, backward, forward};
 
 #[backend_extension(Flex, Autodiff)]
 trait LayerNormOp: Backend {

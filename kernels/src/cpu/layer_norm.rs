@@ -39,6 +39,7 @@ pub fn forward(
     let width = gamma.len();
     let (piece, count) = cut(input.len(), width);
     let (output, moments) = in_pieces(input.len(), piece, count, |at, output| {
+        let output = output.zeroed();
         let rows = input[at * piece..].chunks(width).zip(output.chunks_mut(width));
         rows.map(|(row, output)| normalise(row, gamma, beta, epsilon, output)).collect::<Vec<_>>()
     });
@@ -78,6 +79,7 @@ pub fn backward(
     let width = gamma.len();
     let (piece, count) = cut(input.len(), width);
     let (of_input, sums) = in_pieces(input.len(), piece, count, |at, output| {
+        let output = output.zeroed();
         let mut sums = Sums::new(width);
         let first = at * piece;
         let rows = input[first..].chunks(width).zip(gradient[first..].chunks(width));

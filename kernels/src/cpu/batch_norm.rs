@@ -1,0 +1,367 @@
+//! Batch normalisation in training, forward and backward, with a residual added and a ReLU in the same pass.
+//! (Ioffe, Szegedy: <https://arxiv.org/abs/1502.03167>.)
+//!
+//! A task is a channel: what its statistics have just read is still in the core's cache when it is normalised.
+
+use pulp::Arch;
+
+use super::buffer::{Fresh, Planes, by_channel};
+use super::elementwise::prefetch;
+use super::sums::Sums;
+
+/// The sizes of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NormShape {
+    /// Samples.
+    pub batch: usize,
+    /// Channels.
+    pub channels: usize,
+    /// Pixels of a channel of a sample.
+    pub pixels: usize,
+}
+
+impl NormShape {
+    /// Values of the batch.
+    pub fn len(&self) -> usize {
+        self.batch * self.channels * self.pixels
+    }
+
+    /// Whether there are no values.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The planes of a channel. Each asks for the next one ahead of time: they lie too far apart for the CPU to guess.
+    #[inline(always)]
+    fn planes<'a>(&self, values: &'a [f32], channel: usize) -> impl Iterator<Item = &'a [f32]> {
+        let pixels = self.pixels;
+        let step = self.channels * pixels;
+        (0..self.batch).map(move |sample| {
+            let place = sample * step + channel * pixels;
+            prefetch(values.get(place + step..).and_then(|next| next.get(..pixels)));
+            &values[place..][..pixels]
+        })
+    }
+
+    fn dims(&self) -> [usize; 3] {
+        [self.batch, self.channels, self.pixels]
+    }
+}
+
+/// Mean and variance of each channel over the batch.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Statistics {
+    /// Means.
+    pub mean: Vec<f32>,
+    /// Variances, divided by the number of values.
+    pub variance: Vec<f32>,
+}
+
+/// The parameters of a normalisation.
+#[derive(Clone, Copy, Debug)]
+pub struct Affine<'a> {
+    /// Factors.
+    pub gamma: &'a [f32],
+    /// Summands.
+    pub beta: &'a [f32],
+    /// Added to variances.
+    pub epsilon: f64,
+}
+
+impl Affine<'_> {
+    /// Factor and summand of a channel with these statistics.
+    fn of(&self, channel: usize, mean: f32, variance: f32) -> (f32, f32) {
+        let factor = self.gamma[channel] * inverse_deviation(variance, self.epsilon);
+        (factor, self.beta[channel] - mean * factor)
+    }
+}
+
+fn inverse_deviation(variance: f32, epsilon: f64) -> f32 {
+    (1.0 / (f64::from(variance) + epsilon).sqrt()) as f32
+}
+
+/// Normalises with the batch's own statistics, adds `residual`, and applies a ReLU if asked for.
+///
+/// # Panics
+/// If the slices do not have the shape's sizes.
+pub fn forward(
+    shape: NormShape,
+    input: &[f32],
+    affine: Affine,
+    residual: Option<&[f32]>,
+    relu: bool,
+) -> (Vec<f32>, Statistics) {
+    assert!(input.len() == shape.len() && !shape.is_empty(), "wrong size of the input");
+    assert!(
+        residual.is_none_or(|values| values.len() == shape.len()),
+        "wrong size of the residual"
+    );
+    let ([output], found) = by_channel(shape.dims(), |channel, [output]: &mut [Planes; 1]| {
+        let (mean, variance) = moments(&shape, input, channel);
+        let (factor, summand) = affine.of(channel, mean, variance);
+        let mut residuals = residual.map(|values| shape.planes(values, channel));
+        Arch::new().dispatch(|| {
+            for (target, values) in output.zip(shape.planes(input, channel)) {
+                let residual = residuals.as_mut().and_then(Iterator::next);
+                normalise(target, values, (factor, summand), residual, relu);
+            }
+        });
+        (mean, variance)
+    });
+    let (mean, variance) = found.into_iter().unzip();
+    (output, Statistics { mean, variance })
+}
+
+#[inline(always)]
+fn normalise(
+    target: Fresh,
+    values: &[f32],
+    (factor, summand): (f32, f32),
+    residual: Option<&[f32]>,
+    relu: bool,
+) {
+    let clip = |value: f32| if value < 0.0 && relu { 0.0 } else { value };
+    let values = &values[..target.len()];
+    match residual {
+        None => target.fill_with(|i| clip(values[i] * factor + summand)),
+        Some(residual) => {
+            let residual = &residual[..target.len()];
+            target.fill_with(|i| clip(values[i] * factor + summand + residual[i]))
+        }
+    };
+}
+
+/// What [`backward`] needs to know of the forward pass.
+#[derive(Clone, Copy, Debug)]
+pub struct Saved<'a> {
+    /// The input.
+    pub input: &'a [f32],
+    /// Its statistics.
+    pub statistics: &'a Statistics,
+    /// What a ReLU let through.
+    pub relu: Rectified<'a>,
+}
+
+/// How to tell what a ReLU let through.
+#[derive(Clone, Copy, Debug)]
+pub enum Rectified<'a> {
+    /// There was none.
+    Not,
+    /// By the input, normalised again: less is read than with the output. There must be no residual.
+    ByInput,
+    /// By the output.
+    ByOutput(&'a [f32]),
+}
+
+/// The gradients of a batch normalisation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NormGradients {
+    /// Of the input.
+    pub input: Vec<f32>,
+    /// Of the residual, if wanted.
+    pub residual: Option<Vec<f32>>,
+    /// Of the factors.
+    pub gamma: Vec<f32>,
+    /// Of the summands.
+    pub beta: Vec<f32>,
+}
+
+/// The gradients from that of the output; that of a residual too if it is wanted.
+///
+/// # Panics
+/// If the slices do not have the shape's sizes.
+pub fn backward(
+    shape: NormShape,
+    saved: Saved,
+    affine: Affine,
+    gradient: &[f32],
+    residual: bool,
+) -> NormGradients {
+    assert!(gradient.len() == shape.len() && !shape.is_empty(), "wrong size of the gradient");
+    assert_eq!(saved.input.len(), shape.len(), "wrong size of the input");
+    let by_input = matches!(saved.relu, Rectified::ByInput);
+    assert!(!(residual && by_input), "the input does not tell what came with a residual");
+    let channel = |channel: usize| Channel::new(shape, saved, affine, gradient, channel);
+    let (input, of_residual, sums) = if residual {
+        let ([input, residual], sums) = by_channel(shape.dims(), |at, [input, residual]| {
+            channel(at).spread(input, Some(residual))
+        });
+        (input, Some(residual), sums)
+    } else {
+        let ([input], sums) = by_channel(shape.dims(), |at, [input]: &mut [Planes; 1]| {
+            channel(at).spread(input, None)
+        });
+        (input, None, sums)
+    };
+    let (gamma, beta) = sums.into_iter().unzip();
+    NormGradients { input, residual: of_residual, gamma, beta }
+}
+
+/// One channel on the way back.
+struct Channel<'a> {
+    shape: NormShape,
+    saved: Saved<'a>,
+    gradient: &'a [f32],
+    index: usize,
+    mean: f32,
+    /// One over the deviation.
+    inverse: f32,
+    /// That times the channel's factor, and the summand behind it, as on the way forward.
+    factor: f32,
+    summand: f32,
+}
+
+impl<'a> Channel<'a> {
+    fn new(
+        shape: NormShape,
+        saved: Saved<'a>,
+        affine: Affine,
+        gradient: &'a [f32],
+        index: usize,
+    ) -> Self {
+        let (mean, variance) = (saved.statistics.mean[index], saved.statistics.variance[index]);
+        let inverse = inverse_deviation(variance, affine.epsilon);
+        let (factor, summand) = affine.of(index, mean, variance);
+        Self { shape, saved, gradient, index, mean, inverse, factor, summand }
+    }
+
+    /// Writes the gradients and returns those of the factor and of the summand.
+    fn spread(&self, input: &mut Planes, mut residual: Option<&mut Planes>) -> (f32, f32) {
+        let (with_input, alone) = self.sums();
+        let count = (self.shape.batch * self.shape.pixels) as f64;
+        let gamma = with_input * f64::from(self.inverse);
+        // The gradient less what moves the mean and what moves the deviation.
+        let slope = (-f64::from(self.factor) * f64::from(self.inverse) * gamma / count) as f32;
+        let offset = (-f64::from(self.factor) * alone / count) as f32;
+        let line = Line { mean: self.mean, slope, offset, factor: self.factor };
+        Arch::new().dispatch(|| {
+            for (target, plane) in input.zip(self.planes()) {
+                let (gradient, pixels) = (plane.gradient, plane.input.len());
+                let input = plane.input;
+                match (residual.as_mut().and_then(|planes| planes.next()), plane.relu) {
+                    (Some(residual), _) => {
+                        let gradient = &*plane.masked(residual);
+                        line.write(target, input, |i| gradient[i]);
+                    }
+                    (None, Rectified::Not) => line.write(target, input, |i| gradient[..pixels][i]),
+                    (None, Rectified::ByInput) => line.write(target, input, |i| {
+                        masked(gradient[..pixels][i], self.again(input[..pixels][i]))
+                    }),
+                    (None, Rectified::ByOutput(output)) => line.write(target, input, |i| {
+                        masked(gradient[..pixels][i], output[..pixels][i])
+                    }),
+                }
+            }
+        });
+        (gamma as f32, alone as f32)
+    }
+
+    /// Sums of the gradient times the centred input, and of the gradient.
+    fn sums(&self) -> (f64, f64) {
+        let mut sums = Sums::default();
+        Arch::new().dispatch(|| {
+            for Plane { gradient, input, relu } in self.planes() {
+                let term = |gradient: f32, value: f32| (gradient * (value - self.mean), gradient);
+                match relu {
+                    Rectified::Not => sums.add([gradient, input], |[g, x]| term(g, x)),
+                    Rectified::ByInput => {
+                        sums.add([gradient, input], |[g, x]| term(masked(g, self.again(x)), x));
+                    }
+                    Rectified::ByOutput(output) => {
+                        sums.add([gradient, input, output], |[g, x, y]| term(masked(g, y), x));
+                    }
+                }
+            }
+        });
+        sums.total()
+    }
+
+    /// A value of the input, normalised once more.
+    #[inline(always)]
+    fn again(&self, value: f32) -> f32 {
+        value * self.factor + self.summand
+    }
+
+    fn planes(&self) -> impl Iterator<Item = Plane<'a>> {
+        let gradients = self.shape.planes(self.gradient, self.index);
+        let inputs = self.shape.planes(self.saved.input, self.index);
+        let (relu, NormShape { channels, pixels, .. }) = (self.saved.relu, self.shape);
+        let index = self.index;
+        gradients.zip(inputs).enumerate().map(move |(sample, (gradient, input))| {
+            let place = (sample * channels + index) * pixels;
+            let relu = match relu {
+                Rectified::ByOutput(output) => Rectified::ByOutput(&output[place..][..pixels]),
+                other => other,
+            };
+            Plane { gradient, input, relu }
+        })
+    }
+}
+
+/// One plane on the way back.
+#[derive(Clone, Copy)]
+struct Plane<'a> {
+    gradient: &'a [f32],
+    input: &'a [f32],
+    /// What a ReLU let through of it.
+    relu: Rectified<'a>,
+}
+
+impl Plane<'_> {
+    /// The gradient behind the ReLU, written to new memory.
+    #[inline(always)]
+    fn masked<'b>(&self, target: Fresh<'b>) -> &'b mut [f32] {
+        let gradient = &self.gradient[..target.len()];
+        match self.relu {
+            Rectified::ByOutput(output) => {
+                let output = &output[..target.len()];
+                target.fill_with(|i| masked(gradient[i], output[i]))
+            }
+            _ => target.fill_with(|i| gradient[i]),
+        }
+    }
+}
+
+/// A gradient behind a ReLU: bits instead of a branch, because signs cannot be predicted.
+#[inline(always)]
+fn masked(gradient: f32, output: f32) -> f32 {
+    f32::from_bits(gradient.to_bits() & u32::from(output > 0.0).wrapping_neg())
+}
+
+/// How the input's gradient follows from the output's and from the input.
+#[derive(Clone, Copy)]
+struct Line {
+    mean: f32,
+    slope: f32,
+    offset: f32,
+    factor: f32,
+}
+
+impl Line {
+    #[inline(always)]
+    fn write(self, target: Fresh, input: &[f32], gradient: impl Fn(usize) -> f32) {
+        let input = &input[..target.len()];
+        target.fill_with(|i| {
+            gradient(i) * self.factor + ((input[i] - self.mean) * self.slope + self.offset)
+        });
+    }
+}
+
+/// Mean and variance of a channel, in one pass around one of its values.
+fn moments(shape: &NormShape, input: &[f32], channel: usize) -> (f32, f32) {
+    let pivot = input[channel * shape.pixels];
+    let mut sums = Sums::default();
+    Arch::new().dispatch(|| {
+        for values in shape.planes(input, channel) {
+            sums.add([values], |[value]| {
+                let centred = value - pivot;
+                (centred * centred, centred)
+            });
+        }
+    });
+    let (squares, sum) = sums.total();
+    let count = (shape.batch * shape.pixels) as f64;
+    let mean = sum / count;
+    let variance = (squares / count - mean * mean).max(0.0);
+    ((f64::from(pivot) + mean) as f32, variance as f32)
+}

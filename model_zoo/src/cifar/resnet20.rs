@@ -1,0 +1,113 @@
+//! ResNet-20, the small residual network for CIFAR-10 (He, Zhang, Ren, Sun: <https://arxiv.org/abs/1512.03385>,
+//! section 4.2): three stages of three blocks with 16, 32 and 64 channels, and shortcuts without parameters.
+
+use salamander::prelude::*;
+
+use super::{Picture, PictureBatch};
+
+/// Hyperparameters, with the paper's values as defaults.
+#[derive(Hparams)]
+pub struct Hp {
+    #[hparam(default = 0.1, min = 0.0)]
+    learning_rate: f64,
+    #[hparam(default = 0.9, min = 0.0, max = 1.0)]
+    momentum: f64,
+    #[hparam(default = 0.0001, min = 0.0)]
+    weight_decay: f64,
+}
+
+/// conv16 - three stages of three blocks - mean of each channel - linear10.
+#[derive(Module, Debug)]
+pub struct ResNet20 {
+    conv: Conv2d,
+    norm: BatchNorm,
+    blocks: Vec<Block>,
+    pool: AdaptiveAvgPool2d,
+    fc: Linear,
+}
+
+/// Two convolutions beside a shortcut.
+#[derive(Module, Debug)]
+pub struct Block {
+    conv1: Conv2d,
+    norm1: BatchNorm,
+    conv2: Conv2d,
+    norm2: BatchNorm,
+    /// Takes every second pixel where the stage changes.
+    halve: Option<MaxPool2d>,
+}
+
+fn conv3x3(channels: [usize; 2], stride: usize, device: &Device) -> Conv2d {
+    Conv2dConfig::new(channels, [3, 3])
+        .with_stride([stride, stride])
+        .with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1))
+        .with_bias(false)
+        .init(device)
+}
+
+impl Block {
+    fn new([from, to]: [usize; 2], device: &Device) -> Self {
+        let stride = if from == to { 1 } else { 2 };
+        Self {
+            conv1: conv3x3([from, to], stride, device),
+            norm1: BatchNormConfig::new(to).init(device),
+            conv2: conv3x3([to, to], 1, device),
+            norm2: BatchNormConfig::new(to).init(device),
+            halve: (from != to).then(|| MaxPool2dConfig::new([1, 1]).with_strides([2, 2]).init()),
+        }
+    }
+
+    fn forward(&self, x: Tensor<4>) -> Tensor<4> {
+        let y = self.norm1.forward_relu(self.conv1.forward(x.clone()));
+        self.norm2.forward_add_relu(self.conv2.forward(y), self.shortcut(x))
+    }
+
+    /// The input itself; where the stage changes, fewer pixels and new channels of zeros.
+    fn shortcut(&self, x: Tensor<4>) -> Tensor<4> {
+        let Some(halve) = &self.halve else { return x };
+        let x = halve.forward(x);
+        let zeros = Tensor::zeros(x.dims(), &x.device());
+        Tensor::cat(vec![x, zeros], 1)
+    }
+}
+
+impl Trial for ResNet20 {
+    const NAME: &str = "cifar_resnet20";
+    type Hparams = Hp;
+    type Example = Picture;
+
+    fn build(cx: &Context<Hp>) -> Self {
+        let stages = [[16, 16, 16, 16], [16, 32, 32, 32], [32, 64, 64, 64]];
+        let blocks = stages.iter().flat_map(|stage| stage.array_windows::<2>());
+        Self {
+            conv: conv3x3([3, 16], 1, &cx.device),
+            norm: BatchNormConfig::new(16).init(&cx.device),
+            blocks: blocks.map(|channels| Block::new(*channels, &cx.device)).collect(),
+            pool: AdaptiveAvgPool2dConfig::new([1, 1]).init(),
+            fc: LinearConfig::new(64, 10).init(&cx.device),
+        }
+    }
+
+    fn forward(&self, batch: &PictureBatch) -> Tensor<2> {
+        let x = self.norm.forward_relu(self.conv.forward(batch.image.clone()));
+        let x = self.blocks.iter().fold(x, |x, block| block.forward(x));
+        self.fc.forward(self.pool.forward(x).flatten(1, 3))
+    }
+
+    fn loss(&self, output: &Tensor<2>, batch: &PictureBatch) -> Tensor<1> {
+        cross_entropy(output, &batch.label)
+    }
+
+    fn optimizer(hp: &Hp) -> Optimizer {
+        let sgd = Optimizer::sgd(hp.learning_rate).momentum(hp.momentum);
+        sgd.weight_decay(hp.weight_decay).into()
+    }
+
+    fn metrics(&self, output: &Tensor<2>, batch: &PictureBatch) -> Metrics {
+        accuracy(output, &batch.label)
+    }
+
+    fn predict(&self, output: Tensor<2>) -> Tensor<2> {
+        softmax(output, 1)
+    }
+}
