@@ -69,10 +69,26 @@ pub struct Affine<'a> {
 }
 
 impl Affine<'_> {
-    /// Factor and summand of a channel with these statistics.
-    fn of(&self, channel: usize, mean: f32, variance: f32) -> (f32, f32) {
+    /// What normalises a channel with these statistics.
+    fn of(&self, channel: usize, mean: f32, variance: f32) -> Normal {
         let factor = self.gamma[channel] * inverse_deviation(variance, self.epsilon);
-        (factor, self.beta[channel] - mean * factor)
+        Normal { mean, factor, beta: self.beta[channel] }
+    }
+}
+
+/// What normalises a channel.
+#[derive(Clone, Copy)]
+struct Normal {
+    mean: f32,
+    factor: f32,
+    beta: f32,
+}
+
+impl Normal {
+    /// The mean is taken off first: means may be far larger than deviations.
+    #[inline(always)]
+    fn of(self, value: f32) -> f32 {
+        (value - self.mean) * self.factor + self.beta
     }
 }
 
@@ -98,12 +114,12 @@ pub fn forward(
     );
     let ([output], found) = by_channel(shape.dims(), |channel, [output]: &mut [Planes; 1]| {
         let (mean, variance) = moments(&shape, input, channel);
-        let (factor, summand) = affine.of(channel, mean, variance);
+        let normal = affine.of(channel, mean, variance);
         let mut residuals = residual.map(|values| shape.planes(values, channel));
         Arch::new().dispatch(|| {
             for (target, values) in output.zip(shape.planes(input, channel)) {
                 let residual = residuals.as_mut().and_then(Iterator::next);
-                normalise(target, values, (factor, summand), residual, relu);
+                normalise(target, values, normal, residual, relu);
             }
         });
         (mean, variance)
@@ -113,20 +129,14 @@ pub fn forward(
 }
 
 #[inline(always)]
-fn normalise(
-    target: Fresh,
-    values: &[f32],
-    (factor, summand): (f32, f32),
-    residual: Option<&[f32]>,
-    relu: bool,
-) {
+fn normalise(target: Fresh, values: &[f32], normal: Normal, residual: Option<&[f32]>, relu: bool) {
     let clip = |value: f32| if value < 0.0 && relu { 0.0 } else { value };
     let values = &values[..target.len()];
     match residual {
-        None => target.fill_with(|i| clip(values[i] * factor + summand)),
+        None => target.fill_with(|i| clip(normal.of(values[i]))),
         Some(residual) => {
             let residual = &residual[..target.len()];
-            target.fill_with(|i| clip(values[i] * factor + summand + residual[i]))
+            target.fill_with(|i| clip(normal.of(values[i]) + residual[i]))
         }
     };
 }
@@ -203,12 +213,10 @@ struct Channel<'a> {
     saved: Saved<'a>,
     gradient: &'a [f32],
     index: usize,
-    mean: f32,
     /// One over the deviation.
     inverse: f32,
-    /// That times the channel's factor, and the summand behind it, as on the way forward.
-    factor: f32,
-    summand: f32,
+    /// As on the way forward.
+    normal: Normal,
 }
 
 impl<'a> Channel<'a> {
@@ -221,19 +229,20 @@ impl<'a> Channel<'a> {
     ) -> Self {
         let (mean, variance) = (saved.statistics.mean[index], saved.statistics.variance[index]);
         let inverse = inverse_deviation(variance, affine.epsilon);
-        let (factor, summand) = affine.of(index, mean, variance);
-        Self { shape, saved, gradient, index, mean, inverse, factor, summand }
+        let normal = affine.of(index, mean, variance);
+        Self { shape, saved, gradient, index, inverse, normal }
     }
 
     /// Writes the gradients and returns those of the factor and of the summand.
     fn spread(&self, input: &mut Planes, mut residual: Option<&mut Planes>) -> (f32, f32) {
         let (with_input, alone) = self.sums();
         let count = (self.shape.batch * self.shape.pixels) as f64;
+        let (normal, factor) = (self.normal, f64::from(self.normal.factor));
         let gamma = with_input * f64::from(self.inverse);
         // The gradient less what moves the mean and what moves the deviation.
-        let slope = (-f64::from(self.factor) * f64::from(self.inverse) * gamma / count) as f32;
-        let offset = (-f64::from(self.factor) * alone / count) as f32;
-        let line = Line { mean: self.mean, slope, offset, factor: self.factor };
+        let slope = (-factor * f64::from(self.inverse) * gamma / count) as f32;
+        let offset = (-factor * alone / count) as f32;
+        let line = Line { mean: normal.mean, slope, offset, factor: normal.factor };
         Arch::new().dispatch(|| {
             for (target, plane) in input.zip(self.planes()) {
                 let (gradient, pixels) = (plane.gradient, plane.input.len());
@@ -245,7 +254,7 @@ impl<'a> Channel<'a> {
                     }
                     (None, Rectified::Not) => line.write(target, input, |i| gradient[..pixels][i]),
                     (None, Rectified::ByInput) => line.write(target, input, |i| {
-                        masked(gradient[..pixels][i], self.again(input[..pixels][i]))
+                        masked(gradient[..pixels][i], normal.of(input[..pixels][i]))
                     }),
                     (None, Rectified::ByOutput(output)) => line.write(target, input, |i| {
                         masked(gradient[..pixels][i], output[..pixels][i])
@@ -258,14 +267,14 @@ impl<'a> Channel<'a> {
 
     /// Sums of the gradient times the centred input, and of the gradient.
     fn sums(&self) -> (f64, f64) {
-        let mut sums = Sums::default();
+        let (mut sums, normal) = (Sums::default(), self.normal);
         Arch::new().dispatch(|| {
             for Plane { gradient, input, relu } in self.planes() {
-                let term = |gradient: f32, value: f32| (gradient * (value - self.mean), gradient);
+                let term = |gradient: f32, value: f32| (gradient * (value - normal.mean), gradient);
                 match relu {
                     Rectified::Not => sums.add([gradient, input], |[g, x]| term(g, x)),
                     Rectified::ByInput => {
-                        sums.add([gradient, input], |[g, x]| term(masked(g, self.again(x)), x));
+                        sums.add([gradient, input], |[g, x]| term(masked(g, normal.of(x)), x));
                     }
                     Rectified::ByOutput(output) => {
                         sums.add([gradient, input, output], |[g, x, y]| term(masked(g, y), x));
@@ -274,12 +283,6 @@ impl<'a> Channel<'a> {
             }
         });
         sums.total()
-    }
-
-    /// A value of the input, normalised once more.
-    #[inline(always)]
-    fn again(&self, value: f32) -> f32 {
-        value * self.factor + self.summand
     }
 
     fn planes(&self) -> impl Iterator<Item = Plane<'a>> {
