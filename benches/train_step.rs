@@ -15,24 +15,27 @@ use model_zoo::mnist::conv16::Conv16;
 use model_zoo::mnist::conv32::Conv32;
 use model_zoo::mnist::mlp::Mlp;
 use model_zoo::mnist::{Digit, DigitBatch};
+use model_zoo::sequence::{SequenceBatch, SequenceEncoder};
 use salamander::Trial;
 use salamander::core::experiment::Experiment;
 use salamander::core::ledger::Tally;
 use salamander::core::plan::MicroBatch;
+use salamander::train::BatchOf;
 use salamander::train::example::Example;
 use salamander::train::loader::Loaded;
 use salamander::train::model::build;
-use salamander::train::optimize::OptimizerState;
+use salamander::train::optimize::{Along, OptimizerState};
 use salamander::train::step::{Arithmetic, compute};
 
 const BATCH: usize = 64;
 const TIME: Duration = Duration::from_secs(4);
 const ROUNDS: usize = 3;
-const MODELS: [(&str, Measurement); 4] = [
+const MODELS: [(&str, Measurement); 5] = [
     ("mlp", rate::<Mlp>),
     ("conv16", rate::<Conv16>),
     ("conv32", rate::<Conv32>),
     ("resnet20", rate::<ResNet20>),
+    ("encoder", || rate_on::<SequenceEncoder>(sequences)),
 ];
 
 /// Gives samples per second.
@@ -112,28 +115,48 @@ impl Made for Picture {
 }
 
 fn rate<T: Trial<Example: Made>>() -> f64 {
+    rate_on::<T>(|device| {
+        let [channels, height, width] = T::Example::SHAPE;
+        let count = BATCH * channels * height * width;
+        let pixels: Vec<f32> = (0..count).map(|i| (i * 7919 % 256) as f32 / 255.0).collect();
+        let labels: Vec<i64> = (0..BATCH as i64).map(|i| i % 10).collect();
+        let images = Tensor::<1>::from_data(pixels.as_slice(), device);
+        let images = images.reshape([BATCH, channels, height, width]);
+        T::Example::batch(images, Tensor::from_data(labels.as_slice(), device))
+    })
+}
+
+/// Sequences of 128 tokens.
+fn sequences(device: &Device) -> SequenceBatch {
+    let tokens: Vec<i64> = (0..BATCH as i64 * 128).map(|i| i * 7919 % 32).collect();
+    let labels: Vec<i64> = (0..BATCH as i64).map(|i| i % 2).collect();
+    SequenceBatch {
+        tokens: Tensor::<1, Int>::from_data(tokens.as_slice(), device).reshape([BATCH, 128]),
+        label: Tensor::from_data(labels.as_slice(), device),
+    }
+}
+
+/// Samples per second of the trainer's step.
+fn rate_on<T: Trial>(batch: impl Fn(&Device) -> BatchOf<T>) -> f64 {
+    salamander::train::threads::join(None);
+    model_zoo::keep_memory();
     let device = Device::flex().autodiff();
-    let experiment = Experiment::parse("", &[]).expect("defaults are valid");
-    let mut model: T = build(&experiment, &device).expect("the zoo's models build");
+    let text = std::env::var("DROPOUT").map(|p| format!("hyperparameters: {{dropout: {p}}}"));
+    let experiment = Experiment::parse(&text.unwrap_or_default(), &[]).expect("valid");
+    let mut model: Option<T> = Some(build(&experiment, &device).expect("the zoo's models build"));
     let hp = salamander::core::hparams::read(&experiment.hyperparameters).expect("defaults");
     let pass = T::passes(&hp).remove(0);
     let mut optimizer = OptimizerState::new(&pass);
-    let [channels, height, width] = T::Example::SHAPE;
-    let count = BATCH * channels * height * width;
-    let pixels: Vec<f32> = (0..count).map(|i| (i * 7919 % 256) as f32 / 255.0).collect();
-    let labels: Vec<i64> = (0..BATCH as i64).map(|i| i % 10).collect();
-    let images = Tensor::<1>::from_data(pixels.as_slice(), &device);
-    let images = images.reshape([BATCH, channels, height, width]);
-    let batch = T::Example::batch(images, Tensor::from_data(labels.as_slice(), &device));
+    let batch = batch(&device);
     let tally = Tally { applied: BATCH as u64, ..Tally::default() };
     let name = MicroBatch { epoch: 0, step: 0, k: 0 };
     let loaded = [Loaded { name, batch: Some(batch), tally, records: Vec::new() }];
     median_rate(BATCH as f64, TIME, || {
         let arithmetic = Arithmetic::plain(1);
-        let mut sum = compute(&model, &pass, &loaded, arithmetic, None).expect("a step");
-        sum.gradient.scale(1.0 / BATCH as f32);
-        model = optimizer
-            .step(model.clone(), sum.gradient, pass.optimizer.learning_rate())
-            .expect("a step");
+        let current = model.take().expect("put back after every step");
+        let sum = compute(&current, &pass, &loaded, arithmetic, None).expect("a step");
+        let (rate, factor) = (pass.optimizer.learning_rate(), 1.0 / BATCH as f32);
+        let moved = optimizer.step_by(current, sum.gradient, Along { rate, factor });
+        model = Some(moved.expect("a step"));
     })
 }

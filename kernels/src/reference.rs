@@ -1,6 +1,7 @@
 //! The kernels' arithmetic in the plainest Rust, summed in f64: what the tests hold the kernels against.
 
 pub mod bucket;
+pub mod encoder;
 pub mod norm;
 
 use crate::cpu::conv::ConvGradients;

@@ -5,13 +5,18 @@
 //! - [`mnist`]: handwritten digits, four networks (`mnist/*.yaml`)
 //! - [`recommend`]: what people earn, click and like, six networks on embedding tables (`recommend/*.yaml`)
 //! - [`ring_gan`]: two networks against each other, with an optimizer each (`gan/ring_gan.yaml`)
+//! - [`sequence`]: tokens, read by a transformer's encoder (`sequence/encoder.yaml`)
 //! - [`own_loop`]: a training loop written by hand on the library's pieces
 
 pub mod cifar;
+mod memory;
 pub mod mnist;
 pub mod own_loop;
 pub mod recommend;
 pub mod ring_gan;
+pub mod sequence;
+
+pub use memory::keep_memory;
 
 use salamander::Models;
 
@@ -30,5 +35,6 @@ pub fn models() -> Models {
         recommend::wide_deep::WideDeep,
         recommend::xdeepfm::XDeepFm,
         ring_gan::RingGan,
+        sequence::SequenceEncoder,
     ]
 }

@@ -8,5 +8,6 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    model_zoo::keep_memory();
     salamander::main(model_zoo::models())
 }

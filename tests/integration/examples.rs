@@ -105,6 +105,7 @@ fn every_experiment_of_the_zoo_is_healthy() {
         "mnist/mlp.yaml",
         "mnist/full.yaml",
         "cifar/resnet20.yaml",
+        "sequence/encoder.yaml",
         "gan/ring_gan.yaml",
         "recommend/wide_deep.yaml",
         "recommend/census_dnn.yaml",

@@ -91,7 +91,7 @@ impl GradientSum {
     pub fn scale(&mut self, factor: f32) {
         match self {
             Self::Host(params) => values(params).for_each(|value| *value *= factor),
-            Self::Device(sum) => sum.factor *= factor,
+            Self::Device(sum) => sum.scale(factor),
         }
     }
 

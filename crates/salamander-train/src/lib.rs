@@ -12,7 +12,7 @@
 //! - [`trainer`]: the loop; [`progress`]: where it stands; [`callback`]: who is told
 //! - [`evaluate`], [`predict`]: a trained model on other data
 //! - [`checkpoint`]: what is kept; [`weights`]: import and export; [`params`]: parameters by path
-//! - [`model`]: models by name, without their types; [`device`]: devices by name
+//! - [`model`]: models by name, without their types; [`device`]: devices by name; [`threads`]: who computes
 
 pub mod asynchronous;
 pub mod bucket;
@@ -36,6 +36,7 @@ pub mod progress;
 pub mod step;
 pub mod table;
 pub mod tables;
+pub mod threads;
 pub mod trainer;
 pub mod trial;
 pub mod weights;

@@ -1,11 +1,12 @@
 //! Losses with one value per record, as [`Trial::loss`](crate::Trial::loss) wants them.
 
-use burn::tensor::activation::{log_sigmoid, log_softmax};
+use burn::tensor::activation::log_sigmoid;
 use burn::tensor::{Int, Tensor};
+use salamander_kernels::ops;
 
 /// Cross-entropy of scores (before any softmax) against class numbers.
 pub fn cross_entropy(scores: &Tensor<2>, labels: &Tensor<1, Int>) -> Tensor<1> {
-    nll(&log_softmax(scores.clone(), 1), labels)
+    ops::cross_entropy(scores.clone(), labels)
 }
 
 /// Negative log-likelihood of log-probabilities against class numbers.

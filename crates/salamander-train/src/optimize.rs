@@ -1,12 +1,13 @@
 //! The optimizer at work on a module: one state per parameter path, where the parameter is.
 
+mod pieces;
 mod rule;
 
 use std::collections::HashMap;
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::{Tensor, TensorData};
-use salamander_core::optimizer::{Optimizer, Update};
+use salamander_core::optimizer::Optimizer;
 use salamander_kernels::ops;
 
 use crate::Error;
@@ -75,18 +76,45 @@ impl OptimizerState {
         gradient: GradientSum,
         rate: f64,
     ) -> Result<M, Error> {
+        self.step_by(module, gradient, Along { rate, factor: 1.0 })
+    }
+
+    /// The same with a gradient that is multiplied on the way, usually by one over the number of records.
+    pub fn step_by<M: Module>(
+        &mut self,
+        module: M,
+        gradient: GradientSum,
+        along: Along,
+    ) -> Result<M, Error> {
+        let gradient = self.placed(gradient)?;
+        Ok(self.moved(module, gradient, along))
+    }
+
+    /// The gradient where this optimizer follows it.
+    pub(crate) fn placed(&self, gradient: GradientSum) -> Result<GradientSum, Error> {
         match gradient {
-            GradientSum::Device(sum) if rule::of(&self.optimizer, rate, 1).is_some() => {
-                let places = sum.used().map(|(part, at)| (part.path.clone(), at)).collect();
-                let path = Path::default();
-                Ok(module.map(&mut DeviceStep { path, state: self, places, sum: &sum, rate }))
+            GradientSum::Device(_) if rule::of(&self.optimizer, 0.0, 1).is_none() => {
+                gradient.into_host(false).map(GradientSum::Host)
             }
-            other => {
-                let params = other.into_host(false)?;
+            other => Ok(other),
+        }
+    }
+
+    /// The module behind a step along a [placed](Self::placed) gradient. On the host a parameter that nobody else
+    /// holds is changed in place.
+    pub(crate) fn moved<M: Module>(&mut self, module: M, gradient: GradientSum, along: Along) -> M {
+        let Along { rate, factor } = along;
+        let path = Path::default();
+        match gradient {
+            GradientSum::Device(mut sum) => {
+                sum.scale(factor);
+                let places = sum.used().map(|(part, at)| (part.path.clone(), at)).collect();
+                module.map(&mut DeviceStep { path, state: self, places, sum: &sum, rate })
+            }
+            GradientSum::Host(params) => {
                 let with = |param: ParamGradient| Some((param.path, param.sum?));
                 let gradients = params.into_iter().filter_map(with).collect();
-                let path = Path::default();
-                Ok(module.map(&mut HostStep { path, state: self, gradients, rate }))
+                module.map(&mut HostStep { path, state: self, gradients, along })
             }
         }
     }
@@ -118,11 +146,20 @@ impl OptimizerState {
     }
 }
 
+/// How far to go along a gradient.
+#[derive(Clone, Copy, Debug)]
+pub struct Along {
+    /// The learning rate.
+    pub rate: f64,
+    /// What the gradient is multiplied by on the way: it saves a pass over it.
+    pub factor: f32,
+}
+
 struct HostStep<'a> {
     path: Path,
     state: &'a mut OptimizerState,
     gradients: HashMap<String, Vec<f32>>,
-    rate: f64,
+    along: Along,
 }
 
 impl ModuleMapper for HostStep<'_> {
@@ -136,20 +173,14 @@ impl ModuleMapper for HostStep<'_> {
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let path = self.path.name();
-        let Some(gradient) = self.gradients.get(&path) else { return param };
+        let Some(mut gradient) = self.gradients.remove(&path) else { return param };
         let optimizer = self.state.optimizer;
         let state = self.state.host_state(&path, gradient.len());
         state.steps += 1;
         param.map(|old| {
             let (shape, device) = (old.shape(), old.device().without_autodiff());
             let mut values = host(old.inner());
-            let update = Update {
-                learning_rate: self.rate,
-                step: state.steps,
-                param: &mut values,
-                grad: gradient,
-            };
-            optimizer.update(update, &mut state.slots);
+            pieces::step(&optimizer, self.along, &mut values, &mut gradient, state);
             let new = Tensor::<D>::from_data(TensorData::new(values, shape), &device);
             Tensor::from_inner(new).require_grad()
         })

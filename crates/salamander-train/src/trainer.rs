@@ -4,6 +4,7 @@
 //! everything follows from the state, so that any member that holds it can go on, in whatever generation.
 
 mod after;
+mod held;
 mod setup;
 mod state;
 mod timings;
@@ -32,12 +33,14 @@ use crate::checkpoint::Store;
 use crate::exchange::{About, Exchange, Place};
 use crate::gradients::GradientSum;
 use crate::loader::{Job, Loaded, Loader, Options};
-use crate::optimize::OptimizerState;
+use crate::optimize::{Along, OptimizerState};
 use crate::progress::{After, Extent, FirstPass, Mark, Progress, RowsMove, Within};
 use crate::step::{Arithmetic, Destination, Running, Staging, StepSum, compute};
 use crate::tables::{Shared, Tables};
 use crate::trial::{BatchOf, Pass, Trial};
-use crate::{Error, params};
+use crate::{Error, params, threads};
+
+use held::Held;
 
 pub(crate) use after::watched_value;
 pub(crate) use setup::precision;
@@ -49,7 +52,7 @@ pub struct Trainer<T: Trial> {
     setup: Setup,
     exchange: Box<dyn Exchange>,
     place: Place,
-    model: T,
+    model: Held<T>,
     passes: Vec<Pass>,
     optimizers: Vec<OptimizerState>,
     tables: Tables,
@@ -116,6 +119,7 @@ impl<T: Trial> Trainer<T> {
     /// Trains until the end, a stop, or an interruption from outside.
     pub fn run(mut self) -> Result<Outcome, Error> {
         let started = Instant::now();
+        threads::join(self.setup.experiment.threads);
         self.exchange.introduce(self.about());
         loop {
             match self.take_part() {
@@ -172,7 +176,7 @@ impl<T: Trial> Trainer<T> {
             steps_per_epoch: self.plan.steps(),
             epochs: self.extent.epochs,
             records: self.plan.records,
-            parameters: params::list(&self.model)
+            parameters: params::list(&*self.model)
                 .iter()
                 .filter(|param| param.trainable)
                 .map(|param| param.shape.iter().product::<usize>() as u64)
@@ -246,20 +250,28 @@ impl<T: Trial> Trainer<T> {
         let to = Destination::Stage(self.progress.steps);
         let staging = Staging { tables: &self.tables, to };
         let staging = (!self.tables.is_empty()).then_some(staging);
-        let own = compute(&self.model, &self.passes[at], batches, self.arithmetic, staging)?;
+        let own = compute(&*self.model, &self.passes[at], batches, self.arithmetic, staging)?;
         self.timings.compute += started.elapsed();
         let (mut sum, digest, stop) = self.reduce(at, own)?;
 
         let started = Instant::now();
         let divisor = self.divisor(sum.tally.applied, next.batches);
-        sum.gradient.scale(divisor);
+        // Without a bound to hold the gradient against, the optimizer divides it on its way.
+        let factor_left = match self.clip {
+            Some(_) => {
+                sum.gradient.scale(divisor);
+                1.0
+            }
+            None => divisor,
+        };
         let gradient_norm = sum.gradient.clip(self.clip)?;
         let done = self.progress.for_schedule();
         let factor = self.schedule.factor(done, self.extent.for_schedule(), &self.progress.plateau);
         let rate = self.passes[at].optimizer.learning_rate() * factor;
         self.exchange.commit(digest)?;
         let StepSum { gradient, tally, metrics, loss, running } = sum;
-        let moved = self.move_parameters(at, gradient, running, rate);
+        let along = Along { rate, factor: factor_left };
+        let moved = self.move_parameters(at, gradient, running, along);
         let to = self.progress.steps + 1;
         self.progress.rows = Some(RowsMove { to, factor, divisor });
         self.progress.within = Some(match self.progress.within.take() {
@@ -310,7 +322,7 @@ impl<T: Trial> Trainer<T> {
         }
         let started = Instant::now();
         self.exchange.working(Work::Exchanging, own.tally.applied);
-        let layout = Layout::of(&self.model, &self.passes[pass]);
+        let layout = Layout::of(&*self.model, &self.passes[pass]);
         let StepSum { gradient, tally, metrics, loss, running: kept } = own;
         let compressed = self.setup.experiment.optimizations.gradient_compression;
         let gradient = gradient.into_host(compressed)?;
@@ -381,15 +393,18 @@ impl<T: Trial> Trainer<T> {
         pass: usize,
         gradient: GradientSum,
         running: Running,
-        rate: f64,
+        along: Along,
     ) -> Result<(), Error> {
-        let mut model = self.model.clone();
         if !running.sums.is_empty() {
             let running: HashMap<_, _> = running.means().collect();
-            model = params::overwrite(model, running)
+            let model = params::overwrite(self.model.clone(), running)
                 .map_err(|reason| Error::Model { model: T::NAME, reason })?;
+            self.model = Held::new(model);
         }
-        self.model = self.optimizers[pass].step(model, gradient, rate)?;
+        let optimizer = &mut self.optimizers[pass];
+        let gradient = optimizer.placed(gradient)?;
+        // Nobody else holds the model now, so that its parameters change in place.
+        self.model.change(|model| optimizer.moved(model, gradient, along));
         Ok(())
     }
 

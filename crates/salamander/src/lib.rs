@@ -105,10 +105,12 @@ pub mod prelude {
     // Burn's names with kernels of their own on the CPU.
     pub use salamander_kernels::layers::{
         AdaptiveAvgPool2d, AdaptiveAvgPool2dConfig, AvgPool2d, AvgPool2dConfig, BatchNorm,
-        BatchNormConfig, Conv2d, Conv2dConfig, Dropout, DropoutConfig, Linear, LinearConfig,
-        MaxPool2d, MaxPool2dConfig, Relu,
+        BatchNormConfig, Conv2d, Conv2dConfig, Dropout, DropoutConfig, Gelu, LayerNorm,
+        LayerNormConfig, Linear, LinearConfig, MaxPool2d, MaxPool2dConfig, MhaInput,
+        MultiHeadAttention, MultiHeadAttentionConfig, Relu, TransformerEncoder,
+        TransformerEncoderConfig, TransformerEncoderInput,
     };
-    pub use salamander_kernels::ops::relu;
+    pub use salamander_kernels::ops::{gelu, relu};
 
     pub use salamander_core::experiment::Clip;
     pub use salamander_core::metrics::{Metric, Metrics};

@@ -10,7 +10,7 @@ use std::mem::MaybeUninit;
 use super::tasks::share;
 
 /// A piece of new memory. One that nobody writes becomes zero when it is dropped.
-pub(crate) struct Fresh<'a>(&'a mut [MaybeUninit<f32>]);
+pub(crate) struct Fresh<'a>(pub(super) &'a mut [MaybeUninit<f32>]);
 
 impl<'a> Fresh<'a> {
     /// Its values as zeros.

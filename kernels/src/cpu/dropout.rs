@@ -1,9 +1,9 @@
 //! Dropout by a hash of each value's place: no generator has to run in sequence, and the backward pass draws the same
 //! mask again instead of keeping it.
 
-use pulp::Arch;
-
 use super::tasks::share_pieces;
+
+use super::rows::wide;
 
 /// What one task does: small enough to stay in a core's cache, large enough to be worth a task.
 const PIECE: usize = 1 << 15;
@@ -19,18 +19,24 @@ pub struct Mask {
 
 /// Drops values in place and scales the others, so that the expected sum stays.
 pub fn apply(mask: Mask, values: &mut [f32]) {
-    share_pieces(values, PIECE, |piece, values| {
-        let first = (piece * PIECE) as u32;
-        let scale = 1.0 / mask.keep;
-        let limit = (f64::from(mask.keep) * f64::from(u32::MAX)) as u32;
-        Arch::new().dispatch(|| {
+    share_pieces(values, PIECE, |piece, values| apply_from(mask, piece * PIECE, values));
+}
+
+/// [`apply`] on the calling thread, to values whose first is at the place `first` of all.
+pub(crate) fn apply_from(mask: Mask, first: usize, values: &mut [f32]) {
+    let first = first as u32;
+    let scale = 1.0 / mask.keep;
+    let limit = (f64::from(mask.keep) * f64::from(u32::MAX)) as u32;
+    wide(
+        #[inline(always)]
+        || {
             for (at, value) in values.iter_mut().enumerate() {
                 let drawn = draw(mask.seed, first.wrapping_add(at as u32));
                 let kept = u32::from(drawn <= limit).wrapping_neg();
                 *value = f32::from_bits((*value * scale).to_bits() & kept);
             }
-        });
-    });
+        },
+    );
 }
 
 /// A number that looks random, from a place and two keys.

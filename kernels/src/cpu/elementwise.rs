@@ -1,8 +1,8 @@
 //! ReLU and sums over long slices, with the widest instructions that the machine has.
 
-use pulp::Arch;
-
 use super::tasks::{share, share_pieces};
+
+use super::rows::{self, wide};
 
 /// What one task does: small enough to stay in a core's cache, large enough to be worth a task.
 const PIECE: usize = 1 << 15;
@@ -20,37 +20,36 @@ pub fn relu_backward(gradient: &mut [f32], output: &[f32]) {
 
 /// [`relu`] on the calling thread.
 pub(crate) fn relu_piece(values: &mut [f32]) {
-    Arch::new().dispatch(|| {
-        for value in values.iter_mut() {
-            *value = if *value < 0.0 { 0.0 } else { *value };
-        }
-    });
+    wide(
+        #[inline(always)]
+        || {
+            for value in values.iter_mut() {
+                *value = if *value < 0.0 { 0.0 } else { *value };
+            }
+        },
+    );
 }
 
 /// [`relu_backward`] on the calling thread.
 pub(crate) fn mask_piece(gradient: &mut [f32], output: &[f32]) {
-    Arch::new().dispatch(|| {
-        for (gradient, output) in gradient.iter_mut().zip(output) {
-            // Bits instead of a branch: the signs of activations cannot be predicted.
-            let keep = u32::from(*output > 0.0).wrapping_neg();
-            *gradient = f32::from_bits(gradient.to_bits() & keep);
-        }
-    });
+    wide(
+        #[inline(always)]
+        || {
+            for (gradient, output) in gradient.iter_mut().zip(output) {
+                // Bits instead of a branch: the signs of activations cannot be predicted.
+                let keep = u32::from(*output > 0.0).wrapping_neg();
+                *gradient = f32::from_bits(gradient.to_bits() & keep);
+            }
+        },
+    );
 }
 
 /// The sum, in an order that depends on the length alone.
 pub(crate) fn sum(values: &[f32]) -> f32 {
-    const LANES: usize = 32;
-    let (head, tail) = values.as_chunks::<LANES>();
-    let mut lanes = [0.0; LANES];
-    Arch::new().dispatch(|| {
-        for chunk in head {
-            for (lane, value) in lanes.iter_mut().zip(chunk) {
-                *lane += value;
-            }
-        }
-    });
-    lanes.iter().sum::<f32>() + tail.iter().sum::<f32>()
+    wide(
+        #[inline(always)]
+        || rows::sum(values),
+    )
 }
 
 /// Asks for values that are read soon.
@@ -72,9 +71,22 @@ pub(crate) fn prefetch(values: Option<&[f32]>) {
 
 /// Adds a slice to another, element by element.
 pub(crate) fn add(target: &mut [f32], values: &[f32]) {
-    Arch::new().dispatch(|| {
-        for (target, value) in target.iter_mut().zip(values) {
-            *target += value;
+    wide(
+        #[inline(always)]
+        || {
+            for (target, value) in target.iter_mut().zip(values) {
+                *target += value;
+            }
+        },
+    );
+}
+
+/// Adds slices of the same length, which lie behind each other, to another one, in their order.
+pub(crate) fn add_all(target: &mut [f32], others: &[f32]) {
+    let len = target.len().max(1);
+    share_pieces(target, PIECE, |piece, target| {
+        for other in others.chunks(len) {
+            add(target, &other[piece * PIECE..]);
         }
     });
 }

@@ -1,7 +1,7 @@
 //! The linear layer `y = x W + b`, forward and backward, cut so that each core packs its own part of the weights.
 
 use super::buffer::in_pieces;
-use super::elementwise::{add, relu_piece};
+use super::elementwise::{add, add_all, relu_piece};
 use super::product::{Matrix, Output, product, product_by_columns};
 
 /// Products of fewer multiplications are not worth a second thread, and smaller blocks pack the same values too often.
@@ -10,6 +10,22 @@ const WORTH_A_TASK: usize = 1 << 22;
 /// With this many rows at least and this many values at most the input's gradient is computed transposed: the weights
 /// are then read along their rows, which takes two thirds of the time as long as the result stays in cache.
 const WORTH_TRANSPOSING: (usize, usize) = (32, 1 << 15);
+
+/// From this many rows on, the input and the gradient are cut into blocks of rows ([`ROWS`], [`ROWS_OF_A_SUM`]): packing
+/// them is then the larger part of what a block of columns would do again.
+const TALL: usize = 2048;
+
+/// Rows of an output that one task computes.
+const ROWS: usize = 1024;
+
+/// Rows whose products are summed by one task for the gradient of the weights.
+const ROWS_OF_A_SUM: usize = 2048;
+
+/// Weights with more values are cut by their rows instead: the sums of the tasks would take too much memory.
+const WORTH_PARTIAL_SUMS: usize = 1 << 19;
+
+/// Rows that are multiplied at once, so that what is packed of them stays in a core's cache.
+const DEPTH: usize = 256;
 
 /// The sizes of a linear layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,12 +56,23 @@ pub fn forward(
     relu: bool,
 ) -> Vec<f32> {
     let LinearShape { rows, inputs, outputs } = shape;
+    let (left, right) = (Matrix::new(input, rows, inputs), Matrix::new(weight, inputs, outputs));
+    if rows >= TALL {
+        return by_rows(rows, outputs, |first, count, output| {
+            if let Some(bias) = bias {
+                output.chunks_mut(outputs).for_each(|row| row.copy_from_slice(bias));
+            }
+            product(Output::Add, output, left.rows(first, count), right);
+            if relu {
+                relu_piece(output);
+            }
+        });
+    }
     let mut output = Vec::with_capacity(rows * outputs);
     match bias {
         Some(bias) => (0..rows).for_each(|_| output.extend_from_slice(bias)),
         None => output.resize(rows * outputs, 0.0),
     }
-    let (left, right) = (Matrix::new(input, rows, inputs), Matrix::new(weight, inputs, outputs));
     product_by_columns(Output::Add, &mut output, shape.block(outputs), left, right);
     if relu {
         relu_piece(&mut output);
@@ -53,10 +80,31 @@ pub fn forward(
     output
 }
 
+/// An output of blocks of rows, each filled by `fill`, which gets its first row and its number of rows.
+fn by_rows(
+    rows: usize,
+    columns: usize,
+    fill: impl Fn(usize, usize, &mut [f32]) + Sync,
+) -> Vec<f32> {
+    let count = rows.div_ceil(ROWS);
+    let (output, _) = in_pieces(rows * columns, ROWS * columns, count, |piece, output| {
+        let output = output.zeroed();
+        let first = piece * ROWS;
+        fill(first, ROWS.min(rows - first), output);
+    });
+    output
+}
+
 /// The gradient of the input.
 pub fn input_gradient(shape: LinearShape, weight: &[f32], gradient: &[f32]) -> Vec<f32> {
     let LinearShape { rows, inputs, outputs } = shape;
     let (weight, block) = (Matrix::new(weight, inputs, outputs), shape.block(inputs));
+    if rows >= TALL {
+        let left = Matrix::new(gradient, rows, outputs);
+        return by_rows(rows, inputs, |first, count, input| {
+            product(Output::Replace, input, left.rows(first, count), weight.transposed());
+        });
+    }
     if rows < WORTH_TRANSPOSING.0 || rows * inputs > WORTH_TRANSPOSING.1 {
         let mut input = vec![0.0; rows * inputs];
         let left = Matrix::new(gradient, rows, outputs);
@@ -100,6 +148,9 @@ pub fn weight_gradient(shape: LinearShape, input: &[f32], gradient: &[f32]) -> V
     let LinearShape { rows, inputs, outputs } = shape;
     let left = Matrix::new(input, rows, inputs).transposed();
     let right = Matrix::new(gradient, rows, outputs);
+    if rows >= TALL && inputs * outputs <= WORTH_PARTIAL_SUMS {
+        return sum_by_rows(shape, left, right);
+    }
     let block = shape.block(inputs);
     let count = inputs.div_ceil(block);
     let (weight, _) = in_pieces(inputs * outputs, block * outputs, count, |piece, weight| {
@@ -111,11 +162,39 @@ pub fn weight_gradient(shape: LinearShape, input: &[f32], gradient: &[f32]) -> V
     weight
 }
 
+/// The product of a wide and a tall matrix: sums over blocks of the inner size first, then over the blocks in their order.
+fn sum_by_rows(shape: LinearShape, left: Matrix, right: Matrix) -> Vec<f32> {
+    let LinearShape { rows, inputs, outputs } = shape;
+    let (size, count) = (inputs * outputs, rows.div_ceil(ROWS_OF_A_SUM));
+    let (mut sums, _) = in_pieces(count * size, size, count, |piece, sum| {
+        let sum = sum.zeroed();
+        let last = rows.min((piece + 1) * ROWS_OF_A_SUM);
+        for first in (piece * ROWS_OF_A_SUM..last).step_by(DEPTH) {
+            let depth = DEPTH.min(last - first);
+            product(Output::Add, sum, left.columns(first, depth), right.rows(first, depth));
+        }
+    });
+    let (all, others) = sums.split_at_mut(size);
+    add_all(all, others);
+    sums.truncate(size);
+    sums.shrink_to_fit();
+    sums
+}
+
 /// The gradient of the bias.
 pub fn bias_gradient(shape: LinearShape, gradient: &[f32]) -> Vec<f32> {
-    let mut bias = vec![0.0; shape.outputs];
-    gradient.chunks(shape.outputs.max(1)).for_each(|row| add(&mut bias, row));
-    bias
+    let outputs = shape.outputs.max(1);
+    let count = shape.rows.div_ceil(ROWS_OF_A_SUM);
+    let (mut sums, _) = in_pieces(count * shape.outputs, shape.outputs, count, |piece, sum| {
+        let sum = sum.zeroed();
+        let rows = gradient.chunks(outputs).skip(piece * ROWS_OF_A_SUM).take(ROWS_OF_A_SUM);
+        rows.for_each(|row| add(sum, row));
+    });
+    let one = shape.outputs.min(sums.len());
+    let (all, others) = sums.split_at_mut(one);
+    add_all(all, others);
+    sums.resize(shape.outputs, 0.0);
+    sums
 }
 
 #[cfg(test)]

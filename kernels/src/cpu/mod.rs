@@ -1,5 +1,6 @@
 //! Kernels on plain slices, f32, NCHW.
 
+pub mod attention;
 pub mod average;
 pub mod batch_norm;
 mod buffer;
@@ -8,13 +9,19 @@ mod crew;
 mod direct;
 pub mod dropout;
 pub mod elementwise;
+pub mod entropy;
+pub mod gelu;
 mod im2col;
+pub mod layer_norm;
 pub mod linear;
 pub mod pool;
 mod product;
+mod rows;
+mod several;
 mod shape;
 mod sums;
 mod tasks;
 
 pub use product::{Matrix, Output, product};
 pub use shape::{ConvShape, PoolShape};
+pub use tasks::share;

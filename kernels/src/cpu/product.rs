@@ -64,9 +64,25 @@ pub enum Output {
 /// # Panics
 /// If the sizes do not fit.
 pub fn product(mode: Output, out: &mut [f32], left: Matrix, right: Matrix) {
-    assert!(out.len() >= left.rows * right.columns, "the output is too small for the product");
+    product_into(mode, out, right.columns, left, right);
+}
+
+/// The product on the calling thread, into rows that begin `stride` values apart: some columns of a wider matrix.
+///
+/// # Panics
+/// If the sizes do not fit.
+pub(crate) fn product_into(
+    mode: Output,
+    out: &mut [f32],
+    stride: usize,
+    left: Matrix,
+    right: Matrix,
+) {
+    let (rows, columns) = (left.rows, right.columns);
+    let needed = if rows == 0 { 0 } else { (rows - 1) * stride + columns };
+    assert!(columns <= stride && out.len() >= needed, "the output is too small for the product");
     // SAFETY: `out` has room for all rows at this stride, as was just checked, and is borrowed exclusively.
-    unsafe { compute(mode, out.as_mut_ptr(), right.columns, left, right) }
+    unsafe { compute(mode, out.as_mut_ptr(), stride, left, right) }
 }
 
 /// The product cut into blocks of columns that are computed in parallel.

@@ -18,10 +18,7 @@ pub(crate) fn share_pieces(
 }
 
 /// Calls `work` for every item with its number, and returns what it gave, in order.
-pub(crate) fn share<T: Send, R: Send>(
-    items: Vec<T>,
-    work: impl Fn(usize, T) -> R + Sync,
-) -> Vec<R> {
+pub fn share<T: Send, R: Send>(items: Vec<T>, work: impl Fn(usize, T) -> R + Sync) -> Vec<R> {
     let helpers = rayon::current_num_threads().min(items.len()).saturating_sub(1);
     if helpers == 0 {
         return items.into_iter().enumerate().map(|(index, item)| work(index, item)).collect();

@@ -34,10 +34,15 @@ pub struct Dropout {
 impl Dropout {
     /// Applies the layer; outside of training it changes nothing.
     pub fn forward<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
-        if !self.training.is_enabled() || !input.device().is_autodiff() || self.prob == 0.0 {
-            return input;
+        match self.is_active(&input) {
+            true => dropout(input, self.prob),
+            false => input,
         }
-        dropout(input, self.prob)
+    }
+
+    /// Whether it would change this tensor.
+    pub(crate) fn is_active<const D: usize>(&self, input: &Tensor<D>) -> bool {
+        self.training.is_enabled() && input.device().is_autodiff() && self.prob != 0.0
     }
 }
 

@@ -2,17 +2,26 @@
 //!
 //! Weights saved by Burn's layers load into these and the other way round.
 
+mod attention;
 mod avg_pool2d;
 mod batch_norm;
 mod conv2d;
 mod dropout;
+mod encoder;
+mod layer_norm;
 mod linear;
 mod max_pool2d;
 
+pub use attention::{MhaInput, MhaOutput, MultiHeadAttention, MultiHeadAttentionConfig};
 pub use avg_pool2d::{AdaptiveAvgPool2d, AdaptiveAvgPool2dConfig, AvgPool2d, AvgPool2dConfig};
 pub use batch_norm::{BatchNorm, BatchNormConfig};
 pub use conv2d::{Conv2d, Conv2dConfig};
 pub use dropout::{Dropout, DropoutConfig};
+pub use encoder::{
+    PositionWiseFeedForward, PositionWiseFeedForwardConfig, TransformerEncoder,
+    TransformerEncoderConfig, TransformerEncoderInput, TransformerEncoderLayer,
+};
+pub use layer_norm::{LayerNorm, LayerNormConfig};
 pub use linear::{Linear, LinearConfig};
 pub use max_pool2d::{MaxPool2d, MaxPool2dConfig};
 
@@ -33,6 +42,33 @@ impl Relu {
     /// Applies it.
     pub fn forward<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
         crate::ops::relu(input)
+    }
+}
+
+/// GELU as a layer.
+#[derive(Module, Debug, Default)]
+pub struct Gelu {
+    /// Whether to approximate it by a hyperbolic tangent, which has no kernel.
+    pub approximate: bool,
+}
+
+impl Gelu {
+    /// The layer.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The layer with the approximation by a hyperbolic tangent.
+    pub fn new_approximate() -> Self {
+        Self { approximate: true }
+    }
+
+    /// Applies it.
+    pub fn forward<const D: usize>(&self, input: Tensor<D>) -> Tensor<D> {
+        match self.approximate {
+            true => burn::tensor::activation::gelu_approximate(input),
+            false => crate::ops::gelu(input),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use burn::backend::autodiff::checkpoint::{base::Checkpointer, strategy::Checkpoi
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension, tensor::FloatTensor};
-use burn::tensor::{Distribution, Tensor};
+use burn::tensor::{Device, Distribution, Tensor};
 
 use super::{CpuTensor, is_served, map_values};
 use crate::cpu::dropout::{Mask, apply};
@@ -50,18 +50,26 @@ impl Backward<Flex, 1> for DropoutBackward {
 /// Sets each value to zero with probability `probability` and scales the others, so that the expected sum stays.
 /// Which ones depends on the device's random generator, of which this takes two numbers.
 pub fn dropout<const D: usize>(input: Tensor<D>, probability: f64) -> Tensor<D> {
-    let keep = 1.0 - probability;
     if is_served(&input) {
-        // All whole numbers below this are exact in f32.
-        let range = Distribution::Uniform(0.0, f64::from(1 << 24));
-        let drawn = Tensor::<1>::random([2], range, &input.device().without_autodiff());
-        let mut keys =
-            drawn.into_data().iter::<f32>().map(|value| value as u32).collect::<Vec<_>>();
-        keys.resize(2, 0);
-        let mask = Mask { seed: [keys[0], keys[1]], keep: keep as f32 };
-        let output = <Dispatch as DropoutOp>::dropout_op(input.into_dispatch(), mask);
-        return Tensor::from_dispatch(output);
+        let mask = draw(probability, &input.device());
+        return masked(input, mask);
     }
+    let keep = 1.0 - probability;
     let kept = input.random_like(Distribution::Bernoulli(keep));
     input * kept * (1.0 / keep)
+}
+
+/// A mask from two numbers of the device's random generator.
+pub(crate) fn draw(probability: f64, device: &Device) -> Mask {
+    // All whole numbers below this are exact in f32.
+    let range = Distribution::Uniform(0.0, f64::from(1 << 24));
+    let drawn = Tensor::<1>::random([2], range, &device.clone().without_autodiff());
+    let mut keys = drawn.into_data().iter::<f32>().map(|value| value as u32).collect::<Vec<_>>();
+    keys.resize(2, 0);
+    Mask { seed: [keys[0], keys[1]], keep: (1.0 - probability) as f32 }
+}
+
+/// Applies a mask to a tensor that the kernels serve.
+pub(crate) fn masked<const D: usize>(input: Tensor<D>, mask: Mask) -> Tensor<D> {
+    Tensor::from_dispatch(<Dispatch as DropoutOp>::dropout_op(input.into_dispatch(), mask))
 }

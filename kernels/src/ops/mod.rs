@@ -5,22 +5,31 @@
 //! GPUs and work on buckets: all gradients of a model in one flat tensor; so has [`rows`], for embedding tables. The
 //! function in front decides whether a kernel serves this device, type and shape.
 
+mod attention;
 mod average;
 mod batch_norm;
 mod bucket;
 mod conv;
 mod dropout;
+mod entropy;
+mod gelu;
+mod layer_norm;
 mod linear;
 mod optimizer;
 mod pool;
 mod relu;
 mod rows;
 
+pub(crate) use attention::{attention, attention_is_served};
 pub use average::{adaptive_avg_pool2d, avg_pool2d};
 pub use batch_norm::{BatchNormed, batch_norm_train};
 pub use bucket::{norm, read, send};
 pub use conv::{Activation, conv2d};
 pub use dropout::dropout;
+pub(crate) use dropout::{draw, masked};
+pub use entropy::cross_entropy;
+pub use gelu::gelu;
+pub use layer_norm::layer_norm;
 pub use linear::linear;
 pub use optimizer::{Gradient, Rule, step};
 pub use pool::max_pool2d;

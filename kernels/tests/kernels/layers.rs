@@ -32,14 +32,14 @@ impl ModuleVisitor for Listing {
     }
 }
 
-fn listing(module: &impl Module) -> Vec<(String, Vec<f32>)> {
+pub(super) fn listing(module: &impl Module) -> Vec<(String, Vec<f32>)> {
     let mut listing = Listing::default();
     module.visit(&mut listing);
     listing.found
 }
 
 /// Burn's random generator is one per process: who draws from it does so alone.
-static GENERATOR: Mutex<()> = Mutex::new(());
+pub(super) static GENERATOR: Mutex<()> = Mutex::new(());
 
 #[test]
 fn layers_are_burns_but_for_the_kernels() {

@@ -12,7 +12,7 @@ use super::{
     assert_all_close, assert_close, assert_slopes, trace, tracked, vector, with_any_threads,
 };
 
-const SHAPES: [[usize; 3]; 7] = [
+const SHAPES: [[usize; 3]; 9] = [
     [64, 784, 512],
     [64, 512, 10],
     [1, 1, 1],
@@ -20,6 +20,8 @@ const SHAPES: [[usize; 3]; 7] = [
     [7, 300, 129],
     [64, 1000, 65],
     [5, 64, 700],
+    [2500, 40, 70],
+    [2048, 3, 1],
 ];
 
 struct Case {

@@ -1,13 +1,15 @@
-//! The kernels against their plain references, against Burn's own operations, against differences, and against
+//! The kernels against their plain references, against Burn's own operations, PyTorch's, differences, and against
 //! themselves with another number of threads.
 
 mod bucket;
 mod conv;
+mod encoder;
 mod layers;
 mod linear;
 mod norm;
 mod pool;
 mod random;
+mod torch;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use random::Random;

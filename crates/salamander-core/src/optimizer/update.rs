@@ -1,7 +1,9 @@
 //! The formulas: one pass over a parameter, its gradient and its state.
 //!
-//! Plain loops over slices of equal length, which the compiler turns into SIMD; every strategy runs
+//! Plain loops over slices of equal length, which the compiler turns into the machine's widest SIMD; every strategy runs
 //! this code, so the same description gives the same trajectory everywhere.
+
+use pulp::{Arch, NullaryFnOnce};
 
 use super::{Adagrad, Adam, AdamW, Ftrl, Optimizer, RmsProp, Sgd};
 
@@ -20,13 +22,42 @@ pub struct Update<'a> {
 }
 
 impl Optimizer {
-    /// Moves a parameter. `slots` are those that [`slots`](Optimizer::slots) names, each as long as
+    /// Moves a parameter, or a piece of one. `slots` are those that [`slots`](Optimizer::slots) names, each as long as
     /// the parameter and zero at first.
-    pub fn update(&self, update: Update<'_>, slots: &mut [Vec<f32>]) {
+    pub fn update<S: AsMut<[f32]>>(&self, update: Update<'_>, slots: &mut [S]) {
         let len = update.param.len();
         assert_eq!(len, update.grad.len(), "a gradient has the shape of its parameter");
-        assert!(slots.iter().all(|slot| slot.len() == len), "so has the state");
-        match (self, slots) {
+        let mut views: [&mut [f32]; 3] = Default::default();
+        let count = slots.len();
+        assert!(count <= views.len(), "no optimizer has {count} slots");
+        for (view, slot) in views.iter_mut().zip(slots) {
+            *view = slot.as_mut();
+        }
+        let views = &mut views[..count];
+        assert!(views.iter().all(|slot| slot.len() == len), "so has the state");
+        self.update_wide(update, views);
+    }
+
+    /// With the widest instructions that the machine has; a formula rounds in the same places with all of them.
+    fn update_wide(&self, update: Update<'_>, slots: &mut [&mut [f32]]) {
+        Arch::new().dispatch(Formula { optimizer: self, update, slots });
+    }
+}
+
+/// A struct and not a closure, because a closure may be called through a function without wide instructions.
+struct Formula<'a, 'b> {
+    optimizer: &'a Optimizer,
+    update: Update<'a>,
+    slots: &'a mut [&'b mut [f32]],
+}
+
+impl NullaryFnOnce for Formula<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Self { optimizer, update, slots } = self;
+        match (optimizer, slots) {
             (Optimizer::Sgd(o), []) => plain(o, update),
             (Optimizer::Sgd(o), [momentum]) => sgd(o, update, momentum),
             (Optimizer::Adagrad(o), [sum]) => adagrad(o, update, sum),
@@ -40,6 +71,7 @@ impl Optimizer {
     }
 }
 
+#[inline(always)]
 fn plain(o: &Sgd, update: Update<'_>) {
     let (rate, decay) = (update.learning_rate as f32, o.weight_decay as f32);
     for (p, g) in update.param.iter_mut().zip(update.grad) {
@@ -47,6 +79,7 @@ fn plain(o: &Sgd, update: Update<'_>) {
     }
 }
 
+#[inline(always)]
 fn sgd(o: &Sgd, update: Update<'_>, momentum: &mut [f32]) {
     let (rate, mu, decay) = (update.learning_rate as f32, o.momentum as f32, o.weight_decay as f32);
     for ((p, g), m) in update.param.iter_mut().zip(update.grad).zip(momentum) {
@@ -57,6 +90,7 @@ fn sgd(o: &Sgd, update: Update<'_>, momentum: &mut [f32]) {
     }
 }
 
+#[inline(always)]
 fn adagrad(o: &Adagrad, update: Update<'_>, sum: &mut [f32]) {
     let (decay, epsilon) = (o.weight_decay as f32, o.epsilon as f32);
     let rate = update.learning_rate as f32;
@@ -76,6 +110,7 @@ pub fn corrections(beta1: f64, beta2: f64, step: u64) -> (f32, f32) {
     (power(beta1) as f32, power(beta2).sqrt() as f32)
 }
 
+#[inline(always)]
 fn adam(o: &Adam, update: Update<'_>, mean: &mut [f32], square: &mut [f32]) {
     let (first, second) = corrections(o.beta1, o.beta2, update.step);
     let (b1, b2) = (o.beta1 as f32, o.beta2 as f32);
@@ -89,7 +124,8 @@ fn adam(o: &Adam, update: Update<'_>, mean: &mut [f32], square: &mut [f32]) {
     }
 }
 
-fn amsgrad(o: &Adam, update: Update<'_>, [mean, square, greatest]: [&mut Vec<f32>; 3]) {
+#[inline(always)]
+fn amsgrad(o: &Adam, update: Update<'_>, [mean, square, greatest]: [&mut [f32]; 3]) {
     let (first, second) = corrections(o.beta1, o.beta2, update.step);
     let (b1, b2) = (o.beta1 as f32, o.beta2 as f32);
     let (decay, epsilon) = (o.weight_decay as f32, o.epsilon as f32);
@@ -104,6 +140,7 @@ fn amsgrad(o: &Adam, update: Update<'_>, [mean, square, greatest]: [&mut Vec<f32
     }
 }
 
+#[inline(always)]
 fn adamw(o: &AdamW, update: Update<'_>, mean: &mut [f32], square: &mut [f32]) {
     let (first, second) = corrections(o.beta1, o.beta2, update.step);
     let (b1, b2) = (o.beta1 as f32, o.beta2 as f32);
@@ -117,7 +154,8 @@ fn adamw(o: &AdamW, update: Update<'_>, mean: &mut [f32], square: &mut [f32]) {
     }
 }
 
-fn rmsprop(o: &RmsProp, update: Update<'_>, slots: &mut [Vec<f32>]) {
+#[inline(always)]
+fn rmsprop(o: &RmsProp, update: Update<'_>, slots: &mut [&mut [f32]]) {
     let Update { param, grad, .. } = update;
     let (alpha, epsilon) = (o.alpha as f32, o.epsilon as f32);
     let (rate, decay, mu) = (update.learning_rate as f32, o.weight_decay as f32, o.momentum as f32);
@@ -141,6 +179,7 @@ fn rmsprop(o: &RmsProp, update: Update<'_>, slots: &mut [Vec<f32>]) {
     }
 }
 
+#[inline(always)]
 fn ftrl(o: &Ftrl, update: Update<'_>, sum: &mut [f32], linear: &mut [f32]) {
     let (rate, beta) = (update.learning_rate as f32, o.beta as f32);
     let (l1, l2) = (o.l1 as f32, o.l2 as f32);

@@ -7,6 +7,7 @@
 //! - [`Census`]: incomes like those of UCI's `adult.data`
 //! - [`Criteo`]: clicks like those of Criteo's `train.txt`
 //! - [`MovieLens`]: ratings like those of MovieLens' `ratings.dat`
+//! - [`Sequences`]: tokens whose order counts, for encoders
 //! - [`Pictures`]: pictures of ten classes in the format of CIFAR-10
 //! - [`Reachable`]: the AUC and the log-loss of the true probabilities; `draw` holds the distributions
 
@@ -15,6 +16,7 @@ mod criteo;
 mod draw;
 mod movielens;
 mod pictures;
+mod sequences;
 
 use salamander_core::metrics::{Metric, Metrics};
 
@@ -22,6 +24,7 @@ pub use census::Census;
 pub use criteo::Criteo;
 pub use movielens::MovieLens;
 pub use pictures::{Picture, Pictures};
+pub use sequences::Sequences;
 
 use crate::{Format, Row, Value};
 
@@ -123,11 +126,12 @@ fn auc(scores: &[(f64, bool)]) -> Metrics {
 mod tests {
     use super::*;
 
-    fn worlds(seed: u64) -> [Box<dyn World>; 3] {
+    fn worlds(seed: u64) -> [Box<dyn World>; 4] {
         [
             Box::new(Census::new(seed)),
             Box::new(Criteo::new(seed, 1000)),
             Box::new(MovieLens::new(seed, 500, 300)),
+            Box::new(Sequences::new(seed)),
         ]
     }
 

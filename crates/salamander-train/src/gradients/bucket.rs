@@ -66,6 +66,11 @@ impl BucketSum {
         self.bucket = self.bucket.clone() + joined(found, &device);
     }
 
+    /// Multiplies all of it.
+    pub(crate) fn scale(&mut self, factor: f32) {
+        self.factor *= factor;
+    }
+
     pub(super) fn clamp(&mut self, limit: f64) {
         let scaled = self.bucket.clone().mul_scalar(self.factor);
         (self.bucket, self.factor) = (scaled.clamp(-limit, limit), 1.0);

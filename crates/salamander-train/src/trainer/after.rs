@@ -65,7 +65,7 @@ impl<T: Trial> Trainer<T> {
         let callbacks = &mut self.callbacks;
         let batches = share.end - share.start;
         callbacks.iter_mut().for_each(|callback| callback.validation_start(batches));
-        let own = evaluate_part(&self.model, dataset, over, share, &mut || {
+        let own = evaluate_part(&*self.model, dataset, over, share, &mut || {
             callbacks.iter_mut().for_each(|callback| callback.validation_batch());
             Ok(())
         })?;

@@ -11,6 +11,7 @@ use salamander_core::hparams::{self, Hparams};
 use salamander_core::plan::Plan;
 use salamander_data::{Dataset, Format, OpenOptions, open_indexed};
 
+use super::held::Held;
 use super::{Timings, Trainer};
 use crate::callback::Callback;
 use crate::exchange::{Exchange, Place};
@@ -140,7 +141,7 @@ impl<T: Trial> Trainer<T> {
         let mut all = T::callbacks(&hp);
         all.extend(callbacks);
         Ok(Self {
-            model,
+            model: Held::new(model),
             optimizers: passes.iter().map(OptimizerState::new).collect(),
             passes,
             tables,

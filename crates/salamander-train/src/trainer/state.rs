@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use salamander_core::seed::mix;
 
 use super::Trainer;
+use super::held::Held;
 use crate::Error;
 use crate::checkpoint::{
     self, Checkpoint, Restored, SCRATCH, Snapshot, Store, pack, sweep, unpack,
@@ -38,7 +39,7 @@ impl<T: Trial> Trainer<T> {
                 tables.with_optimizer(self.passes[0].optimizer).open(rows)?;
                 tables.compute_in(self.arithmetic.precision);
             }
-            (self.model, self.tables, self.progress) = (model, tables, progress);
+            (self.model, self.tables, self.progress) = (Held::new(model), tables, progress);
             self.optimizers = self.passes.iter().map(OptimizerState::new).collect();
             match id {
                 Some(id) => self.resume(self.intact(id)?)?,
@@ -177,7 +178,7 @@ impl<T: Trial> Trainer<T> {
         Snapshot {
             id,
             progress: self.progress.clone(),
-            model: params::read(&self.model),
+            model: params::read(&*self.model),
             optimizers: optimizers.collect(),
             experiment: self.setup.experiment.to_yaml(&self.hyperparameters),
             watched,
@@ -204,7 +205,7 @@ impl<T: Trial> Trainer<T> {
                 callback.restore(state);
             }
         }
-        (self.model, self.optimizers, self.progress) = (model, restored, progress);
+        (self.model, self.optimizers, self.progress) = (Held::new(model), restored, progress);
         Ok(())
     }
 }

@@ -48,6 +48,9 @@ pub(super) struct Args {
     /// Where to compute: auto, cpu, wgpu[:i] or cuda[:i]; without a number, workers take turns on the devices
     #[arg(long)]
     device: Option<String>,
+    /// Threads that each worker computes with on the CPU [default: its share of the cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    threads: Option<u32>,
     /// The folder that runs live in
     #[arg(long, visible_alias = "runs", value_name = "DIR", default_value = "runs")]
     out: PathBuf,
@@ -73,6 +76,7 @@ impl Args {
     fn sets(&self, file: &Path) -> Result<Vec<String>> {
         let mut sets = self.sets.clone();
         sets.extend(self.device.iter().map(|device| format!("device={device}")));
+        sets.extend(self.threads.iter().map(|threads| format!("threads={threads}")));
         let most = self.workers.or(self.max_workers);
         if let Some(most) = most {
             let least = self.min_workers.unwrap_or(1);

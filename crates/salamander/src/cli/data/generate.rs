@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-use salamander_data::generate::{Census, Criteo, MovieLens, Pictures, Reachable, World};
+use salamander_data::generate::{Census, Criteo, MovieLens, Pictures, Reachable, Sequences, World};
 use salamander_data::{Format, sink};
 use serde_json::json;
 
@@ -51,6 +51,8 @@ enum Like {
     Criteo,
     /// Ratings, as in MovieLens' ratings.dat
     Movielens,
+    /// Sequences of 32 tokens in two classes, for encoders
+    Sequences,
     /// Pictures of ten classes, as in CIFAR-10's binary files
     Cifar,
 }
@@ -117,6 +119,7 @@ fn world(args: &Args) -> Option<Box<dyn World>> {
         Like::Census => Some(Box::new(Census::new(args.seed))),
         Like::Criteo => Some(Box::new(Criteo::new(args.seed, args.values))),
         Like::Movielens => Some(Box::new(MovieLens::new(args.seed, args.users, args.films))),
+        Like::Sequences => Some(Box::new(Sequences::new(args.seed))),
         Like::Cifar => None,
     }
 }

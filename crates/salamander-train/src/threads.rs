@@ -1,0 +1,48 @@
+//! The threads that compute, with the calling one among them.
+//!
+//! A call into a pool from outside hands its work over and sleeps, twice for every operation of a model. A thread that
+//! belongs to the pool works on what it asks for, and with a pool of one nothing is handed over at all.
+//!
+//! Sums are cut by shapes alone, so the number of threads changes no result.
+
+use rayon::ThreadPoolBuilder;
+
+/// Makes the calling thread one of `count` that compute, or of as many as `RAYON_NUM_THREADS` or else the machine says.
+/// Other threads of the process keep rayon's own pool, so that none of them waits for this one. A thread that belongs to
+/// a pool already stays there.
+pub fn join(count: Option<usize>) {
+    let pool = ThreadPoolBuilder::new()
+        .num_threads(count.unwrap_or(0))
+        .thread_name(|index| format!("compute-{index}"))
+        .use_current_thread()
+        .build();
+    match pool {
+        // The pool lives as long as this thread, which is a part of it.
+        Ok(pool) => std::mem::forget(pool),
+        Err(error) => tracing::debug!(%error, "this thread computes where it is"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_calling_thread_computes_with_others_and_only_once_joins() {
+        let seen = std::thread::spawn(|| {
+            join(Some(3));
+            join(Some(5));
+            rayon::current_num_threads()
+        });
+        assert_eq!(seen.join().expect("joins"), 3);
+        let alone = std::thread::spawn(|| {
+            join(Some(1));
+            let own = std::thread::current().id();
+            rayon::join(
+                || std::thread::current().id() == own,
+                || std::thread::current().id() == own,
+            )
+        });
+        assert_eq!(alone.join().expect("joins"), (true, true));
+    }
+}
