@@ -43,6 +43,7 @@ type Measurement = fn() -> f64;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() {
+    model_zoo::memory::keep();
     let arguments: Vec<String> = std::env::args().collect();
     if let Some(at) = arguments.iter().position(|argument| argument == "--measure") {
         let model = arguments.get(at + 1).map(String::as_str);

@@ -5,9 +5,12 @@
 //! - [`mnist`]: handwritten digits, four networks (`mnist/*.yaml`)
 //! - [`recommend`]: what people earn, click and like, six networks on embedding tables (`recommend/*.yaml`)
 //! - [`ring_gan`]: two networks against each other, with an optimizer each (`gan/ring_gan.yaml`)
+//! - `memory`: how long the program keeps what it has freed
 //! - [`own_loop`]: a training loop written by hand on the library's pieces
 
 pub mod cifar;
+#[cfg(feature = "mimalloc")]
+pub mod memory;
 pub mod mnist;
 pub mod own_loop;
 pub mod recommend;

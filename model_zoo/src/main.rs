@@ -8,5 +8,7 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    #[cfg(feature = "mimalloc")]
+    model_zoo::memory::keep();
     salamander::main(model_zoo::models())
 }
