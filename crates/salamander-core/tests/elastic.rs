@@ -5,9 +5,10 @@
 //! and with one fence taken out by `SALAMANDER_WITHOUT=promise` in addition. `SALAMANDER_SEEDS=n` runs more of them.
 //!
 //! # Layout
+//! - `simulation`: what simulations share
 //! - `world`, `event`: time and the loop; `mood`, `faults`: what goes wrong
 //! - `master`, `worker`, `state`: the processes around the machines; `network`, `exchange`: what is between them
-//! - `truth`: what really happened, and the invariants; `stats`: what the seeds went through
+//! - `truth`: what really happened, and the invariants; `stats`: what a seed went through
 
 #[path = "elastic/event.rs"]
 mod event;
@@ -21,6 +22,7 @@ mod master;
 mod mood;
 #[path = "elastic/network.rs"]
 mod network;
+mod simulation;
 #[path = "elastic/state.rs"]
 mod state;
 #[path = "elastic/stats.rs"]
@@ -32,23 +34,17 @@ mod worker;
 #[path = "elastic/world.rs"]
 mod world;
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use salamander_core::elastic::Fences;
-use stats::{Stats, Tally};
-use truth::Violation;
+use simulation::{Counts, Simulation, Violation};
 use world::{Guards, World};
 
-const SEEDS: u64 = 20_000;
-/// Seeds that are tried to show that a fence is needed.
-const ATTEMPTS: u64 = 40_000;
-/// Seeds after which one violation is enough.
-const ENOUGH: u64 = 3_000;
-const THREADS: usize = 2;
+fn simulation() -> Simulation<Guards> {
+    Simulation { run, without: guards(), seeds: 20_000, enough: 3_000 }
+}
 
-fn run(seed: u64, guards: Guards, trace: bool) -> (Stats, Option<Violation>) {
-    World::new(seed, guards, trace).run()
+fn run(seed: u64, guards: Guards, trace: bool) -> (Counts, Option<Violation>) {
+    let (stats, violation) = World::new(seed, guards, trace).run();
+    (stats.rows(), violation)
 }
 
 /// The guards, each with a way to take it out alone.
@@ -70,63 +66,15 @@ fn guards() -> Vec<(&'static str, Guards)> {
 
 #[test]
 fn ten_thousand_seeds_keep_every_invariant() {
-    let seeds = std::env::var("SALAMANDER_SEEDS")
-        .map_or(SEEDS, |seeds| seeds.parse().expect("SALAMANDER_SEEDS is a number"));
-    let next = AtomicU64::new(0);
-    let work = || {
-        let mut tally = Tally::default();
-        loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds {
-                return tally;
-            }
-            let (stats, violation) = run(seed, Guards::default(), false);
-            if let Some(Violation { invariant, what }) = violation {
-                panic!("{invariant}: {what}; replay it with SALAMANDER_SEED={seed}");
-            }
-            tally.add(&stats);
-        }
-    };
-    let tally = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(work)).collect();
-        let tallies = threads.into_iter().map(|thread| thread.join().expect("all seeds pass"));
-        tallies.fold(Tally::default(), Tally::merge)
-    });
-    println!("{seeds} seeds\n{tally}");
-    for (name, runs) in tally.runs() {
-        assert!(runs * 100 >= seeds, "only {runs} of {seeds} seeds had {name}");
-    }
+    simulation().keeps_every_invariant();
 }
 
 #[test]
 fn each_fence_is_needed() {
-    for (name, guards) in guards() {
-        let mut broken = BTreeMap::<&str, (u64, u64, String)>::new();
-        for seed in 0..ATTEMPTS {
-            if seed >= ENOUGH && !broken.is_empty() {
-                break;
-            }
-            if let Some(Violation { invariant, what }) = run(seed, guards, false).1 {
-                broken.entry(invariant).or_insert((0, seed, what)).0 += 1;
-            }
-        }
-        println!("without {name}:");
-        for (invariant, (count, seed, what)) in &broken {
-            println!("  {invariant}: {count} times, first in seed {seed}: {what}");
-        }
-        assert!(!broken.is_empty(), "nothing goes wrong without the fence {name}");
-    }
+    simulation().needs_every_guard();
 }
 
 #[test]
 fn replays() {
-    let Ok(seed) = std::env::var("SALAMANDER_SEED") else { return };
-    let seed = seed.parse().expect("SALAMANDER_SEED is a number");
-    let without = std::env::var("SALAMANDER_WITHOUT").ok();
-    let named = guards().into_iter().find(|(name, _)| Some(*name) == without.as_deref());
-    let (stats, violation) = run(seed, named.map_or(Guards::default(), |(_, out)| out), true);
-    stats.rows().iter().for_each(|(name, count)| println!("{count:8} {name}"));
-    if let Some(Violation { invariant, what }) = violation {
-        panic!("{invariant}: {what}");
-    }
+    simulation().replays();
 }

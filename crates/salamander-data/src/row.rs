@@ -1,6 +1,7 @@
 //! A record as named columns, borrowed from the reader's buffer so that reading copies no images.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use crate::Error;
 
@@ -43,20 +44,33 @@ impl Value<'_> {
 }
 
 /// A record as named columns, in the order of the source.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Row<'a> {
     columns: Vec<(Cow<'a, str>, Value<'a>)>,
+    /// Behind the column that was found last: examples ask for columns in the order of the file, and a search from
+    /// the first one took a fifth of the loader's time with forty columns.
+    next: Cell<usize>,
+}
+
+impl PartialEq for Row<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.columns == other.columns
+    }
 }
 
 impl<'a> Row<'a> {
-    /// A row of these columns; names are expected to differ, else the first of a name is found.
+    /// A row of these columns, whose names are expected to differ.
     pub fn new(columns: Vec<(Cow<'a, str>, Value<'a>)>) -> Row<'a> {
-        Row { columns }
+        Row { columns, next: Cell::new(0) }
     }
 
     /// The value of a column.
     pub fn get(&self, name: &str) -> Option<&Value<'a>> {
-        self.columns.iter().find(|(column, _)| column == name).map(|(_, value)| value)
+        let start = self.next.get().min(self.columns.len());
+        let mut places = (start..self.columns.len()).chain(0..start);
+        let found = places.find(|place| self.columns[*place].0 == name)?;
+        self.next.set(found + 1);
+        Some(&self.columns[found].1)
     }
 
     /// All columns in order.
@@ -135,6 +149,10 @@ mod tests {
         assert_eq!(row.ints("label").unwrap(), [7]);
         assert_eq!(row.text("name").unwrap(), "ada");
         assert_eq!(row.get("nothing"), None);
+        // Also those before the one that was found last, and the same one again.
+        assert_eq!(row.bytes("image").unwrap(), [1, 255]);
+        assert_eq!(row.bytes("image").unwrap(), [1, 255]);
+        assert_eq!(row, sample());
         assert_eq!(
             row.columns().map(|(name, _)| name).collect::<Vec<_>>(),
             ["image", "label", "name"]

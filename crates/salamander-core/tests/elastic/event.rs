@@ -1,10 +1,7 @@
-//! What can happen, and the queue in which it waits for its time.
-
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+//! What can happen.
 
 use salamander_core::elastic::{
-    CheckpointMark, FromMember, Generation, Hello, Identity, Millis, ToMember, WorkerId,
+    CheckpointMark, FromMember, Generation, Hello, Identity, ToMember, WorkerId,
 };
 
 use crate::faults::Fault;
@@ -112,44 +109,4 @@ pub(crate) enum Event {
     Fault(Fault),
     /// From now on nothing goes wrong.
     Quiet,
-}
-
-/// Events in the order of their time, and of equal times in the order in which they were put in.
-#[derive(Default)]
-pub(crate) struct Queue {
-    heap: BinaryHeap<Timed>,
-    count: u64,
-}
-
-impl Queue {
-    pub(crate) fn put(&mut self, time: Millis, event: Event) {
-        self.count += 1;
-        self.heap.push(Timed(Reverse((time, self.count)), event));
-    }
-
-    pub(crate) fn next(&mut self) -> Option<(Millis, Event)> {
-        self.heap.pop().map(|Timed(Reverse((time, _)), event)| (time, event))
-    }
-}
-
-struct Timed(Reverse<(Millis, u64)>, Event);
-
-impl PartialEq for Timed {
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-}
-
-impl Eq for Timed {}
-
-impl PartialOrd for Timed {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Timed {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.cmp(&other.0)
-    }
 }

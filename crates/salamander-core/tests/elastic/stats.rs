@@ -1,8 +1,6 @@
-//! What the seeds went through, so that nobody has to believe that they went through anything.
+//! What a seed went through.
 
-use std::fmt;
-
-const KINDS: usize = 17;
+use crate::simulation::Counts;
 
 /// Counts of one run.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,8 +26,8 @@ pub(crate) struct Stats {
 
 impl Stats {
     /// Name and count of each.
-    pub(crate) fn rows(&self) -> [(&'static str, u64); KINDS] {
-        [
+    pub(crate) fn rows(&self) -> Counts {
+        vec![
             ("masters", self.masters),
             ("master crashes", self.master_crashes),
             ("two masters at once", self.two_masters),
@@ -48,44 +46,5 @@ impl Stats {
             ("stopped runs resumed", self.resumed),
             ("commits", self.commits),
         ]
-    }
-}
-
-/// Sums over many runs, and in how many of them something happened at all.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Tally {
-    sums: [u64; KINDS],
-    runs: [u64; KINDS],
-}
-
-impl Tally {
-    pub(crate) fn add(&mut self, stats: &Stats) {
-        for (index, (_, count)) in stats.rows().into_iter().enumerate() {
-            self.sums[index] += count;
-            self.runs[index] += u64::from(count > 0);
-        }
-    }
-
-    pub(crate) fn merge(mut self, other: Self) -> Self {
-        for index in 0..self.sums.len() {
-            self.sums[index] += other.sums[index];
-            self.runs[index] += other.runs[index];
-        }
-        self
-    }
-
-    /// In how many runs each happened.
-    pub(crate) fn runs(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        let names = Stats::default().rows().map(|(name, _)| name);
-        names.into_iter().zip(self.runs)
-    }
-}
-
-impl fmt::Display for Tally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for ((name, runs), sum) in self.runs().zip(self.sums) {
-            writeln!(f, "{sum:9} {name}, in {runs} runs")?;
-        }
-        Ok(())
     }
 }

@@ -5,18 +5,13 @@ use std::collections::HashMap;
 
 use salamander_core::elastic::{Generation, Identity};
 
+use crate::simulation::Violation;
+
 /// A state, by its place among all that ever were.
 pub(crate) type StateId = usize;
 
 /// The state before everything.
 pub(crate) const NOTHING: StateId = 0;
-
-/// What must never happen, and did.
-#[derive(Clone, Debug)]
-pub(crate) struct Violation {
-    pub(crate) invariant: &'static str,
-    pub(crate) what: String,
-}
 
 /// The work of a run: which records each step takes, and which of them each rank.
 #[derive(Clone, Copy, Debug)]

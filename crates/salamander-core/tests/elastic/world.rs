@@ -7,14 +7,15 @@ use salamander_core::elastic::{
 };
 use salamander_core::seed::Rng;
 
-use crate::event::{Event, Queue};
+use crate::event::Event;
 use crate::exchange::Exchange;
 use crate::faults::Armed;
 use crate::master::Master;
 use crate::mood::Mood;
 use crate::network::Network;
+use crate::simulation::{Queue, Violation};
 use crate::stats::Stats;
-use crate::truth::{Job, StateId, Truth, Violation};
+use crate::truth::{Job, StateId, Truth};
 use crate::worker::Worker;
 
 /// How long a run may take once nothing goes wrong any more.
@@ -43,7 +44,7 @@ impl Default for Guards {
 pub(crate) struct World {
     pub(crate) now: Millis,
     pub(crate) rng: Rng,
-    queue: Queue,
+    queue: Queue<Event>,
     pub(crate) guards: Guards,
     pub(crate) job: Job,
     pub(crate) mood: Mood,

@@ -1,9 +1,8 @@
-//! What can happen, who is concerned, and the queue in which it waits for its time.
+//! What can happen, and who is concerned.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
-use salamander_core::elastic::{Generation, Millis, WorkerId};
+use salamander_core::elastic::{Generation, WorkerId};
 use salamander_core::plan::MicroBatch;
 use salamander_core::push::{Lease, Order, Process, Report, ServerState};
 
@@ -105,45 +104,5 @@ impl Event {
             Event::Nudge(worker) | Event::Computed { worker, .. } => Some(Node::Worker(*worker)),
             _ => None,
         }
-    }
-}
-
-/// Events in the order of their time, and of equal times in the order in which they were put in.
-#[derive(Default)]
-pub(crate) struct Queue {
-    heap: BinaryHeap<Timed>,
-    count: u64,
-}
-
-impl Queue {
-    pub(crate) fn put(&mut self, time: Millis, event: Event) {
-        self.count += 1;
-        self.heap.push(Timed(Reverse((time, self.count)), event));
-    }
-
-    pub(crate) fn next(&mut self) -> Option<(Millis, Event)> {
-        self.heap.pop().map(|Timed(Reverse((time, _)), event)| (time, event))
-    }
-}
-
-struct Timed(Reverse<(Millis, u64)>, Event);
-
-impl PartialEq for Timed {
-    fn eq(&self, other: &Self) -> bool {
-        self.0 == other.0
-    }
-}
-
-impl Eq for Timed {}
-
-impl PartialOrd for Timed {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Timed {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.cmp(&other.0)
     }
 }

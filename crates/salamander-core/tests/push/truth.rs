@@ -4,13 +4,6 @@
 use salamander_core::plan::MicroBatch;
 use salamander_core::push::{Applied, Consistency, Map, Names};
 
-/// What must never happen, and did.
-#[derive(Clone, Debug)]
-pub(crate) struct Violation {
-    pub(crate) invariant: &'static str,
-    pub(crate) what: String,
-}
-
 pub(crate) const ONCE: &str = "no name is applied twice";
 pub(crate) const ALL: &str = "every name is applied on every partition";
 pub(crate) const WHOLE: &str = "steps are applied as a whole";

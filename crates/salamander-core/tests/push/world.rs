@@ -6,12 +6,13 @@ use salamander_core::elastic::{Generation, Millis, WorkerId};
 use salamander_core::push::{Fences, History, Process};
 use salamander_core::seed::Rng;
 
-use crate::event::{Body, Event, Node, Queue};
+use crate::event::{Body, Event, Node};
 use crate::master::Master;
 use crate::mood::Mood;
 use crate::server::Server;
+use crate::simulation::{Queue, Violation};
 use crate::stats::Stats;
-use crate::truth::{ALL, ENDS, Job, Part, Violation};
+use crate::truth::{ALL, ENDS, Job, Part};
 use crate::worker::Worker;
 
 /// How long a run may take once nothing goes wrong any more.
@@ -37,7 +38,7 @@ impl Default for Guards {
 pub(crate) struct World {
     pub(crate) now: Millis,
     pub(crate) rng: Rng,
-    queue: Queue,
+    queue: Queue<Event>,
     pub(crate) guards: Guards,
     pub(crate) job: Job,
     pub(crate) mood: Mood,

@@ -1,0 +1,152 @@
+//! CSV, TSV and headerless text files as shards: the place of every 1,024th record is kept, so that a range far into a
+//! file is found without reading all before it, and blocks parsed lately are kept for shuffled reading.
+
+use std::io::{Read, SeekFrom};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use csv::{ByteRecord, Position};
+
+pub(crate) use index::Index;
+
+use crate::dialect::Dialect;
+use crate::lru::Lru;
+use crate::reader::{Each, OneShard};
+use crate::{Blob, BlobReader, Error, Row, Value};
+
+mod index;
+
+/// Bytes read at once.
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// Parsed blocks, shared by files.
+pub(crate) type Cache = Lru<Vec<ByteRecord>>;
+
+/// An indexed file whose values are text. A file without bytes has no records.
+#[derive(Debug)]
+pub(crate) struct Delimited {
+    blob: Blob,
+    dialect: Dialect,
+    index: Index,
+    cache: Arc<Cache>,
+    /// The file's number in the cache.
+    number: u64,
+}
+
+impl Delimited {
+    /// The file of an index.
+    pub(crate) fn new(blob: Blob, dialect: Dialect, index: Index, cache: Arc<Cache>) -> Delimited {
+        let number = cache.next_file();
+        Delimited { blob, dialect, index, cache, number }
+    }
+
+    /// The records of a block, with the memory they take.
+    fn load(&self, block: usize) -> Result<(Vec<ByteRecord>, usize), Error> {
+        let path = self.blob.path();
+        let failed = |error| failed(path, error);
+        let (mark, range) = (self.index.marks[block], self.index.block(block));
+        let mut source = source(&self.blob, self.dialect)?;
+        let mut position = Position::new();
+        position.set_byte(mark.byte).set_line(mark.line).set_record(mark.record);
+        source.seek_raw(SeekFrom::Start(mark.byte), position).map_err(failed)?;
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        for _ in range {
+            let mut record = ByteRecord::new();
+            if !source.read_byte_record(&mut record).map_err(failed)? {
+                return Err(Error::Changed { path: path.to_owned() });
+            }
+            bytes += record.as_slice().len() + 8 * record.len() + 128;
+            records.push(record);
+        }
+        Ok((records, bytes))
+    }
+
+    fn row<'a>(&'a self, fields: &'a ByteRecord, record: u64) -> Result<Row<'a>, Error> {
+        let (path, names, dialect) = (self.blob.path(), &self.index.names, self.dialect);
+        let found = fields.len().div_ceil(dialect.step());
+        if found != names.len() {
+            let (line, wanted) = (self.line(fields), names.len());
+            let by = if dialect.columns().is_some() { "format" } else { "header" };
+            let reason = format!("line {line}: {found} fields, but the {by} has {wanted}");
+            return Err(Error::Rejected(reason).at(path, None, record));
+        }
+        let between = fields.iter().skip(1).step_by(2);
+        let separated = fields.len() % 2 == 1 && between.into_iter().all(<[u8]>::is_empty);
+        if dialect.step() == 2 && !separated {
+            let reason = format!("line {}: write two colons between two fields", self.line(fields));
+            return Err(Error::Rejected(reason).at(path, None, record));
+        }
+        let mut columns = Vec::with_capacity(names.len());
+        for (name, field) in names.iter().zip(fields.iter().step_by(dialect.step())) {
+            let text = std::str::from_utf8(field).map_err(|error| {
+                let reason = format!("line {}: {error}", self.line(fields));
+                Error::Column { column: name.clone(), reason }.at(path, None, record)
+            })?;
+            columns.push((name.as_str().into(), Value::Text(dialect.read(name, text))));
+        }
+        Ok(Row::new(columns))
+    }
+
+    /// The line a record begins in, for messages. The csv crate's position is where the record before
+    /// ended, so the rest of a line end, blank lines and remarks are counted here.
+    fn line(&self, fields: &ByteRecord) -> u64 {
+        let Some(position) = fields.position() else { return 0 };
+        let mut start = [0; 4096];
+        let read = self.blob.handle().map(|file| file.reader(position.byte()).read(&mut start));
+        let start = &start[..read.ok().and_then(Result::ok).unwrap_or(0)];
+        let (mut line, mut in_remark) = (position.line(), false);
+        for byte in start {
+            in_remark = *byte != b'\n' && (in_remark || *byte == self.dialect.remark());
+            match byte {
+                b'\n' => line += 1,
+                b'\r' => {}
+                _ if in_remark => {}
+                _ => break,
+            }
+        }
+        line
+    }
+}
+
+impl OneShard for Delimited {
+    fn path(&self) -> &Path {
+        self.blob.path()
+    }
+
+    fn count(&self) -> u64 {
+        self.index.records
+    }
+
+    fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {
+        let path = self.blob.path();
+        self.blob.verify()?;
+        let mut next = records.start;
+        while next < records.end {
+            let block = self.index.block_of(next);
+            let range = self.index.block(block);
+            let rows = self.cache.get_or_load((self.number, block as u64), || self.load(block))?;
+            for record in next..range.end.min(records.end) {
+                let row = self.row(&rows[(record - range.start) as usize], record)?;
+                each(record, row).map_err(|error| error.at(path, None, record))?;
+            }
+            next = range.end;
+        }
+        Ok(())
+    }
+}
+
+fn source(blob: &Blob, dialect: Dialect) -> Result<csv::Reader<BlobReader>, Error> {
+    let reader = blob.handle()?.reader(0);
+    Ok(dialect.reader().buffer_capacity(BUFFER_BYTES).from_reader(reader))
+}
+
+fn failed(path: &Path, error: csv::Error) -> Error {
+    match error.into_kind() {
+        csv::ErrorKind::Io(source) => Error::io(path)(source),
+        other => Error::Form { path: path.to_owned(), reason: format!("{other:?}") },
+    }
+}
+
+#[cfg(test)]
+mod tests;
