@@ -46,6 +46,7 @@ type Measurement = fn() -> f64;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() {
+    model_zoo::memory::keep();
     let arguments: Vec<String> = std::env::args().collect();
     if let Some(at) = arguments.iter().position(|argument| argument == "--measure") {
         let model = arguments.get(at + 1).map(String::as_str);
@@ -139,7 +140,6 @@ fn sequences(device: &Device) -> SequenceBatch {
 /// Samples per second of the trainer's step.
 fn rate_on<T: Trial>(batch: impl Fn(&Device) -> BatchOf<T>) -> f64 {
     salamander::train::threads::join(None);
-    model_zoo::keep_memory();
     let device = Device::flex().autodiff();
     let text = std::env::var("DROPOUT").map(|p| format!("hyperparameters: {{dropout: {p}}}"));
     let experiment = Experiment::parse(&text.unwrap_or_default(), &[]).expect("valid");

@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     // The roles of a run are started as this program.
     let role = std::env::args().nth(1).unwrap_or_default();
     if matches!(role.as_str(), "train" | "master" | "worker") {
-        model_zoo::keep_memory();
+        model_zoo::memory::keep();
         return salamander::main(model_zoo::models());
     }
     let folder = tempfile::tempdir().expect("a folder");

@@ -6,17 +6,17 @@
 //! - [`recommend`]: what people earn, click and like, six networks on embedding tables (`recommend/*.yaml`)
 //! - [`ring_gan`]: two networks against each other, with an optimizer each (`gan/ring_gan.yaml`)
 //! - [`sequence`]: tokens, read by a transformer's encoder (`sequence/encoder.yaml`)
+//! - `memory`: how long the program keeps what it has freed
 //! - [`own_loop`]: a training loop written by hand on the library's pieces
 
 pub mod cifar;
-mod memory;
+#[cfg(feature = "mimalloc")]
+pub mod memory;
 pub mod mnist;
 pub mod own_loop;
 pub mod recommend;
 pub mod ring_gan;
 pub mod sequence;
-
-pub use memory::keep_memory;
 
 use salamander::Models;
 

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    model_zoo::keep_memory();
+    #[cfg(feature = "mimalloc")]
+    model_zoo::memory::keep();
     salamander::main(model_zoo::models())
 }

@@ -27,6 +27,8 @@ pub fn forward(shape: &PoolShape, input: &[f32]) -> (Vec<f32>, Vec<u8>) {
         for ((maxima, winners), input) in targets.zip(input.chunks(plane)) {
             if is_halving(shape) {
                 halve(shape, input, maxima, winners);
+            } else if is_sampling(shape) {
+                sample(shape, input, maxima);
             } else {
                 maxima_of_plane(shape, input, maxima, winners);
             }
@@ -53,6 +55,8 @@ pub fn backward(shape: &PoolShape, gradient: &[f32], winners: &[u8]) -> Vec<f32>
         for (input, (gradient, winners)) in input.chunks_mut(plane).zip(sources) {
             if is_halving(shape) {
                 unhalve(shape, gradient, winners, input);
+            } else if is_sampling(shape) {
+                unsample(shape, gradient, input);
             } else {
                 scatter(shape, gradient, winners, input);
             }
@@ -79,6 +83,29 @@ fn is_halving(shape: &PoolShape) -> bool {
         && shape.stride == [2, 2]
         && shape.dilation == [1, 1]
         && shape.padding == [(0, 0); 2]
+}
+
+/// Windows of one pixel, which wins: only some pixels are taken.
+fn is_sampling(shape: &PoolShape) -> bool {
+    shape.kernel == [1, 1] && shape.padding == [(0, 0); 2]
+}
+
+fn sample(shape: &PoolShape, input: &[f32], maxima: &mut [f32]) {
+    let rows = input.chunks_exact(shape.size[1]).step_by(shape.stride[0]);
+    for (row, maxima) in rows.zip(maxima.chunks_exact_mut(shape.out()[1])) {
+        for (value, maximum) in row.iter().step_by(shape.stride[1]).zip(maxima) {
+            *maximum = *value;
+        }
+    }
+}
+
+fn unsample(shape: &PoolShape, gradient: &[f32], input: &mut [f32]) {
+    let rows = input.chunks_exact_mut(shape.size[1]).step_by(shape.stride[0]);
+    for (row, gradient) in rows.zip(gradient.chunks_exact(shape.out()[1])) {
+        for (place, gradient) in row.iter_mut().step_by(shape.stride[1]).zip(gradient) {
+            *place = *gradient;
+        }
+    }
 }
 
 fn maxima_of_plane(shape: &PoolShape, input: &[f32], maxima: &mut [f32], winners: &mut [u8]) {

@@ -24,6 +24,8 @@ fn cases() -> impl Iterator<Item = (PoolShape, Vec<f32>)> {
         PoolShape { planes: 150, ..halving },
         PoolShape { size: [5, 7], ..halving },
         PoolShape { size: [2, 31], ..halving },
+        PoolShape { size: [7, 10], kernel: [1, 1], ..halving },
+        PoolShape { size: [6, 9], kernel: [1, 1], stride: [3, 1], ..halving },
         PoolShape { size: [9, 9], dilation: [2, 3], ..halving },
     ];
     shapes.extend((0..60).map(|_| random.pool_shape()));
