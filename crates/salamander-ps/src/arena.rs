@@ -44,6 +44,13 @@ impl<T: Pod> Arena<T> {
         &self.regions[row as usize >> self.shift][self.start(row)..][..self.width]
     }
 
+    /// A row, if it is there.
+    #[inline(always)]
+    pub(crate) fn get(&self, row: u32) -> Option<&[T]> {
+        let start = self.start(row);
+        self.regions.get(row as usize >> self.shift)?.get(start..start + self.width)
+    }
+
     /// A row, to write.
     #[inline(always)]
     pub(crate) fn row_mut(&mut self, row: u32) -> &mut [T] {
@@ -77,6 +84,8 @@ mod tests {
         for row in 0..9 {
             assert!(arena.row(row).iter().all(|value| *value == row as f32));
             assert_eq!(arena.first::<3>(row), Some(&[row as f32; 3]));
+            assert_eq!(arena.get(row), Some(arena.row(row)));
         }
+        assert_eq!((arena.get(u32::MAX), arena.first::<3>(u32::MAX)), (None, None));
     }
 }

@@ -2,7 +2,7 @@
 //! look-up.
 //!
 //! Mixing is a bijection, so an id and its mixed form are the same thing. The upper ten bits of the
-//! mixed form are the partition, the next bits the slot where the id belongs, and only the rest is
+//! mixed form are the partition, the next bits the line of slots where the id belongs, and only the rest is
 //! kept in the slot (quotienting: Knuth, volume 3, exercise 6.4-13). Ids are put in order by linear
 //! probing, so that the layout depends on what is in the table and not on how it got there: the
 //! hand of the clock and checkpoints see the same order on every server.

@@ -7,7 +7,7 @@ pub(crate) const LINE: usize = 8;
 
 /// How a line is searched.
 pub(crate) trait Search: Copy {
-    /// A bit for each slot that holds `wanted` plus its place in the line, once shifted by `bits`.
+    /// A bit for each slot that holds `wanted` once shifted by `bits`.
     fn hits(self, line: &[u64; LINE], bits: u32, wanted: u64) -> u32;
 }
 
@@ -45,7 +45,7 @@ impl Search for Plain {
     fn hits(self, line: &[u64; LINE], bits: u32, wanted: u64) -> u32 {
         let mut hits = 0;
         for (at, slot) in line.iter().enumerate() {
-            hits |= u32::from(slot >> bits == wanted.wrapping_add(at as u64)) << at;
+            hits |= u32::from(slot >> bits == wanted) << at;
         }
         hits
     }
@@ -57,9 +57,7 @@ impl Search for pulp::x86::V4 {
     fn hits(self, line: &[u64; LINE], bits: u32, wanted: u64) -> u32 {
         let simd = self.avx512f;
         let found = simd._mm512_srl_epi64(pulp::cast(*line), pulp::cast([u64::from(bits), 0]));
-        let places = pulp::cast([0u64, 1, 2, 3, 4, 5, 6, 7]);
-        let wanted = simd._mm512_add_epi64(simd._mm512_set1_epi64(wanted as i64), places);
-        u32::from(simd._mm512_cmpeq_epi64_mask(found, wanted))
+        u32::from(simd._mm512_cmpeq_epi64_mask(found, simd._mm512_set1_epi64(wanted as i64)))
     }
 }
 
@@ -68,16 +66,15 @@ impl Search for pulp::x86::V3 {
     #[inline(always)]
     fn hits(self, line: &[u64; LINE], bits: u32, wanted: u64) -> u32 {
         let (near, far) = line.split_at(LINE / 2);
-        let half = |slots: &[u64], places: [u64; LINE / 2]| {
+        let half = |slots: &[u64]| {
             let Ok(slots) = <[u64; LINE / 2]>::try_from(slots) else { return 0 };
             let shift = pulp::cast([u64::from(bits), 0]);
             let found = self.avx2._mm256_srl_epi64(pulp::cast(slots), shift);
             let wanted = self.avx._mm256_set1_epi64x(wanted as i64);
-            let wanted = self.avx2._mm256_add_epi64(wanted, pulp::cast(places));
             let equal = self.avx2._mm256_cmpeq_epi64(found, wanted);
             self.avx._mm256_movemask_pd(self.avx._mm256_castsi256_pd(equal)) as u32
         };
-        half(near, [0, 1, 2, 3]) | half(far, [4, 5, 6, 7]) << 4
+        half(near) | half(far) << 4
     }
 }
 
@@ -107,7 +104,7 @@ mod tests {
             line: [u64; LINE], bits in 0u32..54, wanted: u64, near in 0u64..4,
         ) {
             dispatch(Case { line, bits, wanted });
-            let close = std::array::from_fn(|at| (wanted.wrapping_add(at as u64) << bits) ^ (line[at] & near));
+            let close = line.map(|slot| (wanted << bits) ^ (slot & near));
             dispatch(Case { line: close, bits, wanted: (wanted << bits) >> bits });
         }
     }

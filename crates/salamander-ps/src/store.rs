@@ -6,7 +6,7 @@ use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use half::{bf16, f16};
 
 use crate::arena::Arena;
-use crate::memory::prefetch_row;
+use crate::memory::{prefetch, prefetch_row};
 use crate::meta::Meta;
 use crate::{PARTITIONS, Storage, TableSpec};
 
@@ -129,6 +129,12 @@ impl Store {
         (chunk << self.shift) | (row & ((1 << self.shift) - 1))
     }
 
+    /// Fetches what [`number`](Self::number) asks for; harmless for a row that is not there.
+    #[inline(always)]
+    pub(crate) fn prefetch_chunk(&self, partition: usize, row: u32) {
+        prefetch(&self.table, partition * self.stride + (row >> self.shift) as usize);
+    }
+
     #[inline(always)]
     pub(crate) fn meta(&self, row: u32) -> Meta {
         Meta(self.meta.row(row)[0])
@@ -162,18 +168,18 @@ impl Store {
         }
     }
 
-    /// Fetches a row to be moved, and what is known about it if that will be asked for.
+    /// Fetches a row to be moved, if it is there, and what is known about it if that will be asked for.
     #[inline(always)]
     pub(crate) fn prefetch(&self, row: u32, facts: bool) {
         match &self.rows {
-            Rows::Whole(arena) => prefetch_row(arena.row(row)),
+            Rows::Whole(arena) => arena.get(row).iter().for_each(|row| prefetch_row(row)),
             Rows::Halves(values, state) => {
-                prefetch_row(values.row(row));
-                prefetch_row(state.row(row));
+                values.get(row).iter().for_each(|row| prefetch_row(row));
+                state.get(row).iter().for_each(|row| prefetch_row(row));
             }
         }
         if facts {
-            prefetch_row(self.meta.row(row));
+            self.meta.get(row).iter().for_each(|row| prefetch_row(row));
         }
     }
 

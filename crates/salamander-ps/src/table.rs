@@ -16,11 +16,13 @@ use crate::search::{Plain, Search, WithSearch, dispatch};
 use crate::store::{Kept, Rows, Store, narrow, widen};
 use crate::{PARTITIONS, Storage, TableSpec, TableStats};
 
-/// Rows between fetching a slot, finding the chunk, fetching the row and using it: enough to cover
-/// the memory's latency, and few enough to stay in the first cache.
-const AHEAD: usize = 16;
-/// Holds what is known about the rows under way.
-const RING: usize = 4 * AHEAD;
+/// Ids that are looked up before the first of their rows is used. Both are a loop of their own: in
+/// one loop the memory was kept less busy.
+const BLOCK: usize = 1024;
+/// Slots that are fetched ahead of their search, and rows that are fetched ahead of their use: enough to
+/// cover the memory's latency, and few enough to stay in the first and the second cache.
+const SLOTS_AHEAD: usize = 64;
+const ROWS_AHEAD: usize = 64;
 /// No row.
 const NONE: u32 = u32::MAX;
 
@@ -51,15 +53,15 @@ struct Part {
     hand: u64,
 }
 
-/// Look-ups under way: ids, mixed, and what is known of their rows.
-struct Flight {
-    mixed: [u64; RING],
-    rows: [u32; RING],
+/// A block of ids, mixed, and their rows.
+struct Found {
+    mixed: [u64; BLOCK],
+    rows: [u32; BLOCK],
 }
 
-impl Flight {
+impl Found {
     fn new() -> Self {
-        Self { mixed: [0; RING], rows: [NONE; RING] }
+        Self { mixed: [0; BLOCK], rows: [NONE; BLOCK] }
     }
 }
 
@@ -119,20 +121,24 @@ impl Table {
         }
     }
 
-    /// The steps of a look-up ahead of the use of its row, each for another id of the batch; returns
-    /// the row that is to be fetched.
+    /// Finds the rows of at most a block of ids.
     #[inline(always)]
-    fn fly(&self, flight: &mut Flight, ids: &[u64], i: usize, search: impl Search) -> Option<u32> {
-        if let Some(id) = ids.get(i) {
-            flight.mixed[i % RING] = mix(*id);
-            self.index.prefetch(flight.mixed[i % RING]);
+    fn find_all(&self, ids: &[u64], found: &mut Found, search: impl Search) {
+        let mixed = &mut found.mixed[..ids.len()];
+        mixed.iter_mut().zip(ids).for_each(|(mixed, id)| *mixed = mix(*id));
+        mixed.iter().take(SLOTS_AHEAD).for_each(|mixed| self.index.prefetch(*mixed));
+        let rows = &mut found.rows[..mixed.len()];
+        for (at, row) in rows.iter_mut().enumerate() {
+            if let Some(next) = mixed.get(at + SLOTS_AHEAD) {
+                self.index.prefetch(*next);
+            }
+            *row = self.index.find(mixed[at], search).unwrap_or(NONE);
+            // Rows on their way through the caches have pushed out much of this table as well.
+            self.store.prefetch_chunk(partition_of_mixed(mixed[at]), *row);
         }
-        if i < AHEAD || i >= ids.len() + AHEAD {
-            return None;
+        for (row, mixed) in rows.iter_mut().zip(mixed).filter(|(row, _)| **row != NONE) {
+            *row = self.store.number(partition_of_mixed(*mixed), *row);
         }
-        let at = (i - AHEAD) % RING;
-        flight.rows[at] = self.find(flight.mixed[at], search);
-        (flight.rows[at] != NONE).then_some(flight.rows[at])
     }
 
     /// Moves rows by their gradients; ids that are not admitted yet are counted. `ages` are those
@@ -169,37 +175,29 @@ impl Table {
     pub(crate) fn set(&mut self, ids: &[u64], values: &[f32], counter: u64, ages: &[u64]) {
         for (id, values) in ids.iter().zip(values.chunks_exact(self.spec.dim)) {
             let mixed = mix(*id);
-            let row = self.resolve(mixed, *id, ages[(mixed >> 54) as usize], false);
+            let row = self.resolve(mixed, *id, ages[partition_of_mixed(mixed)], false);
             self.store.write(row, values);
             self.store.set_changed(row, counter);
-        }
-    }
-
-    #[inline(always)]
-    fn find(&self, mixed: u64, search: impl Search) -> u32 {
-        match self.index.find(mixed, search) {
-            Some(row) => self.store.number((mixed >> 54) as usize, row),
-            None => NONE,
         }
     }
 
     /// The row of an id for use, created where there is none; none while it has to wait.
     #[inline(never)]
     fn resolve(&mut self, mixed: u64, id: u64, age: u64, wait: bool) -> u32 {
-        let row = self.find(mixed, Plain);
-        if row != NONE {
+        if let Some(row) = self.index.find(mixed, Plain) {
+            let row = self.store.number(partition_of_mixed(mixed), row);
             self.store.set_meta(row, self.store.meta(row).used(age));
             return row;
         }
         let admit_after = if wait { self.spec.admit_after } else { 0 };
-        if !self.parts[(mixed >> 54) as usize].admit(id, age, admit_after) {
+        if !self.parts[partition_of_mixed(mixed)].admit(id, age, admit_after) {
             return NONE;
         }
         self.create(mixed, id, age)
     }
 
     fn create(&mut self, mixed: u64, id: u64, age: u64) -> u32 {
-        let at = (mixed >> 54) as usize;
+        let at = partition_of_mixed(mixed);
         while self.index.len(at) >= self.share {
             self.evict(at);
         }
@@ -242,23 +240,26 @@ impl<T: Kept, const DIM: usize> WithSearch for Pull<'_, T, DIM> {
     #[inline(always)]
     fn run(self, search: impl Search) {
         let Self { table, arena, ids, out } = self;
-        let mut flight = Flight::new();
-        let mut outs = out.chunks_exact_mut(table.spec.dim);
-        for i in 0..ids.len() + 2 * AHEAD {
-            if let Some(row) = table.fly(&mut flight, ids, i, search) {
-                match arena.first::<DIM>(row) {
-                    Some(row) if DIM > 0 => prefetch_row(row),
-                    _ => prefetch_row(&arena.row(row)[..table.spec.dim]),
+        let (dim, storage) = (table.spec.dim, table.spec.storage);
+        let fetch = |row: u32| match arena.first::<DIM>(row) {
+            Some(row) if DIM > 0 => prefetch_row(row),
+            _ => arena.get(row).iter().for_each(|row| prefetch_row(&row[..dim])),
+        };
+        let mut found = Found::new();
+        for (ids, out) in ids.chunks(BLOCK).zip(out.chunks_mut(BLOCK * dim)) {
+            table.find_all(ids, &mut found, search);
+            let rows = &found.rows[..ids.len()];
+            rows.iter().take(ROWS_AHEAD).for_each(|row| fetch(*row));
+            for (at, out) in out.chunks_exact_mut(dim).enumerate() {
+                if let Some(next) = rows.get(at + ROWS_AHEAD) {
+                    fetch(*next);
                 }
-            }
-            if i >= 2 * AHEAD
-                && let Some(out) = outs.next()
-            {
-                let row = flight.rows[(i - 2 * AHEAD) % RING];
-                match (arena.first::<DIM>(row), out.first_chunk_mut::<DIM>()) {
-                    (Some(row), Some(out)) if DIM > 0 => T::copy(table.spec.storage, row, out),
-                    _ if row == NONE => table.draw(ids[i - 2 * AHEAD], out),
-                    _ => T::copy(table.spec.storage, &arena.row(row)[..out.len()], out),
+                match (arena.first::<DIM>(rows[at]), out.first_chunk_mut::<DIM>()) {
+                    (Some(row), Some(out)) if DIM > 0 => T::copy(storage, row, out),
+                    _ => match arena.get(rows[at]) {
+                        Some(row) => T::copy(storage, &row[..dim], out),
+                        None => table.draw(ids[at], out),
+                    },
                 }
             }
         }
@@ -276,30 +277,30 @@ impl WithSearch for Moves<'_> {
     #[inline(always)]
     fn run(self, search: impl Search) {
         let Self { table, gradients, ages } = self;
-        let Gradients { ids, values, .. } = *gradients;
-        let mut flight = Flight::new();
-        let mut grads = values.chunks_exact(table.spec.dim);
-        // Rows of a bounded table may be dropped between the fetch and the use.
+        let dim = table.spec.dim;
+        // Rows of a bounded table may be dropped between the search and the use.
         let stable = table.spec.max_rows.is_none();
         let tracked = table.spec.expire_after.is_some();
         let facts = tracked || !stable || table.fused.counts_steps();
-        for i in 0..ids.len() + 2 * AHEAD {
-            if let Some(row) = table.fly(&mut flight, ids, i, search) {
-                table.store.prefetch(row, facts);
-            }
-            if i >= 2 * AHEAD
-                && let Some(gradient) = grads.next()
-            {
-                let at = (i - 2 * AHEAD) % RING;
-                let age = ages[(flight.mixed[at] >> 54) as usize];
-                let row = match flight.rows[at] {
+        let mut found = Found::new();
+        let blocks = gradients.ids.chunks(BLOCK).zip(gradients.values.chunks(BLOCK * dim));
+        for (ids, values) in blocks {
+            table.find_all(ids, &mut found, search);
+            let rows = &found.rows[..ids.len()];
+            rows.iter().take(ROWS_AHEAD).for_each(|row| table.store.prefetch(*row, facts));
+            for (at, gradient) in values.chunks_exact(dim).enumerate() {
+                if let Some(next) = rows.get(at + ROWS_AHEAD) {
+                    table.store.prefetch(*next, facts);
+                }
+                let age = ages[partition_of_mixed(found.mixed[at])];
+                let row = match rows[at] {
                     row if stable && row != NONE => {
                         if tracked {
                             table.store.set_meta(row, table.store.meta(row).used(age));
                         }
                         row
                     }
-                    _ => table.resolve(flight.mixed[at], ids[i - 2 * AHEAD], age, true),
+                    _ => table.resolve(found.mixed[at], ids[at], age, true),
                 };
                 if row != NONE {
                     table.move_row(row, gradient, gradients);
@@ -307,6 +308,12 @@ impl WithSearch for Moves<'_> {
             }
         }
     }
+}
+
+/// The partition of a mixed id.
+#[inline(always)]
+fn partition_of_mixed(mixed: u64) -> usize {
+    (mixed >> 54) as usize
 }
 
 impl Part {

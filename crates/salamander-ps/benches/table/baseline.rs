@@ -1,5 +1,6 @@
-//! The table that most servers have: a map, a lock for each key and a vector on the heap for each
-//! row. Its hash is as fast as ours, so that the difference is where rows are and who may touch them.
+//! The tables that most servers have: a map, a lock for each key and a vector on the heap for each
+//! row; and the same with links of least recent use, as PERSIA keeps them. Hashes are as fast as ours,
+//! so that the difference is where rows are and who may touch them.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -10,8 +11,10 @@ use salamander_core::seed::mix;
 /// Rows by id.
 #[derive(Default)]
 pub(crate) struct Locked {
-    rows: HashMap<u64, Mutex<Vec<f32>>, BuildHasherDefault<Mixer>>,
+    rows: Map<Mutex<Vec<f32>>>,
 }
+
+type Map<T> = HashMap<u64, T, BuildHasherDefault<Mixer>>;
 
 #[derive(Default)]
 struct Mixer(u64);
@@ -41,6 +44,90 @@ impl Locked {
             if let Some(row) = self.rows.get(id) {
                 out.copy_from_slice(&row.lock().unwrap_or_else(PoisonError::into_inner));
             }
+        }
+    }
+}
+
+/// Shards of an evicting map; PERSIA has about as many.
+const SHARDS: usize = 128;
+/// No neighbour.
+const END: u32 = u32::MAX;
+
+/// Rows by id, in shards whose lock is taken for each key; a row that was read becomes the last one to
+/// be dropped. PERSIA moves an entry to another place of its list for that and asks the map a second
+/// time; here only links change.
+pub(crate) struct Evicting {
+    shards: Vec<Mutex<Shard>>,
+}
+
+struct Shard {
+    places: Map<u32>,
+    nodes: Vec<Node>,
+    oldest: u32,
+    newest: u32,
+}
+
+struct Node {
+    older: u32,
+    newer: u32,
+    row: Vec<f32>,
+}
+
+impl Evicting {
+    pub(crate) fn new() -> Self {
+        let shard =
+            || Shard { places: Map::default(), nodes: Vec::new(), oldest: END, newest: END };
+        Self { shards: (0..SHARDS).map(|_| Mutex::new(shard())).collect() }
+    }
+
+    pub(crate) fn insert(&mut self, id: u64, row: Vec<f32>) {
+        let mut shard = self.shard(id);
+        let place = shard.nodes.len() as u32;
+        shard.nodes.push(Node { older: END, newer: END, row });
+        shard.places.insert(id, place);
+        shard.append(place);
+    }
+
+    pub(crate) fn gather(&self, ids: &[u64], out: &mut [f32]) {
+        let dim = out.len() / ids.len();
+        for (id, out) in ids.iter().zip(out.chunks_exact_mut(dim)) {
+            let mut shard = self.shard(*id);
+            if let Some(place) = shard.places.get(id).copied() {
+                shard.refresh(place);
+                out.copy_from_slice(&shard.nodes[place as usize].row);
+            }
+        }
+    }
+
+    fn shard(&self, id: u64) -> std::sync::MutexGuard<'_, Shard> {
+        // Not the bits that the map takes.
+        let number = (mix(id) >> 40) as usize % SHARDS;
+        self.shards[number].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shard {
+    fn refresh(&mut self, place: u32) {
+        if self.newest == place {
+            return;
+        }
+        let Node { older, newer, .. } = self.nodes[place as usize];
+        match older {
+            END => self.oldest = newer,
+            older => self.nodes[older as usize].newer = newer,
+        }
+        // The newest has returned above, so that there is a newer one.
+        self.nodes[newer as usize].older = older;
+        self.append(place);
+    }
+
+    fn append(&mut self, place: u32) {
+        let last = std::mem::replace(&mut self.newest, place);
+        let node = &mut self.nodes[place as usize];
+        (node.older, node.newer) = (last, END);
+        match last {
+            END => self.oldest = place,
+            last => self.nodes[last as usize].newer = place,
         }
     }
 }

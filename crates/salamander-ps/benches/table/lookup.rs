@@ -7,7 +7,7 @@ use salamander_ps::{
     Apply, Engine, EngineOptions, PARTITIONS, Read, Rows, Shard, TableId, TableSpec,
 };
 
-use crate::baseline::Locked;
+use crate::baseline::{Evicting, Locked};
 use crate::flat::Flat;
 use crate::race;
 
@@ -60,11 +60,16 @@ pub(crate) fn measure() {
     let same = engine.declare(TableSpec::new("rows", DIM)).expect("the table is sound");
     let mut locked = Locked::default();
     fill(&mut shard, table, &engine, same);
-    (0..ROWS as u32).for_each(|row| locked.insert(id_of(row), vec![row as f32; DIM]));
+    let mut evicting = Evicting::new();
+    for row in 0..ROWS as u32 {
+        locked.insert(id_of(row), vec![row as f32; DIM]);
+        evicting.insert(id_of(row), vec![row as f32; DIM]);
+    }
     let batches = Batches::new(ALL_BATCHES, ROWS);
-    let [mut a, mut b, mut c, mut d, mut e, mut f] = [(); 6].map(|()| vec![0.0f32; BATCH * DIM]);
-    let [mut i, mut j, mut k, mut l, mut m, mut n] =
-        [0, 1, 2, 3, 4, 5].map(|user| user * ALL_BATCHES / 6);
+    let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] =
+        [(); 8].map(|()| vec![0.0f32; BATCH * DIM]);
+    let [mut i, mut j, mut k, mut l, mut m, mut n, mut o, mut p] =
+        [0, 1, 2, 3, 4, 5, 6, 7].map(|user| user * ALL_BATCHES / 8);
     race(
         ROUNDS,
         BATCH * BATCHES,
@@ -83,6 +88,10 @@ pub(crate) fn measure() {
                 Box::new(|| batches.each(&mut j, |rows, _| flat.gather(rows, &mut b))),
             ),
             (
+                "raw gather, far ahead, large pages",
+                Box::new(|| batches.each(&mut o, |rows, _| flat.gather_far(rows, &mut g))),
+            ),
+            (
                 "raw gather, plain loop, large pages",
                 Box::new(|| batches.each(&mut k, |rows, _| flat.gather_plain(rows, &mut c))),
             ),
@@ -93,6 +102,10 @@ pub(crate) fn measure() {
             (
                 "a lock for each key, a vector for each row",
                 Box::new(|| batches.each(&mut m, |_, ids| locked.gather(ids, &mut e))),
+            ),
+            (
+                "the same, with links of least recent use",
+                Box::new(|| batches.each(&mut p, |_, ids| evicting.gather(ids, &mut h))),
             ),
             (
                 "engine, with the hop to its thread",

@@ -1,12 +1,14 @@
-//! The slots of one partition: ordered linear probing over tails.
+//! The slots of one partition: ordered linear probing over tails, from the cache line where each belongs.
 //!
-//! A slot of `2^bits` places: rest of the tail (54 - bits), one plus the distance from where the tail
-//! belongs (10), row (bits). Zero is empty.
+//! A slot of `2^bits` places: rest of the tail (57 - bits), one plus the lines between where the tail
+//! belongs and where it is (7), row (bits). Zero is empty. Tails belong to whole lines and not to places
+//! in them, so that few are pushed to the next line, whose fetch nobody began: at half of the places
+//! taken 7 in 1000 instead of 58.
 
 use super::{Entry, TAIL_BITS};
 use crate::search::{LINE, Search};
 
-const DISTANCE_BITS: u32 = 10;
+const DISTANCE_BITS: u32 = 7;
 const DISTANCE_MASK: u64 = (1 << DISTANCE_BITS) - 1;
 
 /// Whether so many entries leave enough free places: thirteen in sixteen may be taken.
@@ -14,10 +16,16 @@ pub(super) fn fits(len: usize, bits: u32) -> bool {
     len * 16 <= (1usize << bits) * 13
 }
 
-/// The place where a tail belongs among `2^bits`.
+/// Bits of a tail that a slot keeps.
+#[inline(always)]
+fn rest_bits(bits: u32) -> u32 {
+    TAIL_BITS + LINE.ilog2() - bits
+}
+
+/// The first place of the line where a tail belongs among `2^bits` places.
 #[inline(always)]
 pub(super) fn home_of(tail: u64, bits: u32) -> usize {
-    (tail >> (TAIL_BITS - bits)) as usize
+    (tail >> rest_bits(bits)) as usize * LINE
 }
 
 /// The row of a tail whose home is at `home`. Nearly always it lies in the home's cache line, all of
@@ -30,12 +38,10 @@ pub(super) fn find(
     bits: u32,
     search: impl Search,
 ) -> Option<u32> {
-    let rest = tail & ((1 << (TAIL_BITS - bits)) - 1);
-    let skipped = home % LINE;
-    let line: &[u64; LINE] = slots.get(home - skipped..)?.first_chunk()?;
-    // What a slot holds above the row, if it is the right one at its place.
-    let wanted = ((rest << DISTANCE_BITS) | 1).wrapping_sub(skipped as u64);
-    let hits = search.hits(line, bits, wanted) & (u32::MAX << skipped);
+    let line: &[u64; LINE] = slots.get(home..)?.first_chunk()?;
+    let rest = tail & ((1 << rest_bits(bits)) - 1);
+    // What a slot holds above the row, if it is the right one.
+    let hits = search.hits(line, bits, (rest << DISTANCE_BITS) | 1);
     if hits == 0 {
         return find_behind(slots.get(home..)?, rest, bits);
     }
@@ -47,7 +53,8 @@ pub(super) fn find(
 #[cold]
 #[inline(never)]
 fn find_behind(slots: &[u64], rest: u64, bits: u32) -> Option<u32> {
-    for (wanted, slot) in ((rest << DISTANCE_BITS) | 1..).zip(slots) {
+    for (at, slot) in slots.iter().take(DISTANCE_MASK as usize * LINE).enumerate() {
+        let wanted = (rest << DISTANCE_BITS) | (at / LINE + 1) as u64;
         let found = slot >> bits;
         if found == wanted {
             return Some((slot & ((1 << bits) - 1)) as u32);
@@ -101,7 +108,7 @@ impl<'a> Slots<'a> {
         let slot = self.slots[place];
         let distance = ((slot >> self.bits) & DISTANCE_MASK) as usize - 1;
         let rest = slot >> (self.bits + DISTANCE_BITS);
-        let tail = (((place - distance) as u64) << (TAIL_BITS - self.bits)) | rest;
+        let tail = (((place / LINE - distance) as u64) << rest_bits(self.bits)) | rest;
         Entry { place, tail, row: (slot & ((1 << self.bits) - 1)) as u32 }
     }
 }
@@ -123,29 +130,38 @@ impl SlotsMut<'_> {
         }
         let behind = self.slots.get(place..).unwrap_or_default();
         let Some(room) = behind.iter().position(|slot| *slot == 0) else { return false };
-        let moved = &self.slots[place..place + room];
-        let far = moved.iter().any(|s| (s >> self.bits) & DISTANCE_MASK == DISTANCE_MASK);
-        if far || place - home >= DISTANCE_MASK as usize {
+        // Those that go from the end of a line to the next one are farther from home than before.
+        let last_of_lines = |place: &usize| place % LINE == LINE - 1;
+        let is_far = |place: usize| self.distance(self.slots[place]) == DISTANCE_MASK;
+        let far = (place..place + room).filter(last_of_lines).any(is_far);
+        let distance = place / LINE - home / LINE;
+        if far || distance >= DISTANCE_MASK as usize {
             return false;
         }
-        self.slots.copy_within(place..place + room, place + 1);
-        for slot in &mut self.slots[place + 1..=place + room] {
-            *slot += 1 << self.bits;
+        for last in (place..place + room).filter(last_of_lines) {
+            self.slots[last] += 1 << self.bits;
         }
-        self.slots[place] = self.pack(tail, place - home, row);
+        self.slots.copy_within(place..place + room, place + 1);
+        self.slots[place] = self.pack(tail, distance, row);
         true
     }
 
     /// Removes what is at a place; the next in order moves there if it was pushed beyond it.
     pub(super) fn remove(&mut self, mut place: usize) {
         while let Some(next) = self.slots.get(place + 1).copied() {
-            if (next >> self.bits) & DISTANCE_MASK <= 1 {
+            let nearer = u64::from((place + 1).is_multiple_of(LINE));
+            if self.distance(next) <= nearer {
                 break;
             }
-            self.slots[place] = next - (1 << self.bits);
+            self.slots[place] = next - (nearer << self.bits);
             place += 1;
         }
         self.slots[place] = 0;
+    }
+
+    /// One plus the lines that a slot is away from home; zero for an empty one.
+    fn distance(&self, slot: u64) -> u64 {
+        (slot >> self.bits) & DISTANCE_MASK
     }
 
     /// Fills empty slots with tails in ascending order; false if they have no room.
@@ -154,17 +170,18 @@ impl SlotsMut<'_> {
         for (tail, row) in entries {
             let home = home_of(*tail, self.bits);
             let place = home.max(next);
-            if place >= self.slots.len() || place - home >= DISTANCE_MASK as usize {
+            let distance = place / LINE - home / LINE;
+            if place >= self.slots.len() || distance >= DISTANCE_MASK as usize {
                 return false;
             }
-            self.slots[place] = self.pack(*tail, place - home, *row);
+            self.slots[place] = self.pack(*tail, distance, *row);
             next = place + 1;
         }
         true
     }
 
     fn pack(&self, tail: u64, distance: usize, row: u32) -> u64 {
-        let rest = tail & ((1 << (TAIL_BITS - self.bits)) - 1);
+        let rest = tail & ((1 << rest_bits(self.bits)) - 1);
         (((rest << DISTANCE_BITS) | (distance as u64 + 1)) << self.bits) | u64::from(row)
     }
 }
