@@ -5,136 +5,122 @@
 #[path = "../../crates/salamander-kube/tests/kube/jobs.rs"]
 #[allow(dead_code, unused_imports, reason = "the tests of salamander-kube use all of it")]
 mod jobs;
+mod stage;
 #[path = "../../crates/salamander-kube/tests/kube/support/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "the tests of salamander-kube use all of it")]
-mod support;
+pub(crate) mod support;
 
-use std::ffi::OsStr;
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-
-use serde_json::{Value, json};
+use serde_json::json;
 use tests::chaos::{self, Fire};
 
-use self::jobs::Operator;
-use self::support::{Cluster, JOBS, NAMESPACE, PODS, wait_until};
+use self::stage::{SHARED, Stage};
+use self::support::{JOBS, PODS};
 use crate::elastic::fire;
-use crate::interrupted::steps_logged;
+use crate::places::s3_settings;
+use crate::stored::{Bucket, STORE};
 use crate::support::Workplace;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_salamander-under-test");
-
-/// A cluster with an operator, and a place with an experiment for it.
-struct Stage {
-    place: Workplace,
-    cluster: Cluster,
-    _operator: Operator,
+/// Long enough that a job does not end before the test lets it.
+fn job(servers: u32, asynchronous: bool) -> Fire {
+    Fire { epochs: 6, servers, asynchronous, delay_ms: 30, ..fire(1, 3, 3) }
 }
 
-impl Stage {
-    fn new(fire: &Fire) -> Self {
-        let cluster = Cluster::of_program(OsStr::new(PROGRAM));
-        let operator = Operator::start(&cluster);
-        let place = Workplace::new();
-        chaos::prepare(place.path(), fire);
-        place.write("spec.yaml", "storage: {hostPath: /var/salamander}\n");
-        Self { place, cluster, _operator: operator }
-    }
-
-    /// A command of the program, which finds the cluster as kubectl does.
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = self.place.command(args);
-        command.args(["--platform", "kube", "--namespace", NAMESPACE]);
-        command.env("KUBECONFIG", self.cluster.server.kubelet.folder().join("kubeconfig"));
-        command
-    }
-
-    /// Submits the job and follows it.
-    fn train(&self, more: &[&str]) -> Child {
-        let ids = self.place.path().join("ids.csv").display().to_string();
-        let (training, format) = (format!("data.training={ids}"), "--json");
-        let args = ["train", "tally.yaml", "--image", "i", "--job", "tally", "--spec", "spec.yaml"];
-        let mut command = self.command(&[&args, more, &["--set", &training, format]].concat());
-        let file = |name: &str| File::create(self.place.path().join(name)).expect("a file");
-        command.stdout(file("out.txt")).stderr(file("err.txt")).stdin(Stdio::null());
-        command.spawn().expect("the program starts")
-    }
-
-    fn read(&self, name: &str) -> String {
-        std::fs::read_to_string(self.place.path().join(name)).unwrap_or_default()
-    }
-
-    fn run(&self) -> PathBuf {
-        self.cluster.server.kubelet.folder().join("runs/tally")
-    }
-
-    /// Kills a pod of a role once training went on for some steps.
-    fn kill(&self, role: &str, index: u32) {
-        let before = steps_logged(&self.run());
-        wait_until("it trains on", || {
-            // A run that goes back to a checkpoint has logged less than before.
-            let now = steps_logged(&self.run());
-            now > before + 8 || (now > 8 && now < before)
-        });
-        let running = || {
-            let pods = self.cluster.pods("tally", role).into_iter();
-            let mut pods = pods.filter(|pod| pod.index == index && pod.phase == "Running");
-            pods.find_map(|pod| {
-                let key = self.cluster.pod_key(&pod.name);
-                self.cluster.server.kubelet.pid(&key).map(|_| key)
-            })
-        };
-        wait_until("its pod runs", || running().is_some());
-        self.cluster.server.kubelet.kill(&running().expect("it runs"));
-    }
-}
-
-/// The newest checkpoint of a run.
-fn newest(run: &Path) -> PathBuf {
-    let entries = std::fs::read_dir(run.join("checkpoints")).expect("checkpoints").flatten();
-    let folders = entries.map(|entry| entry.path()).filter(|path| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        path.is_dir() && !name.starts_with('.')
-    });
-    let written =
-        |path: &PathBuf| path.metadata().and_then(|data| data.modified()).expect("a time");
-    folders.max_by_key(written).expect("a checkpoint")
-}
-
-/// Trains through the death of a worker, of a parameter server if there are any, and of the master.
+/// Trains through the death of a worker, of a parameter server if there are any, and of the master, by signals and by
+/// deletions.
 fn trains_through_kills(fire: &Fire) {
-    let stage = Stage::new(fire);
-    let mut child = stage.train(&[]);
-    stage.kill("worker", 1);
+    let mut stage = Stage::new(fire, SHARED);
+    stage.train(&[]);
+    stage.hit("worker", 1, Stage::kill);
     if fire.servers > 0 {
-        stage.kill("ps", 0);
+        stage.hit("ps", 0, Stage::kill);
+        stage.hit("ps", 1, Stage::delete);
     }
-    stage.kill("master", 0);
-    let status = child.wait().expect("ended");
-    let (out, err) = (stage.read("out.txt"), stage.read("err.txt"));
-    assert!(status.success(), "{out}{err}");
-    let line = out.lines().last().unwrap_or_default();
-    let mut summary: Value =
-        serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {out}{err}"));
-    assert_eq!(summary["state"], "completed", "{summary}");
+    stage.hit("master", 0, Stage::kill);
+    stage.hit("worker", 0, Stage::delete);
+    let summary = stage.finish();
     let restarts = &summary["restarts"];
-    assert_eq!((&restarts["worker"], &restarts["master"]), (&json!(1), &json!(1)), "{restarts}");
-    assert_eq!(restarts["ps"], u32::from(fire.servers > 0), "{restarts}");
-    // The files of the run are the proof, not what was told.
-    let run = stage.run().display().to_string();
-    let ledger = stage.place.ok(&["ledger", &run, "--json"]).json();
-    summary["ledger"] = ledger.get("ledger").cloned().unwrap_or(ledger);
-    assert_eq!(summary["ledger"].as_array().map(Vec::len), Some(fire.epochs as usize));
-    summary["checkpoint"] = newest(&stage.run()).display().to_string().into();
-    chaos::count(&summary, fire).expect("every record exactly once per epoch");
-    stage.cluster.delete(JOBS, "tally");
-    wait_until("nothing is left", || stage.cluster.list(PODS).is_empty());
+    assert_eq!((&restarts["worker"], &restarts["master"]), (&json!(2), &json!(1)), "{restarts}");
+    assert_eq!(restarts["ps"], if fire.servers > 0 { 2 } else { 0 }, "{restarts}");
+    stage.leaves_nothing();
 }
 
 #[test]
 fn a_ring_of_pods_counts_every_record_once() {
-    trains_through_kills(&Fire { epochs: 4, ..fire(1, 3, 3) });
+    trains_through_kills(&job(0, false));
+}
+
+#[test]
+fn tables_on_server_pods_count_every_record_once() {
+    trains_through_kills(&job(2, false));
+}
+
+#[test]
+fn server_pods_without_waiting_count_every_record_once() {
+    trains_through_kills(&job(2, true));
+}
+
+/// Scaled, out of memory, evicted, suspended and resumed.
+fn trains_through_changes(fire: &Fire) {
+    let mut stage = Stage::new(fire, SHARED);
+    stage.train(&[]);
+    stage.trains_on();
+    stage.scale(&["--workers", "2"], "worker", 2);
+    stage.scale(&["--ps", "3"], "ps", 3);
+    stage.scale(&["--workers", "3", "--ps", "2"], "ps", 2);
+    stage.hit("ps", 0, Stage::starve);
+    stage.hit("ps", 1, Stage::evict);
+    stage.suspend_and_resume();
+    let summary = stage.finish();
+    assert_eq!(summary["restarts"]["master"], 0, "{summary}");
+    stage.leaves_nothing();
+}
+
+#[test]
+fn tables_on_server_pods_are_scaled_starved_evicted_and_suspended() {
+    trains_through_changes(&job(2, false));
+}
+
+#[test]
+fn server_pods_without_waiting_are_scaled_starved_evicted_and_suspended() {
+    trains_through_changes(&job(2, true));
+}
+
+#[test]
+fn a_job_that_is_deleted_while_it_trains_leaves_nothing() {
+    let mut stage = Stage::new(&job(2, false), SHARED);
+    stage.train(&[]);
+    stage.trains_on();
+    stage.cluster.delete(JOBS, "tally");
+    stage.is_told("there is no job \"tally\"");
+    support::wait_until("nothing is left", || {
+        stage.cluster.list(PODS).is_empty() && stage.cluster.server.kubelet.running() == 0
+    });
+}
+
+/// The master's folder is its pod's own, and so are the workers': everything that lasts is in the store.
+#[test]
+fn a_ring_with_an_object_store_needs_no_volume() {
+    let Some(bucket) = Bucket::start("a_ring_with_an_object_store_needs_no_volume") else { return };
+    let fire = job(0, false);
+    let spec = "checkpoints: {objectStore: {secretName: keys}}\n";
+    let mut stage = Stage::new(&fire, spec);
+    let keys: serde_json::Map<_, _> = s3_settings(&bucket.url())
+        .map(|(name, value)| (name.to_string(), value.into()))
+        .into_iter()
+        .collect();
+    stage.cluster.put("/api/v1/secrets", "keys", json!({"stringData": keys}));
+    stage.train(&["--store", STORE]);
+    stage.wait("a checkpoint in the store", |_| bucket.counted("tally") > 0);
+    stage.hit("master", 0, Stage::kill);
+    // All at once: nobody holds a state.
+    for index in 0..3 {
+        stage.strike("worker", index, Stage::kill);
+    }
+    stage.trains_on();
+    let restarts = stage.end();
+    assert_eq!(restarts["master"], 1, "{restarts}");
+    let (_elsewhere, summary) = bucket.resume_elsewhere("tally");
+    chaos::count(&summary, &fire).expect("every record exactly once per epoch");
 }
 
 #[test]

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use crate::support::{Workplace, digits, python, skip};
 
 /// A server that ends with the test.
-struct Server {
+pub(crate) struct Server {
     child: Child,
-    port: u16,
+    pub(crate) port: u16,
 }
 
 impl Server {
@@ -28,7 +28,7 @@ impl Server {
         Server { child, port }
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 }
@@ -45,8 +45,29 @@ fn free_port() -> u16 {
     listener.local_addr().expect("an address").port()
 }
 
+/// A server that speaks S3, and the Python that it runs on.
+pub(crate) fn moto(test: &str) -> Option<(PathBuf, Server)> {
+    let python = python(test, "boto3, moto.server")?;
+    let port = free_port();
+    let mut command = Command::new(&python);
+    command.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()]);
+    let server = Server::start(command, port);
+    Some((python, server))
+}
+
+/// How the program finds an S3 server.
+pub(crate) fn s3_settings(url: &str) -> [(&str, &str); 5] {
+    [
+        ("AWS_ENDPOINT", url),
+        ("AWS_ALLOW_HTTP", "true"),
+        ("AWS_ACCESS_KEY_ID", "id"),
+        ("AWS_SECRET_ACCESS_KEY", "secret"),
+        ("AWS_REGION", "us-east-1"),
+    ]
+}
+
 /// Runs a script, which must succeed.
-fn script(python: &Path, text: &str, args: &[&str]) {
+pub(crate) fn script(python: &Path, text: &str, args: &[&str]) {
     let output = Command::new(python).arg("-c").arg(text).args(args).output().expect("python runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
@@ -102,20 +123,10 @@ s3.upload_file(sys.argv[2], "digits", "folder/mnist-valid.recordio")
 #[test]
 fn digits_are_read_from_s3() {
     let test = "digits_are_read_from_s3";
-    let Some(python) = python(test, "boto3, moto.server") else { return };
-    let port = free_port();
-    let mut command = Command::new(&python);
-    command.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()]);
-    let server = Server::start(command, port);
+    let Some((python, server)) = moto(test) else { return };
     script(&python, CREATE_BUCKET, &[&server.url(), &digits("mnist-valid.recordio")]);
     let url = server.url();
-    let settings = [
-        ("AWS_ENDPOINT", url.as_str()),
-        ("AWS_ALLOW_HTTP", "true"),
-        ("AWS_ACCESS_KEY_ID", "id"),
-        ("AWS_SECRET_ACCESS_KEY", "secret"),
-        ("AWS_REGION", "us-east-1"),
-    ];
+    let settings = s3_settings(&url);
     digits_are_read(&Workplace::new(), &settings, "s3://digits/folder/");
 }
 

@@ -14,9 +14,33 @@ pub struct Hp {
     /// How long a micro-batch takes, so that there is time to kill somebody.
     #[hparam(default = 0, min = 0)]
     delay_ms: u64,
+    /// A file: a micro-batch takes that long only while it is there.
+    #[hparam(default = None)]
+    slow_file: Option<String>,
     /// A file: whichever worker removes it hangs from then on.
     #[hparam(default = None)]
     hang_file: Option<String>,
+}
+
+impl Hp {
+    fn pace(&self) -> Pace {
+        Pace { delay_ms: self.delay_ms, slow_file: self.slow_file.clone() }
+    }
+}
+
+/// How long a micro-batch takes.
+#[derive(Module, Debug)]
+struct Pace {
+    delay_ms: u64,
+    slow_file: Option<String>,
+}
+
+impl Pace {
+    fn wait(&self) {
+        if self.slow_file.as_ref().is_none_or(|file| std::path::Path::new(file).exists()) {
+            std::thread::sleep(Duration::from_millis(self.delay_ms));
+        }
+    }
 }
 
 /// A record's number.
@@ -30,7 +54,7 @@ pub struct Numbered {
 #[derive(Module, Debug)]
 pub struct Tally {
     weights: Embedding,
-    delay_ms: u64,
+    pace: Pace,
     hang_file: Option<String>,
 }
 
@@ -41,12 +65,12 @@ impl Trial for Tally {
 
     fn build(cx: &Context<Hp>) -> Self {
         let config = EmbeddingConfig::new(cx.hp.records, 1).with_initializer(Initializer::Zeros);
-        let (delay_ms, hang_file) = (cx.hp.delay_ms, cx.hp.hang_file.clone());
-        Self { weights: config.init(&cx.device), delay_ms, hang_file }
+        let hang_file = cx.hp.hang_file.clone();
+        Self { weights: config.init(&cx.device), pace: cx.hp.pace(), hang_file }
     }
 
     fn forward(&self, batch: &NumberedBatch) -> Tensor<2> {
-        std::thread::sleep(Duration::from_millis(self.delay_ms));
+        self.pace.wait();
         if self.hang_file.as_ref().is_some_and(|file| std::fs::remove_file(file).is_ok()) {
             std::thread::sleep(Duration::from_secs(3600));
         }
@@ -67,7 +91,7 @@ impl Trial for Tally {
 #[derive(Module, Debug)]
 pub struct TableTally {
     weights: Table,
-    delay_ms: u64,
+    pace: Pace,
 }
 
 impl Trial for TableTally {
@@ -76,11 +100,11 @@ impl Trial for TableTally {
     type Example = Numbered;
 
     fn build(cx: &Context<Hp>) -> Self {
-        Self { weights: cx.table("weights", 1).zeros().build(), delay_ms: cx.hp.delay_ms }
+        Self { weights: cx.table("weights", 1).zeros().build(), pace: cx.hp.pace() }
     }
 
     fn forward(&self, batch: &NumberedBatch) -> Tensor<2> {
-        std::thread::sleep(Duration::from_millis(self.delay_ms));
+        self.pace.wait();
         self.weights.lookup_one(&batch.id)
     }
 

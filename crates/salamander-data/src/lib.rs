@@ -83,4 +83,6 @@ pub use error::{Error, Place};
 pub use format::{Format, UnknownName};
 pub use open::{OpenOptions, files, open, open_indexed};
 pub use reader::{Reader, Shard};
+#[cfg(feature = "cloud")]
+pub use remote::{Bucket, Listing};
 pub use row::{Row, Value};

@@ -21,6 +21,9 @@ pub fn in_force(text: &str, job: &Job, seed: u32) -> Result<String, Error> {
     if let Some(servers) = job.servers() {
         root.set(&format!("ps.servers={servers}")).map_err(wrong)?;
     }
+    if let Some(store) = job.spec.object_store() {
+        root.set(&format!("checkpoint_storage.store={}", store.url)).map_err(wrong)?;
+    }
     let named = root.get("reproducibility").and_then(|node| node.get("experiment_seed"));
     if named.is_none() {
         root.set(&format!("reproducibility.experiment_seed={seed}")).map_err(wrong)?;
@@ -86,6 +89,24 @@ mod tests {
         assert!(in_force(&named, &job(), 7).expect("right").contains("experiment_seed: 3"));
         assert_eq!(seed_of("a-b"), seed_of("a-b"));
         assert_ne!(seed_of("a-b"), seed_of("a-c"));
+    }
+
+    #[test]
+    fn the_object_store_of_the_job_is_that_of_the_experiment() {
+        let with = |url: &str| {
+            let mut spec = job().spec;
+            let store = serde_json::json!({"objectStore": {"url": url, "secretName": "keys"}});
+            spec.checkpoints = Some(serde_json::from_value(store).expect("a store"));
+            Job::new("j", "n", spec)
+        };
+        let text = in_force(TEXT, &with("s3://b/p").expect("a job"), 7).expect("right");
+        let experiment = Experiment::parse(&text, &[]).expect("right");
+        assert_eq!(experiment.checkpoint_storage.store.as_deref(), Some("s3://b/p"));
+        for wrong in ["s3://id:hunter2@b/p", "https://h/p", "s3:///p", "b/p"] {
+            let error = with(wrong).expect_err("wrong").to_string();
+            assert!(error.contains("is like s3://bucket/prefix"), "{wrong}: {error}");
+            assert!(!error.contains("hunter2"), "{error}");
+        }
     }
 
     #[test]

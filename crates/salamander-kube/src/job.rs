@@ -61,6 +61,9 @@ impl Job {
                           share (--storage-claim, --storage-size)";
             return Err(Error::Spec(advice.to_string()));
         }
+        if let Some(store) = spec.object_store() {
+            store.check().map_err(Error::Spec)?;
+        }
         Ok(Self { name, namespace, spec })
     }
 

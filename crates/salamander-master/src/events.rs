@@ -70,6 +70,11 @@ impl Events {
         self.reported = version.checked_sub(1).map(|before| (before, u32::MAX));
     }
 
+    /// The journal is open.
+    pub(crate) fn opened(&mut self) {
+        self.sink.opened();
+    }
+
     /// A checkpoint counts.
     pub(crate) fn kept(&mut self, id: &str) {
         self.sink.kept(id);

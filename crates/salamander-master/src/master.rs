@@ -125,6 +125,7 @@ impl Master {
             coordinator,
         };
         master.begin(now, &past, (config.tasks, config.resume))?;
+        master.events.opened();
         Ok(master)
     }
 

@@ -55,6 +55,9 @@ pub enum Error {
     /// A server could not write its part of a checkpoint; the one before stays in force.
     #[error("a parameter server could not write its part of a checkpoint: {0}")]
     NotWritten(String),
+    /// A checkpoint is on disk, but not in the run's store.
+    #[error("a checkpoint could not be put into the store: {0}")]
+    NotStored(String),
     /// This worker was told to go, or the run is over; there is nothing wrong.
     #[error("this worker leaves the run")]
     Leaving,

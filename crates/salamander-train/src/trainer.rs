@@ -444,6 +444,10 @@ impl<T: Trial> Trainer<T> {
         if self.place.leads() && self.saved != Some(steps) && !kept() {
             self.save(None)?;
         }
+        if self.place.leads() && self.setup.experiment.checkpoint_storage.store.is_some() {
+            // What a killed process could not put into the store any more goes there now.
+            self.open_store()?;
+        }
         self.flush()?;
         let interrupted = self.progress.interrupted;
         let ending = if interrupted { Ending::Interrupted } else { Ending::Completed };

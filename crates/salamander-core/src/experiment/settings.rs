@@ -323,6 +323,12 @@ pub struct CheckpointStorage {
     /// Accepted from Determined's files; checkpoints live in the run's folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_path: Option<String>,
+    /// An object store that checkpoints are put into as well, as in `s3://bucket/prefix`; credentials come from the
+    /// environment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub store: Option<String>,
+    /// Seconds that the end of a run waits for a store that does not answer.
+    pub store_patience: u64,
     /// Accepted from Determined's files, for searches.
     pub save_experiment_best: u64,
     /// Best checkpoints kept.
@@ -336,6 +342,8 @@ impl Default for CheckpointStorage {
         Self {
             r#type: StorageKind::Directory,
             host_path: None,
+            store: None,
+            store_patience: 300,
             save_experiment_best: 0,
             save_trial_best: 1,
             save_trial_latest: 1,

@@ -2,11 +2,12 @@
 //! because formats read by position and a request to a store costs milliseconds.
 //!
 //! `store` turns a URL into a client, `object` is one object as it was when opened, `disk` keeps blocks in
-//! the folder that `SALAMANDER_CACHE_DIR` names.
+//! the folder that `SALAMANDER_CACHE_DIR` names; `bucket` puts whole files into stores and takes them out.
 //!
 //! **Architecture invariant:** nothing outside of this module sees a future. Reader threads wait for a
 //! runtime that is owned here.
 
+mod bucket;
 mod disk;
 mod object;
 #[cfg(test)]
@@ -28,6 +29,7 @@ use tokio::sync::{OnceCell, Semaphore};
 
 use crate::Error;
 use crate::lru::{Key, Lru};
+pub use bucket::{Bucket, Listing};
 use disk::Disk;
 pub(crate) use object::Object;
 

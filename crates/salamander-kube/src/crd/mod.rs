@@ -100,9 +100,13 @@ pub struct TrainingJobSpec {
     /// The pods that hold parameters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ps: Option<ParameterServers>,
-    /// Where the run's folder is. Without it a lost master, or the loss of all workers at once, begins the run anew.
+    /// Where the run's folder is. Without it, and without an object store, a lost master, or the loss of all workers at
+    /// once, begins the run anew.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<Storage>,
+    /// Where checkpoints are kept beside the run's folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoints: Option<Checkpoints>,
     /// Stops the run at a step that all workers agree on and gives its pods back; false goes on with it.
     #[serde(default)]
     pub suspend: bool,
@@ -116,6 +120,16 @@ impl TrainingJobSpec {
     pub fn servers(&self) -> Option<i32> {
         let has = self.strategy != Strategy::Allreduce;
         has.then(|| self.ps.as_ref().map_or(1, |ps| ps.replicas))
+    }
+
+    /// The object store that checkpoints are put into.
+    pub fn object_store(&self) -> Option<&ObjectStore> {
+        self.checkpoints.as_ref().map(|checkpoints| &checkpoints.object_store)
+    }
+
+    /// Whether another master can go on with the run.
+    pub fn is_kept(&self) -> bool {
+        self.storage.is_some() || self.object_store().is_some()
     }
 }
 
@@ -295,6 +309,48 @@ impl ParameterServers {
     pub fn one() -> Self {
         let (resources, template) = (Resources::default(), PodTemplate::default());
         Self { replicas: 1, resources, max_memory: None, template }
+    }
+}
+
+/// Where checkpoints are kept beside the run's folder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Checkpoints {
+    /// An object store. A checkpoint counts when it is there; with it a ring of workers needs no volume.
+    pub object_store: ObjectStore,
+}
+
+/// A place in an object store.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[x_kube(
+    validation = Rule::new("self.url.matches('^(s3|gs|az)://[^/@?#]+(/[^@?#]*)?$')")
+        .message("checkpoints.objectStore.url is s3://bucket/prefix, gs://bucket/prefix or az://container/prefix, \
+                 without credentials: those are in the secret that secretName names")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectStore {
+    /// `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`. The run is below it, under the job's name; a
+    /// job of the same name goes on with it.
+    #[schemars(length(min = 6, max = 1024))]
+    pub url: String,
+    /// A secret of the job's namespace, whose entries (`AWS_ACCESS_KEY_ID`, ...) become environment variables of master
+    /// and workers. Without it the pods' own identity is used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub secret_name: Option<String>,
+}
+
+impl ObjectStore {
+    /// What is wrong with it, for manifests, which no API server checks.
+    pub fn check(&self) -> Result<(), String> {
+        let rest = ["s3://", "gs://", "az://"].iter().find_map(|scheme| self.url.strip_prefix(scheme));
+        let fine = rest.is_some_and(|rest| !rest.starts_with('/') && !rest.is_empty());
+        if fine && !self.url.contains(['@', '?', '#']) {
+            return Ok(());
+        }
+        // It may have credentials, which are not repeated.
+        let text = "checkpoints.objectStore.url is like s3://bucket/prefix, without credentials";
+        Err(text.to_string())
     }
 }
 

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource,
     EnvFromSource, EnvVar, EnvVarSource, HTTPGetAction, LocalObjectReference, ObjectFieldSelector,
     Pod, PodSecurityContext, PodSpec, Probe, ResourceFieldSelector, ResourceRequirements,
-    SeccompProfile, SecretVolumeSource, SecurityContext, Toleration, TopologySpreadConstraint,
+    SeccompProfile, SecretEnvSource, SecretVolumeSource, SecurityContext, Toleration, TopologySpreadConstraint,
     Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -130,7 +130,8 @@ impl Parts<'_> {
         let template = self.template;
         let mut env = own_env(job, self);
         env.extend(self.read::<Vec<EnvVar>>("env", list(&template.env))?);
-        let env_from: Vec<EnvFromSource> = self.read("envFrom", list(&template.env_from))?;
+        let mut env_from = store_env(job, self.role);
+        env_from.extend(self.read::<Vec<EnvFromSource>>("envFrom", list(&template.env_from))?);
         let mut mounts = own_mounts();
         mounts
             .extend(self.read::<Vec<VolumeMount>>("volumeMounts", list(&template.volume_mounts))?);
@@ -251,6 +252,16 @@ fn own_env(job: &Job, parts: &Parts<'_>) -> Vec<EnvVar> {
         });
     }
     env
+}
+
+/// The credentials of the job's object store, for those that use it.
+fn store_env(job: &Job, role: Role) -> Vec<EnvFromSource> {
+    let secret = job.spec.object_store().and_then(|store| store.secret_name.clone());
+    let source = |name| EnvFromSource {
+        secret_ref: Some(SecretEnvSource { name, optional: None }),
+        ..EnvFromSource::default()
+    };
+    secret.filter(|_| role != Role::Ps).map(source).into_iter().collect()
 }
 
 fn own_volumes(job: &Job, role: Role) -> Vec<Volume> {

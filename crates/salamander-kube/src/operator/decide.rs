@@ -274,11 +274,11 @@ impl Case<'_> {
     }
 
     fn launch(&mut self, number: u32, resume: bool, pods: &[Pod]) -> Verdict {
-        let kept = self.job.spec.storage.is_some();
+        let kept = self.job.spec.is_kept();
         if number > 0 && !kept {
             // Without the journal another master knows nothing, and workers would refuse it.
             self.clear(pods);
-            let note = "without spec.storage the run begins anew".to_string();
+            let note = "without spec.storage or spec.checkpoints the run begins anew".to_string();
             self.tell(true, "BeginsAnew", note);
         }
         self.actions.push(Action::CreateMaster { number, resume: resume && kept });

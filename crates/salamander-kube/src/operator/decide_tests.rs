@@ -181,6 +181,17 @@ fn without_storage_another_master_begins_anew_with_new_workers() {
 }
 
 #[test]
+fn with_an_object_store_another_master_goes_on_with_the_same_workers() {
+    let store = json!({"objectStore": {"url": "s3://b/p"}});
+    let more = json!({"storage": null, "checkpoints": store});
+    let known = job(more, json!({"master": 0, "phase": "Running"}));
+    let worker = pod("worker", 1, 36, json!({}), running());
+    let pods = vec![master(0, "running", ended(137, 0)), worker];
+    let plan = check(&known, pods, Phase::Recovering, &[delete("j-master-0"), create(1, false)]);
+    assert!(plan.news.iter().all(|news| news.reason != "BeginsAnew"), "{:?}", plan.news);
+}
+
+#[test]
 fn a_lost_node_is_not_waited_for_and_a_leaving_pod_is() {
     let known = job(json!({}), json!({"master": 0, "phase": "Running"}));
     let leaving = |seconds: i64| {

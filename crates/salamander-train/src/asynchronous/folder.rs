@@ -50,6 +50,7 @@ impl Keeper {
         let ending = format!("-{:03}-{:04}", id.epoch, id.number);
         let name = format!("step-{:08}{ending}", progress.steps);
         if let Some(there) = self.find(&ending) {
+            self.close(Store::open(&self.folder, self.policy, self.storage.clone())?)?;
             return Ok((there, progress));
         }
         let snapshot = Snapshot {
@@ -62,8 +63,19 @@ impl Keeper {
         };
         let store = Store::open(&self.folder, self.policy, self.storage.clone())?;
         store.save(snapshot, Some(Box::new(move |folder: &Path| link(&files, folder))))?;
-        store.close()?;
+        self.close(store)?;
         Ok((name, progress))
+    }
+
+    /// Waits for the writer. A checkpoint that cannot be put into the run's store counts here all the same.
+    fn close(&self, store: Store) -> Result<(), Error> {
+        match store.close() {
+            Err(Error::NotStored(reason)) => {
+                tracing::error!(reason, "a checkpoint is not in the store");
+                Ok(())
+            }
+            closed => closed.map(drop),
+        }
     }
 
     /// The folder of a checkpoint with this ending.

@@ -4,10 +4,12 @@
 //! manifest last; a folder without a manifest whose checksums fit is not a checkpoint.
 
 mod files;
+mod mirror;
 mod packed;
 mod read;
 mod store;
 mod tensors;
+mod vault;
 mod write;
 
 use std::collections::{BTreeMap, HashMap};
@@ -23,6 +25,7 @@ pub use packed::{pack, unpack};
 pub use read::{Checkpoint, read, read_manifest};
 pub use store::{COUNTED, SCRATCH, Store, Which, sweep};
 pub use tensors::{from_safetensors, to_safetensors};
+pub use vault::Vault;
 pub use write::write;
 
 /// The layout that this version writes and reads.

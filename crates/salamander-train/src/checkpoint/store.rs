@@ -1,4 +1,5 @@
-//! The checkpoints of a run: written on a thread of their own, the superfluous ones removed.
+//! The checkpoints of a run: written on a thread of their own, put into a store if the run has one, the superfluous ones
+//! removed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,6 +8,8 @@ use std::thread::JoinHandle;
 
 use salamander_core::experiment::{CheckpointPolicy, CheckpointStorage};
 
+use super::mirror::{Keeping, Mirror};
+use super::vault::Vault;
 use super::{Checkpoint, Manifest, Snapshot, read, read_manifest, write};
 use crate::Error;
 use crate::tables::Finish;
@@ -57,7 +60,7 @@ pub struct Store {
 
 impl Store {
     /// Starts the writer. Only the copy to the host holds training up; two snapshots at most are in
-    /// memory.
+    /// memory. With a store a checkpoint is finished when it is there.
     pub fn open(
         folder: &Path,
         policy: CheckpointPolicy,
@@ -67,16 +70,26 @@ impl Store {
         let (sender, orders) = sync_channel::<Order>(1);
         let (done, results) = channel();
         let folder = folder.to_path_buf();
+        let mirror = mirror(&folder, policy, &storage, &done)?;
         let writer = move || {
             for order in orders {
                 let (snapshot, tables) = match order {
                     Order::Save(snapshot, tables) => (snapshot, tables),
                     Order::Flush(done) => {
-                        let _ = done.send(());
+                        match &mirror {
+                            Some(mirror) => mirror.flush(done),
+                            None => drop(done.send(())),
+                        }
                         continue;
                     }
                 };
-                let result = write(&folder, &snapshot, tables);
+                let result = match (write(&folder, &snapshot, tables), &mirror) {
+                    (Ok(path), Some(mirror)) => {
+                        mirror.put(path);
+                        continue;
+                    }
+                    (result, _) => result,
+                };
                 if result.is_ok() && policy != CheckpointPolicy::All {
                     remove_superfluous(&folder, &storage);
                 }
@@ -208,8 +221,33 @@ fn best(manifests: &[Manifest]) -> Option<&Manifest> {
     watched.min_by(|a, b| a.watched.unwrap_or(f64::MAX).total_cmp(&b.watched.unwrap_or(f64::MAX)))
 }
 
-fn remove_superfluous(folder: &Path, storage: &CheckpointStorage) {
-    let manifests = Store::list(folder);
+/// Starts the owner of the run's place in a store, if it has one.
+fn mirror(
+    folder: &Path,
+    policy: CheckpointPolicy,
+    storage: &CheckpointStorage,
+    results: &Sender<Result<PathBuf, Error>>,
+) -> Result<Option<Mirror>, Error> {
+    let run = folder.parent().unwrap_or(folder);
+    let Some(vault) = Vault::of_run(storage, run)? else { return Ok(None) };
+    let keeping = Keeping { folder: folder.to_path_buf(), policy, storage: storage.clone() };
+    Mirror::start(vault, keeping, results.clone()).map(Some)
+}
+
+/// The folder of the newest checkpoint that counts.
+pub(super) fn newest_counted(folder: &Path) -> Option<PathBuf> {
+    Store::list(folder).pop().map(|manifest| folder.join(manifest.id))
+}
+
+pub(super) fn remove_superfluous(folder: &Path, storage: &CheckpointStorage) {
+    for id in superfluous(&Store::list(folder), storage) {
+        // A folder that cannot be removed is only a waste of room.
+        let _ = fs::remove_dir_all(folder.join(id));
+    }
+}
+
+/// The checkpoints that the policy does not keep, of all that count, oldest first.
+pub(super) fn superfluous(manifests: &[Manifest], storage: &CheckpointStorage) -> Vec<String> {
     let latest = (storage.save_trial_latest as usize).max(AT_LEAST);
     let mut by_value: Vec<&Manifest> = manifests.iter().filter(|m| m.watched.is_some()).collect();
     by_value
@@ -217,10 +255,6 @@ fn remove_superfluous(folder: &Path, storage: &CheckpointStorage) {
     by_value.truncate(storage.save_trial_best as usize);
     let newest = manifests.iter().rev().take(latest);
     let kept: Vec<&str> = newest.chain(by_value).map(|m| m.id.as_str()).collect();
-    for manifest in &manifests {
-        if !kept.contains(&manifest.id.as_str()) {
-            // A folder that cannot be removed is only a waste of room.
-            let _ = fs::remove_dir_all(folder.join(&manifest.id));
-        }
-    }
+    let superfluous = manifests.iter().filter(|manifest| !kept.contains(&manifest.id.as_str()));
+    superfluous.map(|manifest| manifest.id.clone()).collect()
 }

@@ -8,7 +8,7 @@ use super::Trainer;
 use super::held::Held;
 use crate::Error;
 use crate::checkpoint::{
-    self, Checkpoint, Restored, SCRATCH, Snapshot, Store, pack, sweep, unpack,
+    self, Checkpoint, Restored, SCRATCH, Snapshot, Store, Vault, pack, sweep, unpack,
 };
 use crate::exchange::{Begin, Entered};
 use crate::optimize::OptimizerState;
@@ -107,10 +107,37 @@ impl<T: Trial> Trainer<T> {
     /// The checkpoint with this id; the newest one before it that is intact when this one is not.
     fn intact(&self, id: &str) -> Result<Checkpoint, Error> {
         let folder = self.setup.checkpoints();
+        self.fetch(id, &folder);
         checkpoint::read(&folder.join(id)).or_else(|error| {
             tracing::warn!(%error, "trying the checkpoint before it");
             Store::newest_intact(&folder, &mut |error| tracing::warn!(%error)).ok_or(error)
         })
+    }
+
+    /// Brings a checkpoint from the run's store, if this process does not see its folder.
+    fn fetch(&self, id: &str, folder: &Path) {
+        if folder.join(id).exists() {
+            return;
+        }
+        let storage = &self.setup.experiment.checkpoint_storage;
+        let brought = Vault::of_run(storage, &self.setup.folder)
+            .and_then(|vault| vault.map(|vault| vault.download(id, folder)).transpose());
+        match brought {
+            Ok(Some(path)) => tracing::info!(path = %path.display(), "brought from the store"),
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%error, "a checkpoint cannot be brought from the store"),
+        }
+    }
+
+    /// Opens the writer of checkpoints.
+    pub(super) fn open_store(&mut self) -> Result<(), Error> {
+        if self.store.is_none() {
+            let experiment = &self.setup.experiment;
+            let (policy, storage) =
+                (experiment.checkpoint_policy, experiment.checkpoint_storage.clone());
+            self.store = Some(Store::open(&self.setup.checkpoints(), policy, storage)?);
+        }
+        Ok(())
     }
 
     /// Hands the state to the writer of checkpoints.
@@ -118,12 +145,7 @@ impl<T: Trial> Trainer<T> {
         let id = self.exchange.checkpoint_id(self.progress.steps);
         let snapshot = self.snapshot(id, watched);
         self.saved = Some(self.progress.steps);
-        if self.store.is_none() {
-            let experiment = &self.setup.experiment;
-            let (policy, storage) =
-                (experiment.checkpoint_policy, experiment.checkpoint_storage.clone());
-            self.store = Some(Store::open(&self.setup.checkpoints(), policy, storage)?);
-        }
+        self.open_store()?;
         let scratch = self.setup.checkpoints().join(format!("{SCRATCH}{}", snapshot.id));
         let rows = self.tables.with_store(|rows| rows.save(&scratch))?;
         self.store.as_ref().map_or(Ok(()), |store| store.save(snapshot, rows))
@@ -157,7 +179,9 @@ impl<T: Trial> Trainer<T> {
                     self.exchange.wrote(&path.file_name().unwrap_or_default().to_string_lossy());
                     self.callbacks.iter_mut().for_each(|c| c.checkpoint_saved(&path));
                 }
-                Err(error @ (Error::Unreachable(_) | Error::NotWritten(_))) => {
+                Err(
+                    error @ (Error::Unreachable(_) | Error::NotWritten(_) | Error::NotStored(_)),
+                ) => {
                     self.saved = None;
                     failed = Some(error);
                 }

@@ -2,7 +2,7 @@
 //! `salamander-kube`; this file only reads arguments and prints.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -70,6 +70,9 @@ pub(super) struct JobArgs {
     /// The size of a claim for the run's folder, which goes with the job
     #[arg(long, value_name = "AMOUNT", conflicts_with = "storage_claim")]
     storage_size: Option<String>,
+    /// The secret with the credentials of the store that checkpoints are put into
+    #[arg(long, value_name = "NAME")]
+    store_secret: Option<String>,
 }
 
 impl JobArgs {
@@ -107,6 +110,9 @@ pub(super) struct ManifestArgs {
     /// How many parameter servers hold the model's tables
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     ps: Option<u32>,
+    /// Put checkpoints into an object store as well: s3://bucket/prefix, gs://.. or az://..
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
     #[command(flatten)]
     job: JobArgs,
 }
@@ -155,6 +161,7 @@ pub(super) fn manifest(args: &ManifestArgs, models: &Models) -> Result<ExitCode>
     sets.extend(args.max_workers.map(|most| format!("workers={{min: {least}, max: {most}}}")));
     sets.extend(args.strategy.iter().map(|strategy| format!("strategy={strategy}")));
     sets.extend(args.ps.iter().map(|servers| format!("ps.servers={servers}")));
+    sets.extend(args.store.iter().map(|url| format!("checkpoint_storage.store={url}")));
     if args.ps.is_some() && !strategy(&args.experiment, &sets)?.has_servers() {
         sets.push("strategy=hybrid".to_string());
     }
@@ -286,13 +293,15 @@ pub(super) async fn lead(
     args: &PodArgs,
     token: String,
 ) -> Result<ExitCode> {
+    let own = std::env::var("POD_IP").ok().and_then(|ip| ip.parse().ok());
+    let (listen, health) = (in_family(listen, own), in_family(args.health, own));
     let listener = TcpListener::bind(listen).await.with_context(|| listen.to_string())?;
     let address = listener.local_addr()?;
     println!("listening on {address}");
     let session = SessionOptions::new(format!("127.0.0.1:{}", address.port()), token);
     let options = platform::Options::in_pod(&args.job, session)?;
     let mut master = tokio::spawn(salamander_master::run(config, listener, terminated()?));
-    let pods = platform::serve(options, args.health, terminated()?);
+    let pods = platform::serve(options, health, terminated()?);
     tokio::pin!(pods);
     let ending = tokio::select! {
         ending = &mut pods => ending,
@@ -317,6 +326,16 @@ pub(super) async fn lead(
             Ok(ExitCode::from(LEFT))
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+/// All addresses of a pod, also where the cluster speaks IPv6 only.
+fn in_family(listen: SocketAddr, own: Option<IpAddr>) -> SocketAddr {
+    match own {
+        Some(IpAddr::V6(_)) if listen.ip() == Ipv4Addr::UNSPECIFIED => {
+            (Ipv6Addr::UNSPECIFIED, listen.port()).into()
+        }
+        _ => listen,
     }
 }
 
@@ -385,6 +404,29 @@ fn parts(args: &JobArgs, experiment: &Experiment, inline: &Value) -> Result<Vec<
         (None, None) => None,
     };
     parts.extend(storage.map(|storage| json!({"storage": storage})));
+    if let Some(url) = &experiment.checkpoint_storage.store {
+        parts.push(json!({"checkpoints": {"objectStore": {"url": url}}}));
+    }
+    if let Some(name) = &args.store_secret {
+        parts.push(json!({"checkpoints": {"objectStore": {"secretName": name}}}));
+    }
     parts.extend(args.image.as_ref().map(|image| json!({"image": image})));
     Ok(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_without_ipv4_listens_on_ipv6() {
+        let check = |listen: &str, own: &str, expected: &str| {
+            let (listen, own) = (listen.parse().expect("an address"), own.parse().ok());
+            assert_eq!(in_family(listen, own).to_string(), expected, "{own:?}");
+        };
+        check("0.0.0.0:4455", "10.0.0.7", "0.0.0.0:4455");
+        check("0.0.0.0:4455", "fd00::7", "[::]:4455");
+        check("127.0.0.1:0", "fd00::7", "127.0.0.1:0");
+        check("0.0.0.0:4455", "", "0.0.0.0:4455");
+    }
 }

@@ -11,7 +11,7 @@ use salamander_core::elastic::{Ending, Timeouts};
 use salamander_core::experiment::{Experiment, Strategy};
 use salamander_master::{Config, PlatformKind, Sink};
 use salamander_train::callback::{Callback, Control};
-use salamander_train::checkpoint::{COUNTED, write_atomic};
+use salamander_train::checkpoint::{COUNTED, Vault, write_atomic};
 use salamander_train::model::Models;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -20,6 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::experiment::load;
 use super::roles::{folder_for, log_to_stderr, note_address};
 use super::signals::LEFT;
+use super::stored::{Clerk, bring_back};
 use super::worker::token;
 use crate::run::find;
 use crate::ui::{MetricsLog, cut_after};
@@ -65,11 +66,20 @@ pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
     let folder = fs::canonicalize(folder)?;
     let experiment = load(&folder.join("experiment.yaml"), &[])?;
     let token = token(args.token_file.as_deref(), &folder)?;
+    let vault = Vault::of_run(&experiment.checkpoint_storage, &folder)?;
+    let mut brought = false;
+    if let Some(vault) = vault.as_ref().filter(|_| !folder.join("journal").exists()) {
+        brought = bring_back(vault, &folder, Some(&experiment))?;
+    }
     let mut config = config(&folder, &experiment, token.to_hex())?;
+    let storage = &experiment.checkpoint_storage;
+    let clerk = vault.map(|vault| Clerk::start(vault, &folder, storage)).transpose()?;
+    config.sink = Box::new(Books::open(&folder, clerk)?);
     if experiment.strategy == Strategy::Ps {
         config.names = Some(super::books::plan(&folder, &experiment, models)?);
     }
-    config.resume = args.resume;
+    // Processes of a master whose journal was lost may still be there; what they hold is not known to be of use.
+    config.resume = args.resume || brought;
     if args.served {
         config.platform = PlatformKind::Served;
     }
@@ -114,7 +124,6 @@ fn config(folder: &Path, experiment: &Experiment, token: String) -> Result<Confi
     let promise = (silence / 2).clamp(100, 2_000);
     config.timeouts = Timeouts { silence, promise, ..Timeouts::default() };
     config.hang = Duration::from_secs_f64(experiment.elastic.hang);
-    config.sink = Box::new(Books::open(folder)?);
     Ok(config)
 }
 
@@ -123,14 +132,16 @@ struct Books {
     folder: PathBuf,
     metrics: PathBuf,
     log: MetricsLog,
+    /// Keeps them in the run's store, too.
+    clerk: Option<Clerk>,
 }
 
 impl Books {
-    fn open(folder: &Path) -> Result<Self> {
+    fn open(folder: &Path, clerk: Option<Clerk>) -> Result<Self> {
         let metrics = folder.join("metrics.jsonl");
         let log = MetricsLog::open(&metrics)?;
         fs::create_dir_all(folder.join("checkpoints"))?;
-        Ok(Self { folder: folder.to_path_buf(), metrics, log })
+        Ok(Self { folder: folder.to_path_buf(), metrics, log, clerk })
     }
 
     fn take(&mut self, json: &Value) -> Result<()> {
@@ -174,5 +185,11 @@ impl Sink for Books {
         if let Err(error) = self.count(id) {
             tracing::error!(id, %error, "a checkpoint could not be counted");
         }
+        self.clerk.iter().for_each(Clerk::note);
+    }
+
+    /// Before anybody hears of this master: one that finds nothing but the store must not take its number again.
+    fn opened(&mut self) {
+        self.clerk.iter().for_each(Clerk::put);
     }
 }

@@ -19,6 +19,7 @@ mod predict;
 mod ps;
 mod roles;
 mod signals;
+mod stored;
 mod tasks;
 mod train;
 mod trained;

@@ -16,7 +16,7 @@ use salamander_train::trainer::{Outcome, Setup};
 use super::distributed::{self, Launch};
 use super::experiment::{in_file, load, strategy};
 use super::signals::Signals;
-use crate::run::{RunFolder, find};
+use crate::run::RunFolder;
 use crate::ui::{
     Bar, EpochTable, Facts, Finished, MetricsLog, Out, State, cut_after, json_line, print_summary,
 };
@@ -54,9 +54,14 @@ pub(super) struct Args {
     /// The folder that runs live in
     #[arg(long, visible_alias = "runs", value_name = "DIR", default_value = "runs")]
     out: PathBuf,
-    /// Go on with a run, by its folder or id
+    /// Go on with a run, by its folder or id; one that is not on this machine, by its place in a store
+    /// (s3://bucket/prefix/RUN)
     #[arg(long, value_name = "RUN", conflicts_with = "experiment")]
     resume: Option<String>,
+    /// Put checkpoints into an object store as well: s3://bucket/prefix, gs://.. or az://..; credentials come from the
+    /// environment
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
     /// End with one line of JSON on standard output
     #[arg(long)]
     json: bool,
@@ -84,6 +89,7 @@ impl Args {
         }
         sets.extend(self.strategy.iter().map(|strategy| format!("strategy={strategy}")));
         sets.extend(self.ps.iter().map(|servers| format!("ps.servers={servers}")));
+        sets.extend(self.store.iter().map(|url| format!("checkpoint_storage.store={url}")));
         let implied = self.implied(strategy(file, &sets)?);
         sets.extend(implied.map(|strategy| format!("strategy={strategy}")));
         Ok(sets)
@@ -111,7 +117,8 @@ pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
         };
         return super::kube::train(file, &args.sets(file)?, &args.job, models, args.json);
     }
-    let resumed = args.resume.as_ref().map(|run| find(run, &args.out)).transpose()?;
+    let find = |run: &String| super::stored::find(run, &args.out, args.store.as_deref());
+    let resumed = args.resume.as_ref().map(find).transpose()?;
     let file = match (&resumed, &args.experiment) {
         (Some(folder), _) => folder.join("experiment.yaml"),
         (None, Some(file)) => file.clone(),
@@ -135,6 +142,7 @@ pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let device = device::select(&experiment.device.0)?;
+    super::stored::check(&experiment)?;
     let folder = match &resumed {
         Some(folder) => {
             let folder = RunFolder::open(folder)?;

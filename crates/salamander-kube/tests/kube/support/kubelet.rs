@@ -246,11 +246,12 @@ impl Kubelet {
         let job = pod["metadata"]["labels"]["salamander.dev/job"].as_str().unwrap_or_default();
         let port = *state.ports.entry(job.to_string()).or_insert_with(free_port);
         let folder = self.folder.display();
+        let runs = self.runs(key, pod);
         self.write_files(server, &key.1, &pod["spec"]["volumes"]);
         let local = |text: &str| {
             text.replace("/etc/salamander/config", &format!("{folder}/config/{job}-config"))
                 .replace("/etc/salamander/token", &format!("{folder}/secret/{job}-token"))
-                .replace("/runs/", &format!("{folder}/runs/"))
+                .replace("/runs/", &format!("{}/", runs.display()))
                 .replace("0.0.0.0:4455", &format!("127.0.0.1:{port}"))
                 .replace(&format!("{job}-master.{}.svc:4455", key.1), &format!("127.0.0.1:{port}"))
                 .replace("$(POD_IP)", "127.0.0.1")
@@ -285,11 +286,30 @@ impl Kubelet {
             };
             command.env(name, value);
         }
+        for source in spec["envFrom"].as_array().into_iter().flatten() {
+            let name = source["secretRef"]["name"].as_str().unwrap_or_default();
+            let secret = ("/api/v1/secrets".to_string(), key.1.clone(), name.to_string());
+            let object = server.store().get(&secret).cloned().expect("what a pod names is there");
+            for (name, value) in object["stringData"].as_object().into_iter().flatten() {
+                command.env(name, value.as_str().unwrap_or_default());
+            }
+        }
         let log = fs::File::create(self.log(&key.2)).expect("a log");
         command.env("KUBECONFIG", self.folder.join("kubeconfig"));
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("a log")).stderr(log);
         command.process_group(0);
         command
+    }
+
+    /// Where a pod sees the run's folder: an emptyDir is its own.
+    fn runs(&self, key: &Key, pod: &Value) -> PathBuf {
+        let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+        let mut runs = volumes.filter(|volume| volume["name"] == "runs");
+        let own = runs.any(|volume| volume["emptyDir"].is_object());
+        let folder = if own { self.folder.join("pods").join(&key.2) } else { self.folder.clone() };
+        let runs = folder.join("runs");
+        fs::create_dir_all(&runs).expect("a folder");
+        runs
     }
 
     /// Config maps and secrets as files.
@@ -311,7 +331,6 @@ impl Kubelet {
                 }
             }
         }
-        fs::create_dir_all(self.folder.join("runs")).expect("a folder");
     }
 }
 

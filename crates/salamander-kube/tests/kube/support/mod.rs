@@ -104,6 +104,13 @@ impl Cluster {
         self.server.store().merge(key, patch, false).expect("patched");
     }
 
+    /// Makes an object as `kubectl create` does.
+    #[allow(dead_code, reason = "for the tests of the real program, which share this folder")]
+    pub(crate) fn put(&self, resource: &str, name: &str, object: Value) {
+        let key = (resource.to_string(), NAMESPACE.to_string(), name.to_string());
+        self.server.store().create(key, object).expect("created");
+    }
+
     pub(crate) fn delete(&self, resource: &str, name: &str) {
         let key = (resource.to_string(), NAMESPACE.to_string(), name.to_string());
         self.server.end(&key, 30);

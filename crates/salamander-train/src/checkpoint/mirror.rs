@@ -1,0 +1,226 @@
+//! The owner of a run's place in a store: one thread puts checkpoints there and removes old ones, here and there, so
+//! that nothing is removed while it travels. It works behind training and keeps trying.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use salamander_core::experiment::{CheckpointPolicy, CheckpointStorage};
+
+use super::store::{COUNTED, newest_counted, remove_superfluous};
+use super::vault::Vault;
+use crate::Error;
+
+/// The pause after a first failure; each is twice the one before,
+const FIRST: Duration = Duration::from_millis(500);
+/// up to this.
+const LONGEST: Duration = Duration::from_secs(30);
+/// Files of the run that go with its checkpoints.
+const BESIDE: [&str; 2] = ["experiment.yaml", "metrics.jsonl"];
+
+enum Order {
+    Put(PathBuf),
+    Flush(Sender<()>),
+}
+
+/// What is kept where.
+pub(super) struct Keeping {
+    /// The folder of checkpoints.
+    pub(super) folder: PathBuf,
+    pub(super) policy: CheckpointPolicy,
+    pub(super) storage: CheckpointStorage,
+}
+
+/// The handle of the thread; dropped, it waits for what was handed over.
+pub(super) struct Mirror {
+    orders: Option<Sender<Order>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Mirror {
+    /// Starts with what an earlier process could not put any more. Outcomes of what is handed over go to `results`.
+    pub(super) fn start(
+        vault: Vault,
+        keeping: Keeping,
+        results: Sender<Result<PathBuf, Error>>,
+    ) -> Result<Self, Error> {
+        let (sender, orders) = channel();
+        let left = newest_counted(&keeping.folder).map(|path| Waiting { path, told: false });
+        let owner =
+            Owner { vault, keeping, orders, results, next: left, flushes: Vec::new(), until: None };
+        let thread = std::thread::Builder::new()
+            .name("store".to_string())
+            .spawn(move || owner.work())
+            .map_err(|error| Error::Invalid(format!("cannot start a thread: {error}")))?;
+        Ok(Self { orders: Some(sender), thread: Some(thread) })
+    }
+
+    /// A checkpoint is complete on disk.
+    pub(super) fn put(&self, path: PathBuf) {
+        self.send(Order::Put(path));
+    }
+
+    /// Says so when everything handed over is in the store, or was given up.
+    pub(super) fn flush(&self, done: Sender<()>) {
+        self.send(Order::Flush(done));
+    }
+
+    fn send(&self, order: Order) {
+        // The thread ends after its last handle only.
+        let _ = self.orders.as_ref().map(|orders| orders.send(order));
+    }
+}
+
+impl Drop for Mirror {
+    fn drop(&mut self) {
+        drop(self.orders.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A checkpoint on its way.
+struct Waiting {
+    path: PathBuf,
+    /// Whether somebody waits for its outcome.
+    told: bool,
+}
+
+struct Owner {
+    vault: Vault,
+    keeping: Keeping,
+    orders: Receiver<Order>,
+    results: Sender<Result<PathBuf, Error>>,
+    next: Option<Waiting>,
+    flushes: Vec<Sender<()>>,
+    /// Somebody waits: until when it is tried.
+    until: Option<Instant>,
+}
+
+impl Owner {
+    fn work(mut self) {
+        let mut pause = FIRST;
+        loop {
+            let Some(waiting) = &self.next else {
+                self.settle();
+                match self.orders.recv() {
+                    Ok(order) => self.take(order),
+                    Err(_) => return,
+                }
+                continue;
+            };
+            match self.vault.upload(&waiting.path) {
+                Ok(()) => {
+                    pause = FIRST;
+                    self.done();
+                }
+                Err(error) => {
+                    let store = self.vault.url();
+                    tracing::warn!(%error, store, "a checkpoint is not in the store yet; trying again");
+                    self.rest(pause, &error);
+                    pause = (pause * 2).min(LONGEST);
+                }
+            }
+        }
+    }
+
+    fn done(&mut self) {
+        let Some(Waiting { path, told }) = self.next.take() else { return };
+        self.tidy(&path);
+        if told {
+            tracing::info!(checkpoint = %path.display(), store = self.vault.url(), "stored");
+            let _ = self.results.send(Ok(path));
+        }
+        while let Ok(order) = self.orders.try_recv() {
+            self.take(order);
+        }
+    }
+
+    /// What goes wrong here is only a waste of room, or done again with the next checkpoint.
+    fn tidy(&self, path: &Path) {
+        let Keeping { folder, policy, storage } = &self.keeping;
+        let run = folder.parent().unwrap_or(folder);
+        let beside = BESIDE.iter().try_for_each(|name| self.vault.put(run, name));
+        if let Err(error) = beside.and_then(|()| self.vault.tidy(*policy, storage)) {
+            tracing::warn!(%error, checkpoint = %path.display(), "the store is not tidy");
+        }
+        if *policy != CheckpointPolicy::All {
+            remove_superfluous(folder, storage);
+        }
+    }
+
+    fn take(&mut self, order: Order) {
+        match order {
+            Order::Put(path) => {
+                let older = self.next.replace(Waiting { path, told: true });
+                if let Some(older) = older.filter(|older| older.told) {
+                    self.leave_out(&older.path);
+                }
+            }
+            Order::Flush(done) => {
+                self.flushes.push(done);
+                let patience = self.patience();
+                self.until.get_or_insert_with(|| Instant::now() + patience);
+            }
+        }
+    }
+
+    /// A newer checkpoint takes its place before it was in the store. In a distributed run it does not count here
+    /// either; otherwise it stays as long as the policy keeps it.
+    fn leave_out(&self, path: &Path) {
+        tracing::warn!(checkpoint = %path.display(), "left out of the store for a newer one");
+        if self.keeping.folder.join(COUNTED).exists() {
+            // A folder that cannot be removed is only a waste of room.
+            let _ = fs::remove_dir_all(path);
+        }
+    }
+
+    /// Waits before the next try, unless there is something newer to try; gives up when somebody waited long enough.
+    fn rest(&mut self, pause: Duration, error: &Error) {
+        let wake = Instant::now() + pause;
+        let mut open = true;
+        while open {
+            let end = self.until.map_or(wake, |until| until.min(wake));
+            match self.orders.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(order) => {
+                    let newer = matches!(order, Order::Put(_));
+                    self.take(order);
+                    open = !newer;
+                }
+                Err(RecvTimeoutError::Timeout) => open = false,
+                Err(RecvTimeoutError::Disconnected) => {
+                    let patience = self.patience();
+                    let until = *self.until.get_or_insert_with(|| Instant::now() + patience);
+                    std::thread::sleep(until.min(wake).saturating_duration_since(Instant::now()));
+                    open = false;
+                }
+            }
+        }
+        if self.until.is_some_and(|until| Instant::now() >= until) {
+            self.give_up(error);
+        }
+    }
+
+    fn give_up(&mut self, error: &Error) {
+        let Some(Waiting { path, told }) = self.next.take() else { return };
+        let text = format!("{error}; it is in {}", path.display());
+        tracing::error!(text, "a checkpoint could not be put into the store");
+        if told {
+            let _ = self.results.send(Err(Error::NotStored(text)));
+        }
+    }
+
+    fn settle(&mut self) {
+        self.until = None;
+        for done in self.flushes.drain(..) {
+            let _ = done.send(());
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_secs(self.keeping.storage.store_patience)
+    }
+}

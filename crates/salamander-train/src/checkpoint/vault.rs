@@ -1,0 +1,235 @@
+//! A run's place in an object store: checkpoints that are there completely or do not count.
+//!
+//! `checkpoints/<id>/<file>`, the manifest put last and removed first: whatever is cut short leaves a folder without a
+//! manifest, which is not a checkpoint. In a distributed run `counted` lists those that the master has journaled.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use salamander_core::experiment::{CheckpointPolicy, CheckpointStorage};
+use salamander_data::{Bucket, Listing};
+
+use super::store::superfluous;
+use super::{COUNTED, MANIFEST, Manifest, read, read_manifest};
+use crate::Error;
+
+/// Where checkpoints are, below the run.
+const CHECKPOINTS: &str = "checkpoints";
+
+/// What a store can do; tests have one that fails when it is told to.
+pub(crate) trait Objects: Send + Sync {
+    /// Makes or replaces an object, in one step.
+    fn put(&self, name: &str, bytes: Vec<u8>) -> Result<(), Error>;
+    /// Makes or replaces an object with a file's content, in one step.
+    fn put_file(&self, name: &str, file: &Path) -> Result<(), Error>;
+    /// An object's content, if it is there.
+    fn get(&self, name: &str) -> Result<Option<Vec<u8>>, Error>;
+    /// Writes an object of this size to a file.
+    fn get_file(&self, name: &str, size: u64, file: &Path) -> Result<(), Error>;
+    /// What is right under a name.
+    fn list(&self, under: &str) -> Result<Listing, Error>;
+    /// Removes an object; one that is not there is fine.
+    fn remove(&self, name: &str) -> Result<(), Error>;
+}
+
+impl Objects for Bucket {
+    fn put(&self, name: &str, bytes: Vec<u8>) -> Result<(), Error> {
+        Ok(Bucket::put(self, name, bytes)?)
+    }
+
+    fn put_file(&self, name: &str, file: &Path) -> Result<(), Error> {
+        Ok(Bucket::put_file(self, name, file)?)
+    }
+
+    fn get(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
+        Ok(Bucket::get(self, name)?)
+    }
+
+    fn get_file(&self, name: &str, size: u64, file: &Path) -> Result<(), Error> {
+        Ok(Bucket::get_file(self, name, size, file)?)
+    }
+
+    fn list(&self, under: &str) -> Result<Listing, Error> {
+        Ok(Bucket::list(self, under)?)
+    }
+
+    fn remove(&self, name: &str) -> Result<(), Error> {
+        Ok(Bucket::remove(self, name)?)
+    }
+}
+
+/// A run's place in a store.
+pub struct Vault {
+    objects: Box<dyn Objects>,
+    url: String,
+}
+
+impl Vault {
+    /// The place of a run below a url; nothing is asked of it yet.
+    pub fn open(url: &str, run: &str) -> Result<Self, Error> {
+        let bucket = Bucket::open(&format!("{}/{run}", url.trim_end_matches('/')))?;
+        let url = bucket.url().to_string();
+        Ok(Self { objects: Box::new(bucket), url })
+    }
+
+    /// The place of the run in this folder, if its experiment names a store.
+    pub fn of_run(storage: &CheckpointStorage, folder: &Path) -> Result<Option<Self>, Error> {
+        let run = folder.file_name().unwrap_or_default().to_string_lossy();
+        storage.store.as_deref().map(|url| Self::open(url, &run)).transpose()
+    }
+
+    #[cfg(test)]
+    pub(super) fn with(objects: impl Objects + 'static) -> Self {
+        Self { objects: Box::new(objects), url: "test://".to_string() }
+    }
+
+    /// Where it is.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// A file of the run beside its checkpoints, if it is there.
+    pub fn get(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
+        self.objects.get(name)
+    }
+
+    /// Puts a file of the run, if it has one of this name.
+    pub fn put(&self, folder: &Path, name: &str) -> Result<(), Error> {
+        match fs::read(folder.join(name)) {
+            Ok(bytes) => self.objects.put(name, bytes),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// The complete checkpoints, oldest first.
+    pub fn complete(&self) -> Result<Vec<Manifest>, Error> {
+        let mut manifests = Vec::new();
+        for id in self.objects.list(CHECKPOINTS)?.folders {
+            let text = self.objects.get(&format!("{CHECKPOINTS}/{id}/{MANIFEST}"))?;
+            // One that cannot be read is as good as none: the checkpoint before it is used.
+            manifests.extend(text.and_then(|text| serde_json::from_slice::<Manifest>(&text).ok()));
+        }
+        manifests.sort_by(|a, b| (a.steps, &a.id).cmp(&(b.steps, &b.id)));
+        Ok(manifests)
+    }
+
+    /// The checkpoints that a run can go on from, oldest first.
+    pub fn counting(&self) -> Result<Vec<Manifest>, Error> {
+        let (mut complete, counted) = (self.complete()?, self.counted()?);
+        if let Some(counted) = counted {
+            complete.retain(|manifest| counted.lines().any(|line| line == manifest.id));
+        }
+        Ok(complete)
+    }
+
+    fn counted(&self) -> Result<Option<String>, Error> {
+        let text = self.get(COUNTED)?;
+        Ok(text.map(|text| String::from_utf8_lossy(&text).into_owned()))
+    }
+
+    /// Puts a checkpoint; it is complete there when this returns.
+    pub fn upload(&self, checkpoint: &Path) -> Result<(), Error> {
+        let manifest = read_manifest(checkpoint)?;
+        let path = checkpoint.join(MANIFEST);
+        let text = fs::read(&path).map_err(Error::io(&path))?;
+        let under = format!("{CHECKPOINTS}/{}", manifest.id);
+        let last = format!("{under}/{MANIFEST}");
+        match self.objects.get(&last)? {
+            Some(known) if known == text => return Ok(()),
+            // Another one of the same version: it must not look complete while its files are replaced.
+            Some(_) => self.objects.remove(&last)?,
+            None => {}
+        }
+        let sizes = sizes(&manifest);
+        for name in sizes.keys() {
+            self.objects.put_file(&format!("{under}/{name}"), &checkpoint.join(name))?;
+        }
+        let there: BTreeMap<String, u64> = self.objects.list(&under)?.files.into_iter().collect();
+        if let Some((name, _)) = sizes.iter().find(|(name, size)| there.get(*name) != Some(size)) {
+            let reason = format!("{name} is not in {}/{under} as it was put there", self.url);
+            return Err(Error::checkpoint(checkpoint, reason));
+        }
+        self.objects.put(&last, text)
+    }
+
+    /// Removes what the policy does not keep, and what was cut short. Only called by whoever puts checkpoints, between
+    /// two of them.
+    pub fn tidy(
+        &self,
+        policy: CheckpointPolicy,
+        storage: &CheckpointStorage,
+    ) -> Result<(), Error> {
+        let counting = self.counting()?;
+        let Some(newest) = counting.last().map(|manifest| manifest.id.clone()) else {
+            return Ok(());
+        };
+        let removed = match policy {
+            CheckpointPolicy::All => Vec::new(),
+            _ => superfluous(&counting, storage),
+        };
+        let counts = |id: &String| counting.iter().any(|manifest| manifest.id == *id);
+        for id in self.objects.list(CHECKPOINTS)?.folders {
+            // Something newer may still be on its way to count.
+            if removed.contains(&id) || (!counts(&id) && id < newest) {
+                self.remove(&id)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn remove(&self, id: &str) -> Result<(), Error> {
+        let under = format!("{CHECKPOINTS}/{id}");
+        self.objects.remove(&format!("{under}/{MANIFEST}"))?;
+        for (name, _) in self.objects.list(&under)?.files {
+            self.objects.remove(&format!("{under}/{name}"))?;
+        }
+        Ok(())
+    }
+
+    /// Brings a checkpoint into a folder of checkpoints, where it appears when all of it is there and verified.
+    pub fn download(&self, id: &str, folder: &Path) -> Result<PathBuf, Error> {
+        let place = PathBuf::from(format!("{}/{CHECKPOINTS}/{id}", self.url));
+        let under = format!("{CHECKPOINTS}/{id}");
+        let text = self.objects.get(&format!("{under}/{MANIFEST}"))?;
+        let text = text.ok_or_else(|| Error::checkpoint(&place, "it has no manifest"))?;
+        let manifest: Manifest = serde_json::from_slice(&text)
+            .map_err(|error| Error::checkpoint(&place, format!("its manifest is broken: {error}")))?;
+        // Several processes may bring the same one.
+        let beside = folder.join(format!(".{id}.{}.tmp", std::process::id()));
+        let _ = fs::remove_dir_all(&beside);
+        fs::create_dir_all(&beside).map_err(Error::io(&beside))?;
+        let target = folder.join(id);
+        let brought = sizes(&manifest)
+            .into_iter()
+            .try_for_each(|(name, size)| {
+                self.objects.get_file(&format!("{under}/{name}"), size, &beside.join(&name))
+            })
+            .and_then(|()| fs::write(beside.join(MANIFEST), &text).map_err(Error::io(&beside)))
+            .and_then(|()| read(&beside).map(drop).map_err(|error| at(&place, error)))
+            .and_then(|()| match fs::rename(&beside, &target) {
+                Err(_) if read_manifest(&target).is_ok() => Ok(()),
+                renamed => renamed.map_err(Error::io(&target)),
+            });
+        let _ = fs::remove_dir_all(&beside);
+        brought.map(|()| target)
+    }
+}
+
+/// What is wrong with a copy is wrong with its original.
+fn at(place: &Path, error: Error) -> Error {
+    match error {
+        Error::Checkpoint { reason, .. } => Error::checkpoint(place, reason),
+        other => other,
+    }
+}
+
+/// The files of a checkpoint and their sizes.
+fn sizes(manifest: &Manifest) -> BTreeMap<String, u64> {
+    let files = manifest.files.iter().map(|(name, entry)| (name.clone(), entry.bytes));
+    files.chain(manifest.tables.clone()).collect()
+}
+
+#[cfg(test)]
+#[path = "vault_tests.rs"]
+mod tests;

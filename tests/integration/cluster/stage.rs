@@ -1,0 +1,278 @@
+//! A cluster, an operator and one job of the real program on it, with what tests do to its pods.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tests::chaos::{self, Fire};
+
+use super::jobs::Operator;
+use super::support::{Cluster, JOBS, NAMESPACE, PODS};
+use crate::interrupted::steps_logged;
+use crate::support::Workplace;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_salamander-under-test");
+/// A folder that all pods see.
+pub(super) const SHARED: &str = "storage: {hostPath: /var/salamander}\n";
+/// A job that does not come this far by then hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A cluster with an operator, and a place with an experiment for it.
+pub(super) struct Stage {
+    pub(super) place: Workplace,
+    pub(super) cluster: Cluster,
+    fire: Fire,
+    follower: Option<Child>,
+    applied: Instant,
+    _operator: Operator,
+}
+
+impl Stage {
+    pub(super) fn new(fire: &Fire, spec: &str) -> Self {
+        let cluster = Cluster::of_program(OsStr::new(PROGRAM));
+        let operator = Operator::start(&cluster);
+        let place = Workplace::new();
+        chaos::prepare(place.path(), fire);
+        place.write("spec.yaml", spec);
+        place.write("slow", "");
+        let (fire, applied) = (fire.clone(), Instant::now());
+        Self { place, cluster, fire, follower: None, applied, _operator: operator }
+    }
+
+    /// A command of the program, which finds the cluster as kubectl does.
+    pub(super) fn command(&self, args: &[&str]) -> Command {
+        let mut command = self.place.command(args);
+        command.args(["--platform", "kube", "--namespace", NAMESPACE]);
+        command.env("KUBECONFIG", self.cluster.server.kubelet.folder().join("kubeconfig"));
+        command
+    }
+
+    /// Submits the job and follows it.
+    pub(super) fn train(&mut self, more: &[&str]) {
+        let file = |name: &str| self.place.path().join(name).display().to_string();
+        let mut sets = vec![format!("data.training={}", file("ids.csv"))];
+        if self.fire.asynchronous {
+            sets.push(format!("data.validation={}", file("ids.csv")));
+        }
+        sets.push(format!("hyperparameters.slow_file={}", file("slow")));
+        let args = ["train", "tally.yaml", "--image", "i", "--job", "tally", "--spec", "spec.yaml"];
+        let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+        let mut command = self.command(&[&args, more, &sets, &["--json"]].concat());
+        let file = |name: &str| File::create(self.place.path().join(name)).expect("a file");
+        command.stdout(file("out.txt")).stderr(file("err.txt")).stdin(Stdio::null());
+        self.applied = Instant::now();
+        self.follower = Some(command.spawn().expect("the program starts"));
+        self.wait("the first step", |stage| stage.steps() > 0);
+        eprintln!("measured: apply to first step {:.2} s", self.applied.elapsed().as_secs_f64());
+    }
+
+    fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.place.path().join(name)).unwrap_or_default()
+    }
+
+    /// The run's folder, on the volume of the job or of its newest master.
+    pub(super) fn run(&self) -> PathBuf {
+        let folder = self.cluster.server.kubelet.folder();
+        let shared = folder.join("runs/tally");
+        let masters = self.cluster.pods("tally", "master");
+        let own = masters.last().map(|pod| folder.join("pods").join(&pod.name).join("runs/tally"));
+        own.filter(|own| own.exists()).unwrap_or(shared)
+    }
+
+    fn steps(&self) -> usize {
+        steps_logged(&self.run())
+    }
+
+    /// Waits for a condition, as long as the job is followed.
+    pub(super) fn wait(&mut self, what: &str, mut condition: impl FnMut(&Self) -> bool) {
+        let start = Instant::now();
+        while !condition(self) {
+            let ended = self.follower.as_mut().and_then(|child| child.try_wait().expect("a child"));
+            let told = || format!("{}{}", self.read("out.txt"), self.read("err.txt"));
+            assert!(ended.is_none(), "the job ended before {what}: {}", told());
+            assert!(start.elapsed() < PATIENCE, "waited too long for {what}: {}", told());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Training goes on; a run that goes back to a checkpoint has logged less than before.
+    pub(super) fn trains_on(&mut self) {
+        let before = self.steps();
+        self.wait("more steps", |stage| {
+            let now = stage.steps();
+            now > before + 2 || (now > 2 && now < before)
+        });
+    }
+
+    /// The pod of a role that runs in a place, if there is one.
+    fn pod(&self, role: &str, index: u32) -> Option<String> {
+        let mut pods = self.cluster.pods("tally", role).into_iter();
+        let pod = pods.find(|pod| {
+            (pod.index == index || role == "master") && pod.phase == "Running" && !pod.leaving
+        })?;
+        let runs = self.cluster.server.kubelet.pid(&self.cluster.pod_key(&pod.name)).is_some();
+        runs.then_some(pod.name)
+    }
+
+    /// How many steps were logged, and by how many pods of workers and servers that are known to train.
+    fn trains(&self) -> bool {
+        let (workers, servers) = (self.fire.workers, self.fire.servers);
+        let members = |role: &str| {
+            let pods = self.cluster.pods("tally", role);
+            pods.iter().filter(|pod| pod.phase == "Running" && !pod.leaving).count()
+        };
+        members("worker") == workers as usize && members("ps") == servers as usize
+    }
+
+    /// Does something to a pod.
+    pub(super) fn strike(&mut self, role: &str, index: u32, how: fn(&Self, &str)) -> String {
+        self.wait("a pod to hit", |stage| stage.pod(role, index).is_some());
+        let victim = self.pod(role, index).expect("it runs");
+        how(self, &victim);
+        victim
+    }
+
+    /// Does something to a pod while the job trains, and waits until another one trains in its place.
+    pub(super) fn hit(&mut self, role: &str, index: u32, how: fn(&Self, &str)) {
+        self.trains_on();
+        let victim = self.strike(role, index, how);
+        let begun = Instant::now();
+        self.wait("another pod", |stage| {
+            stage.trains() && stage.pod(role, index).is_some_and(|pod| pod != victim)
+        });
+        self.trains_on();
+        let seconds = begun.elapsed().as_secs_f64();
+        eprintln!("measured: end of {victim} to three steps with another {seconds:.2} s");
+    }
+
+    pub(super) fn kill(&self, pod: &str) {
+        self.cluster.server.kubelet.kill(&self.cluster.pod_key(pod));
+    }
+
+    pub(super) fn delete(&self, pod: &str) {
+        self.cluster.delete(PODS, pod);
+    }
+
+    pub(super) fn starve(&self, pod: &str) {
+        self.cluster.server.kubelet.starve(&self.cluster.pod_key(pod));
+    }
+
+    pub(super) fn evict(&self, pod: &str) {
+        let server = &self.cluster.server;
+        server.kubelet.preempt(server, &self.cluster.pod_key(pod));
+    }
+
+    fn ok(&self, args: &[&str]) {
+        let output = self.command(args).output().expect("the program starts");
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{args:?}: {err}");
+    }
+
+    /// Asks for another number of pods, and waits until as many of a role train.
+    pub(super) fn scale(&mut self, wanted: &[&str], role: &str, number: usize) {
+        self.ok(&[&["scale", "tally"], wanted].concat());
+        self.wait(&format!("{number} of {role}"), |stage| {
+            let pods = stage.cluster.pods("tally", role);
+            pods.iter().filter(|pod| pod.phase == "Running" && !pod.leaving).count() == number
+                && pods.len() == number
+        });
+        self.trains_on();
+    }
+
+    /// Gives all pods back, and goes on from where it stopped.
+    pub(super) fn suspend_and_resume(&mut self) {
+        self.cluster.patch(JOBS, "tally", &json!({"spec": {"suspend": true}}));
+        self.wait_for_phase("Suspended");
+        let kubelet = &self.cluster.server.kubelet;
+        super::support::wait_until("pods are given back", || kubelet.running() == 0);
+        self.cluster.patch(JOBS, "tally", &json!({"spec": {"suspend": false}}));
+        self.wait_for_phase("Running");
+        self.trains_on();
+    }
+
+    /// Whoever follows a job is told of its suspension, and leaves.
+    fn wait_for_phase(&mut self, phase: &str) {
+        self.follower.take().into_iter().for_each(|mut child| {
+            let _ = child.wait();
+        });
+        super::support::wait_until(phase, || self.cluster.phase("tally") == phase);
+    }
+
+    /// Lets the job end; how often its pods were started again.
+    pub(super) fn end(&mut self) -> Value {
+        self.summary()["restarts"].clone()
+    }
+
+    fn summary(&mut self) -> Value {
+        std::fs::remove_file(self.place.path().join("slow")).expect("it was slow");
+        let summary: Value = match self.follower.take() {
+            Some(mut child) => {
+                let status = child.wait().expect("ended");
+                let (out, err) = (self.read("out.txt"), self.read("err.txt"));
+                assert!(status.success(), "{out}{err}");
+                let line = out.lines().last().unwrap_or_default();
+                serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {out}{err}"))
+            }
+            None => {
+                super::support::wait_until("it ends", || self.cluster.phase("tally") == "Complete");
+                let status = self.cluster.get(JOBS, "tally").expect("there")["status"].clone();
+                json!({"state": "completed", "restarts": status["restarts"]})
+            }
+        };
+        assert_eq!(summary["state"], "completed", "{summary}");
+        summary
+    }
+
+    /// Lets the job end, and counts every record.
+    pub(super) fn finish(&mut self) -> Value {
+        let mut summary = self.summary();
+        // The files of the run are the proof, not what was told.
+        let run = self.run();
+        let ledger = self.place.ok(&["ledger", &run.display().to_string(), "--json"]).json();
+        summary["ledger"] = ledger.get("ledger").cloned().unwrap_or(ledger);
+        assert_eq!(summary["ledger"].as_array().map(Vec::len), Some(self.fire.epochs as usize));
+        summary["checkpoint"] = newest(&run).display().to_string().into();
+        chaos::count(&summary, &self.fire).expect("every record exactly once per epoch");
+        summary
+    }
+
+    /// The follower ends by itself, and says this.
+    pub(super) fn is_told(&mut self, text: &str) {
+        let status = self.follower.take().expect("followed").wait().expect("ended");
+        let err = self.read("err.txt");
+        assert!(!status.success() && err.contains(text), "{err}");
+    }
+
+    /// Deletes the job, and sees nothing of it any more.
+    pub(super) fn leaves_nothing(&self) {
+        self.cluster.delete(JOBS, "tally");
+        super::support::wait_until("nothing is left", || {
+            let resources = [PODS, "/api/v1/secrets", "/api/v1/configmaps", "/api/v1/services"];
+            resources.iter().all(|resource| self.cluster.list(resource).is_empty())
+        });
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.follower.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The newest checkpoint of a run.
+fn newest(run: &Path) -> PathBuf {
+    let entries = std::fs::read_dir(run.join("checkpoints")).expect("checkpoints").flatten();
+    let folders = entries.map(|entry| entry.path()).filter(|path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        path.is_dir() && !name.starts_with('.')
+    });
+    let written =
+        |path: &PathBuf| path.metadata().and_then(|data| data.modified()).expect("a time");
+    folders.max_by_key(written).expect("a checkpoint")
+}

@@ -1,0 +1,302 @@
+//! Runs in an object store: killed at any moment, also in the middle of an upload, they go on on a machine that has nothing
+//! of them, and end as if nothing had happened.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tests::chaos::{self, Fire};
+
+use crate::elastic::fire;
+use crate::interrupted::signal;
+use crate::places::{Server, moto, s3_settings, script};
+use crate::support::{Ended, Workplace, points_csv, weights_of};
+
+const CREATE_BUCKET: &str = r#"
+import boto3, sys
+s3 = boto3.client("s3", endpoint_url=sys.argv[1], aws_access_key_id="id",
+                  aws_secret_access_key="secret", region_name="us-east-1")
+s3.create_bucket(Bucket="runs")
+"#;
+
+const NO_TOKEN: &str = r#"
+import boto3, sys
+s3 = boto3.client("s3", endpoint_url=sys.argv[1], aws_access_key_id="id",
+                  aws_secret_access_key="secret", region_name="us-east-1")
+keys = [entry["Key"] for entry in s3.list_objects_v2(Bucket="runs")["Contents"]]
+assert any(key.endswith("/journal") for key in keys), keys
+assert not any("token" in key for key in keys), keys
+"#;
+
+pub(crate) const STORE: &str = "s3://runs/tests";
+
+/// An S3 server with an empty bucket, reached through a gate.
+pub(crate) struct Bucket {
+    python: PathBuf,
+    server: Server,
+    gate: Arc<Gate>,
+    port: u16,
+}
+
+/// What may pass.
+#[derive(Default)]
+struct Gate {
+    /// Nothing is answered any more.
+    shut: AtomicBool,
+    /// Uploads that still pass; the next one stays under way for ever.
+    uploads: AtomicUsize,
+    /// Whether one does.
+    stuck: AtomicBool,
+}
+
+impl Bucket {
+    pub(crate) fn start(test: &str) -> Option<Self> {
+        let (python, server) = moto(test)?;
+        script(&python, CREATE_BUCKET, &[&server.url()]);
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("bound").port();
+        let gate = Arc::new(Gate { uploads: usize::MAX.into(), ..Gate::default() });
+        let (own, to) = (Arc::clone(&gate), server.port);
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                if !own.shut.load(Ordering::SeqCst) {
+                    own.connect(client, to);
+                }
+            }
+        });
+        Some(Self { python, server, gate, port })
+    }
+
+    /// Where the program finds it.
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// A command with a way to it.
+    fn run(&self, place: &Workplace, args: &[&str]) -> Ended {
+        Ended(self.command(place, args).output().expect("the program starts"))
+    }
+
+    fn command(&self, place: &Workplace, args: &[&str]) -> std::process::Command {
+        let mut command = place.command(args);
+        command.envs(s3_settings(&self.url()));
+        command
+    }
+
+    fn start_run(&self, place: &Workplace, args: &[&str]) -> Child {
+        let mut command = self.command(place, args);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().expect("the program starts")
+    }
+
+    /// Checkpoints of a run that count in the store.
+    pub(crate) fn counted(&self, run: &str) -> usize {
+        let object = format!("/runs/tests/{run}/counted");
+        let Ok(mut stream) = TcpStream::connect(("127.0.0.1", self.server.port)) else { return 0 };
+        let request = format!("GET {object} HTTP/1.0\r\nHost: localhost\r\n\r\n");
+        let mut answer = String::new();
+        let sent = stream.write_all(request.as_bytes());
+        let _ = sent.and_then(|()| stream.read_to_string(&mut answer));
+        answer.lines().filter(|line| line.starts_with("step-")).count()
+    }
+
+    /// Goes on with the only run in the store, on a machine that has nothing of it.
+    pub(crate) fn resume_elsewhere(&self, run: &str) -> (Workplace, Value) {
+        let place = Workplace::new();
+        let ended = self.run(&place, &["train", "--json", "--resume", &format!("{STORE}/{run}")]);
+        assert!(ended.code() == Some(0), "{}{}", ended.out(), ended.err());
+        let summary = ended.json();
+        (place, summary)
+    }
+}
+
+impl Gate {
+    /// Passes what one client and the server say to each other.
+    fn connect(self: &Arc<Self>, mut client: TcpStream, to: u16) {
+        let Ok(mut server) = TcpStream::connect(("127.0.0.1", to)) else { return };
+        let (mut answers, mut back) =
+            (server.try_clone().expect("a socket"), client.try_clone().expect("a socket"));
+        std::thread::spawn(move || std::io::copy(&mut answers, &mut back));
+        let gate = Arc::clone(self);
+        std::thread::spawn(move || {
+            let mut bytes = [0; 65_536];
+            while let Ok(read @ 1..) = client.read(&mut bytes) {
+                if gate.shut.load(Ordering::SeqCst) {
+                    let _ = client.shutdown(std::net::Shutdown::Both);
+                    return;
+                }
+                if bytes.starts_with(b"PUT ") && !gate.lets_upload() {
+                    gate.stuck.store(true, Ordering::SeqCst);
+                    // Half of the request has arrived, and nothing more does.
+                    let _ = server.write_all(&bytes[..read / 2]);
+                    while client.read(&mut bytes).is_ok_and(|read| read > 0) {}
+                    return;
+                }
+                if server.write_all(&bytes[..read]).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+
+    fn lets_upload(&self) -> bool {
+        let one_less = |left: usize| left.checked_sub(usize::from(left != usize::MAX));
+        self.uploads.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok()
+    }
+}
+
+fn wait_until(what: &str, child: &mut Child, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(child.try_wait().expect("a child").is_none(), "the run ended before {what}");
+        assert!(start.elapsed() < Duration::from_secs(120), "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The name of the only run in a workplace.
+fn the_run(place: &Workplace) -> String {
+    let runs = std::fs::read_dir(place.path().join("runs")).expect("runs").flatten();
+    let mut names = runs.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.find(|name| !name.starts_with('.')).expect("a run")
+}
+
+fn points(place: &Workplace) {
+    place.write("points.csv", &points_csv(803));
+    let data = place.path().join("points.csv").display().to_string();
+    place.write(
+        "points.yaml",
+        &format!(
+            "entrypoint: points\n\
+             data: {{training: \"{data}\", shuffle: full}}\n\
+             min_checkpoint_period: {{batches: 5}}\n\
+             hyperparameters: {{global_batch_size: 37, learning_rate: 0.01}}\n\
+             searcher: {{metric: loss, max_length: {{batches: 60}}}}\n\
+             reproducibility: {{experiment_seed: 5}}\n"
+        ),
+    );
+}
+
+#[test]
+fn a_run_killed_in_the_middle_of_an_upload_goes_on_elsewhere() {
+    let test = "a_run_killed_in_the_middle_of_an_upload_goes_on_elsewhere";
+    let Some(bucket) = Bucket::start(test) else { return };
+    let place = Workplace::new();
+    points(&place);
+    let uncut = weights_of(&place.train(&["points.yaml", "--out", "uncut"]));
+    // A checkpoint is five uploads and two files of the run: this is the middle of the third.
+    for uploads in [2, 6, 7 * 2 + 3] {
+        let place = Workplace::new();
+        points(&place);
+        bucket.gate.uploads.store(uploads, Ordering::SeqCst);
+        bucket.gate.stuck.store(false, Ordering::SeqCst);
+        let mut child = bucket.start_run(&place, &["train", "points.yaml", "--store", STORE]);
+        wait_until("an upload is stuck", &mut child, || bucket.gate.stuck.load(Ordering::SeqCst));
+        signal(&child, Signal::KILL);
+        child.wait().expect("ended");
+        bucket.gate.uploads.store(usize::MAX, Ordering::SeqCst);
+        let run = the_run(&place);
+        if uploads < 7 {
+            // Nothing is complete yet: the run is not there, or begins anew.
+            let args = ["train", "--resume", &format!("{STORE}/{run}")];
+            let err = bucket.run(&Workplace::new(), &args).err();
+            assert!(err.contains(&format!("there is no run at {STORE}/{run}")), "{err}");
+            continue;
+        }
+        let (_elsewhere, summary) = bucket.resume_elsewhere(&run);
+        assert!(weights_of(&summary) == uncut, "the weights are those of a run left alone");
+        assert_eq!(summary["ledger"][0]["duplicated"], 0, "{summary}");
+        // On its own machine it goes on as well, from what is newer there.
+        let again = bucket.run(&place, &["train", "--json", "--resume", &run]);
+        assert_eq!(again.code(), Some(0), "{}", again.err());
+        assert!(weights_of(&again.json()) == uncut);
+    }
+}
+
+#[test]
+fn a_store_that_is_gone_is_told_and_loses_nothing() {
+    let Some(bucket) = Bucket::start("a_store_that_is_gone_is_told_and_loses_nothing") else {
+        return;
+    };
+    let place = Workplace::new();
+    points(&place);
+    let patience = "checkpoint_storage.store_patience=1";
+    let train = ["train", "points.yaml", "--json", "--store", STORE, "--set", patience];
+    bucket.gate.shut.store(true, Ordering::SeqCst);
+    let err = bucket.run(&place, &train).err();
+    assert!(err.contains("the store cannot be used") && err.contains(STORE), "{err}");
+    assert!(!err.contains("secret"), "{err}");
+    assert!(!place.path().join("runs").exists(), "nothing was begun");
+
+    bucket.gate.shut.store(false, Ordering::SeqCst);
+    // The first checkpoint arrives, and then nothing any more.
+    bucket.gate.uploads.store(7, Ordering::SeqCst);
+    bucket.gate.stuck.store(false, Ordering::SeqCst);
+    let mut child = bucket.start_run(&place, &train);
+    wait_until("an upload is stuck", &mut child, || bucket.gate.stuck.load(Ordering::SeqCst));
+    bucket.gate.shut.store(true, Ordering::SeqCst);
+    signal(&child, Signal::KILL);
+    child.wait().expect("ended");
+    bucket.gate.uploads.store(usize::MAX, Ordering::SeqCst);
+    bucket.gate.shut.store(false, Ordering::SeqCst);
+    let run = the_run(&place);
+    let whole = bucket.run(&place, &["train", "--json", "--resume", &run]);
+    assert_eq!(whole.code(), Some(0), "{}", whole.err());
+    let (_elsewhere, summary) = bucket.resume_elsewhere(&run);
+    assert!(weights_of(&summary) == weights_of(&whole.json()), "the last one is in the store");
+}
+
+/// Kills a distributed run, and goes on with it elsewhere.
+fn goes_on_elsewhere(test: &str, fire: &Fire) {
+    let Some(bucket) = Bucket::start(test) else { return };
+    let place = Workplace::new();
+    chaos::prepare(place.path(), fire);
+    let file = |name: &str| place.path().join(name).display().to_string();
+    let mut sets = vec![format!("data.training={}", file("ids.csv"))];
+    if fire.asynchronous {
+        sets.push(format!("data.validation={}", file("ids.csv")));
+    }
+    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+    let args = ["train", "tally.yaml", "--json", "--store", STORE];
+    let mut child = bucket.start_run(&place, &[&args, sets.as_slice()].concat());
+    let counted = || {
+        let runs = std::fs::read_dir(place.path().join("runs")).into_iter().flatten().flatten();
+        let lists = runs.map(|run| run.path().join("checkpoints/counted"));
+        let lines = lists.filter_map(|list| std::fs::read_to_string(list).ok());
+        lines.map(|list| list.lines().count()).max().unwrap_or(0)
+    };
+    wait_until("two checkpoints count", &mut child, || counted() >= 2);
+    signal(&child, Signal::KILL);
+    child.wait().expect("ended");
+    let run = the_run(&place);
+    let (elsewhere, summary) = bucket.resume_elsewhere(&run);
+    assert_eq!(summary["state"], "completed", "{summary}");
+    chaos::count(&summary, fire).expect("every record exactly once per epoch");
+    let checkpoint = PathBuf::from(summary["checkpoint"].as_str().expect("a checkpoint"));
+    assert!(checkpoint.starts_with(elsewhere.path().canonicalize().expect("a folder")));
+    // The secret stays on its machine.
+    script(&bucket.python, NO_TOKEN, &[&bucket.server.url()]);
+}
+
+#[test]
+fn a_ring_goes_on_elsewhere() {
+    goes_on_elsewhere("a_ring_goes_on_elsewhere", &Fire { epochs: 4, ..fire(1, 2, 2) });
+}
+
+#[test]
+fn tables_on_servers_go_on_elsewhere() {
+    let fire = Fire { epochs: 4, servers: 2, ..fire(1, 2, 2) };
+    goes_on_elsewhere("tables_on_servers_go_on_elsewhere", &fire);
+}
+
+#[test]
+fn servers_without_waiting_go_on_elsewhere() {
+    let fire = Fire { epochs: 4, servers: 2, asynchronous: true, ..fire(1, 2, 2) };
+    goes_on_elsewhere("servers_without_waiting_go_on_elsewhere", &fire);
+}
