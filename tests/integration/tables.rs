@@ -12,7 +12,7 @@ use crate::elastic::{fire, losses};
 use crate::interrupted::start;
 use crate::support::Workplace;
 
-fn experiment(place: &Workplace) -> String {
+pub(crate) fn experiment(place: &Workplace) -> String {
     place.write("ratings.csv", &ratings_csv(803));
     let text = "entrypoint: factors\n\
                 data: {training: ratings.csv, validation: ratings.csv, shuffle: full}\n\

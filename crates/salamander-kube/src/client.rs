@@ -16,6 +16,7 @@ use crate::error::code;
 use crate::manifest::Manifest;
 use crate::names::{self, Role};
 use crate::progress::{End, Progress};
+use crate::secrets::Secrets;
 use crate::{Error, job::Job};
 
 /// Who we are in the record of who set which field.
@@ -139,14 +140,19 @@ impl Jobs {
     }
 
     /// Submits a job: to the operator, if the cluster has it, else as a manifest. True if the operator has it.
-    pub async fn submit(&self, job: &Job, experiment: &str, token: &str) -> Result<bool, Error> {
+    pub async fn submit(
+        &self,
+        job: &Job,
+        experiment: &str,
+        secrets: &Secrets,
+    ) -> Result<bool, Error> {
         let resource = TrainingJob::new(&job.name, job.spec.clone());
         let what = || format!("submitting job {}", job.name);
         match self.jobs().create(&PostParams::default(), &resource).await {
             Ok(_) => Ok(true),
             // The cluster does not know training jobs.
             Err(error) if code(&error) == Some(404) => {
-                let manifest = Manifest::new(job, experiment, token);
+                let manifest = Manifest::new(job, experiment, secrets);
                 let manifest = manifest.map_err(|error| Error::Invalid(error.to_string()))?;
                 for object in manifest.objects() {
                     self.apply(object).await?;

@@ -12,7 +12,7 @@ use crate::names::{Role, check_job_name};
 pub const RUNS: &str = "/runs";
 /// Where pods see the config map.
 pub const CONFIG: &str = "/etc/salamander/config";
-/// Where pods see the token.
+/// Where pods see the secrets: the token and the certificates.
 pub const TOKEN: &str = "/etc/salamander/token";
 /// The experiment in the config map.
 pub const EXPERIMENT_FILE: &str = "experiment.yaml";

@@ -8,7 +8,8 @@
 //!
 //! # Layout
 //! - [`crd`]: the custom resource `TrainingJob`, its schema and rules
-//! - [`job`]: a job as both ways of submitting see it; [`experiment`]: the experiment file that its pods read
+//! - [`job`]: a job as both ways of submitting see it; [`experiment`]: the experiment file that its pods read;
+//!   [`secrets`]: what only they know
 //! - [`names`], [`quantity`]: labels, names and exit codes; amounts of memory
 //! - [`objects`]: from a job to Kubernetes' objects, as pure functions
 //! - [`manifest`]: a job without the operator, as YAML
@@ -33,6 +34,7 @@ pub mod operator;
 pub mod platform;
 pub mod progress;
 pub mod quantity;
+pub mod secrets;
 
 pub use crd::TrainingJob;
 pub use error::Error;

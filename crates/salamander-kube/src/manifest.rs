@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::job::Job;
 use crate::objects::{self, Error as ObjectError};
+use crate::secrets::Secrets;
 
 /// Why there is no manifest.
 #[derive(Debug, thiserror::Error)]
@@ -23,14 +24,14 @@ pub enum Error {
 pub struct Manifest(Vec<Value>);
 
 impl Manifest {
-    /// The objects of a job: `experiment` is the file in force, `token` a fresh secret.
-    pub fn new(job: &Job, experiment: &str, token: &str) -> Result<Self, Error> {
+    /// The objects of a job: `experiment` is the file in force, `secrets` are fresh.
+    pub fn new(job: &Job, experiment: &str, secrets: &Secrets) -> Result<Self, Error> {
         let mut objects = Vec::new();
         push(&mut objects, &objects::master_account(job, None))?;
         push(&mut objects, &objects::pod_account(job, None))?;
         push(&mut objects, &objects::role(job, None))?;
         push(&mut objects, &objects::role_binding(job, None))?;
-        push(&mut objects, &objects::secret(job, token, None))?;
+        push(&mut objects, &objects::secret(job, secrets, None))?;
         push(&mut objects, &objects::config_map(job, experiment, None)?)?;
         push(&mut objects, &objects::network_policy(job, None))?;
         if let Some(claim) = objects::claim(job, None) {

@@ -152,7 +152,7 @@ pub fn pod_account(job: &str) -> String {
     format!("{job}-pods")
 }
 
-/// The secret with the job's token.
+/// The secret with the job's token and certificates.
 pub fn secret(job: &str) -> String {
     format!("{job}-token")
 }

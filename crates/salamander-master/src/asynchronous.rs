@@ -7,7 +7,7 @@ use std::sync::mpsc::{Sender, channel};
 
 use salamander_core::elastic::{Ending, Generation, Millis, TaskQueue};
 use salamander_core::push::{self, Checkpoint, Dispatcher, History, Placement, Process, Source};
-use salamander_net::Token;
+use salamander_net::Keys;
 use salamander_ps::client::Map;
 use salamander_ps::wire::{Before, Owner, Reset};
 use serde_json::Value;
@@ -26,7 +26,7 @@ pub(crate) struct Asynchronous {
     pub(crate) dispatcher: Dispatcher,
     pub(crate) books: Box<dyn Books>,
     pub(crate) slices: u32,
-    pub(crate) token: Token,
+    pub(crate) keys: Keys,
     pub(crate) handle: Handle,
     /// Whom servers are reached by, by their numbers.
     pub(crate) couriers: BTreeMap<u32, Courier>,
@@ -67,13 +67,13 @@ pub(crate) struct Validating {
 }
 
 impl Asynchronous {
-    pub(crate) fn open(plan: NamesPlan, history: History, token: Token, handle: Handle) -> Self {
+    pub(crate) fn open(plan: NamesPlan, history: History, keys: Keys, handle: Handle) -> Self {
         let NamesPlan { settings, validation, initial, checkpoints, books } = plan;
         Self {
             slices: settings.names.slices(),
             dispatcher: Dispatcher::open(history, settings),
             books,
-            token,
+            keys,
             handle,
             couriers: BTreeMap::new(),
             validating: None,
@@ -92,8 +92,8 @@ impl Asynchronous {
     pub(crate) fn meet(&mut self, process: Process, endpoint: String) -> std::io::Result<()> {
         let known = self.couriers.get(&process.server);
         if known.is_none_or(|courier| courier.process != process) {
-            let (token, handle) = (self.token.clone(), self.handle.clone());
-            let courier = Courier::start(process, endpoint, token, self.slices, handle)?;
+            let (keys, handle) = (self.keys.clone(), self.handle.clone());
+            let courier = Courier::start(process, endpoint, keys, self.slices, handle)?;
             self.couriers.insert(process.server, courier);
         }
         self.send(process, Errand::Look);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use salamander_core::elastic::Timeouts;
 use salamander_core::plan::MicroBatch;
 use salamander_core::push::{Checkpoint, Settings};
+use salamander_net::Tls;
 use serde_json::Value;
 
 /// Who starts the processes of a run.
@@ -104,6 +105,8 @@ pub struct Config {
     pub folder: PathBuf,
     /// The run's token as hexadecimal text.
     pub token: String,
+    /// With it every connection is encrypted, and callers present certificates too.
+    pub tls: Option<Tls>,
     /// Fewer workers than this do not train.
     pub min_workers: usize,
     /// How many workers are wanted.
@@ -134,6 +137,7 @@ impl Config {
         Self {
             folder: folder.into(),
             token: token.into(),
+            tls: None,
             min_workers: 1,
             workers,
             servers: 0,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use salamander_core::elastic::Generation;
 use salamander_core::push::{Applied, Placed, Process, ServerState};
-use salamander_net::{Cancel, Token};
+use salamander_net::{Cancel, Keys};
 use salamander_ps::client::{Client, Directory, Error, Options};
 use salamander_ps::wire::Reset;
 use tracing::{debug, warn};
@@ -58,7 +58,7 @@ impl Courier {
     pub(crate) fn start(
         process: Process,
         endpoint: String,
-        token: Token,
+        keys: Keys,
         slices: u32,
         handle: Handle,
     ) -> std::io::Result<Self> {
@@ -67,7 +67,7 @@ impl Courier {
         let route = Route {
             process,
             endpoint: endpoint.clone(),
-            token,
+            keys,
             slices,
             cancel: cancel.clone(),
             client: None,
@@ -93,7 +93,7 @@ impl Drop for Courier {
 struct Route {
     process: Process,
     endpoint: String,
-    token: Token,
+    keys: Keys,
     slices: u32,
     cancel: Cancel,
     client: Option<Client>,
@@ -178,7 +178,7 @@ impl Route {
                     ..Options::default()
                 };
                 let directory = Directory::new(vec![self.endpoint.clone()]);
-                Ok(none.insert(Client::connect(directory, self.token.clone(), options)?))
+                Ok(none.insert(Client::connect(directory, self.keys.clone(), options)?))
             }
         }
     }

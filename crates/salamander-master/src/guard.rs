@@ -1,5 +1,5 @@
-//! The port. Whoever connects and does not speak HTTP/2 at once is sent away and logged once, before anything of it
-//! reaches the server.
+//! The port. Whoever connects and does not speak HTTP/2 at once, over TLS if the job has certificates, is sent away
+//! and logged once, before anything of it reaches the server.
 
 use std::collections::HashSet;
 use std::io;
@@ -9,10 +9,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use salamander_net::Tls;
+use salamander_net::tls::{self, HANDSHAKE};
 use salamander_proto::limits;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Sleep, sleep};
+use tokio_rustls::server::TlsStream;
+use tokio_rustls::{Accept, TlsAcceptor};
 use tokio_stream::Stream;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 use tracing::warn;
@@ -29,13 +33,15 @@ type Refused = Arc<Mutex<HashSet<IpAddr>>>;
 /// Connections of a listener, for as long as the listener lives.
 pub(crate) struct Port {
     listener: TcpListener,
+    acceptor: Option<TlsAcceptor>,
     pause: Option<Pin<Box<Sleep>>>,
     refused: Refused,
 }
 
 impl Port {
-    pub(crate) fn new(listener: TcpListener) -> Self {
-        Self { listener, pause: None, refused: Refused::default() }
+    pub(crate) fn new(listener: TcpListener, tls: Option<Tls>) -> Self {
+        let acceptor = tls.map(|tls| TlsAcceptor::from(tls.server()));
+        Self { listener, acceptor, pause: None, refused: Refused::default() }
     }
 }
 
@@ -54,8 +60,17 @@ impl Stream for Port {
                     if let Err(error) = stream.set_nodelay(true) {
                         warn!(%peer, %error, "cannot send small messages at once");
                     }
-                    let refused = self.refused.clone();
-                    return Poll::Ready(Some(Ok(Guarded::new(stream, peer.ip(), refused))));
+                    return Poll::Ready(Some(Ok(Guarded {
+                        info: stream.connect_info(),
+                        line: match &self.acceptor {
+                            Some(acceptor) => Line::Shaking(Box::new(acceptor.accept(stream))),
+                            None => Line::Plain(stream),
+                        },
+                        seen: 0,
+                        deadline: Some(Box::pin(sleep(limits::FIRST_MESSAGE))),
+                        peer: peer.ip(),
+                        refused: self.refused.clone(),
+                    })));
                 }
                 Err(error) => {
                     warn!(%error, "cannot take a connection");
@@ -68,26 +83,80 @@ impl Stream for Port {
 
 /// A connection whose first bytes are looked at.
 pub(crate) struct Guarded {
-    stream: TcpStream,
+    line: Line,
+    info: TcpConnectInfo,
     seen: usize,
+    /// Handshakes and first bytes must be there by then.
     deadline: Option<Pin<Box<Sleep>>>,
     peer: IpAddr,
     refused: Refused,
 }
 
-impl Guarded {
-    fn new(stream: TcpStream, peer: IpAddr, refused: Refused) -> Self {
-        let deadline = Some(Box::pin(sleep(limits::FIRST_MESSAGE)));
-        Self { stream, seen: 0, deadline, peer, refused }
-    }
+/// What is below: handshakes happen while the server asks for bytes, so that a slow one holds up nobody else.
+enum Line {
+    Plain(TcpStream),
+    Shaking(Box<Accept<TcpStream>>),
+    Encrypted(Box<TlsStream<TcpStream>>),
+    Refused,
+}
 
-    fn refuse(&self, reason: &'static str) -> io::Error {
+/// Both directions of a line.
+trait Duplex: AsyncRead + AsyncWrite + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
+
+impl Guarded {
+    fn refuse(&self, reason: &str) -> io::Error {
         let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         if refused.len() < REMEMBERED && refused.insert(self.peer) {
             let peer = self.peer;
             warn!(%peer, reason, "refused a connection; later ones of this peer are not logged");
         }
         io::Error::new(io::ErrorKind::InvalidData, reason)
+    }
+
+    /// The line, once hands are shaken.
+    fn poll_line(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Pin<&mut dyn Duplex>>> {
+        if let Some(deadline) = &mut self.deadline
+            && deadline.as_mut().poll(cx).is_ready()
+        {
+            return Poll::Ready(Err(self.refuse("it does not begin to speak")));
+        }
+        if let Line::Shaking(accept) = &mut self.line {
+            match ready!(Pin::new(accept).poll(cx)) {
+                Ok(stream) => self.line = Line::Encrypted(Box::new(stream)),
+                Err(error) => {
+                    self.line = Line::Refused;
+                    let meant = tls::Error::of_io(&error).map(|error| error.to_string());
+                    return Poll::Ready(Err(self.refuse(&meant.unwrap_or_else(|| error.to_string()))));
+                }
+            }
+        }
+        let line: Pin<&mut dyn Duplex> = match &mut self.line {
+            Line::Plain(stream) => Pin::new(stream),
+            Line::Encrypted(stream) => Pin::new(stream),
+            Line::Shaking(_) | Line::Refused => {
+                return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+            }
+        };
+        Poll::Ready(Ok(line))
+    }
+
+    /// Looks at the first bytes that have come.
+    fn check(&mut self, new: &[u8]) -> io::Result<()> {
+        let expected = &PREFACE[self.seen..];
+        let common = new.len().min(expected.len());
+        if new[..common] != expected[..common] {
+            return Err(match (self.seen, new.first()) {
+                (0, Some(&HANDSHAKE)) => self.refuse(&tls::Error::unwanted().to_string()),
+                _ => self.refuse("it does not speak HTTP/2"),
+            });
+        }
+        self.seen += common;
+        if self.seen == PREFACE.len() {
+            self.deadline = None;
+        }
+        Ok(())
     }
 }
 
@@ -97,25 +166,12 @@ impl AsyncRead for Guarded {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Some(deadline) = &mut self.deadline else {
-            return Pin::new(&mut self.stream).poll_read(cx, buf);
-        };
-        if deadline.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Err(self.refuse("it does not begin to speak")));
-        }
         let before = buf.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        let new = &buf.filled()[before..];
-        let expected = &PREFACE[self.seen..];
-        let common = new.len().min(expected.len());
-        if new[..common] != expected[..common] {
-            return Poll::Ready(Err(self.refuse("it does not speak HTTP/2")));
+        ready!(ready!(self.poll_line(cx))?.poll_read(cx, buf))?;
+        if self.deadline.is_none() {
+            return Poll::Ready(Ok(()));
         }
-        self.seen += common;
-        if self.seen == PREFACE.len() {
-            self.deadline = None;
-        }
-        Poll::Ready(Ok(()))
+        Poll::Ready(self.check(&buf.filled()[before..]))
     }
 }
 
@@ -125,15 +181,19 @@ impl AsyncWrite for Guarded {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        ready!(self.poll_line(cx))?.poll_write(cx, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
+        ready!(self.poll_line(cx))?.poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        // Without hands shaken there is nothing to end in order.
+        if let Line::Shaking(_) | Line::Refused = self.line {
+            return Poll::Ready(Ok(()));
+        }
+        ready!(self.poll_line(cx))?.poll_shutdown(cx)
     }
 
     fn poll_write_vectored(
@@ -141,11 +201,15 @@ impl AsyncWrite for Guarded {
         cx: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, bytes)
+        ready!(self.poll_line(cx))?.poll_write_vectored(cx, bytes)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
+        match &self.line {
+            Line::Plain(stream) => stream.is_write_vectored(),
+            // As its stream will be.
+            Line::Shaking(_) | Line::Encrypted(_) | Line::Refused => true,
+        }
     }
 }
 
@@ -153,6 +217,6 @@ impl Connected for Guarded {
     type ConnectInfo = TcpConnectInfo;
 
     fn connect_info(&self) -> TcpConnectInfo {
-        self.stream.connect_info()
+        self.info.clone()
     }
 }

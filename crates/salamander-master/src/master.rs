@@ -11,6 +11,7 @@ use std::time::Instant;
 use salamander_core::elastic::{
     Coordinator, Crew, Ending, Generation, Millis, Pace, Phase, Slow, TaskQueue, WorkerId,
 };
+use salamander_net::{Keys, Token};
 use tokio::sync::mpsc;
 use tracing::debug;
 
@@ -81,10 +82,11 @@ impl Master {
             records.extend(past.resume());
             records.extend(past.resume_names(config.servers));
         }
-        let token = salamander_net::Token::from_hex(&config.token);
+        let token = Token::from_hex(&config.token);
+        let keys = token.map(|token| Keys { token, tls: config.tls });
         let history = std::mem::take(&mut past.names);
-        let names = match (config.names, token) {
-            (Some(plan), Ok(token)) => Some(Asynchronous::open(plan, history, token, handle)),
+        let names = match (config.names, keys) {
+            (Some(plan), Ok(keys)) => Some(Asynchronous::open(plan, history, keys, handle)),
             (Some(_), Err(error)) => {
                 return Err(journal::Error::Io { path, source: std::io::Error::other(error) });
             }

@@ -69,6 +69,7 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<Ending, Error> {
     let guard = Guard::new(&config.token);
+    let tls = config.tls.clone();
     let (inbox, inputs) = mpsc::channel(WAITING);
     let handle = Handle::new(&inbox);
     let opening = tokio::task::spawn_blocking(move || Master::open(config, handle));
@@ -83,7 +84,7 @@ pub async fn run(
         let _ = done.send(master.work(inputs));
     })?;
     let (close, closed) = oneshot::channel::<()>();
-    let server = serve(service, guard, listener, closed);
+    let server = serve(service, guard, Port::new(listener, tls), closed);
     tokio::pin!(server);
     let result = tokio::select! {
         ended = ended => match ended {
@@ -107,7 +108,7 @@ pub async fn run(
 async fn serve(
     service: Service,
     guard: Guard,
-    listener: TcpListener,
+    port: Port,
     closed: oneshot::Receiver<()>,
 ) -> Result<(), tonic::transport::Error> {
     let control = ControlServer::new(service)
@@ -119,7 +120,7 @@ async fn serve(
         .http2_keepalive_interval(Some(limits::KEEP_ALIVE))
         .http2_keepalive_timeout(Some(limits::KEEP_ALIVE_ANSWER))
         .add_service(InterceptedService::new(control, guard))
-        .serve_with_incoming_shutdown(Port::new(listener), async {
+        .serve_with_incoming_shutdown(port, async {
             let _ = closed.await;
         })
         .await

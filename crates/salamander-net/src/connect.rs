@@ -88,7 +88,7 @@ impl Joining<'_> {
 
     fn call(&self, rank: usize, link: Link, over_unix: bool) -> Result<Socket, Error> {
         let call = Call { endpoint: &self.members[rank], rank, over_unix };
-        dial(&call, self.listener.token(), &self.purpose(link), &self.patience)
+        dial(&call, self.listener.keys(), &self.purpose(link), &self.patience)
     }
 
     fn be_called(

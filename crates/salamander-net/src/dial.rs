@@ -9,10 +9,11 @@ use rustix::net::{
 };
 
 use crate::cancel::{Patience, SLICE};
-use crate::handshake::{Client, Purpose, Verdict};
+use crate::handshake::{CHALLENGE, Client, Purpose, Verdict};
 use crate::socket::{Socket, ended};
+use crate::tls::{self, Step, Tls};
 use crate::token::random_bytes;
-use crate::{Endpoint, Error, Token, endpoint};
+use crate::{Endpoint, Error, Keys, Token, endpoint};
 
 /// Whom to call, and how.
 pub(crate) struct Call<'a> {
@@ -24,7 +25,7 @@ pub(crate) struct Call<'a> {
 /// Connects and proves to be a member.
 pub(crate) fn dial(
     call: &Call<'_>,
-    token: &Token,
+    keys: &Keys,
     purpose: &Purpose,
     patience: &Patience<'_>,
 ) -> Result<Socket, Error> {
@@ -34,16 +35,13 @@ pub(crate) fn dial(
         error => error,
     };
     let socket = open(call.endpoint, call.over_unix, patience).map_err(named)?;
-    introduce(&socket, token, purpose, patience)
-        .and_then(|done| done.ok_or_else(ended))
-        .map_err(named)?;
-    Ok(socket)
+    meet(socket, keys, purpose, patience).and_then(|socket| socket.ok_or_else(ended)).map_err(named)
 }
 
 /// Connects to a member that has no rank, for a stream.
 pub(crate) fn dial_stream(
     endpoint: &Endpoint,
-    token: &Token,
+    keys: &Keys,
     patience: &Patience<'_>,
 ) -> Result<Socket, Error> {
     let over_unix = endpoint.host == endpoint::this_host()?;
@@ -54,8 +52,8 @@ pub(crate) fn dial_stream(
     };
     // Both know the token, or this side would have said that the other does not: who hangs up is
     // not refusing but ending, and may be back soon.
-    match introduce(&socket, token, &Purpose::STREAM, patience)? {
-        Some(()) => Ok(socket),
+    match meet(socket, keys, &Purpose::STREAM, patience)? {
+        Some(socket) => Ok(socket),
         None => Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()),
     }
 }
@@ -90,7 +88,41 @@ fn open(endpoint: &Endpoint, over_unix: bool, patience: &Patience<'_>) -> Result
     Ok(socket)
 }
 
-/// Goes through the handshake; nothing if the other side hangs up.
+/// Goes through all handshakes; nothing if the other side hangs up.
+fn meet(
+    mut socket: Socket,
+    keys: &Keys,
+    purpose: &Purpose,
+    patience: &Patience<'_>,
+) -> Result<Option<Socket>, Error> {
+    let met = match &keys.tls {
+        // What stays on this machine cannot be read by others.
+        Some(tls) if !socket.is_unix() => encrypt(&mut socket, tls, patience),
+        _ => Ok(()),
+    };
+    let met = met.and_then(|()| introduce(&socket, &keys.token, purpose, patience));
+    match met {
+        // With TLS 1.3 a client hears only later that its certificate was refused.
+        Err(Error::Io(error)) => Err(match tls::Error::of_io(&error) {
+            Some(refusal) => refusal.into(),
+            None => Error::Io(error),
+        }),
+        met => Ok(met?.map(|()| socket)),
+    }
+}
+
+fn encrypt(socket: &mut Socket, tls: &Tls, patience: &Patience<'_>) -> Result<(), Error> {
+    socket.encrypt(tls.call()?);
+    loop {
+        match socket.shake_hands()? {
+            Step::Receive => socket.wait(PollFlags::IN, patience)?,
+            Step::Send => socket.wait(PollFlags::OUT, patience)?,
+            Step::Done => return Ok(()),
+        }
+    }
+}
+
+/// Proves to know the token; nothing if the other side hangs up.
 fn introduce(
     socket: &Socket,
     token: &Token,
@@ -100,11 +132,19 @@ fn introduce(
     let nonce = random_bytes()?;
     let client = Client::new(token, purpose, &nonce);
     socket.send_all(client.hello(), patience)?;
-    let Some(challenge) = socket.receive_all(patience)? else { return Ok(None) };
+    let mut challenge = [0; CHALLENGE];
+    let came = socket.receive_all(&mut challenge, patience)?;
+    if came < CHALLENGE {
+        let is_alert = challenge[..came].starts_with(&tls::ALERT);
+        return if is_alert { Err(tls::Error::wanted().into()) } else { Ok(None) };
+    }
     let answer = client.answer(&challenge).map_err(|error| Error::Refused(error.to_string()))?;
     socket.send_all(&answer, patience)?;
-    let Some([verdict]) = socket.receive_all(patience)? else { return Ok(None) };
-    match Verdict::decode(verdict) {
+    let mut verdict = [0];
+    if socket.receive_all(&mut verdict, patience)? == 0 {
+        return Ok(None);
+    }
+    match Verdict::decode(verdict[0]) {
         Some(Verdict::Accepted) => Ok(Some(())),
         Some(Verdict::OldGeneration) => {
             Err(Error::Refused(format!("generation {} is over there", purpose.generation)))

@@ -5,7 +5,7 @@
 //! be replayed, and each side's proof is labelled, so none can be reflected. All messages have fixed
 //! lengths: there is no length to lie about. No I/O happens here, so that any bytes can be tried.
 
-use crate::Token;
+use crate::{Token, tls};
 
 /// Bytes of the client's first message.
 pub const HELLO: usize = 64;
@@ -50,6 +50,9 @@ pub enum Error {
     /// The first bytes are something else.
     #[error("it does not speak this protocol")]
     Magic,
+    /// A TLS client at a port without TLS.
+    #[error("{}", tls::Error::unwanted())]
+    Tls,
     /// The purpose makes no sense.
     #[error("its purpose makes no sense")]
     Purpose,
@@ -141,7 +144,8 @@ impl Server {
         self.received += count.min(self.space().len());
         let magic = self.received.min(MAGIC.len());
         if self.hello[..magic] != MAGIC[..magic] {
-            return Err(Error::Magic);
+            let is_tls = self.hello[0] == tls::HANDSHAKE;
+            return Err(if is_tls { Error::Tls } else { Error::Magic });
         }
         if self.received == HELLO {
             Purpose::decode(&self.hello)?;

@@ -24,10 +24,11 @@
 //! - [`Listener`] (`listener`, `waiting_room`, `refusals`): accepts connections, keeps them until
 //!   asked for, and says in the log whom it refused
 //! - [`Stream`] (`stream`, `lobby`): a connection for anything else, such as a parameter server's rows
+//! - [`tls`]: encrypted connections between hosts, with an authority per job
 //! - [`handshake`], [`frame`]: what travels ahead of data, as pure functions over bytes
 //! - `connect`, `dial`, `socket`: who calls whom; connecting; sockets that can be cancelled
 //! - `kernel`, [`bf16`]: sums and conversions of slices with the widest instructions that the CPU has
-//! - [`Endpoint`], [`Token`], [`Cancel`], [`Patience`], [`Error`]: addresses, the job's secret, giving
+//! - [`Endpoint`], [`Keys`], [`Token`], [`Cancel`], [`Patience`], [`Error`]: addresses, the job's secret, giving
 //!   up, failing
 
 #[cfg(target_endian = "big")]
@@ -42,6 +43,7 @@ mod error;
 pub mod frame;
 pub mod handshake;
 mod kernel;
+mod keys;
 mod listener;
 mod lobby;
 mod refusals;
@@ -49,6 +51,7 @@ mod ring;
 mod shared;
 mod socket;
 mod stream;
+pub mod tls;
 mod token;
 mod waiting_room;
 mod wire;
@@ -56,7 +59,9 @@ mod wire;
 pub use cancel::{Cancel, Patience};
 pub use endpoint::Endpoint;
 pub use error::Error;
+pub use keys::Keys;
 pub use listener::Listener;
 pub use ring::{Options, Ring, Transport};
 pub use stream::Stream;
+pub use tls::Tls;
 pub use token::{Token, random_number};

@@ -18,9 +18,10 @@ use crate::handshake::{Link, Progress, Purpose, Server, Verdict};
 use crate::lobby::Lobby;
 use crate::refusals::Refusals;
 use crate::socket::{Received, Socket, wait_for};
+use crate::tls::Step;
 use crate::token::random_bytes;
 use crate::waiting_room::WaitingRoom;
-use crate::{Cancel, Endpoint, Error, Stream, Token, endpoint};
+use crate::{Cancel, Endpoint, Error, Keys, Stream, endpoint};
 
 /// A stranger has this long to say who it is.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(2);
@@ -32,7 +33,7 @@ const BREATH: Duration = Duration::from_millis(20);
 /// Takes the connections of other members, for all generations of a job.
 pub struct Listener {
     endpoint: Endpoint,
-    token: Token,
+    keys: Keys,
     room: Arc<WaitingRoom>,
     lobby: Arc<Lobby>,
     /// Closing it ends the thread.
@@ -42,8 +43,9 @@ pub struct Listener {
 
 impl Listener {
     /// Listens on this address, where port 0 means any, and on a Unix socket for members on the
-    /// same host. Who does not know the token is refused.
-    pub fn bind(address: SocketAddr, token: Token) -> Result<Self, Error> {
+    /// same host. Who does not have the keys is refused.
+    pub fn bind(address: SocketAddr, keys: impl Into<Keys>) -> Result<Self, Error> {
+        let keys = keys.into();
         let tcp = TcpListener::bind(address)?;
         tcp.set_nonblocking(true)?;
         let name = format!("salamander-{}", u128::from_le_bytes(random_bytes()?));
@@ -58,7 +60,7 @@ impl Listener {
             tcp,
             unix,
             stopped,
-            token: token.clone(),
+            keys: keys.clone(),
             room: room.clone(),
             lobby: lobby.clone(),
             strangers: Vec::new(),
@@ -66,7 +68,7 @@ impl Listener {
         };
         let thread =
             std::thread::Builder::new().name("net-listener".to_string()).spawn(|| porter.run())?;
-        Ok(Self { endpoint, token, room, lobby, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { endpoint, keys, room, lobby, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Where it listens.
@@ -90,8 +92,8 @@ impl Listener {
     }
 
     /// What callers have to know, and what this side needs to call others.
-    pub fn token(&self) -> &Token {
-        &self.token
+    pub fn keys(&self) -> &Keys {
+        &self.keys
     }
 }
 
@@ -117,7 +119,7 @@ struct Porter {
     unix: UnixListener,
     /// Hung up when the listener is dropped.
     stopped: UnixStream,
-    token: Token,
+    keys: Keys,
     room: Arc<WaitingRoom>,
     lobby: Arc<Lobby>,
     strangers: Vec<Stranger>,
@@ -130,6 +132,9 @@ struct Stranger {
     name: String,
     server: Server,
     deadline: Instant,
+    /// It was refused, and gets a moment to hear why: a connection that is closed before all is read
+    /// loses what was sent last.
+    refused: bool,
 }
 
 /// What became of a connection.
@@ -137,6 +142,7 @@ enum Fate {
     Undecided,
     Proven(Purpose),
     Refused(String),
+    Gone,
 }
 
 impl Porter {
@@ -148,7 +154,14 @@ impl Porter {
                 match stranger.proceed(now) {
                     Fate::Undecided => self.strangers.push(stranger),
                     Fate::Proven(purpose) => self.seat(purpose, stranger, now),
-                    Fate::Refused(reason) => self.refusals.log(&stranger.name, &reason, now),
+                    Fate::Refused(reason) => {
+                        self.refusals.log(&stranger.name, &reason, now);
+                        stranger.refused = true;
+                        if stranger.socket.is_encrypted() {
+                            self.strangers.push(stranger);
+                        }
+                    }
+                    Fate::Gone => {}
                 }
             }
         }
@@ -187,11 +200,19 @@ impl Porter {
         loop {
             match self.tcp.accept() {
                 Ok((stream, peer)) => {
-                    self.welcome(Socket::tcp(stream.into()), peer.ip().to_string());
+                    let socket = Socket::tcp(stream.into()).and_then(|socket| self.secured(socket));
+                    self.welcome(socket, peer.ip().to_string());
                 }
                 Err(error) => break self.complain(&error),
             }
         }
+    }
+
+    fn secured(&self, mut socket: Socket) -> Result<Socket, Error> {
+        if let Some(tls) = &self.keys.tls {
+            socket.encrypt(tls.be_called()?);
+        }
+        Ok(socket)
     }
 
     fn complain(&mut self, error: &std::io::Error) {
@@ -209,8 +230,9 @@ impl Porter {
             let oldest = self.strangers.remove(0);
             self.refusals.log(&oldest.name, "too many connections at once", now);
         }
-        let server = Server::new(self.token.clone(), nonce);
-        self.strangers.push(Stranger { socket, name, server, deadline: now + HANDSHAKE_TIME });
+        let server = Server::new(self.keys.token.clone(), nonce);
+        let deadline = now + HANDSHAKE_TIME;
+        self.strangers.push(Stranger { socket, name, server, deadline, refused: false });
     }
 
     fn seat(&mut self, purpose: Purpose, stranger: Stranger, now: Instant) {
@@ -233,23 +255,50 @@ impl Porter {
 }
 
 impl Stranger {
-    /// Goes on with the handshake as far as bytes have come.
+    /// Goes on with the handshakes as far as bytes have come.
     fn proceed(&mut self, now: Instant) -> Fate {
+        let is_late = now >= self.deadline;
+        if self.refused {
+            return self.hang_up(is_late);
+        }
+        match self.socket.shake_hands() {
+            Ok(Step::Done) => self.prove(is_late),
+            Ok(Step::Receive) if !is_late => Fate::Undecided,
+            Ok(Step::Receive) => Fate::Refused("its TLS handshake takes too long".to_string()),
+            // A fresh socket has room for so little, or something is wrong with it.
+            Ok(Step::Send) => Fate::Refused("it does not read".to_string()),
+            Err(error) => Fate::Refused(error.to_string()),
+        }
+    }
+
+    /// Reads what it still says until it hangs up too.
+    fn hang_up(&self, is_late: bool) -> Fate {
+        loop {
+            match self.socket.hang_up() {
+                Ok(Received::Bytes(_)) if !is_late => {}
+                Ok(Received::Nothing) if !is_late => return Fate::Undecided,
+                _ => return Fate::Gone,
+            }
+        }
+    }
+
+    /// Goes on with the proof that it knows the token.
+    fn prove(&mut self, is_late: bool) -> Fate {
         loop {
             let progress = match self.socket.receive_now(self.server.space()) {
                 Ok(Received::Bytes(count)) => self.server.received(count),
-                Ok(Received::Nothing) if now < self.deadline => return Fate::Undecided,
+                Ok(Received::Nothing) if !is_late => return Fate::Undecided,
                 Ok(Received::Nothing) => {
                     return Fate::Refused("its handshake takes too long".to_string());
                 }
                 Ok(Received::End) => return Fate::Refused("it hung up".to_string()),
-                Err(errno) => return Fate::Refused(errno.to_string()),
+                Err(error) => return Fate::Refused(error.to_string()),
             };
             match progress {
                 Ok(Progress::More) => {}
                 Ok(Progress::Reply(challenge)) => {
-                    // A fresh socket has room for so little, or something is wrong with it.
-                    if self.socket.send_now(&challenge) != Ok(challenge.len()) {
+                    let sent = self.socket.send_now(&challenge);
+                    if !sent.is_ok_and(|count| count == challenge.len()) {
                         return Fate::Refused("it does not read".to_string());
                     }
                 }

@@ -97,7 +97,11 @@ impl Ring {
         } else if joining.is_shared()? {
             ("shm", Way::Shared(Box::new(joining.share()?)))
         } else {
-            let transport = if joining.is_mixed() { "mixed" } else { "tcp" };
+            let transport = match &listener.keys().tls {
+                _ if joining.is_mixed() => "mixed",
+                Some(_) => "tls",
+                None => "tcp",
+            };
             (transport, Way::Wire(Box::new(joining.wire()?)))
         };
         tracing::debug!(generation, rank, size, transport, "connected");
@@ -115,7 +119,8 @@ impl Ring {
         self.size
     }
 
-    /// What the members are connected by: `shm`, `tcp`, `mixed` (TCP and Unix sockets) or `alone`.
+    /// What the members are connected by: `shm`, `tcp`, `tls`, `mixed` (TCP, encrypted or
+    /// not, and Unix sockets) or `alone`.
     pub fn transport(&self) -> &'static str {
         self.transport
     }

@@ -1,22 +1,27 @@
 //! A connected socket whose waits can be cancelled.
 //!
 //! Sockets block, and each call says for itself whether it may: small messages then cost one call
-//! each, where a non-blocking socket would fail, poll and try again.
+//! each, where a non-blocking socket would fail, poll and try again. With TLS nothing blocks: the
+//! session is locked meanwhile, and the other direction needs it too.
 
-use std::io::IoSlice;
+use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, sockopt};
 
 use crate::cancel::{Patience, SLICE};
+use crate::tls::{Session, Step};
 use crate::{Error, handshake};
 
 /// One end of a connection.
 pub(crate) struct Socket {
     descriptor: OwnedFd,
+    /// Between it and those who send and receive, if the connection is encrypted.
+    tls: Option<Box<Mutex<Session>>>,
 }
 
 /// What a read found.
@@ -46,56 +51,112 @@ impl Socket {
     fn new(descriptor: OwnedFd) -> Result<Self, Error> {
         rustix::io::ioctl_fionbio(&descriptor, false)?;
         sockopt::set_socket_timeout(&descriptor, sockopt::Timeout::Recv, Some(SLICE))?;
-        Ok(Self { descriptor })
+        Ok(Self { descriptor, tls: None })
+    }
+
+    /// Encrypts all that is sent and received from now on. The handshake is still to be done.
+    pub(crate) fn encrypt(&mut self, session: Session) {
+        self.tls = Some(Box::new(Mutex::new(session)));
+    }
+
+    /// Goes on with the handshake of a connection that is encrypted, as far as bytes have come.
+    pub(crate) fn shake_hands(&self) -> Result<Step, Error> {
+        match self.session() {
+            Some(mut session) => session.shake_hands(self.as_fd()),
+            None => Ok(Step::Done),
+        }
+    }
+
+    /// Whether it is a Unix socket.
+    pub(crate) fn is_unix(&self) -> bool {
+        sockopt::socket_domain(self).is_ok_and(|family| family == AddressFamily::UNIX)
+    }
+
+    /// Whether the connection is encrypted.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
     }
 
     /// Sends what the socket takes at once; zero if it is full.
-    pub(crate) fn send_now(&self, bytes: &[u8]) -> Result<usize, Errno> {
+    pub(crate) fn send_now(&self, bytes: &[u8]) -> io::Result<usize> {
+        if self.is_encrypted() {
+            return self.send_parts_now(&[IoSlice::new(bytes)]);
+        }
         full_is_zero(rustix::net::send(self, bytes, send_flags()))
     }
 
     /// Like [`Socket::send_now`] for a header and its body in one call.
-    pub(crate) fn send_both_now(&self, head: &[u8], body: &[u8]) -> Result<usize, Errno> {
+    pub(crate) fn send_both_now(&self, head: &[u8], body: &[u8]) -> io::Result<usize> {
         if head.is_empty() || body.is_empty() {
             return self.send_now(if head.is_empty() { body } else { head });
         }
         self.send_parts_now(&[IoSlice::new(head), IoSlice::new(body)])
     }
 
-    /// Sends as much of the parts as the socket takes at once; zero if it is full.
-    pub(crate) fn send_parts_now(&self, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
+    /// Sends as much of the parts as the socket takes at once; zero if it is full. What it did not take
+    /// must be offered again.
+    pub(crate) fn send_parts_now(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        if let Some(mut session) = self.session() {
+            return session.send(self.as_fd(), parts);
+        }
         let mut nothing = rustix::net::SendAncillaryBuffer::default();
         full_is_zero(rustix::net::sendmsg(self, parts, &mut nothing, send_flags()))
     }
 
     /// Receives what is there, without waiting.
-    pub(crate) fn receive_now(&self, space: &mut [u8]) -> Result<Received, Errno> {
+    pub(crate) fn receive_now(&self, space: &mut [u8]) -> io::Result<Received> {
         self.receive(space, RecvFlags::DONTWAIT)
     }
 
     /// Receives what is there, and waits for [`SLICE`] if that is nothing.
-    pub(crate) fn receive_soon(&self, space: &mut [u8]) -> Result<Received, Errno> {
+    pub(crate) fn receive_soon(&self, space: &mut [u8]) -> io::Result<Received> {
         self.receive(space, RecvFlags::empty())
     }
 
     /// Like [`Socket::receive_soon`], but waits until all of the space is filled.
-    pub(crate) fn receive_full(&self, space: &mut [u8]) -> Result<Received, Errno> {
+    pub(crate) fn receive_full(&self, space: &mut [u8]) -> io::Result<Received> {
         self.receive(space, RecvFlags::WAITALL)
     }
 
     /// Looks at what is there and leaves it.
-    pub(crate) fn peek(&self, space: &mut [u8]) -> Result<Received, Errno> {
-        self.receive(space, RecvFlags::DONTWAIT | RecvFlags::PEEK)
+    pub(crate) fn peek(&self, space: &mut [u8]) -> io::Result<Received> {
+        self.receive_plain(space, RecvFlags::DONTWAIT | RecvFlags::PEEK)
     }
 
-    fn receive(&self, space: &mut [u8], flags: RecvFlags) -> Result<Received, Errno> {
+    fn receive(&self, space: &mut [u8], flags: RecvFlags) -> io::Result<Received> {
+        if self.is_encrypted() {
+            return self.receive_encrypted(space, !flags.contains(RecvFlags::DONTWAIT));
+        }
+        self.receive_plain(space, flags)
+    }
+
+    fn receive_plain(&self, space: &mut [u8], flags: RecvFlags) -> io::Result<Received> {
         match rustix::net::recv(self, space, flags) {
             Ok((_, 0)) => Ok(Received::End),
             Ok((_, count)) => Ok(Received::Bytes(count)),
             Err(Errno::AGAIN | Errno::INTR) => Ok(Received::Nothing),
             Err(Errno::CONNRESET | Errno::PIPE) => Ok(Received::End),
-            Err(errno) => Err(errno),
+            Err(errno) => Err(errno.into()),
         }
+    }
+
+    fn receive_encrypted(&self, space: &mut [u8], may_wait: bool) -> io::Result<Received> {
+        let mut receive = || match self.session() {
+            Some(mut session) => session.receive(self.as_fd(), space),
+            None => Ok(Received::End),
+        };
+        match receive()? {
+            Received::Nothing if may_wait => {
+                let mut ready = [PollFd::new(self, PollFlags::IN)];
+                if wait_for(&mut ready)? { receive() } else { Ok(Received::Nothing) }
+            }
+            received => Ok(received),
+        }
+    }
+
+    fn session(&self) -> Option<MutexGuard<'_, Session>> {
+        // A panic inside would leave a connection that fails, which is what it should do.
+        self.tls.as_ref().map(|tls| tls.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Sends all, however long the other side takes.
@@ -110,21 +171,21 @@ impl Socket {
         Ok(())
     }
 
-    /// Receives exactly so many bytes, or nothing if the other side closes before.
-    pub(crate) fn receive_all<const N: usize>(
+    /// Fills the space; how far, if the other side closes before.
+    pub(crate) fn receive_all(
         &self,
+        space: &mut [u8],
         patience: &Patience<'_>,
-    ) -> Result<Option<[u8; N]>, Error> {
-        let mut bytes = [0; N];
+    ) -> Result<usize, Error> {
         let mut filled = 0;
-        while filled < N {
-            match self.receive_now(&mut bytes[filled..])? {
+        while filled < space.len() {
+            match self.receive_now(&mut space[filled..])? {
                 Received::Bytes(count) => filled += count,
                 Received::Nothing => self.wait(PollFlags::IN, patience)?,
-                Received::End => return Ok(None),
+                Received::End => break,
             }
         }
-        Ok(Some(bytes))
+        Ok(filled)
     }
 
     /// Waits until the socket is ready for something.
@@ -149,9 +210,21 @@ impl Socket {
         }
     }
 
+    /// Whether something was received already and waits to be asked for, which a poll does not see.
+    pub(crate) fn has_more(&self) -> bool {
+        self.session().is_some_and(|mut session| session.has_more())
+    }
+
     /// Whether the other side has closed; bytes that wait hide it.
     pub(crate) fn has_ended(&self) -> bool {
-        !matches!(self.peek(&mut [0]), Ok(Received::Bytes(_) | Received::Nothing))
+        !self.has_more()
+            && !matches!(self.peek(&mut [0]), Ok(Received::Bytes(_) | Received::Nothing))
+    }
+
+    /// Tells the other side that no more comes, and reads what it still says.
+    pub(crate) fn hang_up(&self) -> io::Result<Received> {
+        let _ = rustix::net::shutdown(self, Shutdown::Write);
+        self.receive_plain(&mut [0; 1024], RecvFlags::DONTWAIT)
     }
 
     /// Tells the other side that no more comes, though this socket lives on.
@@ -168,7 +241,7 @@ impl AsFd for Socket {
 }
 
 /// Sleeps for [`SLICE`] at most; whether one of the descriptors is ready.
-pub(crate) fn wait_for(descriptors: &mut [PollFd<'_>]) -> Result<bool, Error> {
+pub(crate) fn wait_for(descriptors: &mut [PollFd<'_>]) -> io::Result<bool> {
     let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(SLICE.subsec_nanos()) };
     match poll(descriptors, Some(&timeout)) {
         Ok(ready) => Ok(ready > 0),
@@ -190,9 +263,9 @@ fn send_flags() -> SendFlags {
     SendFlags::DONTWAIT | SendFlags::NOSIGNAL
 }
 
-fn full_is_zero(sent: Result<usize, Errno>) -> Result<usize, Errno> {
+fn full_is_zero(sent: Result<usize, Errno>) -> io::Result<usize> {
     match sent {
         Err(Errno::AGAIN | Errno::INTR) => Ok(0),
-        sent => sent,
+        sent => Ok(sent?),
     }
 }

@@ -12,7 +12,7 @@ use rustix::net::sockopt;
 use crate::cancel::Patience;
 use crate::dial::dial_stream;
 use crate::socket::{Received, Socket};
-use crate::{Cancel, Endpoint, Error, Token};
+use crate::{Cancel, Endpoint, Error, Keys};
 
 /// The most parts that the system takes in one call.
 const PARTS: usize = 1024;
@@ -30,12 +30,12 @@ const KEEP_ALIVE: Duration = Duration::from_secs(30);
 ///
 /// ```
 /// use std::time::Duration;
-/// use salamander_net::{Cancel, Listener, Patience, Stream, Token};
+/// use salamander_net::{Cancel, Keys, Listener, Patience, Stream, Token};
 ///
-/// let (token, cancel) = (Token::random()?, Cancel::new());
-/// let listener = Listener::bind("127.0.0.1:0".parse().expect("an address"), token.clone())?;
+/// let (keys, cancel) = (Keys::from(Token::random()?), Cancel::new());
+/// let listener = Listener::bind("127.0.0.1:0".parse().expect("an address"), keys.clone())?;
 /// let patience = Patience::new(&cancel, Duration::from_secs(10));
-/// let there = Stream::dial(&listener.endpoint(), &token, &patience)?;
+/// let there = Stream::dial(&listener.endpoint(), &keys, &patience)?;
 /// let here = listener.accept(&cancel)?;
 /// there.send(&[b"head", b"body"], &patience)?;
 /// let mut bytes = [0; 8];
@@ -48,13 +48,9 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// Connects to a listener, and proves to know its token.
-    pub fn dial(
-        endpoint: &Endpoint,
-        token: &Token,
-        patience: &Patience<'_>,
-    ) -> Result<Self, Error> {
-        dial_stream(endpoint, token, patience).map(Self::new)
+    /// Connects to a listener of the same job, and proves to be of it.
+    pub fn dial(endpoint: &Endpoint, keys: &Keys, patience: &Patience<'_>) -> Result<Self, Error> {
+        dial_stream(endpoint, keys, patience).map(Self::new)
     }
 
     pub(crate) fn new(socket: Socket) -> Self {
@@ -81,8 +77,12 @@ impl Stream {
             match self.socket.send_parts_now(&rest[..rest.len().min(PARTS)]) {
                 Ok(0) => self.socket.wait(PollFlags::OUT, patience)?,
                 Ok(count) => IoSlice::advance_slices(&mut rest, count),
-                Err(Errno::PIPE | Errno::CONNRESET) => return Err(ended()),
-                Err(errno) => return Err(errno.into()),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => {
+                        return Err(ended());
+                    }
+                    _ => return Err(error.into()),
+                },
             }
         }
         Ok(())
@@ -108,6 +108,9 @@ impl Stream {
     /// is. Unlike other waits it looks at no flag: it is for those who wait long, and ends when
     /// another thread closes the stream.
     pub fn wait(&self, time: Duration) -> Result<bool, Error> {
+        if self.socket.has_more() {
+            return Ok(true);
+        }
         let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
         let timeout = Timespec { tv_sec: seconds, tv_nsec: time.subsec_nanos().into() };
         match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout)) {

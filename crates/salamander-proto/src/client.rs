@@ -4,15 +4,18 @@
 //! makes single calls.
 
 mod admin;
+mod line;
 mod link;
 mod outbox;
 mod platform;
+mod road;
 mod session;
 
 use std::time::Duration;
 
+use salamander_net::{Keys, Tls};
 use tonic::service::interceptor::InterceptedService;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Status};
 
 use crate::v1::control_client::ControlClient;
@@ -68,6 +71,8 @@ pub struct SessionOptions {
     pub master: String,
     /// The run's token as hexadecimal text.
     pub token: String,
+    /// The job's certificates, if the master has them too.
+    pub tls: Option<Tls>,
     /// How often a sign of life is sent.
     pub beat_every: Duration,
     /// The longest wait before it is tried again to connect.
@@ -80,9 +85,15 @@ impl SessionOptions {
         Self {
             master: master.into(),
             token: token.into(),
+            tls: None,
             beat_every: Duration::from_millis(500),
             longest_wait: Duration::from_secs(1),
         }
+    }
+
+    /// Like [`SessionOptions::new`], with all keys of a job.
+    pub fn of(master: impl Into<String>, keys: &Keys) -> Self {
+        Self { tls: keys.tls.clone(), ..Self::new(master, keys.token.to_hex()) }
     }
 }
 
@@ -94,21 +105,6 @@ impl std::fmt::Debug for SessionOptions {
 }
 
 type Client = ControlClient<InterceptedService<Channel, token::Bearer>>;
-
-/// Where the master is, with the limits of [`limits`].
-fn endpoint(master: &str) -> Result<Endpoint, Error> {
-    let wrong = || Error::Address { master: master.to_string() };
-    if !master.contains(':') || master.contains('/') {
-        return Err(wrong());
-    }
-    let endpoint = Endpoint::from_shared(format!("http://{master}")).map_err(|_| wrong())?;
-    Ok(endpoint
-        .connect_timeout(limits::CONNECT)
-        .tcp_nodelay(true)
-        .http2_keep_alive_interval(limits::KEEP_ALIVE)
-        .keep_alive_timeout(limits::KEEP_ALIVE_ANSWER)
-        .keep_alive_while_idle(true))
-}
 
 fn client(channel: Channel, bearer: token::Bearer) -> Client {
     ControlClient::with_interceptor(channel, bearer)

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use salamander_core::plan::MicroBatch;
 use salamander_core::seed::Rng;
-use salamander_net::{Cancel, Endpoint, Listener, Patience, Stream, Token};
+use salamander_net::tls::Files;
+use salamander_net::{Cancel, Endpoint, Keys, Listener, Patience, Stream, Tls, Token};
 use salamander_ps::client::{Client, Directory, Lookup, Options};
 use salamander_ps::role::{self, Config};
 use salamander_ps::{Engine, EngineOptions, Mode, Page, Push, Read, Rows, TableId, TableSpec};
@@ -35,6 +36,8 @@ const LONG: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy)]
 struct Case {
     over_tcp: bool,
+    /// Encrypted; only over TCP.
+    tls: bool,
     bf16: bool,
     dim: usize,
     rows: usize,
@@ -63,10 +66,11 @@ fn main() {
         "stream",
         "local"
     );
-    let case = Case { over_tcp: false, bf16: false, dim: 64, rows: 16_384, table: HOT };
+    let case = Case { over_tcp: false, tls: false, bf16: false, dim: 64, rows: 16_384, table: HOT };
     let cases = [
         case,
         Case { over_tcp: true, ..case },
+        Case { over_tcp: true, tls: true, ..case },
         Case { bf16: true, ..case },
         Case { table: COLD, ..case },
         Case { over_tcp: true, table: COLD, ..case },
@@ -79,10 +83,10 @@ fn main() {
 }
 
 fn measure(case: Case) {
-    let token = Token::random().expect("randomness");
+    let keys = keys(case.tls);
     let shutdown = Cancel::new();
     let (listener, endpoint) =
-        role::bind("127.0.0.1:0".parse().expect("an address"), token.clone()).expect("a listener");
+        role::bind("127.0.0.1:0".parse().expect("an address"), keys.clone()).expect("a listener");
     let endpoint = place(endpoint.parse().expect("an endpoint"), case.over_tcp);
     let options = EngineOptions { mode: Mode::Immediate, ..EngineOptions::default() };
     let config = Config::new(options).expect("a life");
@@ -91,7 +95,7 @@ fn measure(case: Case) {
         scope.spawn(|| role::serve(&engine, &config, &listener, &shutdown).expect("served"));
         let options = Options { patience: LONG, bf16: case.bf16, ..Options::default() };
         let directory = [endpoint].into_iter().collect::<Directory>();
-        let client = Client::connect(directory, token.clone(), options).expect("connected");
+        let client = Client::connect(directory, keys.clone(), options).expect("connected");
         let mut worker = Worker::new(client, &engine, case);
         let (ids, values) = (8 * case.rows, worker.wire_bytes());
         compare("pull", (ids, values), &mut worker, Worker::pull, Worker::pull_here);
@@ -187,7 +191,7 @@ fn compare<'a>(
             let (mut request, answer) = (vec![1; request], vec![1; answer]);
             while peer.read_exact(&mut request).is_ok() && peer.write_all(&answer).is_ok() {}
         });
-        let (bare, far) = bare_pair(case.over_tcp);
+        let (bare, far) = bare_pair(case);
         scope.spawn(move || {
             let (mut request, answer) = (vec![1; request], vec![1; answer]);
             let cancel = Cancel::new();
@@ -224,7 +228,11 @@ fn compare<'a>(
 
 fn print_line(what: &str, case: Case, bytes: usize, seconds: [f64; 4]) {
     let [plain, stream, local, remote] = seconds.map(|seconds| bytes as f64 / seconds / 1e6);
-    let over = if case.over_tcp { "tcp" } else { "unix" };
+    let over = match (case.tls, case.over_tcp) {
+        (true, _) => "tls",
+        (false, true) => "tcp",
+        (false, false) => "unix",
+    };
     let kind = if case.bf16 { "bf16" } else { "f32" };
     let Case { dim, rows, table, .. } = case;
     print!("{what:<5} {over:<5} {kind:<4} {dim:>4} {rows:>6} {table:>7} ");
@@ -273,12 +281,18 @@ fn plain_pair(over_tcp: bool) -> (Plain, Plain) {
     (Plain::Tcp(near), Plain::Tcp(far))
 }
 
-fn bare_pair(over_tcp: bool) -> (Stream, Stream) {
-    let (token, cancel) = (Token::random().expect("randomness"), Cancel::new());
-    let listener = Listener::bind("127.0.0.1:0".parse().expect("an address"), token.clone());
+fn keys(tls: bool) -> Keys {
+    let files = || Files::create().expect("certificates");
+    let tls = tls.then(|| Tls::new(&files()).expect("certificates"));
+    Keys { tls, ..Keys::from(Token::random().expect("randomness")) }
+}
+
+fn bare_pair(case: Case) -> (Stream, Stream) {
+    let (keys, cancel) = (keys(case.tls), Cancel::new());
+    let listener = Listener::bind("127.0.0.1:0".parse().expect("an address"), keys.clone());
     let listener = listener.expect("a listener");
-    let endpoint = place(listener.endpoint(), over_tcp);
-    let near = Stream::dial(&endpoint, &token, &Patience::new(&cancel, LONG)).expect("dialled");
+    let endpoint = place(listener.endpoint(), case.over_tcp);
+    let near = Stream::dial(&endpoint, &keys, &Patience::new(&cancel, LONG)).expect("dialled");
     (near, listener.accept(&cancel).expect("accepted"))
 }
 

@@ -12,7 +12,7 @@
 
 use std::time::{Duration, Instant};
 
-use salamander_net::{Cancel, Token};
+use salamander_net::{Cancel, Keys};
 
 use crate::TableId;
 use crate::TableSpec;
@@ -134,14 +134,19 @@ pub struct Client {
 
 impl Client {
     /// Connects to all servers of the directory, waiting for those that are not there yet.
-    pub fn connect(directory: Directory, token: Token, options: Options) -> Result<Self, Error> {
+    pub fn connect(
+        directory: Directory,
+        keys: impl Into<Keys>,
+        options: Options,
+    ) -> Result<Self, Error> {
         let servers = directory.len();
         if servers == 0 {
             return Err(Error::Request("there is no parameter server to connect to".to_string()));
         }
         let map = Map { epoch: options.map, servers };
         let links = (0..servers).map(Link::new).collect();
-        let caller = Caller { directory, token, lineage: options.lineage, map: options.map };
+        let (lineage, keys) = (options.lineage, keys.into());
+        let caller = Caller { directory, keys, lineage, map: options.map };
         let (tables, keys) = (Vec::new(), Vec::new());
         let mut client = Self { caller, map, options, links, tables, keys };
         client.ping()?;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use salamander_net::{Cancel, Listener, Token, random_number};
+use salamander_net::{Cancel, Keys, Listener, random_number};
 
 use crate::{Engine, EngineOptions, server};
 
@@ -38,8 +38,8 @@ impl Config {
 }
 
 /// Listens on this address, where port 0 means any; the text is what clients find it by.
-pub fn bind(address: SocketAddr, token: Token) -> Result<(Listener, String), Error> {
-    let listener = Listener::bind(address, token)?;
+pub fn bind(address: SocketAddr, keys: impl Into<Keys>) -> Result<(Listener, String), Error> {
+    let listener = Listener::bind(address, keys)?;
     let endpoint = listener.endpoint().to_string();
     Ok((listener, endpoint))
 }

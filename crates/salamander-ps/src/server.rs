@@ -66,7 +66,7 @@ pub fn serve(
     options: &Options,
     shutdown: &Cancel,
 ) -> Result<(), salamander_net::Error> {
-    let desk = Desk::new(engine.clone(), incarnation, options, listener.token());
+    let desk = Desk::new(engine.clone(), incarnation, options, listener.keys());
     let guests = Guests::default();
     std::thread::scope(|scope| {
         let outcome = loop {

@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use salamander_core::elastic::{Ending, WorkerId};
-use salamander_net::{Token, Transport};
+use salamander_net::{Keys, Token, Transport};
 
 use crate::Error;
 use crate::callback::Callback;
@@ -31,8 +31,8 @@ pub(crate) use phases::Phases;
 pub struct Options {
     /// The master's address, `host:port`.
     pub master: String,
-    /// The run's secret.
-    pub token: Token,
+    /// The run's secrets.
+    pub keys: Keys,
     /// Where other workers reach this one.
     pub listen: IpAddr,
     /// The platform's place for this process.

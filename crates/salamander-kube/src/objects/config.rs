@@ -1,11 +1,12 @@
-//! What pods read: the experiment and the job in a config map, the token in a secret.
+//! What pods read: the experiment and the job in a config map, token and certificates in a secret.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use super::metadata;
-use crate::job::{EXPERIMENT_FILE, JOB_FILE, Job, TOKEN_FILE};
+use crate::job::{EXPERIMENT_FILE, JOB_FILE, Job};
 use crate::names;
+use crate::secrets::Secrets;
 
 /// The experiment in force, and the job that the master makes pods of.
 pub fn config_map(
@@ -35,13 +36,13 @@ pub fn config_map(
     })
 }
 
-/// The secret that all connections between the pods of a job prove to have.
-pub fn secret(job: &Job, token: &str, owner: Option<&OwnerReference>) -> Secret {
+/// The secrets that all connections between the pods of a job prove to have.
+pub fn secret(job: &Job, secrets: &Secrets, owner: Option<&OwnerReference>) -> Secret {
     Secret {
         metadata: metadata(job, names::secret(&job.name), owner),
-        string_data: Some([(TOKEN_FILE.to_string(), token.to_string())].into()),
+        string_data: Some(secrets.files()),
         type_: Some("Opaque".to_string()),
-        // A job whose pods have different tokens cannot work.
+        // A job whose pods have different secrets cannot work.
         immutable: Some(true),
         ..Secret::default()
     }

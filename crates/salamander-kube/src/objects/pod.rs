@@ -189,6 +189,8 @@ pub(super) fn role_args(job: &Job, role: Role) -> Vec<String> {
         format!("{CONFIG}/{EXPERIMENT_FILE}"),
         "--token-file".to_string(),
         format!("{TOKEN}/{TOKEN_FILE}"),
+        "--tls".to_string(),
+        TOKEN.to_string(),
     ]
 }
 

@@ -78,7 +78,8 @@ fn a_worker_knows_its_place_and_its_master() {
     assert_eq!(
         args,
         "worker /runs/mnist --experiment /etc/salamander/config/experiment.yaml --token-file \
-         /etc/salamander/token/token --master mnist-master.ml.svc:4455 --slot 2 --listen $(POD_IP)"
+         /etc/salamander/token/token --tls /etc/salamander/token \
+         --master mnist-master.ml.svc:4455 --slot 2 --listen $(POD_IP)"
     );
     let labels = pod.metadata.labels.clone().expect("labels");
     for (key, value) in [
@@ -104,7 +105,8 @@ fn a_parameter_server_knows_its_seat_and_keeps_its_priority() {
     assert_eq!(
         container.args.clone().expect("arguments").join(" "),
         "ps /runs/mnist --experiment /etc/salamander/config/experiment.yaml --token-file \
-         /etc/salamander/token/token --master mnist-master.ml.svc:4455 --seat 1 --listen $(POD_IP)"
+         /etc/salamander/token/token --tls /etc/salamander/token \
+         --master mnist-master.ml.svc:4455 --seat 1 --listen $(POD_IP)"
     );
     assert_eq!(pod.metadata.name.as_deref(), Some("mnist-ps-1-9"));
     let labels = pod.metadata.labels.clone().expect("labels");

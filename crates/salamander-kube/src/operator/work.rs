@@ -24,6 +24,7 @@ use crate::job::{self, EXPERIMENT_FILE, Job};
 use crate::manifest::whole;
 use crate::names::{self, Role};
 use crate::objects::{self, MasterPod, MemberPod};
+use crate::secrets::Secrets;
 use crate::{Error, experiment};
 
 /// Who we are in the record of who set which field.
@@ -145,9 +146,9 @@ impl Context {
         if !self.create(job, &config).await? {
             self.compare(resource, job, (experiment, &owner.uid)).await?;
         }
-        let token = salamander_net::Token::random()
-            .map_err(|error| Error::Invalid(format!("no token: {error}")))?;
-        self.create(job, &objects::secret(job, &token.to_hex(), own)).await?;
+        // Those that are there stay, or the pods would no longer know each other.
+        let secrets = Secrets::random().map_err(|error| Error::Invalid(error.to_string()))?;
+        self.create(job, &objects::secret(job, &secrets, own)).await?;
         Ok(())
     }
 

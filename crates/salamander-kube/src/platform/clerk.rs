@@ -80,7 +80,7 @@ fn ask(
 ) -> Result<Value, Error> {
     let admin = match admin {
         Some(admin) => admin,
-        None => admin.insert(Admin::connect(&session.master, &session.token, CALL)?),
+        None => admin.insert(Admin::connect(session, CALL)?),
     };
     let granted = match wish {
         None => Ok(()),

@@ -55,13 +55,12 @@ impl Drop for Listener {
 fn listen(session: &SessionOptions, shared: &Shared) {
     let mut last = 0;
     while !shared.closed.load(Ordering::Acquire) && !shared.over.load(Ordering::Acquire) {
-        let watched =
-            Admin::connect(&session.master, &session.token, CALL).and_then(|mut admin| {
-                admin.watch(last, |event| {
-                    last = event.number;
-                    shared.take(event.event)
-                })
-            });
+        let watched = Admin::connect(session, CALL).and_then(|mut admin| {
+            admin.watch(last, |event| {
+                last = event.number;
+                shared.take(event.event)
+            })
+        });
         if let Err(error) = watched {
             debug!(%error, "the master tells nothing");
         }

@@ -4,12 +4,15 @@ use salamander_kube::client::Jobs;
 use salamander_kube::job::Job;
 use salamander_kube::manifest::Manifest;
 use salamander_kube::progress::End;
-use serde_json::json;
+use salamander_kube::secrets::Secrets;
+use serde_json::{Value, json};
 
 use crate::jobs::Operator;
 use crate::support::{Cluster, How, JOBS, NAMESPACE, PODS, job, wait_until};
 
-const TOKEN: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+fn secrets() -> Secrets {
+    Secrets::random().expect("randomness")
+}
 
 fn plain(name: &str) -> Job {
     Job::from_resource(&job(name, (1, 3), json!({}))).expect("a job")
@@ -21,7 +24,10 @@ fn commands_reach_a_job_of_the_operator() {
     let _operator = Operator::start(&cluster);
     let jobs = Jobs::new(cluster.client(), NAMESPACE);
     let ask = |call| cluster.runtime.block_on(call);
-    assert!(ask(jobs.submit(&plain("j"), "", TOKEN)).expect("submitted"), "the operator has it");
+    assert!(
+        ask(jobs.submit(&plain("j"), "", &secrets())).expect("submitted"),
+        "the operator has it"
+    );
     cluster.wait_for_members("j", 3);
     let runtime = &cluster.runtime;
     runtime.block_on(jobs.scale("j", Some(2), None)).expect("scaled");
@@ -60,7 +66,7 @@ fn a_job_without_the_operator_trains_scales_and_stops() {
     cluster.fault("POST", "/trainingjobs", 1, How::Refuse(404, "NotFound", missing));
     let experiment = "entrypoint: mnist\ndata: {training: /data/train.recordio}\n";
     let operated =
-        runtime.block_on(jobs.submit(&plain("j"), experiment, TOKEN)).expect("submitted");
+        runtime.block_on(jobs.submit(&plain("j"), experiment, &secrets())).expect("submitted");
     assert!(!operated);
     // The job controller of this cluster.
     let batch = cluster.get("/apis/batch/v1/jobs", "j").expect("a job");
@@ -134,12 +140,16 @@ fn logs_are_read_and_followed_over_kills_until_the_job_is_over() {
 
 #[test]
 fn a_manifest_has_no_secret_but_in_its_secret() {
-    let manifest = Manifest::new(&plain("j"), "entrypoint: mnist\n", TOKEN).expect("made");
-    let with_token: Vec<&str> = manifest
-        .objects()
-        .iter()
-        .filter(|object| object.to_string().contains(TOKEN))
-        .filter_map(|object| object["kind"].as_str())
-        .collect();
-    assert_eq!(with_token, ["Secret"]);
+    let manifest = Manifest::new(&plain("j"), "entrypoint: mnist\n", &secrets()).expect("made");
+    let is_secret = |object: &&Value| object["kind"] == "Secret";
+    let secret = manifest.objects().iter().find(is_secret).expect("a secret");
+    let files = secret["stringData"].as_object().expect("files");
+    let names: Vec<&String> = files.keys().collect();
+    assert_eq!(names, ["ca.crt", "tls.crt", "tls.key", "token"]);
+    for (name, text) in files {
+        let text = serde_json::to_string(text).expect("text");
+        let objects = manifest.objects().iter().filter(|object| object.to_string().contains(&text));
+        let kinds: Vec<&str> = objects.filter_map(|object| object["kind"].as_str()).collect();
+        assert_eq!(kinds, ["Secret"], "{name}");
+    }
 }

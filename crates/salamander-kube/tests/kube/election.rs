@@ -38,6 +38,8 @@ fn another_operator_takes_over_and_the_job_goes_on() {
     cluster.wait_for_members("j", 2);
     assert!(!leads(&second));
     assert_eq!(holder(&cluster), "first");
+    let secret = || cluster.get("/api/v1/secrets", "j-token").expect("made")["stringData"].clone();
+    let before = secret();
     first.kill();
     wait_until("the second leads", || leads(&second));
     assert_eq!(holder(&cluster), "second");
@@ -48,6 +50,7 @@ fn another_operator_takes_over_and_the_job_goes_on() {
     assert_eq!(holder(&cluster), "", "nobody has to wait for it");
     let third = Operator::elected(&cluster, lease("third"));
     wait_until("the third leads", || leads(&third));
+    assert_eq!(secret(), before, "token and certificates of a job stay");
     cluster.tell_containers("j", "finish");
     wait_until("it is complete", || cluster.phase("j") == "Complete");
 }

@@ -16,6 +16,7 @@ use salamander_core::experiment::Experiment;
 use salamander_kube::job::Job;
 use salamander_kube::platform;
 use salamander_master::{Config, PlatformKind};
+use salamander_net::{Keys, Tls, Token};
 use salamander_proto::client::{Handler, Sender, Session, SessionOptions};
 use salamander_proto::v1;
 use tokio::signal::unix::{SignalKind, signal};
@@ -63,9 +64,13 @@ impl Args<'_> {
         folder
     }
 
-    pub(crate) fn token(&self) -> String {
+    pub(crate) fn keys(&self) -> Keys {
         let file = self.get("--token-file").expect("a token file");
-        std::fs::read_to_string(file).expect("a token").trim().to_string()
+        let token = std::fs::read_to_string(file).expect("a token");
+        let token = Token::from_hex(token.trim()).expect("a token");
+        let certificates = self.get("--tls").expect("certificates");
+        let tls = Tls::load(certificates.as_ref()).expect("certificates");
+        Keys { token, tls: Some(tls) }
     }
 }
 
@@ -78,7 +83,9 @@ fn master(args: &Args<'_>) -> i32 {
     let job = std::fs::read_to_string(args.get("--job").expect("a job")).expect("a job");
     let job: Job = serde_json::from_str(&job).expect("a job");
     let workers = &job.spec.workers;
-    let mut config = Config::new(&folder, args.token(), workers.max as usize);
+    let keys = args.keys();
+    let mut config = Config::new(&folder, keys.token.to_hex(), workers.max as usize);
+    config.tls = keys.tls.clone();
     config.min_workers = workers.min as usize;
     let experiment = std::fs::read_to_string(args.get("--experiment").expect("a file"));
     let experiment = Experiment::parse(&experiment.expect("an experiment"), &[]).expect("right");
@@ -90,7 +97,7 @@ fn master(args: &Args<'_>) -> i32 {
     config.platform = PlatformKind::Served;
     config.resume = args.has("--resume");
     let listen = args.get("--listen").expect("an address");
-    let session = SessionOptions::new(&listen, args.token());
+    let session = SessionOptions::of(&listen, &keys);
     let mut options =
         platform::Options::new(job, std::env::var("POD_NAME").expect("a pod"), session);
     options.ask_every = Duration::from_millis(50);
@@ -136,7 +143,7 @@ fn worker(args: &Args<'_>) -> i32 {
     signal_hook::flag::register(signal_hook::consts::SIGTERM, leave.clone()).expect("a signal");
     let member = Member::new(id);
     let seen = Arc::new(Mutex::new(Seen { member, active: None, stop: false, ended: None }));
-    let mut options = SessionOptions::new(args.get("--master").expect("a master"), args.token());
+    let mut options = SessionOptions::of(args.get("--master").expect("a master"), &args.keys());
     options.beat_every = Duration::from_millis(100);
     options.longest_wait = Duration::from_millis(100);
     let handler_seen = seen.clone();

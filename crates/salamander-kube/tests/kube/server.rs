@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use salamander_core::elastic::{Beat, SERVER_SLOTS, ToMember, WorkerId};
-use salamander_net::{Cancel, Token};
+use salamander_net::Cancel;
 use salamander_proto::client::{Admin, Handler, Session, SessionOptions};
 use salamander_proto::v1;
 use salamander_ps::client::Map;
@@ -23,20 +23,20 @@ pub(crate) fn run(args: &Args<'_>) -> i32 {
     }
     let leave = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGTERM, leave.clone()).expect("a signal");
-    let master = args.get("--master").expect("a master");
-    let Some(servers) = wanted(&master, &args.token(), &leave) else { return 75 };
+    let keys = args.keys();
+    let session = SessionOptions::of(args.get("--master").expect("a master"), &keys);
+    let Some(servers) = wanted(&session, &leave) else { return 75 };
     let map = Map { epoch: 0, servers: servers as usize };
     let partitions = vec![map.partitions(seat as usize)];
     let engine = EngineOptions { partitions, ..EngineOptions::default() };
     let config = role::Config::new(engine).expect("a name");
-    let token = Token::from_hex(&args.token()).expect("a token");
     let address = format!("{}:0", args.get("--listen").expect("an address"));
     let (listener, endpoint) =
-        role::bind(address.parse().expect("an address"), token).expect("a port");
+        role::bind(address.parse().expect("an address"), keys).expect("a port");
     let ended = Arc::new(AtomicBool::new(false));
     let id = WorkerId(config.incarnation);
     let voice = Voice { id, endpoint, seat, pid, servers, ended: ended.clone() };
-    let session = Session::open(&SessionOptions::new(&master, args.token()), voice);
+    let session = Session::open(&session, voice);
     let session = session.expect("a session");
     let shutdown = Cancel::new();
     std::thread::scope(|scope| {
@@ -52,10 +52,10 @@ pub(crate) fn run(args: &Args<'_>) -> i32 {
 }
 
 /// How many servers the run has.
-fn wanted(master: &str, token: &str, leave: &AtomicBool) -> Option<u32> {
+fn wanted(session: &SessionOptions, leave: &AtomicBool) -> Option<u32> {
     loop {
         let call = Duration::from_secs(5);
-        let status = Admin::connect(master, token, call).and_then(|mut admin| admin.status());
+        let status = Admin::connect(session, call).and_then(|mut admin| admin.status());
         if let Ok(status) = status {
             return status["wanted_servers"].as_u64().map(|servers| servers as u32);
         }

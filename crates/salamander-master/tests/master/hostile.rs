@@ -57,7 +57,7 @@ fn a_worker_with_a_wrong_token_is_told_so() {
     let run = Run::new(1);
     let mut worker = Worker::join(&run, 1);
     drop(worker.session.take());
-    let error = Admin::connect(&run.master(), "00", Duration::from_secs(5));
+    let error = Admin::connect(&SessionOptions::new(run.master(), "00"), Duration::from_secs(5));
     let error = error.and_then(|mut admin| admin.status()).expect_err("refused").to_string();
     assert!(error.contains("does not carry the token"), "{error}");
     let options = SessionOptions::new(run.master(), "00");
@@ -67,7 +67,8 @@ fn a_worker_with_a_wrong_token_is_told_so() {
     drop(session);
 }
 
-struct Stranger(std::sync::Arc<std::sync::Mutex<Option<String>>>);
+/// A worker that is refused.
+pub(crate) struct Stranger(pub(crate) std::sync::Arc<std::sync::Mutex<Option<String>>>);
 
 impl salamander_proto::client::Handler for Stranger {
     fn hello(&mut self) -> v1::Hello {

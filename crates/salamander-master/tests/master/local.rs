@@ -139,7 +139,7 @@ fn with_master(folder: &TempDir) -> (LocalPlatform, String) {
 fn admin(address: &str) -> Admin {
     let mut admin = None;
     wait_until("the master answers", || {
-        admin = Admin::connect(address, TOKEN, Duration::from_secs(5)).ok();
+        admin = Admin::connect(&SessionOptions::new(address, TOKEN), Duration::from_secs(5)).ok();
         admin.is_some()
     });
     admin.expect("connected")

@@ -12,6 +12,7 @@ use salamander_core::elastic::{
 use salamander_master::journal::Journal;
 use salamander_master::record::Record;
 use salamander_master::{Config, Error, Sink};
+use salamander_net::Tls;
 use salamander_proto::client::{Admin, Handler, Sender, Session, SessionOptions};
 use salamander_proto::v1;
 use tempfile::TempDir;
@@ -63,6 +64,7 @@ pub(crate) struct Run {
     pub(crate) folder: TempDir,
     pub(crate) address: SocketAddr,
     pub(crate) told: Told,
+    tls: Option<Tls>,
     workers: usize,
     master: Option<(Runtime, JoinHandle<Result<Ending, Error>>)>,
 }
@@ -73,12 +75,26 @@ impl Run {
     }
 
     pub(crate) fn with(workers: usize, change: impl FnOnce(&mut Config)) -> Self {
+        Self::open(workers, None, change)
+    }
+
+    /// With certificates.
+    pub(crate) fn encrypted(workers: usize, tls: &Tls) -> Self {
+        Self::open(workers, Some(tls.clone()), |_| {})
+    }
+
+    fn open(workers: usize, tls: Option<Tls>, change: impl FnOnce(&mut Config)) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
-        let mut run = Self { folder, address, told: Told::default(), workers, master: None };
+        let mut run = Self { folder, address, told: Told::default(), tls, workers, master: None };
         run.launch(listener, change);
         run
+    }
+
+    /// How clients of the run connect.
+    pub(crate) fn session(&self) -> SessionOptions {
+        SessionOptions { tls: self.tls.clone(), ..SessionOptions::new(self.master(), TOKEN) }
     }
 
     pub(crate) fn master(&self) -> String {
@@ -106,7 +122,7 @@ impl Run {
     pub(crate) fn admin(&self) -> Admin {
         let mut admin = None;
         wait_until("the master answers", || {
-            admin = Admin::connect(&self.master(), TOKEN, Duration::from_secs(5)).ok();
+            admin = Admin::connect(&self.session(), Duration::from_secs(5)).ok();
             admin.is_some()
         });
         admin.expect("connected")
@@ -128,6 +144,7 @@ impl Run {
     fn launch(&mut self, listener: TcpListener, change: impl FnOnce(&mut Config)) {
         let mut config = Config::new(self.folder.path(), TOKEN, self.workers);
         config.timeouts = TIMEOUTS;
+        config.tls = self.tls.clone();
         config.sink = Box::new(self.told.clone());
         change(&mut config);
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -207,7 +224,7 @@ impl Worker {
             refused: None,
             frozen: false,
         }));
-        let mut options = SessionOptions::new(run.master(), TOKEN);
+        let mut options = run.session();
         options.beat_every = Duration::from_millis(50);
         let handler_seen = seen.clone();
         let make = |sender| Fake { birth, sender, seen: handler_seen };

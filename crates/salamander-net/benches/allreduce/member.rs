@@ -3,16 +3,18 @@
 use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
-use salamander_net::{Cancel, Endpoint, Listener, Options, Ring, Token, Transport};
+use salamander_net::{Cancel, Endpoint, Keys, Listener, Options, Ring, Tls, Token, Transport};
 
-use crate::process::MEMBER;
+use crate::process::{CERTIFICATES, MEMBER};
 
 /// Obeys until the input ends.
 pub(crate) fn run() {
     let token = std::env::var(MEMBER).expect("the token");
-    let token = Token::from_hex(&token).expect("a token");
+    let folder = std::env::var_os(CERTIFICATES);
+    let tls = folder.map(|folder| Tls::load(folder.as_ref()).expect("certificates"));
+    let keys = Keys { tls, ..Keys::from(Token::from_hex(&token).expect("a token")) };
     let address = "127.0.0.1:0".parse().expect("an address");
-    let listener = Listener::bind(address, token).expect("a listener");
+    let listener = Listener::bind(address, keys).expect("a listener");
     println!("{}", listener.endpoint());
     let mut ring = None;
     for line in std::io::stdin().lines().map_while(Result::ok) {

@@ -6,9 +6,13 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use salamander_net::Token;
+use salamander_net::tls::Files;
 
 /// The variable with the job's token, which makes this program a member.
 pub(crate) const MEMBER: &str = "SALAMANDER_BENCH_MEMBER";
+
+/// The variable with the folder of its certificates, if it has any.
+pub(crate) const CERTIFICATES: &str = "SALAMANDER_BENCH_TLS";
 
 /// A member in a process of its own.
 pub(crate) struct Process {
@@ -67,13 +71,19 @@ pub(crate) fn all(members: &mut [Process], line: impl Fn(usize) -> String) -> Ve
 }
 
 /// Members of ours, not connected yet, and where they listen.
-pub(crate) fn ours(size: usize) -> (Vec<Process>, Vec<String>) {
+pub(crate) fn ours(size: usize, way: &str) -> (Vec<Process>, Vec<String>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let certificates = folder.path().join("tls");
+    Files::create().expect("certificates").write(&certificates).expect("written");
     let token = Token::random().expect("randomness");
     let program = std::env::current_exe().expect("this program");
     let mut members: Vec<Process> = (0..size)
         .map(|_| {
             let mut command = Command::new(&program);
             command.env(MEMBER, token.to_hex());
+            if way == "tls" {
+                command.env(CERTIFICATES, &certificates);
+            }
             Process::start(command)
         })
         .collect();

@@ -38,7 +38,7 @@ pub(crate) fn measure(gloo: Option<&Gloo>) -> Vec<Recovery> {
 }
 
 fn kill_one_of_ours(name: &str) -> f64 {
-    let (members, endpoints) = ours(MEMBERS);
+    let (members, endpoints) = ours(MEMBERS, name);
     let all = endpoints.join(" ");
     let survivors = endpoints[..MEMBERS - 1].join(" ");
     let join = |rank: usize| format!("join 1 {name} {rank} {all}");

@@ -51,7 +51,7 @@ struct Group {
 /// Measures two and four members.
 pub(crate) fn measure(gloo: Option<&Gloo>) -> Vec<Speed> {
     let mut speeds = Vec::new();
-    for (size, names) in [(2, &["shm", "tcp", "bf16"][..]), (4, &["shm", "tcp"])] {
+    for (size, names) in [(2, &["shm", "tcp", "bf16", "tls"][..]), (4, &["shm", "tcp"])] {
         let mut groups: Vec<Group> = names.iter().map(|name| connected(name, size)).collect();
         if let Some(gloo) = gloo {
             groups.push(Group { name: "gloo", members: gloo.start(size) });
@@ -65,7 +65,7 @@ pub(crate) fn measure(gloo: Option<&Gloo>) -> Vec<Speed> {
 }
 
 fn connected(name: &'static str, size: usize) -> Group {
-    let (mut members, endpoints) = ours(size);
+    let (mut members, endpoints) = ours(size, name);
     let endpoints = endpoints.join(" ");
     all(&mut members, |rank| format!("join 1 {name} {rank} {endpoints}"));
     Group { name, members }

@@ -68,7 +68,7 @@ impl Mesh {
                 Ok(Received::Nothing) => {}
                 Ok(Received::Bytes(_)) => self.read_farewell(rank, &note)?,
                 Ok(Received::End) => return Err(Error::lost(rank, "it closed the connection")),
-                Err(errno) => return Err(Error::lost(rank, errno)),
+                Err(error) => return Err(Error::lost(rank, error)),
             }
         }
         Ok(())

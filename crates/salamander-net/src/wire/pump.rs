@@ -1,6 +1,8 @@
 //! Sends to the right and receives from the left at the same time, on one thread: a ring in which
 //! everybody first sends and then receives stands still once the sockets are full.
 
+use std::io;
+
 use rustix::event::{PollFd, PollFlags};
 
 use crate::socket::{Received, Socket, wait_for};
@@ -90,18 +92,18 @@ impl Neighbours {
         }
         let offered = head.len() + body.len();
         let sent = self.right.send_both_now(head, body);
-        let sent = sent.map_err(|errno| Error::lost(self.right_rank, errno))?;
+        let sent = sent.map_err(|error| Error::lost(self.right_rank, error))?;
         work.sent(sent);
         let (head, body) = work.outgoing();
         Ok((sent, sent < offered || !head.is_empty() || !body.is_empty()))
     }
 
-    fn count(&self, outcome: Result<Received, rustix::io::Errno>) -> Result<usize, Error> {
+    fn count(&self, outcome: io::Result<Received>) -> Result<usize, Error> {
         match outcome {
             Ok(Received::Bytes(count)) => Ok(count),
             Ok(Received::Nothing) => Ok(0),
             Ok(Received::End) => Err(Error::lost(self.left_rank, "it closed the connection")),
-            Err(errno) => Err(Error::lost(self.left_rank, errno)),
+            Err(error) => Err(Error::lost(self.left_rank, error)),
         }
     }
 

@@ -5,9 +5,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use salamander_net::{Cancel, Endpoint, Error, Ring, Token};
+use salamander_net::{Cancel, Endpoint, Error, Keys, Ring, Tls, Token};
 
-use crate::group::{Group, WAYS, Way, listener, options};
+use crate::group::{Group, WAYS, Way, certificates, listener, options};
 
 /// Far more than any of this takes, and far less than a timeout would.
 const PROMPT: Duration = Duration::from_secs(3);
@@ -116,7 +116,7 @@ fn missing_member_is_named_after_the_timeout() {
     group.options.connect_timeout = Duration::from_millis(50);
     let outcome = group.connect(1, 0, &Cancel::new()).map(drop);
     assert!(matches!(outcome, Err(Error::Lost { rank: 1, .. })), "{outcome:?}");
-    let dead = listener(&group.token).endpoint();
+    let dead = listener(&group.keys).endpoint();
     group.members[0] = dead;
     let outcome = group.connect(2, 1, &Cancel::new()).map(drop);
     assert!(matches!(outcome, Err(Error::Lost { rank: 0, .. })), "{outcome:?}");
@@ -177,11 +177,12 @@ struct Process {
 }
 
 impl Process {
-    fn start(token: &Token) -> Self {
+    fn start(keys: &Keys) -> Self {
         let program = std::env::current_exe().expect("this program");
         let mut child = Command::new(program)
             .args(["failures::process_of_a_member", "--exact", "--nocapture"])
-            .env("SALAMANDER_NET_TEST_TOKEN", token.to_hex())
+            .env("SALAMANDER_NET_TEST_TOKEN", keys.token.to_hex())
+            .envs(keys.tls.as_ref().map(|_| ("SALAMANDER_NET_TEST_TLS", certificates())))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -208,8 +209,10 @@ impl Process {
 #[test]
 fn process_of_a_member() {
     let Ok(token) = std::env::var("SALAMANDER_NET_TEST_TOKEN") else { return };
-    let token = Token::from_hex(&token).expect("a token");
-    let listener = listener(&token);
+    let folder = std::env::var("SALAMANDER_NET_TEST_TLS").ok();
+    let tls = folder.map(|folder| Tls::load(folder.as_ref()).expect("certificates"));
+    let keys = Keys { tls, ..Keys::from(Token::from_hex(&token).expect("a token")) };
+    let listener = listener(&keys);
     println!("\nendpoint={}", listener.endpoint());
     let mut lines = std::io::stdin().lines().map_while(Result::ok);
     let head = lines.next().expect("the way and the rank");
@@ -228,7 +231,7 @@ fn process_of_a_member() {
 fn killed_process_is_lost_and_survivors_go_on() {
     for way in WAYS {
         let mut group = Group::new(3, way);
-        let mut process = Process::start(&group.token);
+        let mut process = Process::start(&group.keys);
         group.members.push(Endpoint {
             // As in the group: the last one is alone, or beside rank 2.
             host: group.members[2].host.clone(),

@@ -1,8 +1,13 @@
 //! Members as threads of the test, each with its own listener, as processes would have.
 
+use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Duration;
 
-use salamander_net::{Cancel, Endpoint, Error, Listener, Options, Ring, Token, Transport};
+use salamander_net::tls::Files;
+use salamander_net::{
+    Cancel, Endpoint, Error, Keys, Listener, Options, Ring, Tls, Token, Transport,
+};
 
 /// The transports that a group can be forced to.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -10,13 +15,14 @@ pub(crate) enum Way {
     Shm,
     Tcp,
     Mixed,
+    Tls,
 }
 
-pub(crate) const WAYS: [Way; 3] = [Way::Shm, Way::Tcp, Way::Mixed];
+pub(crate) const WAYS: [Way; 4] = [Way::Shm, Way::Tcp, Way::Mixed, Way::Tls];
 
 /// Listeners that know each other.
 pub(crate) struct Group {
-    pub(crate) token: Token,
+    pub(crate) keys: Keys,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) members: Vec<Endpoint>,
     pub(crate) options: Options,
@@ -24,8 +30,8 @@ pub(crate) struct Group {
 
 impl Group {
     pub(crate) fn new(size: usize, way: Way) -> Self {
-        let token = Token::random().expect("randomness");
-        let listeners: Vec<Listener> = (0..size).map(|_| listener(&token)).collect();
+        let keys = keys(way);
+        let listeners: Vec<Listener> = (0..size).map(|_| listener(&keys)).collect();
         let mut members: Vec<Endpoint> = listeners.iter().map(Listener::endpoint).collect();
         if way == Way::Mixed {
             // Neighbours in pairs on hosts of their own.
@@ -33,7 +39,7 @@ impl Group {
                 member.host = format!("host-{}", rank / 2);
             }
         }
-        Self { token, listeners, members, options: options(way) }
+        Self { keys, listeners, members, options: options(way) }
     }
 
     /// Runs a member per thread in a generation; what each returned, by rank.
@@ -66,15 +72,34 @@ impl Group {
     }
 }
 
-pub(crate) fn listener(token: &Token) -> Listener {
+pub(crate) fn listener(keys: &Keys) -> Listener {
     let address = "127.0.0.1:0".parse().expect("an address");
-    Listener::bind(address, token.clone()).expect("a listener")
+    Listener::bind(address, keys.clone()).expect("a listener")
+}
+
+/// The keys of a job that nobody else has, but for the certificates.
+pub(crate) fn keys(way: Way) -> Keys {
+    let tls = (way == Way::Tls).then(|| Tls::load(certificates()).expect("certificates"));
+    Keys { tls, ..Keys::from(Token::random().expect("randomness")) }
+}
+
+/// A folder with certificates, for all jobs of this process.
+pub(crate) fn certificates() -> &'static Path {
+    static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let folder = tempfile::tempdir().expect("a folder");
+        let files = Files::create().expect("certificates");
+        files.write(&folder.path().join("tls")).expect("written");
+        folder
+    });
+    // Kept for as long as the process lives, whose children read it.
+    Box::leak(Box::new(folder.path().join("tls")))
 }
 
 pub(crate) fn options(way: Way) -> Options {
     let transport = match way {
         Way::Shm => Transport::Shm,
-        Way::Tcp => Transport::Tcp,
+        Way::Tcp | Way::Tls => Transport::Tcp,
         Way::Mixed => Transport::Auto,
     };
     Options { transport, connect_timeout: Duration::from_secs(20), ..Options::default() }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use salamander_net::handshake::{Client, Link, NONCE, Purpose, Verdict};
 use salamander_net::{Cancel, Error, Listener, Ring, Token};
 
-use crate::group::{Group, Way, listener};
+use crate::group::{Group, Way, keys, listener};
 
 /// Reads until the other side closes; how long it took.
 fn wait_for_end(mut stream: impl Read) -> Duration {
@@ -50,7 +50,7 @@ fn introduce(stream: &mut (impl Read + Write), token: &Token, generation: u64) -
 
 #[test]
 fn wrong_bytes_are_refused_at_once() {
-    let listener = listener(&Token::random().expect("randomness"));
+    let listener = listener(&keys(Way::Tcp));
     let garbage: [&[u8]; 4] = [
         b"GET / HTTP/1.1\r\n\r\n",
         &[0xff; 4096],
@@ -82,7 +82,7 @@ fn wrong_token_is_refused_on_both_sides() {
     stream.read_exact(&mut [0; 64]).expect("a challenge");
     stream.write_all(&[9; 32]).expect("it listens");
     assert!(wait_for_end(stream) < Duration::from_secs(1));
-    let other = crate::group::listener(&stranger);
+    let other = crate::group::listener(&stranger.into());
     let members = [group.members[0].clone(), other.endpoint()];
     let outcome = Ring::connect(&other, 1, 1, &members, &group.options, &Cancel::new()).map(drop);
     assert!(matches!(outcome, Err(Error::Refused(_))), "{outcome:?}");
@@ -90,8 +90,8 @@ fn wrong_token_is_refused_on_both_sides() {
 
 #[test]
 fn silence_ends_after_a_deadline_and_holds_up_nobody() {
-    let token = Token::random().expect("randomness");
-    let listener = listener(&token);
+    let keys = keys(Way::Tcp);
+    let (listener, token) = (listener(&keys), keys.token);
     let silent: Vec<_> = (0..10).map(|_| tcp(&listener)).collect();
     let mut half = tcp(&listener);
     half.write_all(b"salamnet").expect("it listens");
@@ -107,8 +107,8 @@ fn silence_ends_after_a_deadline_and_holds_up_nobody() {
 
 #[test]
 fn flood_of_silent_connections_lets_a_member_in() {
-    let token = Token::random().expect("randomness");
-    let listener = listener(&token);
+    let keys = keys(Way::Tcp);
+    let (listener, token) = (listener(&keys), keys.token);
     let silent: Vec<_> = (0..200).map(|_| unix(&listener)).collect();
     assert_eq!(introduce(&mut tcp(&listener), &token, 1), Some(Verdict::Accepted));
     drop(silent);
@@ -119,7 +119,7 @@ fn old_generation_is_refused() {
     let group = Group::new(2, Way::Tcp);
     let listener = &group.listeners[0];
     listener.fence(5);
-    let verdict = introduce(&mut tcp(listener), &group.token, 4);
+    let verdict = introduce(&mut tcp(listener), &group.keys.token, 4);
     assert_eq!(verdict, Some(Verdict::OldGeneration));
     let outcome = group.connect(4, 1, &Cancel::new()).map(drop);
     assert!(matches!(outcome, Err(Error::Refused(_))), "{outcome:?}");
@@ -175,7 +175,7 @@ fn running_ring_is_not_disturbed() {
                 let wrong = Token::random().expect("randomness");
                 introduce(&mut unix(&group.listeners[1]), &wrong, 1);
                 // Who knows the token can take no place in a ring that is connected.
-                introduce(&mut tcp(&group.listeners[0]), &group.token, 1);
+                introduce(&mut tcp(&group.listeners[0]), &group.keys.token, 1);
             }
         };
         std::thread::scope(|scope| {

@@ -6,7 +6,9 @@
 //! - `failures`: members that die or give up, and the generation after them
 //! - `streams`: connections for bulk data that belong to no ring
 //! - `hostile`: connections that are none of ours
+//! - `encrypted`: the same with TLS, and certificates that do not fit
 
+mod encrypted;
 mod failures;
 mod group;
 mod hostile;

@@ -14,7 +14,8 @@ fn message(rank: usize, length: usize) -> Vec<u8> {
 
 #[test]
 fn messages_of_any_length_are_gathered_by_rank() {
-    for (way, size) in [(Way::Shm, 1), (Way::Shm, 3), (Way::Tcp, 2), (Way::Tcp, 4), (Way::Mixed, 5)]
+    for (way, size) in
+        [(Way::Shm, 1), (Way::Shm, 3), (Way::Tcp, 2), (Way::Tcp, 4), (Way::Mixed, 5), (Way::Tls, 3)]
     {
         Group::new(size, way).run(1, |mut ring| {
             for base in [0, 1, 10, 1000, (1 << 20) - 1] {
@@ -31,7 +32,8 @@ fn messages_of_any_length_are_gathered_by_rank() {
 
 #[test]
 fn broadcast_reaches_all_from_any_root() {
-    for (way, size) in [(Way::Shm, 1), (Way::Shm, 4), (Way::Tcp, 2), (Way::Tcp, 4), (Way::Mixed, 3)]
+    for (way, size) in
+        [(Way::Shm, 1), (Way::Shm, 4), (Way::Tcp, 2), (Way::Tcp, 4), (Way::Mixed, 3), (Way::Tls, 3)]
     {
         Group::new(size, way).run(1, |mut ring| {
             for root in [0, size - 1] {

@@ -2,36 +2,38 @@
 
 use std::time::Duration;
 
-use salamander_net::{Cancel, Endpoint, Error, Listener, Patience, Stream, Token};
+use salamander_net::{Cancel, Endpoint, Error, Keys, Listener, Patience, Stream, Token};
 
-use crate::group::listener;
+use crate::group::{Way, keys, listener};
 
 /// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(30);
 
-/// The same listener over a Unix socket and over TCP.
-fn ways(listener: &Listener) -> [Endpoint; 2] {
-    let near = listener.endpoint();
-    let far = Endpoint { host: "elsewhere".to_string(), ..near.clone() };
-    [near, far]
+/// A listener over a Unix socket, over TCP and over TLS.
+fn places() -> [(Keys, Listener, Endpoint); 3] {
+    [(Way::Shm, true), (Way::Tcp, false), (Way::Tls, false)].map(|(way, is_near)| {
+        let keys = keys(way);
+        let listener = listener(&keys);
+        let near = listener.endpoint();
+        let far = Endpoint { host: "elsewhere".to_string(), ..near.clone() };
+        (keys, listener, if is_near { near } else { far })
+    })
 }
 
 /// Both ends of a stream.
-fn pair(listener: &Listener, endpoint: &Endpoint, token: &Token) -> (Stream, Stream) {
+fn pair(listener: &Listener, endpoint: &Endpoint, keys: &Keys) -> (Stream, Stream) {
     let cancel = Cancel::new();
-    let there = Stream::dial(endpoint, token, &Patience::new(&cancel, LONG)).expect("dialled");
+    let there = Stream::dial(endpoint, keys, &Patience::new(&cancel, LONG)).expect("dialled");
     (there, listener.accept(&cancel).expect("accepted"))
 }
 
 #[test]
 fn parts_of_any_length_arrive_in_order() {
-    let token = Token::random().expect("randomness");
-    let listener = listener(&token);
     let lengths = [0, 1, 0, 7, 3_000_000, 40, 0];
     let bytes: Vec<u8> =
         (0..lengths.iter().sum()).map(|at: usize| ((at * 31) >> 3) as u8).collect();
-    for endpoint in ways(&listener) {
-        let (there, here) = pair(&listener, &endpoint, &token);
+    for (keys, listener, endpoint) in places() {
+        let (there, here) = pair(&listener, &endpoint, &keys);
         let mut rest = &bytes[..];
         // More parts than the system takes at once.
         let mut parts = vec![&rest[..0]; 1500];
@@ -57,10 +59,8 @@ fn parts_of_any_length_arrive_in_order() {
 
 #[test]
 fn waits_end_at_the_deadline_and_when_cancelled() {
-    let token = Token::random().expect("randomness");
-    let listener = listener(&token);
-    for endpoint in ways(&listener) {
-        let (there, here) = pair(&listener, &endpoint, &token);
+    for (keys, listener, endpoint) in places() {
+        let (there, here) = pair(&listener, &endpoint, &keys);
         let cancel = Cancel::new();
         let soon = Patience::new(&cancel, Duration::from_millis(20));
         let timed_out = |outcome: Result<(), Error>| match outcome {
@@ -80,19 +80,17 @@ fn waits_end_at_the_deadline_and_when_cancelled() {
 
 #[test]
 fn end_of_the_other_side_is_noticed() {
-    let token = Token::random().expect("randomness");
-    let listener = listener(&token);
     let cancel = Cancel::new();
     let long = Patience::new(&cancel, LONG);
-    for endpoint in ways(&listener) {
-        let (there, here) = pair(&listener, &endpoint, &token);
+    for (keys, listener, endpoint) in places() {
+        let (there, here) = pair(&listener, &endpoint, &keys);
         assert!(!here.has_ended());
         drop(there);
         assert!(here.wait(LONG).expect("no error"));
         assert!(here.has_ended());
         assert!(here.receive(&mut [0], &long).is_err());
         // What one thread closes, another one sees.
-        let (_there, here) = pair(&listener, &endpoint, &token);
+        let (_there, here) = pair(&listener, &endpoint, &keys);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| here.wait(LONG));
             here.close();
@@ -104,26 +102,26 @@ fn end_of_the_other_side_is_noticed() {
 
 #[test]
 fn stranger_gets_no_stream() {
-    let listener = listener(&Token::random().expect("randomness"));
-    let stranger = Token::random().expect("randomness");
-    let cancel = Cancel::new();
-    for endpoint in ways(&listener) {
+    for (own, listener, endpoint) in places() {
+        let cancel = Cancel::new();
+        // With the same certificates, and another token inside.
+        let stranger = Keys { token: Token::random().expect("randomness"), ..own };
         let outcome = Stream::dial(&endpoint, &stranger, &Patience::new(&cancel, LONG));
         assert!(matches!(outcome, Err(Error::Refused(_))), "{outcome:?}");
+        cancel.cancel();
+        let outcome = listener.accept(&cancel);
+        assert!(matches!(outcome, Err(Error::Cancelled)), "{outcome:?}");
     }
-    cancel.cancel();
-    let outcome = listener.accept(&cancel);
-    assert!(matches!(outcome, Err(Error::Cancelled)), "{outcome:?}");
 }
 
 #[test]
 fn fence_of_generations_does_not_end_streams() {
-    let token = Token::random().expect("randomness");
-    let listener = listener(&token);
+    let keys = keys(Way::Tls);
+    let listener = listener(&keys);
     let cancel = Cancel::new();
     let long = Patience::new(&cancel, LONG);
     listener.fence(7);
-    let early = Stream::dial(&listener.endpoint(), &token, &long).expect("dialled");
+    let early = Stream::dial(&listener.endpoint(), &keys, &long).expect("dialled");
     listener.fence(8);
     let here = listener.accept(&cancel).expect("accepted");
     early.send(&[b"x"], &long).expect("sent");
@@ -132,21 +130,21 @@ fn fence_of_generations_does_not_end_streams() {
 
 #[test]
 fn listener_that_was_started_again_on_its_port_is_found() {
-    let token = Token::random().expect("randomness");
-    let first = listener(&token);
+    let keys = keys(Way::Tls);
+    let first = listener(&keys);
     let endpoint = first.endpoint();
     drop(first);
-    let second = Listener::bind(endpoint.tcp, token.clone()).expect("the port is free again");
-    let _streams = pair(&second, &endpoint, &token);
+    let second = Listener::bind(endpoint.tcp, keys.clone()).expect("the port is free again");
+    let _streams = pair(&second, &endpoint, &keys);
 }
 
 #[test]
 fn nobody_there_is_an_error() {
-    let token = Token::random().expect("randomness");
+    let keys = keys(Way::Tls);
     let cancel = Cancel::new();
-    let gone = listener(&token).endpoint();
+    let gone = listener(&keys).endpoint();
     for endpoint in [gone.clone(), Endpoint { host: "elsewhere".to_string(), ..gone }] {
-        let outcome = Stream::dial(&endpoint, &token, &Patience::new(&cancel, LONG));
+        let outcome = Stream::dial(&endpoint, &keys, &Patience::new(&cancel, LONG));
         assert!(matches!(outcome, Err(Error::Io(_))), "{outcome:?}");
     }
 }

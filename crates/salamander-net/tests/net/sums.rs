@@ -55,6 +55,12 @@ fn shared_memory_sums_in_rank_order() {
 }
 
 #[test]
+fn sums_over_tls_are_the_same_everywhere() {
+    (1..=5).for_each(|size| check(Way::Tls, size, false));
+    check(Way::Tls, 3, true);
+}
+
+#[test]
 fn tcp_sums_are_the_same_everywhere() {
     (1..=8).for_each(|size| check(Way::Tcp, size, false));
 }
@@ -83,6 +89,7 @@ fn transports_have_their_names() {
     check(Way::Shm, 1, "alone");
     check(Way::Shm, 2, "shm");
     check(Way::Tcp, 2, "tcp");
+    check(Way::Tls, 2, "tls");
     check(Way::Mixed, 3, "mixed");
 }
 

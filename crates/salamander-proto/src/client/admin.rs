@@ -9,7 +9,8 @@ use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
 use tonic::{Response, Status};
 
-use super::{Client, Error, client, endpoint, is_passing, root};
+use super::road::Road;
+use super::{Client, Error, SessionOptions, client, is_passing, root};
 use crate::token::Bearer;
 use crate::{convert, status, v1};
 
@@ -22,6 +23,7 @@ pub struct Admin {
     runtime: Runtime,
     client: Client,
     master: String,
+    road: Road,
     deadline: Duration,
 }
 
@@ -47,19 +49,23 @@ pub enum Lease {
 
 impl Admin {
     /// Connects to a master; the timeout holds for this and for each call.
-    pub fn connect(master: &str, token: &str, deadline: Duration) -> Result<Self, Error> {
+    pub fn connect(options: &SessionOptions, deadline: Duration) -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (endpoint, bearer) = (endpoint(master)?, Bearer::new(token)?);
-        let connecting = async { timeout(deadline, endpoint.connect()).await };
+        let (road, bearer) = (Road::new(options)?, Bearer::new(&options.token)?);
+        let master = options.master.clone();
+        let connecting = async { timeout(deadline, road.connect()).await };
         let reason = match runtime.block_on(connecting) {
             Ok(Ok(channel)) => {
                 let client = client(channel, bearer);
-                return Ok(Self { runtime, client, master: master.to_string(), deadline });
+                return Ok(Self { runtime, client, master, road, deadline });
             }
-            Ok(Err(error)) => root(&error),
+            Ok(Err(reason)) => reason,
             Err(_) => format!("no connection within {deadline:?}"),
         };
-        Err(Error::Unreachable { master: master.to_string(), reason })
+        match road.refusal() {
+            Some(reason) => Err(Error::Refused { master, reason }),
+            None => Err(Error::Unreachable { master, reason }),
+        }
     }
 
     /// Where the run stands.
@@ -164,6 +170,9 @@ impl Admin {
 
     fn refusal(&self, status: Status) -> Error {
         let master = self.master.clone();
+        if let Some(reason) = self.road.refusal() {
+            return Error::Refused { master, reason };
+        }
         if status.code() == tonic::Code::Unavailable || status.code() == tonic::Code::Unknown {
             return Error::Unreachable { master, reason: root(&status) };
         }

@@ -7,12 +7,12 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::transport::Endpoint;
 use tonic::{Response, Status, Streaming};
 use tracing::{debug, warn};
 
 use super::outbox::Outbox;
-use super::{Client, Error, SessionOptions, client, endpoint, is_passing, root};
+use super::road::Road;
+use super::{Client, Error, SessionOptions, client, is_passing};
 use crate::{limits, token::Bearer};
 
 /// The first wait before it is tried again to connect; doubled each time.
@@ -63,7 +63,7 @@ impl<T: Clone + Send + 'static> Link<T> {
     ) -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let dialer = Dialer {
-            endpoint: endpoint(&options.master)?,
+            road: Road::new(options)?,
             bearer: Bearer::new(&options.token)?,
             options: options.clone(),
             outbox: outbox.clone(),
@@ -111,7 +111,7 @@ impl From<Status> for End {
 }
 
 struct Dialer<T: Clone> {
-    endpoint: Endpoint,
+    road: Road,
     bearer: Bearer,
     options: SessionOptions,
     outbox: Arc<Outbox<T>>,
@@ -161,7 +161,7 @@ impl<T: Clone + Send + 'static> Dialer<T> {
         };
         let (sender, stream) = match begun {
             Ok(streams) => streams,
-            Err(end) => return end,
+            Err(end) => return self.road.refusal().map_or(end, End::Refused),
         };
         *was_up = true;
         side.connection(true);
@@ -173,8 +173,7 @@ impl<T: Clone + Send + 'static> Dialer<T> {
         &self,
         side: &mut S,
     ) -> Result<(mpsc::Sender<T>, Streaming<S::In>), End> {
-        let broken = |error: tonic::transport::Error| End::Broken(root(&error));
-        let channel = self.endpoint.connect().await.map_err(broken)?;
+        let channel = self.road.connect().await.map_err(End::Broken)?;
         let mut client = client(channel, self.bearer.clone());
         let (sender, receiver) = mpsc::channel(limits::IN_FLIGHT);
         self.outbox.rewind();

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use salamander_net::{Endpoint, Patience, Stream, Token};
+use salamander_net::{Endpoint, Keys, Patience, Stream};
 
 use super::{Directory, Error};
 use crate::TableSpec;
@@ -21,7 +21,7 @@ const CHUNK: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct Caller {
     pub(super) directory: Directory,
-    pub(super) token: Token,
+    pub(super) keys: Keys,
     pub(super) lineage: u64,
     pub(super) map: u32,
 }
@@ -130,7 +130,7 @@ impl Link {
         let endpoint: Endpoint = text.parse().map_err(|error| {
             Trouble::Passing(format!("it has no address to connect to (\"{text}\": {error})"))
         })?;
-        let stream = Stream::dial(&endpoint, &caller.token, &patience.shortened(DIAL));
+        let stream = Stream::dial(&endpoint, &caller.keys, &patience.shortened(DIAL));
         self.stream = Some(stream.map_err(|error| match error {
             salamander_net::Error::Refused(reason) => {
                 let (server, endpoint) = (self.server, text);

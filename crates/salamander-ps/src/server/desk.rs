@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use salamander_net::Token;
+use salamander_net::Keys;
 
 use super::Options;
 use super::connection::Outbox;
@@ -39,7 +39,7 @@ pub(super) enum Answer<'a> {
 }
 
 impl Desk {
-    pub(super) fn new(engine: Engine, incarnation: u64, options: &Options, token: &Token) -> Self {
+    pub(super) fn new(engine: Engine, incarnation: u64, options: &Options, keys: &Keys) -> Self {
         let gate = RwLock::new(Gate::new(options.lineage, options.map, &engine));
         Self {
             engine,
@@ -47,7 +47,7 @@ impl Desk {
             limit: options.limit,
             gate,
             parcels: Parcels::default(),
-            placing: Placing::new(token.clone()),
+            placing: Placing::new(keys.clone()),
             saves: Saves::default(),
         }
     }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
-use salamander_net::{Cancel, Token};
+use salamander_net::{Cancel, Keys};
 
 use super::desk::{Desk, refuse};
 use super::gate::{Gate, Holds};
@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// What resets share.
 pub(super) struct Placing {
-    token: Token,
+    keys: Keys,
     turn: Mutex<()>,
     /// Ends the reset that is under way.
     under_way: Mutex<Cancel>,
@@ -42,8 +42,8 @@ struct Turn<'a> {
 }
 
 impl Placing {
-    pub(super) fn new(token: Token) -> Self {
-        Self { token, turn: Mutex::new(()), under_way: Mutex::new(Cancel::new()) }
+    pub(super) fn new(keys: Keys) -> Self {
+        Self { keys, turn: Mutex::new(()), under_way: Mutex::new(Cancel::new()) }
     }
 
     /// Ends the reset that is under way.
@@ -170,9 +170,9 @@ impl Turn<'_> {
             ..client::Options::default()
         };
         let directory = Directory::new(vec![owner.endpoint.clone()]);
-        let token = self.desk.placing.token.clone();
+        let keys = self.desk.placing.keys.clone();
         let mut client =
-            Client::connect(directory, token, options).map_err(|error| error.to_string())?;
+            Client::connect(directory, keys, options).map_err(|error| error.to_string())?;
         for partition in wanted {
             let parcel = self.take(&mut client, partition)?;
             let _gate = self.enter().map_err(|failure| failure.to_string())?;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use salamander_net::{Cancel, Endpoint, Listener, Token};
+use salamander_net::tls::Files;
+use salamander_net::{Cancel, Endpoint, Keys, Listener, Tls, Token};
 use salamander_ps::client::{Client, Directory, Map, Options};
 use salamander_ps::role::{self, Config};
 use salamander_ps::{Engine, EngineOptions, Mode, server};
@@ -12,13 +13,21 @@ use salamander_ps::{Engine, EngineOptions, Mode, server};
 /// Longer than any request of a test takes.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
+/// How servers are reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    Unix,
+    Tcp,
+    Tls,
+}
+
 /// A job's servers.
 pub(crate) struct Cluster {
-    pub(crate) token: Token,
+    pub(crate) keys: Keys,
     pub(crate) directory: Directory,
     pub(crate) map: Map,
     pub(crate) mode: Mode,
-    pub(crate) over_tcp: bool,
+    pub(crate) over: Over,
     pub(crate) allowed: server::Options,
     servers: Vec<Option<Server>>,
 }
@@ -33,20 +42,16 @@ struct Server {
 
 impl Cluster {
     pub(crate) fn new(servers: usize, mode: Mode) -> Self {
-        Self::with(servers, mode, false, server::Options::default())
+        Self::with(servers, mode, Over::Unix, server::Options::default())
     }
 
-    pub(crate) fn with(
-        servers: usize,
-        mode: Mode,
-        over_tcp: bool,
-        allowed: server::Options,
-    ) -> Self {
-        let token = Token::random().expect("randomness");
+    pub(crate) fn with(servers: usize, mode: Mode, over: Over, allowed: server::Options) -> Self {
+        let files = || Files::create().expect("certificates");
+        let tls = (over == Over::Tls).then(|| Tls::new(&files()).expect("certificates"));
+        let keys = Keys { tls, ..Keys::from(Token::random().expect("randomness")) };
         let directory = Directory::new(vec![String::new(); servers]);
         let map = Map { epoch: 0, servers };
-        let mut cluster =
-            Self { token, directory, map, mode, over_tcp, allowed, servers: Vec::new() };
+        let mut cluster = Self { keys, directory, map, mode, over, allowed, servers: Vec::new() };
         for server in 0..servers {
             cluster.servers.push(None);
             cluster.start(server, "127.0.0.1:0");
@@ -64,9 +69,9 @@ impl Cluster {
 
     pub(crate) fn start_with(&mut self, server: usize, address: &str, options: EngineOptions) {
         let address = address.parse().expect("an address");
-        let (listener, endpoint) = role::bind(address, self.token.clone()).expect("a listener");
+        let (listener, endpoint) = role::bind(address, self.keys.clone()).expect("a listener");
         let mut endpoint: Endpoint = endpoint.parse().expect("an endpoint");
-        if self.over_tcp {
+        if self.over != Over::Unix {
             endpoint.host = "elsewhere".to_string();
         }
         self.directory.set(server, endpoint.to_string());
@@ -93,7 +98,7 @@ impl Cluster {
     /// Connects a client with these options, but for the map.
     pub(crate) fn client(&self, options: Options) -> Client {
         let options = Options { patience: LONG, ..options };
-        Client::connect(self.directory.clone(), self.token.clone(), options).expect("connected")
+        Client::connect(self.directory.clone(), self.keys.clone(), options).expect("connected")
     }
 
     /// The engine behind a server.

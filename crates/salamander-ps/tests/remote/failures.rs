@@ -8,7 +8,7 @@ use salamander_ps::client::{Client, Error, Options, Scope, Seen};
 use salamander_ps::wire::Code;
 use salamander_ps::{Mode, Page, Push, Rows, TableSpec};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Over};
 
 fn push<'a>(step: u64, rows: &'a [Rows<'a>]) -> Push<'a> {
     let name = MicroBatch { epoch: 0, step, k: 0 };
@@ -17,9 +17,9 @@ fn push<'a>(step: u64, rows: &'a [Rows<'a>]) -> Push<'a> {
 
 #[test]
 fn server_that_comes_back_is_found_and_has_another_life() {
-    for over_tcp in [false, true] {
+    for over in [Over::Unix, Over::Tcp, Over::Tls] {
         let allowed = salamander_ps::server::Options::default();
-        let mut cluster = Cluster::with(2, Mode::Immediate, over_tcp, allowed);
+        let mut cluster = Cluster::with(2, Mode::Immediate, over, allowed);
         let mut client = cluster.client(Options::default());
         let table = client.declare(TableSpec::new("item", 4)).expect("declared");
         let ids: Vec<u64> = (0..100).collect();
@@ -80,8 +80,8 @@ fn server_on_its_old_port_is_found_without_being_told() {
 fn server_that_does_not_come_back_is_named() {
     let mut cluster = Cluster::new(3, Mode::Immediate);
     let options = Options { patience: Duration::from_millis(300), ..Options::default() };
-    let (directory, token) = (cluster.directory.clone(), cluster.token.clone());
-    let mut client = Client::connect(directory, token, options).expect("connected");
+    let (directory, keys) = (cluster.directory.clone(), cluster.keys.clone());
+    let mut client = Client::connect(directory, keys, options).expect("connected");
     cluster.kill(1);
     match client.ping() {
         Err(Error::Unreachable { server: 1, .. }) => {}

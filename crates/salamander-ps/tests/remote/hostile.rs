@@ -19,7 +19,7 @@ impl Raw {
     fn dial(cluster: &Cluster) -> Self {
         let cancel = Cancel::new();
         let patience = Patience::new(&cancel, LONG);
-        let stream = Stream::dial(&cluster.endpoint(0), &cluster.token, &patience);
+        let stream = Stream::dial(&cluster.endpoint(0), &cluster.keys, &patience);
         Self { stream: stream.expect("dialled"), cancel }
     }
 

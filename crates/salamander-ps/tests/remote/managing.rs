@@ -84,7 +84,7 @@ impl Moves {
     fn client(&self, servers: usize) -> Client {
         let endpoints = (0..servers).map(|server| self.cluster.directory.get(server)).collect();
         let options = Options { patience: LONG, lineage: self.lineage, ..Options::default() };
-        Client::connect(Directory::new(endpoints), self.cluster.token.clone(), options)
+        Client::connect(Directory::new(endpoints), self.cluster.keys.clone(), options)
             .expect("connected")
     }
 

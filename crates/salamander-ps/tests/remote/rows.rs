@@ -7,7 +7,7 @@ use salamander_ps::{
     Engine, EngineOptions, Mode, PARTITIONS, Page, Push, Read, Rows, TableSpec, client, server,
 };
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Over};
 
 /// An engine that has everything, to compare with.
 fn alone(mode: Mode) -> Engine {
@@ -30,8 +30,9 @@ const TALLY: Page = Page { applied: 3, skipped: 1, digest: 5 };
 fn pulls_of_any_placement_are_those_of_one_engine() {
     let engine = alone(Mode::Staged);
     let ids: Vec<u64> = (0..5000).map(|id| id * 977 % 3001).collect();
-    for (servers, over_tcp) in [(1, false), (1, true), (3, false), (3, true)] {
-        let cluster = Cluster::with(servers, Mode::Staged, over_tcp, server::Options::default());
+    let ways = [(1, Over::Unix), (1, Over::Tcp), (3, Over::Unix), (3, Over::Tcp), (3, Over::Tls)];
+    for (servers, over) in ways {
+        let cluster = Cluster::with(servers, Mode::Staged, over, server::Options::default());
         let mut client = cluster.client(Options::default());
         // Wide enough for many chunks, and a table that comes between.
         for (name, dim) in [("narrow", 3), ("wide", 70)] {

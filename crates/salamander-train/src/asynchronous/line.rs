@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use salamander_core::elastic::{Beat, Ending, ToMember, Work, WorkerId};
 use salamander_core::push::{Ask, Told};
-use salamander_net::{Cancel, Token};
+use salamander_net::{Cancel, Keys};
 use salamander_proto::client::{Admin, Handler, Session, SessionOptions};
 use salamander_proto::v1;
 
@@ -27,8 +27,8 @@ const FAREWELL: Duration = Duration::from_secs(5);
 pub struct Line {
     /// The master's address, `host:port`.
     pub master: String,
-    /// The run's secret.
-    pub token: Token,
+    /// The run's secrets.
+    pub keys: Keys,
     /// The platform's place for this process.
     pub slot: u32,
     /// bf16 on the wire.
@@ -66,7 +66,7 @@ impl Desk {
             state: Arc::clone(&state),
             cancel: cancel.clone(),
         };
-        let mut options = SessionOptions::new(&line.master, line.token.to_hex());
+        let mut options = SessionOptions::of(&line.master, &line.keys);
         options.beat_every = line.beat_every;
         let session = Session::open(&options, voice)
             .map_err(|error| Error::Invalid(format!("the master's address: {error}")))?;
@@ -130,8 +130,8 @@ impl Desk {
         let admin = match &mut self.admin {
             Some(admin) => admin,
             none => {
-                let (master, token) = (&self.line.master, self.line.token.to_hex());
-                let admin = Admin::connect(master, &token, CALL);
+                let options = SessionOptions::of(&self.line.master, &self.line.keys);
+                let admin = Admin::connect(&options, CALL);
                 none.insert(admin.map_err(|error| error.to_string())?)
             }
         };

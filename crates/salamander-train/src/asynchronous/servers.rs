@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use burn::tensor::TensorData;
 use salamander_core::push::Map;
-use salamander_net::{Cancel, Token};
+use salamander_net::{Cancel, Keys};
 use salamander_ps::client::{Ack, Client, Directory, Lookup, Options, Seen};
 use salamander_ps::{Page, Push, Read, Rows, TableId, TableSpec};
 
@@ -29,7 +29,7 @@ pub(super) struct Gradients<'a> {
 pub(super) struct Servers(Arc<Mutex<State>>);
 
 struct State {
-    token: Token,
+    keys: Keys,
     bf16: bool,
     cancel: Cancel,
     dense: TableSpec,
@@ -49,9 +49,9 @@ struct Line {
 }
 
 impl Servers {
-    pub(super) fn new(token: Token, bf16: bool, cancel: Cancel, dense: TableSpec) -> Self {
+    pub(super) fn new(keys: Keys, bf16: bool, cancel: Cancel, dense: TableSpec) -> Self {
         Self(Arc::new(Mutex::new(State {
-            token,
+            keys,
             bf16,
             cancel,
             dense,
@@ -161,7 +161,7 @@ impl State {
                 };
                 let directory = Directory::new(endpoints.clone());
                 let mut client =
-                    Client::connect(directory, self.token.clone(), options).map_err(trouble)?;
+                    Client::connect(directory, self.keys.clone(), options).map_err(trouble)?;
                 let dense = client.declare(self.dense.clone()).map_err(trouble)?;
                 let declared = self.tables.iter().map(|spec| client.declare(spec.clone()));
                 let tables = declared.collect::<Result<_, _>>().map_err(trouble)?;

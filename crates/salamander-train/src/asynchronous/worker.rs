@@ -40,7 +40,7 @@ pub fn work<T: Trial>(setup: Setup, line: Line) -> Result<(), Error> {
     let dense = Dense::of(&job.model);
     let cancel = Cancel::new();
     let spec = dense.spec(job.pass.optimizer);
-    let servers = Servers::new(line.token.clone(), line.bf16, cancel.clone(), spec);
+    let servers = Servers::new(line.keys.clone(), line.bf16, cancel.clone(), spec);
     if !job.tables.is_empty() {
         job.tables.with_optimizer(job.pass.optimizer).open(Box::new(servers.clone()))?;
         job.tables.compute_in(job.arithmetic.precision);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use salamander_net::{Cancel, Token};
+use salamander_net::{Cancel, Keys};
 use salamander_ps::client::Lookup;
 use salamander_ps::client::{self, Client, Directory, Map};
 use salamander_ps::wire::{Advance, Before, Code, Failure, Owner, Reset};
@@ -46,7 +46,7 @@ impl Servers {
 /// Rows on servers.
 pub struct RemoteRows {
     servers: Servers,
-    token: Token,
+    keys: Keys,
     bf16: bool,
     specs: Vec<TableSpec>,
     lineage: u64,
@@ -55,8 +55,8 @@ pub struct RemoteRows {
 
 impl RemoteRows {
     /// Rows on the servers that are known when they are first asked.
-    pub fn new(servers: Servers, token: Token, bf16: bool) -> Self {
-        Self { servers, token, bf16, specs: Vec::new(), lineage: 0, client: None }
+    pub fn new(servers: Servers, keys: Keys, bf16: bool) -> Self {
+        Self { servers, keys, bf16, specs: Vec::new(), lineage: 0, client: None }
     }
 
     fn client(&mut self) -> Result<&mut (Client, Vec<TableId>), Error> {
@@ -64,7 +64,7 @@ impl RemoteRows {
             Some(client) => Ok(client),
             none => {
                 let Known { endpoints, cancel, .. } = self.servers.get();
-                let to = Line { endpoints, token: self.token.clone(), cancel };
+                let to = Line { endpoints, keys: self.keys.clone(), cancel };
                 let mut client = to.connect(self.lineage, self.bf16)?;
                 let declared = self.specs.iter().map(|spec| client.declare(spec.clone()));
                 let tables = declared.collect::<Result<_, _>>().map_err(trouble)?;
@@ -77,13 +77,13 @@ impl RemoteRows {
 /// Servers to connect to.
 struct Line {
     endpoints: Vec<String>,
-    token: Token,
+    keys: Keys,
     cancel: Cancel,
 }
 
 impl Line {
     fn connect(self, lineage: u64, bf16: bool) -> Result<Client, Error> {
-        let Self { endpoints, token, cancel } = self;
+        let Self { endpoints, keys, cancel } = self;
         let options = client::Options {
             patience: PATIENCE,
             bf16,
@@ -91,7 +91,7 @@ impl Line {
             cancel,
             ..client::Options::default()
         };
-        Client::connect(Directory::new(endpoints), token, options).map_err(trouble)
+        Client::connect(Directory::new(endpoints), keys, options).map_err(trouble)
     }
 
     /// Waits until servers have written their files, and moves those to a folder.
@@ -203,7 +203,7 @@ impl RowStore for RemoteRows {
         self.client()?.0.copy(&files).map_err(trouble)?;
         let scratch = scratch.to_path_buf();
         let Known { endpoints, cancel, .. } = self.servers.get();
-        let line = Line { endpoints, token: self.token.clone(), cancel };
+        let line = Line { endpoints, keys: self.keys.clone(), cancel };
         Ok(Box::new(move |folder: &Path| {
             let moved = line.collect(&files, folder);
             // Empty by now, or of no use to anybody.
@@ -216,7 +216,7 @@ impl RowStore for RemoteRows {
         let Known { endpoints: from, destination: to, cancel } = self.servers.get();
         let resets = moves(self.lineage, &from, &to, version);
         let endpoints = if to.len() > from.len() { to } else { from };
-        let line = Line { endpoints, token: self.token.clone(), cancel };
+        let line = Line { endpoints, keys: self.keys.clone(), cancel };
         let mut client = line.connect(self.lineage, false)?;
         client.reset_each(lineage, &resets).map_err(trouble)?;
         client.release().map(drop).map_err(trouble)

@@ -51,7 +51,7 @@ impl Group {
         queue: Arc<Mutex<Queue>>,
     ) -> Result<Self, Error> {
         let address = SocketAddr::new(options.listen, 0);
-        let listener = Listener::bind(address, options.token.clone())
+        let listener = Listener::bind(address, options.keys.clone())
             .map_err(|error| Error::Invalid(format!("cannot listen on {address}: {error}")))?;
         Ok(Self {
             options,
@@ -72,7 +72,7 @@ impl Group {
         if let Some(session) = &self.session {
             return Ok(session.sender());
         }
-        let mut options = SessionOptions::new(&self.options.master, self.options.token.to_hex());
+        let mut options = SessionOptions::of(&self.options.master, &self.options.keys);
         options.beat_every = self.options.beat_every;
         let (desk, about) = (Arc::clone(&self.desk), self.about);
         let endpoint = self.listener.endpoint().to_string();
@@ -160,8 +160,8 @@ impl Exchange for Group {
                 "a model with tables needs parameter servers to train with several workers";
             return Err(Error::Invalid(format!("{reason}: add --strategy hybrid")));
         }
-        let (token, bf16) = (self.options.token.clone(), self.options.bf16);
-        Ok(Box::new(RemoteRows::new(self.servers.clone(), token, bf16)))
+        let (keys, bf16) = (self.options.keys.clone(), self.options.bf16);
+        Ok(Box::new(RemoteRows::new(self.servers.clone(), keys, bf16)))
     }
 
     fn enter(&mut self) -> Result<Entered, Error> {

@@ -4,7 +4,6 @@
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,7 +14,6 @@ use anyhow::{Context, Result, anyhow, bail};
 use salamander_core::elastic::Ending;
 use salamander_core::experiment::{Experiment, Strategy};
 use salamander_master::local::{LocalPlatform, Options, Role};
-use salamander_net::Token;
 use salamander_proto::client::{Admin, SessionOptions};
 use salamander_proto::v1;
 use salamander_train::checkpoint::Store;
@@ -23,6 +21,7 @@ use salamander_train::progress::Progress;
 use salamander_train::trainer::{Outcome, Timings, open_all};
 use serde::Deserialize;
 
+use super::keys::ensure_keys;
 use super::signals::Signals;
 use crate::run::RunFolder;
 use crate::ui::{Bar, Facts, Follower, Out};
@@ -46,36 +45,24 @@ pub(super) struct Launch<'a> {
     pub(super) demo: Option<Duration>,
 }
 
-/// Makes the run's secret, readable by its owner only; a resumed run keeps its own.
-pub(super) fn ensure_token(folder: &Path) -> Result<Token> {
-    let path = folder.join("token");
-    if path.exists() {
-        return super::worker::token(None, folder);
-    }
-    let token = Token::random()?;
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-    file.write_all(token.to_hex().as_bytes()).with_context(|| path.display().to_string())?;
-    Ok(token)
-}
-
 /// Runs master and workers to the end of the run.
 pub(super) fn train(launch: &Launch<'_>) -> Result<(Outcome, Facts)> {
     let started = Instant::now();
     let folder = launch.folder.path();
-    let token = ensure_token(folder)?.to_hex();
+    let keys = ensure_keys(folder)?;
     fs::create_dir_all(folder.join("logs"))?;
     // Once and for all workers; what is wrong with the data is said before anything starts.
     open_all(launch.experiment, folder, &mut vec![Box::new(Bar::new())])?;
     let _ = fs::remove_file(folder.join("end.json"));
     // Kept by the master over its restarts; nobody else asks for this port in between.
     let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.to_string();
-    let session = SessionOptions::new(&address, &token);
-    let mut options = Options::new(session, process_command(launch, &address)?);
+    let session = SessionOptions::of(&address, &keys);
+    let mut options = Options::new(session.clone(), process_command(launch, &address)?);
     options.master = Some(Box::new(master_command(launch, &address)?));
     let logs = folder.join("logs");
     options.log = Box::new(move |role| Some(log_file(&logs, role)));
     let platform = LocalPlatform::start(options)?;
-    let ending = follow(launch, &platform, &address, &token);
+    let ending = follow(launch, &platform, &session);
     let master_restarts = platform.master_restarts();
     // In any case: every process of the run ends before this one goes on.
     platform.shutdown();
@@ -93,10 +80,9 @@ pub(super) fn train(launch: &Launch<'_>) -> Result<(Outcome, Facts)> {
 fn follow(
     launch: &Launch<'_>,
     platform: &LocalPlatform,
-    address: &str,
-    token: &str,
+    session: &SessionOptions,
 ) -> Result<Ending> {
-    let events = watch(address.to_string(), token.to_string());
+    let events = watch(session.clone());
     let mut follower = Follower::new(launch.out);
     let mut asked = false;
     let mut over = None;
@@ -122,7 +108,7 @@ fn follow(
         }
         if launch.signals.asked() && !asked {
             // A master that is just being restarted is asked again.
-            let stopped = Admin::connect(address, token, CALL).and_then(|mut a| a.stop());
+            let stopped = Admin::connect(session, CALL).and_then(|mut a| a.stop());
             asked = stopped.is_ok();
         }
         if over.is_some_and(|over: Instant| over.elapsed() > FAREWELL) {
@@ -160,12 +146,12 @@ impl Kills {
 }
 
 /// Watches the master's events on a thread of its own, from the first one on.
-fn watch(address: String, token: String) -> Receiver<v1::Event> {
+fn watch(session: SessionOptions) -> Receiver<v1::Event> {
     let (sender, events) = channel();
     std::thread::spawn(move || {
         let mut last = 0;
         loop {
-            if let Ok(mut admin) = Admin::connect(&address, &token, CALL) {
+            if let Ok(mut admin) = Admin::connect(&session, CALL) {
                 let watched = admin.watch(last, |event| {
                     last = event.number;
                     match sender.send(event) {

@@ -15,9 +15,10 @@ use salamander_kube::job::Job;
 use salamander_kube::manifest::Manifest;
 use salamander_kube::platform;
 use salamander_kube::progress::End;
+use salamander_kube::secrets::Secrets;
 use salamander_kube::{crd as definition, experiment as job_experiment};
 use salamander_master::Config;
-use salamander_net::Token;
+use salamander_net::Keys;
 use salamander_proto::client::SessionOptions;
 use salamander_train::model::Models;
 use serde_json::{Value, json};
@@ -167,8 +168,7 @@ pub(super) fn manifest(args: &ManifestArgs, models: &Models) -> Result<ExitCode>
     }
     let namespace = args.job.place.namespace.as_deref().unwrap_or("default");
     let (job, experiment) = read(&args.experiment, &sets, &args.job, namespace, models)?;
-    let token = Token::random()?.to_hex();
-    print!("{}", Manifest::new(&job, &experiment, &token)?.to_yaml());
+    print!("{}", Manifest::new(&job, &experiment, &Secrets::random()?)?.to_yaml());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -183,8 +183,7 @@ pub(super) fn train(
     Runtime::new()?.block_on(async {
         let jobs = Jobs::connect(args.place.namespace.as_deref()).await?;
         let (job, experiment) = read(file, sets, args, jobs.namespace(), models)?;
-        let token = Token::random()?.to_hex();
-        let operated = jobs.submit(&job, &experiment, &token).await?;
+        let operated = jobs.submit(&job, &experiment, &Secrets::random()?).await?;
         let by = if operated { "the operator" } else { "its own master; there is no operator" };
         eprintln!("job {} in namespace {} is looked after by {by}", job.name, job.namespace);
         let out = if as_json { Out::Stderr } else { Out::Stdout };
@@ -291,14 +290,14 @@ pub(super) async fn lead(
     config: Config,
     listen: SocketAddr,
     args: &PodArgs,
-    token: String,
+    keys: &Keys,
 ) -> Result<ExitCode> {
     let own = std::env::var("POD_IP").ok().and_then(|ip| ip.parse().ok());
     let (listen, health) = (in_family(listen, own), in_family(args.health, own));
     let listener = TcpListener::bind(listen).await.with_context(|| listen.to_string())?;
     let address = listener.local_addr()?;
     println!("listening on {address}");
-    let session = SessionOptions::new(format!("127.0.0.1:{}", address.port()), token);
+    let session = SessionOptions::of(format!("127.0.0.1:{}", address.port()), keys);
     let options = platform::Options::in_pod(&args.job, session)?;
     let mut master = tokio::spawn(salamander_master::run(config, listener, terminated()?));
     let pods = platform::serve(options, health, terminated()?);

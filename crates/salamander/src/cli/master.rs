@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail};
 use salamander_core::elastic::{Ending, Timeouts};
 use salamander_core::experiment::{Experiment, Strategy};
 use salamander_master::{Config, PlatformKind, Sink};
+use salamander_net::Keys;
 use salamander_train::callback::{Callback, Control};
 use salamander_train::checkpoint::{COUNTED, Vault, write_atomic};
 use salamander_train::model::Models;
@@ -18,10 +19,10 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::experiment::load;
+use super::keys::KeyArgs;
 use super::roles::{folder_for, log_to_stderr, note_address};
 use super::signals::LEFT;
 use super::stored::{Clerk, bring_back};
-use super::worker::token;
 use crate::run::find;
 use crate::ui::{MetricsLog, cut_after};
 
@@ -35,9 +36,8 @@ pub(super) struct Args {
     /// Where to listen
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// The file with the run's secret [default: `token` in the run's folder]
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    keys: KeyArgs,
     /// Another process starts and ends workers as this master says
     #[arg(long)]
     served: bool,
@@ -65,13 +65,13 @@ pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
     };
     let folder = fs::canonicalize(folder)?;
     let experiment = load(&folder.join("experiment.yaml"), &[])?;
-    let token = token(args.token_file.as_deref(), &folder)?;
+    let keys = args.keys.read(&folder, args.listen.ip())?;
     let vault = Vault::of_run(&experiment.checkpoint_storage, &folder)?;
     let mut brought = false;
     if let Some(vault) = vault.as_ref().filter(|_| !folder.join("journal").exists()) {
         brought = bring_back(vault, &folder, Some(&experiment))?;
     }
-    let mut config = config(&folder, &experiment, token.to_hex())?;
+    let mut config = config(&folder, &experiment, &keys)?;
     let storage = &experiment.checkpoint_storage;
     let clerk = vault.map(|vault| Clerk::start(vault, &folder, storage)).transpose()?;
     config.sink = Box::new(Books::open(&folder, clerk)?);
@@ -88,7 +88,7 @@ pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
     #[cfg(feature = "kube")]
     if args.pod.is_asked() {
         config.platform = PlatformKind::Served;
-        let led = super::kube::lead(config, args.listen, &args.pod, token.to_hex());
+        let led = super::kube::lead(config, args.listen, &args.pod, &keys);
         return runtime.block_on(led);
     }
     match runtime.block_on(lead(config, args.listen, &folder))? {
@@ -112,9 +112,10 @@ async fn lead(config: Config, listen: SocketAddr, folder: &Path) -> Result<Endin
     Ok(salamander_master::run(config, listener, shutdown).await?)
 }
 
-fn config(folder: &Path, experiment: &Experiment, token: String) -> Result<Config> {
+fn config(folder: &Path, experiment: &Experiment, keys: &Keys) -> Result<Config> {
     let workers = experiment.workers;
-    let mut config = Config::new(folder, token, workers.max as usize);
+    let mut config = Config::new(folder, keys.token.to_hex(), workers.max as usize);
+    config.tls = keys.tls.clone();
     let silence = (experiment.elastic.silence * 1000.0) as u64;
     config.min_workers = workers.min as usize;
     if experiment.strategy.has_servers() {

@@ -9,6 +9,7 @@ mod doctor;
 mod evaluate;
 mod experiment;
 mod export;
+mod keys;
 #[cfg(feature = "kube")]
 mod kube;
 mod ledger;
@@ -71,6 +72,8 @@ enum Command {
     Worker(worker::Args),
     /// Hold tables for the workers of a distributed run (`train` starts this by itself)
     Ps(ps::Args),
+    /// Make certificates for a run on several hosts (`train --prepare` does this by itself)
+    Tls(keys::TlsArgs),
     /// Print the definition of the custom resource `TrainingJob`, for `kubectl apply`
     #[cfg(feature = "kube")]
     Crd,
@@ -128,6 +131,7 @@ pub(crate) fn main(models: &Models) -> ExitCode {
         Command::Master(args) => master::run(args, models),
         Command::Worker(args) => worker::run(args, models),
         Command::Ps(args) => ps::run(args),
+        Command::Tls(args) => keys::make(&args),
         #[cfg(feature = "kube")]
         Command::Crd => kube::crd(),
         #[cfg(feature = "kube")]

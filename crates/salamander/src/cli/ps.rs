@@ -17,9 +17,9 @@ use salamander_ps::{EngineOptions, Mode, role};
 use salamander_train::worker::process_number;
 
 use super::experiment::load;
+use super::keys::KeyArgs;
 use super::roles::folder_for;
 use super::signals::{LEFT, leave_on_signals};
-use super::worker::token;
 use crate::run::find;
 
 /// How often signals are looked at.
@@ -39,9 +39,8 @@ pub(super) struct Args {
     /// The master's address
     #[arg(long, value_name = "HOST:PORT")]
     master: String,
-    /// The file with the run's secret [default: `token` in the run's folder]
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    keys: KeyArgs,
     /// Where workers reach this server
     #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     listen: IpAddr,
@@ -64,11 +63,11 @@ pub(super) fn run(args: Args) -> Result<ExitCode> {
         Some(file) => folder_for(&args.run, file)?,
         None => find(&args.run, &args.folder.runs)?,
     };
-    let token = token(args.token_file.as_deref(), &folder)?;
+    let keys = args.keys.read(&folder, args.listen)?;
     let experiment = load(&folder.join("experiment.yaml"), &[])?;
     let leave = leave_on_signals()?;
     let config = role::Config::new(engine(&experiment))?;
-    let (listener, endpoint) = role::bind(SocketAddr::new(args.listen, 0), token.clone())?;
+    let (listener, endpoint) = role::bind(SocketAddr::new(args.listen, 0), keys.clone())?;
     println!("listening on {}", listener.endpoint().tcp);
     let shutdown = Cancel::new();
     let ended = Arc::new(AtomicBool::new(false));
@@ -79,7 +78,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode> {
         ended: Arc::clone(&ended),
         started: Instant::now(),
     };
-    let session = Session::open(&SessionOptions::new(&args.master, token.to_hex()), voice)?;
+    let session = Session::open(&SessionOptions::of(&args.master, &keys), voice)?;
     let watching = (shutdown.clone(), Arc::clone(&leave), Arc::clone(&ended));
     let watch = std::thread::spawn(move || {
         let (shutdown, leave, ended) = watching;

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use salamander_proto::client::Admin;
+use salamander_proto::client::{Admin, SessionOptions};
 use salamander_train::checkpoint::write_atomic;
 use tracing_subscriber::EnvFilter;
 
-use super::worker::token;
+use super::keys::keys;
 
 /// The file in a run's folder that says where its master listens.
 const ADDRESS: &str = "master.address";
@@ -84,7 +84,6 @@ pub(super) fn address(folder: &Path) -> Result<String> {
 /// Asks the master of a run.
 pub(super) fn ask(folder: &Path) -> Result<Admin> {
     let address = address(folder)?;
-    let token = token(None, folder)?;
-    Admin::connect(&address, &token.to_hex(), ANSWER)
+    Admin::connect(&SessionOptions::of(address, &keys(folder)?), ANSWER)
         .with_context(|| format!("{} does not run now", folder.display()))
 }

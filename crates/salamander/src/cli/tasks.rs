@@ -22,7 +22,8 @@ use salamander_proto::client::SessionOptions;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::distributed::{ensure_token, log_file, role, share_cores};
+use super::distributed::{log_file, role, share_cores};
+use super::keys::ensure_keys;
 use super::signals::Signals;
 use crate::ui::TaskBar;
 use job::{Finished, Scratch};
@@ -62,19 +63,19 @@ pub(super) fn run(
 ) -> Result<Outcome> {
     let signals = Signals::install()?;
     let scratch = Scratch::create(&launch.job.folder)?;
-    let token = ensure_token(scratch.path())?.to_hex();
+    let keys = ensure_keys(scratch.path())?;
     fs::create_dir(scratch.path().join("logs"))?;
     launch.job.write(scratch.path())?;
     let plan = plan(launch.batches, launch.workers);
     let tasks = plan.records.div_ceil(plan.size);
     let workers = launch.workers.min(tasks.try_into().unwrap_or(u32::MAX));
 
-    let mut config = Config::new(scratch.path(), token.clone(), workers as usize);
+    let mut config = Config::new(scratch.path(), keys.token.to_hex(), workers as usize);
     config.platform = PlatformKind::Served;
     config.max_restarts = launch.experiment.max_restarts.0;
     config.tasks = Some(plan);
     let leader = Leader::start(config)?;
-    let session = SessionOptions::new(leader.address.to_string(), token);
+    let session = SessionOptions::of(leader.address.to_string(), &keys);
     let platform = start_workers(launch, scratch.path(), session, workers)?;
 
     let word = match launch.job.work {

@@ -15,6 +15,7 @@ use salamander_train::trainer::{Outcome, Setup};
 
 use super::distributed::{self, Launch};
 use super::experiment::{in_file, load, strategy};
+use super::keys::{ensure_certificates, ensure_keys};
 use super::signals::Signals;
 use crate::run::RunFolder;
 use crate::ui::{
@@ -71,7 +72,7 @@ pub(super) struct Args {
     #[cfg(feature = "kube")]
     #[command(flatten)]
     job: super::kube::JobArgs,
-    /// Only make the run's folder, for a master and workers that are started by hand
+    /// Only make the run's folder with its secrets, for a master and workers that are started by hand
     #[arg(long, conflicts_with = "resume")]
     prepare: bool,
 }
@@ -156,7 +157,9 @@ pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
     };
     let out = if args.json { Out::Stderr } else { Out::Stdout };
     if args.prepare {
-        distributed::ensure_token(folder.path())?;
+        // For roles on several hosts.
+        ensure_keys(folder.path())?;
+        ensure_certificates(folder.path())?;
         println!("{}", folder.path().display());
         return Ok(ExitCode::SUCCESS);
     }

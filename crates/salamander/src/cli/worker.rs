@@ -1,16 +1,16 @@
 //! `salamander worker`: a process that trains together with others, as the master says.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use salamander_core::elastic::Ending;
 use salamander_core::experiment::{Experiment, Strategy, Transport};
-use salamander_net::Token;
+use salamander_net::Keys;
 use salamander_train::asynchronous::Line;
 use salamander_train::model::Models;
 use salamander_train::trainer::Setup;
@@ -18,6 +18,7 @@ use salamander_train::worker::{self, Options, join};
 use salamander_train::{Error, device};
 
 use super::experiment::load;
+use super::keys::KeyArgs;
 use super::roles::folder_for;
 use super::signals::{LEFT, leave_on_signals};
 use crate::run::find;
@@ -37,9 +38,8 @@ pub(super) struct Args {
     /// The master's address
     #[arg(long, value_name = "HOST:PORT")]
     master: String,
-    /// The file with the run's secret [default: `token` in the run's folder]
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    keys: KeyArgs,
     /// Where other workers reach this one
     #[arg(long, value_name = "IP", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     listen: IpAddr,
@@ -74,14 +74,14 @@ pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
         Some(file) => folder_for(&args.run, file)?,
         None => find(&args.run, &args.folder.runs)?,
     };
-    let token = token(args.token_file.as_deref(), &folder)?;
+    let keys = args.keys.read(&folder, args.listen)?;
     let file = folder.join("experiment.yaml");
     let experiment = load(&file, &[])?;
     let demo = args.demo.then(crate::demo::models);
     let model = demo.as_ref().unwrap_or(models).find(experiment.model())?;
     let leave = leave_on_signals()?;
     if experiment.strategy == Strategy::Ps {
-        let line = line(&args, token, &experiment, leave);
+        let line = line(&args, keys, &experiment, leave);
         let setup = Setup {
             device: device::select_for(&experiment.device.0, args.slot as usize)?,
             experiment,
@@ -94,7 +94,7 @@ pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
             Err(error) => Err(error.into()),
         };
     }
-    let membership = join(options(&args, token, &experiment, Arc::clone(&leave)))?;
+    let membership = join(options(&args, keys, &experiment, Arc::clone(&leave)))?;
     let handle = membership.handle.clone();
     let setup = Setup {
         device: device::select_for(&experiment.device.0, args.slot as usize)?,
@@ -106,10 +106,10 @@ pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
     finish(outcome.err(), &handle)
 }
 
-fn options(args: &Args, token: Token, experiment: &Experiment, leave: Arc<AtomicBool>) -> Options {
+fn options(args: &Args, keys: Keys, experiment: &Experiment, leave: Arc<AtomicBool>) -> Options {
     Options {
         master: args.master.clone(),
-        token,
+        keys,
         listen: args.listen,
         slot: args.slot,
         transport: match experiment.elastic.transport {
@@ -125,10 +125,10 @@ fn options(args: &Args, token: Token, experiment: &Experiment, leave: Arc<Atomic
     }
 }
 
-fn line(args: &Args, token: Token, experiment: &Experiment, leave: Arc<AtomicBool>) -> Line {
+fn line(args: &Args, keys: Keys, experiment: &Experiment, leave: Arc<AtomicBool>) -> Line {
     Line {
         master: args.master.clone(),
-        token,
+        keys,
         slot: args.slot,
         bf16: experiment.optimizations.gradient_compression,
         beat_every: beat_every(experiment),
@@ -139,14 +139,6 @@ fn line(args: &Args, token: Token, experiment: &Experiment, leave: Arc<AtomicBoo
 /// Several beats must be lost before a worker counts as silent.
 fn beat_every(experiment: &Experiment) -> Duration {
     Duration::from_secs_f64((experiment.elastic.silence / 8.0).clamp(0.02, 1.0))
-}
-
-/// The run's secret.
-pub(super) fn token(file: Option<&Path>, folder: &Path) -> Result<Token> {
-    let path = file.map_or_else(|| folder.join("token"), Path::to_path_buf);
-    let shown = path.display();
-    let text = std::fs::read_to_string(&path).with_context(|| format!("token {shown}"))?;
-    Token::from_hex(text.trim()).with_context(|| format!("token {shown}"))
 }
 
 fn finish(error: Option<Error>, handle: &worker::Handle) -> Result<ExitCode> {

@@ -20,8 +20,8 @@ use salamander_train::evaluate::Over;
 use salamander_train::model::{Instance, Models};
 use salamander_train::worker::fresh_id;
 
+use super::super::keys::keys;
 use super::super::trained::open_trained;
-use super::super::worker::token;
 use super::job::{Finished, Job, Work, part_name};
 
 /// How long a call to the master may take,
@@ -41,12 +41,12 @@ pub(in crate::cli) fn run(
     models: &Models,
 ) -> Result<ExitCode> {
     let job = Job::read(scratch)?;
-    let token = token(None, scratch)?.to_hex();
+    let options = SessionOptions::of(master, &keys(scratch)?);
     let id = fresh_id()?;
     let (said, over) = channel();
     let voice = Voice { id, slot, records: job.records, fingerprint: job.fingerprint, said };
-    let session = Session::open(&SessionOptions::new(master, &token), voice)?;
-    let mut desk = Desk { admin: Admin::connect(master, &token, CALL)?, id, over, ending: None };
+    let session = Session::open(&options, voice)?;
+    let mut desk = Desk { admin: Admin::connect(&options, CALL)?, id, over, ending: None };
     let worked = work(&job, (scratch, slot), models, &mut desk);
     match (desk.ending, worked) {
         (Some(_), _) | (None, Ok(())) => Ok(ExitCode::SUCCESS),

@@ -1,0 +1,116 @@
+//! One connection to a master, plain or encrypted, which finds out when the two sides do not agree on that.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use salamander_net::Tls;
+use salamander_net::tls::{self, ALERT};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tonic::transport::Uri;
+
+use super::road::Refusal;
+
+/// A connection.
+pub(super) struct Line {
+    stream: Stream,
+    refusal: Refusal,
+}
+
+enum Stream {
+    /// `heard` once the first byte of the other side was looked at.
+    Plain {
+        tcp: TcpStream,
+        heard: bool,
+    },
+    Encrypted(Box<TlsStream<TcpStream>>),
+}
+
+impl Line {
+    /// Connects, and shakes hands if there are certificates.
+    pub(super) async fn open(to: &Uri, tls: Option<&Tls>, refusal: Refusal) -> io::Result<Self> {
+        let host = to.host().unwrap_or_default().trim_matches(['[', ']']);
+        let tcp = TcpStream::connect((host, to.port_u16().unwrap_or_default())).await?;
+        // Small messages that somebody waits for.
+        tcp.set_nodelay(true)?;
+        let stream = match tls {
+            None => Stream::Plain { tcp, heard: false },
+            Some(tls) => {
+                let shaking = TlsConnector::from(tls.client()).connect(tls::name(), tcp);
+                let shaken = shaking.await.map_err(|error| explain(error, &refusal))?;
+                Stream::Encrypted(Box::new(shaken))
+            }
+        };
+        Ok(Self { stream, refusal })
+    }
+}
+
+/// Says what an error of TLS means, and notes it.
+fn explain(error: io::Error, refusal: &Refusal) -> io::Error {
+    match tls::Error::of_io(&error) {
+        Some(meant) => {
+            refusal.note(meant.to_string());
+            meant.into()
+        }
+        None if error.kind() == io::ErrorKind::UnexpectedEof => tls::broken_off(),
+        None => error,
+    }
+}
+
+impl AsyncRead for Line {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Self { stream, refusal } = &mut *self;
+        match stream {
+            Stream::Encrypted(stream) => {
+                let read = ready!(Pin::new(stream).poll_read(cx, buf));
+                Poll::Ready(read.map_err(|error| explain(error, refusal)))
+            }
+            Stream::Plain { tcp, heard: true } => Pin::new(tcp).poll_read(cx, buf),
+            Stream::Plain { tcp, heard } => {
+                let before = buf.filled().len();
+                ready!(Pin::new(tcp).poll_read(cx, buf))?;
+                *heard = true;
+                // An HTTP/2 server begins with settings, whose first byte is a zero.
+                if buf.filled()[before..].first() == Some(&ALERT[0]) {
+                    let error = tls::Error::wanted().into();
+                    return Poll::Ready(Err(explain(error, refusal)));
+                }
+                Poll::Ready(Ok(()))
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Line {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match &mut self.stream {
+            Stream::Plain { tcp, .. } => Pin::new(tcp).poll_write(cx, bytes),
+            Stream::Encrypted(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Plain { tcp, .. } => Pin::new(tcp).poll_flush(cx),
+            Stream::Encrypted(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.stream {
+            Stream::Plain { tcp, .. } => Pin::new(tcp).poll_shutdown(cx),
+            Stream::Encrypted(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
