@@ -102,6 +102,14 @@ impl Vault {
         }
     }
 
+    /// The same, unless it is there.
+    pub(super) fn put_once(&self, folder: &Path, name: &str) -> Result<(), Error> {
+        match self.objects.get(name)? {
+            Some(_) => Ok(()),
+            None => self.put(folder, name),
+        }
+    }
+
     /// The complete checkpoints, oldest first.
     pub fn complete(&self) -> Result<Vec<Manifest>, Error> {
         let mut manifests = Vec::new();
@@ -185,6 +193,22 @@ impl Vault {
             self.objects.remove(&format!("{under}/{name}"))?;
         }
         Ok(())
+    }
+
+    /// Brings the newest checkpoint that counts and is whole; tells `refused` about newer ones that are not.
+    pub fn newest(
+        &self,
+        folder: &Path,
+        refused: &mut dyn FnMut(&Error),
+    ) -> Result<Option<String>, Error> {
+        for manifest in self.counting()?.into_iter().rev() {
+            match self.download(&manifest.id, folder) {
+                Ok(_) => return Ok(Some(manifest.id)),
+                Err(error @ Error::Checkpoint { .. }) => refused(&error),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
     }
 
     /// Brings a checkpoint into a folder of checkpoints, where it appears when all of it is there and verified.
