@@ -163,11 +163,7 @@ impl Vault {
 
     /// Removes what the policy does not keep, and what was cut short. Only called by whoever puts checkpoints, between
     /// two of them.
-    pub fn tidy(
-        &self,
-        policy: CheckpointPolicy,
-        storage: &CheckpointStorage,
-    ) -> Result<(), Error> {
+    pub fn tidy(&self, policy: CheckpointPolicy, storage: &CheckpointStorage) -> Result<(), Error> {
         let counting = self.counting()?;
         let Some(newest) = counting.last().map(|manifest| manifest.id.clone()) else {
             return Ok(());
@@ -217,8 +213,9 @@ impl Vault {
         let under = format!("{CHECKPOINTS}/{id}");
         let text = self.objects.get(&format!("{under}/{MANIFEST}"))?;
         let text = text.ok_or_else(|| Error::checkpoint(&place, "it has no manifest"))?;
-        let manifest: Manifest = serde_json::from_slice(&text)
-            .map_err(|error| Error::checkpoint(&place, format!("its manifest is broken: {error}")))?;
+        let manifest: Manifest = serde_json::from_slice(&text).map_err(|error| {
+            Error::checkpoint(&place, format!("its manifest is broken: {error}"))
+        })?;
         // Several processes may bring the same one.
         let beside = folder.join(format!(".{id}.{}.tmp", std::process::id()));
         let _ = fs::remove_dir_all(&beside);
