@@ -163,7 +163,9 @@ impl Stage {
         let joined = begun.elapsed().as_secs_f64();
         self.trains_on();
         let seconds = begun.elapsed().as_secs_f64();
-        eprintln!("measured: end of {victim}: another after {joined:.2} s, its steps after {seconds:.2} s");
+        eprintln!(
+            "measured: end of {victim}: another after {joined:.2} s, its steps after {seconds:.2} s"
+        );
     }
 
     pub(super) fn kill(&self, pod: &str) {
