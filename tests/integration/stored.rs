@@ -1,5 +1,5 @@
-//! Runs in an object store: killed at any moment, also in the middle of an upload, they go on on a machine that has nothing
-//! of them, and end as if nothing had happened.
+//! Runs in an object store: killed at any moment, also in the middle of an upload, they go on on a machine that has
+//! nothing of them, and end as if nothing had happened.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
