@@ -14,7 +14,7 @@ use serde_json::json;
 use tests::chaos::{self, Fire};
 
 use self::stage::{SHARED, Stage};
-use self::support::{JOBS, PODS};
+use self::support::{How, JOBS, PODS};
 use crate::elastic::fire;
 use crate::places::s3_settings;
 use crate::stored::{Bucket, STORE};
@@ -97,6 +97,16 @@ fn a_job_that_is_deleted_while_it_trains_leaves_nothing() {
     });
 }
 
+#[test]
+fn an_account_without_rights_is_told_what_it_may_not_do() {
+    let stage = Stage::new(&job(2, false), SHARED);
+    let words = "trainingjobs.salamander.dev is forbidden: User \"jo\" cannot create resource";
+    stage.cluster.fault("POST", "/trainingjobs", 1, How::Refuse(403, "Forbidden", words));
+    let err = stage.submit(&[]).output().expect("the program starts").stderr;
+    let err = String::from_utf8_lossy(&err).into_owned();
+    assert!(err.contains(words) && err.contains("the cluster's roles do not allow it"), "{err}");
+}
+
 /// The master's folder is its pod's own, and so are the workers': everything that lasts is in the store.
 #[test]
 fn a_ring_with_an_object_store_needs_no_volume() {
@@ -110,7 +120,7 @@ fn a_ring_with_an_object_store_needs_no_volume() {
         .collect();
     stage.cluster.put("/api/v1/secrets", "keys", json!({"stringData": keys}));
     stage.train(&["--store", STORE]);
-    stage.wait("a checkpoint in the store", |_| bucket.counted("tally") > 0);
+    stage.wait("a checkpoint in the store", |_| bucket.counted() > 0);
     stage.hit("master", 0, Stage::kill);
     // All at once: nobody holds a state.
     for index in 0..3 {

@@ -50,8 +50,8 @@ impl Stage {
         command
     }
 
-    /// Submits the job and follows it.
-    pub(super) fn train(&mut self, more: &[&str]) {
+    /// The command that submits the job and follows it.
+    pub(super) fn submit(&self, more: &[&str]) -> Command {
         let file = |name: &str| self.place.path().join(name).display().to_string();
         let mut sets = vec![format!("data.training={}", file("ids.csv"))];
         if self.fire.asynchronous {
@@ -60,7 +60,12 @@ impl Stage {
         sets.push(format!("hyperparameters.slow_file={}", file("slow")));
         let args = ["train", "tally.yaml", "--image", "i", "--job", "tally", "--spec", "spec.yaml"];
         let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
-        let mut command = self.command(&[&args, more, &sets, &["--json"]].concat());
+        self.command(&[&args, more, &sets, &["--json"]].concat())
+    }
+
+    /// Submits the job, follows it, and waits for its first step.
+    pub(super) fn train(&mut self, more: &[&str]) {
+        let mut command = self.submit(more);
         let file = |name: &str| File::create(self.place.path().join(name)).expect("a file");
         command.stdout(file("out.txt")).stderr(file("err.txt")).stdin(Stdio::null());
         self.applied = Instant::now();
@@ -103,7 +108,7 @@ impl Stage {
         let before = self.steps();
         self.wait("more steps", |stage| {
             let now = stage.steps();
-            now > before + 2 || (now > 2 && now < before)
+            now > before || (now > 0 && now < before)
         });
     }
 
@@ -117,8 +122,18 @@ impl Stage {
         runs.then_some(pod.name)
     }
 
-    /// How many steps were logged, and by how many pods of workers and servers that are known to train.
-    fn trains(&self) -> bool {
+    /// How often all workers began to train together, by the logs of masters. Without waiting there is no such moment.
+    fn generations(&self) -> usize {
+        let began = format!("began: {} members", self.fire.workers);
+        let logs = std::fs::read_dir(self.cluster.server.kubelet.folder().join("logs"));
+        let logs = logs.into_iter().flatten().flatten().map(|entry| entry.path());
+        let masters = logs.filter(|path| path.to_string_lossy().contains("-master-"));
+        let text = masters.map(|path| std::fs::read_to_string(path).unwrap_or_default());
+        text.map(|text| text.matches(&began).count()).sum()
+    }
+
+    /// Whether all pods run.
+    fn is_complete(&self) -> bool {
         let (workers, servers) = (self.fire.workers, self.fire.servers);
         let members = |role: &str| {
             let pods = self.cluster.pods("tally", role);
@@ -138,14 +153,19 @@ impl Stage {
     /// Does something to a pod while the job trains, and waits until another one trains in its place.
     pub(super) fn hit(&mut self, role: &str, index: u32, how: fn(&Self, &str)) {
         self.trains_on();
-        let victim = self.strike(role, index, how);
-        let begun = Instant::now();
+        let before = self.generations();
+        let (victim, begun) = (self.strike(role, index, how), Instant::now());
+        let regroups = role != "master" && !self.fire.asynchronous;
         self.wait("another pod", |stage| {
-            stage.trains() && stage.pod(role, index).is_some_and(|pod| pod != victim)
+            stage.is_complete() && stage.pod(role, index).is_some_and(|pod| pod != victim)
         });
+        self.wait("it takes part", |stage| !regroups || stage.generations() > before);
+        let joined = begun.elapsed().as_secs_f64();
         self.trains_on();
         let seconds = begun.elapsed().as_secs_f64();
-        eprintln!("measured: end of {victim} to three steps with another {seconds:.2} s");
+        eprintln!(
+            "measured: end of {victim}: another after {joined:.2} s, its steps after {seconds:.2} s"
+        );
     }
 
     pub(super) fn kill(&self, pod: &str) {

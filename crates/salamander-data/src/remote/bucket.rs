@@ -128,8 +128,7 @@ impl Bucket {
     /// What is right under a name; "" is the place itself.
     pub fn list(&self, under: &str) -> Result<Listing, Error> {
         let (store, path) = (Arc::clone(&self.store), self.path(under)?);
-        let found =
-            self.ask(under, async move { store.list_with_delimiter(Some(&path)).await })?;
+        let found = self.ask(under, async move { store.list_with_delimiter(Some(&path)).await })?;
         let last = |path: &StorePath| path.filename().map(str::to_owned);
         let size = |object: &object_store::ObjectMeta| Some((last(&object.location)?, object.size));
         Ok(Listing {

@@ -343,7 +343,8 @@ pub struct ObjectStore {
 impl ObjectStore {
     /// What is wrong with it, for manifests, which no API server checks.
     pub fn check(&self) -> Result<(), String> {
-        let rest = ["s3://", "gs://", "az://"].iter().find_map(|scheme| self.url.strip_prefix(scheme));
+        let rest =
+            ["s3://", "gs://", "az://"].iter().find_map(|scheme| self.url.strip_prefix(scheme));
         let fine = rest.is_some_and(|rest| !rest.starts_with('/') && !rest.is_empty());
         if fine && !self.url.contains(['@', '?', '#']) {
             return Ok(());

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource,
     EnvFromSource, EnvVar, EnvVarSource, HTTPGetAction, LocalObjectReference, ObjectFieldSelector,
     Pod, PodSecurityContext, PodSpec, Probe, ResourceFieldSelector, ResourceRequirements,
-    SeccompProfile, SecretEnvSource, SecretVolumeSource, SecurityContext, Toleration, TopologySpreadConstraint,
-    Volume, VolumeMount,
+    SeccompProfile, SecretEnvSource, SecretVolumeSource, SecurityContext, Toleration,
+    TopologySpreadConstraint, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};

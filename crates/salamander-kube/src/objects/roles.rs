@@ -1,6 +1,6 @@
 //! The pods of the three roles: what each is started with, and when it counts as ready.
 
-use k8s_openapi::api::core::v1::{Pod, PodReadinessGate};
+use k8s_openapi::api::core::v1::{Pod, PodReadinessGate, Probe};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use super::pod::{Error, Parts, port, probe, requirements, role_args};
@@ -53,6 +53,9 @@ impl MasterPod<'_> {
             for container in &mut spec.containers {
                 container.ports =
                     Some(vec![port("control", MASTER_PORT), port("health", HEALTH_PORT)]);
+                // A master that finds only an object store brings its run's folder from there first.
+                container.startup_probe =
+                    Some(Probe { failure_threshold: Some(1_800), ..probe("/healthz", 1) });
                 container.readiness_probe = Some(probe("/readyz", 1));
                 container.liveness_probe = Some(probe("/healthz", 10));
             }

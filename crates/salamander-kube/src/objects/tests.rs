@@ -199,12 +199,15 @@ fn keys_of_an_object_store_come_from_a_secret_and_go_to_those_that_use_it() {
     let store = json!({"objectStore": {"url": "s3://models/runs", "secretName": "keys"}});
     let job = job(json!({"checkpoints": store}));
     let master = MasterPod { job: &job, number: 0, owner: None, resume: false }.build();
-    let named = |pod: Result<Pod, Error>| {
+    let named = |pod: Result<Pod, Error>| -> Vec<String> {
         let pod = pod.expect("a pod");
         let sources = parts(&pod).1.env_from.clone().unwrap_or_default();
         sources.into_iter().filter_map(|from| from.secret_ref).map(|secret| secret.name).collect()
     };
-    assert_eq!((named(master), named(worker(&job))), (vec!["keys".to_string()], vec!["keys".to_string()]));
+    assert_eq!(
+        (named(master), named(worker(&job))),
+        (vec!["keys".to_string()], vec!["keys".to_string()])
+    );
     let servers: Vec<String> = named(server(&job));
     assert!(servers.is_empty(), "{servers:?}");
 }

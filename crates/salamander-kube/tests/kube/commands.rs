@@ -121,8 +121,12 @@ fn logs_are_read_and_followed_over_kills_until_the_job_is_over() {
         })
         .await
     });
-    cluster.tell_containers("j", "crash-1");
     let mut heard = Vec::new();
+    wait_until("it is followed", || {
+        heard.extend(lines.try_iter());
+        heard.iter().any(|line: &String| line.starts_with("worker-1: "))
+    });
+    cluster.tell_containers("j", "crash-1");
     wait_until("the crash is heard", || {
         heard.extend(lines.try_iter());
         heard.iter().any(|line: &String| line == "worker-1: no such file: shard-1")

@@ -49,7 +49,8 @@ fn mistakes_are_refused_with_a_message() {
     );
     check(json!({"storage": {"size": "1Gi"}}), "write one of storage.claimName");
     check(json!({"storage": {"hostPath": null, "claimName": "data"}}), "");
-    let store = |url: &str| json!({"checkpoints": {"objectStore": {"url": url, "secretName": "keys"}}});
+    let store =
+        |url: &str| json!({"checkpoints": {"objectStore": {"url": url, "secretName": "keys"}}});
     check(store("s3://bucket/prefix"), "");
     check(store("gs://bucket"), "");
     check(store("bucket/prefix"), "checkpoints.objectStore.url is s3://bucket/prefix");

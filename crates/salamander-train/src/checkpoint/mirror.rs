@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use salamander_core::experiment::{CheckpointPolicy, CheckpointStorage};
 
+use super::EXPERIMENT;
 use super::store::{COUNTED, newest_counted, remove_superfluous};
 use super::vault::Vault;
 use crate::Error;
@@ -17,8 +18,6 @@ use crate::Error;
 const FIRST: Duration = Duration::from_millis(500);
 /// up to this.
 const LONGEST: Duration = Duration::from_secs(30);
-/// Files of the run that go with its checkpoints.
-const BESIDE: [&str; 2] = ["experiment.yaml", "metrics.jsonl"];
 
 enum Order {
     Put(PathBuf),
@@ -48,8 +47,8 @@ impl Mirror {
     ) -> Result<Self, Error> {
         let (sender, orders) = channel();
         let left = newest_counted(&keeping.folder).map(|path| Waiting { path, told: false });
-        let owner =
-            Owner { vault, keeping, orders, results, next: left, flushes: Vec::new(), until: None };
+        let (flushes, until) = (Vec::new(), None);
+        let owner = Owner { vault, keeping, orders, results, next: left, flushes, until };
         let thread = std::thread::Builder::new()
             .name("store".to_string())
             .spawn(move || owner.work())
@@ -112,7 +111,7 @@ impl Owner {
                 }
                 continue;
             };
-            match self.vault.upload(&waiting.path) {
+            match self.upload(&waiting.path) {
                 Ok(()) => {
                     pause = FIRST;
                     self.done();
@@ -125,6 +124,16 @@ impl Owner {
                 }
             }
         }
+    }
+
+    /// The experiment goes first: whoever finds a checkpoint can use it.
+    fn upload(&self, path: &Path) -> Result<(), Error> {
+        self.vault.put_once(self.run(), EXPERIMENT)?;
+        self.vault.upload(path)
+    }
+
+    fn run(&self) -> &Path {
+        self.keeping.folder.parent().unwrap_or(&self.keeping.folder)
     }
 
     fn done(&mut self) {
@@ -142,8 +151,7 @@ impl Owner {
     /// What goes wrong here is only a waste of room, or done again with the next checkpoint.
     fn tidy(&self, path: &Path) {
         let Keeping { folder, policy, storage } = &self.keeping;
-        let run = folder.parent().unwrap_or(folder);
-        let beside = BESIDE.iter().try_for_each(|name| self.vault.put(run, name));
+        let beside = self.vault.put(self.run(), "metrics.jsonl");
         if let Err(error) = beside.and_then(|()| self.vault.tidy(*policy, storage)) {
             tracing::warn!(%error, checkpoint = %path.display(), "the store is not tidy");
         }

@@ -1,5 +1,5 @@
-//! The checkpoints of a run: written on a thread of their own, put into a store if the run has one, the superfluous ones
-//! removed.
+//! The checkpoints of a run: written on a thread of their own, put into a store if the run has one, the superfluous
+//! ones removed.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -102,6 +102,14 @@ impl Vault {
         }
     }
 
+    /// The same, unless it is there.
+    pub(super) fn put_once(&self, folder: &Path, name: &str) -> Result<(), Error> {
+        match self.objects.get(name)? {
+            Some(_) => Ok(()),
+            None => self.put(folder, name),
+        }
+    }
+
     /// The complete checkpoints, oldest first.
     pub fn complete(&self) -> Result<Vec<Manifest>, Error> {
         let mut manifests = Vec::new();
@@ -155,11 +163,7 @@ impl Vault {
 
     /// Removes what the policy does not keep, and what was cut short. Only called by whoever puts checkpoints, between
     /// two of them.
-    pub fn tidy(
-        &self,
-        policy: CheckpointPolicy,
-        storage: &CheckpointStorage,
-    ) -> Result<(), Error> {
+    pub fn tidy(&self, policy: CheckpointPolicy, storage: &CheckpointStorage) -> Result<(), Error> {
         let counting = self.counting()?;
         let Some(newest) = counting.last().map(|manifest| manifest.id.clone()) else {
             return Ok(());
@@ -187,14 +191,31 @@ impl Vault {
         Ok(())
     }
 
+    /// Brings the newest checkpoint that counts and is whole; tells `refused` about newer ones that are not.
+    pub fn newest(
+        &self,
+        folder: &Path,
+        refused: &mut dyn FnMut(&Error),
+    ) -> Result<Option<String>, Error> {
+        for manifest in self.counting()?.into_iter().rev() {
+            match self.download(&manifest.id, folder) {
+                Ok(_) => return Ok(Some(manifest.id)),
+                Err(error @ Error::Checkpoint { .. }) => refused(&error),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+
     /// Brings a checkpoint into a folder of checkpoints, where it appears when all of it is there and verified.
     pub fn download(&self, id: &str, folder: &Path) -> Result<PathBuf, Error> {
         let place = PathBuf::from(format!("{}/{CHECKPOINTS}/{id}", self.url));
         let under = format!("{CHECKPOINTS}/{id}");
         let text = self.objects.get(&format!("{under}/{MANIFEST}"))?;
         let text = text.ok_or_else(|| Error::checkpoint(&place, "it has no manifest"))?;
-        let manifest: Manifest = serde_json::from_slice(&text)
-            .map_err(|error| Error::checkpoint(&place, format!("its manifest is broken: {error}")))?;
+        let manifest: Manifest = serde_json::from_slice(&text).map_err(|error| {
+            Error::checkpoint(&place, format!("its manifest is broken: {error}"))
+        })?;
         // Several processes may bring the same one.
         let beside = folder.join(format!(".{id}.{}.tmp", std::process::id()));
         let _ = fs::remove_dir_all(&beside);

@@ -128,7 +128,12 @@ fn a_kill_at_any_request_leaves_what_counted_before() {
         // The next process begins with the same checkpoints.
         keep(&Vault::with(shelf.clone())).expect("the store is well again");
         assert_eq!(usable(&shelf), [4, 5], "cut after {cut} requests");
-        assert!(shelf.names().iter().all(|name| name.contains("step-00000004") || name.contains("step-00000005")));
+        assert!(
+            shelf
+                .names()
+                .iter()
+                .all(|name| name.contains("step-00000004") || name.contains("step-00000005"))
+        );
         assert!(left.len() <= 3, "superfluous ones go with the next: {left:?}");
         if whole {
             break;
@@ -145,7 +150,9 @@ fn a_broken_object_is_refused() {
     let vault = Vault::with(shelf.clone());
     vault.upload(&checkpoint(folder.path(), 7)).expect("put");
     let name = "checkpoints/step-00000007/model.safetensors";
-    if let Some(byte) = shelf.objects.lock().expect("not poisoned").get_mut(name).and_then(|b| b.last_mut()) {
+    if let Some(byte) =
+        shelf.objects.lock().expect("not poisoned").get_mut(name).and_then(|b| b.last_mut())
+    {
         *byte ^= 1;
     }
     let fresh = tempfile::tempdir().expect("a folder");

@@ -120,11 +120,13 @@ impl<T: Trial> Trainer<T> {
             return;
         }
         let storage = &self.setup.experiment.checkpoint_storage;
-        let brought = Vault::of_run(storage, &self.setup.folder)
-            .and_then(|vault| vault.map(|vault| vault.download(id, folder)).transpose());
+        let Ok(Some(vault)) = Vault::of_run(storage, &self.setup.folder) else { return };
+        let brought = vault.download(id, folder).map(|_| Some(id.to_string())).or_else(|error| {
+            tracing::warn!(%error, "trying the checkpoint before it");
+            vault.newest(folder, &mut |error| tracing::warn!(%error))
+        });
         match brought {
-            Ok(Some(path)) => tracing::info!(path = %path.display(), "brought from the store"),
-            Ok(None) => {}
+            Ok(brought) => tracing::info!(?brought, store = vault.url(), "from the store"),
             Err(error) => tracing::warn!(%error, "a checkpoint cannot be brought from the store"),
         }
     }

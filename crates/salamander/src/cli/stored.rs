@@ -137,7 +137,8 @@ pub(super) fn find(run: &str, runs: &Path, store: Option<&str>) -> Result<PathBu
 }
 
 /// Makes a run's folder from its place in a store; false if nothing is there. The journal comes last: whoever is killed
-/// meanwhile begins again.
+/// meanwhile begins again. A master, which knows its experiment, leaves the checkpoint to workers unless it is the one
+/// that hands it out.
 pub(super) fn bring_back(
     vault: &Vault,
     folder: &Path,
@@ -153,7 +154,12 @@ pub(super) fn bring_back(
         Some(experiment) => experiment.strategy,
         None => load(&folder.join(EXPERIMENT), &[])?.strategy,
     };
-    let newest = newest(vault, &checkpoints)?;
+    let mut newest = None;
+    if experiment.is_none() || strategy == Strategy::Ps {
+        newest = vault.newest(&checkpoints, &mut |error| {
+            eprintln!("warning: {error}; trying the one before it");
+        })?;
+    }
     if let (Some(id), Strategy::Ps) = (&newest, strategy) {
         link_rows(&checkpoints, id)?;
     }
@@ -169,20 +175,6 @@ pub(super) fn bring_back(
         rewrite(folder, &bytes, newest.as_deref())?;
     }
     Ok(true)
-}
-
-/// Brings the newest checkpoint that is whole.
-fn newest(vault: &Vault, checkpoints: &Path) -> Result<Option<String>> {
-    for manifest in vault.counting()?.iter().rev() {
-        match vault.download(&manifest.id, checkpoints) {
-            Ok(_) => return Ok(Some(manifest.id.clone())),
-            Err(error @ Error::Checkpoint { .. }) => {
-                eprintln!("warning: {error}; trying the one before it");
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(None)
 }
 
 /// The number of an asynchronous checkpoint, at the end of its name.
