@@ -126,6 +126,8 @@ pub struct Ack {
 pub struct Client {
     caller: Caller,
     map: Map,
+    /// The server of each partition.
+    owners: Vec<u32>,
     options: Options,
     links: Vec<Link>,
     tables: Vec<TableSpec>,
@@ -143,7 +145,8 @@ impl Client {
         let links = (0..servers).map(Link::new).collect();
         let caller = Caller { directory, token, lineage: options.lineage, map: options.map };
         let (tables, keys) = (Vec::new(), Vec::new());
-        let mut client = Self { caller, map, options, links, tables, keys };
+        let owners = map.owners();
+        let mut client = Self { caller, map, owners, options, links, tables, keys };
         client.ping()?;
         Ok(client)
     }

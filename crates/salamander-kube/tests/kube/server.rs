@@ -26,7 +26,7 @@ pub(crate) fn run(args: &Args<'_>) -> i32 {
     let master = args.get("--master").expect("a master");
     let Some(servers) = wanted(&master, &args.token(), &leave) else { return 75 };
     let map = Map { epoch: 0, servers: servers as usize };
-    let partitions = vec![map.partitions(seat as usize)];
+    let partitions = map.partitions(seat as usize);
     let engine = EngineOptions { partitions, ..EngineOptions::default() };
     let config = role::Config::new(engine).expect("a name");
     let token = Token::from_hex(&args.token()).expect("a token");
