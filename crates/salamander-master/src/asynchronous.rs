@@ -178,7 +178,7 @@ impl Asynchronous {
                 Some(Before { lineage: before.number.to_u64(), owners: owners.collect() })
             }
         };
-        let partitions = Some(vec![share(placement.map, to.server)]);
+        let partitions = Some(share(placement.map, to.server));
         Reset { partitions, version: 0, files: self.source(checkpoint), from }
     }
 

@@ -126,6 +126,8 @@ pub struct Ack {
 pub struct Client {
     caller: Caller,
     map: Map,
+    /// The server of each partition.
+    owners: Vec<u32>,
     options: Options,
     links: Vec<Link>,
     tables: Vec<TableSpec>,
@@ -148,7 +150,8 @@ impl Client {
         let (lineage, keys) = (options.lineage, keys.into());
         let caller = Caller { directory, keys, lineage, map: options.map };
         let (tables, keys) = (Vec::new(), Vec::new());
-        let mut client = Self { caller, map, options, links, tables, keys };
+        let owners = map.owners();
+        let mut client = Self { caller, map, owners, options, links, tables, keys };
         client.ping()?;
         Ok(client)
     }

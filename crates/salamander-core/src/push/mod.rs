@@ -72,6 +72,7 @@ mod dispatcher;
 mod gate;
 mod journal;
 mod names;
+mod placement;
 mod ranges;
 mod talk;
 mod work;
@@ -85,6 +86,7 @@ pub use dispatcher::{
 pub use gate::{Gate, Placing, Refused};
 pub use journal::{Checkpoint, Entry, History, Placement, Source};
 pub use names::Names;
+pub use placement::spread;
 pub use ranges::Ranges;
 pub use talk::{Ask, Told};
 pub use work::{Report, Task, Work};
@@ -127,8 +129,12 @@ pub struct Map {
 impl Map {
     /// The server that holds one of so many partitions.
     pub fn owner(&self, partition: u32, partitions: u32) -> u32 {
-        let owner = u64::from(partition) * u64::from(self.servers) / u64::from(partitions.max(1));
-        owner as u32
+        self.owners(partitions).get(partition as usize).copied().unwrap_or(0)
+    }
+
+    /// The servers that hold so many partitions, one after the other.
+    pub fn owners(&self, partitions: u32) -> Vec<u32> {
+        spread(partitions, self.servers)
     }
 }
 

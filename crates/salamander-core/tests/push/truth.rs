@@ -27,9 +27,8 @@ pub(crate) struct Job {
 impl Job {
     /// The partitions of a server.
     pub(crate) fn owned(&self, map: Map, server: u32) -> impl Iterator<Item = usize> + use<> {
-        let partitions = self.partitions;
-        let own = move |part: &u32| map.owner(*part, partitions) == server;
-        (0..partitions).filter(own).map(|part| part as usize)
+        let owners = map.owners(self.partitions).into_iter().enumerate();
+        owners.filter(move |(_, owner)| *owner == server).map(|(part, _)| part)
     }
 
     pub(crate) fn fresh(&self) -> Part {

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Args<'_>) -> i32 {
     let session = SessionOptions::of(args.get("--master").expect("a master"), &keys);
     let Some(servers) = wanted(&session, &leave) else { return 75 };
     let map = Map { epoch: 0, servers: servers as usize };
-    let partitions = vec![map.partitions(seat as usize)];
+    let partitions = map.partitions(seat as usize);
     let engine = EngineOptions { partitions, ..EngineOptions::default() };
     let config = role::Config::new(engine).expect("a name");
     let address = format!("{}:0", args.get("--listen").expect("an address"));

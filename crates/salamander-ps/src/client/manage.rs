@@ -65,7 +65,7 @@ impl Client {
         files: &[PathBuf],
     ) -> Result<Vec<Ack>, Error> {
         let share = |server| Reset {
-            partitions: Some(vec![self.map.partitions(server)]),
+            partitions: Some(self.map.partitions(server)),
             version,
             files: files.to_vec(),
             from: None,

@@ -2,9 +2,12 @@
 
 use std::ops::Range;
 
+use salamander_core::push::spread;
+
 use crate::{PARTITIONS, partition_of};
 
-/// How partitions are spread over servers: in ranges of equal length.
+/// How partitions are spread over servers: in equal shares, of which as few as possible move when the
+/// number of servers changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Map {
     /// Counts the changes of the number of servers.
@@ -14,16 +17,25 @@ pub struct Map {
 }
 
 impl Map {
-    /// The server of a partition.
-    pub fn owner(&self, partition: u16) -> usize {
-        usize::from(partition) * self.servers / PARTITIONS
+    /// The server of each partition.
+    pub fn owners(&self) -> Vec<u32> {
+        // More servers than partitions would have no share.
+        spread(PARTITIONS as u32, self.servers.min(PARTITIONS) as u32)
     }
 
     /// The partitions of a server.
-    pub fn partitions(&self, server: usize) -> Range<u16> {
-        let servers = self.servers.max(1);
-        let first = |server: usize| (server * PARTITIONS).div_ceil(servers).min(PARTITIONS) as u16;
-        first(server)..first(server + 1)
+    pub fn partitions(&self, server: usize) -> Vec<Range<u16>> {
+        let owners = self.owners();
+        let mut ranges: Vec<Range<u16>> = Vec::new();
+        for partition in
+            (0..PARTITIONS as u16).filter(|p| owners[usize::from(*p)] as usize == server)
+        {
+            match ranges.last_mut() {
+                Some(last) if last.end == partition => last.end += 1,
+                _ => ranges.push(partition..partition + 1),
+            }
+        }
+        ranges
     }
 }
 
@@ -36,15 +48,16 @@ pub(super) struct Split {
 }
 
 impl Split {
-    pub(super) fn new(map: &Map, ids: &[u64]) -> Self {
-        if map.servers <= 1 {
+    /// `owners` are those of all partitions.
+    pub(super) fn new(servers: usize, owners: &[u32], ids: &[u64]) -> Self {
+        if servers <= 1 {
             return Self::default();
         }
-        let share = ids.len() / map.servers;
+        let share = ids.len() / servers;
         let mut places: Vec<Vec<u32>> = Vec::new();
-        places.resize_with(map.servers, || Vec::with_capacity(share + share / 8 + 16));
+        places.resize_with(servers, || Vec::with_capacity(share + share / 8 + 16));
         for (place, id) in ids.iter().enumerate() {
-            places[map.owner(partition_of(*id))].push(place as u32);
+            places[owners[usize::from(partition_of(*id))] as usize].push(place as u32);
         }
         Self { places }
     }
@@ -63,32 +76,32 @@ mod tests {
     fn servers_share_all_partitions() {
         for servers in [1, 2, 3, 5, 7, 100, 1024] {
             let map = Map { epoch: 0, servers };
-            let mut next = 0;
+            let owners = map.owners();
+            let mut all = 0;
             for server in 0..servers {
-                let range = map.partitions(server);
-                assert_eq!(range.start, next);
-                next = range.end;
-                assert!(range.clone().all(|partition| map.owner(partition) == server));
-                assert!((range.len() as i64 - (PARTITIONS / servers) as i64).abs() <= 1);
+                let mut own = map.partitions(server).into_iter().flatten();
+                assert!(own.all(|partition| owners[usize::from(partition)] as usize == server));
+                all += map.partitions(server).iter().map(Range::len).sum::<usize>();
             }
-            assert_eq!(usize::from(next), PARTITIONS);
+            assert_eq!(all, PARTITIONS);
+            assert!(map.partitions(servers).is_empty(), "there is no such server");
         }
     }
 
     #[test]
     fn every_id_goes_to_its_owner() {
-        let map = Map { epoch: 0, servers: 3 };
+        let owners = Map { epoch: 0, servers: 3 }.owners();
         let ids: Vec<u64> = (0..1000).map(|id| id * id).collect();
-        let split = Split::new(&map, &ids);
+        let split = Split::new(3, &owners, &ids);
         let mut seen = vec![false; ids.len()];
         for server in 0..3 {
             for place in split.of(server).expect("places") {
-                let id = ids[*place as usize];
-                assert_eq!(map.owner(partition_of(id)), server);
+                let partition = usize::from(partition_of(ids[*place as usize]));
+                assert_eq!(owners[partition] as usize, server);
                 assert!(!std::mem::replace(&mut seen[*place as usize], true));
             }
         }
         assert!(seen.into_iter().all(|seen| seen));
-        assert!(Split::new(&Map { epoch: 0, servers: 1 }, &ids).of(0).is_none());
+        assert!(Split::new(1, &owners, &ids).of(0).is_none());
     }
 }

@@ -64,7 +64,7 @@ impl Client {
             tables.push(self.check(lookup.table, lookup.ids, lookup.out.len())?);
         }
         let ids: Vec<&[u64]> = lookups.iter().map(|lookup| lookup.ids).collect();
-        let splits: Vec<Split> = ids.iter().map(|ids| Split::new(&self.map, ids)).collect();
+        let splits: Vec<Split> = ids.iter().map(|ids| self.split(ids)).collect();
         let mut messages = Vec::with_capacity(self.links.len());
         for server in 0..self.links.len() {
             let mut wanted = Vec::with_capacity(ids.len());
@@ -151,7 +151,7 @@ impl Client {
         blocks.resize_with(self.links.len(), || Vec::with_capacity(rows.len()));
         for rows in rows {
             let (table, dim) = self.check(rows.table, rows.ids, rows.values.len())?;
-            let split = Split::new(&self.map, rows.ids);
+            let split = self.split(rows.ids);
             for (server, blocks) in blocks.iter_mut().enumerate() {
                 let places = split.of(server);
                 let ids = pick_ids(places, rows.ids);
@@ -164,6 +164,11 @@ impl Client {
             blocks.map(|(server, blocks)| message(server, blocks)).collect();
         let messages: Vec<_> = messages.iter().map(Some).collect();
         self.ask(&messages, self.options.patience, |_, _| Ok(()))
+    }
+
+    /// Ids by server.
+    fn split(&self, ids: &[u64]) -> Split {
+        Split::new(self.links.len(), &self.owners, ids)
     }
 
     /// The key and width of a table.

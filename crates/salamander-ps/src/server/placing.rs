@@ -156,7 +156,7 @@ impl Turn<'_> {
 
     /// Takes from another server what it had and is wanted here.
     fn fetch(&self, owner: &Owner) -> Result<(), String> {
-        let of_owner = |partition: &u16| owner.partitions.contains(partition);
+        let of_owner = |partition: &u16| contain(&owner.partitions, *partition);
         let wanted: Vec<u16> = self.missing().into_iter().filter(of_owner).collect();
         if wanted.is_empty() {
             return Ok(());
@@ -221,7 +221,10 @@ impl Turn<'_> {
     }
 
     fn wants(&self, partition: u16) -> bool {
-        let ranges: &[Range<u16>] = self.reset.partitions.as_deref().unwrap_or_default();
-        ranges.iter().any(|range| range.contains(&partition))
+        contain(self.reset.partitions.as_deref().unwrap_or_default(), partition)
     }
+}
+
+fn contain(ranges: &[Range<u16>], partition: u16) -> bool {
+    ranges.iter().any(|range| range.contains(&partition))
 }

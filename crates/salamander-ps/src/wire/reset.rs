@@ -37,5 +37,5 @@ pub struct Owner {
     /// Where it listens.
     pub endpoint: String,
     /// What it holds.
-    pub partitions: Range<u16>,
+    pub partitions: Vec<Range<u16>>,
 }

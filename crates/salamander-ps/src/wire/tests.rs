@@ -157,7 +157,7 @@ fn small_requests_arrive_as_they_were() {
     check(&Message::changed(table, 4, 5), &changed);
     check(&Message::prune(6), &Request::Prune { below: 6 });
     let files = [PathBuf::from("a/b"), PathBuf::from("ö")];
-    let owner = Owner { endpoint: "there".to_string(), partitions: 3..9 };
+    let owner = Owner { endpoint: "there".to_string(), partitions: vec![3..9, 12..13] };
     let reset = Reset {
         partitions: Some(vec![0..3, 9..10]),
         version: 2,

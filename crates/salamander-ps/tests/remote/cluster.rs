@@ -61,7 +61,7 @@ impl Cluster {
 
     /// Starts a server, perhaps again: with nothing in its tables, and another life.
     pub(crate) fn start(&mut self, server: usize, address: &str) {
-        let partitions = vec![self.map.partitions(server)];
+        let partitions = self.map.partitions(server);
         let options =
             EngineOptions { mode: self.mode, seed: 11, threads: 2, partitions, slices: 4 };
         self.start_with(server, address, options);

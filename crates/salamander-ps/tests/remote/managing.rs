@@ -96,7 +96,7 @@ impl Moves {
             |server| Owner { endpoint: endpoint(server), partitions: old.partitions(server) };
         let owners: Vec<Owner> = (0..from).map(owner).collect();
         let reset = |server| Reset {
-            partitions: Some(vec![new.partitions(server)]),
+            partitions: Some(new.partitions(server)),
             version,
             files: files.to_vec(),
             from: Some(Before { lineage: self.lineage, owners: owners.clone() }),
@@ -146,7 +146,7 @@ fn partitions_move_from_two_servers_to_three_to_one() {
         let map = Map { epoch: 0, servers };
         for (server, info) in client.info().expect("info").into_iter().enumerate() {
             assert_eq!((info.version, info.is_placed), (version, true));
-            assert_eq!(info.partitions, [map.partitions(server)]);
+            assert_eq!(info.partitions, map.partitions(server));
         }
         before = servers;
     }

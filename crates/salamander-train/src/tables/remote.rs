@@ -118,7 +118,7 @@ fn moves(before: u64, from: &[String], to: &[String], version: u64) -> Vec<Reset
     };
     let owners: Vec<Owner> = from.iter().enumerate().map(owner).collect();
     let reset = |server| Reset {
-        partitions: Some(vec![new.partitions(server)]),
+        partitions: Some(new.partitions(server)),
         version,
         files: Vec::new(),
         from: Some(Before { lineage: before, owners: owners.clone() }),
