@@ -167,6 +167,24 @@ fn oversampling_evens_the_classes_of_the_training_part_only() {
     assert_eq!((count("validation.csv"), count("test.csv")), ((2, 8), (2, 8)));
 }
 
+/// Pictures in CIFAR-10's format: generated, read by name, converted there and back.
+#[test]
+fn pictures_are_generated_and_converted() {
+    let place = Workplace::new();
+    let file = "data_batch_1.bin";
+    let args = ["data", "generate", "cifar", "--records", "30", "--seed", "5", "--json"];
+    let said = place.ok(&[&args[..], &["--out", file]].concat()).json();
+    assert_eq!(said["records"], 30);
+    let inspected = place.ok(&["data", "inspect", file, "--json"]).json();
+    assert_eq!(inspected["records"], 30);
+    assert_eq!(inspected["columns"].as_array().map(Vec::len), Some(2));
+    place.ok(&["data", "convert", file, "--out", "way.recordio"]);
+    place.ok(&["data", "convert", "way.recordio", "--to", "cifar", "--out", "back.bin"]);
+    let bytes = |file: &str| std::fs::read(place.path().join(file)).expect("read");
+    assert!(bytes(file) == bytes("back.bin"), "there and back");
+    assert_eq!(bytes(file).len(), 30 * 3073);
+}
+
 /// The public formats: generated, read by name or by `--format`, converted there and back.
 #[test]
 fn generated_data_have_a_known_truth() {

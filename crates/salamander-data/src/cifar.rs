@@ -92,7 +92,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Format, Reader, open, sink};
+    use crate::{Format, open, sink};
 
     fn record(class: u8, pixel: u8) -> Vec<u8> {
         let mut bytes = vec![pixel; RECORD_BYTES];

@@ -30,11 +30,11 @@ pub fn batch_norm(
     epsilon: f64,
 ) -> [Vec<f32>; 3] {
     let (mut output, mut means, mut variances) = (vec![0.0; input.len()], Vec::new(), Vec::new());
-    for channel in 0..shape.channels {
+    for (channel, (gamma, beta)) in gamma.iter().zip(beta).enumerate() {
         let (mean, variance) = moments(shape, input, channel);
         for (at, value) in values_of(shape, input, channel) {
             let normal = (value - mean) / (variance + epsilon).sqrt();
-            output[at] = (f64::from(gamma[channel]) * normal + f64::from(beta[channel])) as f32;
+            output[at] = (f64::from(*gamma) * normal + f64::from(*beta)) as f32;
         }
         means.push(mean as f32);
         variances.push(variance as f32);
@@ -57,7 +57,7 @@ pub fn batch_norm_backward(
         gamma: Vec::new(),
         beta: Vec::new(),
     };
-    for channel in 0..shape.channels {
+    for (channel, gamma) in gamma.iter().enumerate() {
         let (mean, variance) = moments(shape, input, channel);
         let normal = |value: f64| (value - mean) / (variance + epsilon).sqrt();
         let pairs: Vec<_> = values_of(shape, input, channel)
@@ -67,7 +67,7 @@ pub fn batch_norm_backward(
         let of_gamma: f64 = pairs.iter().map(|(_, normal, gradient)| normal * gradient).sum();
         for (at, normal, gradient) in pairs {
             let slope = gradient - of_beta / count - normal * of_gamma / count;
-            let factor = f64::from(gamma[channel]) / (variance + epsilon).sqrt();
+            let factor = f64::from(*gamma) / (variance + epsilon).sqrt();
             found.input[at] = (factor * slope) as f32;
         }
         found.gamma.push(of_gamma as f32);

@@ -3,6 +3,10 @@
 //! A vector holds sixteen channels of one pixel, and pixels are read one by one and spread over a vector: so rows of
 //! any width, strides and the sums over pixels need no shuffles inside of the loop.
 #![expect(unsafe_code, reason = "measured: these loops are where a convolution's time goes")]
+#![expect(
+    clippy::needless_range_loop,
+    reason = "counted loops over small arrays are what the compiler unrolls into registers"
+)]
 
 use super::lanes::{Block, LANES, Lanes};
 
@@ -158,6 +162,9 @@ pub(super) unsafe fn pack<L: Lanes>(from: Block, to: *mut f32, vectors: usize) {
     }
 }
 
+/// For some widths of kernels: the width, the runs of a tile, and its function.
+pub(super) type RunsTable = &'static [(usize, usize, RunsFn)];
+
 /// The kernels of one kind of CPU.
 pub(super) struct Kernels {
     /// Vectors of channels in one tile.
@@ -166,7 +173,7 @@ pub(super) struct Kernels {
     /// By vectors less one, stride less one, pixels less one.
     pub(super) tiles: [[&'static [TileFn]; 2]; 2],
     /// By vectors less one, stride less one, then by width of the kernel: its runs and its function.
-    pub(super) runs: [[&'static [(usize, usize, RunsFn)]; 2]; 2],
+    pub(super) runs: [[RunsTable; 2]; 2],
 }
 
 impl Kernels {
