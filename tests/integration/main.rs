@@ -14,6 +14,7 @@ mod interop;
 mod interrupted;
 mod new_crate;
 mod places;
+mod precision;
 mod support;
 mod tables;
 mod tasks;
