@@ -14,6 +14,7 @@ mod interop;
 mod interrupted;
 mod new_crate;
 mod places;
+mod precision;
 mod servers;
 mod stored;
 mod support;

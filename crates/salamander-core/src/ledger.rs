@@ -17,6 +17,9 @@ pub struct Tally {
     pub applied: u64,
     /// Records that could not be decoded and were skipped by the experiment's wish.
     pub skipped: u64,
+    /// Records of a step that was skipped, since its gradients overflowed: computed, and nothing came of it.
+    #[serde(default)]
+    pub overflowed: u64,
     /// Sum of the hashes of all those records.
     pub digest: u64,
     /// Positions of the epoch's order that were taken.
@@ -34,8 +37,16 @@ impl Tally {
     pub fn merge(&mut self, other: &Tally) {
         self.applied += other.applied;
         self.skipped += other.skipped;
+        self.overflowed += other.overflowed;
         self.digest = self.digest.wrapping_add(other.digest);
         self.positions.extend(other.positions.iter().cloned());
+    }
+
+    /// The same records, in a step that was skipped because its gradients overflowed.
+    #[must_use]
+    pub fn overflowed(self) -> Self {
+        let overflowed = self.overflowed + self.applied;
+        Self { applied: 0, overflowed, ..self }
     }
 }
 
@@ -51,6 +62,8 @@ struct Page {
     records: u64,
     applied: u64,
     skipped: u64,
+    #[serde(default)]
+    overflowed: u64,
     duplicated: u64,
     digest: u64,
     /// Disjoint, sorted ranges: one entry as long as steps come in order.
@@ -66,12 +79,15 @@ pub struct Line {
     pub records: u64,
     /// Records whose gradient was applied.
     pub applied: u64,
-    /// Records not applied so far, without the skipped ones.
+    /// Records not seen so far.
     pub missing: u64,
     /// Records applied more than once.
     pub duplicated: u64,
     /// Records that could not be decoded.
     pub skipped: u64,
+    /// Records of steps that were skipped since their gradients overflowed: they moved no parameter.
+    #[serde(default)]
+    pub overflowed: u64,
     /// Whether the hash over the ids of a complete epoch is right.
     pub intact: bool,
 }
@@ -83,6 +99,7 @@ impl Ledger {
         page.records = records;
         page.applied += tally.applied;
         page.skipped += tally.skipped;
+        page.overflowed += tally.overflowed;
         page.digest = page.digest.wrapping_add(tally.digest);
         for range in &tally.positions {
             page.duplicated += insert(&mut page.positions, range.clone());
@@ -107,7 +124,7 @@ impl Ledger {
 impl Page {
     fn line(&self, epoch: u64) -> Line {
         let covered: u64 = self.positions.iter().map(|range| range.end - range.start).sum();
-        let counted = self.applied + self.skipped;
+        let counted = self.applied + self.skipped + self.overflowed;
         // Counts and positions are kept apart on purpose: a gap between them is a lost record too.
         let short = (covered + self.duplicated).saturating_sub(counted);
         let missing = self.records.saturating_sub(covered) + short;
@@ -120,6 +137,7 @@ impl Page {
             missing,
             duplicated: self.duplicated,
             skipped: self.skipped,
+            overflowed: self.overflowed,
             intact: !complete || self.digest == expected(),
         }
     }
@@ -193,6 +211,16 @@ mod tests {
         ledger.commit(0, 2, &tally);
         let line = &ledger.lines()[0];
         assert_eq!((line.applied, line.skipped, line.missing), (1, 1, 0));
+        assert!(line.intact);
+    }
+
+    #[test]
+    fn records_of_a_step_that_overflowed_are_neither_applied_nor_missing() {
+        let mut ledger = Ledger::default();
+        ledger.commit(0, 10, &tally(0..6));
+        ledger.commit(0, 10, &tally(6..10).overflowed());
+        let line = &ledger.lines()[0];
+        assert_eq!((line.applied, line.overflowed, line.missing, line.duplicated), (6, 4, 0, 0));
         assert!(line.intact);
     }
 

@@ -7,6 +7,7 @@
 //! - [`hparams`]: hyperparameters of a model
 //! - [`order`], [`plan`]: which record comes when, and how an epoch is cut
 //! - [`ledger`]: which records were applied
+//! - [`loss_scale`]: scaling the loss for small types, and steps that are skipped for it
 //! - [`optimizer`], [`schedule`]: optimizers and learning rates as data, with their formulas
 //! - [`elastic`]: membership of a distributed run, as pure state machines
 //! - [`push`]: training on parameter servers, as pure state machines
@@ -17,6 +18,7 @@ pub mod elastic;
 pub mod experiment;
 pub mod hparams;
 pub mod ledger;
+pub mod loss_scale;
 pub mod metrics;
 pub mod optimizer;
 pub mod order;

@@ -149,7 +149,8 @@ impl Engine {
     }
 
     /// Applies what is staged: sums added in the order of `k` and multiplied by `scale`, each
-    /// table's learning rate multiplied by `factor`. Advancing to the current version does nothing.
+    /// table's learning rate multiplied by `factor`. Advancing to the current version does nothing, and with a
+    /// `scale` of 0 what is staged is dropped: the step was skipped.
     pub fn advance(&self, to: u64, factor: f64, scale: f32) -> Result<(), Error> {
         self.must_be(Mode::Staged)?;
         let mut order = self.order();

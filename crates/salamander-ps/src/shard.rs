@@ -127,7 +127,7 @@ impl Shard {
         self.stage.clear();
     }
 
-    /// Applies what is staged.
+    /// Applies what is staged; drops it when it is multiplied by nothing, which an update with zeros would not be.
     pub(crate) fn advance(&mut self, apply: Apply) {
         self.names.advance();
         let mut slices: Vec<Vec<Sent<'static>>> = self.tables.iter().map(|_| Vec::new()).collect();
@@ -135,7 +135,8 @@ impl Shard {
             slices[table.0 as usize].push(sent);
         }
         let Apply { factor, scale, counter } = apply;
-        for (table, slices) in self.tables.iter_mut().zip(slices) {
+        let applied = if scale == 0.0 { Vec::new() } else { slices };
+        for (table, slices) in self.tables.iter_mut().zip(applied) {
             let Sent { ids, values } = sum(slices, table.spec().dim);
             let gradients = Gradients { ids: &ids, values: &values, factor, scale, counter };
             table.update(&gradients, self.names.ages());

@@ -97,6 +97,12 @@ pub struct StepReport {
     pub learning_rate: f64,
     /// The gradients' norm before clipping, when clipping needed it.
     pub gradient_norm: Option<f64>,
+    /// Whether it was skipped because its gradients overflowed; it has no records then.
+    #[serde(default)]
+    pub skipped: bool,
+    /// What the loss was multiplied by, in mixed precision.
+    #[serde(default)]
+    pub loss_scale: Option<f64>,
 }
 
 /// An epoch so far, and its validation.

@@ -38,6 +38,9 @@ pub enum Error {
         /// The step within it, from 0.
         step: u64,
     },
+    /// Gradients overflow in the type that is computed in.
+    #[error(transparent)]
+    Overflow(#[from] salamander_core::loss_scale::Hopeless),
     /// A checkpoint cannot be used.
     #[error("checkpoint {}: {reason}", path.display())]
     Checkpoint {

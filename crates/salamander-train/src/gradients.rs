@@ -12,6 +12,7 @@ pub use bucket::{BucketSum, Part};
 
 use crate::Error;
 use crate::params::Path;
+use crate::step::finite;
 use crate::trial::Pass;
 
 /// The gradient of one parameter; absent while no record used it, which is not the same as zero:
@@ -116,6 +117,15 @@ impl GradientSum {
                 }
                 Ok(Some(norm))
             }
+        }
+    }
+
+    /// Whether all of it is a number. On a device the sum of squares tells, which bf16 can overflow by itself: values
+    /// above 1e19 count as infinite there.
+    pub fn is_finite(&self) -> Result<bool, Error> {
+        match self {
+            Self::Host(params) => Ok(params.iter().flat_map(|param| &param.sum).all(|v| finite(v))),
+            Self::Device(sum) => Ok(sum.norm()?.is_finite()),
         }
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use salamander_core::experiment::Length;
 use salamander_core::ledger::{Ledger, Tally};
+use salamander_core::loss_scale::Scaler;
 use salamander_core::metrics::{Metrics, number};
 use salamander_core::plan::Plan;
 use salamander_core::schedule::{self, Plateau};
@@ -51,6 +52,9 @@ pub struct Progress {
     /// How the rows of tables come to the state after the last step.
     #[serde(default)]
     pub rows: Option<RowsMove>,
+    /// The loss scale and the steps that were skipped for it.
+    #[serde(default)]
+    pub scaler: Option<Scaler>,
 }
 
 /// The move of the rows of tables that belongs to the last step. It is made when all members are known to have
@@ -61,7 +65,7 @@ pub struct RowsMove {
     pub to: u64,
     /// The schedule's factor.
     pub factor: f64,
-    /// What gradient sums are multiplied by.
+    /// What gradient sums are multiplied by; 0 if the step was skipped.
     pub divisor: f32,
 }
 
@@ -88,6 +92,9 @@ pub struct FirstPass {
     pub rate: f64,
     /// The gradients' norm before clipping, when clipping needed it.
     pub gradient_norm: Option<f64>,
+    /// Whether the gradients of some pass overflowed, so that it moved nothing.
+    #[serde(default)]
+    pub overflowed: bool,
 }
 
 /// What is left to do before the next step.

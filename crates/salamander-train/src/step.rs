@@ -31,6 +31,8 @@ pub struct StepSum {
     pub loss: f64,
     /// Running values of normalisation layers after it: tentative until the step is committed.
     pub running: Running,
+    /// Whether some of it is not finite. Looked for when the loss is scaled.
+    pub overflow: bool,
 }
 
 /// Running values of normalisation layers, as a mean over the step's micro-batches. Each micro-batch starts from
@@ -57,6 +59,10 @@ impl Running {
         }
     }
 
+    fn is_finite(&self) -> bool {
+        self.sums.iter().all(|(_, _, values)| finite(values))
+    }
+
     /// The means.
     pub fn means(self) -> impl Iterator<Item = (String, TensorData)> {
         let factor = (1.0 / self.records.max(1.0)) as f32;
@@ -74,6 +80,8 @@ pub struct Arithmetic {
     pub seed: u64,
     /// Compute in this type, keeping the parameters in f32.
     pub precision: Option<FloatDType>,
+    /// What the loss is multiplied by before the backward pass; the gradients of the sum are too.
+    pub loss_scale: Option<f64>,
     /// What a loss that is not a number does.
     pub on_nan: OnNan,
 }
@@ -81,7 +89,7 @@ pub struct Arithmetic {
 impl Arithmetic {
     /// In f32, with losses that must be numbers.
     pub fn plain(seed: u64) -> Self {
-        Self { seed, precision: None, on_nan: OnNan::Fail }
+        Self { seed, precision: None, loss_scale: None, on_nan: OnNan::Fail }
     }
 }
 
@@ -139,7 +147,9 @@ pub fn compute<T: Trial>(
             None => model.train_batch(pass, batch, &cx),
         };
         staging.map_or(Ok(()), |staging| staging.tables.check())?;
-        let added = add(&mut sum.gradient, &model, pass, loss, (batch.records(), staging))?;
+        let scale = arithmetic.loss_scale;
+        let added =
+            add(&mut sum.gradient, &model, pass, (loss, scale), (batch.records(), staging))?;
         let Some((value, rows)) = added else {
             if arithmetic.on_nan == OnNan::Fail {
                 return Err(Error::NotANumber { epoch: loaded.name.epoch, step: loaded.name.step });
@@ -147,6 +157,7 @@ pub fn compute<T: Trial>(
             sum.tally.merge(&skipped(&loaded.tally));
             continue;
         };
+        sum.overflow |= scale.is_some() && rows.iter().any(|row| !finite(&row.values));
         match staging {
             Some(Staging { tables, to: Destination::Stage(version) }) => {
                 tables.with_store(|store| store.stage(version, loaded.name.k, &rows))?;
@@ -164,7 +175,15 @@ pub fn compute<T: Trial>(
     let name = if pass.part.is_some() { format!("{}_loss", pass.name) } else { "loss".to_string() };
     let loss = Metric::mean(sum.loss, sum.tally.applied as f64);
     sum.metrics.merge(&Metrics::new().with(name, loss));
+    if arithmetic.loss_scale.is_some() {
+        sum.overflow |= !sum.gradient.is_finite()? || !sum.running.is_finite();
+    }
     Ok(sum)
+}
+
+/// Whether all of them are.
+pub(crate) fn finite(values: &[f32]) -> bool {
+    values.iter().all(|value| value.is_finite())
 }
 
 /// The same records, left out.
@@ -178,7 +197,7 @@ fn add<T: Trial>(
     gradient: &mut GradientSum,
     model: &T,
     pass: &Pass,
-    loss: Tensor<1>,
+    (loss, scale): (Tensor<1>, Option<f64>),
     (records, staging): (usize, Option<Staging<'_>>),
 ) -> Result<Option<(f64, Vec<RowGradient>)>, Error> {
     let wrong = |reason: String| Error::Model { model: T::NAME, reason };
@@ -197,7 +216,11 @@ fn add<T: Trial>(
     if value.is_nan() {
         return Ok(None);
     }
-    let mut gradients = total.backward();
+    let scaled = match scale {
+        Some(scale) => total.mul_scalar(scale),
+        None => total,
+    };
+    let mut gradients = scaled.backward();
     let rows = staging.map(|staging| staging.tables.gradients(&mut gradients));
     gradient.add(model, GradientsParams::from_grads(gradients, model), pass);
     Ok(Some((value, rows.unwrap_or_default())))

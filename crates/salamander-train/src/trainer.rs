@@ -5,6 +5,7 @@
 
 mod after;
 mod held;
+mod scaling;
 mod setup;
 mod state;
 mod timings;
@@ -35,7 +36,7 @@ use crate::gradients::GradientSum;
 use crate::loader::{Job, Loaded, Loader, Options};
 use crate::optimize::{Along, OptimizerState};
 use crate::progress::{After, Extent, FirstPass, Mark, Progress, RowsMove, Within};
-use crate::step::{Arithmetic, Destination, Running, Staging, StepSum, compute};
+use crate::step::{Arithmetic, Destination, Running, Staging, StepSum, compute, finite};
 use crate::tables::{Shared, Tables};
 use crate::trial::{BatchOf, Pass, Trial};
 use crate::{Error, params, threads};
@@ -110,6 +111,7 @@ struct PassSide {
     metrics: Metrics,
     used: Vec<bool>,
     running: f64,
+    overflow: bool,
     stop: bool,
     /// What moves its parameters.
     mover: String,
@@ -250,12 +252,14 @@ impl<T: Trial> Trainer<T> {
         let to = Destination::Stage(self.progress.steps);
         let staging = Staging { tables: &self.tables, to };
         let staging = (!self.tables.is_empty()).then_some(staging);
-        let own = compute(&*self.model, &self.passes[at], batches, self.arithmetic, staging)?;
+        let arithmetic = Arithmetic { loss_scale: self.loss_scale(), ..self.arithmetic };
+        let own = compute(&*self.model, &self.passes[at], batches, arithmetic, staging)?;
         self.timings.compute += started.elapsed();
         let (mut sum, digest, stop) = self.reduce(at, own)?;
 
         let started = Instant::now();
-        let divisor = self.divisor(sum.tally.applied, next.batches);
+        let scaler = self.scaler_after(sum.overflow)?;
+        let divisor = self.unscaled(&sum, self.divisor(sum.tally.applied, next.batches));
         // Without a bound to hold the gradient against, the optimizer divides it on its way.
         let factor_left = match self.clip {
             Some(_) => {
@@ -264,29 +268,35 @@ impl<T: Trial> Trainer<T> {
             }
             None => divisor,
         };
-        let gradient_norm = sum.gradient.clip(self.clip)?;
+        let gradient_norm = if sum.overflow { None } else { sum.gradient.clip(self.clip)? };
         let done = self.progress.for_schedule();
         let factor = self.schedule.factor(done, self.extent.for_schedule(), &self.progress.plateau);
         let rate = self.passes[at].optimizer.learning_rate() * factor;
         self.exchange.commit(digest)?;
-        let StepSum { gradient, tally, metrics, loss, running } = sum;
+        let StepSum { gradient, tally, metrics, loss, running, overflow } = sum;
         let along = Along { rate, factor: factor_left };
-        let moved = self.move_parameters(at, gradient, running, along);
+        // A pass whose gradients overflowed changes nothing in the model; what it measured may be infinite too.
+        let (moved, metrics) = match overflow {
+            true => (Ok(()), Metrics::new()),
+            false => (self.move_parameters(at, gradient, running, along), metrics),
+        };
         let to = self.progress.steps + 1;
         self.progress.rows = Some(RowsMove { to, factor, divisor });
         self.progress.within = Some(match self.progress.within.take() {
-            None => Within {
-                pass: at + 1,
-                metrics,
-                first: FirstPass { tally, loss, rate, gradient_norm },
-            },
+            None => {
+                let first = FirstPass { tally, loss, rate, gradient_norm, overflowed: overflow };
+                Within { pass: at + 1, metrics, first }
+            }
             Some(mut within) => {
                 within.metrics.merge(&metrics);
+                within.first.overflowed |= overflow;
                 Within { pass: at + 1, ..within }
             }
         });
+        let scale = self.loss_scale();
+        self.progress.scaler = scaler;
         if at + 1 == self.passes.len() {
-            self.complete(next, stop);
+            self.complete(next, stop, scale);
         }
         self.exchange.applied();
         self.timings.compute += started.elapsed();
@@ -323,12 +333,12 @@ impl<T: Trial> Trainer<T> {
         let started = Instant::now();
         self.exchange.working(Work::Exchanging, own.tally.applied);
         let layout = Layout::of(&*self.model, &self.passes[pass]);
-        let StepSum { gradient, tally, metrics, loss, running: kept } = own;
+        let StepSum { gradient, tally, metrics, loss, running: kept, overflow } = own;
         let compressed = self.setup.experiment.optimizations.gradient_compression;
         let gradient = gradient.into_host(compressed)?;
         let used = layout.used(&gradient);
         let (running, mover) = (kept.records, self.mover.clone());
-        let side = PassSide { used, tally, loss, metrics, running, stop, mover };
+        let side = PassSide { used, tally, loss, metrics, running, overflow, stop, mover };
         let sides: Vec<PassSide> = self.meet(&format!("pass {pass}"), &side)?;
         let mut all = StepSum::default();
         let mut used = vec![false; side.used.len()];
@@ -339,11 +349,15 @@ impl<T: Trial> Trainer<T> {
             all.metrics.merge(&side.metrics);
             used.iter_mut().zip(&side.used).for_each(|(any, own)| *any |= own);
             running += side.running;
+            all.overflow |= side.overflow;
             stop |= side.stop;
         }
+        let scaled = self.loss_scale().is_some();
         let mut fill = |bucket: &mut [f32]| layout.fill(bucket, &gradient, &kept);
         let sums = self.exchange.sum(layout.len(), &mut fill)?;
         let digest = digest(sums);
+        // All members have these bits, so that all of them skip the step or none.
+        all.overflow |= scaled && !finite(sums);
         (all.gradient, all.running) = layout.read(sums, &used, running);
         // All members must come to the same bits: different devices may round differently, the host does not.
         if sides.iter().all(|side| side.mover == self.mover) {
@@ -409,9 +423,11 @@ impl<T: Trial> Trainer<T> {
     }
 
     /// The step is committed: enters it into the books and decides what comes after it.
-    fn complete(&mut self, next: Next, stop: bool) {
+    fn complete(&mut self, next: Next, stop: bool, loss_scale: Option<f64>) {
         let Some(Within { metrics, first, .. }) = self.progress.within.take() else { return };
-        let FirstPass { tally, loss, rate, gradient_norm } = first;
+        let FirstPass { tally, loss, rate, gradient_norm, overflowed } = first;
+        let counted = tally.applied;
+        let tally = if overflowed { tally.overflowed() } else { tally };
         let progress = &mut self.progress;
         progress.ledger.commit(next.epoch, self.plan.records, &tally);
         progress.training.merge(&metrics);
@@ -424,9 +440,11 @@ impl<T: Trial> Trainer<T> {
             steps: progress.steps,
             batches: progress.batches,
             records: tally.applied,
-            loss: loss / tally.applied as f64,
+            loss: loss / counted as f64,
             learning_rate: rate,
             gradient_norm,
+            skipped: overflowed,
+            loss_scale,
         };
         let mut control = Control::default();
         self.callbacks.iter_mut().for_each(|callback| callback.step_end(&report, &mut control));

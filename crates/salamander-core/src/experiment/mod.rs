@@ -166,6 +166,9 @@ fn validate(settings: &Settings, root: &Node) -> Result<(), Error> {
     if settings.optimizations.aggregation_frequency == 0 {
         return at("optimizations.aggregation_frequency", "must be at least 1");
     }
+    if let Err((field, message)) = precision(settings) {
+        return at(field, &message);
+    }
     if settings.micro_batches == Some(0) {
         return at("micro_batches", "must be at least 1");
     }
@@ -185,6 +188,26 @@ fn validate(settings: &Settings, root: &Node) -> Result<(), Error> {
         }
         _ => Ok(()),
     }
+}
+
+/// What is wrong with the type to compute in: the field and why.
+fn precision(settings: &Settings) -> Result<(), (&'static str, String)> {
+    let Optimizations { mixed_precision, loss_scale, .. } = &settings.optimizations;
+    let (field, scale) = ("optimizations.mixed_precision", "optimizations.loss_scale");
+    if let Some(rule) = loss_scale {
+        rule.validate().map_err(|reason| (scale, reason))?;
+        if mixed_precision.is_full() {
+            let message = format!("f32 needs none; leave it out, or write {field}: f16");
+            return Err((scale, message));
+        }
+    }
+    let asynchronous = settings.strategy == Strategy::Ps && settings.ps.mode != PsMode::Sync;
+    if asynchronous && settings.optimizations.scaling().is_some() {
+        let message = "with strategy ps there is no common step to skip: write bf16 without \
+                       loss_scale, or use strategy hybrid or allreduce";
+        return Err((field, message.to_string()));
+    }
+    Ok(())
 }
 
 /// The JSON Schema of experiment files, for editors.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::shapes::{Paths, Workers};
 use super::strategy::{Ps, Strategy};
+use crate::loss_scale::LossScale;
 use crate::order::Shuffle;
 use crate::schedule::Schedule;
 use crate::watch::EarlyStop;
@@ -390,8 +391,12 @@ pub struct Optimizations {
     pub average_aggregated_gradients: bool,
     /// bf16 on the wire between workers.
     pub gradient_compression: bool,
-    /// `O0` is f32; `O1`, `O2` and `bf16` compute in bf16 with f32 weights kept.
+    /// `O0` and `f32` are f32; `O1`, `O2` and `bf16` compute in bf16, `f16` in f16 with a scaled loss. Parameters and
+    /// optimizer state are f32 in any case.
     pub mixed_precision: MixedPrecision,
+    /// How the loss is scaled: for f16 always, for bf16 if written here. Steps whose gradients overflow are skipped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<LossScale>,
     /// Accepted from Determined's files: all gradients of a pass travel in one bucket, in pieces.
     pub tensor_fusion_threshold: u64,
     /// Accepted from Determined's files, without effect here.
@@ -405,6 +410,16 @@ pub struct Optimizations {
     pub average_training_metrics: Option<bool>,
 }
 
+impl Optimizations {
+    /// How the loss is scaled, if it is.
+    pub fn scaling(&self) -> Option<LossScale> {
+        match self.mixed_precision {
+            MixedPrecision::F16 => Some(self.loss_scale.unwrap_or_default()),
+            _ => self.loss_scale,
+        }
+    }
+}
+
 impl Default for Optimizations {
     fn default() -> Self {
         Self {
@@ -412,6 +427,7 @@ impl Default for Optimizations {
             average_aggregated_gradients: true,
             gradient_compression: false,
             mixed_precision: MixedPrecision::O0,
+            loss_scale: None,
             tensor_fusion_threshold: 64,
             tensor_fusion_cycle_time: None,
             auto_tune_tensor_fusion: None,
@@ -432,6 +448,19 @@ pub enum MixedPrecision {
     /// bf16.
     #[serde(rename = "bf16")]
     Bf16,
+    /// f16, whose range is so small that the loss is scaled.
+    #[serde(rename = "f16")]
+    F16,
+    /// f32.
+    #[serde(rename = "f32")]
+    F32,
+}
+
+impl MixedPrecision {
+    /// Whether nothing is computed in a smaller type.
+    pub fn is_full(self) -> bool {
+        matches!(self, Self::O0 | Self::F32)
+    }
 }
 
 /// Batches of one of Determined's steps, 100 by default.

@@ -1,6 +1,7 @@
 //! Experiment files of the seed documents and of people who mistype.
 
 use super::*;
+use crate::loss_scale::LossScale;
 
 /// As it stands in Determined's MNIST tutorial.
 const MNIST: &str = "\
@@ -119,6 +120,39 @@ fn mistakes_are_named() {
         "data: {training: 3}",
         &[],
         "line 1: data.training: invalid type: integer `3`, expected a path or a list of paths",
+    );
+}
+
+#[test]
+fn types_are_scaled_as_they_need() {
+    let scaling = |sets: &[&str]| {
+        let sets: Vec<String> = sets.iter().map(|set| set.to_string()).collect();
+        Experiment::parse("", &sets).expect("valid").optimizations.scaling()
+    };
+    let (f16, scale) = ("optimizations.mixed_precision=f16", "optimizations.loss_scale");
+    assert_eq!(scaling(&[]), None);
+    assert_eq!(scaling(&["optimizations.mixed_precision=bf16"]), None);
+    assert_eq!(scaling(&[f16]), Some(LossScale::default()));
+    let given = format!("{scale}={{initial: 2}}");
+    let expected = Some(LossScale { initial: 2.0, ..LossScale::default() });
+    assert_eq!(scaling(&[f16, &given]), expected);
+    assert_eq!(scaling(&["optimizations.mixed_precision=O1", &given]), expected);
+    check(
+        "optimizations: {loss_scale: {initial: 2}}",
+        &[],
+        "line 1: optimizations.loss_scale: f32 needs none; leave it out, or write \
+         optimizations.mixed_precision: f16",
+    );
+    check(
+        "optimizations:\n  mixed_precision: f16\n  loss_scale: {initial: 3}",
+        &[],
+        "line 3: optimizations.loss_scale: initial: write a power of two from 0.0009765625 to 16777216",
+    );
+    check(
+        "strategy: ps\noptimizations: {mixed_precision: f16}",
+        &[],
+        "line 2: optimizations.mixed_precision: with strategy ps there is no common step to skip: write \
+         bf16 without loss_scale, or use strategy hybrid or allreduce",
     );
 }
 

@@ -367,3 +367,24 @@ fn old_gradients_move_rows_less_where_their_age_counts() {
         assert_eq!(row, [expected]);
     }
 }
+
+#[test]
+fn a_step_multiplied_by_nothing_moves_no_row() {
+    let engine = engine(options(Mode::Staged, 2));
+    let (table, ids) = (TableId(0), pool());
+    let read = || {
+        let mut rows = vec![0.0; ids.len() * 3];
+        engine.pull(table, &ids, Read::Train, &mut rows).expect("pulled");
+        rows
+    };
+    let before = read();
+    // Gradients that overflowed: times zero they would not be zero.
+    let values = vec![f32::INFINITY; before.len()];
+    engine.stage(0, 0, &[Rows { table, ids: &ids, values: &values }]).expect("staged");
+    engine.advance(1, 1.0, 0.0).expect("dropped");
+    assert_eq!((read(), engine.version()), (before.clone(), 1));
+    let values = vec![1.0; before.len()];
+    engine.stage(1, 0, &[Rows { table, ids: &ids, values: &values }]).expect("staged");
+    engine.advance(2, 1.0, 1.0).expect("applied");
+    assert!(read().iter().zip(&before).all(|(new, old)| new.is_finite() && new != old));
+}

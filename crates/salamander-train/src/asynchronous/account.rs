@@ -262,6 +262,8 @@ impl Account {
             loss: sum.loss / sum.records.max(1) as f64,
             learning_rate: sum.rate,
             gradient_norm: sum.gradient_norm,
+            skipped: false,
+            loss_scale: None,
         };
         let period = self.experiment.min_checkpoint_period.0;
         Entered {

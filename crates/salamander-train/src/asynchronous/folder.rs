@@ -149,6 +149,7 @@ impl Keeper {
                 skipped: worst.skipped,
                 digest: worst.digest,
                 positions: self.positions(applied, epoch),
+                ..Tally::default()
             };
             ledger.replace(epoch, self.plan.records, &tally, duplicated);
         }

@@ -110,7 +110,7 @@ impl<T: Trial> Job<T> {
             tables,
             schedule: experiment.schedule.unwrap_or_else(|| T::schedule(&hp)),
             clip: experiment.clip.or_else(|| T::clip(&hp)),
-            arithmetic: Arithmetic { seed, precision, on_nan: experiment.on_nan },
+            arithmetic: Arithmetic { seed, precision, loss_scale: None, on_nan: experiment.on_nan },
             plan,
             extent,
             training,

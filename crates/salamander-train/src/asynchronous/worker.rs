@@ -177,7 +177,7 @@ impl<T: Trial> Bench<T> {
         let staging = Staging { tables: &self.job.tables, to: Destination::Collect(&rows) };
         let staging = (!self.job.tables.is_empty()).then_some(staging);
         let Job { model, pass, arithmetic, .. } = &self.job;
-        let StepSum { mut gradient, tally, metrics, loss, running } =
+        let StepSum { mut gradient, tally, metrics, loss, running, .. } =
             compute(model, pass, &[loaded], *arithmetic, staging)?;
         self.check_running(running)?;
         let divisor = self.divisor(name);

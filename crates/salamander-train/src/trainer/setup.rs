@@ -8,6 +8,7 @@ use std::time::Instant;
 use burn::tensor::{Device, FloatDType};
 use salamander_core::experiment::{Data, Experiment, MixedPrecision};
 use salamander_core::hparams::{self, Hparams};
+use salamander_core::loss_scale::Scaler;
 use salamander_core::plan::Plan;
 use salamander_data::{Dataset, Format, OpenOptions, open_indexed};
 
@@ -48,7 +49,8 @@ impl Setup {
         let initial = self.experiment.perform_initial_validation && validates;
         let end = StepEnd { initial: true, ..StepEnd::default() };
         let after = initial.then_some(After::Validate(end));
-        Ok((model, tables, Progress { after, ..Progress::default() }))
+        let scaler = self.experiment.optimizations.scaling().as_ref().map(Scaler::new);
+        Ok((model, tables, Progress { after, scaler, ..Progress::default() }))
     }
 
     /// The folder of the run's checkpoints.
@@ -148,7 +150,7 @@ impl<T: Trial> Trainer<T> {
             lineage: 0,
             schedule: experiment.schedule.unwrap_or_else(|| T::schedule(&hp)),
             clip: experiment.clip.or_else(|| T::clip(&hp)),
-            arithmetic: Arithmetic { seed, precision, on_nan: experiment.on_nan },
+            arithmetic: Arithmetic { seed, precision, loss_scale: None, on_nan: experiment.on_nan },
             extent: Extent::new(experiment.length(), &plan),
             plan,
             training,
@@ -172,13 +174,20 @@ pub(crate) fn precision(
     experiment: &Experiment,
     device: &Device,
 ) -> Result<Option<FloatDType>, Error> {
-    if experiment.optimizations.mixed_precision == MixedPrecision::O0 {
-        return Ok(None);
-    }
+    let (dtype, name) = match experiment.optimizations.mixed_precision {
+        MixedPrecision::O0 | MixedPrecision::F32 => return Ok(None),
+        MixedPrecision::O1 | MixedPrecision::O2 | MixedPrecision::Bf16 => {
+            (FloatDType::BF16, "bf16")
+        }
+        MixedPrecision::F16 => (FloatDType::F16, "f16"),
+    };
     // Asked first: on some devices an unsupported type panics a driver thread and reads as zeros.
-    if !device.supports_dtype(FloatDType::BF16) {
-        let message = "optimizations.mixed_precision: this device cannot compute in bf16; write O0";
-        return Err(Error::Invalid(message.to_string()));
+    if !device.supports_dtype(dtype) {
+        let message = format!(
+            "optimizations.mixed_precision: this device cannot compute in {name}; write f32 \
+             (`salamander devices` shows the types of each device)"
+        );
+        return Err(Error::Invalid(message));
     }
-    Ok(Some(FloatDType::BF16))
+    Ok(Some(dtype))
 }

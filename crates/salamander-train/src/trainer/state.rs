@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use salamander_core::loss_scale::Scaler;
 use salamander_core::seed::mix;
 
 use super::Trainer;
@@ -232,6 +233,9 @@ impl<T: Trial> Trainer<T> {
             }
         }
         (self.model, self.optimizers, self.progress) = (Held::new(model), restored, progress);
+        // A checkpoint of a run that did not scale its loss.
+        let scaling = self.setup.experiment.optimizations.scaling();
+        self.progress.scaler = self.progress.scaler.or(scaling.as_ref().map(Scaler::new));
         Ok(())
     }
 }

@@ -36,14 +36,20 @@ pub(super) fn run(args: Args) -> Result<ExitCode> {
 /// The ledger for people.
 pub(super) fn print(lines: &[Line]) {
     println!(
-        "{:>6} {:>10} {:>10} {:>10} {:>11} {:>8}  ids",
-        "epoch", "records", "applied", "missing", "duplicated", "skipped"
+        "{:>6} {:>10} {:>10} {:>10} {:>11} {:>8} {:>10}  ids",
+        "epoch", "records", "applied", "missing", "duplicated", "skipped", "overflowed"
     );
     for line in lines {
         let ids = if line.intact { "intact" } else { "WRONG" };
         println!(
-            "{:>6} {:>10} {:>10} {:>10} {:>11} {:>8}  {ids}",
-            line.epoch, line.records, line.applied, line.missing, line.duplicated, line.skipped
+            "{:>6} {:>10} {:>10} {:>10} {:>11} {:>8} {:>10}  {ids}",
+            line.epoch,
+            line.records,
+            line.applied,
+            line.missing,
+            line.duplicated,
+            line.skipped,
+            line.overflowed
         );
     }
 }

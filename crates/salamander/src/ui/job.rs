@@ -85,6 +85,8 @@ impl JobFollower {
             loss: progress.loss.unwrap_or(f64::NAN),
             learning_rate: 0.0,
             gradient_norm: None,
+            skipped: false,
+            loss_scale: None,
         };
         self.bar.moved(&step, (moved, records));
     }

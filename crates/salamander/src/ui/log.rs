@@ -32,7 +32,8 @@ impl Callback for MetricsLog {
         self.write(&json!({
             "kind": "step", "steps": step.steps, "epoch": step.epoch, "batches": step.batches,
             "records": step.records, "loss": step.loss, "learning_rate": step.learning_rate,
-            "gradient_norm": step.gradient_norm,
+            "gradient_norm": step.gradient_norm, "skipped": step.skipped,
+            "loss_scale": step.loss_scale,
         }));
     }
 

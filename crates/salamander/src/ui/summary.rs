@@ -52,6 +52,8 @@ pub(crate) fn json_line(finished: &Finished<'_>) -> Value {
         "steps": progress.map_or(0, |progress| progress.steps),
         "records": progress.map_or(0, |progress| progress.records),
         "epochs": progress.map_or(0, |progress| progress.epoch),
+        "skipped_steps": progress.and_then(|progress| progress.scaler).map_or(0, |s| s.skipped),
+        "loss_scale": progress.and_then(|progress| progress.scaler).map(|scaler| scaler.scale),
         "metrics": {
             "training": finite(progress.map(|p| p.last_training.clone()).unwrap_or_default()),
             "validation": finite(validation.map(Metrics::values).unwrap_or_default()),
@@ -102,6 +104,13 @@ pub(crate) fn print_summary(finished: &Finished<'_>, out: Out) {
     let skipped: u64 = progress.ledger.lines().iter().map(|line| line.skipped).sum();
     if skipped > 0 {
         out.line(&format!("skipped    {skipped} records that could not be decoded"));
+    }
+    if let Some(scaler) = progress.scaler {
+        let overflowed: u64 = progress.ledger.lines().iter().map(|line| line.overflowed).sum();
+        out.line(&format!(
+            "loss scale {}; {} steps were skipped because their gradients overflowed ({overflowed} records)",
+            scaler.scale, scaler.skipped
+        ));
     }
     let facts = finished.facts;
     if facts.workers > 1 || facts.generations > 1 {
