@@ -102,7 +102,7 @@ impl Table {
 
     /// Rows of zeros, in the type that rows are computed with.
     fn zeros(&self, rows: usize) -> Tensor<2> {
-        let zeros = Tensor::zeros([rows, self.dim], &self.device);
+        let zeros = Tensor::<2>::zeros([rows, self.dim], &self.device);
         match (&self.home, self.tables.precision()) {
             (Home::Parameter(weight), _) => zeros.cast(weight.val().dtype()),
             (Home::Shelf(_), Some(dtype)) if self.training => zeros.cast(dtype),
