@@ -128,7 +128,9 @@ impl Guarded {
                 Err(error) => {
                     self.line = Line::Refused;
                     let meant = tls::Error::of_io(&error).map(|error| error.to_string());
-                    return Poll::Ready(Err(self.refuse(&meant.unwrap_or_else(|| error.to_string()))));
+                    return Poll::Ready(Err(
+                        self.refuse(&meant.unwrap_or_else(|| error.to_string()))
+                    ));
                 }
             }
         }

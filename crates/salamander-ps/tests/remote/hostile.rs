@@ -8,7 +8,7 @@ use salamander_ps::client::Options;
 use salamander_ps::wire::{Code, Failure, Header, Kind, header};
 use salamander_ps::{Mode, TableSpec, server};
 
-use crate::cluster::{Cluster, LONG};
+use crate::cluster::{Cluster, LONG, Over};
 
 struct Raw {
     stream: Stream,
@@ -53,7 +53,7 @@ impl Raw {
 fn cluster() -> Cluster {
     let silence = Duration::from_millis(100);
     let allowed = server::Options { silence, limit: 1 << 20, ..server::Options::default() };
-    Cluster::with(1, Mode::Staged, false, allowed)
+    Cluster::with(1, Mode::Staged, Over::Unix, allowed)
 }
 
 fn assert_serves(cluster: &Cluster) {
@@ -117,7 +117,7 @@ fn garbage_ends_the_connection_and_wrong_bodies_do_not() {
 #[test]
 fn connections_beyond_the_bound_are_closed_and_make_room_when_they_end() {
     let allowed = server::Options { connections: 2, ..server::Options::default() };
-    let cluster = Cluster::with(1, Mode::Staged, false, allowed);
+    let cluster = Cluster::with(1, Mode::Staged, Over::Unix, allowed);
     let kept = [Raw::dial(&cluster), Raw::dial(&cluster)];
     for raw in &kept {
         // It is served, and so counted.
@@ -133,7 +133,7 @@ fn connections_beyond_the_bound_are_closed_and_make_room_when_they_end() {
 fn idle_connections_are_closed_and_clients_do_not_notice() {
     let idle = Duration::from_millis(20);
     let allowed = server::Options { idle, ..server::Options::default() };
-    let cluster = Cluster::with(1, Mode::Staged, false, allowed);
+    let cluster = Cluster::with(1, Mode::Staged, Over::Unix, allowed);
     let mut client = cluster.client(Options::default());
     Raw::dial(&cluster).assert_closed();
     client.ping().expect("it connects again");
