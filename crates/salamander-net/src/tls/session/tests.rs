@@ -53,7 +53,7 @@ fn frugal() -> CryptoProvider {
 
 /// Sends bytes in pieces of some length and receives them in pieces of another.
 fn pass(from: &mut End, to: &mut End, bytes: &[u8], (out, into): (usize, usize)) {
-    let (mut sent, mut received) = (0, Vec::new());
+    let (mut sent, mut received) = (0, Vec::<u8>::new());
     let mut space = vec![0; into];
     while received.len() < bytes.len() {
         let offered = &bytes[sent..bytes.len().min(sent + out)];
