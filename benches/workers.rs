@@ -1,7 +1,9 @@
-//! Two single-threaded workers with AllReduce, as `train --workers 2` starts them, beside PyTorch's DDP with two processes
+//! Two single-threaded workers with AllReduce, as `train --workers 2` starts them, beside PyTorch's DDP with two
+//! processes
 //! over Gloo.
 //!
-//! Ours read digits from a file; PyTorch's are in memory. `SALAMANDER_PEERS=/path/to/python cargo bench -p benches --bench workers`
+//! Ours read digits from a file; PyTorch's are in memory. `SALAMANDER_PEERS=/path/to/python cargo bench -p benches
+//! --bench workers`
 
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};

@@ -17,7 +17,8 @@
 //! ```
 //!
 //! # Layout
-//! - [`layers`]: `Conv2d`, `BatchNorm`, pools, `Linear`, `LayerNorm`, `MultiHeadAttention`, `TransformerEncoder`, `Relu`,
+//! - [`layers`]: `Conv2d`, `BatchNorm`, pools, `Linear`, `LayerNorm`, `MultiHeadAttention`, `TransformerEncoder`,
+//!   `Relu`,
 //!   `Gelu`, `Dropout` with Burn's configurations and parameter names
 //! - [`ops`]: the operations behind them as functions on tensors; each decides where it runs
 //! - [`cpu`]: the kernels, on plain slices

@@ -1,4 +1,5 @@
-//! Parameter servers in trouble: one that cannot write its part of a checkpoint, and ones that are killed while partitions
+//! Parameter servers in trouble: one that cannot write its part of a checkpoint, and ones that are killed while
+//! partitions
 //! move. The checkpoint before stays in force, and every record still counts exactly once.
 
 use std::path::{Path, PathBuf};
@@ -117,7 +118,7 @@ fn a_part_that_a_server_cannot_write_leaves_the_checkpoint_before_in_force() {
     run.until("it says so", |run| run.said("a checkpoint was not written") > 0);
     let logged = steps_logged(&run.folder);
     run.until("it goes on", |run| steps_logged(&run.folder) > logged + 3);
-    assert_eq!(run.counted(), [first.clone()]);
+    assert_eq!(run.counted(), std::slice::from_ref(&first));
     // Who begins again begins with what is in force; its generation's checkpoints are in nobody's way.
     run.kill_server(0);
     let back = format!("from checkpoint {first}");

@@ -8,7 +8,8 @@
 use rayon::ThreadPoolBuilder;
 
 /// Makes the calling thread one of `count` that compute, or of as many as `RAYON_NUM_THREADS` or else the machine says.
-/// Other threads of the process keep rayon's own pool, so that none of them waits for this one. A thread that belongs to
+/// Other threads of the process keep rayon's own pool, so that none of them waits for this one. A thread that belongs
+/// to
 /// a pool already stays there.
 pub fn join(count: Option<usize>) {
     let pool = ThreadPoolBuilder::new()

@@ -260,15 +260,7 @@ impl<T: Trial> Trainer<T> {
         let started = Instant::now();
         let scaler = self.scaler_after(sum.overflow)?;
         let divisor = self.unscaled(&sum, self.divisor(sum.tally.applied, next.batches));
-        // Without a bound to hold the gradient against, the optimizer divides it on its way.
-        let factor_left = match self.clip {
-            Some(_) => {
-                sum.gradient.scale(divisor);
-                1.0
-            }
-            None => divisor,
-        };
-        let gradient_norm = if sum.overflow { None } else { sum.gradient.clip(self.clip)? };
+        let (gradient_norm, factor_left) = self.bounded(&mut sum, divisor)?;
         let done = self.progress.for_schedule();
         let factor = self.schedule.factor(done, self.extent.for_schedule(), &self.progress.plateau);
         let rate = self.passes[at].optimizer.learning_rate() * factor;

@@ -86,7 +86,7 @@ pub fn backward(
         let moments = &moments[first / width..];
         for (((row, gradient), output), moments) in rows.zip(output.chunks_mut(width)).zip(moments)
         {
-            sums.add_row(row, gamma, *moments, gradient, output);
+            sums.add_row(Row { values: row, moments: *moments, gradient }, gamma, output);
         }
         sums
     });
@@ -96,6 +96,13 @@ pub fn backward(
         add(&mut all.beta, &sums.beta);
     }
     NormGradients { input: of_input, gamma: all.gamma, beta: all.beta }
+}
+
+/// A row of the input and what is known of it.
+struct Row<'a> {
+    values: &'a [f32],
+    moments: Moments,
+    gradient: &'a [f32],
 }
 
 /// Sums over rows of the columns' gradients.
@@ -113,14 +120,8 @@ impl Sums {
     }
 
     /// Takes one row in, and writes the gradient of its input.
-    fn add_row(
-        &mut self,
-        row: &[f32],
-        gamma: &[f32],
-        Moments { mean, inverse }: Moments,
-        gradient: &[f32],
-        output: &mut [f32],
-    ) {
+    fn add_row(&mut self, row: Row<'_>, gamma: &[f32], output: &mut [f32]) {
+        let Row { values: row, moments: Moments { mean, inverse }, gradient } = row;
         let width = row.len();
         let Self { gamma: of_gamma, beta: of_beta, scaled, normal } = self;
         wide(

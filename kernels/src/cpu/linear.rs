@@ -11,7 +11,8 @@ const WORTH_A_TASK: usize = 1 << 22;
 /// are then read along their rows, which takes two thirds of the time as long as the result stays in cache.
 const WORTH_TRANSPOSING: (usize, usize) = (32, 1 << 15);
 
-/// From this many rows on, the input and the gradient are cut into blocks of rows ([`ROWS`], [`ROWS_OF_A_SUM`]): packing
+/// From this many rows on, the input and the gradient are cut into blocks of rows ([`ROWS`], [`ROWS_OF_A_SUM`]):
+/// packing
 /// them is then the larger part of what a block of columns would do again.
 const TALL: usize = 2048;
 
@@ -162,7 +163,8 @@ pub fn weight_gradient(shape: LinearShape, input: &[f32], gradient: &[f32]) -> V
     weight
 }
 
-/// The product of a wide and a tall matrix: sums over blocks of the inner size first, then over the blocks in their order.
+/// The product of a wide and a tall matrix: sums over blocks of the inner size first, then over the blocks in their
+/// order.
 fn sum_by_rows(shape: LinearShape, left: Matrix, right: Matrix) -> Vec<f32> {
     let LinearShape { rows, inputs, outputs } = shape;
     let (size, count) = (inputs * outputs, rows.div_ceil(ROWS_OF_A_SUM));

@@ -144,7 +144,7 @@ pub struct MhaOutput {
 /// The weights, or what they are computed from.
 #[derive(Clone, Debug)]
 enum Weights {
-    Known(Tensor<4>),
+    Known(Box<Tensor<4>>),
     Open { scores: Box<Scores>, dropout: Option<Mask> },
 }
 
@@ -153,7 +153,7 @@ impl MhaOutput {
     /// asked for.
     pub fn weights(self) -> Tensor<4> {
         match self.weights {
-            Weights::Known(weights) => weights,
+            Weights::Known(weights) => *weights,
             Weights::Open { scores, dropout } => {
                 let weights = softmax(scores.compute(), 3);
                 dropout.map_or(weights.clone(), |mask| masked(weights, mask))
@@ -243,7 +243,7 @@ impl MultiHeadAttention {
             if self.quiet_softmax { quiet_softmax(scores, 3) } else { softmax(scores, 3) };
         let weights = self.dropout.forward(weights);
         let context = weights.clone().matmul(by_head(value, self.n_heads));
-        (context.swap_dims(1, 2).reshape(shape), Weights::Known(weights))
+        (context.swap_dims(1, 2).reshape(shape), Weights::Known(Box::new(weights)))
     }
 }
 

@@ -1,4 +1,5 @@
-//! The kernels against PyTorch, over random shapes: values and all gradients, as `benches/peers/kernels_fixture.py` wrote
+//! The kernels against PyTorch, over random shapes: values and all gradients, as `benches/peers/kernels_fixture.py`
+//! wrote
 //! them.
 
 use burn::tensor::ops::ConvOptions;

@@ -37,7 +37,8 @@ pub struct Settings {
     pub ps: Ps,
     /// `auto`, `cpu`, `wgpu[:i]` or `cuda[:i]`.
     pub device: Device,
-    /// Threads that a worker computes with on the CPU; by default its share of the host's cores. No result depends on it.
+    /// Threads that a worker computes with on the CPU; by default its share of the host's cores. No result depends on
+    /// it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<usize>,
     /// Slices of a batch that are computed one by one; by default the most workers allowed.

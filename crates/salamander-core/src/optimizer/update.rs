@@ -1,6 +1,7 @@
 //! The formulas: one pass over a parameter, its gradient and its state.
 //!
-//! Plain loops over slices of equal length, which the compiler turns into the machine's widest SIMD; every strategy runs
+//! Plain loops over slices of equal length, which the compiler turns into the machine's widest SIMD; every strategy
+//! runs
 //! this code, so the same description gives the same trajectory everywhere.
 
 use pulp::{Arch, NullaryFnOnce};

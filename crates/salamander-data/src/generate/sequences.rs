@@ -1,4 +1,5 @@
-//! Sequences of tokens whose class depends on which tokens there are and on what follows certain ones: a model that only
+//! Sequences of tokens whose class depends on which tokens there are and on what follows certain ones: a model that
+//! only
 //! counts them misses a part of the truth.
 
 use salamander_core::seed::{self, Rng};

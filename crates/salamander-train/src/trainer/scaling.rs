@@ -31,4 +31,18 @@ impl<T: Trial> Trainer<T> {
             None => divisor,
         }
     }
+
+    /// Multiplies a sum and holds it to the bound on gradients, if there is one; gives its norm, and what is left to be
+    /// multiplied by: without a bound the optimizer does that on its way.
+    pub(super) fn bounded(
+        &self,
+        sum: &mut StepSum,
+        divisor: f32,
+    ) -> Result<(Option<f64>, f32), Error> {
+        if self.clip.is_none() || sum.overflow {
+            return Ok((None, divisor));
+        }
+        sum.gradient.scale(divisor);
+        Ok((sum.gradient.clip(self.clip)?, 1.0))
+    }
 }
