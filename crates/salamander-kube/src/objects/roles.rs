@@ -1,6 +1,7 @@
 //! The pods of the three roles: what each is started with, and when it counts as ready.
 
-use k8s_openapi::api::core::v1::{Pod, PodReadinessGate, Probe};
+use k8s_openapi::api::core::v1::{Pod, PodReadinessGate, Probe, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use super::pod::{Error, Parts, port, probe, requirements, role_args};
@@ -37,7 +38,7 @@ impl MasterPod<'_> {
             index: 0,
             process: self.number,
             args,
-            resources: requirements(&master.resources, None),
+            resources: modest(requirements(&master.resources, None)),
             template: &master.template,
         };
         let mut pod = parts.build(job, self.owner)?;
@@ -62,6 +63,18 @@ impl MasterPod<'_> {
         }
         Ok(pod)
     }
+}
+
+/// A master takes little, but a pod that asks for nothing gets no time beside busy workers: seen on a node whose master
+/// could not answer itself any more.
+fn modest(mut resources: ResourceRequirements) -> ResourceRequirements {
+    if resources.requests.is_none() && resources.limits.is_none() {
+        let amounts = [("cpu", "100m"), ("memory", "128Mi")];
+        let amounts =
+            amounts.map(|(name, amount)| (name.to_string(), Quantity(amount.to_string())));
+        resources.requests = Some(amounts.into());
+    }
+    resources
 }
 
 /// A pod that trains, or that holds parameters: the master orders both by their slots.
