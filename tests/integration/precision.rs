@@ -136,10 +136,8 @@ fn killed_and_resumed_it_ends_with_the_same_weights_and_scale() {
 
 #[test]
 fn a_worker_that_joins_has_the_scale_of_the_others() {
-    let whole = {
-        let place = Workplace::new();
-        place.train(&[&experiment(&place, SCALED), "--workers", "2"])
-    };
+    let undisturbed = Workplace::new();
+    let whole = undisturbed.train(&[&experiment(&undisturbed, SCALED), "--workers", "2"]);
     let place = Workplace::new();
     let file = experiment(&place, SCALED);
     let command = place.command(&["train", &file, "--workers", "2"]);

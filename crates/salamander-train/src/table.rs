@@ -67,7 +67,7 @@ impl Table {
     /// The row of each id: `[records]` gives `[records, dim]`.
     pub fn lookup_one(&self, ids: &Tensor<1, Int>) -> Tensor<2> {
         if ids.dims()[0] == 0 {
-            return Tensor::zeros([0, self.dim], &self.device);
+            return self.zeros(0);
         }
         let ids: Vec<i64> = ids.to_data().iter::<i64>().collect();
         let (rows, places) = match &self.home {
@@ -83,7 +83,7 @@ impl Table {
     /// One row per record from any number of ids; zeros for a record without ids.
     pub fn bag(&self, ids: &Ragged, combine: Combine) -> Tensor<2> {
         let records = ids.records();
-        let sum = Tensor::<2>::zeros([records, self.dim], &self.device);
+        let sum = self.zeros(records);
         let count = ids.values.dims()[0];
         if count == 0 {
             return sum;
@@ -94,9 +94,20 @@ impl Table {
                 weights(&ids.rows.to_data().iter::<i64>().collect::<Vec<_>>(), records, combine);
             let weights =
                 Tensor::<2>::from_data(TensorData::new(weights, [count, 1]), &self.device);
+            let weights = weights.cast(rows.dtype());
             rows = rows * weights;
         }
         sum.select_assign(0, ids.rows.clone(), rows, burn::tensor::IndexingUpdateOp::Add)
+    }
+
+    /// Rows of zeros, in the type that rows are computed with.
+    fn zeros(&self, rows: usize) -> Tensor<2> {
+        let zeros = Tensor::<2>::zeros([rows, self.dim], &self.device);
+        match (&self.home, self.tables.precision()) {
+            (Home::Parameter(weight), _) => zeros.cast(weight.val().dtype()),
+            (Home::Shelf(_), Some(dtype)) if self.training => zeros.cast(dtype),
+            (Home::Shelf(_), _) => zeros,
+        }
     }
 
     /// The rows as a leaf of the backward pass, noted so that their gradients can be found.
