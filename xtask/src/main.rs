@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, ensure};
 use clap::{Parser, Subcommand};
 
+mod bench_compare;
 mod codegen;
 mod mnist_sample;
 mod tidy;
@@ -46,6 +47,16 @@ enum Task {
         #[arg(long, default_value_t = 4)]
         workers: u64,
     },
+    /// Show which figures of two runs of the benches moved.
+    BenchCompare {
+        /// The older figures: a file that a bench wrote, or a folder of them.
+        old: PathBuf,
+        /// The newer ones.
+        new: PathBuf,
+        /// Leave out what moved by less than so many per cent.
+        #[arg(long, default_value_t = 5.0)]
+        threshold: f64,
+    },
     /// Make the small sample of MNIST that tests and examples use.
     MnistSample {
         /// The folder with the four original files of MNIST.
@@ -69,6 +80,7 @@ fn main() -> ExitCode {
             args.extend(names.iter().zip(&values).flat_map(|(name, value)| [*name, value]));
             cargo(root, &args, &[])
         }
+        Task::BenchCompare { old, new, threshold } => bench_compare::run(&old, &new, threshold),
         Task::MnistSample { folder, out } => mnist_sample::run(&folder, &out),
     });
     match done {
