@@ -1,6 +1,6 @@
 //! The same work on every device that is compiled in and present, beside PyTorch: where a model should compute.
 //!
-//! `SALAMANDER_PEERS=/path/to/python cargo bench -p benches --bench backends` (with `--features wgpu` or `cuda` for GPUs).
+//! `SALAMANDER_PEERS=/path/to/python cargo bench -p benches --bench backends`; `--features wgpu` or `cuda` for GPUs.
 //! Words behind `--` choose areas and devices: `-- matmul wgpu`. A software renderer gets tiny sizes and few rounds; it
 //! shows that the work is done, not how fast a GPU is.
 //!

@@ -25,7 +25,8 @@ impl Record {
         record
     }
 
-    /// Notes a figure. `better` is `more` or `less`; `peer` is what it is compared with in the same run, if there was one.
+    /// Notes a figure. `better` is `more` or `less`; `peer` is what it is compared with in the same run, if there is
+    /// something.
     pub fn figure(&self, name: &str, (unit, better): (&str, &str), value: f64, peer: Option<f64>) {
         self.line(&format!(
             "{{\"name\": {}, \"unit\": {}, \"better\": {}, \"value\": {}, \"peer\": {}}}",
