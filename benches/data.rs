@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use benches::{Peer, median};
+use benches::{Peer, Record, median};
 use burn::tensor::Device;
 use model_zoo::mnist::Digit;
 use salamander::core::experiment::OnBadRecord;
@@ -27,13 +27,15 @@ fn main() {
     let records = folder.path().join("records.recordio");
     write_records(&records, 400_000);
     println!("{:<44} {:>10} {:>10} {:>7}", "what", "ours", "limit/peer", "ratio");
-    recordio(&records);
-    parquet(folder.path());
-    pipeline();
-    memory(folder.path());
+    let record = Record::begin("data");
+    recordio(&records, &record);
+    parquet(folder.path(), &record);
+    pipeline(&record);
+    memory(folder.path(), &record);
 }
 
-fn line(what: &str, ours: f64, other: f64) {
+fn line(record: &Record, what: &str, ours: f64, other: f64) {
+    record.figure(what, ("as named", "more"), ours, Some(other));
     println!("{what:<44} {ours:>10.1} {other:>10.1} {:>7.2}", ours / other);
 }
 
@@ -64,7 +66,7 @@ fn speeds<const N: usize>(amount: u64, mut work: [&mut dyn FnMut(); N]) -> [f64;
     rates.map(|mut rates| median(&mut rates))
 }
 
-fn recordio(path: &Path) {
+fn recordio(path: &Path, record: &Record) {
     let size = std::fs::metadata(path).expect("a file").len();
     let bytes = std::fs::read(path).expect("the file");
     let chunks: Vec<ChunkInfo> = RecordFile::open(path).expect("opens").chunks().to_vec();
@@ -94,8 +96,8 @@ fn recordio(path: &Path) {
         }
     };
     let [limit, sequential, random] = speeds(size, [&mut limit, &mut sequential, &mut random]);
-    line("RecordIO sequential, MB/s, to checksum+snappy", sequential, limit);
-    line("RecordIO random chunks, MB/s, to sequential", random, sequential);
+    line(record, "RecordIO sequential, MB/s, to checksum+snappy", sequential, limit);
+    line(record, "RecordIO random chunks, MB/s, to sequential", random, sequential);
 }
 
 fn read(file: &RecordFile, records: Range<u64>) {
@@ -108,7 +110,7 @@ fn read(file: &RecordFile, records: Range<u64>) {
     std::hint::black_box(sum);
 }
 
-fn parquet(folder: &Path) {
+fn parquet(folder: &Path, record: &Record) {
     let path = folder.join("table.parquet");
     let csv = folder.join("table.csv");
     let mut text = String::from("id,price,amount,city\n");
@@ -137,11 +139,11 @@ fn parquet(folder: &Path) {
     );
     let Some(peer) = Peer::find("parquet.py", "pyarrow") else { return };
     let theirs = peer.measure(&[&path.display().to_string()]).unwrap_or(f64::NAN);
-    line("Parquet to batches, M rows/s, to pyarrow", ours, theirs);
+    line(record, "Parquet to batches, M rows/s, to pyarrow", ours, theirs);
 }
 
 /// RecordIO to shuffled, normalised batches of 64.
-fn pipeline() {
+fn pipeline(record: &Record) {
     let digits =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../model_zoo/mnist/data/mnist-train.recordio");
     let reader: Arc<dyn Reader> =
@@ -179,18 +181,18 @@ fn pipeline() {
         .fold(0.0, f64::max);
     let Some(peer) = Peer::find("mnist_loader.py", "torch") else { return };
     let theirs = peer.measure(&[]).unwrap_or(f64::NAN);
-    line("MNIST pipeline, records/s, to DataLoader", best, theirs);
+    line(record, "MNIST pipeline, records/s, to DataLoader", best, theirs);
 }
 
 /// Peak memory over a small and a large file: a reader that kept what it read would show.
-fn memory(folder: &Path) {
+fn memory(folder: &Path, record: &Record) {
     let large = folder.join("large.recordio");
     let file = BufWriter::new(File::create(&large).expect("a file"));
     let options = Options { compression: Compression::None, ..Options::default() };
     let mut writer = Writer::new(file, options);
-    let record = vec![7u8; 1 << 20];
+    let bytes = vec![7u8; 1 << 20];
     for _ in 0..2048 {
-        writer.write(&record).expect("written");
+        writer.write(&bytes).expect("written");
     }
     writer.finish().expect("finished");
     let file = RecordFile::open(&large).expect("opens");
@@ -199,13 +201,9 @@ fn memory(folder: &Path) {
         read(&file, part);
         peaks.push(peak_megabytes());
     }
-    println!(
-        "{:<44} {:>10.0} {:>10.0} {:>7.2}",
-        "peak MB after 2 GB, to after 0.5 GB",
-        peaks[1],
-        peaks[0],
-        peaks[1] / peaks[0]
-    );
+    let what = "peak MB after 2 GB, to after 0.5 GB";
+    record.figure(what, ("MB", "less"), peaks[1], Some(peaks[0]));
+    println!("{what:<44} {:>10.0} {:>10.0} {:>7.2}", peaks[1], peaks[0], peaks[1] / peaks[0]);
 }
 
 fn peak_megabytes() -> f64 {

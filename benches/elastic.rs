@@ -33,6 +33,10 @@ fn main() -> ExitCode {
     println!("{:<28} {:>8.2} s", "the lost workers' share", shot_at.lost);
     let goodput = (alone + shot_at.lost) / shot_at.seconds;
     println!("{:<28} {goodput:>8.3}", "goodput, less that share");
+    let record = benches::Record::begin("elastic");
+    record.figure("left alone", ("s", "less"), alone, None);
+    record.figure("a kill every 10 s", ("s", "less"), shot_at.seconds, Some(alone));
+    record.figure("goodput, less the lost workers' share", ("of 1", "more"), goodput, None);
     ExitCode::SUCCESS
 }
 

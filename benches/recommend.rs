@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
-use benches::{Peer, median};
+use benches::{Peer, Record, median};
 use salamander::data::generate::{Criteo, World};
 use salamander::data::sink;
 
@@ -44,8 +44,10 @@ fn main() -> ExitCode {
     // With the number of threads that serves it best: on few and busy cores its threads wait for each other.
     let theirs = theirs.iter_mut().map(|rates| median(rates)).fold(f64::NAN, f64::max);
     println!("DeepFM, batch {BATCH}, steps/s (median of {ROUNDS})");
+    let record = Record::begin("recommend");
     for ((name, _), rates) in ways.iter().zip(&mut rates) {
         let ours = median(rates);
+        record.figure(name, ("steps/s", "more"), ours, Some(theirs));
         println!("{name:<18} {ours:>8.1} {:>8.2} of torch's {theirs:.1}", ours / theirs);
     }
     ExitCode::SUCCESS

@@ -7,7 +7,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use benches::{Peer, median, median_rate};
+use benches::{Peer, Record, median, median_rate};
 use burn::tensor::{Device, Int, Tensor};
 use model_zoo::cifar::resnet20::ResNet20;
 use model_zoo::cifar::{Picture, PictureBatch};
@@ -56,19 +56,20 @@ fn main() {
         return;
     }
     let peer = Peer::find("train_step.py", "torch");
+    let record = Record::begin("train_step");
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     println!("training steps, batch {BATCH}, f32, samples/s (median of {ROUNDS} interleaved runs)");
     println!("{:<8} {:>7} {:>12} {:>12} {:>8}", "model", "threads", "salamander", "torch", "ratio");
     for (name, _) in MODELS {
         for threads in [1, 2].into_iter().filter(|threads| *threads <= cores) {
-            report(name, threads, peer.as_ref());
+            report(name, threads, peer.as_ref(), &record);
         }
     }
 }
 
 /// Interleaved, so that both see the same weather on the machine; each run in a process of its own, because the
 /// number of threads is set once per process.
-fn report(name: &str, threads: usize, peer: Option<&Peer>) {
+fn report(name: &str, threads: usize, peer: Option<&Peer>, record: &Record) {
     let (mut mine, mut theirs) = (Vec::new(), Vec::new());
     let seconds = TIME.as_secs().to_string();
     let count = threads.to_string();
@@ -77,6 +78,8 @@ fn report(name: &str, threads: usize, peer: Option<&Peer>) {
         theirs.extend(peer.and_then(|peer| peer.measure(&[name, &seconds, &count])));
     }
     let (mine, theirs) = (median(&mut mine), median(&mut theirs));
+    let what = format!("{name}, {threads} threads");
+    record.figure(&what, ("samples/s", "more"), mine, Some(theirs));
     println!("{name:<8} {threads:>7} {mine:>12.0} {theirs:>12.0} {:>8.2}", mine / theirs);
 }
 

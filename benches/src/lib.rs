@@ -2,11 +2,16 @@
 //!
 //! # Layout
 //! - [`median_rate`]: how fast something runs
+//! - [`Record`]: the figures as JSON
 //! - [`Peer`]: a Python program that measures the same thing, if its packages are there
+
+mod record;
 
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
+
+pub use record::Record;
 
 /// Runs `step` for about `time` after a warm-up and returns the median rate per second over slices
 /// of it, `items` being done each time.

@@ -13,6 +13,11 @@ use burn::module::{Module, ModuleMapper, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::{Device, Int, Tensor, TensorData, activation::log_softmax};
 
+#[path = "../../benches/src/record.rs"]
+mod record;
+
+use record::Record;
+
 const BATCH: usize = 64;
 const TIME: Duration = Duration::from_secs(3);
 const ROUNDS: usize = 5;
@@ -113,14 +118,15 @@ fn main() {
         "{:<8} {:>7} {:>8} {:>8} {:>8} {:>14}",
         "model", "threads", "ours", "burn", "torch", "ours / torch"
     );
+    let record = Record::begin("step");
     for network in ["mlp", "conv32"] {
         for threads in ["1", "2"] {
-            report(network, threads);
+            report(network, threads, &record);
         }
     }
 }
 
-fn report(network: &str, threads: &str) {
+fn report(network: &str, threads: &str, record: &Record) {
     let mut rates = [Vec::new(), Vec::new(), Vec::new()];
     for _ in 0..ROUNDS {
         rates[0].extend(own_process("ours", network, threads));
@@ -129,6 +135,9 @@ fn report(network: &str, threads: &str) {
     }
     let [ours, burn, torch] = rates.map(median);
     let ratio = ours / torch;
+    let what = format!("{network}, {threads} threads");
+    record.figure(&what, ("samples/s", "more"), ours, Some(torch));
+    record.figure(&format!("{what}, Burn's layers"), ("samples/s", "more"), burn, Some(torch));
     println!("{network:<8} {threads:>7} {ours:>8.0} {burn:>8.0} {torch:>8.0} {ratio:>14.2}");
 }
 

@@ -21,6 +21,11 @@ use salamander_ps::client::{Client, Directory, Lookup, Options};
 use salamander_ps::role::{self, Config};
 use salamander_ps::{Engine, EngineOptions, Mode, Page, Push, Read, Rows, TableId, TableSpec};
 
+#[path = "../../../benches/src/record.rs"]
+mod record;
+
+use record::Record;
+
 /// Rows of a table that is beyond any cache, as real ones are.
 const COLD: u64 = 400_000;
 /// Rows of a table that a cache holds, so that the wire is what is measured.
@@ -77,12 +82,13 @@ fn main() {
         Case { over_tcp: true, dim: 16, rows: 13_312, ..case },
         Case { over_tcp: true, dim: 16, rows: 13_312, table: COLD, ..case },
     ];
+    let record = Record::begin("remote");
     for case in cases {
-        measure(case);
+        measure(case, &record);
     }
 }
 
-fn measure(case: Case) {
+fn measure(case: Case, record: &Record) {
     let keys = keys(case.tls);
     let shutdown = Cancel::new();
     let (listener, endpoint) =
@@ -96,7 +102,7 @@ fn measure(case: Case) {
         let options = Options { patience: LONG, bf16: case.bf16, ..Options::default() };
         let directory = [endpoint].into_iter().collect::<Directory>();
         let client = Client::connect(directory, keys.clone(), options).expect("connected");
-        let mut worker = Worker::new(client, &engine, case);
+        let mut worker = Worker::new(client, &engine, case, record);
         let (ids, values) = (8 * case.rows, worker.wire_bytes());
         compare("pull", (ids, values), &mut worker, Worker::pull, Worker::pull_here);
         compare("push", (ids + values, 40), &mut worker, Worker::push, Worker::push_here);
@@ -110,6 +116,7 @@ struct Worker<'a> {
     engine: &'a Engine,
     table: TableId,
     case: Case,
+    record: &'a Record,
     rng: Rng,
     ids: Vec<u64>,
     values: Vec<f32>,
@@ -118,7 +125,7 @@ struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     /// A table that is there, and a batch of it.
-    fn new(mut client: Client, engine: &'a Engine, case: Case) -> Self {
+    fn new(mut client: Client, engine: &'a Engine, case: Case, record: &'a Record) -> Self {
         // The only table, so that it has the same number everywhere.
         let table = client.declare(TableSpec::new("item", case.dim)).expect("declared");
         let all: Vec<u64> = (0..case.table).collect();
@@ -127,7 +134,7 @@ impl<'a> Worker<'a> {
             client.set(&[Rows { table, ids, values: &values }]).expect("set");
         }
         let (rng, values) = (Rng::new(7), vec![0.0; case.rows * case.dim]);
-        Self { client, engine, table, case, rng, ids: Vec::new(), values, step: 0 }
+        Self { client, engine, table, case, record, rng, ids: Vec::new(), values, step: 0 }
     }
 
     /// Other ids than last time, each once: a random start, and strides that meet no id twice.
@@ -222,11 +229,11 @@ fn compare<'a>(
         }
         bare.close();
         plain.close();
-        print_line(what, case, request + answer, times.map(median));
+        print_line(what, (case, worker.record), request + answer, times.map(median));
     });
 }
 
-fn print_line(what: &str, case: Case, bytes: usize, seconds: [f64; 4]) {
+fn print_line(what: &str, (case, record): (Case, &Record), bytes: usize, seconds: [f64; 4]) {
     let [plain, stream, local, remote] = seconds.map(|seconds| bytes as f64 / seconds / 1e6);
     let over = match (case.tls, case.over_tcp) {
         (true, _) => "tls",
@@ -235,6 +242,8 @@ fn print_line(what: &str, case: Case, bytes: usize, seconds: [f64; 4]) {
     };
     let kind = if case.bf16 { "bf16" } else { "f32" };
     let Case { dim, rows, table, .. } = case;
+    let name = format!("{what}, {over}, {kind}, dimension {dim}, {rows} of {table} rows");
+    record.figure(&name, ("MB/s", "more"), remote, Some(plain));
     print!("{what:<5} {over:<5} {kind:<4} {dim:>4} {rows:>6} {table:>7} ");
     print!("{plain:>7.0} {stream:>7.0} {local:>7.0} {remote:>7.0}  ");
     println!("{:>5.2} {:>6.2} {:>6.2}", remote / plain, remote / stream, remote / local);

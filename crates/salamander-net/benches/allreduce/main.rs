@@ -9,12 +9,14 @@
 //! - `member`: what a copy of this program does
 //! - `process`: starting members and talking to them
 //! - `speed`, `recovery`: the two measurements
-//! - `table`: what is printed
+//! - `table`: what is printed; `record`: the same as JSON
 
 use std::time::Duration;
 
 mod member;
 mod process;
+#[path = "../../../../benches/src/record.rs"]
+mod record;
 mod recovery;
 mod speed;
 mod table;
@@ -31,14 +33,24 @@ fn main() {
     let speeds = speed::measure(gloo.as_ref());
     let recoveries = recovery::measure(gloo.as_ref());
     table::print(&speeds, &recoveries);
-    let path = concat!(env!("CARGO_TARGET_TMPDIR"), "/allreduce.json");
-    let json = serde_json::json!({
-        "speed": speeds.iter().map(speed::Speed::to_json).collect::<Vec<_>>(),
-        "recovery": recoveries.iter().map(recovery::Recovery::to_json).collect::<Vec<_>>(),
-    });
-    match std::fs::write(path, format!("{json:#}\n")) {
-        Ok(()) => println!("\nwritten to {path}"),
-        Err(error) => println!("\ncannot write {path}: {error}"),
+    note(&speeds, &recoveries);
+}
+
+fn note(speeds: &[speed::Speed], recoveries: &[recovery::Recovery]) {
+    let record = record::Record::begin("allreduce");
+    for speed in speeds {
+        let gloo = speed.way("gloo");
+        for way in &speed.ways {
+            let what = format!("{} members, {} KB, {}", speed.members, speed.bytes >> 10, way.name);
+            record.figure(&what, ("ms", "less"), way.milliseconds, gloo.map(|g| g.milliseconds));
+            let cpu = format!("{what}, processor");
+            record.figure(&cpu, ("s/GB", "less"), way.cpu_per_gb, gloo.map(|g| g.cpu_per_gb));
+        }
+    }
+    let gloo = recoveries.iter().find(|recovery| recovery.name == "gloo");
+    for recovery in recoveries {
+        let what = format!("recovery, {}", recovery.name);
+        record.figure(&what, ("ms", "less"), recovery.milliseconds, gloo.map(|g| g.milliseconds));
     }
 }
 

@@ -16,12 +16,6 @@ pub(crate) struct Recovery {
     pub(crate) milliseconds: f64,
 }
 
-impl Recovery {
-    pub(crate) fn to_json(&self) -> serde_json::Value {
-        serde_json::json!({ "way": self.name, "ms": self.milliseconds })
-    }
-}
-
 /// Measures our transports and Gloo, in turns.
 pub(crate) fn measure(gloo: Option<&Gloo>) -> Vec<Recovery> {
     let mut times = [("shm", Vec::new()), ("tcp", Vec::new()), ("gloo", Vec::new())];

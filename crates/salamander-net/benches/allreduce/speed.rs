@@ -26,20 +26,6 @@ impl Speed {
     pub(crate) fn way(&self, name: &str) -> Option<&Way> {
         self.ways.iter().find(|way| way.name == name)
     }
-
-    pub(crate) fn to_json(&self) -> serde_json::Value {
-        let ways: serde_json::Map<String, serde_json::Value> = self
-            .ways
-            .iter()
-            .map(|way| {
-                let figures = serde_json::json!({
-                    "ms": way.milliseconds, "cpu_seconds_per_gb": way.cpu_per_gb,
-                });
-                (way.name.to_string(), figures)
-            })
-            .collect();
-        serde_json::json!({ "bytes": self.bytes, "members": self.members, "ways": ways })
-    }
 }
 
 /// Members that are connected and wait for work.

@@ -10,6 +10,7 @@ use salamander_ps::{
 use crate::baseline::{Evicting, Locked};
 use crate::flat::Flat;
 use crate::race;
+use crate::record::Record;
 
 const DIM: usize = 64;
 const ROWS: usize = 2_000_000;
@@ -50,7 +51,7 @@ impl Batches {
 }
 
 /// Prints the look-up's figures.
-pub(crate) fn measure() {
+pub(crate) fn measure(record: &Record) {
     println!("look-up: dimension {DIM}, f32, {ROWS} rows, random ids, batches of {BATCH}");
     let flat = Flat::<DIM>::new(ROWS, true);
     let small_pages = Flat::<DIM>::new(ROWS, false);
@@ -71,6 +72,7 @@ pub(crate) fn measure() {
     let [mut i, mut j, mut k, mut l, mut m, mut n, mut o, mut p] =
         [0, 1, 2, 3, 4, 5, 6, 7].map(|user| user * ALL_BATCHES / 8);
     race(
+        (record, "look-up"),
         ROUNDS,
         BATCH * BATCHES,
         vec![

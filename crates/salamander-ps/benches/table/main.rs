@@ -16,8 +16,12 @@ use rustix::time::{ClockId, clock_gettime};
 mod baseline;
 mod flat;
 mod lookup;
+#[path = "../../../../benches/src/record.rs"]
+mod record;
 mod rows;
 mod update;
+
+use record::Record;
 
 fn main() {
     // `cargo test --all-targets` starts benches as well, which only has to show that they build.
@@ -29,14 +33,15 @@ fn main() {
         let names = || arguments.iter().filter(|argument| !argument.starts_with("--"));
         names().count() == 0 || names().any(|argument| argument == name)
     };
+    let record = Record::begin("table");
     if asked("lookup") {
-        lookup::measure();
+        lookup::measure(&record);
     }
     if asked("update") {
-        update::measure();
+        update::measure(&record);
     }
     if asked("rows") {
-        rows::measure();
+        rows::measure(&record);
     }
 }
 
@@ -45,7 +50,7 @@ type Work<'a> = (&'a str, Box<dyn FnMut() + 'a>);
 
 /// Lets each kind of work take its turn in every round; prints nanoseconds per row, and how fast each
 /// is beside the first.
-fn race(rounds: usize, rows: usize, mut work: Vec<Work<'_>>) {
+fn race((record, title): (&Record, &str), rounds: usize, rows: usize, mut work: Vec<Work<'_>>) {
     let mut times = vec![Vec::new(); work.len()];
     work.iter_mut().for_each(|(_, run)| run());
     for _ in 0..rounds {
@@ -59,6 +64,7 @@ fn race(rounds: usize, rows: usize, mut work: Vec<Work<'_>>) {
     for ((name, _), times) in work.iter().zip(times) {
         let ratios = times.iter().zip(&first).map(|(time, first)| time / first).collect();
         let (ratio, time) = (median(ratios), median(times));
+        record.figure(&format!("{title}, {name}"), ("ns/row", "less"), time, None);
         println!("  {name:<44} {time:>8.1} ns/row {:>7.1} M rows/s {ratio:>7.2}", 1e3 / time);
     }
 }

@@ -6,6 +6,7 @@ use salamander_ps::{Engine, EngineOptions, Rows, TableId, TableSpec};
 
 use crate::cpu_seconds;
 use crate::lookup::id_of;
+use crate::record::Record;
 
 const DIM: usize = 16;
 const ROWS: usize = 10_000_000;
@@ -14,7 +15,7 @@ const BATCH: usize = 8192;
 const NEEDED: usize = 4 * DIM + 4 * DIM + 8;
 
 /// Prints memory and seconds.
-pub(crate) fn measure() {
+pub(crate) fn measure(record: &Record) {
     println!("rows: dimension {DIM}, Adagrad, {ROWS} rows, one owner thread");
     let before = resident();
     let engine = Engine::new(EngineOptions::default()).expect("it starts");
@@ -24,17 +25,20 @@ pub(crate) fn measure() {
     println!("  created in {:.1} s of processor", cpu_seconds() - start);
     let bytes = (resident() - before) as f64 / ROWS as f64;
     let counted = engine.stats().expect("alive").tables[0].bytes as f64 / ROWS as f64;
+    record.figure("resident", ("bytes/row", "less"), bytes, Some(NEEDED as f64));
     println!(
         "  {bytes:.1} bytes/row resident, {counted:.1} counted; {NEEDED} needed: {:.3} of it",
         bytes / NEEDED as f64
     );
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rows.bench");
-    save(&engine, &file);
+    save(&engine, &file, record);
     drop(engine);
     let engine = Engine::new(EngineOptions::default()).expect("it starts");
     let start = cpu_seconds();
     engine.restore(std::slice::from_ref(&file)).expect("restored");
-    println!("  restored in {:.2} s of processor", cpu_seconds() - start);
+    let restored = cpu_seconds() - start;
+    record.figure("restored", ("s", "less"), restored, None);
+    println!("  restored in {restored:.2} s of processor");
     assert_eq!(engine.stats().expect("alive").tables[0].rows, ROWS as u64);
     std::fs::remove_file(&file).ok();
 }
@@ -49,12 +53,13 @@ fn fill(engine: &Engine, table: TableId) {
     }
 }
 
-fn save(engine: &Engine, file: &Path) {
+fn save(engine: &Engine, file: &Path, record: &Record) {
     let start = cpu_seconds();
     let snapshot = engine.snapshot().expect("copied");
     let copied = cpu_seconds() - start;
     let written = snapshot.write(file).expect("written");
     let all = cpu_seconds() - start;
+    record.figure("saved", ("s", "less"), all, None);
     println!(
         "  saved in {all:.2} s of processor, of which training waits {copied:.2} s; {} bytes, {} rows",
         written.bytes, written.rows

@@ -8,6 +8,7 @@ use salamander_ps::{Apply, PARTITIONS, Shard, TableSpec};
 use crate::flat::Flat;
 use crate::lookup::{BATCH, BATCHES, Batches, id_of};
 use crate::race;
+use crate::record::Record;
 
 const DIM: usize = 64;
 const ROWS: usize = 1_000_000;
@@ -15,13 +16,13 @@ const ROUNDS: usize = 21;
 const APPLY: Apply = Apply { factor: 1.0, scale: 0.001, counter: 1 };
 
 /// Prints the updates' figures.
-pub(crate) fn measure() {
-    measure_one::<{ 2 * DIM }>("Adagrad", Optimizer::adagrad(0.05).into());
-    measure_one::<{ 3 * DIM }>("Adam", Optimizer::adam(0.001).into());
+pub(crate) fn measure(record: &Record) {
+    measure_one::<{ 2 * DIM }>("Adagrad", Optimizer::adagrad(0.05).into(), record);
+    measure_one::<{ 3 * DIM }>("Adam", Optimizer::adam(0.001).into(), record);
 }
 
 /// `WIDTH` floats are a row with its state.
-fn measure_one<const WIDTH: usize>(name: &str, optimizer: Optimizer) {
+fn measure_one<const WIDTH: usize>(name: &str, optimizer: Optimizer, record: &Record) {
     println!("{name}: dimension {DIM}, f32, {ROWS} rows, random ids, gradients of a batch");
     let mut flat = Flat::<WIDTH>::new(ROWS, true);
     let mut stream = Flat::<WIDTH>::new(ROWS, true);
@@ -36,6 +37,7 @@ fn measure_one<const WIDTH: usize>(name: &str, optimizer: Optimizer) {
     let mut in_order = (0..ROWS as u32).cycle();
     let [mut i, mut j] = [0, 5 * BATCHES];
     race(
+        (record, name),
         ROUNDS,
         BATCH * BATCHES,
         vec![
