@@ -1,7 +1,10 @@
 //! What a bench measured, as lines of JSON, so that `cargo xtask bench-compare OLD NEW` can say what moved.
 //!
 //! Plain std and one file, because benches of crates without Burn take it in by its path.
-#![allow(unreachable_pub, reason = "public here, but not in the benches that take it in by its path")]
+#![allow(
+    unreachable_pub,
+    reason = "public here, but not in the benches that take it in by its path"
+)]
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
