@@ -133,10 +133,13 @@ fn introduce(
     let client = Client::new(token, purpose, &nonce);
     socket.send_all(client.hello(), patience)?;
     let mut challenge = [0; CHALLENGE];
-    let came = socket.receive_all(&mut challenge, patience)?;
-    if came < CHALLENGE {
-        let is_alert = challenge[..came].starts_with(&tls::ALERT);
-        return if is_alert { Err(tls::Error::wanted().into()) } else { Ok(None) };
+    let came = socket.receive_all(&mut challenge, patience);
+    // After an alert the other side may close or reset the connection.
+    if !matches!(came, Ok(CHALLENGE)) && challenge.starts_with(&tls::ALERT) {
+        return Err(tls::Error::wanted().into());
+    }
+    if came? < CHALLENGE {
+        return Ok(None);
     }
     let answer = client.answer(&challenge).map_err(|error| Error::Refused(error.to_string()))?;
     socket.send_all(&answer, patience)?;

@@ -48,6 +48,19 @@ impl Line {
     }
 }
 
+/// Whether the first byte that waits to be read begins an alert. Asked after a write has failed, so that the
+/// connection is over and something is heard for certain: what came before the end, or the end.
+fn poll_alert(tcp: &TcpStream, cx: &mut Context<'_>) -> Poll<bool> {
+    let mut first = [0];
+    let heard = ready!(tcp.poll_peek(cx, &mut ReadBuf::new(&mut first)));
+    Poll::Ready(heard.is_ok() && first[0] == ALERT[0])
+}
+
+/// The error of a plain line to a master that wants TLS.
+fn wanted(refusal: &Refusal) -> io::Error {
+    explain(tls::Error::wanted().into(), refusal)
+}
+
 /// Says what an error of TLS means, and notes it.
 fn explain(error: io::Error, refusal: &Refusal) -> io::Error {
     match tls::Error::of_io(&error) {
@@ -79,8 +92,7 @@ impl AsyncRead for Line {
                 *heard = true;
                 // An HTTP/2 server begins with settings, whose first byte is a zero.
                 if buf.filled()[before..].first() == Some(&ALERT[0]) {
-                    let error = tls::Error::wanted().into();
-                    return Poll::Ready(Err(explain(error, refusal)));
+                    return Poll::Ready(Err(wanted(refusal)));
                 }
                 Poll::Ready(Ok(()))
             }
@@ -94,9 +106,17 @@ impl AsyncWrite for Line {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.stream {
-            Stream::Plain { tcp, .. } => Pin::new(tcp).poll_write(cx, bytes),
+        let Self { stream, refusal } = &mut *self;
+        match stream {
             Stream::Encrypted(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Plain { tcp, heard } => {
+                let written = ready!(Pin::new(&mut *tcp).poll_write(cx, bytes));
+                // Writing may fail before the alert is read that says why.
+                if written.is_err() && !*heard && ready!(poll_alert(tcp, cx)) {
+                    return Poll::Ready(Err(wanted(refusal)));
+                }
+                Poll::Ready(written)
+            }
         }
     }
 
