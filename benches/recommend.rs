@@ -16,10 +16,15 @@ const BATCH: u64 = 512;
 const STEPS: [u64; 2] = [60, 360];
 const ROUNDS: usize = 3;
 
+/// The allocator of the program `salamander`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     // The roles of a run are started as this program.
     let role = std::env::args().nth(1).unwrap_or_default();
     if matches!(role.as_str(), "train" | "master" | "worker" | "ps") {
+        model_zoo::memory::keep();
         return salamander::main(model_zoo::models());
     }
     let folder = tempfile::tempdir().expect("a folder");

@@ -2,12 +2,12 @@
 //!
 //! PyTorch gets glibc settings that keep its memory between steps, as our allocator does.
 //!
-//! `SALAMANDER_PEERS=/path/to/python cargo bench -p benches --bench train_step`
+//! `SALAMANDER_PEERS=/path/to/python cargo bench -p benches --bench train_step`; words behind `--` choose models.
 
 use std::process::Command;
 use std::time::Duration;
 
-use benches::{Peer, Record, median, median_rate};
+use benches::{Peer, Record, median, median_rate, training_step};
 use burn::tensor::{Device, Int, Tensor};
 use model_zoo::cifar::resnet20::ResNet20;
 use model_zoo::cifar::{Picture, PictureBatch};
@@ -18,14 +18,8 @@ use model_zoo::mnist::{Digit, DigitBatch};
 use model_zoo::sequence::{SequenceBatch, SequenceEncoder};
 use salamander::Trial;
 use salamander::core::experiment::Experiment;
-use salamander::core::ledger::Tally;
-use salamander::core::plan::MicroBatch;
 use salamander::train::BatchOf;
 use salamander::train::example::Example;
-use salamander::train::loader::Loaded;
-use salamander::train::model::build;
-use salamander::train::optimize::{Along, OptimizerState};
-use salamander::train::step::{Arithmetic, compute};
 
 const BATCH: usize = 64;
 const TIME: Duration = Duration::from_secs(4);
@@ -60,7 +54,9 @@ fn main() {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     println!("training steps, batch {BATCH}, f32, samples/s (median of {ROUNDS} interleaved runs)");
     println!("{:<8} {:>7} {:>12} {:>12} {:>8}", "model", "threads", "salamander", "torch", "ratio");
-    for (name, _) in MODELS {
+    let words = || arguments.iter().skip(1).filter(|word| !word.starts_with("--"));
+    let asked = |name: &str| words().next().is_none() || words().any(|word| word == name);
+    for (name, _) in MODELS.iter().filter(|(name, _)| asked(name)) {
         for threads in [1, 2].into_iter().filter(|threads| *threads <= cores) {
             report(name, threads, peer.as_ref(), &record);
         }
@@ -146,20 +142,5 @@ fn rate_on<T: Trial>(batch: impl Fn(&Device) -> BatchOf<T>) -> f64 {
     let device = Device::flex().autodiff();
     let text = std::env::var("DROPOUT").map(|p| format!("hyperparameters: {{dropout: {p}}}"));
     let experiment = Experiment::parse(&text.unwrap_or_default(), &[]).expect("valid");
-    let mut model: Option<T> = Some(build(&experiment, &device).expect("the zoo's models build"));
-    let hp = salamander::core::hparams::read(&experiment.hyperparameters).expect("defaults");
-    let pass = T::passes(&hp).remove(0);
-    let mut optimizer = OptimizerState::new(&pass);
-    let batch = batch(&device);
-    let tally = Tally { applied: BATCH as u64, ..Tally::default() };
-    let name = MicroBatch { epoch: 0, step: 0, k: 0 };
-    let loaded = [Loaded { name, batch: Some(batch), tally, records: Vec::new() }];
-    median_rate(BATCH as f64, TIME, || {
-        let arithmetic = Arithmetic::plain(1);
-        let current = model.take().expect("put back after every step");
-        let sum = compute(&current, &pass, &loaded, arithmetic, None).expect("a step");
-        let (rate, factor) = (pass.optimizer.learning_rate(), 1.0 / BATCH as f32);
-        let moved = optimizer.step_by(current, sum.gradient, Along { rate, factor });
-        model = Some(moved.expect("a step"));
-    })
+    median_rate(BATCH as f64, TIME, training_step::<T>(&experiment, &device, BATCH, batch(&device)))
 }

@@ -24,6 +24,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const TIME: Duration = Duration::from_secs(3);
 
 fn main() {
+    model_zoo::memory::keep();
+    salamander::train::threads::join(None);
     let words: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     let asked = |name: &str| {

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use burn::nn::attention::{MhaInput, MultiHeadAttentionConfig};
 use burn::tensor::{Device, Distribution, Int, Tensor};
 use salamander::prelude::*;
 

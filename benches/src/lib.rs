@@ -2,16 +2,19 @@
 //!
 //! # Layout
 //! - [`median_rate`]: how fast something runs
+//! - [`training_step`]: what the trainer does with a batch
 //! - [`Record`]: the figures as JSON
 //! - [`Peer`]: a Python program that measures the same thing, if its packages are there
 
 mod record;
+mod training;
 
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 pub use record::Record;
+pub use training::training_step;
 
 /// Runs `step` for about `time` after a warm-up and returns the median rate per second over slices
 /// of it, `items` being done each time.

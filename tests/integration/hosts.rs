@@ -206,12 +206,14 @@ fn rows_travel_between_hosts_and_strangers_are_told_why_they_do_not() {
     // With the right token and the certificates of another run.
     let (near, far) = (hosts.address(0), hosts.address(1));
     let certificates = other.join("tls").display().to_string();
-    let stranger = ["worker", &shown, "--master", &master, "--listen", &far];
-    let stranger = [&stranger[..], &["--tls", &certificates]].concat();
-    let output = hosts.command(1, &place, &stranger).output().expect("the program starts");
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success(), "{told}");
-    assert!(told.contains("the job's authority has not signed it"), "{told}");
+    for role in ["worker", "ps"] {
+        let stranger = [role, &shown, "--master", &master, "--listen", &far];
+        let stranger = [&stranger[..], &["--tls", &certificates]].concat();
+        let output = hosts.command(1, &place, &stranger).output().expect("the program starts");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{role}: {told}");
+        assert!(told.contains("the job's authority has not signed it"), "{role}: {told}");
+    }
 
     started.start(1, "ps", &["ps", &shown, "--master", &master, "--listen", &far]);
     started.start(0, "worker-0", &["worker", &shown, "--master", &master, "--listen", &near]);

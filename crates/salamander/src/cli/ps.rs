@@ -3,11 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use salamander_core::elastic::{Beat, Ending, SERVER_SLOTS, ToMember, Work, WorkerId};
 use salamander_core::experiment::{Experiment, Strategy};
 use salamander_net::Cancel;
@@ -70,12 +70,13 @@ pub(super) fn run(args: Args) -> Result<ExitCode> {
     let (listener, endpoint) = role::bind(SocketAddr::new(args.listen, 0), keys.clone())?;
     println!("listening on {}", listener.endpoint().tcp);
     let shutdown = Cancel::new();
-    let ended = Arc::new(AtomicBool::new(false));
+    let (ended, refusal) = (Arc::new(AtomicBool::new(false)), Arc::new(OnceLock::new()));
     let voice = Voice {
         id: WorkerId(config.incarnation),
         endpoint,
         seat: args.seat,
         ended: Arc::clone(&ended),
+        refusal: Arc::clone(&refusal),
         started: Instant::now(),
     };
     let session = Session::open(&SessionOptions::of(&args.master, &keys), voice)?;
@@ -93,6 +94,9 @@ pub(super) fn run(args: Args) -> Result<ExitCode> {
     let _ = watch.join();
     drop(session);
     served?;
+    if let Some(reason) = refusal.get() {
+        bail!("the master at {} refuses this server: {reason}", args.master);
+    }
     Ok(if leave.load(Ordering::Relaxed) { ExitCode::from(LEFT) } else { ExitCode::SUCCESS })
 }
 
@@ -118,6 +122,7 @@ struct Voice {
     endpoint: String,
     seat: u32,
     ended: Arc<AtomicBool>,
+    refusal: Arc<OnceLock<String>>,
     started: Instant,
 }
 
@@ -155,7 +160,8 @@ impl Handler for Voice {
     }
 
     fn refused(&mut self, reason: &str) {
-        tracing::error!(reason, "the master refuses this server");
+        // The first reason is the one that ends it.
+        let _ = self.refusal.set(reason.to_string());
         self.ended.store(true, Ordering::Relaxed);
     }
 }

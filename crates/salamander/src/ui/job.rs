@@ -45,7 +45,10 @@ impl JobFollower {
         }
         let Some(progress) = &view.progress else { return };
         if let (None, Some(plan)) = (&self.plan, &progress.milestones.plan) {
-            self.bar.training_start(&start(plan, progress));
+            let start = start(plan, progress);
+            // What was done before anybody looked says nothing about the pace.
+            self.steps = start.done;
+            self.bar.training_start(&start);
             self.plan = Some(plan.clone());
         }
         self.show_epochs(&progress.milestones.epochs);
@@ -180,7 +183,7 @@ mod tests {
         progress.milestones.plan = Some(plan);
         let mut follower = JobFollower::new(Out::Stderr);
         follower.take(&view(progress.clone()));
-        assert_eq!((follower.steps, follower.epoch, follower.row), (7, Some(0), None));
+        assert_eq!((follower.steps, follower.epoch, follower.row), (7, None, None));
         let training: Values = [("loss".to_string(), Some(0.5))].into();
         let epoch = Epoch { complete: true, steps: 20, training, ..Epoch::default() };
         progress.milestones.epochs.push(epoch.clone());

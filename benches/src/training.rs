@@ -1,0 +1,41 @@
+//! A training step as the trainer takes it.
+
+use burn::tensor::Device;
+use salamander::Trial;
+use salamander::core::experiment::Experiment;
+use salamander::core::ledger::Tally;
+use salamander::core::plan::MicroBatch;
+use salamander::train::BatchOf;
+use salamander::train::loader::Loaded;
+use salamander::train::model::build;
+use salamander::train::optimize::{Along, OptimizerState};
+use salamander::train::step::{Arithmetic, compute};
+
+/// Forward, loss, backward and optimizer on the same batch of so many records, each time that it is called. `device` is
+/// one that differentiates.
+pub fn training_step<T: Trial + 'static>(
+    experiment: &Experiment,
+    device: &Device,
+    records: usize,
+    batch: BatchOf<T>,
+) -> impl FnMut() + 'static
+where
+    BatchOf<T>: 'static,
+{
+    let mut model: Option<T> = Some(build(experiment, device).expect("the zoo's models build"));
+    let hp = salamander::core::hparams::read(&experiment.hyperparameters).expect("defaults");
+    let pass = T::passes(&hp).remove(0);
+    let mut optimizer = OptimizerState::new(&pass);
+    let tally = Tally { applied: records as u64, ..Tally::default() };
+    let name = MicroBatch { epoch: 0, step: 0, k: 0 };
+    let loaded = [Loaded { name, batch: Some(batch), tally, records: Vec::new() }];
+    move || {
+        let arithmetic = Arithmetic::plain(1);
+        // Parameters that nobody else holds move in their place.
+        let current = model.take().expect("put back after every step");
+        let sum = compute(&current, &pass, &loaded, arithmetic, None).expect("a step");
+        let along = Along { rate: pass.optimizer.learning_rate(), factor: 1.0 / records as f32 };
+        let moved = optimizer.step_by(current, sum.gradient, along);
+        model = Some(moved.expect("a step"));
+    }
+}
