@@ -34,3 +34,6 @@ mod cube;
 pub mod layers;
 pub mod ops;
 pub mod reference;
+
+#[cfg(feature = "cuda-source")]
+pub use cube::cuda_sources;

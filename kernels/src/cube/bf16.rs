@@ -17,7 +17,7 @@ fn rounded(value: f32) -> u32 {
 }
 
 #[cube(launch)]
-fn pack_kernel(values: &[f32], words: &mut [u32]) {
+pub(super) fn pack_kernel(values: &[f32], words: &mut [u32]) {
     let i = ABSOLUTE_POS;
     if i < words.len() {
         let mut word = rounded(values[2 * i]);
@@ -29,7 +29,7 @@ fn pack_kernel(values: &[f32], words: &mut [u32]) {
 }
 
 #[cube(launch)]
-fn unpack_kernel(words: &[u32], values: &mut [f32]) {
+pub(super) fn unpack_kernel(words: &[u32], values: &mut [f32]) {
     let i = ABSOLUTE_POS;
     if i < values.len() {
         let word = words[i / 2];

@@ -8,6 +8,7 @@
 //! - `norm`: the sum of squares of a bucket
 //! - `bf16`: two bf16 in a word, for devices that do not have the type too
 //! - `rows`: rows of a table gathered, and their gradients added up
+//! - `source`: all of them as CUDA C++, with the feature `cuda-source`
 //!
 //! **Invariant**: no kernel uses atomic additions, so a device gives the same bits every time.
 
@@ -15,11 +16,15 @@ mod bf16;
 mod norm;
 mod optimizer;
 mod rows;
+#[cfg(feature = "cuda-source")]
+mod source;
 
 pub(crate) use bf16::{pack, unpack};
 pub(crate) use norm::sum_of_squares;
 pub(crate) use optimizer::step;
 pub(crate) use rows::{gather, scatter_add};
+#[cfg(feature = "cuda-source")]
+pub use source::cuda_sources;
 
 use burn::backend::{Cube, CubeDevice, DispatchDevice, tensor::FloatTensor};
 use burn::cubecl::client::Client;

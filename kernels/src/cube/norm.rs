@@ -11,7 +11,7 @@ const MOST_PARTIALS: usize = 1 << 14;
 
 /// Each unit adds up every `partials.len()`th square, so that neighbours read neighbours.
 #[cube(launch)]
-fn squares_kernel(values: &[f32], partials: &mut [f32]) {
+pub(super) fn squares_kernel(values: &[f32], partials: &mut [f32]) {
     let unit = ABSOLUTE_POS;
     if unit < partials.len() {
         let mut sum = 0.0f32;

@@ -8,7 +8,7 @@ use super::{GpuTensor, empty_like, grid, len};
 use crate::ops::Rule;
 
 #[cube(launch)]
-fn plain_kernel(
+pub(super) fn plain_kernel(
     param: &[f32],
     gradient: &[f32],
     moved: &mut [f32],
@@ -25,7 +25,7 @@ fn plain_kernel(
 }
 
 #[cube(launch)]
-fn momentum_kernel(
+pub(super) fn momentum_kernel(
     param: &[f32],
     gradient: &[f32],
     velocity: &mut [f32],
@@ -52,7 +52,7 @@ fn momentum_kernel(
 }
 
 #[cube(launch)]
-fn adam_kernel(
+pub(super) fn adam_kernel(
     param: &[f32],
     gradient: &[f32],
     mean: &mut [f32],

@@ -6,7 +6,7 @@ use burn::tensor::{DType, Shape};
 use super::{GpuTensor, empty_like, grid, len};
 
 #[cube(launch)]
-fn gather_kernel(table: &[f32], places: &[u32], rows: &mut [f32], dim: usize) {
+pub(super) fn gather_kernel(table: &[f32], places: &[u32], rows: &mut [f32], dim: usize) {
     let i = ABSOLUTE_POS;
     if i < rows.len() {
         rows[i] = table[places[i / dim] as usize * dim + i % dim];
@@ -16,7 +16,13 @@ fn gather_kernel(table: &[f32], places: &[u32], rows: &mut [f32], dim: usize) {
 /// `order` has the places' numbers sorted by row, and `starts` where each row's begin in it: a unit adds up one value
 /// of one row, in the order of the places.
 #[cube(launch)]
-fn scatter_kernel(gradient: &[f32], order: &[u32], starts: &[u32], sums: &mut [f32], dim: usize) {
+pub(super) fn scatter_kernel(
+    gradient: &[f32],
+    order: &[u32],
+    starts: &[u32],
+    sums: &mut [f32],
+    dim: usize,
+) {
     let i = ABSOLUTE_POS;
     if i < sums.len() {
         let row = i / dim;
