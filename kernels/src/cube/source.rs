@@ -1,5 +1,5 @@
-//! Every kernel as CUDA C++, without a GPU: CubeCL expands it for a made-up NVIDIA device, so that NVIDIA's compiler can
-//! say what it thinks of it on machines that have none.
+//! Every kernel as CUDA C++, without a GPU: CubeCL expands it for a made-up NVIDIA device, so that NVIDIA's compiler
+//! can say what it thinks of it on machines that have none.
 
 use std::sync::Arc;
 
