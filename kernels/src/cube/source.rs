@@ -37,7 +37,7 @@ pub fn cuda_sources(capability: u32) -> Result<Vec<(&'static str, String)>, Stri
 /// All kernels, in each of their forms.
 fn kernels() -> Vec<(&'static str, Box<dyn CubeKernel>)> {
     let settings = || {
-        let dim = Dim3::new(UNITS, 1, 1);
+        let dim = Dim3::new_1d(UNITS);
         KernelSettings::new(dim, ExecutionMode::Checked, AddressType::U32)
     };
     // What a target says is about matrix units, which no kernel uses.
