@@ -9,17 +9,15 @@ use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use model_zoo::mnist::mlp::Mlp;
+use benches::as_program;
 
 const WORKERS: usize = 2;
 const EVERY: Duration = Duration::from_secs(10);
 const EPOCHS: u64 = 160;
 
 fn main() -> ExitCode {
-    // The roles of a run are started as this program.
-    let role = std::env::args().nth(1).unwrap_or_default();
-    if matches!(role.as_str(), "train" | "master" | "worker") {
-        return salamander::main(salamander::models![Mlp]);
+    if let Some(code) = as_program() {
+        return code;
     }
     let folder = tempfile::tempdir().expect("a folder");
     // Before and after, since other programs may come and go meanwhile.

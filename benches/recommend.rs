@@ -3,16 +3,15 @@
 //!
 //! `SALAMANDER_PEERS=/path/to/python cargo bench -p benches --bench recommend`
 
-use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
-use std::time::Instant;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
-use benches::{Peer, Record, median};
+use benches::{Peer, Record, as_program, median, steps_per_second};
 use salamander::data::generate::{Criteo, World};
 use salamander::data::sink;
 
 const BATCH: u64 = 512;
-/// A run's start does not count: the difference of two lengths does.
+/// Two lengths, whose difference counts.
 const STEPS: [u64; 2] = [60, 360];
 const ROUNDS: usize = 3;
 
@@ -21,14 +20,11 @@ const ROUNDS: usize = 3;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // The roles of a run are started as this program.
-    let role = std::env::args().nth(1).unwrap_or_default();
-    if matches!(role.as_str(), "train" | "master" | "worker" | "ps") {
-        model_zoo::memory::keep();
-        return salamander::main(model_zoo::models());
+    if let Some(code) = as_program() {
+        return code;
     }
     let folder = tempfile::tempdir().expect("a folder");
-    generate(folder.path());
+    let file = generate(folder.path());
     let peer = Peer::find("deepfm.py", "torch");
     let ways: [(&str, &[&str]); 3] = [
         ("one process", &[]),
@@ -40,7 +36,7 @@ fn main() -> ExitCode {
     // In turns, so that all see the same weather on the machine.
     for _ in 0..ROUNDS {
         for ((_, flags), rates) in ways.iter().zip(&mut rates) {
-            rates.push(rate(folder.path(), flags));
+            rates.push(steps_per_second(&file, STEPS, flags));
         }
         for (threads, rates) in ["1", "2"].into_iter().zip(&mut theirs) {
             rates.extend(peer.as_ref().and_then(|peer| peer.measure(&["5", threads])));
@@ -58,7 +54,8 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn generate(folder: &Path) {
+/// Data, and the experiment's file.
+fn generate(folder: &Path) -> PathBuf {
     let world = Criteo::new(1, 20_000);
     let path = folder.join("train.txt");
     let mut file = sink::create(&path, world.format()).expect("a file");
@@ -72,23 +69,7 @@ fn generate(folder: &Path) {
          searcher: {{metric: loss}}\nreproducibility: {{experiment_seed: 1}}\n",
         world.format()
     );
-    std::fs::write(folder.join("deepfm.yaml"), text).expect("written");
-}
-
-fn rate(folder: &Path, flags: &[&str]) -> f64 {
-    let seconds = STEPS.map(|steps| {
-        let started = Instant::now();
-        let status = Command::new(std::env::current_exe().expect("this program"))
-            .args(["train", "deepfm.yaml", "--set"])
-            .arg(format!("searcher.max_length={{batches: {steps}}}"))
-            .args(flags)
-            .current_dir(folder)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        assert!(status.expect("the program starts").success(), "the run failed");
-        started.elapsed().as_secs_f64()
-    });
-    (STEPS[1] - STEPS[0]) as f64 / (seconds[1] - seconds[0])
+    let file = folder.join("deepfm.yaml");
+    std::fs::write(&file, text).expect("written");
+    file
 }

@@ -1,15 +1,13 @@
 //! Two single-threaded workers with AllReduce, as `train --workers 2` starts them, beside PyTorch's DDP with two
-//! processes
-//! over Gloo.
+//! processes over Gloo.
 //!
 //! Ours read digits from a file; PyTorch's are in memory. `SALAMANDER_PEERS=/path/to/python cargo bench -p benches
 //! --bench workers`
 
-use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
-use std::time::Instant;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
-use benches::{Peer, median};
+use benches::{Peer, as_program, median, steps_per_second};
 
 const BATCH: u64 = 64;
 const ROUNDS: usize = 3;
@@ -24,22 +22,19 @@ const MODELS: [(&str, &str, [u64; 2]); 2] =
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // The roles of a run are started as this program.
-    let role = std::env::args().nth(1).unwrap_or_default();
-    if matches!(role.as_str(), "train" | "master" | "worker") {
-        model_zoo::memory::keep();
-        return salamander::main(model_zoo::models());
+    if let Some(code) = as_program() {
+        return code;
     }
     let folder = tempfile::tempdir().expect("a folder");
     let peer = Peer::find("ddp.py", "torch");
     println!("two workers of one thread, batch {BATCH}, f32, steps/s (median of {ROUNDS} rounds)");
     println!("{:<8} {:>12} {:>12} {:>8}", "model", "salamander", "ddp (gloo)", "ratio");
     for (name, entrypoint, steps) in MODELS {
-        write_experiment(folder.path(), entrypoint);
+        let file = write_experiment(folder.path(), entrypoint);
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         // In turns, so that both see the same weather on the machine.
         for _ in 0..ROUNDS {
-            ours.push(rate(folder.path(), steps));
+            ours.push(steps_per_second(&file, steps, &["--workers", "2", "--threads", "1"]));
             theirs.extend(peer.as_ref().and_then(|peer| peer.measure(&[name, SECONDS])));
         }
         let (ours, theirs) = (median(&mut ours), median(&mut theirs));
@@ -48,7 +43,8 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn write_experiment(folder: &Path, entrypoint: &str) {
+/// The file.
+fn write_experiment(folder: &Path, entrypoint: &str) -> PathBuf {
     let digits = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model_zoo/mnist/data");
     let digits = digits.join("mnist-train.recordio").canonicalize().expect("the zoo's data");
     let text = format!(
@@ -57,22 +53,7 @@ fn write_experiment(folder: &Path, entrypoint: &str) {
          searcher: {{metric: loss}}\nreproducibility: {{experiment_seed: 1}}\n",
         digits.display()
     );
-    std::fs::write(folder.join("experiment.yaml"), text).expect("written");
-}
-
-fn rate(folder: &Path, steps: [u64; 2]) -> f64 {
-    let seconds = steps.map(|steps| {
-        let started = Instant::now();
-        let status = Command::new(std::env::current_exe().expect("this program"))
-            .args(["train", "experiment.yaml", "--workers", "2", "--threads", "1", "--set"])
-            .arg(format!("searcher.max_length={{batches: {steps}}}"))
-            .current_dir(folder)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        assert!(status.expect("the program starts").success(), "the run failed");
-        started.elapsed().as_secs_f64()
-    });
-    (steps[1] - steps[0]) as f64 / (seconds[1] - seconds[0])
+    let file = folder.join("experiment.yaml");
+    std::fs::write(&file, text).expect("written");
+    file
 }

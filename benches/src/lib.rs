@@ -3,9 +3,11 @@
 //! # Layout
 //! - [`median_rate`]: how fast something runs
 //! - [`training_step`]: what the trainer does with a batch
+//! - [`as_program`], [`steps_per_second`]: whole runs
 //! - [`Record`]: the figures as JSON
 //! - [`Peer`]: a Python program that measures the same thing, if its packages are there
 
+mod program;
 mod record;
 mod training;
 
@@ -13,6 +15,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+pub use program::{as_program, steps_per_second};
 pub use record::Record;
 pub use training::training_step;
 
