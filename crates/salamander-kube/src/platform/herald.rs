@@ -79,6 +79,7 @@ impl Herald {
         // A master that was started again has heard of less than the one before; its followers have not.
         if let Some(progress) = &mut self.progress {
             progress.milestones = milestones;
+            catch_up(progress);
         }
     }
 
@@ -92,6 +93,7 @@ impl Herald {
         };
         (progress.state, progress.reason) = (state.to_string(), reason);
         progress.workers = 0;
+        catch_up(progress);
     }
 
     /// What is to be told now.
@@ -129,8 +131,20 @@ impl Herald {
     }
 }
 
+/// A run may end between two questions: its last epoch tells how far it came.
+fn catch_up(progress: &mut Progress) {
+    let last = progress.milestones.epochs.last();
+    if progress.ended().is_some()
+        && let Some(last) = last.filter(|last| Some(last.steps) > progress.step)
+    {
+        (progress.step, progress.epoch) = (Some(last.steps), Some(last.epoch));
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use crate::milestones::Epoch;
+
     use super::*;
 
     fn progress(state: &str, step: u64) -> Progress {
@@ -170,5 +184,18 @@ mod tests {
         let served = Progress { wanted_servers: 2, ..progress("stopping", 1) };
         assert_eq!(herald.wishes(&served), [Wish::Servers(3)]);
         assert_eq!(herald.wishes(&progress("completed", 1)), []);
+    }
+
+    #[test]
+    fn what_was_done_since_the_last_question_counts_at_the_end() {
+        let mut herald = Herald::new(Duration::from_secs(1_000));
+        herald.take(progress("running", 17));
+        let epoch = Epoch { epoch: 1, steps: 20, ..Epoch::default() };
+        herald.note(Milestones { epochs: vec![epoch], ..Milestones::default() });
+        assert_eq!(herald.news((0, None, None)).expect("news").step, Some(17));
+        herald.heard(true);
+        herald.over(&Ending::Completed);
+        let last = herald.news((0, None, None)).expect("news");
+        assert_eq!((last.step, last.epoch), (Some(20), Some(1)));
     }
 }
