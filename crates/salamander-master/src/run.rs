@@ -79,7 +79,7 @@ pub async fn run(
     }
     let (done, ended) = oneshot::channel();
     let service = Service::new(Handle::new(&inbox));
-    std::thread::Builder::new().name("master".into()).spawn(move || {
+    let thread = std::thread::Builder::new().name("master".into()).spawn(move || {
         // Nobody waits any more when the run was dropped.
         let _ = done.send(master.work(inputs));
     })?;
@@ -102,6 +102,8 @@ pub async fn run(
     if timeout(CLOSE, server).await.is_err() {
         info!("left connections that would not close");
     }
+    // The journal is closed in order, and what is to be told elsewhere is told.
+    let _ = tokio::task::spawn_blocking(move || thread.join()).await;
     result
 }
 

@@ -30,7 +30,7 @@ use serde_json::json;
 
 use crate::bucket::{Layout, digest};
 use crate::callback::{Callback, Control, Start, StepReport};
-use crate::checkpoint::Store;
+use crate::checkpoint::{COUNTED, Manifest, Store};
 use crate::exchange::{About, Exchange, Place};
 use crate::gradients::GradientSum;
 use crate::loader::{Job, Loaded, Loader, Options};
@@ -450,7 +450,11 @@ impl<T: Trial> Trainer<T> {
         self.exchange.commit(0)?;
         self.exchange.applied();
         let steps = self.progress.steps;
-        let kept = || Store::list(&self.setup.checkpoints()).iter().any(|old| old.steps == steps);
+        // Where no list says what counts, one that was written for another generation may not.
+        let (folder, id) = (self.setup.checkpoints(), self.exchange.checkpoint_id(steps));
+        let listed = folder.join(COUNTED).exists();
+        let counts = |old: &Manifest| old.steps == steps && (listed || old.id == id);
+        let kept = || Store::list(&folder).iter().any(counts);
         if self.place.leads() && self.saved != Some(steps) && !kept() {
             self.save(None)?;
         }

@@ -2,14 +2,14 @@
 //!
 //! Queries, keys and values stay as the linear layers in front write them, `[batch, places, heads * width]`: a head is
 //! a block of columns. Scores are never stored; the backward pass computes them again, some queries at a time
-//! (<https://arxiv.org/abs/2205.14135>), from one number per query.
+//! (<https://arxiv.org/abs/2205.14135>).
 
 use std::sync::Arc;
 
 use super::buffer::{in_pieces, with_scratch};
 use super::dropout::{Mask, apply_from};
 use super::product::{Matrix, Output, product, product_into};
-use super::rows::{dot, exp, exponentials, largest, wide};
+use super::rows::{dot, exponentials, largest, wide};
 use super::several::in_pieces_of;
 
 /// Queries that are looked at together: their scores stay in a core's cache.
@@ -154,35 +154,28 @@ fn blocks(shape: &AttentionShape, sequence: usize, mut work: impl FnMut(Block<'_
     }
 }
 
-/// What every query gets, `[batch, queries, heads * width]`, and the logarithm of the sum of the exponentials of its
-/// scores, by head, which the backward pass needs.
-pub fn forward(
-    shape: &AttentionShape,
-    inputs: Inputs<'_>,
-    weighing: &Weighing,
-) -> (Vec<f32>, Vec<f32>) {
+/// What every query gets, `[batch, queries, heads * width]`.
+pub fn forward(shape: &AttentionShape, inputs: Inputs<'_>, weighing: &Weighing) -> Vec<f32> {
     let (keys, columns) = (shape.keys, shape.columns());
     let piece = shape.queries * columns;
-    let (output, sums) = in_pieces(shape.batch * piece, piece, shape.batch, |sequence, output| {
+    let (output, _) = in_pieces(shape.batch * piece, piece, shape.batch, |sequence, output| {
         let output = output.zeroed();
-        let mut sums = Vec::with_capacity(shape.heads * shape.queries);
         blocks(shape, sequence, |block| {
             with_scratch(block.count * keys, |scores| {
                 block.scores(inputs, &weighing.masks, scores);
-                sums.extend(scores.chunks_mut(keys).map(softmax));
+                scores.chunks_mut(keys).for_each(softmax);
                 block.drop_out(weighing.dropout, scores);
                 let weights = Matrix::new(scores, block.count, keys);
                 let output = &mut output[block.offset()..];
                 product_into(Output::Replace, output, columns, weights, block.keys(inputs.value));
             });
         });
-        sums
     });
-    (output, sums.concat())
+    output
 }
 
-/// The softmax of a row in place; returns the logarithm of the sum of the exponentials.
-fn softmax(row: &mut [f32]) -> f32 {
+/// The softmax of a row in place.
+fn softmax(row: &mut [f32]) {
     wide(
         #[inline(always)]
         || {
@@ -190,9 +183,8 @@ fn softmax(row: &mut [f32]) -> f32 {
             let sum = exponentials(row, shift);
             let factor = 1.0 / sum;
             row.iter_mut().for_each(|value| *value *= factor);
-            shift + sum.ln()
         },
-    )
+    );
 }
 
 /// The gradients of query, key and value.
@@ -200,7 +192,6 @@ pub fn backward(
     shape: &AttentionShape,
     inputs: Inputs<'_>,
     weighing: &Weighing,
-    sums: &[f32],
     gradient: &[f32],
 ) -> [Vec<f32>; 3] {
     let columns = shape.columns();
@@ -210,7 +201,7 @@ pub fn backward(
             let len = block.count * shape.keys;
             with_scratch(2 * len, |scratch| {
                 let (weights, slopes) = scratch.split_at_mut(len);
-                let given = Given { inputs, weighing, sums, gradient };
+                let given = Given { inputs, weighing, gradient };
                 given.back_through(&block, weights, slopes, &mut outputs);
             });
         });
@@ -222,7 +213,6 @@ pub fn backward(
 struct Given<'a> {
     inputs: Inputs<'a>,
     weighing: &'a Weighing,
-    sums: &'a [f32],
     gradient: &'a [f32],
 }
 
@@ -240,13 +230,8 @@ impl Given<'_> {
         let dropout = self.weighing.dropout;
         let gradient = block.queries(self.gradient);
         block.scores(self.inputs, &self.weighing.masks, weights);
-        let sums = &self.sums[block.place()..];
-        for (row, sum) in weights.chunks_mut(keys).zip(sums) {
-            wide(
-                #[inline(always)]
-                || row.iter_mut().for_each(|value| *value = exp(*value - sum)),
-            );
-        }
+        // Not from a logarithm that the forward pass kept: next to a masked score of -1e9 it would be lost in rounding.
+        weights.chunks_mut(keys).for_each(softmax);
         // The value's gradient is of the weights that were left by the dropout, the scores' of all.
         slopes.copy_from_slice(weights);
         block.drop_out(dropout, slopes);

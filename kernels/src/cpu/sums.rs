@@ -28,7 +28,20 @@ impl Sums {
         terms: impl Fn([f32; N]) -> (f32, f32),
     ) {
         let len = values[0].len();
-        let values = values.map(|values| &values[..len]);
+        for start in (0..len).step_by(EXACT) {
+            let end = len.min(start + EXACT);
+            self.add_few(values.map(|values| &values[start..end]), &terms);
+        }
+    }
+
+    /// Not more than may be added in f32.
+    #[inline(always)]
+    fn add_few<const N: usize>(
+        &mut self,
+        values: [&[f32]; N],
+        terms: impl Fn([f32; N]) -> (f32, f32),
+    ) {
+        let len = values[0].len();
         let [mut first, mut second] = self.lanes;
         let whole = len / LANES * LANES;
         for start in (0..whole).step_by(LANES) {

@@ -3,6 +3,7 @@
 //!
 //! Which thread does which task is a matter of chance; what a task does and where its result goes is not.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -31,12 +32,18 @@ pub fn share<T: Send, R: Send>(items: Vec<T>, work: impl Fn(usize, T) -> R + Syn
             let Some(slot) = slots.get(index) else { break };
             // Nobody else has this number, so that nobody waits here.
             let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-            slot.1 = slot.0.take().map(|item| work(index, item));
+            let task = slot.0.take().map(|item| AssertUnwindSafe(|| work(index, item)));
+            slot.1 = task.map(catch_unwind);
         }
     });
     let done =
         slots.into_iter().map(|slot| slot.into_inner().unwrap_or_else(PoisonError::into_inner));
-    done.map(|(_, result)| result.expect("a task failed on another thread")).collect()
+    done.map(|(_, result)| match result.expect("every number was handed out") {
+        Ok(result) => result,
+        // In the words of the task, whichever thread did it.
+        Err(panic) => resume_unwind(panic),
+    })
+    .collect()
 }
 
 #[cfg(test)]
@@ -60,9 +67,13 @@ mod tests {
 
     #[test]
     fn a_panic_in_a_task_reaches_the_caller() {
-        let found = std::panic::catch_unwind(|| {
-            share(vec![1, 2, 3], |_, item| assert_ne!(item, 3, "wrong item"));
-        });
-        assert!(found.is_err());
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(3).build().expect("threads start");
+        for bad in 0..40 {
+            let found = std::panic::catch_unwind(AssertUnwindSafe(|| {
+                pool.install(|| share((0..40).collect(), |_, item| assert!(item != bad, "{item}")));
+            }));
+            let words = found.expect_err("it panics").downcast::<String>().expect("words");
+            assert_eq!(*words, bad.to_string());
+        }
     }
 }

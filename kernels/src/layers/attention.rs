@@ -201,7 +201,7 @@ impl MultiHeadAttention {
     /// Applies the layer.
     ///
     /// # Panics
-    /// If the sizes of query, key and value do not fit each other and the layer.
+    /// If the sizes of query, key, value and masks do not fit each other and the layer.
     pub fn forward(&self, input: MhaInput) -> MhaOutput {
         let MhaInput { query, key, value, mask_pad, mask_attn } = input;
         let [batch, queries, _] = query.dims();
@@ -209,6 +209,17 @@ impl MultiHeadAttention {
         assert_eq!(query.dims(), [batch, queries, self.d_model], "the query does not fit");
         assert_eq!(key.dims(), [batch, keys, self.d_model], "the key does not fit");
         assert_eq!(value.dims(), [batch, keys, self.d_model], "the value does not fit");
+        if let Some(mask) = &mask_pad {
+            assert_eq!(mask.dims(), [batch, keys], "the mask of padding does not fit");
+        }
+        // One mask for all sequences is as good as one for each.
+        let mask_attn = mask_attn.map(|mask| match mask.dims() {
+            [1, _, _] => mask.expand([batch, queries, keys]),
+            dims => {
+                assert_eq!(dims, [batch, queries, keys], "the mask of pairs does not fit");
+                mask
+            }
+        });
         let (query, key) = (self.query.forward(query), self.key.forward(key));
         let value = self.value.forward(value);
         let (heads, min_float) = (self.n_heads, self.min_float);

@@ -33,7 +33,7 @@ impl AttentionOp for Flex {
         weighing: Arc<Weighing>,
     ) -> CpuTensor {
         let all = [query, key, value].map(|tensor| tensor.to_contiguous());
-        tensor(forward(&shape, inputs(&all), &weighing).0, all[0].shape())
+        tensor(forward(&shape, inputs(&all), &weighing), all[0].shape())
     }
 }
 
@@ -54,10 +54,9 @@ impl<C: CheckpointStrategy> AttentionOp for Autodiff<Flex, C> {
         match AttentionBackward.prepare::<C>(nodes).compute_bound().stateful() {
             OpsKind::Tracked(prepared) => {
                 let inputs_kept = all.map(|tensor| tensor.to_contiguous());
-                let (output, sums) = forward(&shape, inputs(&inputs_kept), &weighing);
+                let output = forward(&shape, inputs(&inputs_kept), &weighing);
                 let output = tensor(output, inputs_kept[0].shape());
-                let kept = Kept { inputs: inputs_kept, sums: sums.into(), shape, weighing };
-                prepared.finish(kept, output)
+                prepared.finish(Kept { inputs: inputs_kept, shape, weighing }, output)
             }
             OpsKind::UnTracked(prepared) => {
                 let [query, key, value] = all;
@@ -74,7 +73,6 @@ struct AttentionBackward;
 #[derive(Clone, Debug)]
 struct Kept {
     inputs: [CpuTensor; 3],
-    sums: Arc<[f32]>,
     shape: AttentionShape,
     weighing: Arc<Weighing>,
 }
@@ -84,8 +82,8 @@ impl Backward<Flex, 3> for AttentionBackward {
 
     fn backward(self, ops: Ops<Kept, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
         let gradient = grads.consume::<Flex>(&ops.node).to_contiguous();
-        let Kept { inputs: all, sums, shape, weighing } = ops.state;
-        let found = backward(&shape, inputs(&all), &weighing, &sums, values(&gradient));
+        let Kept { inputs: all, shape, weighing } = ops.state;
+        let found = backward(&shape, inputs(&all), &weighing, values(&gradient));
         for ((node, values), input) in ops.parents.into_iter().zip(found).zip(&all) {
             if let Some(node) = node {
                 grads.register::<Flex>(node.id, tensor(values, input.shape()));

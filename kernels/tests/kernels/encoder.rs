@@ -91,7 +91,7 @@ fn kernels_equal_the_reference() {
     }
     for case in attentions() {
         let expected = reference::attention(&case.shape, case.inputs(), &case.weighing.masks);
-        let (found, _) = forward(&case.shape, case.inputs(), &case.weighing);
+        let found = forward(&case.shape, case.inputs(), &case.weighing);
         assert_close(&found, &expected, &format!("{:?}", case.shape));
     }
 }
@@ -158,14 +158,13 @@ fn gradients_are_slopes() {
         // The mask is a function of the place, so differences see the same one.
         for dropout in [None, Some(Mask { seed: [1, 2], keep: 0.75 })] {
             case.weighing.dropout = dropout;
-            let (_, sums) = forward(&case.shape, case.inputs(), &case.weighing);
-            let found = backward(&case.shape, case.inputs(), &case.weighing, &sums, &case.gradient);
+            let found = backward(&case.shape, case.inputs(), &case.weighing, &case.gradient);
             for (at, found) in found.iter().enumerate() {
                 assert_slopes(case.values[at].clone(), found, &format!("input {at}"), |values| {
                     let mut all = case.values.clone();
                     all[at] = values.to_vec();
                     let inputs = Inputs { query: &all[0], key: &all[1], value: &all[2] };
-                    let (output, _) = forward(&case.shape, inputs, &case.weighing);
+                    let output = forward(&case.shape, inputs, &case.weighing);
                     let pairs = output.iter().zip(&case.gradient);
                     pairs.map(|(y, g)| f64::from(*y) * f64::from(*g)).sum::<f64>()
                 });
@@ -195,9 +194,9 @@ fn any_number_of_threads_gives_the_same_bits() {
     for mut case in attentions() {
         case.weighing.dropout = Some(Mask { seed: [3, 4], keep: 0.9 });
         with_any_threads(|| {
-            let (output, sums) = forward(&case.shape, case.inputs(), &case.weighing);
-            let found = backward(&case.shape, case.inputs(), &case.weighing, &sums, &case.gradient);
-            (output, sums, found)
+            let output = forward(&case.shape, case.inputs(), &case.weighing);
+            let found = backward(&case.shape, case.inputs(), &case.weighing, &case.gradient);
+            (output, found)
         });
     }
 }
@@ -245,6 +244,54 @@ fn attention_is_burns_but_for_the_kernel() {
             trace(output.context, |gradients| vec![vector(x.grad(gradients).expect("used"))]);
         assert_all_close(&ours, &burns, "attention");
     }
+}
+
+/// A query whose keys are all masked gives them equal weights, however far below the masked score is.
+#[test]
+fn a_sequence_of_padding_alone_has_burns_gradients() {
+    let _alone = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
+    let device = Device::flex().autodiff();
+    let values = Random::new(58).values(2 * 8 * 12);
+    let pad = TensorData::new((0..16).map(|at| at < 8).collect::<Vec<bool>>(), [2, 8]);
+    let pad: Tensor<2, Bool> = Tensor::from_data(pad, &device);
+    device.seed(8);
+    let ours = MultiHeadAttentionConfig::new(12, 3).with_dropout(0.0).with_min_float(-1e9);
+    let ours = ours.init(&device);
+    let listed = listing(&ours);
+    device.seed(8);
+    let burns = burns_attention::MultiHeadAttentionConfig::new(12, 3)
+        .with_dropout(0.0)
+        .with_min_float(-1e9)
+        .init(&device);
+    assert_eq!(listed, listing(&burns));
+    let x = tracked(&values, [2, 8, 12]);
+    let input = MhaInput::self_attn(x.clone()).mask_pad(pad.clone());
+    let found = trace(ours.forward(input).context, |gradients| {
+        vec![vector(x.grad(gradients).expect("used"))]
+    });
+    let x = tracked(&values, [2, 8, 12]);
+    let input = burns_attention::MhaInput::self_attn(x.clone()).mask_pad(pad);
+    let expected = trace(burns.forward(input).context, |gradients| {
+        vec![vector(x.grad(gradients).expect("used"))]
+    });
+    assert_all_close(&found, &expected, "padding alone");
+}
+
+#[test]
+fn one_mask_serves_all_sequences_and_one_of_another_size_none() {
+    let device = Device::flex().autodiff();
+    let layer = MultiHeadAttentionConfig::new(6, 2).with_dropout(0.0).init(&device);
+    let x = tracked(&Random::new(59).values(2 * 5 * 6), [2, 5, 6]);
+    let (pad, attn) = masks(2, 5);
+    let one = attn.clone().slice([0..1]);
+    let both = layer.forward(MhaInput::self_attn(x.clone()).mask_attn(attn)).context;
+    let shared = layer.forward(MhaInput::self_attn(x.clone()).mask_attn(one)).context;
+    assert_eq!(vector(both.inner()), vector(shared.inner()));
+    let long = Tensor::cat(vec![pad.clone(), pad], 1).slice([0..2, 0..6]);
+    let wrong = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        layer.forward(MhaInput::self_attn(x.clone()).mask_pad(long)).context
+    }));
+    assert!(wrong.is_err(), "a mask of six keys was taken for five");
 }
 
 #[test]

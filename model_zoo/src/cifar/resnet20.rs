@@ -66,7 +66,7 @@ impl Block {
     fn shortcut(&self, x: Tensor<4>) -> Tensor<4> {
         let Some(halve) = &self.halve else { return x };
         let x = halve.forward(x);
-        let zeros = Tensor::zeros(x.dims(), &x.device());
+        let zeros = x.zeros_like();
         Tensor::cat(vec![x, zeros], 1)
     }
 }

@@ -169,6 +169,9 @@ fn validate(settings: &Settings, root: &Node) -> Result<(), Error> {
     if let Err((field, message)) = precision(settings) {
         return at(field, &message);
     }
+    if settings.threads.is_some_and(|threads| !(1..=1024).contains(&threads)) {
+        return at("threads", "must lie in 1..=1024");
+    }
     if settings.micro_batches == Some(0) {
         return at("micro_batches", "must be at least 1");
     }

@@ -20,7 +20,6 @@ pub fn master_service(job: &Job, owner: Option<&OwnerReference>) -> Service {
         port: i32::from(MASTER_PORT),
         target_port: Some(IntOrString::String("control".to_string())),
         protocol: Some("TCP".to_string()),
-        app_protocol: Some("kubernetes.io/h2c".to_string()),
         ..ServicePort::default()
     };
     Service {

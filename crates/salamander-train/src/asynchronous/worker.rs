@@ -36,6 +36,7 @@ const FAREWELL: Duration = Duration::from_millis(200);
 
 /// Works to the end of the run.
 pub fn work<T: Trial>(setup: Setup, line: Line) -> Result<(), Error> {
+    crate::threads::join(setup.experiment.threads);
     let job = Job::<T>::new(setup)?;
     let dense = Dense::of(&job.model);
     let cancel = Cancel::new();

@@ -152,7 +152,8 @@ impl Owner {
     fn tidy(&self, path: &Path) {
         let Keeping { folder, policy, storage } = &self.keeping;
         let beside = self.vault.put(self.run(), "metrics.jsonl");
-        if let Err(error) = beside.and_then(|()| self.vault.tidy(*policy, storage)) {
+        let last = path.file_name().unwrap_or_default().to_string_lossy();
+        if let Err(error) = beside.and_then(|()| self.vault.tidy(*policy, storage, &last)) {
             tracing::warn!(%error, checkpoint = %path.display(), "the store is not tidy");
         }
         if *policy != CheckpointPolicy::All {
@@ -216,7 +217,8 @@ impl Owner {
         let Some(Waiting { path, told }) = self.next.take() else { return };
         let text = format!("{error}; it is in {}", path.display());
         tracing::error!(text, "a checkpoint could not be put into the store");
-        if told {
+        // Whoever waits for all of them hears of one that an earlier process has left, too.
+        if told || !self.flushes.is_empty() {
             let _ = self.results.send(Err(Error::NotStored(text)));
         }
     }

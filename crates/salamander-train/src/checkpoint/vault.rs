@@ -97,9 +97,14 @@ impl Vault {
     /// Puts a file of the run, if it has one of this name.
     pub fn put(&self, folder: &Path, name: &str) -> Result<(), Error> {
         match fs::read(folder.join(name)) {
-            Ok(bytes) => self.objects.put(name, bytes),
+            Ok(bytes) => self.put_bytes(name, bytes),
             Err(_) => Ok(()),
         }
+    }
+
+    /// Puts what a file of the run had in it when it was read.
+    pub fn put_bytes(&self, name: &str, bytes: Vec<u8>) -> Result<(), Error> {
+        self.objects.put(name, bytes)
     }
 
     /// The same, unless it is there.
@@ -161,9 +166,14 @@ impl Vault {
         self.objects.put(&last, text)
     }
 
-    /// Removes what the policy does not keep, and what was cut short. Only called by whoever puts checkpoints, between
-    /// two of them.
-    pub fn tidy(&self, policy: CheckpointPolicy, storage: &CheckpointStorage) -> Result<(), Error> {
+    /// Removes what the policy does not keep, and what was cut short. Only called by whoever puts checkpoints, after
+    /// `last`, which will count in a moment.
+    pub fn tidy(
+        &self,
+        policy: CheckpointPolicy,
+        storage: &CheckpointStorage,
+        last: &str,
+    ) -> Result<(), Error> {
         let counting = self.counting()?;
         let Some(newest) = counting.last().map(|manifest| manifest.id.clone()) else {
             return Ok(());
@@ -173,7 +183,7 @@ impl Vault {
             _ => superfluous(&counting, storage),
         };
         let counts = |id: &String| counting.iter().any(|manifest| manifest.id == *id);
-        for id in self.objects.list(CHECKPOINTS)?.folders {
+        for id in self.objects.list(CHECKPOINTS)?.folders.into_iter().filter(|id| id != last) {
             // Something newer may still be on its way to count.
             if removed.contains(&id) || (!counts(&id) && id < newest) {
                 self.remove(&id)?;
@@ -216,12 +226,18 @@ impl Vault {
         let manifest: Manifest = serde_json::from_slice(&text).map_err(|error| {
             Error::checkpoint(&place, format!("its manifest is broken: {error}"))
         })?;
+        let there: BTreeMap<String, u64> = self.objects.list(&under)?.files.into_iter().collect();
+        let sizes = sizes(&manifest);
+        if let Some((name, _)) = sizes.iter().find(|(name, size)| there.get(*name) != Some(size)) {
+            let reason = format!("{name} is missing, or not as long as its manifest says");
+            return Err(Error::checkpoint(&place, reason));
+        }
         // Several processes may bring the same one.
         let beside = folder.join(format!(".{id}.{}.tmp", std::process::id()));
         let _ = fs::remove_dir_all(&beside);
         fs::create_dir_all(&beside).map_err(Error::io(&beside))?;
         let target = folder.join(id);
-        let brought = sizes(&manifest)
+        let brought = sizes
             .into_iter()
             .try_for_each(|(name, size)| {
                 self.objects.get_file(&format!("{under}/{name}"), size, &beside.join(&name))

@@ -53,7 +53,8 @@ impl Objects for Shelf {
     }
 
     fn get_file(&self, name: &str, _size: u64, file: &Path) -> Result<(), Error> {
-        let bytes = self.request()?.get(name).cloned().unwrap_or_default();
+        let bytes = self.request()?.get(name).cloned();
+        let bytes = bytes.ok_or_else(|| Error::Invalid(format!("{name} is not there")))?;
         fs::write(file, bytes).map_err(Error::io(file))
     }
 
@@ -114,7 +115,7 @@ fn a_kill_at_any_request_leaves_what_counted_before() {
         for (path, steps) in paths.iter().zip(1..) {
             vault.upload(path)?;
             complete.set(steps);
-            vault.tidy(CheckpointPolicy::Best, &storage(0))?;
+            vault.tidy(CheckpointPolicy::Best, &storage(0), &super::super::id(steps))?;
         }
         Ok::<(), Error>(())
     };
@@ -173,8 +174,28 @@ fn only_what_the_master_counted_counts() {
     vault.objects.put(COUNTED, b"step-00000001\nstep-00000002\n".to_vec()).expect("put");
     assert_eq!(usable(&shelf), [1, 2]);
     // The third may count in a moment.
-    vault.tidy(CheckpointPolicy::Best, &storage(0)).expect("tidied");
+    vault.tidy(CheckpointPolicy::Best, &storage(0), "step-00000003").expect("tidied");
     assert_eq!(vault.complete().expect("listed").len(), 3);
+}
+
+#[test]
+fn who_goes_on_from_before_a_broken_checkpoint_keeps_what_it_puts() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let shelf = Shelf::new(usize::MAX);
+    let vault = Vault::with(shelf.clone());
+    for steps in [1, 3] {
+        vault.upload(&checkpoint(folder.path(), steps)).expect("put");
+    }
+    vault.objects.put(COUNTED, b"step-00000001\nstep-00000003\n".to_vec()).expect("put");
+    vault.objects.remove("checkpoints/step-00000003/model.safetensors").expect("removed");
+    let (fresh, mut refused) = (tempfile::tempdir().expect("a folder"), Vec::new());
+    let newest = vault.newest(fresh.path(), &mut |error| refused.push(error.to_string()));
+    assert_eq!(newest.expect("found").as_deref(), Some("step-00000001"));
+    assert!(refused[0].contains("model.safetensors is missing"), "{refused:?}");
+    // It does not count yet, and there is a later one that does.
+    vault.upload(&checkpoint(folder.path(), 2)).expect("put");
+    vault.tidy(CheckpointPolicy::Best, &storage(0), "step-00000002").expect("tidied");
+    vault.download("step-00000002", fresh.path()).expect("it is still there");
 }
 
 #[test]

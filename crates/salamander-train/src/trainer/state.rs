@@ -1,6 +1,7 @@
 //! The state of a training: taken for checkpoints and joiners, put back on resume and on joining.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use salamander_core::loss_scale::Scaler;
 use salamander_core::seed::mix;
@@ -18,6 +19,9 @@ use crate::progress::RowsMove;
 use crate::tables::RowStore;
 use crate::trial::Trial;
 
+/// The pause before a store that did not answer is asked again.
+const STORE_PAUSE: Duration = Duration::from_secs(2);
+
 impl<T: Trial> Trainer<T> {
     /// Goes on from a checkpoint.
     pub fn resume(&mut self, checkpoint: Checkpoint) -> Result<(), Error> {
@@ -32,6 +36,8 @@ impl<T: Trial> Trainer<T> {
     /// Comes by the state that a generation begins with.
     pub(super) fn begin(&mut self, entered: Entered) -> Result<(), Error> {
         self.lineage = entered.rows;
+        // What was written for the generation before may have come too late to count.
+        self.saved = None;
         if let Begin::Load(id) = &entered.begin {
             // Nobody holds a state, so nothing that is still being written can count.
             sweep(&self.setup.checkpoints());
@@ -108,28 +114,38 @@ impl<T: Trial> Trainer<T> {
     /// The checkpoint with this id; the newest one before it that is intact when this one is not.
     fn intact(&self, id: &str) -> Result<Checkpoint, Error> {
         let folder = self.setup.checkpoints();
-        self.fetch(id, &folder);
+        self.fetch(id, &folder)?;
         checkpoint::read(&folder.join(id)).or_else(|error| {
             tracing::warn!(%error, "trying the checkpoint before it");
             Store::newest_intact(&folder, &mut |error| tracing::warn!(%error)).ok_or(error)
         })
     }
 
-    /// Brings a checkpoint from the run's store, if this process does not see its folder.
-    fn fetch(&self, id: &str, folder: &Path) {
+    /// Brings a checkpoint from the run's store, if this process does not see its folder. A store that does not answer
+    /// is no reason to begin with something older: the generation is given up, and the next one asks again.
+    fn fetch(&self, id: &str, folder: &Path) -> Result<(), Error> {
         if folder.join(id).exists() {
-            return;
+            return Ok(());
         }
         let storage = &self.setup.experiment.checkpoint_storage;
-        let Ok(Some(vault)) = Vault::of_run(storage, &self.setup.folder) else { return };
-        let brought = vault.download(id, folder).map(|_| Some(id.to_string())).or_else(|error| {
-            tracing::warn!(%error, "trying the checkpoint before it");
-            vault.newest(folder, &mut |error| tracing::warn!(%error))
+        let Some(vault) = Vault::of_run(storage, &self.setup.folder)? else { return Ok(()) };
+        let bring = || match vault.download(id, folder) {
+            Ok(_) => Ok(Some(id.to_string())),
+            Err(error @ Error::Checkpoint { .. }) => {
+                tracing::warn!(%error, "trying the checkpoint before it");
+                vault.newest(folder, &mut |error| tracing::warn!(%error))
+            }
+            Err(error) => Err(error),
+        };
+        let store = vault.url();
+        let brought = bring().or_else(|error| {
+            tracing::warn!(%error, store, "a checkpoint cannot be brought yet; trying again");
+            std::thread::sleep(STORE_PAUSE);
+            bring()
         });
-        match brought {
-            Ok(brought) => tracing::info!(?brought, store = vault.url(), "from the store"),
-            Err(error) => tracing::warn!(%error, "a checkpoint cannot be brought from the store"),
-        }
+        let brought = brought.map_err(|error| Error::Unreachable(format!("{store}: {error}")))?;
+        tracing::info!(?brought, store, "from the store");
+        Ok(())
     }
 
     /// Opens the writer of checkpoints.

@@ -303,7 +303,11 @@ pub(super) async fn lead(
     let pods = platform::serve(options, health, terminated()?);
     tokio::pin!(pods);
     let ending = tokio::select! {
-        ending = &mut pods => ending,
+        ending = &mut pods => {
+            // Its last files may still be on their way to the run's store.
+            let _ = master.await;
+            ending
+        }
         led = &mut master => match led? {
             // Its platform has last words to say.
             Ok(_) => pods.await,
@@ -319,11 +323,7 @@ pub(super) async fn lead(
             }
             Ok(ExitCode::from(platform::exit_code(&ending) as u8))
         }
-        Err(platform::Error::Shutdown) => {
-            // The journal is closed in order.
-            let _ = master.await;
-            Ok(ExitCode::from(LEFT))
-        }
+        Err(platform::Error::Shutdown) => Ok(ExitCode::from(LEFT)),
         Err(error) => Err(error.into()),
     }
 }

@@ -22,7 +22,7 @@ use super::experiment::load;
 use super::keys::KeyArgs;
 use super::roles::{folder_for, log_to_stderr, note_address};
 use super::signals::LEFT;
-use super::stored::{Clerk, bring_back};
+use super::stored::{Clerk, bring_back_patiently};
 use crate::run::find;
 use crate::ui::{MetricsLog, cut_after};
 
@@ -69,7 +69,7 @@ pub(super) fn run(args: Args, models: &Models) -> Result<ExitCode> {
     let vault = Vault::of_run(&experiment.checkpoint_storage, &folder)?;
     let mut brought = false;
     if let Some(vault) = vault.as_ref().filter(|_| !folder.join("journal").exists()) {
-        brought = bring_back(vault, &folder, Some(&experiment))?;
+        brought = bring_back_patiently(vault, &folder, &experiment)?;
     }
     let mut config = config(&folder, &experiment, &keys)?;
     let storage = &experiment.checkpoint_storage;

@@ -3,8 +3,8 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -36,12 +36,15 @@ struct Desk {
     vault: Vault,
     folder: PathBuf,
     patience: Duration,
+    /// Held while files are put, so that no older ones come last.
+    putting: Mutex<()>,
 }
 
 impl Clerk {
     pub(super) fn start(vault: Vault, folder: &Path, storage: &CheckpointStorage) -> Result<Self> {
         let patience = Duration::from_secs(storage.store_patience);
-        let desk = Arc::new(Desk { vault, folder: folder.to_path_buf(), patience });
+        let desk = Desk { vault, folder: folder.to_path_buf(), patience, putting: Mutex::new(()) };
+        let desk = Arc::new(desk);
         let (wake, woken) = sync_channel(1);
         let own = Arc::clone(&desk);
         let thread =
@@ -95,8 +98,11 @@ impl Desk {
     }
 
     fn put(&self) -> Result<(), Error> {
+        let _putting = self.putting.lock().unwrap_or_else(PoisonError::into_inner);
+        // Read before the journal: what counts there must be in the journal that is there.
+        let counted = fs::read(self.folder.join("checkpoints").join(COUNTED)).ok();
         FILES.iter().try_for_each(|name| self.vault.put(&self.folder, name))?;
-        self.vault.put(&self.folder.join("checkpoints"), COUNTED)
+        counted.map_or(Ok(()), |counted| self.vault.put_bytes(COUNTED, counted))
     }
 }
 
@@ -136,14 +142,29 @@ pub(super) fn find(run: &str, runs: &Path, store: Option<&str>) -> Result<PathBu
     Ok(folder)
 }
 
+/// [`bring_back`], as often as it takes while the store does not answer.
+pub(super) fn bring_back_patiently(
+    vault: &Vault,
+    folder: &Path,
+    experiment: &Experiment,
+) -> Result<bool> {
+    let patience = Duration::from_secs(experiment.checkpoint_storage.store_patience);
+    let (until, mut pause) = (Instant::now() + patience, PAUSES.0);
+    loop {
+        let error = match bring_back(vault, folder, Some(experiment)) {
+            Err(error) if Instant::now() < until => error,
+            brought => return brought,
+        };
+        tracing::warn!(%error, store = vault.url(), "the run cannot be brought yet; trying again");
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(PAUSES.1);
+    }
+}
+
 /// Makes a run's folder from its place in a store; false if nothing is there. The journal comes last: whoever is killed
 /// meanwhile begins again. A master, which knows its experiment, leaves the checkpoint to workers unless it is the one
 /// that hands it out.
-pub(super) fn bring_back(
-    vault: &Vault,
-    folder: &Path,
-    experiment: Option<&Experiment>,
-) -> Result<bool> {
+fn bring_back(vault: &Vault, folder: &Path, experiment: Option<&Experiment>) -> Result<bool> {
     let Some(text) = vault.get(EXPERIMENT)? else { return Ok(false) };
     let checkpoints = folder.join("checkpoints");
     fs::create_dir_all(&checkpoints)?;
@@ -211,6 +232,12 @@ fn rewrite(folder: &Path, bytes: &[u8], newest: Option<&str>) -> Result<()> {
         }
         _ => true,
     });
+    let is_kept =
+        |record: &Record| matches!(record, Record::Names { entry: push::Entry::Kept(_), .. });
+    if kept.is_some() && !records.iter().any(is_kept) {
+        let newest = newest.unwrap_or_default();
+        bail!("the journal in the store does not know checkpoint {newest}, which counts there");
+    }
     let _ = fs::remove_file(&fit);
     Journal::<Record>::open(&fit)?.0.append(&records)?;
     Ok(fs::rename(&fit, folder.join(JOURNAL))?)
