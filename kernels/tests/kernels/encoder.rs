@@ -283,11 +283,11 @@ fn one_mask_serves_all_sequences_and_one_of_another_size_none() {
     let layer = MultiHeadAttentionConfig::new(6, 2).with_dropout(0.0).init(&device);
     let x = tracked(&Random::new(59).values(2 * 5 * 6), [2, 5, 6]);
     let (pad, attn) = masks(2, 5);
-    let one = attn.clone().slice([0..1]);
+    let one = attn.clone().narrow(0, 0, 1);
     let both = layer.forward(MhaInput::self_attn(x.clone()).mask_attn(attn)).context;
     let shared = layer.forward(MhaInput::self_attn(x.clone()).mask_attn(one)).context;
     assert_eq!(vector(both.inner()), vector(shared.inner()));
-    let long = Tensor::cat(vec![pad.clone(), pad], 1).slice([0..2, 0..6]);
+    let long = Tensor::cat(vec![pad.clone(), pad], 1).narrow(1, 0, 6);
     let wrong = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         layer.forward(MhaInput::self_attn(x.clone()).mask_pad(long)).context
     }));
