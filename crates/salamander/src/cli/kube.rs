@@ -304,8 +304,11 @@ pub(super) async fn lead(
     tokio::pin!(pods);
     let ending = tokio::select! {
         ending = &mut pods => {
-            // Its last files may still be on their way to the run's store.
-            let _ = master.await;
+            // Its last files may still be on their way to the run's store; where the platform failed the run goes on,
+            // for the next master.
+            if matches!(ending, Ok(_) | Err(platform::Error::Shutdown)) {
+                let _ = master.await;
+            }
             ending
         }
         led = &mut master => match led? {
