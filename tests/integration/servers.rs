@@ -160,9 +160,13 @@ fn killed_in_mid_move(fire: Fire, sign: &str) {
         let before = run.said(sign);
         run.place.ok(&["scale", &folder, "--ps", &servers.to_string()]);
         run.until("the move begins", |run| run.said(sign) > before);
+        let earlier = processes_of(run.child.id(), "ps");
         run.kill_server(victim);
-        let wanted = |run: &Run| processes_of(run.child.id(), "ps").len() == servers;
-        run.until("all servers are there", wanted);
+        // One in the place of the killed one, and none any more that was on its way out.
+        run.until("all servers are there", |run| {
+            let now = processes_of(run.child.id(), "ps");
+            now.len() == servers && now.iter().any(|pid| !earlier.contains(pid))
+        });
         let logged = steps_logged(&run.folder);
         run.until("it goes on", |run| {
             // A run that goes back to a checkpoint has logged less than before.

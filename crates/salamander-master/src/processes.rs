@@ -74,7 +74,7 @@ impl Processes {
         let slots: Vec<(u32, Slot)> = slots.map(|(slot, state)| (*slot, *state)).collect();
         for (slot, state) in slots {
             let runs = running.iter().any(|process| process.slot == slot);
-            if !runs && matches!(state, Slot::Busy | Slot::Ending) {
+            if !runs && !matches!(state, Slot::Free(_)) {
                 debug!(slot, "an order was lost on its way to the platform");
                 self.processes.remove(&slot);
                 // Cannot be too many crashes, since it is none.
@@ -86,7 +86,7 @@ impl Processes {
             if known.pid != Some(process.pid) {
                 *known = Process { pid: Some(process.pid), worker: None, found: Some(now) };
             }
-            if self.crew(process.slot).slots().get(&process.slot) == Some(&Slot::Ending) {
+            if self.is_ending(process.slot) {
                 self.tell(Message::End(process.slot));
             } else {
                 self.crew(process.slot).found(process.slot);
@@ -164,7 +164,7 @@ impl Processes {
 
     /// Whether the process of a slot is being ended.
     pub(crate) fn is_ending(&mut self, slot: u32) -> bool {
-        self.crew(slot).slots().get(&slot) == Some(&Slot::Ending)
+        self.crew(slot).slots().get(&slot).is_some_and(|state| state.is_ending())
     }
 
     pub(crate) fn replace_slot(&mut self, slot: u32) -> bool {

@@ -52,10 +52,19 @@ pub enum Order {
 pub enum Slot {
     /// A process runs in it.
     Busy,
-    /// Its process is being ended.
+    /// Its process is being ended, and another takes its place.
     Ending,
+    /// Its process is being ended, since fewer are wanted.
+    Leaving,
     /// It is filled at this time.
     Free(Millis),
+}
+
+impl Slot {
+    /// Whether its process was told to end.
+    pub fn is_ending(self) -> bool {
+        matches!(self, Slot::Ending | Slot::Leaving)
+    }
 }
 
 /// The processes of a role.
@@ -120,7 +129,12 @@ impl Crew {
 
     /// A process ended. The error, if too many ended by themselves, is the run's end.
     pub fn ended(&mut self, now: Millis, slot: u32, how: Ended) -> Result<(), String> {
-        let replaced = self.slots.get(&slot) == Some(&Slot::Ending);
+        let before = self.slots.remove(&slot);
+        if before == Some(Slot::Leaving) {
+            // Nothing was lost: should it be wanted again by now, that is no restart.
+            return Ok(());
+        }
+        let replaced = before == Some(Slot::Ending);
         let mut at = now;
         if let (Ended::Crashed(reason), false) = (how, replaced) {
             self.crashes += 1;
@@ -164,11 +178,11 @@ impl Crew {
         }
         for (slot, state) in self.slots.iter_mut().filter(|(slot, _)| **slot >= end) {
             if *state == Slot::Busy {
-                *state = Slot::Ending;
+                *state = Slot::Leaving;
                 orders.push(Order::End(*slot));
             }
         }
-        self.slots.retain(|slot, state| *slot < end || *state == Slot::Ending);
+        self.slots.retain(|slot, state| *slot < end || state.is_ending());
         orders
     }
 }
@@ -208,5 +222,18 @@ mod tests {
         crew.ended(2, 2, Ended::Crashed("was told to".into())).expect("asked for");
         crew.scale(4);
         assert_eq!(crew.orders(3), [Order::Start(2), Order::Start(3)]);
+    }
+
+    #[test]
+    fn one_that_is_wanted_again_while_it_leaves_is_started_but_no_restart() {
+        let mut crew = Crew::new(3, 0);
+        crew.orders(0);
+        crew.scale(2);
+        assert_eq!(crew.orders(1), [Order::End(2)]);
+        crew.scale(3);
+        assert_eq!(crew.orders(2), []);
+        crew.ended(3, 2, Ended::Killed("it left on request".into())).expect("asked for");
+        assert_eq!(crew.orders(3), [Order::Start(2)]);
+        assert_eq!(crew.restarts(), 0);
     }
 }
