@@ -113,11 +113,6 @@ impl Socket {
         self.receive(space, RecvFlags::empty())
     }
 
-    /// Like [`Socket::receive_soon`], but waits until all of the space is filled.
-    pub(crate) fn receive_full(&self, space: &mut [u8]) -> io::Result<Received> {
-        self.receive(space, RecvFlags::WAITALL)
-    }
-
     /// Looks at what is there and leaves it.
     pub(crate) fn peek(&self, space: &mut [u8]) -> io::Result<Received> {
         self.receive_plain(space, RecvFlags::DONTWAIT | RecvFlags::PEEK)

@@ -1,11 +1,12 @@
 //! How fast rows travel: pulls and pushes beside plain sockets that move the same bytes, in the same
 //! run and in turns, so that a change of the machine's speed hits all alike.
 //!
-//! Three limits are taken: a socket of the standard library as it comes; a bare stream of
-//! salamander-net, which is what the wire could reach if tables and frames cost nothing; and the same
-//! engine without a wire. The server and each peer have a thread of their own in this process.
+//! Limits that are taken: a socket of the standard library as it comes; a bare stream of
+//! salamander-net, which is what the wire could reach if tables and frames cost nothing; the same
+//! engine without a wire; and what is possible where the plain socket's work and the engine's are spread
+//! evenly over this machine's cores. The server and each peer have a thread of their own in this process.
 //! `cargo bench -p salamander-ps --bench remote` prints medians, and ratios above 1 where remote rows
-//! are faster than a limit.
+//! are faster than a limit. Words after `--` choose: `tcp 64 400000`.
 
 use std::hint::black_box;
 use std::io::{Read as _, Write as _};
@@ -30,10 +31,14 @@ use record::Record;
 const COLD: u64 = 400_000;
 /// Rows of a table that a cache holds, so that the wire is what is measured.
 const HOT: u64 = 20_000;
+/// Batches that take turns: together as many rows as the larger table has.
+const BATCHES: usize = 24;
 /// Turns, of which the median counts.
 const TURNS: usize = 11;
-/// How long one turn takes, about.
+/// How long one turn takes at least.
 const TURN: Duration = Duration::from_millis(40);
+/// Calls between two looks at the clock: as many as there are batches.
+const CALLS: u32 = BATCHES as u32;
 /// Longer than anything that is measured.
 const LONG: Duration = Duration::from_secs(60);
 
@@ -49,28 +54,35 @@ struct Case {
     table: u64,
 }
 
+impl Case {
+    fn over(&self) -> &'static str {
+        match (self.tls, self.over_tcp) {
+            (true, _) => "tls",
+            (false, true) => "tcp",
+            (false, false) => "unix",
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        if self.bf16 { "bf16" } else { "f32" }
+    }
+
+    /// Whether a word after `--` means it.
+    fn is_called(&self, word: &str) -> bool {
+        [self.over(), self.kind()].contains(&word)
+            || [self.dim as u64, self.table].iter().any(|number| number.to_string() == word)
+    }
+}
+
 fn main() {
     // `cargo test --all-targets` starts benches as well, which only has to show that they build.
     if !std::env::args().any(|arg| arg == "--bench") {
         return;
     }
     println!("medians of {TURNS} turns; MB/s of request and answer together");
-    println!(
-        "{:<5} {:<5} {:<4} {:>4} {:>6} {:>7} {:>7} {:>7} {:>7} {:>7}  {:>5} {:>6} {:>6}",
-        "what",
-        "over",
-        "as",
-        "dim",
-        "rows",
-        "table",
-        "plain",
-        "stream",
-        "local",
-        "remote",
-        "plain",
-        "stream",
-        "local"
-    );
+    print!("{:<5} {:<5} {:<4} {:>4} {:>6} {:>7} ", "what", "over", "as", "dim", "rows", "table");
+    print!("{:>7} {:>7} {:>7} {:>8} {:>7}  ", "plain", "stream", "local", "possible", "remote");
+    println!("{:>5} {:>8}", "plain", "possible");
     let case = Case { over_tcp: false, tls: false, bf16: false, dim: 64, rows: 16_384, table: HOT };
     let cases = [
         case,
@@ -83,8 +95,10 @@ fn main() {
         Case { over_tcp: true, dim: 16, rows: 13_312, table: COLD, ..case },
     ];
     let record = Record::begin("remote");
-    for case in cases {
-        measure(case, &record);
+    let words: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let chosen = |case: &&Case| words.iter().all(|word| case.is_called(word));
+    for case in cases.iter().filter(chosen) {
+        measure(*case, &record);
     }
 }
 
@@ -104,8 +118,9 @@ fn measure(case: Case, record: &Record) {
         let client = Client::connect(directory, keys.clone(), options).expect("connected");
         let mut worker = Worker::new(client, &engine, case, record);
         let (ids, values) = (8 * case.rows, worker.wire_bytes());
-        compare("pull", (ids, values), &mut worker, Worker::pull, Worker::pull_here);
-        compare("push", (ids + values, 40), &mut worker, Worker::push, Worker::push_here);
+        let pull: (Way<'_>, Way<'_>) = (Worker::pull, Worker::pull_here);
+        compare(What::Pull, (ids, values), &mut worker, pull);
+        compare(What::Push, (ids + values, 40), &mut worker, (Worker::push, Worker::push_here));
         shutdown.cancel();
     });
 }
@@ -117,8 +132,8 @@ struct Worker<'a> {
     table: TableId,
     case: Case,
     record: &'a Record,
-    rng: Rng,
-    ids: Vec<u64>,
+    /// Drawn ahead, since drawing is no part of what is measured.
+    batches: Vec<Vec<u64>>,
     values: Vec<f32>,
     step: u64,
 }
@@ -133,48 +148,63 @@ impl<'a> Worker<'a> {
             let values = vec![0.5; ids.len() * case.dim];
             client.set(&[Rows { table, ids, values: &values }]).expect("set");
         }
-        let (rng, values) = (Rng::new(7), vec![0.0; case.rows * case.dim]);
-        Self { client, engine, table, case, record, rng, ids: Vec::new(), values, step: 0 }
+        let mut rng = Rng::new(7);
+        let batches = (0..BATCHES).map(|_| draw(&mut rng, case)).collect();
+        let values = vec![0.0; case.rows * case.dim];
+        Self { client, engine, table, case, record, batches, values, step: 0 }
     }
 
-    /// Other ids than last time, each once: a random start, and strides that meet no id twice.
-    fn draw(&mut self) {
-        let start = self.rng.below(self.case.table);
-        // Odd and no multiple of 5, so without a common factor with the size of the table.
-        let stride = 10 * self.rng.below(self.case.table / 20) + 3;
-        let id = |at: usize| (start + stride * at as u64) % self.case.table;
-        self.ids = (0..self.case.rows).map(id).collect();
+    fn pull(&mut self, calls: u32) {
+        let Self { client, table, batches, values, .. } = self;
+        for ids in batches.iter().cycle().take(calls as usize) {
+            let mut lookups = [Lookup { table: *table, ids, out: values }];
+            client.pull_into(Read::Train, None, &mut lookups).expect("pulled");
+            black_box(&values);
+        }
     }
 
-    fn pull(&mut self) {
-        self.draw();
-        let mut lookups = [Lookup { table: self.table, ids: &self.ids, out: &mut self.values }];
-        self.client.pull_into(Read::Train, None, &mut lookups).expect("pulled");
-        black_box(&self.values);
+    fn pull_here(&mut self, calls: u32) {
+        let Self { engine, table, batches, values, .. } = self;
+        for ids in batches.iter().cycle().take(calls as usize) {
+            engine.pull(*table, ids, Read::Train, values).expect("pulled");
+            black_box(&values);
+        }
     }
 
-    fn pull_here(&mut self) {
-        self.draw();
-        self.engine.pull(self.table, &self.ids, Read::Train, &mut self.values).expect("pulled");
-        black_box(&self.values);
+    /// As a worker pushes: the acknowledgement of the last push is collected when the next one is sent.
+    fn push(&mut self, calls: u32) {
+        let Self { client, table, batches, values, step, .. } = self;
+        let rows = |ids| [Rows { table: *table, ids, values }];
+        let rows: Vec<_> = batches.iter().map(|ids| rows(ids)).collect();
+        let mut last = None;
+        for rows in rows.iter().cycle().take(calls as usize) {
+            let sent = client.begin_push(&push(step, rows), None).expect("pushed");
+            if let Some(before) = last.replace(sent) {
+                client.finish(before).expect("acknowledged");
+            }
+        }
+        last.map(|last| client.finish(last).expect("acknowledged"));
     }
 
-    fn push(&mut self) {
-        self.draw();
-        let rows = [Rows { table: self.table, ids: &self.ids, values: &self.values }];
-        let push = push(&mut self.step, &rows);
-        self.client.push(&push, None).expect("pushed");
-    }
-
-    fn push_here(&mut self) {
-        self.draw();
-        let rows = [Rows { table: self.table, ids: &self.ids, values: &self.values }];
-        self.engine.push(push(&mut self.step, &rows)).expect("pushed");
+    fn push_here(&mut self, calls: u32) {
+        let Self { engine, table, batches, values, step, .. } = self;
+        for ids in batches.iter().cycle().take(calls as usize) {
+            let rows = [Rows { table: *table, ids, values }];
+            engine.push(push(step, &rows)).expect("pushed");
+        }
     }
 
     fn wire_bytes(&self) -> usize {
         self.values.len() * if self.case.bf16 { 2 } else { 4 }
     }
+}
+
+/// Ids of which each comes once: a random start, and strides that meet no id twice.
+fn draw(rng: &mut Rng, case: Case) -> Vec<u64> {
+    let start = rng.below(case.table);
+    // Odd and no multiple of 5, so without a common factor with the size of the table.
+    let stride = 10 * rng.below(case.table / 20) + 3;
+    (0..case.rows).map(|at| (start + stride * at as u64) % case.table).collect()
 }
 
 fn push<'a>(step: &mut u64, rows: &'a [Rows<'a>]) -> Push<'a> {
@@ -183,13 +213,15 @@ fn push<'a>(step: &mut u64, rows: &'a [Rows<'a>]) -> Push<'a> {
     Push { name, tally: Page::default(), factor: 1e-3, scale: 1.0, seen: None, rows }
 }
 
+/// How a worker does something so many times.
+type Way<'a> = fn(&mut Worker<'a>, u32);
+
 /// Times a worker beside plain sockets that send and receive so many bytes, and prints a line.
 fn compare<'a>(
-    what: &str,
+    what: What,
     bytes: (usize, usize),
     worker: &mut Worker<'a>,
-    remote: fn(&mut Worker<'a>),
-    local: fn(&mut Worker<'a>),
+    (remote, local): (Way<'a>, Way<'a>),
 ) {
     let ((request, answer), case) = (bytes, worker.case);
     std::thread::scope(|scope| {
@@ -208,19 +240,24 @@ fn compare<'a>(
             {}
         });
         let (message, mut space, cancel) = (vec![1; request], vec![1; answer], Cancel::new());
-        let mut times: [Vec<f64>; 4] = Default::default();
+        let mut times: [Vec<Taken>; 4] = Default::default();
         for turn in 0..=TURNS {
             let took = [
-                time(|| {
-                    plain.write_all(&message).expect("sent");
-                    plain.read_exact(&mut space).expect("received");
+                time(|calls| {
+                    what.talk(calls, |part| match part {
+                        Part::Request => plain.write_all(&message).expect("sent"),
+                        Part::Answer => plain.read_exact(&mut space).expect("received"),
+                    });
                 }),
-                time(|| {
-                    bare.send(&[&message], &Patience::new(&cancel, LONG)).expect("sent");
-                    bare.receive(&mut space, &Patience::new(&cancel, LONG)).expect("received");
+                time(|calls| {
+                    let patience = || Patience::new(&cancel, LONG);
+                    what.talk(calls, |part| match part {
+                        Part::Request => bare.send(&[&message], &patience()).expect("sent"),
+                        Part::Answer => bare.receive(&mut space, &patience()).expect("received"),
+                    });
                 }),
-                time(|| local(worker)),
-                time(|| remote(worker)),
+                time(|calls| local(worker, calls)),
+                time(|calls| remote(worker, calls)),
             ];
             // The first turn warms up.
             if turn > 0 {
@@ -229,35 +266,88 @@ fn compare<'a>(
         }
         bare.close();
         plain.close();
-        print_line(what, (case, worker.record), request + answer, times.map(median));
+        print_line(what.name(), (case, worker.record), request + answer, times.map(median_of));
     });
 }
 
-fn print_line(what: &str, (case, record): (Case, &Record), bytes: usize, seconds: [f64; 4]) {
-    let [plain, stream, local, remote] = seconds.map(|seconds| bytes as f64 / seconds / 1e6);
-    let over = match (case.tls, case.over_tcp) {
-        (true, _) => "tls",
-        (false, true) => "tcp",
-        (false, false) => "unix",
-    };
-    let kind = if case.bf16 { "bf16" } else { "f32" };
-    let Case { dim, rows, table, .. } = case;
+/// What a worker asks for.
+#[derive(Clone, Copy, PartialEq)]
+enum What {
+    Pull,
+    /// Its answer is taken after the next request is sent, over plain sockets as well.
+    Push,
+}
+
+enum Part {
+    Request,
+    Answer,
+}
+
+impl What {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Pull => "pull",
+            Self::Push => "push",
+        }
+    }
+
+    /// So many requests and answers, in the order of this kind.
+    fn talk(self, calls: u32, mut part: impl FnMut(Part)) {
+        for call in 0..calls {
+            part(Part::Request);
+            if self == Self::Pull || call > 0 {
+                part(Part::Answer);
+            }
+        }
+        if self == Self::Push {
+            part(Part::Answer);
+        }
+    }
+}
+
+fn print_line(what: &str, (case, record): (Case, &Record), bytes: usize, taken: [Taken; 4]) {
+    let speed = |seconds: f64| bytes as f64 / seconds / 1e6;
+    let [plain, stream, local, remote] = taken.map(|taken| speed(taken.wall));
+    // Somebody has to do what the sockets do and what the table does, and there are so many cores for it.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    let possible = speed(((taken[0].cpu + taken[2].cpu) / cores).max(taken[0].wall));
+    let (over, kind, Case { dim, rows, table, .. }) = (case.over(), case.kind(), case);
     let name = format!("{what}, {over}, {kind}, dimension {dim}, {rows} of {table} rows");
     record.figure(&name, ("MB/s", "more"), remote, Some(plain));
     print!("{what:<5} {over:<5} {kind:<4} {dim:>4} {rows:>6} {table:>7} ");
-    print!("{plain:>7.0} {stream:>7.0} {local:>7.0} {remote:>7.0}  ");
-    println!("{:>5.2} {:>6.2} {:>6.2}", remote / plain, remote / stream, remote / local);
+    print!("{plain:>7.0} {stream:>7.0} {local:>7.0} {possible:>8.0} {remote:>7.0}  ");
+    println!("{:>5.2} {:>8.2}", remote / plain, remote / possible);
 }
 
-/// Seconds that one call takes, over as many as fill a turn.
-fn time(mut work: impl FnMut()) -> f64 {
-    let start = Instant::now();
+/// Seconds of one call.
+#[derive(Clone, Copy)]
+struct Taken {
+    wall: f64,
+    /// Of all threads together.
+    cpu: f64,
+}
+
+/// What one call takes, over as many as fill a turn.
+fn time(mut work: impl FnMut(u32)) -> Taken {
+    let (start, before) = (Instant::now(), cpu_seconds());
     let mut count = 0;
     while start.elapsed() < TURN {
-        work();
-        count += 1;
+        work(CALLS);
+        count += CALLS;
     }
-    start.elapsed().as_secs_f64() / f64::from(count)
+    let (wall, cpu) = (start.elapsed().as_secs_f64(), cpu_seconds() - before);
+    Taken { wall: wall / f64::from(count), cpu: cpu / f64::from(count) }
+}
+
+/// What this process has used so far.
+fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
+}
+
+fn median_of(taken: Vec<Taken>) -> Taken {
+    let wall = median(taken.iter().map(|taken| taken.wall).collect());
+    Taken { wall, cpu: median(taken.iter().map(|taken| taken.cpu).collect()) }
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

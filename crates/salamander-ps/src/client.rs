@@ -208,10 +208,7 @@ impl Client {
         patience: Duration,
         mut receive: impl FnMut(usize, &mut Reply<'_>) -> Result<(), Trouble>,
     ) -> Result<Vec<Ack>, Error> {
-        let started = Instant::now();
-        let far = Duration::from_secs(86_400 * 365);
-        let deadline = started + patience.min(far);
-        let attempt = Attempt { started, deadline, cancel: self.options.cancel.clone() };
+        let attempt = self.attempt(patience);
         let mut sent = Vec::with_capacity(messages.len());
         for (link, message) in self.links.iter_mut().zip(messages) {
             let Some(message) = message else { continue };
@@ -219,6 +216,18 @@ impl Client {
             let outcome = link.send(&self.caller, &self.tables, message, &attempt.patience());
             sent.push((link.server(), *message, outcome));
         }
+        self.take_answers(sent, |link, asked, outcome| {
+            let answered = outcome.and_then(|()| link.receive(&attempt.patience(), &mut receive));
+            attempt.insist(link, asked, answered, &mut receive)
+        })
+    }
+
+    /// Takes the answers of all servers, until one of them fails for good.
+    fn take_answers<'m, S>(
+        &mut self,
+        sent: Vec<(usize, &'m Message<'m>, S)>,
+        mut collect: impl FnMut(&mut Link, &Asked<'_>, S) -> Result<u64, Error>,
+    ) -> Result<Vec<Ack>, Error> {
         let mut acks = Vec::with_capacity(sent.len());
         let mut failed = None;
         for (server, message, outcome) in sent {
@@ -229,12 +238,57 @@ impl Client {
                 continue;
             }
             let asked = Asked { caller: &self.caller, tables: &self.tables, message };
-            match attempt.finish(link, &asked, outcome, &mut receive) {
+            match collect(link, &asked, outcome) {
                 Ok(incarnation) => acks.push(Ack { server, incarnation }),
                 Err(error) => failed = Some(error),
             }
         }
         failed.map_or(Ok(acks), Err)
+    }
+
+    /// Sends a message to each server, whose answers are collected by [`Client::finish`].
+    fn send_ahead<'m>(&mut self, messages: Vec<Message<'m>>) -> Sent<'m> {
+        let attempt = self.attempt(self.options.patience);
+        let mut parts = Vec::with_capacity(messages.len());
+        for (link, message) in self.links.iter_mut().zip(messages) {
+            let patience = attempt.patience();
+            let number = link.send_ahead(&self.caller, &self.tables, &message, &patience);
+            parts.push((message, number));
+        }
+        Sent(parts)
+    }
+
+    /// Collects the acknowledgements of what was sent ahead, and sends it again where that can help.
+    pub fn finish(&mut self, sent: Sent<'_>) -> Result<Vec<Ack>, Error> {
+        let attempt = self.attempt(self.options.patience);
+        let (messages, numbers): (Vec<_>, Vec<_>) = sent.0.into_iter().unzip();
+        let parts = messages.iter().zip(numbers).enumerate();
+        let parts = parts.map(|(server, (message, number))| (server, message, number)).collect();
+        self.take_answers(parts, |link, asked, number| {
+            let answered = number.and_then(|number| link.collect(number, &attempt.patience()));
+            attempt.insist(link, asked, answered, &mut |_, _| Ok(()))
+        })
+    }
+
+    fn attempt(&self, patience: Duration) -> Attempt {
+        let started = Instant::now();
+        let far = Duration::from_secs(86_400 * 365);
+        let deadline = started + patience.min(far);
+        Attempt { started, deadline, cancel: self.options.cancel.clone() }
+    }
+}
+
+/// Requests that were sent to all servers and whose acknowledgements are still to be collected. Later requests
+/// of the same client are served after them, as long as no connection is lost.
+#[derive(Debug)]
+#[must_use = "nobody knows whether it was done before `Client::finish` says so"]
+pub struct Sent<'a>(Vec<(Message<'a>, Result<u64, Trouble>)>);
+
+impl Sent<'_> {
+    /// The same, which needs nobody else's memory: what may have to be sent again is copied.
+    pub fn into_owned(self) -> Sent<'static> {
+        let parts = self.0.into_iter();
+        Sent(parts.map(|(message, number)| (message.into_owned(), number)).collect())
     }
 }
 
@@ -257,20 +311,16 @@ impl Attempt {
         salamander_net::Patience::until(&self.cancel, self.deadline)
     }
 
-    /// Receives the answer of a server, and asks again as long as that can help.
-    fn finish(
+    /// Looks at the answer of a server, and asks again as long as that can help.
+    fn insist(
         &self,
         link: &mut Link,
         asked: &Asked<'_>,
-        mut sent: Result<(), Trouble>,
+        mut answered: Result<u64, Trouble>,
         receive: &mut impl FnMut(usize, &mut Reply<'_>) -> Result<(), Trouble>,
     ) -> Result<u64, Error> {
         let [mut pause, longest] = PAUSES;
         loop {
-            let answered = match sent {
-                Ok(()) => link.receive(&self.patience(), receive),
-                Err(trouble) => Err(trouble),
-            };
             let reason = match answered {
                 Ok(incarnation) => return Ok(incarnation),
                 Err(Trouble::Final(error)) => {
@@ -290,7 +340,8 @@ impl Attempt {
             tracing::debug!(server = link.server(), reason, "asking a parameter server again");
             std::thread::sleep(pause);
             pause = (pause * 2).min(longest);
-            sent = link.send(asked.caller, asked.tables, asked.message, &self.patience());
+            let sent = link.send(asked.caller, asked.tables, asked.message, &self.patience());
+            answered = sent.and_then(|()| link.receive(&self.patience(), receive));
         }
     }
 }

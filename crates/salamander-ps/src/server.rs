@@ -1,5 +1,6 @@
-//! Serves the tables of an [`Engine`] to workers and to the master: one thread per connection, which
-//! receives a request, does it and answers before it looks at the next.
+//! Serves the tables of an [`Engine`] to workers and to the master: a thread per connection, which
+//! receives a request, does it and answers before it looks at the next, and a second one where requests
+//! are large, which receives the next one meanwhile.
 //!
 //! # Layout
 //! - `connection`: frames in, answers out; the buffers that a connection keeps

@@ -264,6 +264,8 @@ impl<T: Trial> Trainer<T> {
         let done = self.progress.for_schedule();
         let factor = self.schedule.factor(done, self.extent.for_schedule(), &self.progress.plateau);
         let rate = self.passes[at].optimizer.learning_rate() * factor;
+        // Servers have received this member's rows while the dense gradients were summed.
+        self.tables.with_store(|rows| rows.settle())?;
         self.exchange.commit(digest)?;
         let StepSum { gradient, tally, metrics, loss, running, overflow } = sum;
         let along = Along { rate, factor: factor_left };

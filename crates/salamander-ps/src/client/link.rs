@@ -1,6 +1,7 @@
 //! One server as a client sees it: a connection that is made when it is needed, requests and answers
 //! with numbers, and answers that are received to where they belong.
 
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use salamander_net::{Endpoint, Keys, Patience, Stream};
@@ -41,6 +42,10 @@ pub(super) struct Link {
     server: usize,
     stream: Option<Stream>,
     number: u64,
+    /// Requests that were sent ahead over this connection, whose answers come before any other.
+    ahead: VecDeque<u64>,
+    /// What became of those that were answered.
+    answered: HashMap<u64, Result<u64, Trouble>>,
     buffers: Buffers,
 }
 
@@ -65,7 +70,8 @@ pub(super) struct Reply<'a> {
 
 impl Link {
     pub(super) fn new(server: usize) -> Self {
-        Self { server, stream: None, number: 0, buffers: Buffers::default() }
+        let (ahead, answered) = (VecDeque::new(), HashMap::new());
+        Self { server, stream: None, number: 0, ahead, answered, buffers: Buffers::default() }
     }
 
     pub(super) fn server(&self) -> usize {
@@ -75,6 +81,7 @@ impl Link {
     /// Ends the connection; the next request makes another one.
     pub(super) fn hang_up(&mut self) {
         self.stream = None;
+        self.ahead.clear();
     }
 
     /// Sends a request, over a new connection if there is none.
@@ -96,9 +103,54 @@ impl Link {
         self.write(caller, message, patience)
     }
 
+    /// Sends a request whose answer, which has no body, is collected later; its number.
+    pub(super) fn send_ahead(
+        &mut self,
+        caller: &Caller,
+        tables: &[TableSpec],
+        message: &Message<'_>,
+        patience: &Patience<'_>,
+    ) -> Result<u64, Trouble> {
+        self.send(caller, tables, message, patience)?;
+        self.ahead.push_back(self.number);
+        Ok(self.number)
+    }
+
+    /// The answer to a request that was sent ahead. What was lost with its connection must be sent again.
+    pub(super) fn collect(&mut self, number: u64, patience: &Patience<'_>) -> Result<u64, Trouble> {
+        self.collect_until(number, patience)?;
+        let lost = || Err(Trouble::Passing("the connection was lost".to_string()));
+        self.answered.remove(&number).unwrap_or_else(lost)
+    }
+
+    /// Receives the answers to requests that were sent ahead, up to this one.
+    fn collect_until(&mut self, last: u64, patience: &Patience<'_>) -> Result<(), Trouble> {
+        while let Some(number) = self.ahead.pop_front_if(|number| *number <= last) {
+            let outcome = self.receive_one(number, patience, &mut |_, _| Ok(()));
+            match outcome {
+                // The connection is as good as before.
+                Ok(_) | Err(Trouble::Final(Error::Refused { .. })) => {
+                    self.answered.insert(number, outcome);
+                }
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        Ok(())
+    }
+
     /// Receives the answer to the last request; the incarnation of the server that gave it.
     pub(super) fn receive(
         &mut self,
+        patience: &Patience<'_>,
+        receive: &mut impl FnMut(usize, &mut Reply<'_>) -> Result<(), Trouble>,
+    ) -> Result<u64, Trouble> {
+        self.collect_until(self.number, patience)?;
+        self.receive_one(self.number, patience, receive)
+    }
+
+    fn receive_one(
+        &mut self,
+        number: u64,
         patience: &Patience<'_>,
         receive: &mut impl FnMut(usize, &mut Reply<'_>) -> Result<(), Trouble>,
     ) -> Result<u64, Trouble> {
@@ -108,7 +160,7 @@ impl Link {
         let mut bytes = [0; header::LENGTH];
         stream.receive(&mut bytes, patience)?;
         let header = Header::decode(&bytes).map_err(|error| wrong(self.server, error))?;
-        if header.number != self.number {
+        if header.number != number {
             return Err(wrong(self.server, "it is the answer to another request"));
         }
         let (server, rest, buffers) = (self.server, header.length, &mut self.buffers);

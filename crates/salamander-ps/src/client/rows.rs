@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use super::link::{Reply, Trouble, wrong};
 use super::routing::Split;
-use super::{Ack, Client, Error};
+use super::{Ack, Client, Error, Sent};
 use crate::wire::reply::decode_changed;
 use crate::wire::{Advance, Block, Message, TableKey};
 use crate::{Push, Read, Rows, TableId};
@@ -89,6 +89,17 @@ impl Client {
 
     /// Keeps the gradient sum of slice `k` of step `version` on all servers.
     pub fn stage(&mut self, version: u64, k: u32, rows: &[Rows<'_>]) -> Result<Vec<Ack>, Error> {
+        let sent = self.begin_stage(version, k, rows)?;
+        self.finish(sent)
+    }
+
+    /// The same, whose acknowledgements are collected later: servers receive while the caller does something else.
+    pub fn begin_stage<'a>(
+        &mut self,
+        version: u64,
+        k: u32,
+        rows: &[Rows<'a>],
+    ) -> Result<Sent<'a>, Error> {
         let bf16 = self.options.bf16;
         self.send_rows(rows, |_, blocks| Message::stage(version, k, blocks, bf16))
     }
@@ -102,6 +113,16 @@ impl Client {
     /// of it, also those without rows in it. `seen` is what the gradients were computed from, where their age
     /// is to count; it takes the place of what the push says about it.
     pub fn push(&mut self, push: &Push<'_>, seen: Option<&Seen>) -> Result<Vec<Ack>, Error> {
+        let sent = self.begin_push(push, seen)?;
+        self.finish(sent)
+    }
+
+    /// The same, whose acknowledgements are collected later: servers apply while the caller does something else.
+    pub fn begin_push<'a>(
+        &mut self,
+        push: &Push<'a>,
+        seen: Option<&Seen>,
+    ) -> Result<Sent<'a>, Error> {
         let bf16 = self.options.bf16;
         self.send_rows(push.rows, |server, blocks| {
             let seen = seen.and_then(|seen| seen.0.get(server)).map(|(_, counter)| *counter);
@@ -111,7 +132,8 @@ impl Client {
 
     /// Writes values as they are.
     pub fn set(&mut self, rows: &[Rows<'_>]) -> Result<Vec<Ack>, Error> {
-        self.send_rows(rows, |_, blocks| Message::set(blocks))
+        let sent = self.send_rows(rows, |_, blocks| Message::set(blocks))?;
+        self.finish(sent)
     }
 
     /// The rows of a table that changed since they were seen: all of them for the first time, and
@@ -146,7 +168,7 @@ impl Client {
         &mut self,
         rows: &[Rows<'a>],
         message: impl Fn(usize, Vec<Block<'a>>) -> Message<'a>,
-    ) -> Result<Vec<Ack>, Error> {
+    ) -> Result<Sent<'a>, Error> {
         let mut blocks: Vec<Vec<Block<'a>>> = Vec::new();
         blocks.resize_with(self.links.len(), || Vec::with_capacity(rows.len()));
         for rows in rows {
@@ -160,10 +182,8 @@ impl Client {
             }
         }
         let blocks = blocks.into_iter().enumerate();
-        let messages: Vec<Message<'_>> =
-            blocks.map(|(server, blocks)| message(server, blocks)).collect();
-        let messages: Vec<_> = messages.iter().map(Some).collect();
-        self.ask(&messages, self.options.patience, |_, _| Ok(()))
+        let messages = blocks.map(|(server, blocks)| message(server, blocks)).collect();
+        Ok(self.send_ahead(messages))
     }
 
     /// Ids by server.

@@ -1,6 +1,12 @@
 //! One connection: frames in, answers out. Its buffers stay, so that a request like the last one
 //! takes no memory, and they grow with the bytes that come rather than with what a header promises.
+//!
+//! It has two hands, each a thread. While one of them does a large request, the other receives the next
+//! one: a client that collects acknowledgements later keeps both busy.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::Scope;
 use std::time::Duration;
 
 use salamander_net::{Cancel, Patience, Stream};
@@ -17,13 +23,26 @@ const PIECE: usize = 64 << 20;
 const KEPT: usize = 256 << 20;
 /// Values that are gathered before they are sent: they stay in the second-level cache, and a stream's
 /// buffer holds them.
-const CHUNK: usize = 64 << 10;
+const CHUNK: usize = 32 << 10;
+/// While a body of this size is worked on, it pays to have another thread receive the next one.
+const LARGE: u64 = 256 << 10;
 
 pub(super) struct Connection<'a> {
     desk: &'a Desk,
     stream: &'a Stream,
     options: &'a Options,
     shutdown: &'a Cancel,
+    /// Held by the hand that receives.
+    receiving: Mutex<()>,
+    /// Held by the hand that does a request and answers it; taken before the other one is let go, so that
+    /// answers come in the order of requests.
+    serving: Mutex<()>,
+    has_second: AtomicBool,
+}
+
+/// What a hand holds.
+#[derive(Default)]
+struct Hand {
     /// Words rather than bytes, so that arrays in it are aligned.
     body: Vec<u64>,
     outbox: Outbox,
@@ -51,25 +70,68 @@ impl<'a> Connection<'a> {
         options: &'a Options,
         shutdown: &'a Cancel,
     ) -> Self {
-        Self { desk, stream, options, shutdown, body: Vec::new(), outbox: Outbox::default() }
+        let (receiving, serving) = (Mutex::new(()), Mutex::new(()));
+        let has_second = AtomicBool::new(false);
+        Self { desk, stream, options, shutdown, receiving, serving, has_second }
     }
 
     /// Serves until the other side has gone or has done something wrong.
-    pub(super) fn attend(mut self) {
-        loop {
-            match self.serve_one() {
-                Ok(()) => {}
-                Err(End::Quiet) => break,
-                Err(End::Trouble(reason)) => {
-                    tracing::warn!(reason, "a connection to the parameter server is closed");
-                    break;
-                }
+    pub(super) fn attend(&self) {
+        std::thread::scope(|scope| self.work(scope));
+    }
+
+    /// The life of a hand.
+    fn work<'s>(&'s self, scope: &'s Scope<'s, '_>) {
+        let mut hand = Hand::default();
+        let end = loop {
+            if let Err(end) = self.serve_until_large(&mut hand, scope) {
+                break end;
             }
+        };
+        if let End::Trouble(reason) = end {
+            tracing::warn!(reason, "a connection to the parameter server is closed");
         }
+        // Which ends the other hand as well.
         self.stream.close();
     }
 
-    fn serve_one(&mut self) -> Result<(), End> {
+    /// Receives and serves requests; after a large one it is the other hand's turn to receive.
+    fn serve_until_large<'s>(
+        &'s self,
+        hand: &mut Hand,
+        scope: &'s Scope<'s, '_>,
+    ) -> Result<(), End> {
+        let turn = lock(&self.receiving);
+        loop {
+            let header = self.receive(hand)?;
+            let in_order = lock(&self.serving);
+            if header.length < LARGE {
+                self.answer(&header, hand)?;
+                continue;
+            }
+            drop(turn);
+            self.have_second(scope);
+            self.answer(&header, hand)?;
+            drop(in_order);
+            if hand.body.len() * 8 > KEPT {
+                *hand = Hand::default();
+            }
+            return Ok(());
+        }
+    }
+
+    /// Starts the second hand when it is first needed: most connections only ask for little.
+    fn have_second<'s>(&'s self, scope: &'s Scope<'s, '_>) {
+        if !self.has_second.swap(true, Ordering::Relaxed) {
+            let second = std::thread::Builder::new().name("ps-second".to_string());
+            if let Err(error) = second.spawn_scoped(scope, || self.work(scope)) {
+                tracing::warn!(%error, "no second thread for a connection");
+            }
+        }
+    }
+
+    /// Receives a request into the hand's body.
+    fn receive(&self, hand: &mut Hand) -> Result<Header, End> {
         if !self.stream.wait(self.options.idle)? || self.stream.has_ended() {
             return Err(End::Quiet);
         }
@@ -79,56 +141,50 @@ impl<'a> Connection<'a> {
         if header.length > self.options.limit {
             let (length, limit) = (header.length, self.options.limit);
             let text = format!("a request has {length} bytes, and {limit} are the limit");
+            let _in_order = lock(&self.serving);
             self.fail(&header, &Failure::new(Code::TooLarge, &text))?;
             return Err(End::Trouble(text));
         }
         // Lossless: the limit is far below what a machine can address.
-        let length = header.length as usize;
-        self.fill(length)?;
-        self.answer(&header, length)?;
-        if self.body.len() * 8 > KEPT {
-            (self.body, self.outbox) = (Vec::new(), Outbox::default());
-        }
-        Ok(())
+        self.fill(&mut hand.body, header.length as usize)?;
+        Ok(header)
     }
 
     /// Receives a body, taking memory as it comes.
-    fn fill(&mut self, length: usize) -> Result<(), End> {
+    fn fill(&self, body: &mut Vec<u64>, length: usize) -> Result<(), End> {
         let mut filled = 0;
         while filled < length {
-            let room = self.body.len() * 8;
+            let room = body.len() * 8;
             if filled == room {
                 let wanted = length.min((2 * room).max(FIRST));
-                self.body.resize(wanted.div_ceil(8), 0);
+                body.resize(wanted.div_ceil(8), 0);
             }
-            let patience = self.patience();
-            let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut self.body);
+            let bytes: &mut [u8] = bytemuck::cast_slice_mut(body);
             let end = length.min(bytes.len()).min(filled + PIECE);
-            self.stream.receive(&mut bytes[filled..end], &patience)?;
+            self.stream.receive(&mut bytes[filled..end], &self.patience())?;
             filled = end;
         }
         Ok(())
     }
 
-    fn answer(&mut self, header: &Header, length: usize) -> Result<(), End> {
-        let body = &bytemuck::cast_slice(&self.body)[..length];
+    fn answer(&self, header: &Header, hand: &mut Hand) -> Result<(), End> {
+        let Hand { body, outbox } = hand;
+        // Lossless: it was received.
+        let body = &bytemuck::cast_slice(body)[..header.length as usize];
         let request = match Request::decode(header, body) {
             Ok(request) => request,
             Err(error) => return self.fail(header, &Failure::new(Code::Malformed, error)),
         };
-        let mut outbox = std::mem::take(&mut self.outbox);
-        let outcome = match self.desk.serve(header, request, &mut outbox) {
+        match self.desk.serve(header, request, outbox) {
             Ok(Answer::Bytes(bytes)) => self.done(header, &[&bytes]),
             Ok(Answer::Parcel(bytes)) => self.done(header, &[&bytes]),
             Ok(Answer::Rows { head, ids, values }) => {
                 let (ids, values) = (bytemuck::cast_slice(&ids), bytemuck::cast_slice(&values));
                 self.done(header, &[&head, ids, values])
             }
-            Ok(Answer::Lookups(lookups)) => self.send_values(header, &lookups, &mut outbox),
+            Ok(Answer::Lookups(lookups)) => self.send_values(header, &lookups, outbox),
             Err(failure) => self.fail(header, &failure),
-        };
-        self.outbox = outbox;
-        outcome
+        }
     }
 
     /// Gathers values and sends them a chunk at a time: the system takes a chunk at once, so that the
@@ -184,6 +240,11 @@ impl<'a> Connection<'a> {
     fn patience(&self) -> Patience<'a> {
         Patience::new(self.shutdown, self.options.silence)
     }
+}
+
+fn lock(mutex: &Mutex<()>) -> MutexGuard<'_, ()> {
+    // It guards an order and no data.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Outbox {

@@ -156,6 +156,18 @@ impl<'a> Message<'a> {
         })
     }
 
+    /// The same, which needs nobody else's memory.
+    pub fn into_owned(self) -> Message<'static> {
+        let owned = |array| match array {
+            Array::Ids(ids) => Array::Ids(Cow::Owned(ids.into_owned())),
+            Array::Values(values) => Array::Values(Cow::Owned(values.into_owned())),
+            Array::Rounded(values) => Array::Rounded(values),
+            Array::Gap(bytes) => Array::Gap(bytes),
+        };
+        let Self { kind, bf16, head, arrays } = self;
+        Message { kind, bf16, head, arrays: arrays.into_iter().map(owned).collect() }
+    }
+
     /// The header of this message.
     pub fn header(&self, map: u32, tag: u64, number: u64) -> Header {
         let length = self.parts().iter().map(|part| part.len() as u64).sum();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use burn::tensor::TensorData;
 use salamander_core::push::Map;
 use salamander_net::{Cancel, Keys};
-use salamander_ps::client::{Ack, Client, Directory, Lookup, Options, Seen};
+use salamander_ps::client::{Ack, Client, Directory, Lookup, Options, Seen, Sent};
 use salamander_ps::{Page, Push, Read, Rows, TableId, TableSpec};
 
 use super::dense::{BLOCK, Dense};
@@ -119,14 +119,16 @@ impl Servers {
         Ok(dense.scatter(blocks, &changed))
     }
 
-    /// Pushes the gradients of a micro-batch, which are applied once whoever pushes them again.
-    pub(super) fn push(
+    /// Pushes the gradients of a micro-batch, which are applied once whoever pushes them again. Whether they
+    /// were is told by [`Servers::finish`]; servers apply them while this worker goes on, and before they
+    /// answer what it asks next.
+    pub(super) fn begin_push(
         &self,
         name: salamander_core::plan::MicroBatch,
         tally: Page,
         factor: f64,
         gradients: &Gradients<'_>,
-    ) -> Result<Vec<Ack>, Error> {
+    ) -> Result<Sent<'static>, Error> {
         let mut state = self.lock();
         let seen = state.by_age.then(|| state.seen.clone());
         let line = state.line()?;
@@ -140,7 +142,13 @@ impl Servers {
             rows.push(Rows { table, ids: &gradient.ids, values: &gradient.values });
         }
         let push = Push { name, tally, factor, scale: 1.0, seen: None, rows: &rows };
-        line.client.push(&push, seen.as_ref()).map_err(trouble)
+        let sent = line.client.begin_push(&push, seen.as_ref()).map_err(trouble)?;
+        Ok(sent.into_owned())
+    }
+
+    /// Waits until all servers have what was pushed.
+    pub(super) fn finish(&self, sent: Sent<'static>) -> Result<Vec<Ack>, Error> {
+        self.lock().line()?.client.finish(sent).map_err(trouble)
     }
 }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use salamander_core::elastic::Work as Doing;
+use salamander_core::elastic::{Generation, Work as Doing};
 use salamander_core::experiment::{Ps, PsMode, Settings};
 use salamander_core::order::Order;
 use salamander_core::plan::{MicroBatch, Slice};
@@ -14,7 +14,7 @@ use salamander_core::push::{Ask, Map, Process, Task, Told, Work};
 use salamander_core::seed::derive;
 use salamander_net::Cancel;
 use salamander_ps::Page;
-use salamander_ps::client::Ack;
+use salamander_ps::client::{Ack, Sent};
 
 use super::dense::{BLOCK, Dense};
 use super::line::{Desk, Line};
@@ -79,6 +79,20 @@ struct Bench<T> {
     stale: bool,
 }
 
+/// Names that this worker holds for a while, and what was found for those that all servers have.
+struct Lease {
+    map: Generation,
+    work: Work,
+    measured: Vec<serde_json::Value>,
+}
+
+/// A micro-batch on its way to the servers.
+struct Pushed {
+    name: MicroBatch,
+    sent: Sent<'static>,
+    measured: Measured,
+}
+
 impl<T: Trial> Bench<T> {
     fn work(&mut self, desk: &mut Desk) -> Result<(), Error> {
         while !desk.is_over() {
@@ -124,30 +138,29 @@ impl<T: Trial> Bench<T> {
     fn names(&mut self, desk: &mut Desk, task: Task, brief: &Brief) -> Result<(), Error> {
         let (fence, map) = (task.fence, task.map);
         let loader = self.loader(&task.names)?;
-        let mut work = Work::new(task);
-        let mut measured = Vec::new();
+        let mut lease = Lease { map: map.number, work: Work::new(task), measured: Vec::new() };
+        let mut last = None;
         let mut started = Instant::now();
         for loaded in loader {
             let loaded = loaded?;
             let timings = Timings { data: started.elapsed(), ..Timings::default() };
-            let name = loaded.name;
-            match self.one(desk, loaded, brief, timings) {
-                Ok((acks, found)) => {
-                    for Ack { server, incarnation } in acks {
-                        let process = Process { server: server as u32, incarnation };
-                        work.acked(map.number, name, process);
-                    }
-                    measured.push(serde_json::to_value(found).unwrap_or_default());
-                }
-                Err(Error::Unreachable(reason)) => {
-                    tracing::info!(reason, "gives a lease back");
-                    self.forget();
-                    break;
-                }
-                Err(error) => return Err(error),
+            // Servers apply the last push while this one is computed; its acknowledgements are there by now.
+            let pushed = self.one(desk, loaded, brief, timings);
+            let collected = pushed.and_then(|pushed| match last.replace(pushed) {
+                Some(before) => self.collect(before, &mut lease),
+                None => Ok(()),
+            });
+            if self.gives_up(collected)? {
+                last = None;
+                break;
             }
             started = Instant::now();
         }
+        if let Some(last) = last {
+            let collected = self.collect(last, &mut lease);
+            self.gives_up(collected)?;
+        }
+        let Lease { work, mut measured, .. } = lease;
         let report = work.report();
         measured.truncate(report.names.len());
         let told = desk.ask(&Ask::Pushed { report, measured })?;
@@ -159,14 +172,39 @@ impl<T: Trial> Bench<T> {
         Ok(())
     }
 
-    /// One micro-batch, from the pull to the acknowledgements.
+    /// Waits until all servers have a push, and enters it.
+    fn collect(&mut self, pushed: Pushed, lease: &mut Lease) -> Result<(), Error> {
+        let Pushed { name, sent, mut measured } = pushed;
+        let started = Instant::now();
+        for Ack { server, incarnation } in self.servers.finish(sent)? {
+            lease.work.acked(lease.map, name, Process { server: server as u32, incarnation });
+        }
+        measured.timings.exchange += started.elapsed();
+        lease.measured.push(serde_json::to_value(measured).unwrap_or_default());
+        Ok(())
+    }
+
+    /// Whether the rest of a lease is given back, since servers cannot be reached.
+    fn gives_up(&mut self, outcome: Result<(), Error>) -> Result<bool, Error> {
+        match outcome {
+            Ok(()) => Ok(false),
+            Err(Error::Unreachable(reason)) => {
+                tracing::info!(reason, "gives a lease back");
+                self.forget();
+                Ok(true)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// One micro-batch, from the pull to the push.
     fn one(
         &mut self,
         desk: &mut Desk,
         loaded: Loaded<BatchOf<T>>,
         brief: &Brief,
         mut timings: Timings,
-    ) -> Result<(Vec<Ack>, Measured), Error> {
+    ) -> Result<Pushed, Error> {
         let (name, started) = (loaded.name, Instant::now());
         desk.working(Doing::Exchanging, 0);
         self.pull()?;
@@ -198,10 +236,11 @@ impl<T: Trial> Bench<T> {
         desk.working(Doing::Exchanging, tally.applied);
         let page = Page { applied: tally.applied, skipped: tally.skipped, digest: tally.digest };
         let gradients = Gradients { dense: (&ids, &values), rows: &rows };
-        let acks = self.servers.push(name, page, factor, &gradients)?;
+        let sent = self.servers.begin_push(name, page, factor, &gradients)?;
         timings.exchange += started.elapsed();
         let rate = self.job.pass.optimizer.learning_rate() * factor;
-        Ok((acks, Measured { tally, loss, metrics, rate, gradient_norm, timings }))
+        let measured = Measured { tally, loss, metrics, rate, gradient_norm, timings };
+        Ok(Pushed { name, sent, measured })
     }
 
     /// Brings the dense parameters up to date, unless this worker goes on with its own for a while.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use salamander_net::{Cancel, Keys};
 use salamander_ps::client::Lookup;
-use salamander_ps::client::{self, Client, Directory, Map};
+use salamander_ps::client::{self, Client, Directory, Map, Sent};
 use salamander_ps::wire::{Advance, Before, Code, Failure, Owner, Reset};
 use salamander_ps::{Read, Rows, TableId, TableSpec};
 
@@ -51,12 +51,26 @@ pub struct RemoteRows {
     specs: Vec<TableSpec>,
     lineage: u64,
     client: Option<(Client, Vec<TableId>)>,
+    /// A step that servers complete before the next thing that they are asked.
+    advance: Option<Advance>,
+    /// What was staged and not yet acknowledged.
+    staged: Vec<Sent<'static>>,
 }
 
 impl RemoteRows {
     /// Rows on the servers that are known when they are first asked.
     pub fn new(servers: Servers, keys: Keys, bf16: bool) -> Self {
-        Self { servers, keys, bf16, specs: Vec::new(), lineage: 0, client: None }
+        let (specs, staged) = (Vec::new(), Vec::new());
+        Self { servers, keys, bf16, specs, lineage: 0, client: None, advance: None, staged }
+    }
+
+    /// Has servers complete the last step, if they have not been told with a pull.
+    fn complete(&mut self) -> Result<(), Error> {
+        if let Some(advance) = self.advance {
+            self.client()?.0.advance(&advance).map_err(trouble)?;
+            self.advance = None;
+        }
+        Ok(())
     }
 
     fn client(&mut self) -> Result<&mut (Client, Vec<TableId>), Error> {
@@ -169,32 +183,50 @@ impl RowStore for RemoteRows {
     fn follow(&mut self, lineage: u64) {
         self.lineage = lineage;
         self.client = None;
+        self.advance = None;
+        self.staged.clear();
     }
 
     fn pull(&mut self, table: usize, ids: &[u64], training: bool) -> Result<Vec<f32>, Error> {
         let mut rows = vec![0.0; ids.len() * self.specs[table].dim];
         let read = if training { Read::Train } else { Read::Evaluate };
+        let advance = self.advance;
         let (client, tables) = self.client()?;
         let mut lookup = [Lookup { table: tables[table], ids, out: &mut rows }];
-        client.pull_into(read, None, &mut lookup).map_err(trouble)?;
+        client.pull_into(read, advance, &mut lookup).map_err(trouble)?;
+        self.advance = None;
         Ok(rows)
     }
 
+    /// Servers receive it while this member goes on.
     fn stage(&mut self, version: u64, k: u32, rows: &[RowGradient]) -> Result<(), Error> {
+        self.complete()?;
         let (client, tables) = self.client()?;
         let rows: Vec<Rows<'_>> = rows
             .iter()
             .map(|row| Rows { table: tables[row.table], ids: &row.ids, values: &row.values })
             .collect();
-        client.stage(version, k, &rows).map(drop).map_err(trouble)
+        let sent = client.begin_stage(version, k, &rows).map_err(trouble)?.into_owned();
+        self.staged.push(sent);
+        Ok(())
     }
 
+    fn settle(&mut self) -> Result<(), Error> {
+        let staged = std::mem::take(&mut self.staged);
+        for sent in staged {
+            self.client()?.0.finish(sent).map_err(trouble)?;
+        }
+        Ok(())
+    }
+
+    /// Servers are told with the next pull, which spares a request.
     fn advance(&mut self, to: u64, factor: f64, divisor: f32) -> Result<(), Error> {
-        let advance = Advance { to, factor, scale: divisor };
-        self.client()?.0.advance(&advance).map(drop).map_err(trouble)
+        self.advance = Some(Advance { to, factor, scale: divisor });
+        Ok(())
     }
 
     fn save(&mut self, scratch: &Path) -> Result<Finish, Error> {
+        self.complete()?;
         std::fs::create_dir_all(scratch).map_err(Error::io(scratch))?;
         let servers = self.servers.get().endpoints.len();
         let file = |server: usize| scratch.join(format!("tables-{server}-of-{servers}.rows"));
@@ -213,6 +245,7 @@ impl RowStore for RemoteRows {
     }
 
     fn relocate(&mut self, version: u64, lineage: u64) -> Result<(), Error> {
+        self.complete()?;
         let Known { endpoints: from, destination: to, cancel } = self.servers.get();
         let resets = moves(self.lineage, &from, &to, version);
         let endpoints = if to.len() > from.len() { to } else { from };

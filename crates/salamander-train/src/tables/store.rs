@@ -41,8 +41,12 @@ pub trait RowStore: Send {
     fn pull(&mut self, table: usize, ids: &[u64], training: bool) -> Result<Vec<f32>, Error>;
     /// Keeps the gradient sums of slice `k` of step `version`, in place of an earlier try at it.
     fn stage(&mut self, version: u64, k: u32, rows: &[RowGradient]) -> Result<(), Error>;
-    /// Applies the staged step before `to`, unless that was done: `factor` is the schedule's, sums are multiplied by
-    /// `divisor`.
+    /// Waits until what was staged is kept. A step may be committed only after this.
+    fn settle(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+    /// Applies the staged step before `to`, unless that was done, before anything else that is asked from now on:
+    /// `factor` is the schedule's, sums are multiplied by `divisor`.
     fn advance(&mut self, to: u64, factor: f64, divisor: f32) -> Result<(), Error>;
     /// Copies all rows as they are now; the rest of the save is left to another thread. The folder is for files that
     /// are on their way.
