@@ -258,6 +258,14 @@ impl Client {
         Sent(parts)
     }
 
+    /// Whether the acknowledgements of what was sent ahead are here, since they came before the answer to
+    /// something else.
+    pub fn is_acknowledged(&self, sent: &Sent<'_>) -> bool {
+        let mut parts = self.links.iter().zip(&sent.0);
+        parts
+            .all(|(link, (_, number))| number.as_ref().is_ok_and(|number| link.has_answer(*number)))
+    }
+
     /// Collects the acknowledgements of what was sent ahead, and sends it again where that can help.
     pub fn finish(&mut self, sent: Sent<'_>) -> Result<Vec<Ack>, Error> {
         let attempt = self.attempt(self.options.patience);

@@ -254,6 +254,8 @@ impl<T: Trial> Trainer<T> {
         let staging = (!self.tables.is_empty()).then_some(staging);
         let arithmetic = Arithmetic { loss_scale: self.loss_scale(), ..self.arithmetic };
         let own = compute(&*self.model, &self.passes[at], batches, arithmetic, staging)?;
+        // Others may commit the step as soon as they have this member's part of the sum, so its rows must be kept.
+        self.tables.with_store(|rows| rows.settle())?;
         self.timings.compute += started.elapsed();
         let (mut sum, digest, stop) = self.reduce(at, own)?;
 
@@ -264,8 +266,6 @@ impl<T: Trial> Trainer<T> {
         let done = self.progress.for_schedule();
         let factor = self.schedule.factor(done, self.extent.for_schedule(), &self.progress.plateau);
         let rate = self.passes[at].optimizer.learning_rate() * factor;
-        // Servers have received this member's rows while the dense gradients were summed.
-        self.tables.with_store(|rows| rows.settle())?;
         self.exchange.commit(digest)?;
         let StepSum { gradient, tally, metrics, loss, running, overflow } = sum;
         let along = Along { rate, factor: factor_left };

@@ -92,6 +92,21 @@ impl Link {
         message: &Message<'_>,
         patience: &Patience<'_>,
     ) -> Result<(), Trouble> {
+        let sent = self.try_send(caller, tables, message, patience);
+        if sent.is_err() {
+            // Half of a frame may be on its way, and nothing can follow that.
+            self.hang_up();
+        }
+        sent
+    }
+
+    fn try_send(
+        &mut self,
+        caller: &Caller,
+        tables: &[TableSpec],
+        message: &Message<'_>,
+        patience: &Patience<'_>,
+    ) -> Result<(), Trouble> {
         if self.stream.is_none() {
             self.dial(caller, patience)?;
             // The server may be a new one that has never heard of them.
@@ -121,6 +136,11 @@ impl Link {
         self.collect_until(number, patience)?;
         let lost = || Err(Trouble::Passing("the connection was lost".to_string()));
         self.answered.remove(&number).unwrap_or_else(lost)
+    }
+
+    /// Whether the answer to a request that was sent ahead is here.
+    pub(super) fn has_answer(&self, number: u64) -> bool {
+        self.answered.contains_key(&number)
     }
 
     /// Receives the answers to requests that were sent ahead, up to this one.

@@ -89,8 +89,8 @@ impl Client {
 
     /// Keeps the gradient sum of slice `k` of step `version` on all servers.
     pub fn stage(&mut self, version: u64, k: u32, rows: &[Rows<'_>]) -> Result<Vec<Ack>, Error> {
-        let sent = self.begin_stage(version, k, rows)?;
-        self.finish(sent)
+        let messages = self.stage_messages(version, k, rows)?;
+        self.tell(&messages)
     }
 
     /// The same, whose acknowledgements are collected later: servers receive while the caller does something else.
@@ -100,8 +100,18 @@ impl Client {
         k: u32,
         rows: &[Rows<'a>],
     ) -> Result<Sent<'a>, Error> {
+        let messages = self.stage_messages(version, k, rows)?;
+        Ok(self.send_ahead(messages))
+    }
+
+    fn stage_messages<'a>(
+        &self,
+        version: u64,
+        k: u32,
+        rows: &[Rows<'a>],
+    ) -> Result<Vec<Message<'a>>, Error> {
         let bf16 = self.options.bf16;
-        self.send_rows(rows, |_, blocks| Message::stage(version, k, blocks, bf16))
+        self.by_server(rows, |_, blocks| Message::stage(version, k, blocks, bf16))
     }
 
     /// Completes a step on all servers.
@@ -113,8 +123,8 @@ impl Client {
     /// of it, also those without rows in it. `seen` is what the gradients were computed from, where their age
     /// is to count; it takes the place of what the push says about it.
     pub fn push(&mut self, push: &Push<'_>, seen: Option<&Seen>) -> Result<Vec<Ack>, Error> {
-        let sent = self.begin_push(push, seen)?;
-        self.finish(sent)
+        let messages = self.push_messages(push, seen)?;
+        self.tell(&messages)
     }
 
     /// The same, whose acknowledgements are collected later: servers apply while the caller does something else.
@@ -123,8 +133,17 @@ impl Client {
         push: &Push<'a>,
         seen: Option<&Seen>,
     ) -> Result<Sent<'a>, Error> {
+        let messages = self.push_messages(push, seen)?;
+        Ok(self.send_ahead(messages))
+    }
+
+    fn push_messages<'a>(
+        &self,
+        push: &Push<'a>,
+        seen: Option<&Seen>,
+    ) -> Result<Vec<Message<'a>>, Error> {
         let bf16 = self.options.bf16;
-        self.send_rows(push.rows, |server, blocks| {
+        self.by_server(push.rows, |server, blocks| {
             let seen = seen.and_then(|seen| seen.0.get(server)).map(|(_, counter)| *counter);
             Message::push(&Push { seen, ..*push }, blocks, bf16)
         })
@@ -132,8 +151,8 @@ impl Client {
 
     /// Writes values as they are.
     pub fn set(&mut self, rows: &[Rows<'_>]) -> Result<Vec<Ack>, Error> {
-        let sent = self.send_rows(rows, |_, blocks| Message::set(blocks))?;
-        self.finish(sent)
+        let messages = self.by_server(rows, |_, blocks| Message::set(blocks))?;
+        self.tell(&messages)
     }
 
     /// The rows of a table that changed since they were seen: all of them for the first time, and
@@ -163,12 +182,18 @@ impl Client {
         Ok(news)
     }
 
-    /// Sends each server its part of the rows.
-    fn send_rows<'a>(
-        &mut self,
+    /// Sends each server its message, and waits until all have done what it says.
+    fn tell(&mut self, messages: &[Message<'_>]) -> Result<Vec<Ack>, Error> {
+        let messages: Vec<_> = messages.iter().map(Some).collect();
+        self.ask(&messages, self.options.patience, |_, _| Ok(()))
+    }
+
+    /// A message for each server with its part of the rows.
+    fn by_server<'a>(
+        &self,
         rows: &[Rows<'a>],
         message: impl Fn(usize, Vec<Block<'a>>) -> Message<'a>,
-    ) -> Result<Sent<'a>, Error> {
+    ) -> Result<Vec<Message<'a>>, Error> {
         let mut blocks: Vec<Vec<Block<'a>>> = Vec::new();
         blocks.resize_with(self.links.len(), || Vec::with_capacity(rows.len()));
         for rows in rows {
@@ -182,8 +207,7 @@ impl Client {
             }
         }
         let blocks = blocks.into_iter().enumerate();
-        let messages = blocks.map(|(server, blocks)| message(server, blocks)).collect();
-        Ok(self.send_ahead(messages))
+        Ok(blocks.map(|(server, blocks)| message(server, blocks)).collect())
     }
 
     /// Ids by server.

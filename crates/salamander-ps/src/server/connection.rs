@@ -91,8 +91,6 @@ impl<'a> Connection<'a> {
         if let End::Trouble(reason) = end {
             tracing::warn!(reason, "a connection to the parameter server is closed");
         }
-        // Which ends the other hand as well.
-        self.stream.close();
     }
 
     /// Receives and serves requests; after a large one it is the other hand's turn to receive.
@@ -103,21 +101,27 @@ impl<'a> Connection<'a> {
     ) -> Result<(), End> {
         let turn = lock(&self.receiving);
         loop {
-            let header = self.receive(hand)?;
+            let header = self.or_close(self.receive(hand))?;
             let in_order = lock(&self.serving);
             if header.length < LARGE {
-                self.answer(&header, hand)?;
+                self.or_close(self.answer(&header, hand))?;
                 continue;
             }
             drop(turn);
             self.have_second(scope);
-            self.answer(&header, hand)?;
+            self.or_close(self.answer(&header, hand))?;
             drop(in_order);
             if hand.body.len() * 8 > KEPT {
                 *hand = Hand::default();
             }
             return Ok(());
         }
+    }
+
+    /// Ends the connection after trouble, for the other hand as well, before that one has its turn: it would be
+    /// in the middle of a frame.
+    fn or_close<T>(&self, outcome: Result<T, End>) -> Result<T, End> {
+        outcome.inspect_err(|_| self.stream.close())
     }
 
     /// Starts the second hand when it is first needed: most connections only ask for little.

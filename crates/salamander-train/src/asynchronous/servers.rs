@@ -146,6 +146,11 @@ impl Servers {
         Ok(sent.into_owned())
     }
 
+    /// Whether all servers are known to have what was pushed.
+    pub(super) fn is_acknowledged(&self, sent: &Sent<'_>) -> bool {
+        self.lock().line.as_ref().is_some_and(|line| line.client.is_acknowledged(sent))
+    }
+
     /// Waits until all servers have what was pushed.
     pub(super) fn finish(&self, sent: Sent<'static>) -> Result<Vec<Ack>, Error> {
         self.lock().line()?.client.finish(sent).map_err(trouble)

@@ -146,19 +146,21 @@ impl<T: Trial> Bench<T> {
             let timings = Timings { data: started.elapsed(), ..Timings::default() };
             // Servers apply the last push while this one is computed; its acknowledgements are there by now.
             let pushed = self.one(desk, loaded, brief, timings);
-            let collected = pushed.and_then(|pushed| match last.replace(pushed) {
-                Some(before) => self.collect(before, &mut lease),
-                None => Ok(()),
-            });
-            if self.gives_up(collected)? {
-                last = None;
-                break;
+            let is_known = |last: &Pushed| self.servers.is_acknowledged(&last.sent);
+            let before = last.take_if(|last| pushed.is_ok() || is_known(last));
+            let collected = before.map_or(Ok(()), |before| self.collect(before, &mut lease));
+            match collected.and(pushed) {
+                Ok(pushed) => last = Some(pushed),
+                Err(error) => {
+                    self.give_up(error)?;
+                    last = None;
+                    break;
+                }
             }
             started = Instant::now();
         }
         if let Some(last) = last {
-            let collected = self.collect(last, &mut lease);
-            self.gives_up(collected)?;
+            self.collect(last, &mut lease).or_else(|error| self.give_up(error))?;
         }
         let Lease { work, mut measured, .. } = lease;
         let report = work.report();
@@ -184,17 +186,12 @@ impl<T: Trial> Bench<T> {
         Ok(())
     }
 
-    /// Whether the rest of a lease is given back, since servers cannot be reached.
-    fn gives_up(&mut self, outcome: Result<(), Error>) -> Result<bool, Error> {
-        match outcome {
-            Ok(()) => Ok(false),
-            Err(Error::Unreachable(reason)) => {
-                tracing::info!(reason, "gives a lease back");
-                self.forget();
-                Ok(true)
-            }
-            Err(error) => Err(error),
-        }
+    /// The rest of a lease is given back when servers cannot be reached.
+    fn give_up(&mut self, error: Error) -> Result<(), Error> {
+        let Error::Unreachable(reason) = error else { return Err(error) };
+        tracing::info!(reason, "gives a lease back");
+        self.forget();
+        Ok(())
     }
 
     /// One micro-batch, from the pull to the push.

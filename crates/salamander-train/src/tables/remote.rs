@@ -1,5 +1,6 @@
 //! Rows on parameter servers, which all workers of a run share.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -54,14 +55,24 @@ pub struct RemoteRows {
     /// A step that servers complete before the next thing that they are asked.
     advance: Option<Advance>,
     /// What was staged and not yet acknowledged.
-    staged: Vec<Sent<'static>>,
+    staged: VecDeque<Sent<'static>>,
 }
 
 impl RemoteRows {
     /// Rows on the servers that are known when they are first asked.
     pub fn new(servers: Servers, keys: Keys, bf16: bool) -> Self {
-        let (specs, staged) = (Vec::new(), Vec::new());
+        let (specs, staged) = (Vec::new(), VecDeque::new());
         Self { servers, keys, bf16, specs, lineage: 0, client: None, advance: None, staged }
+    }
+
+    /// Waits until what was staged is kept, but for so many slices.
+    fn keep_staged(&mut self, but: usize) -> Result<(), Error> {
+        while self.staged.len() > but
+            && let Some(sent) = self.staged.pop_front()
+        {
+            self.client()?.0.finish(sent).map_err(trouble)?;
+        }
+        Ok(())
     }
 
     /// Has servers complete the last step, if they have not been told with a pull.
@@ -198,25 +209,24 @@ impl RowStore for RemoteRows {
         Ok(rows)
     }
 
-    /// Servers receive it while this member goes on.
+    /// Servers receive it while this member computes the next slice.
     fn stage(&mut self, version: u64, k: u32, rows: &[RowGradient]) -> Result<(), Error> {
         self.complete()?;
+        self.keep_staged(1)?;
         let (client, tables) = self.client()?;
         let rows: Vec<Rows<'_>> = rows
             .iter()
             .map(|row| Rows { table: tables[row.table], ids: &row.ids, values: &row.values })
             .collect();
         let sent = client.begin_stage(version, k, &rows).map_err(trouble)?.into_owned();
-        self.staged.push(sent);
+        self.staged.push_back(sent);
         Ok(())
     }
 
     fn settle(&mut self) -> Result<(), Error> {
-        let staged = std::mem::take(&mut self.staged);
-        for sent in staged {
-            self.client()?.0.finish(sent).map_err(trouble)?;
-        }
-        Ok(())
+        // Nothing was pulled where all records were left out.
+        self.complete()?;
+        self.keep_staged(0)
     }
 
     /// Servers are told with the next pull, which spares a request.
@@ -264,5 +274,49 @@ impl RowStore for RemoteRows {
         self.follow(lineage);
         let (client, _) = self.client()?;
         client.begin(lineage, version, files).map(drop).map_err(trouble)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use salamander_net::Token;
+    use salamander_ps::role::{self, Config};
+    use salamander_ps::{Engine, EngineOptions, Mode};
+
+    use super::*;
+
+    #[test]
+    fn steps_without_pulls_are_completed_and_slices_kept_when_settled() {
+        let keys = Keys::from(Token::random().expect("randomness"));
+        let address = "127.0.0.1:0".parse().expect("an address");
+        let (listener, endpoint) = role::bind(address, keys.clone()).expect("a listener");
+        let options = EngineOptions { mode: Mode::Staged, slices: 4, ..EngineOptions::default() };
+        let config = Config::new(options).expect("a life");
+        let engine = Engine::new(config.engine.clone()).expect("an engine");
+        let shutdown = Cancel::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| role::serve(&engine, &config, &listener, &shutdown).expect("served"));
+            let servers = Servers::default();
+            servers.set(vec![endpoint], Vec::new(), Cancel::new());
+            let mut rows = RemoteRows::new(servers, keys, false);
+            rows.declare(&[TableSpec::new("item", 2)]).expect("declared");
+            let before = rows.pull(0, &[1], true).expect("pulled");
+            for k in 0..3 {
+                let gradient = RowGradient { table: 0, ids: vec![1], values: vec![1.0, 2.0] };
+                rows.stage(0, k, &[gradient]).expect("staged");
+            }
+            rows.settle().expect("kept");
+            assert!(rows.staged.is_empty());
+            rows.advance(1, 1.0, 1.0).expect("told later");
+            assert_eq!(engine.version(), 0);
+            // A step whose records were all left out: nothing is pulled, nothing is staged.
+            rows.settle().expect("completed");
+            assert_eq!(engine.version(), 1);
+            rows.advance(2, 1.0, 1.0).expect("told later");
+            let after = rows.pull(0, &[1], true).expect("pulled");
+            assert_eq!(engine.version(), 2);
+            assert_ne!(before, after);
+            shutdown.cancel();
+        });
     }
 }

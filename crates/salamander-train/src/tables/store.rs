@@ -41,7 +41,8 @@ pub trait RowStore: Send {
     fn pull(&mut self, table: usize, ids: &[u64], training: bool) -> Result<Vec<f32>, Error>;
     /// Keeps the gradient sums of slice `k` of step `version`, in place of an earlier try at it.
     fn stage(&mut self, version: u64, k: u32, rows: &[RowGradient]) -> Result<(), Error>;
-    /// Waits until what was staged is kept. A step may be committed only after this.
+    /// Waits until what was staged is kept, and the step before is applied. Nobody may commit a step before all
+    /// members have done this.
     fn settle(&mut self) -> Result<(), Error> {
         Ok(())
     }
