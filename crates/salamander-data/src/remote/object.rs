@@ -135,7 +135,14 @@ impl Inner {
         }
         let flying = || self.remote.flying.lock().unwrap_or_else(PoisonError::into_inner);
         let cell = Arc::clone(flying().entry(key).or_default());
-        let result = cell.get_or_try_init(|| self.load(number)).await.cloned();
+        let load = || async {
+            // Perhaps somebody has put it there since it was looked for.
+            match self.remote.blocks.get(key) {
+                Some(block) => Ok(block),
+                None => self.load(number).await,
+            }
+        };
+        let result = cell.get_or_try_init(load).await.cloned();
         if let Ok(block) = &result {
             self.remote.blocks.insert(key, Arc::clone(block), block.len());
         }

@@ -89,7 +89,10 @@ fn answer(stream: &TcpStream, state: &Mutex<State>) {
         let _ = stream.peek(&mut [0]);
         return;
     }
-    let _ = (&mut &*stream).write_all(&response(&mut state, &method, range, if_match));
+    let response = response(&mut state, &method, range, if_match);
+    // Others need not wait until this one has taken it.
+    drop(state);
+    let _ = (&mut &*stream).write_all(&response);
 }
 
 fn response(

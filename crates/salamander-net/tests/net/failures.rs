@@ -3,6 +3,8 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use salamander_net::{Cancel, Endpoint, Error, Keys, Ring, Tls, Token};
@@ -14,7 +16,12 @@ const PROMPT: Duration = Duration::from_secs(3);
 const LEN: usize = 1 << 18;
 
 /// Sums ones until an error comes.
-fn sum_until_error(mut ring: Ring) -> Error {
+fn sum_until_error(ring: Ring) -> Error {
+    sum_and_count(ring, &AtomicUsize::new(0))
+}
+
+/// The same; counts the sums.
+fn sum_and_count(mut ring: Ring, count: &AtomicUsize) -> Error {
     loop {
         let size = ring.size() as f32;
         let sums = ring.bucket(LEN).map(|bucket| bucket.fill(1.0));
@@ -22,6 +29,7 @@ fn sum_until_error(mut ring: Ring) -> Error {
             Ok(sums) => assert!(sums.iter().all(|sum| *sum == size)),
             Err(error) => return error,
         }
+        count.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -65,22 +73,24 @@ fn failed_ring_stays_failed() {
 fn cancel_ends_a_wait_at_once() {
     for way in WAYS {
         let group = Group::new(3, way);
-        let cancel = Cancel::new();
+        let (cancel, connected) = (Cancel::new(), Barrier::new(3));
         std::thread::scope(|scope| {
             // One member never comes to the sum.
             let idle = scope.spawn(|| group.connect(1, 1, &Cancel::new()));
             let others: Vec<_> = [0, 2]
                 .into_iter()
                 .map(|rank| {
-                    let ring = (&group, cancel.clone());
+                    let (group, cancel, connected) = (&group, cancel.clone(), &connected);
                     scope.spawn(move || {
-                        let mut ring = ring.0.connect(1, rank, &ring.1).expect("connected");
+                        let mut ring = group.connect(1, rank, &cancel).expect("connected");
+                        connected.wait();
                         let error = ring.barrier().expect_err("cancelled");
                         (error, Instant::now())
                     })
                 })
                 .collect();
             let _idle = idle.join().expect("no panic").expect("connected");
+            connected.wait();
             std::thread::sleep(Duration::from_millis(30));
             cancel.cancel();
             let cancelled = Instant::now();
@@ -89,7 +99,7 @@ fn cancel_ends_a_wait_at_once() {
                 // The first one that leaves may be noticed before the flag is.
                 let is_due = matches!(error, Error::Cancelled | Error::Lost { .. });
                 assert!(is_due, "{way:?}: {error}");
-                assert!(at - cancelled < Duration::from_millis(200), "{way:?}");
+                assert!(at - cancelled < PROMPT, "{way:?}");
             }
         });
     }
@@ -238,17 +248,23 @@ fn killed_process_is_lost_and_survivors_go_on() {
             ..process.endpoint.clone()
         });
         process.join(way, 3, &group.members);
+        let sums = [const { AtomicUsize::new(0) }; 3];
         let (survivors, killed_at) = std::thread::scope(|scope| {
-            let group = &group;
+            let (group, sums) = (&group, &sums);
             let threads: Vec<_> = (0..3)
                 .map(|rank| {
                     scope.spawn(move || {
                         let ring = group.connect(1, rank, &Cancel::new()).expect("connected");
-                        (sum_until_error(ring), Instant::now())
+                        (sum_and_count(ring, &sums[rank]), Instant::now())
                     })
                 })
                 .collect();
-            std::thread::sleep(Duration::from_millis(100));
+            // All are in the ring, or a member has failed, which shows below.
+            while sums.iter().any(|sums| sums.load(Ordering::Relaxed) == 0)
+                && !threads.iter().any(|thread| thread.is_finished())
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             process.child.kill().expect("it runs");
             let killed_at = Instant::now();
             process.child.wait().expect("it has ended");

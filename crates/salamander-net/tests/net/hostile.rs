@@ -12,6 +12,9 @@ use salamander_net::{Cancel, Error, Listener, Ring, Token};
 use crate::group::{Group, Way, keys, listener};
 
 /// Reads until the other side closes; how long it took.
+/// Less than a stream here is read for: one that is not closed takes longer.
+const SOON: Duration = Duration::from_secs(8);
+
 fn wait_for_end(mut stream: impl Read) -> Duration {
     let start = Instant::now();
     let mut bytes = Vec::new();
@@ -61,10 +64,10 @@ fn wrong_bytes_are_refused_at_once() {
     for bytes in garbage {
         let mut stream = tcp(&listener);
         stream.write_all(bytes).expect("it listens");
-        assert!(wait_for_end(stream) < Duration::from_secs(1));
+        assert!(wait_for_end(stream) < SOON);
         let mut stream = unix(&listener);
         stream.write_all(bytes).expect("it listens");
-        assert!(wait_for_end(stream) < Duration::from_secs(1));
+        assert!(wait_for_end(stream) < SOON);
     }
 }
 
@@ -81,7 +84,7 @@ fn wrong_token_is_refused_on_both_sides() {
     stream.write_all(client.hello()).expect("it listens");
     stream.read_exact(&mut [0; 64]).expect("a challenge");
     stream.write_all(&[9; 32]).expect("it listens");
-    assert!(wait_for_end(stream) < Duration::from_secs(1));
+    assert!(wait_for_end(stream) < SOON);
     let other = crate::group::listener(&stranger.into());
     let members = [group.members[0].clone(), other.endpoint()];
     let outcome = Ring::connect(&other, 1, 1, &members, &group.options, &Cancel::new()).map(drop);
@@ -95,11 +98,13 @@ fn silence_ends_after_a_deadline_and_holds_up_nobody() {
     let silent: Vec<_> = (0..10).map(|_| tcp(&listener)).collect();
     let mut half = tcp(&listener);
     half.write_all(b"salamnet").expect("it listens");
-    let start = Instant::now();
     assert_eq!(introduce(&mut tcp(&listener), &token, 1), Some(Verdict::Accepted));
-    assert!(start.elapsed() < Duration::from_secs(1));
-    let waited = wait_for_end(half);
-    assert!((Duration::from_secs(1)..Duration::from_secs(5)).contains(&waited), "{waited:?}");
+    // Before any of the silent ones was given up.
+    half.set_nonblocking(true).expect("an option");
+    let still_there = half.read(&mut [0]).expect_err("nothing was said");
+    assert_eq!(still_there.kind(), std::io::ErrorKind::WouldBlock);
+    half.set_nonblocking(false).expect("an option");
+    assert!(wait_for_end(half) < SOON);
     for stream in silent {
         wait_for_end(stream);
     }

@@ -79,7 +79,7 @@ fn server_on_its_old_port_is_found_without_being_told() {
 #[test]
 fn server_that_does_not_come_back_is_named() {
     let mut cluster = Cluster::new(3, Mode::Immediate);
-    let options = Options { patience: Duration::from_millis(300), ..Options::default() };
+    let options = Options { patience: Duration::from_secs(3), ..Options::default() };
     let (directory, keys) = (cluster.directory.clone(), cluster.keys.clone());
     let mut client = Client::connect(directory, keys, options).expect("connected");
     cluster.kill(1);
