@@ -22,7 +22,7 @@ use crate::support::Workplace;
 
 /// Long enough that a job does not end before the test lets it.
 fn job(servers: u32, asynchronous: bool) -> Fire {
-    Fire { epochs: 6, servers, asynchronous, delay_ms: 30, ..fire(1, 3, 3) }
+    Fire { epochs: 12, servers, asynchronous, delay_ms: 30, ..fire(1, 3, 3) }
 }
 
 /// Trains through the death of a worker, of a parameter server if there are any, and of the master, by signals and by

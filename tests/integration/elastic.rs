@@ -107,7 +107,8 @@ fn every_record_counts_once_over_tcp() {
 #[test]
 fn every_record_counts_once_with_one_worker_and_with_eight() {
     under_fire(&fire(3, 1, 3));
-    under_fire(&fire(4, 8, 4));
+    // Slow enough that it does not end before the last fault.
+    under_fire(&Fire { delay_ms: 12, ..fire(4, 8, 4) });
 }
 
 #[test]
@@ -242,13 +243,19 @@ fn sixteen_bits_on_the_wire_are_close() {
 #[test]
 fn strangers_are_refused_and_commands_work_while_a_run_goes_on() {
     let place = Workplace::new();
-    let command = place.command(&["train", &long_experiment(&place)]);
+    // It goes slowly until all commands were given.
+    let slow = place.write("slow", "").display().to_string();
+    let slowly = format!("hyperparameters.slow_file={slow}");
+    let file = long_experiment(&place);
+    let sets = ["--set", &slowly, "--set", "hyperparameters.delay_ms=100"];
+    let command = place.command(&[&["train", &file], &sets[..]].concat());
     let (mut child, run) = start(command, &place, 10, Duration::ZERO);
     let shown = run.display().to_string();
 
-    let status = place.ok(&["status", &shown, "--json"]).json();
+    let status = || place.ok(&["status", &shown, "--json"]).json();
+    let all = |status: &Value| status["workers"].as_array().is_some_and(|all| all.len() == 3);
+    let status = std::iter::repeat_with(status).take(30).find(all).expect("three workers");
     let workers = status["workers"].as_array().expect("workers");
-    assert_eq!(workers.len(), 3, "{status}");
     let master = std::fs::read_to_string(run.join("master.address")).expect("an address");
     let endpoints = workers.iter().map(|worker| worker["endpoint"].as_str().expect("an endpoint"));
     let ports: Vec<&str> =
@@ -269,6 +276,7 @@ fn strangers_are_refused_and_commands_work_while_a_run_goes_on() {
     std::fs::write(&token, &secret).expect("written");
 
     place.ok(&["scale", &shown, "--workers", "2"]);
+    std::fs::remove_file(&slow).expect("removed");
     assert!(place.ok(&["logs", &shown, "--role", "worker-0"]).out().contains("begins"));
     for log in std::fs::read_dir(run.join("logs")).expect("logs").flatten() {
         let text = std::fs::read_to_string(log.path()).expect("a log");

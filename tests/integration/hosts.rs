@@ -181,7 +181,7 @@ fn a_host_that_is_cut_off_is_left_out_and_comes_back() {
     let applied = line["applied"].as_u64().expect("a count");
     assert_eq!(line["duplicated"], 0, "{line}");
     assert_eq!(applied + line["missing"].as_u64().expect("a count"), 40_000, "{line}");
-    assert!(applied >= 40 * before as u64 / 2, "{line}");
+    assert!(applied >= (40 * before as u64 / 2).min(40_000), "{line}");
     assert!(log_of(&place, "worker-2.err").contains("transport=\"tls\""));
 }
 

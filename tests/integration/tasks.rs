@@ -119,7 +119,8 @@ fn each_record_counts_once_whoever_is_killed() {
     kill_one(&child);
     let ended = Ended(child.wait_with_output().expect("it ends"));
     assert_eq!(ended.code(), Some(0), "{}", ended.err());
-    assert_eq!(ended.err().matches("SIGKILL").count(), 2, "{}", ended.err());
+    // Of one that had not yet said who it is, nothing is said.
+    assert!((1..=2).contains(&ended.err().matches("SIGKILL").count()), "{}", ended.err());
     assert!(read(&place, "p.csv") == read(&place, "alone.csv"));
 
     let child = start(place.command(&["evaluate", &run, "--json", "--workers", "3"]), folder);

@@ -172,11 +172,20 @@ fn steps_begun(folder: &Path) -> bool {
 fn hit(folder: &Path, parent: u32, rng: &mut Rng, signal: Signal) -> Option<(String, String)> {
     let workers: Vec<Process> =
         children(parent).into_iter().filter(|process| process.role == "worker").collect();
-    let victim = workers.get(rng.below(workers.len() as u64) as usize)?.pid;
+    let first = rng.below(workers.len() as u64) as usize;
+    let mut victim = workers.get(first)?.pid;
     let aimed = rng.below(3) > 0;
-    let deadline = Instant::now() + Duration::from_millis(300);
-    while aimed && phase(folder, victim) != "exchanging" && Instant::now() < deadline {
-        std::hint::spin_loop();
+    let deadline = Instant::now() + Duration::from_secs(1);
+    // The first that exchanges, beginning with the one that was drawn: it may be starting for long.
+    let mut exchanging = workers[first..].iter().chain(&workers[..first]).cycle();
+    while aimed
+        && Instant::now() < deadline
+        && let Some(worker) = exchanging.next()
+    {
+        if phase(folder, worker.pid) == "exchanging" {
+            victim = worker.pid;
+            break;
+        }
     }
     // Stopped first, so that what it was doing can be read before it is gone.
     send(victim, Signal::STOP)?;

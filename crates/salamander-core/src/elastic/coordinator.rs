@@ -314,8 +314,13 @@ impl Coordinator {
                 self.try_activate(now);
             }
             Phase::Gathering => self.try_first(now),
-            // A member that is away comes back or is gone soon, and decides whether there is a place.
-            Phase::Running(_) if self.join_at.is_some_and(|at| at <= now) && !self.awaits() => {
+            // A member that is away comes back or is gone soon, and decides whether there is a place. Rows that
+            // are on their way would have to begin again from a checkpoint.
+            Phase::Running(_)
+                if self.join_at.is_some_and(|at| at <= now)
+                    && !self.awaits()
+                    && self.history.destination.is_empty() =>
+            {
                 self.join_at = None;
                 let changes = self.chosen() != self.history.order;
                 if changes {

@@ -152,11 +152,12 @@ impl Crew {
         }
     }
 
-    /// A process holds the others up: it is ended, and its slot filled again.
+    /// A process holds the others up: it is ended, and its slot filled again if it is wanted.
     pub fn replace(&mut self, slot: u32) -> Option<Order> {
         let busy = self.slots.get(&slot) == Some(&Slot::Busy);
+        let wanted = slot < self.base + self.wanted;
         busy.then(|| {
-            self.slots.insert(slot, Slot::Ending);
+            self.slots.insert(slot, if wanted { Slot::Ending } else { Slot::Leaving });
             Order::End(slot)
         })
     }

@@ -264,6 +264,7 @@ impl Master {
             }
             Order::Dismiss { to, reason } => {
                 self.events.note(format!("parameter server {} dismissed: {reason}", to.server));
+                self.processes.scale_servers(self.needed_servers());
                 self.processes.replace(WorkerId(to.incarnation));
             }
             Order::Validate { epoch } if names.books.is_closed(epoch) => {

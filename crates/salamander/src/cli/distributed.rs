@@ -3,7 +3,8 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,6 +12,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with, sockopt,
+};
 use salamander_core::elastic::Ending;
 use salamander_core::experiment::{Experiment, Strategy};
 use salamander_master::local::{LocalPlatform, Options, Role};
@@ -54,8 +58,8 @@ pub(super) fn train(launch: &Launch<'_>) -> Result<(Outcome, Facts)> {
     // Once and for all workers; what is wrong with the data is said before anything starts.
     open_all(launch.experiment, folder, &mut vec![Box::new(Bar::new())])?;
     let _ = fs::remove_file(folder.join("end.json"));
-    // Kept by the master over its restarts; nobody else asks for this port in between.
-    let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.to_string();
+    let (_held, address) = hold_port()?;
+    let address = address.to_string();
     let session = SessionOptions::of(&address, &keys);
     let mut options = Options::new(session.clone(), process_command(launch, &address)?);
     options.master = Some(Box::new(master_command(launch, &address)?));
@@ -75,6 +79,17 @@ pub(super) fn train(launch: &Launch<'_>) -> Result<(Outcome, Facts)> {
         Ending::Failed(reason) => bail!("{reason}"),
         ending => Ok((outcome(folder, &ending, started)?, facts)),
     }
+}
+
+/// A port for the master, over its restarts. A socket that is bound to it but does not listen keeps others from
+/// getting it by chance; servers, which may use an address again, can still listen there.
+fn hold_port() -> Result<(OwnedFd, SocketAddr)> {
+    let flags = SocketFlags::CLOEXEC;
+    let held = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&held, true)?;
+    bind(&held, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+    let address = SocketAddr::try_from(getsockname(&held)?)?;
+    Ok((held, address))
 }
 
 fn follow(
