@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -24,7 +25,11 @@ fn experiment(place: &Workplace) -> String {
 
 pub(crate) fn signal(child: &Child, signal: Signal) {
     let pid = Pid::from_raw(child.id() as i32).expect("a process id");
-    kill_process(pid, signal).expect("the process is ours");
+    match kill_process(pid, signal) {
+        // It has ended by itself, and was waited for.
+        Ok(()) | Err(Errno::SRCH) => {}
+        Err(errno) => panic!("{signal:?}: {errno}"),
+    }
 }
 
 /// The only run of a workplace, once its folder is there.

@@ -85,6 +85,7 @@ fn open(endpoint: &Endpoint, over_unix: bool, patience: &Patience<'_>) -> Result
         }
         Err(errno) => return Err(errno.into()),
     }
+    socket.tune();
     Ok(socket)
 }
 

@@ -200,7 +200,8 @@ impl Porter {
         loop {
             match self.tcp.accept() {
                 Ok((stream, peer)) => {
-                    let socket = Socket::tcp(stream.into()).and_then(|socket| self.secured(socket));
+                    let socket = Socket::tcp(stream.into()).inspect(Socket::tune);
+                    let socket = socket.and_then(|socket| self.secured(socket));
                     self.welcome(socket, peer.ip().to_string());
                 }
                 Err(error) => break self.complain(&error),

@@ -39,13 +39,17 @@ impl Socket {
     pub(crate) fn tcp(descriptor: OwnedFd) -> Result<Self, Error> {
         // Small messages must not wait for the acknowledgement of earlier ones.
         sockopt::set_tcp_nodelay(&descriptor, true)?;
-        let socket = Self::new(descriptor)?;
-        if socket.is_within_this_machine() {
+        Self::new(descriptor)
+    }
+
+    /// Makes the most of a TCP connection, once it is one.
+    pub(crate) fn tune(&self) {
+        if self.is_within_this_machine() {
             // Nothing is ever lost here. Where the system's choice is BBR, which sends at the speed that it has
-            // estimated, bytes came at 4.3 GB/s at one time and at 7 at another; this one just sends.
-            let _ = sockopt::set_tcp_congestion(&socket, "reno");
+            // estimated, bytes came at 4.3 GB/s at one time and at 7 at another; this one just sends. A system
+            // that does not have it goes on with its own.
+            let _ = sockopt::set_tcp_congestion(self, "reno");
         }
-        Ok(socket)
     }
 
     pub(crate) fn unix(descriptor: OwnedFd) -> Result<Self, Error> {

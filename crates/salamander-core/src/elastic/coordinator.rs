@@ -129,6 +129,8 @@ impl Coordinator {
             (None, Some((generation, _))) => Phase::Running(*generation),
             (None, None) => Phase::Gathering,
         };
+        // Another number of workers may have been wanted when the master before was killed.
+        let join_at = matches!(phase, Phase::Running(_)).then(|| now + timeouts.join);
         Self {
             epoch,
             min: min.max(1),
@@ -139,7 +141,7 @@ impl Coordinator {
             phase,
             since: now,
             ticked: now,
-            join_at: None,
+            join_at,
             servers: Servers::default(),
             confirmed: BTreeSet::new(),
             actions: vec![Action::Journal(Entry::Opened)],

@@ -82,15 +82,17 @@ fn cancel_ends_a_wait_at_once() {
                 .map(|rank| {
                     let (group, cancel, connected) = (&group, cancel.clone(), &connected);
                     scope.spawn(move || {
-                        let mut ring = group.connect(1, rank, &cancel).expect("connected");
+                        let ring = group.connect(1, rank, &cancel);
                         connected.wait();
+                        let mut ring = ring.expect("connected");
                         let error = ring.barrier().expect_err("cancelled");
                         (error, Instant::now())
                     })
                 })
                 .collect();
-            let _idle = idle.join().expect("no panic").expect("connected");
+            let idle = idle.join();
             connected.wait();
+            let _idle = idle.expect("no panic").expect("connected");
             std::thread::sleep(Duration::from_millis(30));
             cancel.cancel();
             let cancelled = Instant::now();

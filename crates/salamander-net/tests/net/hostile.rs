@@ -11,10 +11,15 @@ use salamander_net::{Cancel, Error, Listener, Ring, Token};
 
 use crate::group::{Group, Way, keys, listener};
 
-/// Reads until the other side closes; how long it took.
-/// Less than a stream here is read for: one that is not closed takes longer.
-const SOON: Duration = Duration::from_secs(8);
+/// Far less than silence is borne for.
+const AT_ONCE: Duration = Duration::from_secs(1);
 
+/// Whether something is done at once, in one of some tries: a busy machine may hold up any of them.
+fn is_at_once(mut done: impl FnMut() -> Duration) -> bool {
+    (0..5).any(|_| done() < AT_ONCE)
+}
+
+/// Reads until the other side closes; how long it took.
 fn wait_for_end(mut stream: impl Read) -> Duration {
     let start = Instant::now();
     let mut bytes = Vec::new();
@@ -62,12 +67,16 @@ fn wrong_bytes_are_refused_at_once() {
         b"salamnet-but-not-really-and-with-a-purpose-that-makes-no-sense--and-more",
     ];
     for bytes in garbage {
-        let mut stream = tcp(&listener);
-        stream.write_all(bytes).expect("it listens");
-        assert!(wait_for_end(stream) < SOON);
-        let mut stream = unix(&listener);
-        stream.write_all(bytes).expect("it listens");
-        assert!(wait_for_end(stream) < SOON);
+        assert!(is_at_once(|| {
+            let mut stream = tcp(&listener);
+            stream.write_all(bytes).expect("it listens");
+            wait_for_end(stream)
+        }));
+        assert!(is_at_once(|| {
+            let mut stream = unix(&listener);
+            stream.write_all(bytes).expect("it listens");
+            wait_for_end(stream)
+        }));
     }
 }
 
@@ -79,12 +88,14 @@ fn wrong_token_is_refused_on_both_sides() {
     assert_eq!(introduce(&mut tcp(listener), &stranger, 1), None);
     assert_eq!(introduce(&mut unix(listener), &stranger, 1), None);
     // A client that answers anything is not let in either.
-    let mut stream = tcp(listener);
-    let client = Client::new(&stranger, &purpose(1), &[7; NONCE]);
-    stream.write_all(client.hello()).expect("it listens");
-    stream.read_exact(&mut [0; 64]).expect("a challenge");
-    stream.write_all(&[9; 32]).expect("it listens");
-    assert!(wait_for_end(stream) < SOON);
+    assert!(is_at_once(|| {
+        let mut stream = tcp(listener);
+        let client = Client::new(&stranger, &purpose(1), &[7; NONCE]);
+        stream.write_all(client.hello()).expect("it listens");
+        stream.read_exact(&mut [0; 64]).expect("a challenge");
+        stream.write_all(&[9; 32]).expect("it listens");
+        wait_for_end(stream)
+    }));
     let other = crate::group::listener(&stranger.into());
     let members = [group.members[0].clone(), other.endpoint()];
     let outcome = Ring::connect(&other, 1, 1, &members, &group.options, &Cancel::new()).map(drop);
@@ -104,7 +115,8 @@ fn silence_ends_after_a_deadline_and_holds_up_nobody() {
     let still_there = half.read(&mut [0]).expect_err("nothing was said");
     assert_eq!(still_there.kind(), std::io::ErrorKind::WouldBlock);
     half.set_nonblocking(false).expect("an option");
-    assert!(wait_for_end(half) < SOON);
+    // Less than it is read for: one that is not closed takes longer.
+    assert!(wait_for_end(half) < Duration::from_secs(8));
     for stream in silent {
         wait_for_end(stream);
     }

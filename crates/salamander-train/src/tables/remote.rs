@@ -285,6 +285,15 @@ mod tests {
 
     use super::*;
 
+    /// Ends a server, also when a test fails.
+    struct Shutdown(Cancel);
+
+    impl Drop for Shutdown {
+        fn drop(&mut self) {
+            self.0.cancel();
+        }
+    }
+
     #[test]
     fn steps_without_pulls_are_completed_and_slices_kept_when_settled() {
         let keys = Keys::from(Token::random().expect("randomness"));
@@ -295,6 +304,7 @@ mod tests {
         let engine = Engine::new(config.engine.clone()).expect("an engine");
         let shutdown = Cancel::new();
         std::thread::scope(|scope| {
+            let _ends_with_this = Shutdown(shutdown.clone());
             scope.spawn(|| role::serve(&engine, &config, &listener, &shutdown).expect("served"));
             let servers = Servers::default();
             servers.set(vec![endpoint], Vec::new(), Cancel::new());
@@ -316,7 +326,6 @@ mod tests {
             let after = rows.pull(0, &[1], true).expect("pulled");
             assert_eq!(engine.version(), 2);
             assert_ne!(before, after);
-            shutdown.cancel();
         });
     }
 }

@@ -358,6 +358,32 @@ impl Group {
 }
 
 #[test]
+fn a_newcomer_waits_until_rows_have_moved() {
+    let mut group = moving();
+    let before = group.newest().generation;
+    group.coordinator.scale(group.now, 3);
+    group.join(WorkerId(3));
+    group.wait(Timeouts::default().join + 1);
+    assert_eq!(group.newest().generation, before, "rows are on their way");
+    group.tell_moved();
+    group.wait(1);
+    let next = group.newest().clone();
+    assert_eq!(next.members.len(), 3);
+    assert!(matches!(next.source, Source::Member { .. }), "{:?}", next.source);
+}
+
+#[test]
+fn fewer_workers_that_were_wanted_of_the_master_before_are_wanted_still() {
+    let mut group = Group::new(3);
+    group.coordinator.scale(group.now, 2);
+    let history = group.coordinator.history().clone();
+    group.coordinator = Coordinator::open(history, (1, 3), Timeouts::default(), group.now);
+    (1..=3).for_each(|id| group.join(WorkerId(id)));
+    group.wait(Timeouts::default().join + 1);
+    assert_eq!(group.newest().members.len(), 2);
+}
+
+#[test]
 fn rows_move_to_another_number_of_servers_with_the_state_that_members_hold() {
     let mut group = moving();
     let before = group.activations[&WorkerId(1)].clone();
