@@ -1,10 +1,11 @@
 //! How fast rows travel: pulls and pushes beside plain sockets that move the same bytes, in the same
 //! run and in turns, so that a change of the machine's speed hits all alike.
 //!
-//! Limits that are taken: a socket of the standard library as it comes; a bare stream of
-//! salamander-net, which is what the wire could reach if tables and frames cost nothing; the same
-//! engine without a wire; and what is possible where the plain socket's work and the engine's are spread
-//! evenly over this machine's cores. The server and each peer have a thread of their own in this process.
+//! Limits that are taken: a socket of the standard library as it comes; the same with what ours have
+//! within one machine (TCP without BBR); a bare stream of salamander-net, which is what the wire could
+//! reach if tables and frames cost nothing; the same engine without a wire; and what is possible where the
+//! tuned socket's work and the engine's are spread evenly over this machine's cores. The server and each
+//! peer have a thread of their own in this process.
 //! `cargo bench -p salamander-ps --bench remote` prints medians, and ratios above 1 where remote rows
 //! are faster than a limit. Words after `--` choose: `tcp 64 400000`.
 
@@ -81,8 +82,8 @@ fn main() {
     }
     println!("medians of {TURNS} turns; MB/s of request and answer together");
     print!("{:<5} {:<5} {:<4} {:>4} {:>6} {:>7} ", "what", "over", "as", "dim", "rows", "table");
-    print!("{:>7} {:>7} {:>7} {:>8} {:>7}  ", "plain", "stream", "local", "possible", "remote");
-    println!("{:>5} {:>8}", "plain", "possible");
+    print!("{:>7} {:>7} {:>7} {:>7} ", "plain", "tuned", "stream", "local");
+    println!("{:>8} {:>7}  {:>5} {:>5} {:>8}", "possible", "remote", "plain", "tuned", "possible");
     let case = Case { over_tcp: false, tls: false, bf16: false, dim: 64, rows: 16_384, table: HOT };
     let cases = [
         case,
@@ -225,10 +226,13 @@ fn compare<'a>(
 ) {
     let ((request, answer), case) = (bytes, worker.case);
     std::thread::scope(|scope| {
-        let (mut plain, mut peer) = plain_pair(case.over_tcp);
-        scope.spawn(move || {
-            let (mut request, answer) = (vec![1; request], vec![1; answer]);
-            while peer.read_exact(&mut request).is_ok() && peer.write_all(&answer).is_ok() {}
+        let [mut plain, mut tuned] = [false, true].map(|is_tuned| {
+            let (plain, mut peer) = plain_pair(case.over_tcp, is_tuned);
+            scope.spawn(move || {
+                let (mut request, answer) = (vec![1; request], vec![1; answer]);
+                while peer.read_exact(&mut request).is_ok() && peer.write_all(&answer).is_ok() {}
+            });
+            plain
         });
         let (bare, far) = bare_pair(case);
         scope.spawn(move || {
@@ -240,15 +244,17 @@ fn compare<'a>(
             {}
         });
         let (message, mut space, cancel) = (vec![1; request], vec![1; answer], Cancel::new());
-        let mut times: [Vec<Taken>; 4] = Default::default();
+        let mut times: [Vec<Taken>; 5] = Default::default();
+        let talk = |plain: &mut Plain, space: &mut [u8], calls| {
+            what.talk(calls, |part| match part {
+                Part::Request => plain.write_all(&message).expect("sent"),
+                Part::Answer => plain.read_exact(space).expect("received"),
+            });
+        };
         for turn in 0..=TURNS {
             let took = [
-                time(|calls| {
-                    what.talk(calls, |part| match part {
-                        Part::Request => plain.write_all(&message).expect("sent"),
-                        Part::Answer => plain.read_exact(&mut space).expect("received"),
-                    });
-                }),
+                time(|calls| talk(&mut plain, &mut space, calls)),
+                time(|calls| talk(&mut tuned, &mut space, calls)),
                 time(|calls| {
                     let patience = || Patience::new(&cancel, LONG);
                     what.talk(calls, |part| match part {
@@ -266,6 +272,7 @@ fn compare<'a>(
         }
         bare.close();
         plain.close();
+        tuned.close();
         print_line(what.name(), (case, worker.record), request + answer, times.map(median_of));
     });
 }
@@ -305,18 +312,18 @@ impl What {
     }
 }
 
-fn print_line(what: &str, (case, record): (Case, &Record), bytes: usize, taken: [Taken; 4]) {
+fn print_line(what: &str, (case, record): (Case, &Record), bytes: usize, taken: [Taken; 5]) {
     let speed = |seconds: f64| bytes as f64 / seconds / 1e6;
-    let [plain, stream, local, remote] = taken.map(|taken| speed(taken.wall));
+    let [plain, tuned, stream, local, remote] = taken.map(|taken| speed(taken.wall));
     // Somebody has to do what the sockets do and what the table does, and there are so many cores for it.
     let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
-    let possible = speed(((taken[0].cpu + taken[2].cpu) / cores).max(taken[0].wall));
+    let possible = speed(((taken[1].cpu + taken[3].cpu) / cores).max(taken[1].wall));
     let (over, kind, Case { dim, rows, table, .. }) = (case.over(), case.kind(), case);
     let name = format!("{what}, {over}, {kind}, dimension {dim}, {rows} of {table} rows");
     record.figure(&name, ("MB/s", "more"), remote, Some(plain));
     print!("{what:<5} {over:<5} {kind:<4} {dim:>4} {rows:>6} {table:>7} ");
-    print!("{plain:>7.0} {stream:>7.0} {local:>7.0} {possible:>8.0} {remote:>7.0}  ");
-    println!("{:>5.2} {:>8.2}", remote / plain, remote / possible);
+    print!("{plain:>7.0} {tuned:>7.0} {stream:>7.0} {local:>7.0} {possible:>8.0} {remote:>7.0}  ");
+    println!("{:>5.2} {:>5.2} {:>8.2}", remote / plain, remote / tuned, remote / possible);
 }
 
 /// Seconds of one call.
@@ -366,7 +373,7 @@ enum Plain {
     Tcp(TcpStream),
 }
 
-fn plain_pair(over_tcp: bool) -> (Plain, Plain) {
+fn plain_pair(over_tcp: bool, is_tuned: bool) -> (Plain, Plain) {
     if !over_tcp {
         let (near, far) = UnixStream::pair().expect("a pair");
         return (Plain::Unix(near), Plain::Unix(far));
@@ -376,6 +383,10 @@ fn plain_pair(over_tcp: bool) -> (Plain, Plain) {
     let (far, _) = listener.accept().expect("accepted");
     for stream in [&near, &far] {
         stream.set_nodelay(true).expect("an option");
+        if is_tuned {
+            // What ours have within one machine.
+            rustix::net::sockopt::set_tcp_congestion(stream, "reno").expect("an option");
+        }
     }
     (Plain::Tcp(near), Plain::Tcp(far))
 }
