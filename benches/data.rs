@@ -12,13 +12,13 @@ use std::time::Instant;
 use benches::{Peer, Record, median};
 use burn::tensor::Device;
 use model_zoo::mnist::Digit;
-use salamander::core::experiment::OnBadRecord;
-use salamander::core::order::{Order, Shuffle};
-use salamander::core::plan::Plan;
-use salamander::data::example_proto::{Example, Feature};
-use salamander::data::recordio::{ChunkInfo, Compression, Options, RecordFile, Writer};
-use salamander::data::{Dataset, Format, Reader, sink};
-use salamander::train::loader::{Job, Loader, Options as Loading};
+use salamander_core::experiment::OnBadRecord;
+use salamander_core::order::{Order, Shuffle};
+use salamander_core::plan::Plan;
+use salamander_data::example_proto::{Example, Feature};
+use salamander_data::recordio::{ChunkInfo, Compression, Options, RecordFile, Writer};
+use salamander_data::{Dataset, Format, Reader, sink};
+use salamander_train::loader::{Job, Loader, Options as Loading};
 
 const ROUNDS: usize = 9;
 
@@ -85,7 +85,7 @@ fn recordio(path: &Path, record: &Record) {
     // A fresh reader each time: nothing is kept from the round before.
     let mut sequential = || {
         let file = RecordFile::open(path).expect("opens");
-        read(&file, 0..file.records());
+        read(&file, 0..file.shards().expect("shards")[0].records);
     };
     let mut random = || {
         let file = RecordFile::open(path).expect("opens");
@@ -119,7 +119,7 @@ fn parquet(folder: &Path, record: &Record) {
         text.push_str(&format!("{i},{}.25,{},{city}\n", i % 1000, i * 7 % 13));
     }
     std::fs::write(&csv, text).expect("written");
-    let dataset = Dataset::new(Arc::from(salamander::data::open(&[csv], None).expect("opens")));
+    let dataset = Dataset::new(Arc::from(salamander_data::open(&[csv], None).expect("opens")));
     let dataset = dataset.expect("a dataset");
     let mut out = sink::create(&path, Format::Parquet).expect("creates");
     let all: Vec<u64> = (0..dataset.len()).collect();
@@ -129,7 +129,7 @@ fn parquet(folder: &Path, record: &Record) {
     let [ours] = speeds(
         rows,
         [&mut || {
-            let file = salamander::data::parquet::ParquetFile::open(&path, None).expect("opens");
+            let file = salamander_data::parquet::ParquetFile::open(&path).expect("opens");
             let mut seen = 0;
             for batch in file.batches(8192).expect("batches") {
                 seen += batch.expect("a batch").num_rows() as u64;
@@ -147,7 +147,7 @@ fn pipeline(record: &Record) {
     let digits =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../model_zoo/mnist/data/mnist-train.recordio");
     let reader: Arc<dyn Reader> =
-        Arc::from(salamander::data::open(std::slice::from_ref(&digits), None).expect("opens"));
+        Arc::from(salamander_data::open(std::slice::from_ref(&digits), None).expect("opens"));
     let dataset = Arc::new(Dataset::new(reader).expect("a dataset"));
     let plan = Plan { records: dataset.len(), batch: 64, aggregation: 1, slices: 1 };
     let epochs = 10;

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use benches::{Peer, Record, as_program, median, steps_per_second};
-use salamander::data::generate::{Criteo, World};
-use salamander::data::sink;
+use salamander_data::generate::{Criteo, World};
+use salamander_data::sink;
 
 const BATCH: u64 = 512;
 /// Two lengths, whose difference counts.

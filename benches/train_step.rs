@@ -17,9 +17,9 @@ use model_zoo::mnist::mlp::Mlp;
 use model_zoo::mnist::{Digit, DigitBatch};
 use model_zoo::sequence::{SequenceBatch, SequenceEncoder};
 use salamander::Trial;
-use salamander::core::experiment::Experiment;
-use salamander::train::BatchOf;
-use salamander::train::example::Example;
+use salamander_core::experiment::Experiment;
+use salamander_train::BatchOf;
+use salamander_train::example::Example;
 
 const BATCH: usize = 64;
 const TIME: Duration = Duration::from_secs(4);
@@ -138,7 +138,7 @@ fn sequences(device: &Device) -> SequenceBatch {
 
 /// Samples per second of the trainer's step.
 fn rate_on<T: Trial>(batch: impl Fn(&Device) -> BatchOf<T>) -> f64 {
-    salamander::train::threads::join(None);
+    salamander_train::threads::join(None);
     let device = Device::flex().autodiff();
     let text = std::env::var("DROPOUT").map(|p| format!("hyperparameters: {{dropout: {p}}}"));
     let experiment = Experiment::parse(&text.unwrap_or_default(), &[]).expect("valid");

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use benches::{Peer, Record, median};
 use burn::tensor::Device;
-use salamander::train::device::{Found, select, survey};
+use salamander_train::device::{Found, select, survey};
 use work::{AREAS, Area, Sizes};
 
 /// The allocator of the program `salamander`.
@@ -25,7 +25,7 @@ const TIME: Duration = Duration::from_secs(3);
 
 fn main() {
     model_zoo::memory::keep();
-    salamander::train::threads::join(None);
+    salamander_train::threads::join(None);
     let words: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
     let asked = |name: &str| {

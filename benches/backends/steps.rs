@@ -7,11 +7,11 @@ use model_zoo::mnist::conv32::Conv32;
 use model_zoo::mnist::mlp::Mlp;
 use model_zoo::mnist::{Digit, DigitBatch};
 use salamander::Trial;
-use salamander::core::experiment::Experiment;
-use salamander::core::optimizer::Optimizer;
-use salamander::train::gradients::{GradientSum, ParamGradient};
-use salamander::train::optimize::OptimizerState;
-use salamander::train::trial::Pass;
+use salamander_core::experiment::Experiment;
+use salamander_core::optimizer::Optimizer;
+use salamander_train::gradients::{GradientSum, ParamGradient};
+use salamander_train::optimize::OptimizerState;
+use salamander_train::trial::Pass;
 
 use crate::work::Sizes;
 

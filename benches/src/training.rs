@@ -2,14 +2,14 @@
 
 use burn::tensor::Device;
 use salamander::Trial;
-use salamander::core::experiment::Experiment;
-use salamander::core::ledger::Tally;
-use salamander::core::plan::MicroBatch;
-use salamander::train::BatchOf;
-use salamander::train::loader::Loaded;
-use salamander::train::model::build;
-use salamander::train::optimize::{Along, OptimizerState};
-use salamander::train::step::{Arithmetic, compute};
+use salamander_core::experiment::Experiment;
+use salamander_core::ledger::Tally;
+use salamander_core::plan::MicroBatch;
+use salamander_train::BatchOf;
+use salamander_train::loader::Loaded;
+use salamander_train::model::build;
+use salamander_train::optimize::{Along, OptimizerState};
+use salamander_train::step::{Arithmetic, compute};
 
 /// Forward, loss, backward and optimizer on the same batch of so many records, each time that it is called. `device` is
 /// one that differentiates.
@@ -23,7 +23,7 @@ where
     BatchOf<T>: 'static,
 {
     let mut model: Option<T> = Some(build(experiment, device).expect("the zoo's models build"));
-    let hp = salamander::core::hparams::read(&experiment.hyperparameters).expect("defaults");
+    let hp = salamander_core::hparams::read(&experiment.hyperparameters).expect("defaults");
     let pass = T::passes(&hp).remove(0);
     let mut optimizer = OptimizerState::new(&pass);
     let tally = Tally { applied: records as u64, ..Tally::default() };

@@ -23,7 +23,8 @@
 //! - [`ops`]: the operations behind them as functions on tensors; each decides where it runs
 //! - [`cpu`]: the kernels, on plain slices
 //! - `cube`: kernels for GPUs, with the feature `wgpu` or `cuda`
-//! - [`mod@reference`]: the same arithmetic in the plainest Rust, which the tests compare with
+//!
+//! The tests compare all of them with the same arithmetic in the plainest Rust (`tests/reference`).
 //!
 //! **Invariant**: how work is cut into pieces depends on shapes alone, never on the number of threads, and sums are
 //! taken in a fixed order. One thread and many give the same bits.
@@ -33,7 +34,6 @@ pub mod cpu;
 mod cube;
 pub mod layers;
 pub mod ops;
-pub mod reference;
 
 #[cfg(feature = "cuda-source")]
 pub use cube::cuda_sources;

@@ -4,6 +4,7 @@
 //! - [`cifar`]: small colour pictures, a residual network (`cifar/resnet20.yaml`)
 //! - [`mnist`]: handwritten digits, four networks (`mnist/*.yaml`)
 //! - [`recommend`]: what people earn, click and like, six networks on embedding tables (`recommend/*.yaml`)
+//! - `rings`: what `salamander new` writes and `salamander demo` trains
 //! - [`ring_gan`]: two networks against each other, with an optimizer each (`gan/ring_gan.yaml`)
 //! - [`sequence`]: tokens, read by a transformer's encoder (`sequence/encoder.yaml`)
 //! - `memory`: how long the program keeps what it has freed
@@ -16,6 +17,15 @@ pub mod mnist;
 pub mod own_loop;
 pub mod recommend;
 pub mod ring_gan;
+// The model that `salamander new` writes is also the one that is shown: there is one to keep right.
+#[allow(
+    dead_code,
+    missing_docs,
+    unreachable_pub,
+    reason = "a program's file, of which only the model is used"
+)]
+#[path = "../../crates/salamander-cli/src/scaffold/main.rs"]
+pub mod rings;
 pub mod sequence;
 
 use salamander::Models;
@@ -35,6 +45,7 @@ pub fn models() -> Models {
         recommend::wide_deep::WideDeep,
         recommend::xdeepfm::XDeepFm,
         ring_gan::RingGan,
+        rings::Mlp,
         sequence::SequenceEncoder,
     ]
 }

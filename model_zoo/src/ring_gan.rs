@@ -69,14 +69,15 @@ impl Trial for RingGan {
     const NAME: &str = "ring_gan";
     type Hparams = Hp;
     type Example = Point;
+    type Output = Tensor<2>;
 
-    fn build(cx: &Context<Hp>) -> Self {
+    fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
         let Hp { noise, hidden, .. } = cx.hp;
-        Self {
+        Ok(Self {
             generator: Net::new([noise, hidden, 2], &cx.device),
             discriminator: Net::new([2, hidden, 1], &cx.device),
             noise,
-        }
+        })
     }
 
     /// How real a point looks to the discriminator.
@@ -88,8 +89,8 @@ impl Trial for RingGan {
         self.judged(batch.at.clone(), true)
     }
 
-    fn optimizer(hp: &Hp) -> Optimizer {
-        Optimizer::adam(hp.learning_rate).beta1(0.5).into()
+    fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
+        Optimizer::adam(hp.learning_rate).beta1(0.5)
     }
 
     fn passes(hp: &Hp) -> Vec<Pass> {

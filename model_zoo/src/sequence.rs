@@ -51,19 +51,23 @@ impl Trial for SequenceEncoder {
     const NAME: &str = "sequence_encoder";
     type Hparams = Hp;
     type Example = Sequence;
+    type Output = Tensor<2>;
 
-    fn build(cx: &Context<Hp>) -> Self {
+    fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
         let Hp { tokens, places, width, heads, layers, dropout, .. } = cx.hp;
+        if width % heads != 0 {
+            return Err(format!("{heads} heads cannot share a width of {width} evenly").into());
+        }
         let encoder = TransformerEncoderConfig::new(width, 4 * width, heads, layers)
             .with_dropout(dropout)
             .with_norm_first(true);
-        Self {
+        Ok(Self {
             token: EmbeddingConfig::new(tokens, width).init(&cx.device),
             place: EmbeddingConfig::new(places, width).init(&cx.device),
             encoder: encoder.init(&cx.device),
             norm: LayerNormConfig::new(width).init(&cx.device),
             out: LinearConfig::new(width, 2).init(&cx.device),
-        }
+        })
     }
 
     fn forward(&self, batch: &SequenceBatch) -> Tensor<2> {
@@ -80,8 +84,8 @@ impl Trial for SequenceEncoder {
         cross_entropy(output, &batch.label)
     }
 
-    fn optimizer(hp: &Hp) -> Optimizer {
-        Optimizer::adamw(hp.learning_rate).into()
+    fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
+        Optimizer::adamw(hp.learning_rate)
     }
 
     fn metrics(&self, output: &Tensor<2>, batch: &SequenceBatch) -> Metrics {

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use salamander::core::experiment::Experiment;
-use salamander::data::generate::{Census, Criteo, MovieLens, Reachable, World};
-use salamander::data::sink;
-use salamander::train::device;
-use salamander::train::trainer::Setup;
+use salamander_core::experiment::Experiment;
+use salamander_data::generate::{Census, Criteo, MovieLens, Reachable, World};
+use salamander_data::sink;
+use salamander_train::device;
+use salamander_train::trainer::Setup;
 
 const VALIDATED: u64 = 8_000;
 

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use salamander::core::experiment::Experiment;
-use salamander::data::generate::{Reachable, Sequences, World};
-use salamander::data::sink;
-use salamander::train::device;
-use salamander::train::trainer::Setup;
+use salamander_core::experiment::Experiment;
+use salamander_data::generate::{Reachable, Sequences, World};
+use salamander_data::sink;
+use salamander_train::device;
+use salamander_train::trainer::Setup;
 
 fn write(world: &Sequences, records: std::ops::Range<u64>, path: &Path) -> Reachable {
     let mut file = sink::create(path, world.format()).expect("a file");

@@ -63,6 +63,33 @@ fn dense_parameters_on_servers_reach_the_local_run() {
     }
 }
 
+/// What other strategies do is done here too: a validation before training, others within epochs (22 steps each), and a
+/// callback of the model that ends training.
+#[test]
+fn validations_within_epochs_and_callbacks_work_without_waiting() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(803));
+    let text = "entrypoint: points\n\
+                data: {training: points.csv, validation: points.csv, shuffle: full}\n\
+                micro_batches: 2\n\
+                hyperparameters: {global_batch_size: 37, learning_rate: 0.01, stop_after: 30}\n\
+                perform_initial_validation: true\n\
+                min_validation_period: {batches: 9}\n\
+                searcher: {metric: loss, max_length: {epochs: 8}}\n";
+    let file = place.write("points.yaml", text).display().to_string();
+    let summary = place.train(&[&file, "--strategy", "ps", "--ps", "2", "--workers", "2"]);
+    assert_eq!(summary["state"], "completed");
+    let steps = summary["steps"].as_u64().expect("a number");
+    assert!((30..44).contains(&steps), "the callback ended it: {steps}");
+    let run = std::path::Path::new(summary["dir"].as_str().expect("a folder"));
+    let log = std::fs::read_to_string(run.join("metrics.jsonl")).expect("metrics");
+    let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).expect("a line"));
+    let epochs: Vec<Value> = lines.filter(|line| line["kind"] == "epoch").collect();
+    let within = |line: &&Value| line["complete"] == false && !line["validation"].is_null();
+    assert!(epochs.iter().filter(within).count() >= 2, "{epochs:?}");
+    assert_eq!(epochs.last().map(|line| &line["steps"]), Some(&steps.into()));
+}
+
 #[test]
 fn tables_and_parameters_on_servers_reach_the_local_run() {
     let place = Workplace::new();

@@ -5,11 +5,11 @@ use std::path::Path;
 use burn::module::Module;
 use burn::tensor::Device;
 use model_zoo::ring_gan::RingGan;
-use salamander::core::experiment::Experiment;
 use salamander::prelude::Rng;
-use salamander::train::checkpoint::{Store, Which};
-use salamander::train::model::build;
-use salamander::train::params;
+use salamander_core::experiment::Experiment;
+use salamander_train::checkpoint::{Store, Which};
+use salamander_train::model::build;
+use salamander_train::params;
 
 use crate::support::Workplace;
 
@@ -46,7 +46,8 @@ fn the_gan_puts_points_on_the_ring() {
 #[test]
 fn the_loop_written_by_hand_learns() {
     let place = Workplace::new();
-    let result = model_zoo::own_loop::train(&zoo("mnist/data"), place.path(), 1).expect("trains");
+    let (digits, out) = (zoo("mnist/data"), place.path().to_string_lossy());
+    let result = model_zoo::own_loop::train(&digits.to_string_lossy(), &out, 1).expect("trains");
     let accuracy = result.validation.metrics.values()["accuracy"];
     assert!(accuracy > 0.85, "{accuracy}");
     let line = &result.ledger.lines()[0];

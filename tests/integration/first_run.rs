@@ -29,7 +29,7 @@ fn a_network_learns_digits_it_has_not_seen() {
         assert_eq!(line["intact"], true);
     }
     let folder = std::path::Path::new(summary["dir"].as_str().expect("a folder"));
-    for file in ["experiment.yaml", "metrics.jsonl", "summary.json", "confusion.png", "report.json"]
+    for file in ["experiment.yaml", "metrics.jsonl", "summary.json", "confusion.svg", "report.json"]
     {
         assert!(folder.join(file).is_file(), "{file}");
     }

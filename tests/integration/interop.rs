@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use salamander::data::{Format, Row, Value, open, sink};
+use salamander_data::{Format, Row, Value, open, sink};
 
 use crate::support;
 

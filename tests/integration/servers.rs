@@ -83,7 +83,7 @@ impl Run {
 
 /// A folder in the place of the file that the second of two servers begins to write, unless it has begun.
 fn block(scratch: &Path) {
-    let _ = std::fs::create_dir_all(scratch.join("tables-1-of-2.rows.partial"));
+    let _ = std::fs::create_dir_all(scratch.join("tables-1-of-2.rows.tmp"));
 }
 
 /// The epoch and the number of the last checkpoint of an asynchronous run that servers have begun to write.
@@ -152,7 +152,7 @@ fn a_part_that_is_not_written_is_tried_again_while_workers_push() {
     run.until("another one", |run| processes_of(run.child.id(), "ps").iter().any(is_new));
     for scratch in blocks {
         // Those that were never asked for are gone as soon as another checkpoint is there.
-        std::fs::remove_dir_all(scratch.join("tables-1-of-2.rows.partial")).ok();
+        std::fs::remove_dir_all(scratch.join("tables-1-of-2.rows.tmp")).ok();
     }
     run.until("a later one is written", |run| run.said(" kept") > kept);
     let (summary, logs) = run.end();

@@ -7,9 +7,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use salamander::core::order::{Order, Shuffle};
-use salamander::core::plan::Plan;
-use salamander::core::seed::Rng;
+use salamander_core::order::{Order, Shuffle};
+use salamander_core::plan::Plan;
+use salamander_core::seed::Rng;
 use serde_json::Value;
 
 /// What is done to which run.
@@ -94,6 +94,7 @@ pub fn prepare(folder: &Path, fire: &Fire) {
         (_, false) => ("table_tally", "hybrid"),
         (_, true) => ("table_tally", "ps"),
     };
+    let phases = folder.display();
     // So that some are killed while they validate.
     let validation = if fire.asynchronous { ", validation: ids.csv" } else { "" };
     let experiment = format!(
@@ -107,7 +108,8 @@ pub fn prepare(folder: &Path, fire: &Fire) {
          searcher: {{name: single, metric: loss, max_length: {{epochs: {epochs}}}}}\n\
          reproducibility: {{experiment_seed: 7}}\n\
          elastic: {{silence: 1.0, transport: {transport}}}\n\
-         hyperparameters: {{global_batch_size: {batch}, records: {records}, delay_ms: {delay_ms}}}\n"
+         hyperparameters: {{global_batch_size: {batch}, records: {records}, delay_ms: {delay_ms}, \
+         phases: {phases}}}\n"
     );
     fs::write(folder.join("tally.yaml"), experiment).expect("written");
 }
@@ -116,7 +118,6 @@ fn start(program: &Path, folder: &Path) -> std::io::Result<Child> {
     Command::new(program)
         .args(["train", "tally.yaml", "--json"])
         .current_dir(folder)
-        .env("SALAMANDER_PHASES", folder)
         .stdin(Stdio::null())
         .stdout(File::create(folder.join("out.txt"))?)
         .stderr(File::create(folder.join("err.txt"))?)
@@ -231,7 +232,7 @@ fn scale(program: &Path, folder: &Path, fire: &Fire, rng: &mut Rng) -> Option<(S
     done.success().then(|| (format!("scaled to {number} {what}"), "scale".to_string()))
 }
 
-/// What a worker says that it is doing.
+/// What a worker's model says that it is doing.
 fn phase(folder: &Path, pid: u32) -> String {
     let text = fs::read_to_string(folder.join(format!("phase-{pid}"))).unwrap_or_default();
     if text.is_empty() { "starting".to_string() } else { text.trim().to_string() }

@@ -42,18 +42,19 @@ impl Trial for Factors {
     const NAME: &str = "factors";
     type Hparams = Hp;
     type Example = Rating;
+    type Output = Tensor<2>;
 
-    fn build(cx: &Context<Hp>) -> Self {
+    fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
         let rate = cx.hp.learning_rate;
         let table =
             |name, dim| cx.table(name, dim).vocabulary(1000).on_servers(!cx.hp.as_parameters);
-        Self {
+        Ok(Self {
             user: table("user", 8).normal(0.0, 0.1).optimizer(Optimizer::adagrad(rate)).build(),
             item: table("item", 8).uniform(-0.1, 0.1).build(),
             tag: table("tag", 4).xavier().build(),
             bias: cx.table("bias", 4).zeros().vocabulary(50).build(),
             out: LinearConfig::new(16, 1).init(&cx.device),
-        }
+        })
     }
 
     fn forward(&self, batch: &RatingBatch) -> Tensor<2> {
@@ -67,9 +68,9 @@ impl Trial for Factors {
         binary_cross_entropy(output, &batch.liked)
     }
 
-    fn optimizer(hp: &Hp) -> Optimizer {
+    fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
         match hp.adagrad {
-            true => Optimizer::adagrad(hp.learning_rate).into(),
+            true => Optimizer::from(Optimizer::adagrad(hp.learning_rate)),
             false => Optimizer::adam(hp.learning_rate).into(),
         }
     }

@@ -5,10 +5,12 @@
 //! - [`points`]: two inputs, two classes, without randomness: for exact comparisons and imports
 //! - [`tally`]: one weight per record, to count how often each was applied
 //! - [`factors`]: rows of tables, some of them small, some with several ids per record
+//! - [`next_token`]: a language model, whose output has three dimensions
 //! - [`chaos`]: a run whose workers and masters are killed and stopped
 
 pub mod chaos;
 pub mod factors;
+pub mod next_token;
 pub mod points;
 pub mod resilient;
 pub mod tally;

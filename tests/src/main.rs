@@ -6,6 +6,7 @@ use model_zoo::mnist;
 use model_zoo::recommend::deepfm::DeepFm;
 use model_zoo::ring_gan::RingGan;
 use tests::factors::Factors;
+use tests::next_token::NextToken;
 use tests::points::Points;
 use tests::resilient::Resilient;
 use tests::tally::{TableTally, Tally};
@@ -18,6 +19,7 @@ fn main() -> ExitCode {
         DeepFm,
         Resilient,
         Points,
+        NextToken,
         Factors,
         Tally,
         TableTally,

@@ -34,12 +34,13 @@ impl Trial for Points {
     const NAME: &str = "points";
     type Hparams = Hp;
     type Example = Point;
+    type Output = Tensor<2>;
 
-    fn build(cx: &Context<Hp>) -> Self {
-        Self {
+    fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
+        Ok(Self {
             fc1: LinearConfig::new(2, cx.hp.hidden).init(&cx.device),
             fc2: LinearConfig::new(cx.hp.hidden, 2).init(&cx.device),
-        }
+        })
     }
 
     fn forward(&self, batch: &PointBatch) -> Tensor<2> {
@@ -50,8 +51,8 @@ impl Trial for Points {
         cross_entropy(output, &batch.side)
     }
 
-    fn optimizer(hp: &Hp) -> Optimizer {
-        Optimizer::adam(hp.learning_rate).into()
+    fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
+        Optimizer::adam(hp.learning_rate)
     }
 
     fn metrics(&self, output: &Tensor<2>, batch: &PointBatch) -> Metrics {

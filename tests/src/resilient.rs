@@ -24,14 +24,15 @@ impl Trial for Resilient {
     const NAME: &str = "resilient";
     type Hparams = Hp;
     type Example = Digit;
+    type Output = Tensor<2>;
 
-    fn build(cx: &Context<Hp>) -> Self {
-        Self {
+    fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
+        Ok(Self {
             fc1: LinearConfig::new(784, 32).init(&cx.device),
             norm: BatchNormConfig::new(32).init(&cx.device),
             dropout: DropoutConfig::new(0.3).init(),
             fc2: LinearConfig::new(32, 10).init(&cx.device),
-        }
+        })
     }
 
     fn forward(&self, batch: &DigitBatch) -> Tensor<2> {
@@ -43,8 +44,8 @@ impl Trial for Resilient {
         cross_entropy(output, &batch.label)
     }
 
-    fn optimizer(hp: &Hp) -> Optimizer {
-        Optimizer::sgd(hp.learning_rate).momentum(0.9).nesterov(true).into()
+    fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
+        Optimizer::sgd(hp.learning_rate).momentum(0.9).nesterov(true)
     }
 
     fn schedule(_hp: &Hp) -> Schedule {

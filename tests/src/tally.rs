@@ -1,6 +1,8 @@
 //! One weight per record, as a parameter or as rows of a table: each time a record is applied its weight grows by one
 //! over the records of the step, so the final weights show how often that was, whatever the ledger says.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use burn::nn::{Embedding, EmbeddingConfig, Initializer};
@@ -20,11 +22,19 @@ pub struct Hp {
     /// A file: whichever worker removes it hangs from then on.
     #[hparam(default = None)]
     hang_file: Option<String>,
+    /// A folder: each worker keeps a file in it that says whether its model computes, for those who kill it at a
+    /// chosen moment.
+    #[hparam(default = None)]
+    phases: Option<String>,
 }
 
 impl Hp {
     fn pace(&self) -> Pace {
-        Pace { delay_ms: self.delay_ms, slow_file: self.slow_file.clone() }
+        Pace {
+            delay_ms: self.delay_ms,
+            slow_file: self.slow_file.clone(),
+            phases: self.phases.clone(),
+        }
     }
 }
 
@@ -33,10 +43,27 @@ impl Hp {
 struct Pace {
     delay_ms: u64,
     slow_file: Option<String>,
+    phases: Option<String>,
 }
 
 impl Pace {
     fn wait(&self) {
+        self.note("computing ");
+        self.sleep();
+        // Nearly all of a step that is not spent here.
+        self.note("exchanging");
+    }
+
+    /// All words have the same length, so that none is ever read in part.
+    fn note(&self, doing: &str) {
+        let Some(folder) = &self.phases else { return };
+        let path = std::path::Path::new(folder).join(format!("phase-{}", std::process::id()));
+        let file = File::options().write(true).create(true).truncate(false).open(path);
+        // Who finds nothing there fails by itself; the folder may be gone before the worker.
+        let _ = file.and_then(|file| file.write_all_at(doing.as_bytes(), 0));
+    }
+
+    fn sleep(&self) {
         if self.slow_file.as_ref().is_none_or(|file| std::path::Path::new(file).exists()) {
             std::thread::sleep(Duration::from_millis(self.delay_ms));
         }
@@ -62,11 +89,12 @@ impl Trial for Tally {
     const NAME: &str = "tally";
     type Hparams = Hp;
     type Example = Numbered;
+    type Output = Tensor<2>;
 
-    fn build(cx: &Context<Hp>) -> Self {
+    fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
         let config = EmbeddingConfig::new(cx.hp.records, 1).with_initializer(Initializer::Zeros);
         let hang_file = cx.hp.hang_file.clone();
-        Self { weights: config.init(&cx.device), pace: cx.hp.pace(), hang_file }
+        Ok(Self { weights: config.init(&cx.device), pace: cx.hp.pace(), hang_file })
     }
 
     fn forward(&self, batch: &NumberedBatch) -> Tensor<2> {
@@ -82,8 +110,8 @@ impl Trial for Tally {
         -output.clone().flatten(0, 1)
     }
 
-    fn optimizer(_hp: &Hp) -> Optimizer {
-        Optimizer::sgd(1.0).into()
+    fn optimizer(_hp: &Hp) -> impl Into<Optimizer> {
+        Optimizer::sgd(1.0)
     }
 }
 
@@ -98,9 +126,10 @@ impl Trial for TableTally {
     const NAME: &str = "table_tally";
     type Hparams = Hp;
     type Example = Numbered;
+    type Output = Tensor<2>;
 
-    fn build(cx: &Context<Hp>) -> Self {
-        Self { weights: cx.table("weights", 1).zeros().build(), pace: cx.hp.pace() }
+    fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
+        Ok(Self { weights: cx.table("weights", 1).zeros().build(), pace: cx.hp.pace() })
     }
 
     fn forward(&self, batch: &NumberedBatch) -> Tensor<2> {
@@ -112,7 +141,7 @@ impl Trial for TableTally {
         -output.clone().flatten(0, 1)
     }
 
-    fn optimizer(_hp: &Hp) -> Optimizer {
-        Optimizer::sgd(1.0).into()
+    fn optimizer(_hp: &Hp) -> impl Into<Optimizer> {
+        Optimizer::sgd(1.0)
     }
 }

@@ -70,8 +70,10 @@ fn tracked_files(root: &Path) -> anyhow::Result<Vec<String>> {
 }
 
 fn dependency_tree(root: &Path, package: &str) -> anyhow::Result<String> {
+    // Features are additive: what a crate hides it hides without them.
+    let bare = ["--no-default-features"].iter().filter(|_| layers::IS_BARE.contains(&package));
     let args = ["tree", "-p", package, "-e", "normal", "--prefix", "none"];
-    output(Command::new(crate::cargo_program()).args(args).current_dir(root))
+    output(Command::new(crate::cargo_program()).args(args).args(bare).current_dir(root))
 }
 
 /// The content of a file, unless it is gone: git lists it until its deletion is committed.

@@ -6,25 +6,35 @@
 //! - [`experiment`]: the experiment file, its defaults and its checks
 //! - [`hparams`]: hyperparameters of a model
 //! - [`order`], [`plan`]: which record comes when, and how an epoch is cut
+//! - [`layout`]: the names of a run's files
 //! - [`ledger`]: which records were applied
 //! - [`loss_scale`]: scaling the loss for small types, and steps that are skipped for it
 //! - [`optimizer`], [`schedule`]: optimizers and learning rates as data, with their formulas
 //! - [`elastic`]: membership of a distributed run, as pure state machines
 //! - [`push`]: training on parameter servers, as pure state machines
 //! - [`metrics`], [`watch`]: metrics that can be merged; best value and early stop
+//! - [`course`]: what follows a step, for every strategy; [`progress`]: where training stands
+//! - [`report`]: what a run tells about itself; [`callback`]: who is told
+//! - [`status`]: where a run stands
 //! - [`seed`]: random streams by name
 
+pub mod callback;
+pub mod course;
 pub mod elastic;
 pub mod experiment;
 pub mod hparams;
+pub mod layout;
 pub mod ledger;
 pub mod loss_scale;
 pub mod metrics;
 pub mod optimizer;
 pub mod order;
 pub mod plan;
+pub mod progress;
 pub mod push;
+pub mod report;
 pub mod schedule;
 pub mod seed;
+pub mod status;
 pub mod watch;
 pub mod yaml;

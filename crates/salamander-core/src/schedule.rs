@@ -168,9 +168,12 @@ fn ease(a: f64, b: f64, along: f64) -> f64 {
 /// What on-plateau remembers between validations.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plateau {
-    factor: f64,
-    best: Option<f64>,
-    waited: u64,
+    /// What the rate is multiplied by.
+    pub factor: f64,
+    /// The best value so far; smaller is better.
+    pub best: Option<f64>,
+    /// Validations since then.
+    pub waited: u64,
 }
 
 impl Default for Plateau {

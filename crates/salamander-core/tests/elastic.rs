@@ -52,7 +52,7 @@ fn guards() -> Vec<(&'static str, Guards)> {
     let all = Fences::default();
     let fences = [
         ("promise", Fences { promise: false, ..all }),
-        ("epoch", Fences { epoch: false, ..all }),
+        ("term", Fences { term: false, ..all }),
         ("lineage", Fences { lineage: false, ..all }),
         ("adopted", Fences { adopted: false, ..all }),
         ("all_hold", Fences { all_hold: false, ..all }),

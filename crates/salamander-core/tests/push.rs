@@ -53,10 +53,8 @@ fn guards() -> Vec<(&'static str, Guards)> {
         ("map", Fences { map: false, ..all }),
         ("replies", Fences { replies: false, ..all }),
         ("reports", Fences { reports: false, ..all }),
-        ("prune", Fences { prune: false, ..all }),
         ("restored", Fences { restored: false, ..all }),
         ("round", Fences { round: false, ..all }),
-        ("rollback", Fences { rollback: false, ..all }),
     ];
     let without = fences.map(|(name, fences)| (name, Guards { fences, ..Guards::default() }));
     let owner = ("owner", Guards { owner: false, ..Guards::default() });

@@ -34,11 +34,11 @@ use crate::{Error, places};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Blob {
-    source: Source,
+    source: BlobSource,
 }
 
 #[derive(Clone, Debug)]
-enum Source {
+enum BlobSource {
     Local(Arc<Stamp>),
     #[cfg(feature = "cloud")]
     Remote(crate::remote::Object),
@@ -70,7 +70,7 @@ impl Blob {
     pub fn open(place: &Path) -> Result<Blob, Error> {
         let source = match places::scheme(place) {
             Some(_) => open_remote(place)?,
-            None => Source::Local(Arc::new(Stamp::take(place)?)),
+            None => BlobSource::Local(Arc::new(Stamp::take(place)?)),
         };
         Ok(Blob { source })
     }
@@ -78,18 +78,18 @@ impl Blob {
     /// The place it was opened from.
     pub fn path(&self) -> &Path {
         match &self.source {
-            Source::Local(stamp) => stamp.path(),
+            BlobSource::Local(stamp) => stamp.path(),
             #[cfg(feature = "cloud")]
-            Source::Remote(object) => object.path(),
+            BlobSource::Remote(object) => object.path(),
         }
     }
 
     /// Its bytes.
     pub fn size(&self) -> u64 {
         match &self.source {
-            Source::Local(stamp) => stamp.size(),
+            BlobSource::Local(stamp) => stamp.size(),
             #[cfg(feature = "cloud")]
-            Source::Remote(object) => object.size(),
+            BlobSource::Remote(object) => object.size(),
         }
     }
 
@@ -100,9 +100,9 @@ impl Blob {
         #[cfg(test)]
         OPENED.lock().unwrap().push(self.path().to_owned());
         let content = match &self.source {
-            Source::Local(stamp) => Content::Local(stamp.open()?),
+            BlobSource::Local(stamp) => Content::Local(stamp.open()?),
             #[cfg(feature = "cloud")]
-            Source::Remote(object) => Content::Remote(object.clone()),
+            BlobSource::Remote(object) => Content::Remote(object.clone()),
         };
         Ok(Handle { content, size: self.size() })
     }
@@ -110,32 +110,32 @@ impl Blob {
     /// Checks without opening that it is still the same, where that costs little.
     pub(crate) fn verify(&self) -> Result<(), Error> {
         match &self.source {
-            Source::Local(stamp) => stamp.verify(),
+            BlobSource::Local(stamp) => stamp.verify(),
             #[cfg(feature = "cloud")]
-            Source::Remote(_) => Ok(()),
+            BlobSource::Remote(_) => Ok(()),
         }
     }
 
     /// What tells this version of the file from others, besides its size.
     pub(crate) fn version(&self) -> String {
         match &self.source {
-            Source::Local(stamp) => {
+            BlobSource::Local(stamp) => {
                 let since = stamp.modified().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
                 since.map_or_else(String::new, |since| since.as_nanos().to_string())
             }
             #[cfg(feature = "cloud")]
-            Source::Remote(object) => object.version(),
+            BlobSource::Remote(object) => object.version(),
         }
     }
 }
 
 #[cfg(feature = "cloud")]
-fn open_remote(place: &Path) -> Result<Source, Error> {
-    crate::remote::open(place).map(Source::Remote)
+fn open_remote(place: &Path) -> Result<BlobSource, Error> {
+    crate::remote::open(place).map(BlobSource::Remote)
 }
 
 #[cfg(not(feature = "cloud"))]
-fn open_remote(place: &Path) -> Result<Source, Error> {
+fn open_remote(place: &Path) -> Result<BlobSource, Error> {
     let reason = "this program was built without the cloud feature".to_owned();
     Err(Error::Form { path: place.to_owned(), reason })
 }

@@ -4,29 +4,41 @@
 use std::ops::Range;
 use std::path::Path;
 
+use crate::format::Definition;
+use crate::open::Opened;
 use crate::reader::{Each, OneShard};
-use crate::{Blob, Error, Row, Value};
+use crate::{Blob, Error, Row, Value, sink};
 
 /// Bytes of a picture.
-pub const PICTURE_BYTES: usize = 3 * 32 * 32;
+pub(crate) const PICTURE_BYTES: usize = 3 * 32 * 32;
 /// Bytes of a record.
 const RECORD_BYTES: usize = 1 + PICTURE_BYTES;
 /// Classes that there are.
-pub const CLASSES: u8 = 10;
+pub(crate) const CLASSES: u8 = 10;
 
 /// Records read at once.
 const BLOCK: u64 = 256;
 
+pub(crate) static FORMAT: Definition = Definition {
+    is_named: |name| {
+        let batch = name.starts_with("data_batch") || name.starts_with("test_batch");
+        batch && name.ends_with(".bin")
+    },
+    open: Some(|opening| Ok(Opened::reader(CifarFile::open(opening.path())?))),
+    create: Some(sink::cifar::create),
+    ..Definition::named("cifar")
+};
+
 /// One of the files: rows of `image` (bytes, plane after plane) and `label` (one integer).
 #[derive(Debug)]
-pub struct CifarFile {
+pub(crate) struct CifarFile {
     blob: Blob,
     records: u64,
 }
 
 impl CifarFile {
     /// Opens a file.
-    pub fn open(path: &Path) -> Result<CifarFile, Error> {
+    pub(crate) fn open(path: &Path) -> Result<CifarFile, Error> {
         let blob = Blob::open(path)?;
         let (size, record) = (blob.size(), RECORD_BYTES as u64);
         if !size.is_multiple_of(record) {
@@ -37,11 +49,6 @@ impl CifarFile {
             return Err(Error::Form { path: path.to_owned(), reason });
         }
         Ok(CifarFile { blob, records: size / record })
-    }
-
-    /// How many pictures there are.
-    pub fn records(&self) -> u64 {
-        self.records
     }
 }
 
@@ -92,7 +99,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Format, open, sink};
+    use crate::{Format, open};
 
     fn record(class: u8, pixel: u8) -> Vec<u8> {
         let mut bytes = vec![pixel; RECORD_BYTES];

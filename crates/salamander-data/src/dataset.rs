@@ -139,6 +139,7 @@ mod tests {
 
     use super::*;
     use crate::Value;
+    use crate::reader::Each;
 
     /// Shards of numbers, which remembers the ranges it was asked for.
     #[derive(Default)]
@@ -158,7 +159,7 @@ mod tests {
             &self,
             shard: usize,
             records: Range<u64>,
-            each: &mut dyn FnMut(u64, Row<'_>) -> Result<(), Error>,
+            each: &mut Each<'_>,
         ) -> Result<(), Error> {
             self.asked.lock().unwrap().push((shard, records.clone()));
             let end = records.end - u64::from(self.drops_last);

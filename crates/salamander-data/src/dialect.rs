@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-use crate::Format;
+use crate::format::Definition;
+use crate::{delimited, sink};
 
 /// The columns of UCI's `adult.data` (<https://archive.ics.uci.edu/dataset/2/adult>); `label` is 1 above 50K.
 pub const CENSUS_COLUMNS: [&str; 15] = [
@@ -37,112 +38,157 @@ pub const CRITEO_COLUMNS: [&str; 40] = [
 pub const MOVIELENS_COLUMNS: [&str; 4] = ["userId", "movieId", "rating", "timestamp"];
 
 /// The way a file of delimited text is written down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dialect {
-    /// A header row; commas, and quotes where a field needs them.
-    Commas,
-    /// A header row and tabs.
-    Tabs,
-    /// `39, State-gov, 77516, ...`, `?` for what is missing, and `>50K` for the label. Lines that begin with `|`
-    /// are remarks, and the labels of `adult.test` end in a full stop.
-    Census,
-    /// Tabs, the label first, nothing between two tabs for what is missing.
-    Criteo,
-    /// `1::1193::5::978300760`.
-    MovieLens,
+#[derive(Debug)]
+pub(crate) struct Dialect {
+    /// The names of the columns, where the file has no row of them; such files have no quotes either.
+    pub(crate) columns: Option<&'static [&'static str]>,
+    /// What stands between two fields when this is written.
+    pub(crate) between: &'static str,
+    /// The byte of that which fields are cut at.
+    pub(crate) delimiter: u8,
+    /// Whether spaces around fields do not count.
+    trim: bool,
+    /// The byte that a line to skip begins with; a line end where there are no such lines.
+    pub(crate) remark: u8,
+    /// Whether the first column may be absent from all records: those to predict.
+    pub(crate) may_lack_first: bool,
+    /// Words that all other formats have another one for.
+    spellings: &'static [Spelling],
+}
+
+/// How a value is written in a file; of several ways to write a value the first is ours.
+#[derive(Debug)]
+struct Spelling {
+    /// Nothing for all columns.
+    column: Option<&'static str>,
+    field: &'static str,
+    value: &'static str,
+}
+
+/// A header row; commas, and quotes where a field needs them.
+const COMMAS: Dialect = Dialect {
+    columns: None,
+    between: ",",
+    delimiter: b',',
+    trim: false,
+    remark: b'\n',
+    may_lack_first: false,
+    spellings: &[],
+};
+
+static WITH_COMMAS: Dialect = COMMAS;
+
+/// A header row and tabs.
+static WITH_TABS: Dialect = Dialect { between: "\t", delimiter: b'\t', ..COMMAS };
+
+/// `39, State-gov, 77516, ...`, `?` for what is missing, and `>50K` for the label. Lines that begin with `|`
+/// are remarks, and the labels of `adult.test` end in a full stop.
+static OF_CENSUS: Dialect = Dialect {
+    columns: Some(&CENSUS_COLUMNS),
+    between: ", ",
+    trim: true,
+    remark: b'|',
+    spellings: &[
+        Spelling { column: Some("label"), field: ">50K", value: "1" },
+        Spelling { column: Some("label"), field: ">50K.", value: "1" },
+        Spelling { column: Some("label"), field: "<=50K", value: "0" },
+        Spelling { column: Some("label"), field: "<=50K.", value: "0" },
+        Spelling { column: None, field: "?", value: "" },
+    ],
+    ..COMMAS
+};
+
+/// Tabs, the label first, nothing between two tabs for what is missing.
+static OF_CRITEO: Dialect = Dialect {
+    columns: Some(&CRITEO_COLUMNS),
+    between: "\t",
+    delimiter: b'\t',
+    may_lack_first: true,
+    ..COMMAS
+};
+
+/// `1::1193::5::978300760`.
+pub(crate) static OF_MOVIELENS: Dialect =
+    Dialect { columns: Some(&MOVIELENS_COLUMNS), between: "::", delimiter: b':', ..COMMAS };
+
+pub(crate) static CSV: Definition = Definition {
+    endings: &["csv", "tsv", "tab"],
+    open: Some(|opening| delimited::open(opening, Dialect::with_header)),
+    create: Some(|path| sink::delimited::create(path, Dialect::with_header(path))),
+    ..text("csv")
+};
+
+pub(crate) static CENSUS: Definition = Definition {
+    is_named: |name| name == "adult.data" || name == "adult.test",
+    open: Some(|opening| delimited::open(opening, |_| &OF_CENSUS)),
+    create: Some(|path| sink::delimited::create(path, &OF_CENSUS)),
+    ..text("census")
+};
+
+pub(crate) static CRITEO: Definition = Definition {
+    open: Some(|opening| delimited::open(opening, |_| &OF_CRITEO)),
+    create: Some(|path| sink::delimited::create(path, &OF_CRITEO)),
+    ..text("criteo")
+};
+
+pub(crate) static MOVIELENS: Definition = Definition {
+    is_named: |name| name == "ratings.dat",
+    open: Some(|opening| delimited::open(opening, |_| &OF_MOVIELENS)),
+    create: Some(|path| sink::delimited::create(path, &OF_MOVIELENS)),
+    ..text("movielens")
+};
+
+const fn text(name: &'static str) -> Definition {
+    Definition { text: true, ..Definition::named(name) }
 }
 
 impl Dialect {
-    /// The dialect of a format; `.tsv` and `.tab` have tabs between fields, all other CSV files commas.
-    pub(crate) fn of(format: Format, path: &Path) -> Dialect {
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        let tabs =
-            extension.is_some_and(|e| ["tsv", "tab"].iter().any(|t| t.eq_ignore_ascii_case(e)));
-        match format {
-            Format::Census => Dialect::Census,
-            Format::Criteo => Dialect::Criteo,
-            Format::MovieLens => Dialect::MovieLens,
-            _ if tabs => Dialect::Tabs,
-            _ => Dialect::Commas,
-        }
-    }
-
-    /// The names of the columns, where the file has no row of them.
-    pub(crate) fn columns(self) -> Option<&'static [&'static str]> {
-        match self {
-            Dialect::Commas | Dialect::Tabs => None,
-            Dialect::Census => Some(&CENSUS_COLUMNS),
-            Dialect::Criteo => Some(&CRITEO_COLUMNS),
-            Dialect::MovieLens => Some(&MOVIELENS_COLUMNS),
-        }
-    }
-
-    /// The byte between two fields.
-    pub(crate) fn delimiter(self) -> u8 {
-        match self {
-            Dialect::Commas | Dialect::Census => b',',
-            Dialect::Tabs | Dialect::Criteo => b'\t',
-            Dialect::MovieLens => b':',
-        }
+    /// `.tsv` and `.tab` have tabs between fields, all other CSV files commas.
+    pub(crate) fn with_header(path: &Path) -> &'static Dialect {
+        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        let tabs = ["tsv", "tab"].iter().any(|tabs| tabs.eq_ignore_ascii_case(ending));
+        if tabs { &WITH_TABS } else { &WITH_COMMAS }
     }
 
     /// Every how many fields there is a value: with two colons in a row there is an empty one between two.
-    pub(crate) fn step(self) -> usize {
-        if self == Dialect::MovieLens { 2 } else { 1 }
+    pub(crate) fn step(&self) -> usize {
+        self.between.bytes().filter(|byte| *byte == self.delimiter).count()
     }
 
     /// A reader of this dialect. Field counts are not compared by the csv crate, which would compare with the
     /// first record after a seek instead of the header.
-    pub(crate) fn reader(self) -> csv::ReaderBuilder {
+    pub(crate) fn reader(&self) -> csv::ReaderBuilder {
         let mut builder = csv::ReaderBuilder::new();
-        builder.delimiter(self.delimiter()).flexible(true);
-        if self.columns().is_some() {
+        builder.delimiter(self.delimiter).flexible(true);
+        if self.columns.is_some() {
             builder.has_headers(false).quoting(false);
         }
-        if self == Dialect::Census {
-            builder.trim(csv::Trim::All).comment(Some(self.remark()));
+        if self.trim {
+            builder.trim(csv::Trim::All);
+        }
+        if self.remark != b'\n' {
+            builder.comment(Some(self.remark));
         }
         builder
     }
 
-    /// The byte that a line to skip begins with; a line end where there are no such lines.
-    pub(crate) fn remark(self) -> u8 {
-        if self == Dialect::Census { b'|' } else { b'\n' }
-    }
-
     /// What a field says, in the words of all other formats: nothing for what is missing, 0 and 1 for labels.
-    pub(crate) fn read<'a>(self, column: &str, field: &'a str) -> &'a str {
-        match (self, column, field) {
-            (Dialect::Census, "label", ">50K" | ">50K.") => "1",
-            (Dialect::Census, "label", "<=50K" | "<=50K.") => "0",
-            (Dialect::Census, _, "?") => "",
-            _ => field,
-        }
+    pub(crate) fn read<'a>(&self, column: &str, field: &'a str) -> &'a str {
+        let spelling = self.spellings.iter().find(|way| way.field == field && way.is_of(column));
+        spelling.map_or(field, |way| way.value)
     }
 
     /// The opposite of [`Dialect::read`]; nothing for what the dialect cannot hold.
-    pub(crate) fn write<'a>(self, column: &str, value: &'a str) -> Option<&'a str> {
-        let separator: &[char] = match self {
-            Dialect::Commas | Dialect::Tabs => return Some(value),
-            Dialect::Census => &[',', '\n', '\r'],
-            Dialect::Criteo => &['\t', '\n', '\r'],
-            Dialect::MovieLens => &[':', '\n', '\r'],
-        };
-        match (self, column, value) {
-            (Dialect::Census, "label", "1") => Some(">50K"),
-            (Dialect::Census, "label", "0") => Some("<=50K"),
-            (Dialect::Census, _, "") => Some("?"),
-            _ => (!value.contains(separator)).then_some(value),
-        }
+    pub(crate) fn write<'a>(&self, column: &str, value: &'a str) -> Option<&'a str> {
+        let spelling = self.spellings.iter().find(|way| way.value == value && way.is_of(column));
+        let field = spelling.map_or(value, |way| way.field);
+        let cuts = |sign: char| matches!(sign, '\n' | '\r') || sign == char::from(self.delimiter);
+        (self.columns.is_none() || !field.contains(cuts)).then_some(field)
     }
+}
 
-    /// What stands between two values when this is written.
-    pub(crate) fn between(self) -> &'static str {
-        match self {
-            Dialect::Commas => ",",
-            Dialect::Tabs | Dialect::Criteo => "\t",
-            Dialect::Census => ", ",
-            Dialect::MovieLens => "::",
-        }
+impl Spelling {
+    fn is_of(&self, column: &str) -> bool {
+        self.column.is_none_or(|mine| mine == column)
     }
 }

@@ -3,9 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::format::names;
+
 /// Where in a chunked file something was found, for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ChunkPlace {
     /// The file.
     pub path: PathBuf,
     /// Byte offset in the file.
@@ -14,7 +16,7 @@ pub struct Place {
     pub chunk: usize,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for ChunkPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: chunk {} at byte {}", self.path.display(), self.chunk, self.offset)
     }
@@ -36,7 +38,7 @@ pub enum Error {
     #[error("{place}: found {found:#010x} where a recordio chunk begins with 0x01020304")]
     BadMagic {
         /// The chunk's start.
-        place: Place,
+        place: ChunkPlace,
         /// The four bytes found.
         found: u32,
     },
@@ -44,7 +46,7 @@ pub enum Error {
     #[error("{place}: checksum {found:#010x}, but the header says {expected:#010x}: damaged chunk")]
     Checksum {
         /// The chunk's start.
-        place: Place,
+        place: ChunkPlace,
         /// Checksum of the bytes in the file.
         found: u32,
         /// Checksum in the header.
@@ -54,7 +56,7 @@ pub enum Error {
     #[error("{place}: needs {needed} bytes, but the file ends after {available}: truncated file")]
     Truncated {
         /// The chunk's start.
-        place: Place,
+        place: ChunkPlace,
         /// Bytes the chunk needs from its start.
         needed: u64,
         /// Bytes the file has from there.
@@ -64,7 +66,7 @@ pub enum Error {
     #[error("{place}: {what} is {value}, but at most {limit} is possible here")]
     Length {
         /// The chunk's start.
-        place: Place,
+        place: ChunkPlace,
         /// Which length.
         what: &'static str,
         /// What the file says.
@@ -76,7 +78,7 @@ pub enum Error {
     #[error("{place}: cannot decompress: {reason}")]
     Decompress {
         /// The chunk's start.
-        place: Place,
+        place: ChunkPlace,
         /// What the decompressor said.
         reason: String,
     },
@@ -146,11 +148,7 @@ pub enum Error {
         shards: usize,
     },
     /// Neither name nor first bytes tell the format.
-    #[error(
-        "{}: cannot tell the format: give recordio, csv, idx, cifar, tfrecord, parquet, sqlite, images, census, criteo \
-         or movielens",
-        path.display()
-    )]
+    #[error("{}: cannot tell the format: give {}", path.display(), names(|_| true))]
     UnknownFormat {
         /// The file.
         path: PathBuf,
@@ -245,7 +243,10 @@ mod tests {
             "a.recordio: record 2: column \"x\": missing",
         );
         check(
-            Error::BadMagic { place: Place { path: path.into(), offset: 40, chunk: 1 }, found: 7 },
+            Error::BadMagic {
+                place: ChunkPlace { path: path.into(), offset: 40, chunk: 1 },
+                found: 7,
+            },
             "a.recordio: chunk 1 at byte 40: found 0x00000007 where a recordio chunk begins with \
              0x01020304",
         );

@@ -5,20 +5,21 @@
 //! format checks that what it restores can be of that file. What does not fit is left out and built again.
 
 use std::collections::HashMap;
-use std::io::Write;
 use std::path::{Path, PathBuf};
+
+use salamander_files::{Durability, replace};
 
 use crate::{Blob, Error, Format};
 
 /// The file's name in the folder given.
 const FILE: &str = "index.cache";
-const MAGIC: &[u8; 8] = b"SALIDX01";
+const MAGIC: &[u8; 8] = b"SALIDX02";
 /// Entries of other datasets are kept up to this many bytes.
 const MAX_BYTES: usize = 256 << 20;
 
 /// What makes an index the index of one file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Key {
+pub(crate) struct IndexKey {
     path: Vec<u8>,
     size: u64,
     version: String,
@@ -26,7 +27,7 @@ pub(crate) struct Key {
 
 /// A saved index.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct SavedIndex {
     pub(crate) format: Format,
     pub(crate) index: Vec<u8>,
 }
@@ -34,13 +35,13 @@ pub(crate) struct Entry {
 /// All saved indexes.
 #[derive(Debug, Default)]
 pub(crate) struct IndexCache {
-    entries: HashMap<Vec<u8>, (Key, Entry)>,
+    entries: HashMap<Vec<u8>, (IndexKey, SavedIndex)>,
 }
 
-impl Key {
-    pub(crate) fn of(blob: &Blob) -> Key {
+impl IndexKey {
+    pub(crate) fn of(blob: &Blob) -> IndexKey {
         let path = key_path(blob.path());
-        Key { path, size: blob.size(), version: blob.version() }
+        IndexKey { path, size: blob.size(), version: blob.version() }
     }
 }
 
@@ -56,13 +57,17 @@ impl IndexCache {
         self.entries.contains_key(&key_path(path))
     }
 
-    pub(crate) fn get(&self, key: &Key) -> Option<&Entry> {
+    pub(crate) fn get(&self, key: &IndexKey) -> Option<&SavedIndex> {
         let (known, entry) = self.entries.get(&key.path)?;
         (known == key).then_some(entry)
     }
 
     /// Adds entries and writes the folder's file in one step, so that a reader sees the old or the new one.
-    pub(crate) fn save(mut self, folder: &Path, new: Vec<(Key, Entry)>) -> Result<(), Error> {
+    pub(crate) fn save(
+        mut self,
+        folder: &Path,
+        new: Vec<(IndexKey, SavedIndex)>,
+    ) -> Result<(), Error> {
         let bytes = new.iter().map(|(key, entry)| weight(key, entry)).sum::<usize>();
         let old = self.entries.values().map(|(key, entry)| weight(key, entry)).sum::<usize>();
         if bytes + old > MAX_BYTES {
@@ -72,27 +77,17 @@ impl IndexCache {
             self.entries.insert(key.path.clone(), (key, entry));
         }
         let path = folder.join(FILE);
-        let partial = folder.join(format!(".{FILE}.{}", std::process::id()));
         std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
-        let written = std::fs::File::create(&partial)
-            .and_then(|mut file| file.write_all(&self.encode()).and_then(|()| file.sync_all()))
-            .and_then(|()| std::fs::rename(&partial, &path));
-        if written.is_err() {
-            let _ = std::fs::remove_file(&partial);
-        }
-        written.map_err(Error::io(&path))
+        replace(&path, &self.encode(), Durability::Synced).map_err(Error::io(&path))
     }
 
     fn encode(&self) -> Vec<u8> {
         let mut bytes = MAGIC.to_vec();
         for (key, entry) in self.entries.values() {
-            let Some(code) = CODES.iter().position(|&format| format == entry.format) else {
-                continue;
-            };
             bytes.put_bytes(&key.path);
             bytes.put(key.size);
             bytes.put_bytes(key.version.as_bytes());
-            bytes.put(code as u64);
+            bytes.put_bytes(entry.format.name().as_bytes());
             bytes.put_bytes(&entry.index);
         }
         let checksum = crc32fast::hash(&bytes);
@@ -112,24 +107,14 @@ impl IndexCache {
             let path = cut.bytes()?.to_vec();
             let size = cut.number()?;
             let version = String::from_utf8(cut.bytes()?.to_vec()).ok()?;
-            let format = *CODES.get(usize::try_from(cut.number()?).ok()?)?;
+            let format = std::str::from_utf8(cut.bytes()?).ok()?.parse().ok()?;
             let index = cut.bytes()?.to_vec();
-            let key = Key { path: path.clone(), size, version };
-            entries.insert(path, (key, Entry { format, index }));
+            let key = IndexKey { path: path.clone(), size, version };
+            entries.insert(path, (key, SavedIndex { format, index }));
         }
         Some(IndexCache { entries })
     }
 }
-
-/// The formats whose indexes are worth keeping, by their number in the file.
-const CODES: [Format; 6] = [
-    Format::RecordIo,
-    Format::Csv,
-    Format::TfRecord,
-    Format::Census,
-    Format::Criteo,
-    Format::MovieLens,
-];
 
 fn key_path(path: &Path) -> Vec<u8> {
     let full = match crate::places::scheme(path) {
@@ -139,7 +124,7 @@ fn key_path(path: &Path) -> Vec<u8> {
     full.into_os_string().into_encoded_bytes()
 }
 
-fn weight(key: &Key, entry: &Entry) -> usize {
+fn weight(key: &IndexKey, entry: &SavedIndex) -> usize {
     key.path.len() + key.version.len() + entry.index.len() + 64
 }
 
@@ -184,9 +169,9 @@ mod tests {
 
     use super::*;
 
-    fn entry(name: &str, size: u64) -> (Key, Entry) {
-        let key = Key { path: name.into(), size, version: "v".into() };
-        (key, Entry { format: Format::Csv, index: name.repeat(3).into_bytes() })
+    fn entry(name: &str, size: u64) -> (IndexKey, SavedIndex) {
+        let key = IndexKey { path: name.into(), size, version: "v".into() };
+        (key, SavedIndex { format: Format::Csv, index: name.repeat(3).into_bytes() })
     }
 
     #[test]

@@ -3,19 +3,20 @@
 //! # Layout
 //!
 //! - [`Reader`] is what a source of records implements: it lists [`Shard`]s and reads a range of one.
-//! - [`open`] and [`open_indexed`] turn places into a [`Reader`], one shard per file, by [`Format`]; `places`
+//! - [`Format`] is the table of formats: names, endings, first bytes, how to open and to write.
+//! - [`open`] and [`open_indexed`] turn places into a [`Reader`], one shard per file, by that table; `places`
 //!   finds the files and `index_cache` keeps their indexes.
 //! - [`Blob`] is a file or object that formats read by position; `stamp` notices a changed file, `remote`
-//!   reads from S3, Google, Azure and http through a cache of blocks, `lru` bounds what is kept in memory.
+//!   reads from S3, Google, Azure and http through a cache of blocks, `part_cache` bounds what is kept in memory.
 //! - [`Dataset`] numbers the records of all shards in one row and reads any list of them.
 //! - [`Row`] and [`Value`] are a record as named columns; [`Error`] names the file, chunk and record.
 //! - [`recordio`] reads and writes RecordIO; [`example_proto`] is the `tf.train.Example` inside it,
 //!   which `example` decodes without copying, walking the `wire` format.
 //! - [`preprocess`] turns columns into buckets and ids, [`stats`] describes them, and [`split`] divides records.
 //! - `delimited` reads CSV and TSV, and the public files of recommenders by their `dialect`; [`idx`] reads the MNIST
-//!   files and [`cifar`] those of CIFAR-10.
-//! - [`tfrecord`], [`parquet`], [`sqlite`] and [`images`] read the other formats, the last three behind
-//!   features that `optional` hides; `guard` turns panics of their decoders into errors.
+//!   files and `cifar` those of CIFAR-10.
+//! - `tfrecord`, [`parquet`], `sqlite` and [`images`] read the other formats, the last three behind
+//!   features; `guard` turns panics of their decoders into errors.
 //! - [`sink`] writes rows in any format that can be written; [`generate`] draws rows from a known truth.
 //!
 //! # Example
@@ -38,7 +39,7 @@
 //! ```
 
 mod blob;
-pub mod cifar;
+mod cifar;
 mod dataset;
 mod delimited;
 mod dialect;
@@ -52,14 +53,12 @@ pub mod generate;
 #[cfg(any(feature = "images", feature = "parquet", feature = "sqlite"))]
 mod guard;
 pub mod idx;
-#[cfg(feature = "images")]
 pub mod images;
 mod index_cache;
-mod lru;
 mod open;
-mod optional;
-#[cfg(feature = "parquet")]
+mod parallel;
 pub mod parquet;
+mod part_cache;
 mod places;
 pub mod preprocess;
 mod reader;
@@ -67,19 +66,19 @@ pub mod recordio;
 #[cfg(feature = "cloud")]
 mod remote;
 mod row;
+mod row_picture;
 pub mod sink;
 pub mod split;
-#[cfg(feature = "sqlite")]
-pub mod sqlite;
+mod sqlite;
 mod stamp;
 pub mod stats;
-pub mod tfrecord;
+mod tfrecord;
 mod wire;
 
 pub use blob::{Blob, BlobReader, Handle};
 pub use dataset::Dataset;
 pub use dialect::{CENSUS_COLUMNS, CRITEO_COLUMNS, MOVIELENS_COLUMNS};
-pub use error::{Error, Place};
+pub use error::{ChunkPlace, Error};
 pub use format::{Format, UnknownName};
 pub use open::{OpenOptions, files, open, open_indexed};
 pub use reader::{Reader, Shard};

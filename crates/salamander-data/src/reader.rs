@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use crate::{Blob, Error, Row};
+use crate::{Error, Row};
 
 /// A shard: a name shown in messages (the file's path) and its number of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,12 +79,7 @@ impl<T: OneShard> Reader for T {
         Ok(vec![Shard { name: self.path().display().to_string(), records: self.count() }])
     }
 
-    fn read(
-        &self,
-        shard: usize,
-        records: Range<u64>,
-        each: &mut dyn FnMut(u64, Row<'_>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    fn read(&self, shard: usize, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {
         if shard != 0 {
             return Err(Error::NoShard { shard, shards: 1 });
         }
@@ -96,11 +91,8 @@ impl<T: OneShard> Reader for T {
     }
 }
 
-/// Where the records of a file are: made from the file once, and kept as bytes for the next time.
-pub(crate) trait Index: Sized {
-    /// Goes through the file.
-    fn build(blob: &Blob) -> Result<Self, Error>;
-
+/// Where the records of a file are: found once, and kept as bytes for the next time.
+pub(crate) trait FileIndex: Sized {
     /// The index as bytes.
     fn save(&self) -> Vec<u8>;
 
@@ -116,6 +108,25 @@ pub(crate) fn check_range(path: &Path, records: &Range<u64>, count: u64) -> Resu
     let record = records.start.max(count);
     Err(Error::Range { path: path.to_owned(), record, records: count })
 }
+
+/// The bytes of records, which must come in order.
+#[cfg(test)]
+pub(crate) fn collected(
+    records: Range<u64>,
+    read: impl FnOnce(Range<u64>, &mut CollectBytes<'_>) -> Result<(), Error>,
+) -> Result<Vec<Vec<u8>>, Error> {
+    let mut found = Vec::new();
+    read(records.clone(), &mut |record, bytes| {
+        assert_eq!(record, records.start + found.len() as u64);
+        found.push(bytes.to_vec());
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// What is called with each record's bytes.
+#[cfg(test)]
+type CollectBytes<'a> = dyn FnMut(u64, &[u8]) -> Result<(), Error> + 'a;
 
 #[cfg(test)]
 mod tests {

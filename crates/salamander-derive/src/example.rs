@@ -6,7 +6,8 @@ use syn::{DeriveInput, Error, Path, Result};
 
 use crate::buckets::{self, Buckets};
 use crate::field::{Column, Scale};
-use crate::several::Several;
+use crate::pictures;
+use crate::several::{self, Several};
 
 pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
     let fields = crate::named_fields(&input, "Example")?;
@@ -80,10 +81,13 @@ fn example_impl(input: &DeriveInput, columns: &[Column]) -> Result<TokenStream> 
     let (name, batch) = (&input.ident, batch_name(input));
     let decode = columns.iter().map(decode_field);
     let collate = columns.iter().map(collate_field);
-    let augment = augment(input)?.map(|function| {
+    let changes: Vec<TokenStream> = columns.iter().filter_map(pictures::augment).collect();
+    let function = augment(input)?.map(|function| quote!(#function(self, rng)));
+    let augment = (function.is_some() || !changes.is_empty()).then(|| {
         quote! {
             fn augment(&mut self, rng: &mut ::salamander::__private::Rng) {
-                #function(self, rng)
+                #(#changes)*
+                #function
             }
         }
     });
@@ -190,7 +194,8 @@ fn decode_text(column: &Column) -> TokenStream {
     let (lookup, name) = (buckets::held("VOCABULARY", ident), ident.to_string());
     let words = match &column.several {
         Some(Several::Ragged(Some(separator))) => {
-            quote!(::salamander::__private::to_ragged(&text, #separator))
+            let list = several::word_list(separator, column);
+            quote!((#list).words(&text))
         }
         _ => quote!([&text]),
     };
@@ -216,57 +221,58 @@ fn decode_texts(column: &Column) -> TokenStream {
 }
 
 fn collate_field(column: &Column) -> TokenStream {
-    let Column { ident, shape, columns: names, .. } = column;
-    let name = ident.to_string();
-    let columns = quote!(examples.iter().map(|example| &example.#ident));
+    let Column { ident, shape, kind, .. } = column;
+    let values = quote!(examples.iter().map(|example| &example.#ident));
+    if !pictures::is_image(kind) {
+        let tensor = tensor(column, &values);
+        return quote!(#ident: #tensor);
+    }
+    let tensor = tensor(column, &quote!(fitted.iter().map(|image| &**image)));
+    quote! {
+        #ident: {
+            let fitted = ::salamander::__private::fitted(#values, [#(#shape),*]);
+            #tensor
+        }
+    }
+}
+
+/// The tensor of a field, from an iterator over its values.
+fn tensor(column: &Column, values: &TokenStream) -> TokenStream {
+    let Column { ident, shape, columns, .. } = column;
+    let (private, name) = (quote!(::salamander::__private), ident.to_string());
     let shape = quote!([examples.len() #(, #shape)*]);
     if let Some(several) = &column.several {
-        let tensors = several.collate(column, &columns, &shape);
-        return quote!(#ident: #tensors);
+        return several.collate(column, values, &shape);
     }
     if let Some(buckets) = &column.buckets {
         let bucket = buckets.function(ident, column.is_text());
-        let private = quote!(::salamander::__private);
         return match buckets {
             _ if column.is_text() => {
-                quote!(#ident: #private::bucket_texts(#name, #columns, #bucket, device)?)
+                quote!(#private::bucket_texts(#name, #values, #bucket, device)?)
             }
             Buckets::Hash(buckets) if column.is_texts() => quote! {
-                #ident: #private::hashed_columns(
-                    #name, #columns, &[#(#names),*], (#buckets) as u64, device,
+                #private::hashed_columns(
+                    #name, #values, &[#(#columns),*], (#buckets) as u64, device,
                 )?
             },
             Buckets::Hash(_) => {
-                quote!(#ident: #private::bucket_ints(#name, #columns, #shape, #bucket, device)?)
+                quote!(#private::bucket_ints(#name, #values, #shape, #bucket, device)?)
             }
-            _ => quote!(#ident: #private::bucket_floats(#name, #columns, #shape, #bucket, device)?),
+            _ => quote!(#private::bucket_floats(#name, #values, #shape, #bucket, device)?),
         };
     }
     match &column.scale {
         Some(Scale::Measured(_)) => {
             let normaliser = buckets::held("NORMALISER", ident);
-            quote! {
-                #ident: ::salamander::__private::normalised_tensor(
-                    #name, #columns, #shape, &#normaliser, device,
-                )?
-            }
+            quote!(#private::normalised_tensor(#name, #values, #shape, &#normaliser, device)?)
         }
-        Some(Scale::Said { offset, scale }) => quote! {
-            #ident: ::salamander::__private::float_tensor(
-                #name,
-                #columns,
-                #shape,
-                ::salamander::__private::Scale { offset: #offset, scale: #scale },
-                device,
-            )?
-        },
+        Some(Scale::Said { offset, scale }) => {
+            let scale = quote!(#private::Scale { offset: #offset, scale: #scale });
+            quote!(#private::float_tensor(#name, #values, #shape, #scale, device)?)
+        }
         None => {
             let kind = kind(column);
-            quote! {
-                #ident: <#kind as ::salamander::__private::Kind>::tensor(
-                    #name, #columns, #shape, device,
-                )?
-            }
+            quote!(<#kind as #private::Kind>::tensor(#name, #values, #shape, device)?)
         }
     }
 }

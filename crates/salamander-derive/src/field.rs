@@ -1,11 +1,13 @@
 //! The fields of an example: what their attributes say.
 
-use crate::buckets::{self, Buckets, is_text, is_texts};
-use crate::several::Several;
 use proc_macro2::TokenStream;
 use quote::quote;
 use syn::spanned::Spanned;
 use syn::{Attribute, Error, Expr, ExprArray, Field, Ident, LitStr, Result, Type};
+
+use crate::buckets::{self, Buckets, is_text, is_texts};
+use crate::pictures::{self, Change};
+use crate::several::{self, Several};
 
 /// An input or a label.
 pub(crate) struct Column {
@@ -22,6 +24,10 @@ pub(crate) struct Column {
     pub(crate) missing: Option<Expr>,
     /// When there are several ids.
     pub(crate) several: Option<Several>,
+    /// The id that stands for nothing.
+    pub(crate) ignore: Option<Expr>,
+    /// Random changes in training.
+    pub(crate) changes: Vec<Change>,
 }
 
 /// How a value becomes a float.
@@ -67,9 +73,23 @@ impl Column {
             let message = format!("`{ident}` is text: say #[input(hash = 1u64 << 40)]");
             return Err(Error::new_spanned(&field.ty, message));
         }
-        let (kind, several) = (field.ty.clone(), said.several);
-        let column = Self { columns, shape, ident, kind, label, scale, buckets, missing, several };
-        column.several.as_ref().map_or(Ok(()), |several| several.check(&column))?;
+        let (kind, several, ignore, changes) =
+            (field.ty.clone(), said.several, said.ignore, said.changes);
+        let column = Self {
+            columns,
+            shape,
+            ident,
+            kind,
+            label,
+            scale,
+            buckets,
+            missing,
+            several,
+            ignore,
+            changes,
+        };
+        several::check(&column)?;
+        pictures::check(&column)?;
         Ok(column)
     }
 
@@ -105,6 +125,8 @@ struct Said {
     missing: Option<Expr>,
     buckets: buckets::Said,
     several: Option<Several>,
+    ignore: Option<Expr>,
+    changes: Vec<Change>,
 }
 
 impl Said {
@@ -128,6 +150,8 @@ impl Said {
                 "std" => self.std = Some(meta.value()?.parse()?),
                 "normalise" => self.normalise = Some(meta.value()?.parse()?),
                 "missing" => self.missing = Some(meta.value()?.parse()?),
+                "ignore" => self.ignore = Some(meta.value()?.parse()?),
+                "augment" => self.changes = pictures::changes(meta.value()?.parse()?)?,
                 _ if self.buckets.read(&key, &meta)? => {}
                 _ => match Several::read(&key, &meta)? {
                     Some(several) => self.several = Some(several),
@@ -135,7 +159,7 @@ impl Said {
                         return Err(meta.error(
                             "unknown key: write column, columns, shape, scale, offset, mean, std, \
                              normalise, missing, discretise, log_round, round, hash, vocabulary, oov, \
-                             ragged or concatenate",
+                             ragged, ignore, concatenate or augment",
                         ));
                     }
                 },
@@ -146,15 +170,12 @@ impl Said {
 
     /// The stand-in, if it is of the field's type.
     fn missing(&self, ty: &Type) -> Result<Option<Expr>> {
-        let quoted = |missing: &Expr| {
-            matches!(missing, Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(_), .. }))
-        };
         let text = is_text(ty) || is_texts(ty);
         match &self.missing {
-            Some(missing) if text && !quoted(missing) => {
+            Some(missing) if text && !is_quoted(missing) => {
                 Err(Error::new_spanned(missing, "text is missing: write missing = \"none\""))
             }
-            Some(missing) if !text && quoted(missing) => {
+            Some(missing) if !text && is_quoted(missing) => {
                 Err(Error::new_spanned(missing, "a number is missing: write missing = 0.0"))
             }
             missing => Ok(missing.clone()),
@@ -186,6 +207,11 @@ impl Said {
         };
         Ok(Some(Scale::Said { offset, scale }))
     }
+}
+
+/// Whether an expression is text in quotes.
+pub(crate) fn is_quoted(said: &Expr) -> bool {
+    matches!(said, Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(_), .. }))
 }
 
 fn names(list: &ExprArray) -> Result<Vec<String>> {

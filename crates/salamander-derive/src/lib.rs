@@ -3,7 +3,7 @@
 //! # Layout
 //! - `hparams`: `#[derive(Hparams)]`
 //! - `example`: `#[derive(Example)]`; `field`: the attributes of its fields, of which
-//!   `buckets` has those that make integers and `several` those of several ids
+//!   `buckets` has those that make integers, `several` those of several ids and `pictures` those of pictures
 //!
 //! They are tested from the crate `salamander`, where their users are.
 
@@ -11,13 +11,39 @@ mod buckets;
 mod example;
 mod field;
 mod hparams;
+mod pictures;
 mod several;
 
 use proc_macro::TokenStream;
 
 /// Reads a struct of hyperparameters from an experiment file.
 ///
-/// Every field may say `#[hparam(default = 0.1, min = 0.0, max = 1.0, name = "lr")]`.
+/// Every field may say `#[hparam(default = 0.1, min = 0.0, max = 1.0, name = "lr")]`. One without a default must be in
+/// the file; names that no field has are refused with the nearest one that there is.
+///
+/// ```
+/// use salamander::prelude::*;
+/// use salamander::train::{Experiment, hparams};
+///
+/// #[derive(Hparams, Debug)]
+/// struct Hp {
+///     #[hparam(default = 0.1, min = 0.0, name = "lr")]
+///     learning_rate: f64,
+///     #[hparam(default = vec![128, 64])]
+///     hidden: Vec<usize>,
+///     #[hparam(default = "relu")]
+///     activation: String,
+/// }
+///
+/// let experiment = Experiment::parse("hyperparameters: {lr: 0.5, hidden: [32]}", &[])?;
+/// let hp: Hp = hparams::read(&experiment.hyperparameters)?;
+/// assert_eq!((hp.learning_rate, hp.hidden, hp.activation.as_str()), (0.5, vec![32], "relu"));
+///
+/// let experiment = Experiment::parse("hyperparameters: {lr: -1}", &[])?;
+/// let error = hparams::read::<Hp>(&experiment.hyperparameters).expect_err("too small").to_string();
+/// assert!(error.ends_with("hyperparameters.lr: -1 is outside of 0 to any"), "{error}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[proc_macro_derive(Hparams, attributes(hparam))]
 pub fn derive_hparams(input: TokenStream) -> TokenStream {
     expand(input, hparams::expand)
@@ -38,8 +64,56 @@ pub fn derive_hparams(input: TokenStream) -> TokenStream {
 ///
 /// `ragged` is for any number of ids per record: `#[input(ragged)] tags: Vec<i64>`, or text cut at a separator,
 /// `#[input(ragged = "|", hash = 1000)] genres: String`; the batch has a `Ragged` of all ids and their records.
+/// `ignore = -1`, or `ignore = "none"` for text, leaves out a value that stands for nothing.
 /// `#[input(columns = ["day", "hour"], concatenate = [7, 24])] when: [i64; 2]` moves the ids of each column past
 /// those of the columns before it, so that all can share one embedding.
+///
+/// Pictures are planes, `#[input(shape = [3, 32, 32], augment = [flip, crop(4)])] image: Vec<u8>`, or of any size,
+/// `#[input(shape = [3, 224, 224], augment = [resized_crop, flip])] image: Image`, from the bytes of a JPEG or PNG
+/// file or from the rows of an image folder. `augment` changes them at random in training only: `flip` exchanges left
+/// and right every second time, `crop(4)` puts four zeros around and cuts the size out anywhere, and `resized_crop`
+/// resizes a random rectangle. An `Image` that was not cut to the shape is resized, and its middle is taken.
+///
+/// Beside `Person` there is a `PersonBatch` then, with a tensor per field, which `Trial::forward` and `Trial::loss`
+/// take:
+///
+/// ```
+/// use salamander::prelude::*;
+/// use salamander::train::{Data, Epoch, Loader, open_data};
+///
+/// #[derive(Example)]
+/// #[example(augment = older)]
+/// struct Person {
+///     #[input(columns = ["height", "weight"], scale = 0.01)]
+///     size: [f32; 2],
+///     #[input(discretise = [18, 65], missing = 0)]
+///     age: f32,
+///     #[input(hash = 1000)]
+///     city: String,
+///     #[input(ragged = "|", hash = 1000)]
+///     tags: String,
+///     #[label]
+///     rich: u8,
+/// }
+///
+/// fn older(person: &mut Person, rng: &mut Rng) {
+///     person.age += rng.uniform() as f32;
+/// }
+///
+/// # let folder = tempfile::tempdir()?;
+/// let file = folder.path().join("people.csv");
+/// std::fs::write(&file, "height,weight,age,city,tags,rich\n180,75,40,Bern,a|b,1\n160,60,,Ulm,,0\n")?;
+/// let people = open_data("people", &[file.display().to_string()], &Data::default())?;
+/// let epoch = Epoch { number: 0, batch: 2, seed: 1 };
+/// for loaded in Loader::epoch::<Person>(&people, epoch, &Device::flex())? {
+///     let PersonBatch { size, age, city, tags, rich } = loaded?.batch.expect("no record was skipped");
+///     let (size, ints): (Tensor<2>, [Tensor<1, Int>; 3]) = (size, [age, city, rich]);
+///     assert_eq!(size.dims(), [2, 2]);
+///     assert!(ints.iter().all(|column| column.dims() == [2]));
+///     assert_eq!((tags.records(), tags.values.dims()), (2, [2]));
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[proc_macro_derive(Example, attributes(input, label, example))]
 pub fn derive_example(input: TokenStream) -> TokenStream {
     expand(input, example::expand)

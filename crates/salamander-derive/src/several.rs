@@ -6,7 +6,7 @@ use syn::meta::ParseNestedMeta;
 use syn::{Error, Expr, ExprArray, LitStr, Result, Token};
 
 use crate::buckets::Buckets;
-use crate::field::Column;
+use crate::field::{Column, is_quoted};
 
 /// How several ids become a tensor.
 pub(crate) enum Several {
@@ -33,7 +33,7 @@ impl Several {
     }
 
     /// Refuses a field that this does not suit.
-    pub(crate) fn check(&self, column: &Column) -> Result<()> {
+    fn check(&self, column: &Column) -> Result<()> {
         let Column { ident, columns, buckets, .. } = column;
         let wrong = |message: &str| Err(Error::new_spanned(&column.kind, message));
         if column.label || column.scale.is_some() || column.missing.is_some() {
@@ -41,6 +41,12 @@ impl Several {
                 "ids stay as they are: put ragged and concatenate on an input, without scale, mean, std, \
                  normalise and missing",
             );
+        }
+        if let Some(ignore) =
+            column.ignore.as_ref().filter(|said| is_quoted(said) != column.is_text())
+        {
+            let message = "ignore what the field holds: ignore = -1, or ignore = \"none\" for text";
+            return Err(Error::new_spanned(ignore, message));
         }
         if column.is_texts() {
             return wrong(
@@ -83,12 +89,36 @@ impl Several {
                 #private::concatenated(#name, #values, #shape, &[#((#sizes) as i64),*], device)?
             },
             Self::Ragged(Some(separator)) => {
-                quote!(#private::ragged_texts(#name, #values, #separator, #bucket, device)?)
+                let list = word_list(separator, column);
+                quote!(#private::ragged_texts(#name, #values, #list, #bucket, device)?)
             }
             Self::Ragged(None) => {
                 let bucket = bucket.unwrap_or_else(|| quote!(|id| id));
-                quote!(#private::ragged_ints(#name, #values, #bucket, device)?)
+                let ignored = option(column.ignore.as_ref().map(|id| quote!((#id) as i64)));
+                quote!(#private::ragged_ints(#name, #values, #ignored, #bucket, device)?)
             }
         }
+    }
+}
+
+/// Refuses what does not fit together about several ids.
+pub(crate) fn check(column: &Column) -> Result<()> {
+    if let Some(ignore) = column.ignore.as_ref().filter(|_| !column.is_ragged()) {
+        let message = "ignore goes with ragged: write #[input(ragged, ignore = -1)]";
+        return Err(Error::new_spanned(ignore, message));
+    }
+    column.several.as_ref().map_or(Ok(()), |several| several.check(column))
+}
+
+/// How a text is cut into words.
+pub(crate) fn word_list(separator: &LitStr, column: &Column) -> TokenStream {
+    let ignored = option(column.ignore.as_ref().map(|word| quote!(#word)));
+    quote!(::salamander::__private::WordList { separator: #separator, ignored: #ignored })
+}
+
+fn option(value: Option<TokenStream>) -> TokenStream {
+    match value {
+        Some(value) => quote!(::std::option::Option::Some(#value)),
+        None => quote!(::std::option::Option::None),
     }
 }

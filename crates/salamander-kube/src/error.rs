@@ -6,7 +6,7 @@ use tokio::time::{Instant, sleep};
 use tracing::warn;
 
 /// How long a server that does not answer is asked again.
-const PATIENCE: Duration = Duration::from_secs(60);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
@@ -84,14 +84,14 @@ impl Error {
 
 /// Asks again, for a while, when the server does not answer: a network or a server that just starts is no
 /// reason to give up.
-pub(crate) async fn patiently<T, C: Future<Output = Result<T, Error>>>(
+pub(crate) async fn retry<T, C: Future<Output = Result<T, Error>>>(
     mut call: impl FnMut() -> C,
 ) -> Result<T, Error> {
     let began = Instant::now();
     let mut wait = FIRST_WAIT;
     loop {
         match call().await {
-            Err(error @ Error::Unreachable { .. }) if began.elapsed() < PATIENCE => {
+            Err(error @ Error::Unreachable { .. }) if began.elapsed() < RETRY_TIMEOUT => {
                 warn!(%error, "trying again");
                 sleep(wait).await;
                 wait = (wait * 2).min(LONGEST_WAIT);

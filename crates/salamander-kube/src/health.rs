@@ -10,7 +10,9 @@ use tokio::time::{sleep, timeout};
 use tracing::debug;
 
 /// How long a request may take to arrive.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// The format that the metrics are in.
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// The longest request that is read.
 const LONGEST: usize = 4_096;
 
@@ -22,7 +24,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// Not ready yet; metrics come from a function, in Prometheus' text format.
+    /// Not ready yet; metrics come from a function, in the OpenMetrics text format.
     pub fn new(metrics: impl Fn() -> String + Send + Sync + 'static) -> Self {
         Self { ready: Arc::default(), metrics: Arc::new(metrics) }
     }
@@ -40,7 +42,7 @@ impl Health {
                     let health = self.clone();
                     // It ends by its own deadline.
                     tokio::spawn(async move {
-                        if let Err(error) = timeout(PATIENCE, health.answer(stream)).await {
+                        if let Err(error) = timeout(REQUEST_TIMEOUT, health.answer(stream)).await {
                             debug!(%error, "a health request was given up");
                         }
                     });
@@ -65,8 +67,9 @@ impl Health {
         let line = String::from_utf8_lossy(&request);
         let path = line.split_whitespace().nth(1).unwrap_or_default();
         let (status, body) = self.page(path);
+        let content_type = if path == "/metrics" { OPEN_METRICS } else { "text/plain" };
         let answer = format!(
-            "HTTP/1.1 {status}\r\ncontent-type: text/plain; version=0.0.4\r\n\
+            "HTTP/1.1 {status}\r\ncontent-type: {content_type}\r\n\
              content-length: {}\r\nconnection: close\r\n\r\n{body}",
             body.len()
         );
@@ -114,7 +117,9 @@ mod tests {
         assert!(ask(address, "/readyz").await.starts_with("HTTP/1.1 503"));
         health.set_ready(true);
         assert!(ask(address, "/readyz").await.starts_with("HTTP/1.1 200"));
-        assert!(ask(address, "/metrics").await.ends_with("\r\n\r\njobs 3\n"));
+        let metrics = ask(address, "/metrics").await;
+        assert!(metrics.ends_with("\r\n\r\njobs 3\n"), "{metrics}");
+        assert!(metrics.contains("content-type: application/openmetrics-text;"), "{metrics}");
         assert!(ask(address, "/etc/passwd").await.starts_with("HTTP/1.1 404"));
         server.abort();
     }

@@ -90,7 +90,7 @@ impl Job {
 
     /// The run's folder, as pods see it.
     pub fn folder(&self) -> String {
-        format!("{RUNS}/{}", self.name)
+        folder(&self.name)
     }
 
     /// The priority class of a worker: those with the first indices are the important ones.
@@ -123,6 +123,11 @@ impl Job {
         };
         template.and_then(|template| template.termination_grace_period_seconds).unwrap_or(30)
     }
+}
+
+/// The folder of a job's run, as pods see it.
+pub fn folder(name: &str) -> String {
+    format!("{RUNS}/{name}")
 }
 
 /// Whether an object belongs to an owner: one of the same name may belong to a job that was deleted a moment ago.

@@ -15,7 +15,8 @@
 //! - [`manifest`]: a job without the operator, as YAML
 //! - [`platform`]: pods in the place of processes; [`progress`], [`milestones`]: what a master tells about itself
 //! - [`operator`]: decides what a job needs, and does it
-//! - [`client`]: submits, shows, scales and stops jobs from outside; `logs`: what their pods say
+//! - [`client`]: submits, shows, scales, stops and deletes jobs from outside; `logs`: what their pods say;
+//!   `pod_calls`: calls that all of these share
 //! - [`health`]: the endpoints for probes and metrics; [`error`]: what the API server says, made clear
 
 pub mod client;
@@ -32,6 +33,7 @@ pub mod names;
 pub mod objects;
 pub mod operator;
 pub mod platform;
+mod pod_calls;
 pub mod progress;
 pub mod quantity;
 pub mod secrets;

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use salamander_core::ledger::{Ledger, Line};
+use salamander_core::ledger::Line;
 use salamander_core::metrics::Metrics;
+use salamander_core::report::{EpochReport, Report, Start};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 /// So many epochs are told: whoever follows looks more often than they end, mostly.
 const EPOCHS: usize = 16;
@@ -74,37 +74,45 @@ impl Milestones {
         *self == Self::default()
     }
 
-    /// Takes a report of a worker. What another version of the program tells is left out.
-    pub fn take(&mut self, report: &str) {
-        let Ok(report) = serde_json::from_str::<Value>(report) else { return };
-        if let Ok(plan) = serde_json::from_value(report["start"].clone()) {
-            self.plan = Some(plan);
-        }
-        if let Some(epoch) = read_epoch(&report["epoch"]) {
-            // A run that went back to a checkpoint tells epochs again.
-            self.epochs.retain(|known| known.steps < epoch.steps);
-            self.epochs.push(epoch);
-            let surplus = self.epochs.len().saturating_sub(EPOCHS);
-            self.epochs.drain(..surplus);
-        }
-        let ledger = report["end"]["progress"]["ledger"].clone();
-        if let Ok(ledger) = serde_json::from_value::<Ledger>(ledger) {
-            self.ledger = ledger.lines();
-            self.ledger.truncate(LINES);
+    /// Takes a report of the run.
+    pub fn take(&mut self, report: Report) {
+        match report {
+            Report::Start(start) => self.plan = Some(start.into()),
+            Report::Epoch(epoch) => {
+                // A run that went back to a checkpoint tells epochs again.
+                self.epochs.retain(|known| known.steps < epoch.steps);
+                self.epochs.push(epoch.into());
+                let surplus = self.epochs.len().saturating_sub(EPOCHS);
+                self.epochs.drain(..surplus);
+            }
+            Report::End(end) => {
+                self.ledger = end.progress.ledger.lines();
+                self.ledger.truncate(LINES);
+            }
+            Report::Step(_) => {}
         }
     }
 }
 
-fn read_epoch(report: &Value) -> Option<Epoch> {
-    let metrics = |value: &Value| serde_json::from_value::<Metrics>(value.clone()).ok();
-    Some(Epoch {
-        epoch: report["epoch"].as_u64()?,
-        complete: report["complete"].as_bool()?,
-        steps: report["steps"].as_u64()?,
-        seconds: report["seconds"].as_f64().unwrap_or(0.0),
-        training: finite(&metrics(&report["training"])?),
-        validation: metrics(&report["validation"]).map(|metrics| finite(&metrics)),
-    })
+impl From<Start> for Plan {
+    fn from(start: Start) -> Self {
+        let Start { total, total_batches, steps_per_epoch, epochs, records, parameters, .. } =
+            start;
+        Self { total, total_batches, steps_per_epoch, epochs, records, parameters }
+    }
+}
+
+impl From<EpochReport> for Epoch {
+    fn from(report: EpochReport) -> Self {
+        Self {
+            epoch: report.epoch,
+            complete: report.complete,
+            steps: report.steps,
+            seconds: report.seconds,
+            training: finite(&report.training),
+            validation: report.validation.as_ref().map(finite),
+        }
+    }
 }
 
 fn finite(metrics: &Metrics) -> Values {
@@ -115,37 +123,33 @@ fn finite(metrics: &Metrics) -> Values {
 #[cfg(test)]
 mod tests {
     use salamander_core::metrics::Metric;
-    use serde_json::json;
+    use salamander_core::report::StepReport;
 
     use super::*;
 
-    fn epoch(epoch: u64, steps: u64, loss: f64) -> String {
-        let metrics = Metrics::new().with("loss", Metric::mean(loss, 1.0));
-        let report = json!({
-            "epoch": epoch, "complete": true, "steps": steps, "seconds": 2.0, "best": true,
-            "training": metrics, "validation": null,
-        });
-        json!({"epoch": report}).to_string()
+    fn epoch(epoch: u64, steps: u64, loss: f64) -> Report {
+        let training = Metrics::new().with("loss", Metric::mean(loss, 1.0));
+        Report::Epoch(EpochReport { epoch, complete: true, steps, training, ..Default::default() })
     }
 
     #[test]
     fn reports_become_small_and_a_step_back_is_one() {
         let mut told = Milestones::default();
         assert!(told.is_empty());
-        told.take(r#"{"start": {"done": 0, "total": 40, "steps_per_epoch": 20, "epochs": 2, "leads": true}}"#);
+        let start = Start { total: 40, steps_per_epoch: 20, epochs: 2, ..Start::default() };
+        told.take(Report::Start(start));
         let plan = told.plan.clone().expect("a plan");
         assert_eq!((plan.total, plan.steps_per_epoch, plan.epochs), (40, 20, 2));
-        told.take(&epoch(0, 20, 0.5));
-        told.take(&epoch(1, 40, f64::NAN));
-        told.take("{");
-        told.take(r#"{"step": {"steps": 41}}"#);
+        told.take(epoch(0, 20, 0.5));
+        told.take(epoch(1, 40, f64::NAN));
+        told.take(Report::Step(StepReport { steps: 41, ..StepReport::default() }));
         assert_eq!(told.epochs.len(), 2);
         assert_eq!(told.epochs[0].training["loss"], Some(0.5));
         assert_eq!((told.epochs[1].training["loss"], &told.epochs[1].validation), (None, &None));
-        told.take(&epoch(0, 20, 0.25));
+        told.take(epoch(0, 20, 0.25));
         assert_eq!(told.epochs.len(), 1, "what came after it is told again");
         for number in 1..100 {
-            told.take(&epoch(number, 20 + number, 0.1));
+            told.take(epoch(number, 20 + number, 0.1));
         }
         assert_eq!((told.epochs.len(), told.epochs[EPOCHS - 1].epoch), (EPOCHS, 99));
         let text = serde_json::to_string(&told).expect("written");

@@ -1,7 +1,9 @@
 //! What a master tells about itself: a small record on its own pod, which the operator and commands read.
 
+use salamander_core::elastic::Ending;
+use salamander_core::report::Report;
+use salamander_core::status::{State, Status, WorkerStatus};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::milestones::Milestones;
 use crate::names::Role;
@@ -59,45 +61,45 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Reads what the master answers when it is asked for its status.
-    pub fn read(status: &Value) -> Self {
-        let text = |value: &Value| value.as_str().map(str::to_string);
-        let count = |value: &Value| value.as_u64().unwrap_or(0) as u32;
+    /// The same of what the master answers when it is asked for its status.
+    pub fn of(status: &Status) -> Self {
         let workers = taking_part(status).count() as u32;
-        let servers = list(&status["servers"]).len() as u32;
-        let wanted_servers = count(&status["wanted_servers"]);
+        let servers = status.servers.len() as u32;
+        let wanted_servers = status.wanted_servers as u32;
         // Without membership a master never waits; but nothing is trained without somebody on each side.
-        let alone = status["names"].is_object() && (workers == 0 || servers < wanted_servers);
-        let state = text(&status["state"]).unwrap_or_default();
-        let state = if alone && state == "running" { "gathering".to_string() } else { state };
-        let report = &status["last_report"];
-        let step = if report["step"].is_object() { &report["step"] } else { &report["epoch"] };
+        let alone = status.names.is_some() && (workers == 0 || servers < wanted_servers);
+        let state = match status.state {
+            State::Running if alone => State::Gathering,
+            state => state,
+        };
+        let (step, epoch, loss) = match &status.last_report {
+            Some(Report::Step(step)) => (Some(step.steps), Some(step.epoch), Some(step.loss)),
+            Some(Report::Epoch(epoch)) => (Some(epoch.steps), Some(epoch.epoch), None),
+            _ => (None, None, None),
+        };
         Self {
-            state,
-            reason: text(&status["reason"]),
+            state: state.as_str().to_string(),
+            reason: status.reason.clone(),
             workers,
-            wanted: count(&status["wanted"]),
+            wanted: status.wanted as u32,
             servers,
             wanted_servers,
-            step: step["steps"].as_u64(),
-            epoch: step["epoch"].as_u64(),
-            loss: step["loss"].as_f64(),
-            generation: text(&status["generation"]),
-            checkpoint: text(&status["checkpoint"]["id"]),
-            restarts: status["restarts"]["worker"].as_u64().unwrap_or(0),
-            server_restarts: status["restarts"]["ps"].as_u64().unwrap_or(0),
+            step,
+            epoch,
+            loss: loss.filter(|loss| loss.is_finite()),
+            generation: status.generation.map(|generation| generation.to_string()),
+            checkpoint: status.checkpoint.as_ref().map(|checkpoint| checkpoint.id.clone()),
+            restarts: status.restarts.workers,
+            server_restarts: status.restarts.servers,
             ..Self::default()
         }
     }
 
     /// The (slot, number) of workers and servers that take part, from the same answer.
-    pub fn members(status: &Value) -> Vec<(u32, u32)> {
-        let number = |value: &Value| value.as_u64().and_then(|value| u32::try_from(value).ok());
-        let workers =
-            taking_part(status).filter_map(|w| Some((number(&w["slot"])?, number(&w["pid"])?)));
-        let servers = list(&status["servers"]).iter().filter_map(|server| {
-            Some((Role::Ps.slot(number(&server["seat"])?)?, number(&server["pid"])?))
-        });
+    pub fn members(status: &Status) -> Vec<(u32, u32)> {
+        let workers = taking_part(status).map(|worker| (worker.slot, worker.pid));
+        let servers = status.servers.iter();
+        let servers = servers.filter_map(|server| Some((Role::Ps.slot(server.seat)?, server.pid?)));
         workers.chain(servers).collect()
     }
 
@@ -107,12 +109,12 @@ impl Progress {
     }
 
     /// Whether the run is over, and how.
-    pub fn ended(&self) -> Option<End> {
+    pub fn ended(&self) -> Option<Ending> {
         match self.state.as_str() {
-            "completed" => Some(End::Completed),
-            "interrupted" => Some(End::Interrupted),
+            "completed" => Some(Ending::Completed),
+            "interrupted" => Some(Ending::Interrupted),
             "failed" => {
-                Some(End::Failed(self.reason.clone().unwrap_or("no reason was given".into())))
+                Some(Ending::Failed(self.reason.clone().unwrap_or("no reason was given".into())))
             }
             _ => None,
         }
@@ -120,27 +122,13 @@ impl Progress {
 }
 
 /// The workers that train: members of the group, or whoever is connected where there is no group.
-fn taking_part(status: &Value) -> impl Iterator<Item = &Value> {
-    let grouped = !status["names"].is_object();
-    list(&status["workers"]).iter().filter(move |worker| match grouped {
-        true => worker["member"].is_u64(),
-        false => worker["connected"] == true,
-    })
-}
-
-fn list(value: &Value) -> &[Value] {
-    value.as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
-/// How a run ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
-    /// It is done.
-    Completed,
-    /// It was stopped and can go on.
-    Interrupted,
-    /// It cannot be done.
-    Failed(String),
+fn taking_part(status: &Status) -> impl Iterator<Item = &WorkerStatus> {
+    let grouped = status.names.is_none();
+    let takes_part = move |worker: &&WorkerStatus| match grouped {
+        true => worker.member.is_some(),
+        false => worker.connected,
+    };
+    status.workers.iter().filter(takes_part)
 }
 
 /// Counts for how long training went on.
@@ -169,47 +157,86 @@ impl Goodput {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use salamander_core::elastic::{Generation, Term, Version, WorkerId};
+    use salamander_core::report::StepReport;
+    use salamander_core::status::{CheckpointStatus, NamesStatus, RestartCounts, ServerStatus};
 
     use super::*;
 
+    fn worker(slot: u32, pid: u32, member: Option<usize>, connected: bool) -> WorkerStatus {
+        WorkerStatus {
+            id: WorkerId(pid.into()),
+            slot,
+            pid,
+            endpoint: String::new(),
+            connected,
+            member,
+            confirmed: member.is_some(),
+            beat: None,
+        }
+    }
+
+    fn server(seat: u32, pid: u32) -> ServerStatus {
+        let id = WorkerId(pid.into());
+        ServerStatus { seat, id, pid: Some(pid), endpoint: String::new() }
+    }
+
     #[test]
     fn a_status_becomes_a_small_record() {
-        let status = json!({
-            "state": "running", "reason": null, "generation": "1.2", "wanted": 3,
-            "workers": [{"member": 0, "slot": 2, "pid": 7}, {"member": null}, {"member": 1}],
-            "restarts": {"worker": 4, "master": 1},
-            "checkpoint": {"id": "step-20"},
-            "last_report": {"step": {"steps": 25, "epoch": 1, "loss": 0.5}},
-        });
-        let progress = Progress::read(&status);
+        let generation = Generation { term: Term(1), number: 2 };
+        let step = StepReport { steps: 25, epoch: 1, loss: 0.5, ..StepReport::default() };
+        let status = Status {
+            state: State::Running,
+            generation: Some(generation),
+            wanted: 3,
+            workers: vec![
+                worker(2, 7, Some(0), true),
+                worker(3, 8, None, true),
+                worker(4, 9, Some(1), true),
+            ],
+            restarts: RestartCounts { workers: 4, servers: 0, masters: 1 },
+            checkpoint: Some(CheckpointStatus {
+                id: "step-20".into(),
+                version: Version(20),
+                generation,
+            }),
+            last_report: Some(Report::Step(step)),
+            ..Status::default()
+        };
+        let progress = Progress::of(&status);
         assert_eq!((progress.workers, progress.wanted, progress.restarts), (2, 3, 4));
         assert_eq!((progress.step, progress.epoch, progress.loss), (Some(25), Some(1), Some(0.5)));
         assert_eq!(progress.checkpoint.as_deref(), Some("step-20"));
-        assert_eq!(Progress::members(&status), [(2, 7)]);
+        assert_eq!(progress.generation.as_deref(), Some("1.2"));
+        assert_eq!(Progress::members(&status), [(2, 7), (4, 9)]);
         assert_eq!(progress.ended(), None);
         let text = serde_json::to_string(&progress).expect("written");
         assert_eq!(Progress::from_annotation(&text), Some(progress));
         assert_eq!(Progress::from_annotation("{"), None);
-        let failed = Progress::read(&json!({"state": "failed", "reason": "bad data"}));
-        assert_eq!(failed.ended(), Some(End::Failed("bad data".into())));
+        let reason = Some("bad data".to_string());
+        let failed = Progress::of(&Status { state: State::Failed, reason, ..Status::default() });
+        assert_eq!(failed.ended(), Some(Ending::Failed("bad data".into())));
     }
 
     #[test]
     fn without_groups_whoever_is_connected_trains() {
-        let mut status = json!({
-            "state": "running", "wanted": 2, "wanted_servers": 2, "names": {"left": 3},
-            "workers": [{"member": null, "connected": true, "slot": 0, "pid": 3}, {"connected": false}],
-            "servers": [{"seat": 0, "pid": 8}, {"seat": 1, "pid": 9}],
-            "restarts": {"worker": 0, "ps": 1},
-        });
-        let progress = Progress::read(&status);
+        let mut status = Status {
+            state: State::Running,
+            wanted: 2,
+            wanted_servers: 2,
+            names: Some(NamesStatus { left: 3, ..NamesStatus::default() }),
+            workers: vec![worker(0, 3, None, true), worker(1, 4, None, false)],
+            servers: vec![server(0, 8), server(1, 9)],
+            restarts: RestartCounts { workers: 0, servers: 1, masters: 0 },
+            ..Status::default()
+        };
+        let progress = Progress::of(&status);
         assert_eq!((progress.workers, progress.servers, progress.server_restarts), (1, 2, 1));
         assert_eq!(progress.state, "running");
         let seat = |index| Role::Ps.slot(index).expect("a slot");
         assert_eq!(Progress::members(&status), [(0, 3), (seat(0), 8), (seat(1), 9)]);
-        status["servers"] = json!([{"seat": 0, "pid": 8}]);
-        assert_eq!(Progress::read(&status).state, "gathering");
+        status.servers.pop();
+        assert_eq!(Progress::of(&status).state, "gathering");
     }
 
     #[test]

@@ -1,144 +1,106 @@
-//! Asynchronous training as the master sees it: names that are leased, servers that get and save their partitions, the
-//! ends of epochs. The rules are in `salamander_core::push`; the program's books know what names mean.
+//! What asynchronous training does outside of the master's thread: a thread for each server, one that makes the folders
+//! of checkpoints, and the files that servers write.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 
-use salamander_core::elastic::{Ending, Generation, Millis, TaskQueue};
-use salamander_core::push::{self, Checkpoint, Dispatcher, History, Placement, Process, Source};
+use salamander_core::elastic::{Generation, Peer};
+use salamander_core::push::{Checkpoint, Placement, Process, Source};
 use salamander_net::Keys;
-use salamander_ps::client::Map;
-use salamander_ps::wire::{Before, Owner, Reset};
-use serde_json::Value;
+use salamander_ps::wire::{Before, Reset, Start};
 
-use crate::config::{Books, Keeping, NamesPlan};
-use crate::courier::{Courier, Errand};
+use crate::config::Keeping;
+use crate::courier::{Courier, Errand, Route};
 use crate::inbox::{Handle, Input};
 
-/// Batches of a validation task: few, so that a slow worker does not hold up the end.
-const BATCHES: u64 = 4;
-/// How long a worker may hold one. Only the last resort: who dies or falls silent is noticed at once.
-const LEASE: Millis = 600_000;
+/// Something that is to be done about parameter servers.
+pub(crate) enum ServerTask {
+    /// Talk to a process of a server from now on.
+    Meet { process: Process, endpoint: String },
+    /// A process has ended.
+    Forget(Process),
+    /// Ask a process for something, unless another took its place.
+    Tell { process: Process, errand: Errand },
+    /// Make the folder of a checkpoint, after those that were asked for before.
+    Keep(Keeping),
+    /// Remove what servers wrote in a folder, but for some.
+    Sweep { folder: PathBuf, keep: Vec<PathBuf> },
+}
 
-/// Everything about names.
-pub(crate) struct Asynchronous {
-    pub(crate) dispatcher: Dispatcher,
-    pub(crate) books: Box<dyn Books>,
-    pub(crate) slices: u32,
-    pub(crate) keys: Keys,
-    pub(crate) handle: Handle,
+/// The threads.
+pub(crate) struct ServerThreads {
+    keys: Keys,
+    /// The master's term.
+    term: u32,
+    slices: u32,
+    handle: Handle,
     /// Whom servers are reached by, by their numbers.
-    pub(crate) couriers: BTreeMap<u32, Courier>,
-    pub(crate) validating: Option<Validating>,
-    /// An epoch that is validated and begins the next one when its checkpoint counts.
-    pub(crate) closing: Option<Saving<u64>>,
-    /// How the run ends when its last checkpoint counts.
-    pub(crate) leaving: Option<Saving<Ending>>,
-    /// Folders of checkpoints that are being made, one after the other.
-    pub(crate) keeping: usize,
+    couriers: BTreeMap<u32, Courier>,
     keeper: Option<Sender<Keeping>>,
-    initial: PathBuf,
-    checkpoints: PathBuf,
-    validation: u64,
-    validations: u64,
 }
 
-/// Something that waits for a checkpoint.
-pub(crate) struct Saving<T> {
-    pub(crate) then: T,
-    pub(crate) since: Millis,
-    /// The checkpoint was begun after it was wanted.
-    pub(crate) asked: bool,
-    pub(crate) saved: bool,
-}
-
-impl<T> Saving<T> {
-    pub(crate) fn new(now: Millis, then: T) -> Self {
-        Self { then, since: now, asked: false, saved: false }
+impl ServerThreads {
+    pub(crate) fn new(keys: Keys, term: u32, slices: u32, handle: Handle) -> Self {
+        Self { keys, term, slices, handle, couriers: BTreeMap::new(), keeper: None }
     }
-}
 
-/// A validation that is under way.
-pub(crate) struct Validating {
-    pub(crate) epoch: u64,
-    pub(crate) tasks: TaskQueue,
-    pub(crate) parts: BTreeMap<u64, Value>,
-}
-
-impl Asynchronous {
-    pub(crate) fn open(plan: NamesPlan, history: History, keys: Keys, handle: Handle) -> Self {
-        let NamesPlan { settings, validation, initial, checkpoints, books } = plan;
-        Self {
-            slices: settings.names.slices(),
-            dispatcher: Dispatcher::open(history, settings),
-            books,
-            keys,
-            handle,
-            couriers: BTreeMap::new(),
-            validating: None,
-            closing: None,
-            leaving: None,
-            keeping: 0,
-            keeper: None,
-            initial,
-            checkpoints,
-            validation,
-            validations: 0,
+    /// Does something, or says why the run cannot go on.
+    pub(crate) fn perform(&mut self, task: ServerTask) -> Result<(), String> {
+        let thread = |error: io::Error| format!("cannot start a thread: {error}");
+        match task {
+            ServerTask::Meet { process, endpoint } => {
+                self.meet(process, endpoint).map_err(thread)?;
+                self.tell(process, Errand::Look)
+            }
+            ServerTask::Forget(process) => {
+                if self.couriers.get(&process.server).is_some_and(|it| it.process == process) {
+                    self.couriers.remove(&process.server);
+                }
+                Ok(())
+            }
+            ServerTask::Tell { process, errand } => self.tell(process, errand),
+            ServerTask::Keep(keeping) => self.keep(keeping).map_err(thread),
+            ServerTask::Sweep { folder, keep } => {
+                sweep(&folder, &keep);
+                Ok(())
+            }
         }
     }
 
-    /// Talks to a process of a server from now on.
-    pub(crate) fn meet(&mut self, process: Process, endpoint: String) -> std::io::Result<()> {
+    fn meet(&mut self, process: Process, endpoint: String) -> io::Result<()> {
         let known = self.couriers.get(&process.server);
         if known.is_none_or(|courier| courier.process != process) {
-            let (keys, handle) = (self.keys.clone(), self.handle.clone());
-            let courier = Courier::start(process, endpoint, keys, self.slices, handle)?;
+            let route = Route {
+                process,
+                endpoint,
+                keys: self.keys.clone(),
+                term: self.term,
+                slices: self.slices,
+            };
+            let courier = Courier::start(route, self.handle.clone())?;
             self.couriers.insert(process.server, courier);
         }
-        self.send(process, Errand::Look);
         Ok(())
     }
 
-    /// Asks a process for something, unless another took its place.
-    pub(crate) fn send(&self, to: Process, errand: Errand) {
-        if let Some(courier) = self.courier(to) {
-            courier.send(errand);
-        }
-    }
-
-    pub(crate) fn courier(&self, process: Process) -> Option<&Courier> {
-        self.couriers.get(&process.server).filter(|courier| courier.process == process)
-    }
-
-    /// The process has ended. Returns whether it was a server that is known.
-    pub(crate) fn lost(&mut self, incarnation: u64) -> bool {
-        let of = |courier: &&Courier| courier.process.incarnation == incarnation;
-        let Some(process) = self.couriers.values().find(of).map(|courier| courier.process) else {
-            return false;
+    fn tell(&self, process: Process, errand: Errand) -> Result<(), String> {
+        let courier = self.couriers.get(&process.server);
+        let Some(courier) = courier.filter(|courier| courier.process == process) else {
+            return Ok(());
         };
-        self.couriers.remove(&process.server);
-        self.dispatcher.server_lost(process);
-        // What is validated is not what it was.
-        self.validating = None;
-        true
-    }
-
-    /// Begins a validation; false if there is nothing to validate.
-    pub(crate) fn validate(&mut self, epoch: u64) -> bool {
-        if self.validation == 0 {
-            return false;
+        if let Errand::Save { path, .. } = &errand
+            && let Some(folder) = path.parent()
+        {
+            std::fs::create_dir_all(folder)
+                .map_err(|error| format!("{}: {error}", folder.display()))?;
         }
-        self.validations += 1;
-        // Leases of earlier validations and masters count for nothing.
-        let fence = u64::from(self.dispatcher.epoch()) << 40 | self.validations << 20;
-        let tasks = TaskQueue::new(self.validation, BATCHES, LEASE, fence);
-        self.validating = Some(Validating { epoch, tasks, parts: BTreeMap::new() });
-        true
+        courier.send(errand);
+        Ok(())
     }
 
-    /// Has the folder of a checkpoint made on a thread of its own, in the order of the calls.
-    pub(crate) fn keep(&mut self, keeping: Keeping) -> std::io::Result<()> {
+    fn keep(&mut self, keeping: Keeping) -> io::Result<()> {
         let keeper = match &mut self.keeper {
             Some(keeper) => keeper,
             none => {
@@ -151,35 +113,48 @@ impl Asynchronous {
                 none.insert(sender)
             }
         };
-        self.keeping += usize::from(keeper.send(keeping).is_ok());
+        // The thread ends only when there is no master to hear of it.
+        let _ = keeper.send(keeping);
         Ok(())
+    }
+}
+
+/// Where servers write and read their rows.
+#[derive(Clone, Debug)]
+pub(crate) struct RowFiles {
+    initial: PathBuf,
+    checkpoints: PathBuf,
+}
+
+impl RowFiles {
+    pub(crate) fn new(initial: PathBuf, checkpoints: PathBuf) -> Self {
+        Self { initial, checkpoints }
+    }
+
+    /// The folder of the run's checkpoints.
+    pub(crate) fn checkpoints(&self) -> &Path {
+        &self.checkpoints
     }
 
     /// Where a server gets its partitions of a map: from the servers of the map before that are known, and what
     /// those lack from files.
-    pub(crate) fn placing(
+    pub(crate) fn placing<'a>(
         &self,
         to: Process,
         placement: Placement,
         checkpoint: Option<&Checkpoint>,
+        known: impl Iterator<Item = (u32, &'a Peer)>,
     ) -> Reset {
-        let share = |map: push::Map, server: u32| {
-            let map = Map { epoch: 0, servers: map.servers as usize };
-            map.partitions(server as usize)
-        };
         let from = match placement.source {
             Source::Checkpoint => None,
             Source::Servers(before) => {
-                let known = self.couriers.range(..before.servers);
-                let owners = known.map(|(server, courier)| Owner {
-                    endpoint: courier.endpoint.clone(),
-                    partitions: share(before, *server),
-                });
-                Some(Before { lineage: before.number.to_u64(), owners: owners.collect() })
+                let known = known.map(|(server, peer)| (server as usize, peer.endpoint.clone()));
+                Some(Before::new(before.number.into(), before.servers as usize, known))
             }
         };
-        let partitions = Some(share(placement.map, to.server));
-        Reset { partitions, version: 0, files: self.source(checkpoint), from }
+        let servers = placement.map.servers as usize;
+        let start = Start { servers, version: 0, files: self.source(checkpoint), from };
+        start.reset(to.server as usize)
     }
 
     /// The files that servers begin with.
@@ -202,20 +177,17 @@ impl Asynchronous {
 
     /// The folder that servers write a checkpoint to. It is kept as long as servers may have to begin with it.
     pub(crate) fn rows(&self, id: Generation) -> PathBuf {
-        self.checkpoints.join(format!(".rows-{}-{}", id.epoch, id.number))
+        self.checkpoints.join(format!(".rows-{}-{}", id.term, id.number))
     }
+}
 
-    /// Removes what servers wrote for checkpoints that are not the last one.
-    pub(crate) fn sweep(&self) {
-        let last = self.dispatcher.history().checkpoint.map(|last| self.rows(last.id));
-        let saving = self.dispatcher.saving().map(|id| self.rows(id));
-        for entry in std::fs::read_dir(&self.checkpoints).into_iter().flatten().flatten() {
-            let path = entry.path();
-            let is_rows = entry.file_name().to_string_lossy().starts_with(".rows-");
-            if is_rows && Some(&path) != last.as_ref() && Some(&path) != saving.as_ref() {
-                // A folder that cannot be removed is only a waste of room.
-                let _ = std::fs::remove_dir_all(&path);
-            }
+fn sweep(folder: &Path, keep: &[PathBuf]) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let is_rows = entry.file_name().to_string_lossy().starts_with(".rows-");
+        if is_rows && !keep.contains(&path) {
+            // A folder that cannot be removed is only a waste of room.
+            let _ = std::fs::remove_dir_all(&path);
         }
     }
 }

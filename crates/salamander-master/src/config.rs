@@ -4,11 +4,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use salamander_core::course::LeasePlan;
 use salamander_core::elastic::Timeouts;
-use salamander_core::plan::MicroBatch;
-use salamander_core::push::{Checkpoint, Settings};
+use salamander_core::report::{Report, TaskResult};
 use salamander_net::Tls;
-use serde_json::Value;
 
 /// Who starts the processes of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,11 +30,24 @@ pub struct TaskPlan {
     pub deadline: Duration,
 }
 
+/// How work is given out.
+#[derive(Default)]
+pub enum ModePlan {
+    /// Workers are members of generations and train in step.
+    #[default]
+    Members,
+    /// Asynchronous training: workers lease names of micro-batches.
+    Leases(Box<LeasePlan>),
+    /// Records are worked through in tasks.
+    Tasks(TaskPlan),
+}
+
 /// Where the program keeps what the master is told. Called on the master's thread, which it must not hold up.
 pub trait Sink: Send {
-    /// Something of a version, each once and in order. In a run of tasks: a task and its result, each once; those of
-    /// earlier masters come again when a master takes over.
-    fn report(&mut self, version: u64, json: &serde_json::Value);
+    /// Something of a version, each once and in order.
+    fn report(&mut self, _version: u64, _report: &Report) {}
+    /// A task and its result, each once; those of earlier masters come again when a master takes over.
+    fn result(&mut self, _task: u64, _result: &TaskResult) {}
     /// Something that people may want to know.
     fn note(&mut self, text: &str);
     /// The checkpoint with this id counts: it is in the journal. Told again when a master takes over.
@@ -46,58 +58,11 @@ pub trait Sink: Send {
 
 /// Keeps nothing.
 impl Sink for () {
-    fn report(&mut self, _version: u64, _json: &serde_json::Value) {}
     fn note(&mut self, _text: &str) {}
 }
 
-/// Asynchronous training on parameter servers: workers lease names of micro-batches instead of being members.
-pub struct NamesPlan {
-    /// The names and how far workers may run apart.
-    pub settings: Settings,
-    /// Batches of the validation after each epoch; 0: there is none.
-    pub validation: u64,
-    /// The file with the rows that a run begins with.
-    pub initial: PathBuf,
-    /// The folder of the run's checkpoints.
-    pub checkpoints: PathBuf,
-    /// What the program knows about the model.
-    pub books: Box<dyn Books>,
-}
-
 /// The folder of a checkpoint being made, on a thread of its own; returns its name.
-pub type Keeping = Box<dyn FnOnce() -> Result<String, String> + Send>;
-
-/// What the program adds to asynchronous training: the master knows names, the program what they mean. Called on the
-/// master's thread, which it must not hold up.
-pub trait Books: Send {
-    /// Training begins or goes on with so many workers.
-    fn begin(&mut self, workers: u64) -> Notes;
-    /// What workers are told with each lease.
-    fn brief(&self) -> Value;
-    /// A name is done, and this was measured; the same name may be told again.
-    fn measured(&mut self, name: MicroBatch, measured: &Value) -> Notes;
-    /// Whether the end of an epoch was entered: a lost server can reopen an epoch whose end is in the books.
-    fn is_closed(&self, epoch: u64) -> bool;
-    /// All names of an epoch are done; these are the parts of its validation. An error ends the run.
-    fn close(&mut self, epoch: u64, parts: &[Value]) -> Result<Notes, String>;
-    /// A checkpoint counts, whose rows are in these files: what makes a folder of it.
-    fn keep(&mut self, checkpoint: &Checkpoint, files: Vec<PathBuf>) -> Keeping;
-    /// The run ends.
-    fn end(&mut self, interrupted: bool) -> Notes;
-    /// Time has passed.
-    fn tick(&mut self) {}
-}
-
-/// What is to be done about something that was entered.
-#[derive(Debug, Default)]
-pub struct Notes {
-    /// To be told outside: versions with their parts, in growing order.
-    pub reports: Vec<(u64, u32, Value)>,
-    /// A checkpoint is due.
-    pub save: bool,
-    /// Training is to end here.
-    pub stop: bool,
-}
+pub(crate) type Keeping = Box<dyn FnOnce() -> Result<String, String> + Send>;
 
 /// A master's configuration.
 pub struct Config {
@@ -123,10 +88,8 @@ pub struct Config {
     pub platform: PlatformKind,
     /// Goes on with a run that has ended. Not for a master that is started again within a run.
     pub resume: bool,
-    /// Work in tasks instead of training.
-    pub tasks: Option<TaskPlan>,
-    /// Asynchronous training instead of generations.
-    pub names: Option<NamesPlan>,
+    /// How work is given out.
+    pub mode: ModePlan,
     /// Where reports and notes go.
     pub sink: Box<dyn Sink>,
 }
@@ -146,8 +109,7 @@ impl Config {
             hang: Duration::from_secs(60),
             platform: PlatformKind::ByHand,
             resume: false,
-            tasks: None,
-            names: None,
+            mode: ModePlan::Members,
             sink: Box::new(()),
         }
     }

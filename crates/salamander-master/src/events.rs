@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 
-use salamander_core::elastic::Ending;
+use salamander_core::elastic::{Ending, Term};
+use salamander_core::report::{Report, TaskResult};
 use salamander_proto::v1;
 use salamander_proto::v1::event::Event as Kind;
 use tokio::sync::mpsc::error::TrySendError;
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::config::Sink;
 use crate::inbox::Out;
@@ -21,19 +22,19 @@ struct Watcher {
 
 /// Numbered from 1 in the life of a master.
 pub(crate) struct Events {
-    epoch: u32,
+    term: Term,
     newest: u64,
     kept: VecDeque<v1::Event>,
     watchers: Vec<Watcher>,
     reported: Option<(u64, u32)>,
-    last_report: Option<serde_json::Value>,
+    last_report: Option<Report>,
     sink: Box<dyn Sink>,
 }
 
 impl Events {
-    pub(crate) fn new(epoch: u32, reported: Option<(u64, u32)>, sink: Box<dyn Sink>) -> Self {
+    pub(crate) fn new(term: Term, reported: Option<(u64, u32)>, sink: Box<dyn Sink>) -> Self {
         Self {
-            epoch,
+            term,
             newest: 0,
             kept: VecDeque::new(),
             watchers: Vec::new(),
@@ -45,23 +46,15 @@ impl Events {
 
     /// Takes a report, if nothing as new was taken before: whoever becomes the one that reports may
     /// repeat what another has told already.
-    pub(crate) fn report(&mut self, report: v1::Report) -> bool {
-        let place = (report.version, report.part);
+    pub(crate) fn report(&mut self, version: u64, report: Report) -> bool {
+        let place = (version, report.part());
         if self.reported.is_some_and(|newest| place <= newest) {
             return false;
         }
-        match serde_json::from_str(&report.json) {
-            Ok(json) => {
-                self.sink.report(report.version, &json);
-                self.last_report = Some(json);
-            }
-            Err(error) => {
-                warn!(version = report.version, %error, "a report is no JSON and was left out");
-                return false;
-            }
-        }
+        self.sink.report(version, &report);
         self.reported = Some(place);
-        self.push(Kind::Report(report.json));
+        self.push(Kind::Report(v1::Report::new(version, report.clone())));
+        self.last_report = Some(report);
         true
     }
 
@@ -81,9 +74,9 @@ impl Events {
     }
 
     /// Takes the result of a task.
-    pub(crate) fn result(&mut self, task: u64, json: &serde_json::Value) {
-        self.sink.report(task, json);
-        self.push(Kind::Report(json.to_string()));
+    pub(crate) fn result(&mut self, task: u64, result: TaskResult) {
+        self.sink.result(task, &result);
+        self.push(Kind::Result(v1::FinishedTask { task, result: Some(result.into()) }));
     }
 
     pub(crate) fn note(&mut self, text: String) {
@@ -101,21 +94,21 @@ impl Events {
         self.reported
     }
 
-    pub(crate) fn last_report(&self) -> Option<&serde_json::Value> {
+    pub(crate) fn last_report(&self) -> Option<&Report> {
         self.last_report.as_ref()
     }
 
     pub(crate) fn watch(&mut self, request: v1::WatchRequest, out: Out<v1::Event>) {
         // Numbers of another master say nothing about this one's.
-        let same = request.epoch == 0 || request.epoch == self.epoch;
+        let same = request.term == 0 || request.term == self.term.0;
         let seen = if same { request.after.min(self.newest) } else { 0 };
         self.watchers.push(Watcher { out, seen });
     }
 
     /// Hands watchers what they have room for.
     pub(crate) fn pump(&mut self) {
-        let (kept, epoch) = (&self.kept, self.epoch);
-        self.watchers.retain_mut(|watcher| feed(watcher, kept, epoch));
+        let (kept, term) = (&self.kept, self.term);
+        self.watchers.retain_mut(|watcher| feed(watcher, kept, term));
     }
 
     /// Whether everybody who watches has seen everything.
@@ -130,19 +123,19 @@ impl Events {
         }
         self.kept.push_back(v1::Event {
             number: self.newest,
-            epoch: self.epoch,
+            term: self.term.0,
             event: Some(event),
         });
     }
 }
 
 /// Whether the watcher stays.
-fn feed(watcher: &mut Watcher, kept: &VecDeque<v1::Event>, epoch: u32) -> bool {
+fn feed(watcher: &mut Watcher, kept: &VecDeque<v1::Event>, term: Term) -> bool {
     let oldest = kept.front().map_or(1, |event| event.number);
     if watcher.seen + 1 < oldest {
         let missed = oldest - 1 - watcher.seen;
         let text = format!("{missed} events were missed: they are not kept for so long");
-        let note = v1::Event { number: oldest - 1, epoch, event: Some(Kind::Note(text)) };
+        let note = v1::Event { number: oldest - 1, term: term.0, event: Some(Kind::Note(text)) };
         match watcher.out.try_send(Ok(note)) {
             Ok(()) => watcher.seen = oldest - 1,
             Err(error) => return matches!(error, TrySendError::Full(_)),
@@ -165,6 +158,7 @@ fn feed(watcher: &mut Watcher, kept: &VecDeque<v1::Event>, epoch: u32) -> bool {
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use salamander_core::report::{EpochReport, Start, StepReport};
     use tokio::sync::mpsc;
 
     use super::*;
@@ -173,26 +167,29 @@ mod tests {
     struct Told(Arc<Mutex<Vec<u64>>>);
 
     impl Sink for Told {
-        fn report(&mut self, version: u64, _json: &serde_json::Value) {
+        fn report(&mut self, version: u64, _report: &Report) {
             self.0.lock().expect("not poisoned").push(version);
         }
         fn note(&mut self, _text: &str) {}
     }
 
-    fn report(version: u64, part: u32) -> v1::Report {
-        v1::Report { version, part, json: format!("{{\"step\":{version}}}") }
+    fn of_part(part: u32) -> Report {
+        match part {
+            0 => Report::Start(Start::default()),
+            1 => Report::Step(StepReport::default()),
+            2 => Report::Epoch(EpochReport::default()),
+            _ => Report::End(Box::default()),
+        }
     }
 
     #[test]
     fn a_report_is_told_once() {
         let told = Told::default();
-        let mut events = Events::new(1, Some((1, 0)), Box::new(told.clone()));
+        let mut events = Events::new(Term(1), Some((1, 0)), Box::new(told.clone()));
         let places = [(1, 0), (2, 0), (2, 0), (1, 9), (2, 1), (5, 0), (3, 0)];
-        let taken = places.map(|(version, part)| events.report(report(version, part)));
+        let taken = places.map(|(version, part)| events.report(version, of_part(part)));
         assert_eq!(taken, [false, true, false, false, true, true, false]);
         assert_eq!(*told.0.lock().expect("not poisoned"), [2, 2, 5]);
-        let wrong = v1::Report { version: 9, part: 0, json: "{".into() };
-        assert!(!events.report(wrong));
     }
 
     fn numbers(seen: &mut mpsc::Receiver<Result<v1::Event, tonic::Status>>) -> Vec<u64> {
@@ -202,20 +199,20 @@ mod tests {
 
     #[test]
     fn a_watcher_goes_on_where_it_was() {
-        let mut events = Events::new(2, None, Box::new(()));
+        let mut events = Events::new(Term(2), None, Box::new(()));
         (0..5).for_each(|n| events.note(n.to_string()));
-        for (after, epoch, first) in [(0, 0, 1), (3, 2, 4), (3, 1, 1), (99, 2, 6)] {
+        for (after, term, first) in [(0, 0, 1), (3, 2, 4), (3, 1, 1), (99, 2, 6)] {
             let (out, mut seen) = mpsc::channel(64);
-            events.watch(v1::WatchRequest { after, epoch }, out);
+            events.watch(v1::WatchRequest { after, term }, out);
             events.pump();
             let expected: Vec<u64> = (first..=5).collect();
-            assert_eq!(numbers(&mut seen), expected, "after {after} of {epoch}");
+            assert_eq!(numbers(&mut seen), expected, "after {after} of {term}");
         }
     }
 
     #[test]
     fn a_slow_watcher_is_told_what_it_missed() {
-        let mut events = Events::new(1, None, Box::new(()));
+        let mut events = Events::new(Term(1), None, Box::new(()));
         let (out, mut seen) = mpsc::channel(2);
         events.watch(v1::WatchRequest::default(), out);
         (0..KEPT + 7).for_each(|n| events.note(n.to_string()));
@@ -230,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_watcher_leaves_after_the_end() {
-        let mut events = Events::new(1, None, Box::new(()));
+        let mut events = Events::new(Term(1), None, Box::new(()));
         let (out, mut seen) = mpsc::channel(8);
         events.watch(v1::WatchRequest::default(), out);
         events.ended(Ending::Completed);

@@ -1,16 +1,14 @@
 //! The port. Whoever connects and does not speak HTTP/2 at once, over TLS if the job has certificates, is sent away
 //! and logged once, before anything of it reaches the server.
 
-use std::collections::HashSet;
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use salamander_net::Tls;
 use salamander_net::tls::{self, HANDSHAKE};
+use salamander_net::{Refusals, Tls};
 use salamander_proto::limits;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
@@ -25,23 +23,19 @@ use tracing::warn;
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// How long to wait when no connection can be taken, for want of descriptors for example.
 const PAUSE: Duration = Duration::from_millis(100);
-/// So many refused peers are told apart; beyond, refusals are silent.
-const REMEMBERED: usize = 256;
-
-type Refused = Arc<Mutex<HashSet<IpAddr>>>;
 
 /// Connections of a listener, for as long as the listener lives.
 pub(crate) struct Port {
     listener: TcpListener,
     acceptor: Option<TlsAcceptor>,
     pause: Option<Pin<Box<Sleep>>>,
-    refused: Refused,
+    refusals: Refusals,
 }
 
 impl Port {
     pub(crate) fn new(listener: TcpListener, tls: Option<Tls>) -> Self {
         let acceptor = tls.map(|tls| TlsAcceptor::from(tls.server()));
-        Self { listener, acceptor, pause: None, refused: Refused::default() }
+        Self { listener, acceptor, pause: None, refusals: Refusals::default() }
     }
 }
 
@@ -69,7 +63,7 @@ impl Stream for Port {
                         seen: 0,
                         deadline: Some(Box::pin(sleep(limits::FIRST_MESSAGE))),
                         peer: peer.ip(),
-                        refused: self.refused.clone(),
+                        refusals: self.refusals.clone(),
                     })));
                 }
                 Err(error) => {
@@ -89,7 +83,7 @@ pub(crate) struct Guarded {
     /// Handshakes and first bytes must be there by then.
     deadline: Option<Pin<Box<Sleep>>>,
     peer: IpAddr,
-    refused: Refused,
+    refusals: Refusals,
 }
 
 /// What is below: handshakes happen while the server asks for bytes, so that a slow one holds up nobody else.
@@ -107,11 +101,7 @@ impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
 
 impl Guarded {
     fn refuse(&self, reason: &str) -> io::Error {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        if refused.len() < REMEMBERED && refused.insert(self.peer) {
-            let peer = self.peer;
-            warn!(%peer, reason, "refused a connection; later ones of this peer are not logged");
-        }
+        self.refusals.log(&self.peer.to_string(), reason);
         io::Error::new(io::ErrorKind::InvalidData, reason)
     }
 

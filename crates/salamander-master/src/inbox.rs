@@ -18,29 +18,40 @@ pub(crate) struct SessionId(pub(crate) u64);
 
 /// The other end of a stream of answers. Dropping it ends the stream.
 pub(crate) type Out<T> = mpsc::Sender<Result<T, Status>>;
+/// A stream of answers to a connection.
+pub(crate) struct Session<T> {
+    pub(crate) id: SessionId,
+    pub(crate) out: Out<T>,
+}
+
 /// The answer to a call.
 pub(crate) type Answer<T> = oneshot::Sender<Result<T, status::Error>>;
 
 /// Something that the master takes.
 pub(crate) enum Input {
     Tick,
-    Hello(SessionId, v1::Hello, Out<v1::MasterMessage>),
+    Hello(Session<v1::MasterMessage>, v1::Hello),
     Worker(SessionId, u64, FromWorker),
     WorkerLeft(SessionId),
-    Inventory(SessionId, v1::Inventory, Out<v1::PlatformOrder>),
+    Inventory(Session<v1::PlatformOrder>, v1::Inventory),
     ProcessEnd(SessionId, u64, ProcessEnd),
     PlatformLeft(SessionId),
     Watch(v1::WatchRequest, Out<v1::Event>),
+    Call(Call),
+    /// A parameter server has answered.
+    Server(Process, News),
+    /// The folder of a checkpoint is made, or why not.
+    Folder(Result<String, String>),
+}
+
+/// A call that is answered once.
+pub(crate) enum Call {
     Status(Answer<v1::StatusReply>),
     Scale(v1::ScaleRequest, Answer<v1::ScaleReply>),
     Stop(Answer<v1::StopReply>),
     Lease(v1::LeaseRequest, Answer<v1::LeaseReply>),
     Finish(v1::FinishRequest, Answer<v1::FinishReply>),
     Names(v1::NamesRequest, Answer<v1::NamesReply>),
-    /// A parameter server has answered.
-    Server(Process, News),
-    /// The folder of a checkpoint is made, or why not.
-    Folder(Result<String, String>),
 }
 
 /// The end of a process.
@@ -84,11 +95,11 @@ impl Handle {
     /// Asks the master.
     pub(crate) async fn ask<T>(
         &self,
-        input: impl FnOnce(Answer<T>) -> Input,
+        call: impl FnOnce(Answer<T>) -> Call,
     ) -> Result<T, status::Error> {
         let (answer, answered) = oneshot::channel();
         let inbox = self.0.upgrade().ok_or(status::Error::Leaving)?;
-        inbox.try_send(input(answer)).map_err(|error| match error {
+        inbox.try_send(Input::Call(call(answer))).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => status::Error::Busy,
             mpsc::error::TrySendError::Closed(_) => status::Error::Leaving,
         })?;

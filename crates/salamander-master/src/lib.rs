@@ -5,9 +5,10 @@
 //!
 //! # Layout
 //! - [`run()`]: the role: configuration, listener, shutdown
-//! - `master`: one thread that owns the state machines; `inbox` is what reaches it
-//! - `asynchronous`: leases of names for training on parameter servers; `courier`: what a server is told
-//! - `workers`, `processes`, `events`: who is connected, what runs, what is told outside
+//! - `master`: one thread that tells the mode what happens and does what it decides; `inbox` is what reaches it
+//! - `mode`: how work is given out: `members` of generations, `leases` of micro-batches, `tasks`
+//! - `cluster`: what every run has: `workers`, `processes`, `events`, the journal
+//! - `asynchronous`, `courier`: the threads and files of leases
 //! - [`journal`], [`record`], `bookmark`: what a restarted master goes on from
 //! - `service`, `guard`, `status`: the port
 //! - [`local`]: starts, watches and ends the processes of a run on this machine
@@ -15,6 +16,7 @@
 mod asynchronous;
 mod bookmark;
 mod clock;
+mod cluster;
 mod config;
 mod courier;
 mod events;
@@ -23,6 +25,7 @@ mod inbox;
 pub mod journal;
 pub mod local;
 mod master;
+mod mode;
 mod processes;
 pub mod record;
 mod run;
@@ -30,5 +33,5 @@ mod service;
 mod status;
 mod workers;
 
-pub use config::{Books, Config, Keeping, NamesPlan, Notes, PlatformKind, Sink, TaskPlan};
+pub use config::{Config, ModePlan, PlatformKind, Sink, TaskPlan};
 pub use run::{Error, run};

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use salamander_core::elastic::{Crew, Ended, Ending, Millis, Order, Seat, Slot, WorkerId};
+use salamander_core::elastic::{Crew, Ended, Ending, Millis, Order, Seat, Slot, Term, WorkerId};
 use salamander_proto::v1;
 use salamander_proto::v1::platform_order::Order as Message;
 use tracing::{debug, info, warn};
 
 use crate::config::PlatformKind;
-use crate::inbox::{Out, ProcessEnd, SessionId};
+use crate::inbox::{ProcessEnd, Session, SessionId};
 
 /// So many ends are told apart from ones that are told again.
 const REMEMBERED: usize = 1_024;
@@ -23,10 +23,16 @@ struct Process {
 }
 
 struct Platform {
-    session: SessionId,
-    out: Out<v1::PlatformOrder>,
+    session: Session<v1::PlatformOrder>,
     received: u64,
     acknowledged: u64,
+}
+
+/// How often processes were started again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Restarts {
+    pub(crate) workers: u64,
+    pub(crate) servers: u64,
 }
 
 /// The crew, and the platform that serves it.
@@ -38,15 +44,16 @@ pub(crate) struct Processes {
     /// The newest (slot, process) whose end was taken: an end can be told twice.
     ended: VecDeque<(u32, u32)>,
     platform: Option<Platform>,
-    /// Restarts of workers and servers that earlier masters counted.
-    earlier_restarts: (u64, u64),
+    /// What earlier masters counted.
+    earlier_restarts: Restarts,
 }
 
 impl Processes {
     pub(crate) fn new(
         kind: PlatformKind,
-        (workers, servers): (Crew, Crew),
-        earlier_restarts: (u64, u64),
+        workers: Crew,
+        servers: Crew,
+        earlier_restarts: Restarts,
     ) -> Self {
         Self {
             kind,
@@ -64,12 +71,12 @@ impl Processes {
     pub(crate) fn attach(
         &mut self,
         now: Millis,
-        (session, out): (SessionId, Out<v1::PlatformOrder>),
+        session: Session<v1::PlatformOrder>,
         running: &[v1::Process],
-        epoch: u32,
+        term: Term,
     ) {
-        self.platform = Some(Platform { session, out, received: 0, acknowledged: 0 });
-        self.tell(Message::Welcome(v1::Welcome { epoch }));
+        self.platform = Some(Platform { session, received: 0, acknowledged: 0 });
+        self.tell(Message::Welcome(v1::Welcome { term: term.0 }));
         let slots = self.workers.slots().iter().chain(self.servers.slots());
         let slots: Vec<(u32, Slot)> = slots.map(|(slot, state)| (*slot, *state)).collect();
         for (slot, state) in slots {
@@ -96,7 +103,7 @@ impl Processes {
     }
 
     pub(crate) fn detach(&mut self, session: SessionId) {
-        if self.platform.as_ref().is_some_and(|platform| platform.session == session) {
+        if self.platform.as_ref().is_some_and(|platform| platform.session.id == session) {
             self.platform = None;
             warn!("the platform is gone; waiting for it");
         }
@@ -143,7 +150,7 @@ impl Processes {
     /// A message of the platform was acted on.
     pub(crate) fn received(&mut self, session: SessionId, number: u64) {
         if let Some(platform) = &mut self.platform
-            && platform.session == session
+            && platform.session.id == session
         {
             platform.received = platform.received.max(number);
         }
@@ -191,14 +198,12 @@ impl Processes {
         self.servers.progressed();
     }
 
-    /// Restarts of workers in the whole run.
-    pub(crate) fn restarts(&self) -> u64 {
-        self.earlier_restarts.0 + self.workers.restarts()
-    }
-
-    /// Restarts of parameter servers in the whole run.
-    pub(crate) fn server_restarts(&self) -> u64 {
-        self.earlier_restarts.1 + self.servers.restarts()
+    /// Restarts in the whole run.
+    pub(crate) fn restarts(&self) -> Restarts {
+        Restarts {
+            workers: self.earlier_restarts.workers + self.workers.restarts(),
+            servers: self.earlier_restarts.servers + self.servers.restarts(),
+        }
     }
 
     fn crew(&mut self, slot: u32) -> &mut Crew {
@@ -240,13 +245,15 @@ impl Processes {
 
     /// Whether nothing is on its way to the platform.
     pub(crate) fn is_told(&self) -> bool {
-        self.platform.as_ref().is_none_or(|p| p.out.capacity() == p.out.max_capacity())
+        self.platform
+            .as_ref()
+            .is_none_or(|p| p.session.out.capacity() == p.session.out.max_capacity())
     }
 
     fn tell(&mut self, order: Message) {
         let Some(platform) = &self.platform else { return };
         // A platform that does not take orders is as good as gone: it will attach again and say what it has.
-        if platform.out.try_send(Ok(v1::PlatformOrder { order: Some(order) })).is_err() {
+        if platform.session.out.try_send(Ok(v1::PlatformOrder { order: Some(order) })).is_err() {
             warn!("cut the connection of a platform that takes no orders");
             self.platform = None;
         }

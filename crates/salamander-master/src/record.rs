@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use salamander_core::elastic::{Entry, Generation, History};
+use salamander_core::elastic::{Entry, History, Term};
 use salamander_core::push;
+use salamander_core::report::TaskResult;
 use serde::{Deserialize, Serialize};
 
 /// What a worker trains on; all workers of a run must see the same.
@@ -18,10 +19,11 @@ pub struct Data {
 /// One record of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record {
-    /// Of the membership, by the master of this epoch.
+    /// Of the membership, by the master of this term.
     Entry {
-        /// The master.
-        epoch: u32,
+        /// The master's. Journals of earlier releases call it `epoch`.
+        #[serde(alias = "epoch")]
+        term: Term,
         /// The entry.
         entry: Entry,
     },
@@ -42,8 +44,8 @@ pub enum Record {
     Finished {
         /// The task.
         task: u64,
-        /// Its result, as JSON.
-        result: String,
+        /// Its result.
+        result: TaskResult,
     },
 }
 
@@ -54,7 +56,7 @@ pub(crate) struct Past {
     pub(crate) data: Option<Data>,
     pub(crate) restarts: u64,
     pub(crate) server_restarts: u64,
-    pub(crate) finished: BTreeMap<u64, String>,
+    pub(crate) finished: BTreeMap<u64, TaskResult>,
     pub(crate) names: push::History,
     /// Masters since the run began or was resumed.
     pub(crate) masters: u64,
@@ -69,13 +71,13 @@ impl Past {
 
     pub(crate) fn apply(&mut self, record: Record) {
         match record {
-            Record::Entry { epoch, entry } => {
+            Record::Entry { term, entry } => {
                 match entry {
                     Entry::Opened => self.masters += 1,
                     Entry::Resumed => self.masters = 0,
                     _ => {}
                 }
-                self.history.apply(epoch, &entry);
+                self.history.apply(term, &entry);
             }
             Record::Data(data) => self.data = Some(data),
             Record::Restarts(restarts) => self.restarts = restarts,
@@ -89,9 +91,9 @@ impl Past {
 
     /// The record that lets a run go on that ended, or whose processes were all killed.
     pub(crate) fn resume(&mut self) -> Option<Record> {
-        let begun = self.history.epoch > 0;
+        let begun = self.history.term > Term(0);
         begun.then(|| {
-            let record = Record::Entry { epoch: self.history.epoch, entry: Entry::Resumed };
+            let record = Record::Entry { term: self.history.term, entry: Entry::Resumed };
             self.apply(record.clone());
             record
         })
@@ -104,10 +106,9 @@ impl Past {
         let epoch = self.names.epoch;
         let mut entries = vec![push::Entry::Resumed];
         if placement.map.servers != servers {
-            let number = Generation { epoch, number: placement.map.number.number + 1 };
-            let map = push::Map { number, servers };
+            let map = push::Map { number: placement.map.number.next(epoch), servers };
             let placed = push::Placement { map, source: push::Source::Checkpoint };
-            entries.extend([push::Entry::Resized(servers), push::Entry::Placed(placed)]);
+            entries.push(push::Entry::Placed(placed));
         }
         let record = |entry| Record::Names { epoch, entry };
         let records: Vec<Record> = entries.into_iter().map(record).collect();
@@ -122,8 +123,8 @@ mod tests {
 
     use super::*;
 
-    fn entry(epoch: u32, entry: Entry) -> Record {
-        Record::Entry { epoch, entry }
+    fn entry(term: u32, entry: Entry) -> Record {
+        Record::Entry { term: Term(term), entry }
     }
 
     #[test]
@@ -137,13 +138,13 @@ mod tests {
 
     #[test]
     fn names_that_were_stopped_go_on_with_another_number_of_servers() {
-        let number = Generation { epoch: 1, number: 1 };
+        let number = push::MapVersion::default().next(1);
         let map = push::Map { number, servers: 2 };
         let placed = push::Placement { map, source: push::Source::Checkpoint };
         let entries = [push::Entry::Opened, push::Entry::Placed(placed), push::Entry::Stopping];
         let records = entries.map(|entry| Record::Names { epoch: 1, entry });
         let mut past = Past::read(records.to_vec());
-        assert_eq!(past.resume_names(3).len(), 3);
+        assert_eq!(past.resume_names(3).len(), 2);
         let map = past.names.placement.map(|placement| placement.map);
         assert_eq!((past.names.stopping, map.map(|map| map.servers)), (false, Some(3)));
         assert!(map.is_some_and(|map| map.number > number));
@@ -152,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_run_whose_processes_were_all_killed_has_no_members_when_it_is_resumed() {
-        let generation = salamander_core::elastic::Generation { epoch: 1, number: 1 };
+        let generation = salamander_core::elastic::Generation { term: Term(1), number: 1 };
         let begun = Entry::Activated {
             generation,
             members: Vec::new(),

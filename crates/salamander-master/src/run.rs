@@ -75,7 +75,7 @@ pub async fn run(
     let opening = tokio::task::spawn_blocking(move || Master::open(config, handle));
     let master = opening.await.map_err(|_| Error::Panicked)??;
     if let Ok(address) = listener.local_addr() {
-        info!(%address, epoch = master.coordinator.epoch(), "the master listens");
+        info!(%address, term = %master.cluster.term, "the master listens");
     }
     let (done, ended) = oneshot::channel();
     let service = Service::new(Handle::new(&inbox));

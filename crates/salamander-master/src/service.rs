@@ -15,7 +15,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::debug;
 
-use crate::inbox::{Handle, Input, Out, SessionId};
+use crate::inbox::{Call, Handle, Input, Out, Session, SessionId};
 
 /// The control plane as a gRPC service.
 #[derive(Clone)]
@@ -90,7 +90,7 @@ impl Control for Service {
         &self,
         _request: Request<v1::StatusRequest>,
     ) -> Result<Response<v1::StatusReply>, Status> {
-        Ok(Response::new(self.handle.ask(Input::Status).await?))
+        Ok(Response::new(self.handle.ask(Call::Status).await?))
     }
 
     async fn scale(
@@ -98,14 +98,14 @@ impl Control for Service {
         request: Request<v1::ScaleRequest>,
     ) -> Result<Response<v1::ScaleReply>, Status> {
         let request = request.into_inner();
-        Ok(Response::new(self.handle.ask(|answer| Input::Scale(request, answer)).await?))
+        Ok(Response::new(self.handle.ask(|answer| Call::Scale(request, answer)).await?))
     }
 
     async fn stop(
         &self,
         _request: Request<v1::StopRequest>,
     ) -> Result<Response<v1::StopReply>, Status> {
-        Ok(Response::new(self.handle.ask(Input::Stop).await?))
+        Ok(Response::new(self.handle.ask(Call::Stop).await?))
     }
 
     async fn lease(
@@ -113,7 +113,7 @@ impl Control for Service {
         request: Request<v1::LeaseRequest>,
     ) -> Result<Response<v1::LeaseReply>, Status> {
         let request = request.into_inner();
-        Ok(Response::new(self.handle.ask(|answer| Input::Lease(request, answer)).await?))
+        Ok(Response::new(self.handle.ask(|answer| Call::Lease(request, answer)).await?))
     }
 
     async fn finish(
@@ -121,7 +121,7 @@ impl Control for Service {
         request: Request<v1::FinishRequest>,
     ) -> Result<Response<v1::FinishReply>, Status> {
         let request = request.into_inner();
-        Ok(Response::new(self.handle.ask(|answer| Input::Finish(request, answer)).await?))
+        Ok(Response::new(self.handle.ask(|answer| Call::Finish(request, answer)).await?))
     }
 
     async fn names(
@@ -129,7 +129,7 @@ impl Control for Service {
         request: Request<v1::NamesRequest>,
     ) -> Result<Response<v1::NamesReply>, Status> {
         let request = request.into_inner();
-        Ok(Response::new(self.handle.ask(|answer| Input::Names(request, answer)).await?))
+        Ok(Response::new(self.handle.ask(|answer| Call::Names(request, answer)).await?))
     }
 }
 
@@ -148,7 +148,7 @@ async fn read_worker(
         refuse(out, "a hello").await;
         return;
     };
-    if handle.give(Input::Hello(session, hello, out)).await.is_err() {
+    if handle.give(Input::Hello(Session { id: session, out }, hello)).await.is_err() {
         return;
     }
     while let Some(message) = next(session, &mut messages).await {
@@ -176,7 +176,7 @@ async fn read_platform(
         refuse(out, "an inventory").await;
         return;
     };
-    if handle.give(Input::Inventory(session, inventory, out)).await.is_err() {
+    if handle.give(Input::Inventory(Session { id: session, out }, inventory)).await.is_err() {
         return;
     }
     while let Some(message) = next(session, &mut messages).await {

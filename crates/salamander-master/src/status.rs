@@ -1,111 +1,113 @@
-//! Where a run stands, as JSON for people and programs.
+//! Where a run stands, for people and programs.
 
-use salamander_core::elastic::{Ending, Phase, Work};
-use serde_json::{Value, json};
+use salamander_core::elastic::{Coordinator, Ending, Phase};
+use salamander_core::status::{
+    CheckpointStatus, NamesStatus, RestartCounts, ServerStatus, State, Status, WorkerStatus,
+};
 
 use crate::master::Master;
+use crate::mode::{Leases, Mode};
 use crate::workers::Kind;
 
-/// `{state, reason, epoch, generation, generations, version, workers, servers, wanted,
-/// wanted_servers, restarts, checkpoint,
-/// names, last_report, tasks}`.
-pub(crate) fn json(master: &Master) -> Value {
-    let coordinator = &master.coordinator;
-    let history = coordinator.history();
-    let names = master.names.as_ref();
-    let (state, reason) = match coordinator.phase() {
-        Phase::Gathering if master.tasks.is_some() => ("running", None),
-        Phase::Gathering if names.is_some_and(|names| names.leaving.is_some()) => {
-            ("stopping", None)
-        }
-        Phase::Gathering if names.is_some() => ("running", None),
-        Phase::Gathering => ("gathering", None),
-        Phase::Preparing(_) => ("regrouping", None),
-        Phase::Running(_) if history.stopping => ("stopping", None),
-        Phase::Running(_) => ("running", None),
-        Phase::Ended(Ending::Completed) => ("completed", None),
-        Phase::Ended(Ending::Interrupted) => ("interrupted", None),
-        Phase::Ended(Ending::Failed(reason)) => ("failed", Some(reason)),
+/// What the master knows.
+pub(crate) fn of(master: &Master) -> Status {
+    let Master { mode, cluster, .. } = master;
+    let run = mode.run();
+    let history = run.history();
+    let (generation, names, tasks, version) = match mode {
+        Mode::Members(members) => (members.coordinator.generation(), None, None, 0),
+        Mode::Leases(leases) => (None, Some(names(leases)), None, leases.version()),
+        Mode::Tasks(tasks) => (None, None, Some(tasks.count()), 0),
     };
-    let generation = match coordinator.phase() {
-        Phase::Preparing(generation) | Phase::Running(generation) => Some(*generation),
-        _ => history.activated.as_ref().map(|(generation, _)| *generation),
-    };
-    json!({
-        "state": state,
-        "reason": reason,
-        "epoch": coordinator.epoch(),
-        "generation": generation.map(|generation| generation.to_string()),
-        "generations": history.generations,
-        "version": master.version,
-        "workers": workers(master),
-        "wanted": coordinator.wanted(),
-        "servers": servers(master),
-        "wanted_servers": coordinator.wanted_servers(),
-        "restarts": {
-            "worker": master.processes.restarts(),
-            "ps": master.processes.server_restarts(),
-            "master": master.master_restarts,
+    let restarts = cluster.processes.restarts();
+    Status {
+        state: state(mode),
+        reason: match run.ending() {
+            Some(Ending::Failed(reason)) => Some(reason.clone()),
+            _ => None,
         },
-        "checkpoint": history.checkpoint.as_ref().map(|mark| json!({
-            "id": mark.id,
-            "version": mark.version,
-            "generation": mark.generation.to_string(),
-        })),
-        "names": names.map(|names| {
-            let progress = names.dispatcher.progress();
-            json!({
-                "epochs": progress.epochs,
-                "left": progress.left,
-                "leased": progress.leased,
-                "servers": progress.servers,
-                "map": names.dispatcher.map().number.to_string(),
-            })
+        term: run.term(),
+        generation,
+        generations: history.generations,
+        version: cluster.version.max(version),
+        workers: workers(master),
+        wanted: run.wanted().workers,
+        servers: servers(master),
+        wanted_servers: run.wanted().servers,
+        restarts: RestartCounts {
+            workers: restarts.workers,
+            servers: restarts.servers,
+            masters: cluster.master_restarts,
+        },
+        checkpoint: history.checkpoint.as_ref().map(|mark| CheckpointStatus {
+            id: mark.id.clone(),
+            version: mark.version,
+            generation: mark.generation,
         }),
-        "last_report": master.events.last_report(),
-        "tasks": master.tasks.as_ref().map(|tasks| {
-            let count = tasks.count();
-            json!({ "left": count.left, "leased": count.leased, "done": count.done })
-        }),
-    })
+        names,
+        last_report: cluster.events.last_report().cloned(),
+        tasks,
+    }
 }
 
-fn servers(master: &Master) -> Vec<Value> {
-    let server = |(seat, peer): (u32, &salamander_core::elastic::Peer)| {
-        let pid = master.workers.get(peer.id).map(|server| server.pid);
-        json!({"seat": seat, "id": peer.id.to_string(), "pid": pid, "endpoint": peer.endpoint})
+fn state(mode: &Mode) -> State {
+    match (mode.run().ending(), mode) {
+        (Some(ending), _) => ending.into(),
+        (None, Mode::Members(members)) => phase(&members.coordinator),
+        (None, Mode::Leases(leases)) if leases.is_leaving() => State::Stopping,
+        (None, Mode::Leases(_) | Mode::Tasks(_)) => State::Running,
+    }
+}
+
+fn phase(coordinator: &Coordinator) -> State {
+    match coordinator.phase() {
+        Phase::Gathering => State::Gathering,
+        Phase::Preparing(_) => State::Regrouping,
+        Phase::Running(_) if coordinator.history().stopping => State::Stopping,
+        Phase::Running(_) => State::Running,
+        Phase::Ended(ending) => ending.into(),
+    }
+}
+
+fn names(leases: &Leases) -> NamesStatus {
+    let progress = leases.dispatcher.progress();
+    NamesStatus {
+        epochs: progress.epochs,
+        left: progress.left,
+        leased: progress.leased,
+        servers: progress.servers,
+        map: leases.dispatcher.map().number,
+    }
+}
+
+fn servers(master: &Master) -> Vec<ServerStatus> {
+    let server = |(seat, peer): (u32, &salamander_core::elastic::Peer)| ServerStatus {
+        seat,
+        id: peer.id,
+        pid: master.cluster.workers.get(peer.id).map(|server| server.pid),
+        endpoint: peer.endpoint.clone(),
     };
-    master.coordinator.servers().map(server).collect()
+    master.mode.run().servers().map(server).collect()
 }
 
-fn workers(master: &Master) -> Vec<Value> {
-    let members = master.coordinator.members();
-    let rank = |id| members.iter().position(|(member, _)| *member == id);
+fn workers(master: &Master) -> Vec<WorkerStatus> {
+    let members = match &master.mode {
+        Mode::Members(members) => members.coordinator.members(),
+        _ => Vec::new(),
+    };
     let worker = |(id, worker): (_, &crate::workers::Worker)| {
-        let rank = rank(id);
-        let beat = worker.beat.map(|beat| {
-            json!({
-                "work": match beat.work {
-                    Work::Idle => "idle",
-                    Work::Computing => "computing",
-                    Work::Exchanging => "exchanging",
-                },
-                "for_ms": beat.for_ms,
-                "records": beat.records,
-                "compute_ms": beat.compute_ms,
-            })
-        });
-        json!({
-            "id": id.to_string(),
-            "slot": worker.slot,
-            "pid": worker.pid,
-            "endpoint": worker.endpoint,
-            "connected": worker.is_connected(),
-            "member": rank,
-            "confirmed": rank.is_some_and(|rank| members[rank].1),
-            "beat": beat,
-        })
+        let member = members.iter().position(|(member, _)| *member == id);
+        WorkerStatus {
+            id,
+            slot: worker.slot,
+            pid: worker.pid,
+            endpoint: worker.endpoint.clone(),
+            connected: worker.is_connected(),
+            member,
+            confirmed: member.is_some_and(|rank| members[rank].1),
+            beat: worker.beat,
+        }
     };
     let is_worker = |(_, worker): &(_, &crate::workers::Worker)| worker.kind != Kind::Server;
-    master.workers.iter().filter(is_worker).map(worker).collect()
+    master.cluster.workers.iter().filter(is_worker).map(worker).collect()
 }

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use salamander_core::elastic::{Beat, Ending, Millis, ToMember, WorkerId};
+use salamander_core::elastic::{Beat, Ending, Millis, Term, ToMember, WorkerId};
 use salamander_proto::v1;
 use salamander_proto::v1::master_message::Message;
 use tracing::debug;
 
-use crate::inbox::{Out, SessionId};
+use crate::inbox::{Out, Session, SessionId};
 
 /// What a process is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,8 +44,7 @@ pub(crate) struct Worker {
 }
 
 struct Line {
-    session: SessionId,
-    out: Out<v1::MasterMessage>,
+    session: Session<v1::MasterMessage>,
     received: u64,
     acknowledged: u64,
 }
@@ -68,13 +67,13 @@ impl Workers {
     pub(crate) fn connect(
         &mut self,
         now: Millis,
-        (id, hello): (WorkerId, &v1::Hello),
-        session: SessionId,
-        out: Out<v1::MasterMessage>,
+        id: WorkerId,
+        hello: &v1::Hello,
+        session: Session<v1::MasterMessage>,
     ) -> bool {
         self.sessions.retain(|_, other| *other != id);
-        self.sessions.insert(session, id);
-        let line = Line { session, out, received: 0, acknowledged: 0 };
+        self.sessions.insert(session.id, id);
+        let line = Line { session, received: 0, acknowledged: 0 };
         let worker = Worker {
             endpoint: hello.peer.as_ref().map(|peer| peer.endpoint.clone()).unwrap_or_default(),
             slot: hello.slot,
@@ -127,6 +126,17 @@ impl Workers {
         self.sessions.retain(|_, other| *other != id);
     }
 
+    /// The workers of a process.
+    pub(crate) fn of_process(&self, slot: u32, pid: u32) -> Vec<WorkerId> {
+        let of = |worker: &Worker| (worker.slot, worker.pid) == (slot, pid);
+        self.iter().filter(|(_, worker)| of(worker)).map(|(id, _)| id).collect()
+    }
+
+    /// Workers that were not heard since `before`.
+    pub(crate) fn unheard(&self, before: Millis) -> Vec<WorkerId> {
+        self.iter().filter(|(_, worker)| worker.heard <= before).map(|(id, _)| id).collect()
+    }
+
     /// Workers without a connection that were not heard since `before`.
     pub(crate) fn lost(&self, before: Millis) -> Vec<WorkerId> {
         let lost = |worker: &Worker| worker.line.is_none() && worker.heard <= before;
@@ -136,12 +146,17 @@ impl Workers {
     /// Sends to a worker. False: it does not take what is sent, and its connection is cut; it will connect again.
     pub(crate) fn send(&mut self, id: WorkerId, message: ToMember) -> bool {
         let Some(worker) = self.workers.get_mut(&id) else { return true };
-        worker.told_end |= matches!(message, ToMember::Ended(_)) && worker.line.is_some();
+        if matches!(message, ToMember::Ended(_)) {
+            if worker.told_end {
+                return true;
+            }
+            worker.told_end = worker.line.is_some();
+        }
         self.push(id, message.into())
     }
 
-    pub(crate) fn welcome(&mut self, id: WorkerId, epoch: u32) -> bool {
-        let message = Some(Message::Welcome(v1::Welcome { epoch }));
+    pub(crate) fn welcome(&mut self, id: WorkerId, term: Term) -> bool {
+        let message = Some(Message::Welcome(v1::Welcome { term: term.0 }));
         self.push(id, v1::MasterMessage { message })
     }
 
@@ -170,19 +185,20 @@ impl Workers {
     fn push(&mut self, id: WorkerId, message: v1::MasterMessage) -> bool {
         let Some(worker) = self.workers.get_mut(&id) else { return true };
         let Some(line) = &worker.line else { return true };
-        if line.out.try_send(Ok(message)).is_ok() {
+        if line.session.out.try_send(Ok(message)).is_ok() {
             return true;
         }
         debug!(worker = %id, "cut a connection that takes nothing");
-        self.sessions.remove(&line.session);
+        self.sessions.remove(&line.session.id);
         worker.line = None;
         false
     }
 }
 
 /// Sends a worker away before it is one.
-pub(crate) fn refuse(epoch: u32, reason: String, out: &Out<v1::MasterMessage>) {
-    let welcome = v1::MasterMessage { message: Some(Message::Welcome(v1::Welcome { epoch })) };
+pub(crate) fn refuse(term: Term, reason: String, out: &Out<v1::MasterMessage>) {
+    let welcome = Message::Welcome(v1::Welcome { term: term.0 });
+    let welcome = v1::MasterMessage { message: Some(welcome) };
     let ended = v1::MasterMessage::from(ToMember::Ended(Ending::Failed(reason)));
     for message in [welcome, ended] {
         if out.try_send(Ok(message)).is_err() {

@@ -21,8 +21,8 @@
 //! - [`Ring`] (`ring`): the collectives; connects a generation and picks the transport
 //! - `shared`: the collectives in shared memory; `shared::segment` has the only `unsafe` code
 //! - `wire`: the collectives round a ring of TCP or Unix sockets
-//! - [`Listener`] (`listener`, `waiting_room`, `refusals`): accepts connections, keeps them until
-//!   asked for, and says in the log whom it refused
+//! - [`Listener`] (`listener`, `waiting_room`): accepts connections and keeps them until asked for;
+//!   [`Refusals`] says in the log who was refused; [`Backoff`] and [`retry()`] try again
 //! - [`Stream`] (`stream`, `lobby`): a connection for anything else, such as a parameter server's rows
 //! - [`tls`]: encrypted connections between hosts, with an authority per job
 //! - [`handshake`], [`frame`]: what travels ahead of data, as pure functions over bytes
@@ -47,6 +47,7 @@ mod keys;
 mod listener;
 mod lobby;
 mod refusals;
+mod retry;
 mod ring;
 mod shared;
 mod socket;
@@ -61,6 +62,8 @@ pub use endpoint::Endpoint;
 pub use error::Error;
 pub use keys::Keys;
 pub use listener::Listener;
+pub use refusals::Refusals;
+pub use retry::{Backoff, retry};
 pub use ring::{Options, Ring, Transport};
 pub use stream::Stream;
 pub use tls::Tls;

@@ -153,9 +153,9 @@ impl Porter {
             for mut stranger in std::mem::take(&mut self.strangers) {
                 match stranger.proceed(now) {
                     Fate::Undecided => self.strangers.push(stranger),
-                    Fate::Proven(purpose) => self.seat(purpose, stranger, now),
+                    Fate::Proven(purpose) => self.seat(purpose, stranger),
                     Fate::Refused(reason) => {
-                        self.refusals.log(&stranger.name, &reason, now);
+                        self.refusals.log(&stranger.name, &reason);
                         stranger.refused = true;
                         if stranger.socket.is_encrypted() {
                             self.strangers.push(stranger);
@@ -219,7 +219,7 @@ impl Porter {
     fn complain(&mut self, error: &std::io::Error) {
         if error.kind() != std::io::ErrorKind::WouldBlock {
             // Out of descriptors, most likely: the connection stays in the queue.
-            self.refusals.log("any", &error.to_string(), Instant::now());
+            self.refusals.log("any", &error.to_string());
             std::thread::sleep(BREATH);
         }
     }
@@ -229,14 +229,14 @@ impl Porter {
         let now = Instant::now();
         if self.strangers.len() >= STRANGERS {
             let oldest = self.strangers.remove(0);
-            self.refusals.log(&oldest.name, "too many connections at once", now);
+            self.refusals.log(&oldest.name, "too many connections at once");
         }
         let server = Server::new(self.keys.token.clone(), nonce);
         let deadline = now + HANDSHAKE_TIME;
         self.strangers.push(Stranger { socket, name, server, deadline, refused: false });
     }
 
-    fn seat(&mut self, purpose: Purpose, stranger: Stranger, now: Instant) {
+    fn seat(&mut self, purpose: Purpose, stranger: Stranger) {
         let tell = |socket: &Socket, verdict: Verdict| {
             socket.send_now(&[verdict.encode()]).is_ok_and(|sent| sent == 1)
         };
@@ -248,9 +248,9 @@ impl Porter {
         match verdict {
             Verdict::Accepted => {}
             Verdict::OldGeneration => {
-                self.refusals.log(&stranger.name, "its generation is over", now);
+                self.refusals.log(&stranger.name, "its generation is over");
             }
-            Verdict::NoRoom => self.refusals.log(&stranger.name, "too many connections wait", now),
+            Verdict::NoRoom => self.refusals.log(&stranger.name, "too many connections wait"),
         }
     }
 }

@@ -2,6 +2,7 @@
 //! connections must not be able to fill a disk.
 
 use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The same is logged again after this time.
@@ -9,12 +10,11 @@ const QUIET: Duration = Duration::from_secs(60);
 /// So many different refusals are told apart; beyond, all count as known.
 const REMEMBERED: usize = 256;
 
-/// What was logged, and when.
-#[derive(Default)]
-pub(crate) struct Refusals {
-    logged: HashMap<(String, String), Logged>,
-}
+/// What was logged, and when; clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Refusals(Arc<Mutex<HashMap<(String, String), Logged>>>);
 
+#[derive(Debug)]
 struct Logged {
     at: Instant,
     since: u64,
@@ -22,19 +22,20 @@ struct Logged {
 
 impl Refusals {
     /// Logs that `peer` was refused, unless the same was logged not long ago.
-    pub(crate) fn log(&mut self, peer: &str, reason: &str, now: Instant) {
-        if let Some(repeated) = self.notice(peer, reason, now) {
+    pub fn log(&self, peer: &str, reason: &str) {
+        if let Some(repeated) = self.notice(peer, reason, Instant::now()) {
             tracing::warn!(peer, reason, repeated, "refused a connection");
         }
     }
 
     /// How many refusals went unsaid, if it is time to say something.
-    fn notice(&mut self, peer: &str, reason: &str, now: Instant) -> Option<u64> {
-        if self.logged.len() >= REMEMBERED {
-            self.logged.retain(|_, logged| now.duration_since(logged.at) < QUIET);
+    fn notice(&self, peer: &str, reason: &str, now: Instant) -> Option<u64> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= REMEMBERED {
+            all.retain(|_, logged| now.duration_since(logged.at) < QUIET);
         }
         let key = (peer.to_string(), reason.to_string());
-        if let Some(logged) = self.logged.get_mut(&key) {
+        if let Some(logged) = all.get_mut(&key) {
             logged.since += 1;
             if now.duration_since(logged.at) < QUIET {
                 return None;
@@ -42,10 +43,10 @@ impl Refusals {
             logged.at = now;
             return Some(std::mem::take(&mut logged.since));
         }
-        if self.logged.len() >= REMEMBERED {
+        if all.len() >= REMEMBERED {
             return None;
         }
-        self.logged.insert(key, Logged { at: now, since: 0 });
+        all.insert(key, Logged { at: now, since: 0 });
         Some(0)
     }
 }
@@ -56,7 +57,7 @@ mod tests {
 
     #[test]
     fn same_refusal_is_said_once_a_minute() {
-        let (mut refusals, start) = (Refusals::default(), Instant::now());
+        let (refusals, start) = (Refusals::default(), Instant::now());
         assert_eq!(refusals.notice("a", "token", start), Some(0));
         assert_eq!(refusals.notice("a", "token", start), None);
         assert_eq!(refusals.notice("a", "garbage", start), Some(0));
@@ -66,11 +67,11 @@ mod tests {
 
     #[test]
     fn many_peers_take_no_memory_without_end() {
-        let (mut refusals, start) = (Refusals::default(), Instant::now());
+        let (refusals, start) = (Refusals::default(), Instant::now());
         for peer in 0..10 * REMEMBERED {
             refusals.notice(&peer.to_string(), "garbage", start);
         }
-        assert_eq!(refusals.logged.len(), REMEMBERED);
+        assert_eq!(refusals.0.lock().expect("not poisoned").len(), REMEMBERED);
         assert_eq!(refusals.notice("later", "garbage", start + QUIET), Some(0));
     }
 }

@@ -1,11 +1,12 @@
 //! Clients for programs without async: each has its own thread and runtime, or blocks the caller.
 //!
-//! [`Session`] and [`PlatformClient`] live as long as their process and connect again by themselves; [`Admin`]
-//! makes single calls.
+//! [`Session`], [`NonMember`] and [`PlatformClient`] live as long as their process and connect again by themselves;
+//! [`Admin`] makes single calls.
 
 mod admin;
 mod line;
 mod link;
+mod non_member;
 mod outbox;
 mod platform;
 mod road;
@@ -21,9 +22,10 @@ use tonic::{Code, Status};
 use crate::v1::control_client::ControlClient;
 use crate::{convert, limits, token};
 
-pub use admin::{Admin, Lease};
+pub use admin::{Admin, Lease, LeaseId};
+pub use non_member::{CallError, NonMember, RunEnd};
 pub use platform::{Ends, PlatformClient, PlatformHandler};
-pub use session::{Handler, Sender, Session};
+pub use session::{Handler, Registration, Role, Sender, Session, TrainedOn};
 
 /// What goes wrong at a client.
 #[derive(Debug, thiserror::Error)]
@@ -59,9 +61,6 @@ pub enum Error {
     /// The answer makes no sense.
     #[error("the master's answer: {0}")]
     Answer(#[from] convert::Error),
-    /// The answer is no JSON.
-    #[error("the master's answer: {0}")]
-    Json(#[from] serde_json::Error),
 }
 
 /// How a session reaches the master.
@@ -73,14 +72,14 @@ pub struct SessionOptions {
     pub token: String,
     /// The job's certificates, if the master has them too.
     pub tls: Option<Tls>,
-    /// How often a sign of life is sent.
+    /// How often a heartbeat is sent.
     pub beat_every: Duration,
     /// The longest wait before it is tried again to connect.
     pub longest_wait: Duration,
 }
 
 impl SessionOptions {
-    /// With a sign of life each half second.
+    /// With a heartbeat each half second.
     pub fn new(master: impl Into<String>, token: impl Into<String>) -> Self {
         Self {
             master: master.into(),

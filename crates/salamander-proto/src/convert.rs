@@ -1,7 +1,10 @@
 //! Between generated messages, in which anything can be missing, and the types of the state machines, in which
 //! nothing can.
 
+mod names;
+mod report;
 mod session;
+mod status;
 
 use salamander_core::elastic;
 
@@ -30,7 +33,29 @@ pub enum Error {
         /// Its value.
         value: i64,
     },
+    /// The progress of a run that has ended is not what this program knows.
+    #[error("message End: field \"progress\": {0}")]
+    Progress(String),
 }
+
+/// Structs with the same fields on both sides.
+macro_rules! same_fields {
+    ($ours:path, $theirs:path { $($field:ident),* $(,)? }) => {
+        impl From<$ours> for $theirs {
+            fn from(value: $ours) -> Self {
+                Self { $($field: value.$field),* }
+            }
+        }
+
+        impl From<$theirs> for $ours {
+            fn from(value: $theirs) -> Self {
+                Self { $($field: value.$field),* }
+            }
+        }
+    };
+}
+
+use same_fields;
 
 fn need<T>(value: Option<T>, message: &'static str, field: &'static str) -> Result<T, Error> {
     value.ok_or(Error::Missing { message, field })
@@ -43,14 +68,18 @@ fn generation(value: u64) -> elastic::Generation {
 impl From<elastic::Identity> for v1::Identity {
     fn from(identity: elastic::Identity) -> Self {
         let elastic::Identity { version, generation, lineage } = identity;
-        Self { version, generation: generation.to_u64(), lineage }
+        Self { version: version.0, generation: generation.to_u64(), lineage: lineage.0 }
     }
 }
 
 impl From<v1::Identity> for elastic::Identity {
     fn from(identity: v1::Identity) -> Self {
         let v1::Identity { version, generation: number, lineage } = identity;
-        Self { version, generation: generation(number), lineage }
+        Self {
+            version: elastic::Version(version),
+            generation: generation(number),
+            lineage: elastic::StateLineage(lineage),
+        }
     }
 }
 
@@ -74,13 +103,14 @@ impl From<v1::Holding> for elastic::Holding {
 
 impl From<elastic::CheckpointMark> for v1::Checkpoint {
     fn from(mark: elastic::CheckpointMark) -> Self {
-        Self { id: mark.id, version: mark.version, generation: mark.generation.to_u64() }
+        Self { id: mark.id, version: mark.version.0, generation: mark.generation.to_u64() }
     }
 }
 
 impl From<v1::Checkpoint> for elastic::CheckpointMark {
     fn from(mark: v1::Checkpoint) -> Self {
-        Self { id: mark.id, version: mark.version, generation: generation(mark.generation) }
+        let v1::Checkpoint { id, version, generation: number } = mark;
+        Self { id, version: elastic::Version(version), generation: generation(number) }
     }
 }
 
@@ -230,5 +260,7 @@ impl TryFrom<v1::ProcessEnd> for elastic::Ended {
     }
 }
 
+#[cfg(test)]
+mod report_tests;
 #[cfg(test)]
 mod tests;

@@ -1,20 +1,15 @@
 //! The run's token on every call, as `authorization: Bearer <hex>`: added by clients, checked by servers.
 
-use std::collections::HashSet;
 use std::fmt;
-use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
 
+use salamander_net::Refusals;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::{Request, Status};
-use tracing::warn;
 
 use crate::status;
 
 const HEADER: &str = "authorization";
-/// So many refused peers are told apart; beyond, refusals are silent, so that nobody can fill a disk.
-const REMEMBERED: usize = 256;
 
 /// A token that cannot be sent.
 #[derive(Debug, thiserror::Error)]
@@ -49,24 +44,18 @@ impl Interceptor for Bearer {
     }
 }
 
-/// Refuses calls without the token, and logs each refused peer once.
+/// Refuses calls without the token, and logs who was refused.
 #[derive(Clone)]
 pub struct Guard {
     expected: blake3::Hash,
-    refused: Arc<Mutex<HashSet<Option<IpAddr>>>>,
+    refusals: Refusals,
 }
 
 impl Guard {
     /// From the token as hexadecimal text.
     pub fn new(token: &str) -> Self {
         let expected = blake3::hash(format!("Bearer {token}").as_bytes());
-        Self { expected, refused: Arc::default() }
-    }
-
-    /// Whether a peer is refused for the first time.
-    fn is_news(&self, peer: Option<IpAddr>) -> bool {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
-        refused.len() < REMEMBERED && refused.insert(peer)
+        Self { expected, refusals: Refusals::default() }
     }
 }
 
@@ -84,11 +73,8 @@ impl Interceptor for Guard {
             return Ok(request);
         }
         let peer = request.remote_addr().map(|address| address.ip());
-        if self.is_news(peer) {
-            let reason = if found.is_some() { "wrong token" } else { "no token" };
-            let peer = peer.map_or("unknown".to_string(), |peer| peer.to_string());
-            warn!(peer, reason, "refused a call; later ones of this peer are not logged");
-        }
+        let peer = peer.map_or("unknown".to_string(), |peer| peer.to_string());
+        self.refusals.log(&peer, if found.is_some() { "wrong token" } else { "no token" });
         Err(status::status(&status::Error::Token))
     }
 }
@@ -116,17 +102,6 @@ mod tests {
         check(Some("c0ffee0"), false);
         check(Some(""), false);
         check(None, false);
-    }
-
-    #[test]
-    fn a_refused_peer_is_logged_once_and_memory_is_bounded() {
-        let guard = Guard::new("c0ffee");
-        let peer = |n: u32| Some(IpAddr::from(n.to_be_bytes()));
-        assert!(guard.is_news(peer(1)));
-        assert!(!guard.is_news(peer(1)));
-        let news = (0..10_000).filter(|n| guard.is_news(peer(*n))).count();
-        assert!(news < REMEMBERED);
-        assert_eq!(guard.refused.lock().expect("not poisoned").len(), REMEMBERED);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use salamander_core::plan::MicroBatch;
 use salamander_core::seed::Rng;
 use salamander_net::tls::Files;
 use salamander_net::{Cancel, Endpoint, Keys, Listener, Patience, Stream, Tls, Token};
-use salamander_ps::client::{Client, Directory, Lookup, Options};
+use salamander_ps::client::{Client, Lookup, Options};
 use salamander_ps::role::{self, Config};
 use salamander_ps::{Engine, EngineOptions, Mode, Page, Push, Read, Rows, TableId, TableSpec};
 
@@ -115,8 +115,8 @@ fn measure(case: Case, record: &Record) {
     std::thread::scope(|scope| {
         scope.spawn(|| role::serve(&engine, &config, &listener, &shutdown).expect("served"));
         let options = Options { patience: LONG, bf16: case.bf16, ..Options::default() };
-        let directory = [endpoint].into_iter().collect::<Directory>();
-        let client = Client::connect(directory, keys.clone(), options).expect("connected");
+        let endpoints = vec![endpoint.to_string()];
+        let client = Client::connect(endpoints, keys.clone(), options).expect("connected");
         let mut worker = Worker::new(client, &engine, case, record);
         let (ids, values) = (8 * case.rows, worker.wire_bytes());
         let pull: (Way<'_>, Way<'_>) = (Worker::pull, Worker::pull_here);
@@ -147,7 +147,7 @@ impl<'a> Worker<'a> {
         let all: Vec<u64> = (0..case.table).collect();
         for ids in all.chunks(case.rows) {
             let values = vec![0.5; ids.len() * case.dim];
-            client.set(&[Rows { table, ids, values: &values }]).expect("set");
+            engine.set(Rows { table, ids, values: &values }).expect("set");
         }
         let mut rng = Rng::new(7);
         let batches = (0..BATCHES).map(|_| draw(&mut rng, case)).collect();

@@ -8,26 +8,25 @@
 //! - `link`: one server: connecting, sending, receiving
 //! - `routing`: which ids go where
 //! - `rows`: pulls, stages, pushes; `manage`: what the master asks for
-//! - `directory`: where servers listen
+//! - `retry`: attempts until a deadline
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use salamander_core::push::{Envelope, Lineage};
 use salamander_net::{Cancel, Keys};
 
 use crate::TableId;
 use crate::TableSpec;
 use crate::wire::{Failure, Message, TableKey};
 
-mod directory;
 mod link;
 mod manage;
+mod retry;
 mod routing;
 mod rows;
 
-pub use directory::Directory;
 use link::{Caller, Link, Reply, Trouble};
-pub use manage::Scope;
-pub use routing::Map;
+use retry::Retry;
 pub use rows::{Lookup, News, Seen};
 
 /// The pause after a failed attempt; it doubles up to the second.
@@ -43,9 +42,11 @@ pub struct Options {
     /// Whether values of rows travel as bfloat16, which halves the bytes.
     pub bf16: bool,
     /// The history to take part in.
-    pub lineage: u64,
-    /// The epoch of the map that the number of servers belongs to.
-    pub map: u32,
+    pub lineage: Lineage,
+    /// The term of the master whose orders are given; at least that of the history.
+    pub term: u32,
+    /// The processes that orders are for, by server; where none is named, the one that answers first.
+    pub processes: Vec<u64>,
     /// Ends every wait.
     pub cancel: Cancel,
 }
@@ -56,8 +57,9 @@ impl Default for Options {
             patience: Duration::from_secs(60),
             long_patience: Duration::from_secs(3600),
             bf16: false,
-            lineage: 0,
-            map: 0,
+            lineage: Lineage::default(),
+            term: 0,
+            processes: Vec::new(),
             cancel: Cancel::new(),
         }
     }
@@ -125,49 +127,38 @@ pub struct Ack {
 #[derive(Debug)]
 pub struct Client {
     caller: Caller,
-    map: Map,
     /// The server of each partition.
     owners: Vec<u32>,
     options: Options,
     links: Vec<Link>,
-    tables: Vec<TableSpec>,
     keys: Vec<TableKey>,
 }
 
 impl Client {
-    /// Connects to all servers of the directory, waiting for those that are not there yet.
+    /// Connects to all servers, which are given by the texts of their [`salamander_net::Endpoint`]s, waiting for
+    /// those that are not there yet.
     pub fn connect(
-        directory: Directory,
+        endpoints: Vec<String>,
         keys: impl Into<Keys>,
         options: Options,
     ) -> Result<Self, Error> {
-        let servers = directory.len();
+        let servers = endpoints.len();
         if servers == 0 {
             return Err(Error::Request("there is no parameter server to connect to".to_string()));
         }
-        let map = Map { epoch: options.map, servers };
         let links = (0..servers).map(Link::new).collect();
-        let (lineage, keys) = (options.lineage, keys.into());
-        let caller = Caller { directory, keys, lineage, map: options.map };
-        let (tables, keys) = (Vec::new(), Vec::new());
-        let owners = map.owners();
-        let mut client = Self { caller, map, owners, options, links, tables, keys };
-        client.ping()?;
+        let (lineage, keys, tables) = (options.lineage, keys.into(), Vec::new());
+        let caller = Caller { endpoints, keys, lineage, tables };
+        let owners = crate::placement::owners(servers);
+        let mut client = Self { caller, owners, options, links, keys: Vec::new() };
+        let answered = client.ping()?;
+        let named = client.options.processes.len();
+        client.options.processes.extend(answered.iter().skip(named).map(|ack| ack.incarnation));
         Ok(client)
     }
 
-    /// Which ids live where.
-    pub fn map(&self) -> Map {
-        self.map
-    }
-
-    /// The history that requests are part of.
-    pub fn lineage(&self) -> u64 {
-        self.caller.lineage
-    }
-
     /// Takes part in another history from now on.
-    pub fn set_lineage(&mut self, lineage: u64) {
+    pub fn set_lineage(&mut self, lineage: Lineage) {
         self.caller.lineage = lineage;
     }
 
@@ -180,15 +171,16 @@ impl Client {
         let number = found.unwrap_or_else(|| {
             // From now on every new connection starts with it.
             self.keys.push(key);
-            self.tables.push(spec);
+            self.caller.tables.push(spec);
             self.keys.len() - 1
         });
         Ok(TableId(number as u32))
     }
 
-    /// The tables that were declared, in the order of their numbers.
-    pub fn tables(&self) -> &[TableSpec] {
-        &self.tables
+    /// An order of this client's master to a server.
+    fn envelope(&self, server: usize) -> Envelope {
+        let term = self.options.term.max(self.caller.lineage.term());
+        Envelope { term, to: self.options.processes[server] }
     }
 
     /// Asks every server the same.
@@ -208,36 +200,36 @@ impl Client {
         patience: Duration,
         mut receive: impl FnMut(usize, &mut Reply<'_>) -> Result<(), Trouble>,
     ) -> Result<Vec<Ack>, Error> {
-        let attempt = self.attempt(patience);
+        let retry = self.retry(patience, PAUSES);
         let mut sent = Vec::with_capacity(messages.len());
         for (link, message) in self.links.iter_mut().zip(messages) {
             let Some(message) = message else { continue };
             // A failure shows again, and is dealt with, when the answer is waited for.
-            let outcome = link.send(&self.caller, &self.tables, message, &attempt.patience());
-            sent.push((link.server(), *message, outcome));
+            let outcome = link.send(&self.caller, message, &retry.patience());
+            sent.push(Part { server: link.server(), message, outcome });
         }
         self.take_answers(sent, |link, asked, outcome| {
-            let answered = outcome.and_then(|()| link.receive(&attempt.patience(), &mut receive));
-            attempt.insist(link, asked, answered, &mut receive)
+            let answered = outcome.and_then(|()| link.receive(&retry.patience(), &mut receive));
+            asked.insist(retry.clone(), link, answered, &mut receive)
         })
     }
 
     /// Takes the answers of all servers, until one of them fails for good.
     fn take_answers<'m, S>(
         &mut self,
-        sent: Vec<(usize, &'m Message<'m>, S)>,
+        sent: Vec<Part<'m, S>>,
         mut collect: impl FnMut(&mut Link, &Asked<'_>, S) -> Result<u64, Error>,
     ) -> Result<Vec<Ack>, Error> {
         let mut acks = Vec::with_capacity(sent.len());
         let mut failed = None;
-        for (server, message, outcome) in sent {
+        for Part { server, message, outcome } in sent {
             let link = &mut self.links[server];
             if failed.is_some() {
                 // Its answer would be taken for that of the next request.
                 link.hang_up();
                 continue;
             }
-            let asked = Asked { caller: &self.caller, tables: &self.tables, message };
+            let asked = Asked { caller: &self.caller, message };
             match collect(link, &asked, outcome) {
                 Ok(incarnation) => acks.push(Ack { server, incarnation }),
                 Err(error) => failed = Some(error),
@@ -248,11 +240,10 @@ impl Client {
 
     /// Sends a message to each server, whose answers are collected by [`Client::finish`].
     fn send_ahead<'m>(&mut self, messages: Vec<Message<'m>>) -> Sent<'m> {
-        let attempt = self.attempt(self.options.patience);
+        let retry = self.retry(self.options.patience, PAUSES);
         let mut parts = Vec::with_capacity(messages.len());
         for (link, message) in self.links.iter_mut().zip(messages) {
-            let patience = attempt.patience();
-            let number = link.send_ahead(&self.caller, &self.tables, &message, &patience);
+            let number = link.send_ahead(&self.caller, &message, &retry.patience());
             parts.push((message, number));
         }
         Sent(parts)
@@ -268,21 +259,19 @@ impl Client {
 
     /// Collects the acknowledgements of what was sent ahead, and sends it again where that can help.
     pub fn finish(&mut self, sent: Sent<'_>) -> Result<Vec<Ack>, Error> {
-        let attempt = self.attempt(self.options.patience);
+        let retry = self.retry(self.options.patience, PAUSES);
         let (messages, numbers): (Vec<_>, Vec<_>) = sent.0.into_iter().unzip();
         let parts = messages.iter().zip(numbers).enumerate();
-        let parts = parts.map(|(server, (message, number))| (server, message, number)).collect();
-        self.take_answers(parts, |link, asked, number| {
-            let answered = number.and_then(|number| link.collect(number, &attempt.patience()));
-            attempt.insist(link, asked, answered, &mut |_, _| Ok(()))
+        let part = |(server, (message, outcome))| Part { server, message, outcome };
+        self.take_answers(parts.map(part).collect(), |link, asked, number| {
+            let answered = number.and_then(|number| link.collect(number, &retry.patience()));
+            asked.insist(retry.clone(), link, answered, &mut |_, _| Ok(()))
         })
     }
 
-    fn attempt(&self, patience: Duration) -> Attempt {
-        let started = Instant::now();
-        let far = Duration::from_secs(86_400 * 365);
-        let deadline = started + patience.min(far);
-        Attempt { started, deadline, cancel: self.options.cancel.clone() }
+    /// Attempts for so long, with pauses that double from the first to the second.
+    pub(crate) fn retry(&self, patience: Duration, pauses: [Duration; 2]) -> Retry {
+        Retry::new(patience, pauses, self.options.cancel.clone())
     }
 }
 
@@ -300,34 +289,28 @@ impl Sent<'_> {
     }
 }
 
+/// What was sent to a server, and what came of the sending.
+struct Part<'m, S> {
+    server: usize,
+    message: &'m Message<'m>,
+    outcome: S,
+}
+
 /// What is needed to ask a server once more.
 struct Asked<'a> {
     caller: &'a Caller,
-    tables: &'a [TableSpec],
     message: &'a Message<'a>,
 }
 
-/// The time that a request has.
-struct Attempt {
-    started: Instant,
-    deadline: Instant,
-    cancel: Cancel,
-}
-
-impl Attempt {
-    fn patience(&self) -> salamander_net::Patience<'_> {
-        salamander_net::Patience::until(&self.cancel, self.deadline)
-    }
-
+impl Asked<'_> {
     /// Looks at the answer of a server, and asks again as long as that can help.
     fn insist(
         &self,
+        mut retry: Retry,
         link: &mut Link,
-        asked: &Asked<'_>,
         mut answered: Result<u64, Trouble>,
         receive: &mut impl FnMut(usize, &mut Reply<'_>) -> Result<(), Trouble>,
     ) -> Result<u64, Error> {
-        let [mut pause, longest] = PAUSES;
         loop {
             let reason = match answered {
                 Ok(incarnation) => return Ok(incarnation),
@@ -340,16 +323,14 @@ impl Attempt {
                 Err(Trouble::Passing(reason)) => reason,
             };
             link.hang_up();
-            if Instant::now() + pause >= self.deadline {
-                let endpoint = asked.caller.directory.get(link.server());
-                let waited = self.started.elapsed().as_secs_f64();
-                return Err(Error::Unreachable { server: link.server(), endpoint, waited, reason });
-            }
             tracing::debug!(server = link.server(), reason, "asking a parameter server again");
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(longest);
-            let sent = link.send(asked.caller, asked.tables, asked.message, &self.patience());
-            answered = sent.and_then(|()| link.receive(&self.patience(), receive));
+            if !retry.pause() {
+                let (server, waited) = (link.server(), retry.waited().as_secs_f64());
+                let endpoint = self.caller.endpoints[server].clone();
+                return Err(Error::Unreachable { server, endpoint, waited, reason });
+            }
+            let sent = link.send(self.caller, self.message, &retry.patience());
+            answered = sent.and_then(|()| link.receive(&retry.patience(), receive));
         }
     }
 }

@@ -24,7 +24,8 @@
 //!   `fused`: optimizers over a row; `memory`: hints to the machine
 //! - `names`, `sum`: what was applied, and what waits for its step
 //! - `section`, `image`, [`Snapshot`], [`checkpoint`]: partitions as bytes, in files and on the way
-//! - `spec`, `options`: tables and requests as data; `init`: first values as functions of names
+//! - `spec`, `options`: tables and requests as data; `init`: first values as functions of names;
+//!   `placement`: which partitions a server holds
 //! - [`wire`], [`server`], [`client`]: the tables for other processes; [`role`]: a process of them
 
 #[cfg(target_endian = "big")]
@@ -41,11 +42,10 @@ mod index;
 mod init;
 mod memory;
 mod meta;
-#[cfg(test)]
-mod naive;
 mod names;
 mod options;
 mod owners;
+mod placement;
 pub mod role;
 mod search;
 mod section;
@@ -68,6 +68,7 @@ pub use options::{
     Changed, EngineOptions, Held, Mode, Page, Pages, Push, Read, Rows, Stats, TableId, TableStats,
     Written,
 };
+pub use placement::partitions_of;
 pub use shard::{Apply, Shard};
 pub use snapshot::Snapshot;
 pub use spec::{Initializer, Storage, TableSpec};

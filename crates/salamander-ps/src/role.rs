@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use salamander_net::{Cancel, Keys, Listener, random_number};
 
-use crate::{Engine, EngineOptions, server};
+use crate::{Engine, EngineOptions, TableStats, server};
 
 /// What a parameter server process is told.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ pub fn bind(address: SocketAddr, keys: impl Into<Keys>) -> Result<(Listener, Str
 ///
 /// ```
 /// use salamander_net::{Cancel, Token};
-/// use salamander_ps::client::{Client, Directory, Options};
+/// use salamander_ps::client::{Client, Options};
 /// use salamander_ps::{EngineOptions, TableSpec, role};
 ///
 /// let (token, shutdown) = (Token::random()?, Cancel::new());
@@ -56,7 +56,7 @@ pub fn bind(address: SocketAddr, keys: impl Into<Keys>) -> Result<(Listener, Str
 /// let config = role::Config::new(EngineOptions::default())?;
 /// std::thread::scope(|scope| {
 ///     let server = scope.spawn(|| role::run(&config, &listener, &shutdown));
-///     let mut client = Client::connect(Directory::new(vec![endpoint]), token, Options::default())?;
+///     let mut client = Client::connect(vec![endpoint], token, Options::default())?;
 ///     let user = client.declare(TableSpec::new("user", 4))?;
 ///     assert_eq!(client.pull(&[(user, &[7, 9])])?[0].len(), 8);
 ///     shutdown.cancel();
@@ -79,5 +79,10 @@ pub fn serve(
     listener: &Listener,
     shutdown: &Cancel,
 ) -> Result<(), Error> {
-    Ok(server::serve(engine, listener, config.incarnation, &config.server, shutdown)?)
+    server::serve(engine, listener, config.incarnation, &config.server, shutdown)?;
+    for table in engine.stats()?.tables {
+        let TableStats { name, rows, bytes, admitted, waiting, expired, evicted, lookups } = table;
+        tracing::info!(name, rows, bytes, admitted, waiting, expired, evicted, lookups, "table");
+    }
+    Ok(())
 }

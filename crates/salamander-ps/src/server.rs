@@ -4,9 +4,8 @@
 //!
 //! # Layout
 //! - `connection`: frames in, answers out; the buffers that a connection keeps
-//! - `desk`: what each request does
-//! - `gate`: who may ask: the lineage, the map and the tables
-//! - `placing`: where partitions of another lineage come from; `parcels`: those that go to others
+//! - `service`: what each request does; `guard`: what it goes by: the gate and the tables
+//! - `placing`: where partitions of another lineage come from; `outgoing`: those that go to others
 //! - `saves`: copies on their way to files
 
 use std::collections::HashMap;
@@ -18,14 +17,14 @@ use salamander_net::{Cancel, Listener, Stream};
 use crate::Engine;
 
 mod connection;
-mod desk;
-mod gate;
-mod parcels;
+mod guard;
+mod outgoing;
 mod placing;
 mod saves;
+mod service;
 
 use connection::Connection;
-use desk::Desk;
+use service::Service;
 
 /// What a server allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,11 +37,6 @@ pub struct Options {
     pub idle: Duration,
     /// So many connections are served at the same time.
     pub connections: usize,
-    /// The history that the tables are part of until the first reset. Real ones count from 1, so
-    /// that a server that was started again refuses everybody until it is restored.
-    pub lineage: u64,
-    /// The epoch of the map until the first fence or reset.
-    pub map: u32,
 }
 
 impl Default for Options {
@@ -52,8 +46,6 @@ impl Default for Options {
             silence: Duration::from_secs(30),
             idle: Duration::from_secs(600),
             connections: 1024,
-            lineage: 0,
-            map: 0,
         }
     }
 }
@@ -67,8 +59,8 @@ pub fn serve(
     options: &Options,
     shutdown: &Cancel,
 ) -> Result<(), salamander_net::Error> {
-    let desk = Desk::new(engine.clone(), incarnation, options, listener.keys());
-    let guests = Guests::default();
+    let service = Service::new(engine.clone(), incarnation, options, listener.keys());
+    let connections = Connections::default();
     std::thread::scope(|scope| {
         let outcome = loop {
             let stream = match listener.accept(shutdown) {
@@ -76,36 +68,36 @@ pub fn serve(
                 Err(salamander_net::Error::Cancelled) => break Ok(()),
                 Err(error) => break Err(error),
             };
-            let Some(number) = guests.enter(&stream, options.connections) else {
+            let Some(number) = connections.enter(&stream, options.connections) else {
                 tracing::warn!(limit = options.connections, "too many connections; one is closed");
                 continue;
             };
-            let (desk, guests) = (&desk, &guests);
+            let (service, connections) = (&service, &connections);
             let serving = std::thread::Builder::new().name(format!("ps-{number}"));
             let spawned = serving.spawn_scoped(scope, move || {
-                Connection::new(desk, &stream, options, shutdown).attend();
-                guests.leave(number);
+                Connection::new(service, &stream, options, shutdown).attend();
+                connections.leave(number);
             });
             if let Err(error) = spawned {
                 tracing::warn!(%error, "no thread for a connection; it is closed");
-                guests.leave(number);
+                connections.leave(number);
             }
         };
         // The threads wait for requests, and would do so for long.
-        guests.close_all();
-        desk.placing.give_up();
+        connections.close_all();
+        service.placing.give_up();
         outcome
     })
 }
 
 /// The connections that are served, so that they can be closed.
 #[derive(Default)]
-struct Guests(Mutex<(u64, HashMap<u64, Arc<Stream>>)>);
+struct Connections(Mutex<(u64, HashMap<u64, Arc<Stream>>)>);
 
-impl Guests {
+impl Connections {
     fn enter(&self, stream: &Arc<Stream>, limit: usize) -> Option<u64> {
-        let mut guests = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (number, streams) = &mut *guests;
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (number, streams) = &mut *open;
         if streams.len() >= limit {
             return None;
         }

@@ -25,7 +25,7 @@ pub use header::{Header, Kind};
 pub use message::{Block, Message};
 pub use reply::{Code, Failure, Info};
 pub use request::{Advance, Request};
-pub use reset::{Before, Owner, Reset};
+pub use reset::{Before, Owner, Reset, Start};
 
 /// A table as frames name it: by a hash of its name, because servers that heard of tables in another
 /// order have other numbers for them.
@@ -52,7 +52,7 @@ pub enum Error {
     Kind(u16),
     /// The same.
     #[error("unknown flags {0:#x} in a frame; server and worker need the same version")]
-    Flags(u16),
+    Flags(u64),
     /// It ends before what it says to hold.
     #[error("a frame is shorter than what it says to hold")]
     Short,

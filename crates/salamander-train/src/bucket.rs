@@ -10,14 +10,14 @@ use crate::trial::{Pass, Trial};
 /// Where each parameter's gradient and each running value lies. All members have the same one, since it follows
 /// from the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub(crate) struct Layout {
     params: Vec<(String, usize)>,
     running: Vec<(String, Vec<usize>)>,
 }
 
 impl Layout {
     /// The layout of one pass.
-    pub fn of<T: Trial>(model: &T, pass: &Pass) -> Self {
+    pub(crate) fn of<T: Trial>(model: &T, pass: &Pass) -> Self {
         let infos = params::list(model);
         let size = |shape: &[usize]| shape.iter().product();
         let moved = infos.iter().filter(|info| info.trainable && pass.moves(&info.path));
@@ -29,25 +29,20 @@ impl Layout {
     }
 
     /// How many numbers it has.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         let params = self.params.iter().map(|(_, size)| size);
         let running = self.running.iter().map(|(_, shape)| shape.iter().product::<usize>());
         params.sum::<usize>() + running.sum::<usize>()
     }
 
-    /// Whether there is nothing to exchange.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Which parameters some record of this member used.
-    pub fn used(&self, gradient: &[ParamGradient]) -> Vec<bool> {
+    pub(crate) fn used(&self, gradient: &[ParamGradient]) -> Vec<bool> {
         let used: Vec<bool> = gradient.iter().map(|param| param.sum.is_some()).collect();
         if used.is_empty() { vec![false; self.params.len()] } else { used }
     }
 
     /// Lays a member's sums out; what it has not is zero.
-    pub fn fill(&self, bucket: &mut [f32], gradient: &[ParamGradient], running: &Running) {
+    pub(crate) fn fill(&self, bucket: &mut [f32], gradient: &[ParamGradient], running: &Running) {
         let mut rest = bucket;
         let mut own = gradient.iter();
         for (_, size) in &self.params {
@@ -70,7 +65,12 @@ impl Layout {
     }
 
     /// Reads the sums of all members. A parameter that no record used has no gradient, which is not a zero gradient.
-    pub fn read(&self, bucket: &[f32], used: &[bool], records: f64) -> (GradientSum, Running) {
+    pub(crate) fn read(
+        &self,
+        bucket: &[f32],
+        used: &[bool],
+        records: f64,
+    ) -> (GradientSum, Running) {
         let mut rest = bucket;
         let mut params = Vec::with_capacity(self.params.len());
         for ((path, size), used) in self.params.iter().zip(used) {
@@ -89,7 +89,7 @@ impl Layout {
 }
 
 /// A digest of what was summed: the same at every member that has the same bits.
-pub fn digest(bucket: &[f32]) -> u64 {
+pub(crate) fn digest(bucket: &[f32]) -> u64 {
     let mut lanes = [0u64; 8];
     let mut chunks = bucket.chunks_exact(8);
     for chunk in &mut chunks {

@@ -1,4 +1,31 @@
 //! What a model is built from, and what one batch knows about its place in the run.
+//!
+//! ```
+//! use salamander::prelude::*;
+//! use salamander::train::MicroBatch;
+//!
+//! #[derive(Hparams)]
+//! struct Hp {
+//!     #[hparam(default = 64)]
+//!     hidden: usize,
+//! }
+//!
+//! /// A part of a model, as wide as the experiment says, on the device of the run.
+//! fn layer(cx: &Context<Hp>) -> Linear {
+//!     LinearConfig::new(784, cx.hp.hidden).init(&cx.device)
+//! }
+//!
+//! /// Noise that depends on the micro-batch alone, whoever computes it.
+//! fn noise(cx: &BatchContext) -> [f64; 2] {
+//!     let mut rng = cx.rng();
+//!     [rng.normal(), rng.normal()]
+//! }
+//!
+//! let name = MicroBatch { epoch: 0, step: 5, k: 1 };
+//! let cx = BatchContext { name, device: Device::flex(), seed: 7 };
+//! assert_eq!(noise(&cx), noise(&cx.clone()));
+//! # let _ = layer;
+//! ```
 
 use burn::tensor::Device;
 use salamander_core::plan::MicroBatch;

@@ -2,6 +2,16 @@
 //!
 //! A device that is not compiled in, not present or not working is an error that says which of these it is; nothing
 //! here panics. Whoever got a device from here has seen it compute.
+//!
+//! ```
+//! use salamander::train::device;
+//!
+//! let device = device::select("cpu")?.autodiff();
+//! assert!(device.is_autodiff());
+//! let error = device::select("gpu").expect_err("gpu is no name of a device").to_string();
+//! assert_eq!(error, "device \"gpu\" is not known (auto, cpu, wgpu, wgpu:1, cuda, cuda:1)");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod gpu;
 mod survey;

@@ -16,6 +16,9 @@ pub enum Error {
     /// The experiment file is wrong.
     #[error("{0}")]
     Experiment(#[from] yaml::Error),
+    /// Training cannot take the course that the experiment describes.
+    #[error(transparent)]
+    Course(#[from] salamander_core::course::Error),
     /// Something the user chose does not fit.
     #[error("{0}")]
     Invalid(String),

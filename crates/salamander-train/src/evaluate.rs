@@ -1,18 +1,52 @@
 //! A model on data that it does not learn from: each record once, weighted alike.
+//!
+//! ```
+//! use salamander::prelude::*;
+//! use salamander::train::*;
+//! # #[derive(Example)]
+//! # struct Point { #[input(columns = ["x", "y"])] at: [f32; 2], #[label] side: u8 }
+//! # #[derive(Module, Debug)]
+//! # struct Net { out: Linear }
+//! # impl Trial for Net {
+//! #     const NAME: &str = "net";
+//! #     type Hparams = ();
+//! #     type Example = Point;
+//! #     type Output = Tensor<2>;
+//! #     fn build(cx: &Context<()>) -> Result<Self, BuildError> {
+//! #         Ok(Self { out: LinearConfig::new(2, 2).init(&cx.device) })
+//! #     }
+//! #     fn forward(&self, batch: &PointBatch) -> Tensor<2> { self.out.forward(batch.at.clone()) }
+//! #     fn loss(&self, output: &Tensor<2>, batch: &PointBatch) -> Tensor<1> {
+//! #         cross_entropy(output, &batch.side)
+//! #     }
+//! #     fn optimizer(_: &()) -> impl Into<Optimizer> { Optimizer::sgd(1.0) }
+//! # }
+//! # let folder = tempfile::tempdir()?;
+//! # let file = folder.path().join("points.csv");
+//! # std::fs::write(&file, "x,y,side\n0.9,0.1,0\n0.1,0.8,1\n0.8,0.3,0\n0.2,0.7,1\n")?;
+//! # let device = device::select("cpu")?.autodiff();
+//! # let points = open_data("points", &[file.display().to_string()], &Data::default())?;
+//!
+//! let net: Net = build(&Experiment::parse("hyperparameters: {}", &[])?, &device)?;
+//! let found = evaluate(&net, &points, Over::batches_of(3), &mut || {})?;
+//! assert_eq!(found.records, 4);
+//! assert!(found.metrics.values()["loss"] > 0.0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use salamander_core::experiment::{Experiment, OnBadRecord};
-use salamander_core::metrics::{Metric, Metrics, number};
 use salamander_core::order::{Order, Shuffle};
 use salamander_core::plan::Plan;
 use salamander_data::Dataset;
-use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::loader::{Job, Loaded, Loader, Options};
+use crate::loader::{Loaded, Loader, Options, steps};
 use crate::trial::{BatchOf, Trial};
+
+pub use salamander_core::report::{Evaluation, EvaluationPart};
 
 /// How to go over the data.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +62,11 @@ pub struct Over {
 }
 
 impl Over {
+    /// So many records at a time, with their labels; one that cannot be decoded is an error.
+    pub fn batches_of(batch: u64) -> Self {
+        Self { batch, on_bad_record: OnBadRecord::Fail, labels: true, threads: 1 }
+    }
+
     /// As an experiment goes over its data.
     pub fn new(experiment: &Experiment, labels: bool) -> Self {
         let data = &experiment.data;
@@ -40,51 +79,9 @@ impl Over {
     }
 }
 
-/// What an evaluation found.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Evaluation {
-    /// The loss and the model's metrics.
-    pub metrics: Metrics,
-    /// Records evaluated.
-    pub records: u64,
-    /// Records that could not be decoded.
-    pub skipped: u64,
-}
-
 /// Batches that an evaluation takes.
 pub fn batches(dataset: &Dataset, batch: u64) -> u64 {
     dataset.len().div_ceil(batch.max(1))
-}
-
-/// What a part of the data gave; parts add up to an [`Evaluation`], each record once.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Part {
-    /// The sum of the losses.
-    #[serde(with = "number")]
-    pub loss: f64,
-    /// The model's metrics.
-    pub metrics: Metrics,
-    /// Records evaluated.
-    pub records: u64,
-    /// Records that could not be decoded.
-    pub skipped: u64,
-}
-
-impl Part {
-    /// Adds another part.
-    pub fn merge(&mut self, other: &Part) {
-        self.loss += other.loss;
-        self.metrics.merge(&other.metrics);
-        self.records += other.records;
-        self.skipped += other.skipped;
-    }
-
-    /// The whole, when all parts are in.
-    pub fn finish(self) -> Evaluation {
-        let Self { loss, mut metrics, records, skipped } = self;
-        metrics.merge(&Metrics::new().with("loss", Metric::mean(loss, records as f64)));
-        Evaluation { metrics, records, skipped }
-    }
 }
 
 /// Evaluates a model; `each` is called after every batch.
@@ -109,9 +106,9 @@ pub fn evaluate_part<T: Trial>(
     over: Over,
     part: Range<u64>,
     each: &mut dyn FnMut() -> Result<(), Error>,
-) -> Result<Part, Error> {
+) -> Result<EvaluationPart, Error> {
     let model = model.valid();
-    let mut found = Part::default();
+    let mut found = EvaluationPart::default();
     for loaded in in_file_order(&model, dataset, over, part)? {
         let loaded = loaded?;
         found.records += loaded.tally.applied;
@@ -137,9 +134,7 @@ pub(crate) fn in_file_order<T: Trial>(
     let records = dataset.len();
     let plan = Plan { records, batch: over.batch.max(1), aggregation: 1, slices: 1 };
     let order = Order::new(records, Shuffle::None, 0, 0);
-    let jobs = part
-        .flat_map(move |step| plan.micro_batches(0, step, 1))
-        .map(move |slice| Job { slice, order });
+    let jobs = steps(plan, order, 0, part);
     let device = model.devices().into_iter().next().unwrap_or_default().without_autodiff();
     let Over { on_bad_record, labels, threads, .. } = over;
     let options = Options { device, on_bad_record, labels, augment: None, threads };

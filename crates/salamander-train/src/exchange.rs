@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use salamander_core::elastic::{Ending, Work};
-use serde_json::Value;
+use salamander_core::report::EndReport;
 
 use crate::Error;
-use crate::tables::{LocalRows, RowStore};
+use crate::tables::{LocalRows, StagedRows};
 
 /// A member's place in its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub trait Exchange: Send {
     /// Tells what this member trains on, before it takes part in anything.
     fn introduce(&mut self, about: About);
     /// Where the rows of the model's tables live; first values are drawn from this seed.
-    fn rows(&mut self, seed: u64) -> Result<Box<dyn RowStore>, Error>;
+    fn rows(&mut self, seed: u64) -> Result<Box<dyn StagedRows>, Error>;
     /// Waits until this member takes part in a generation.
     fn enter(&mut self) -> Result<Entered, Error>;
     /// The source's bytes, at every member.
@@ -92,11 +92,9 @@ pub trait Exchange: Send {
     fn gather(&mut self, side: &[u8]) -> Result<Vec<Vec<u8>>, Error>;
     /// The sum of everybody's values, the same bits at every member.
     fn sum(&mut self, len: usize, fill: &mut dyn FnMut(&mut [f32])) -> Result<&[f32], Error>;
-    /// Makes the exchange count, unless the generation is over. What it gave is applied right after, and then
-    /// [`Exchange::applied`] called.
-    fn commit(&mut self, digest: u64) -> Result<(), Error>;
-    /// The committed result is in the state.
-    fn applied(&mut self);
+    /// Makes the exchange count, unless the generation is over. What it gave is applied right after; when the guard is
+    /// dropped it is in the state.
+    fn commit(&mut self, digest: u64) -> Result<Applying, Error>;
     /// The rows of tables are where the generation moves them to.
     fn moved(&mut self);
     /// The rows of tables cannot be reached: the generation is over for this member, and the master is told.
@@ -110,28 +108,55 @@ pub trait Exchange: Send {
     /// The checkpoint with this id is on disk.
     fn wrote(&mut self, id: &str);
     /// The last state is reached and all members hold it.
-    fn conclude(&mut self, ending: Ending, report: Value) -> Result<(), Error>;
+    fn conclude(&mut self, ending: Ending, report: EndReport) -> Result<(), Error>;
     /// The run cannot go on: the data or the model is wrong, which no other worker can mend.
     fn failed(&mut self, error: &Error);
+}
+
+/// A committed result that is being put into the state. This member promises nothing meanwhile, so that what it
+/// promises is what it holds; dropping this says that the state is complete.
+#[must_use = "the state counts as complete when this is dropped"]
+pub struct Applying(Option<Box<dyn FnOnce() + Send>>);
+
+impl Applying {
+    /// With what is done when the state is complete.
+    pub fn new(applied: impl FnOnce() + Send + 'static) -> Self {
+        Self(Some(Box::new(applied)))
+    }
+
+    /// Nobody waits for the state.
+    pub fn unwatched() -> Self {
+        Self(None)
+    }
+}
+
+impl Drop for Applying {
+    fn drop(&mut self) {
+        // A state that a panic left half changed is promised to nobody.
+        if let Some(applied) = self.0.take().filter(|_| !std::thread::panicking()) {
+            applied();
+        }
+    }
 }
 
 /// A local run: one member that nobody waits for.
 #[derive(Debug)]
 pub struct Alone {
     stop: Arc<AtomicBool>,
+    bucket: Vec<f32>,
 }
 
 impl Alone {
     /// A run that ends early when the flag is set.
     pub fn new(stop: Arc<AtomicBool>) -> Self {
-        Self { stop }
+        Self { stop, bucket: Vec::new() }
     }
 }
 
 impl Exchange for Alone {
     fn introduce(&mut self, _about: About) {}
 
-    fn rows(&mut self, seed: u64) -> Result<Box<dyn RowStore>, Error> {
+    fn rows(&mut self, seed: u64) -> Result<Box<dyn StagedRows>, Error> {
         Ok(Box::new(LocalRows::new(seed)?))
     }
 
@@ -158,15 +183,16 @@ impl Exchange for Alone {
         Ok(vec![side.to_vec()])
     }
 
-    fn sum(&mut self, _len: usize, _fill: &mut dyn FnMut(&mut [f32])) -> Result<&[f32], Error> {
-        unreachable!("the only member has nobody to sum with, and the trainer does not ask")
+    fn sum(&mut self, len: usize, fill: &mut dyn FnMut(&mut [f32])) -> Result<&[f32], Error> {
+        self.bucket.clear();
+        self.bucket.resize(len, 0.0);
+        fill(&mut self.bucket);
+        Ok(&self.bucket)
     }
 
-    fn commit(&mut self, _digest: u64) -> Result<(), Error> {
-        Ok(())
+    fn commit(&mut self, _digest: u64) -> Result<Applying, Error> {
+        Ok(Applying::unwatched())
     }
-
-    fn applied(&mut self) {}
 
     fn moved(&mut self) {}
 
@@ -184,7 +210,7 @@ impl Exchange for Alone {
 
     fn wrote(&mut self, _id: &str) {}
 
-    fn conclude(&mut self, _ending: Ending, _report: Value) -> Result<(), Error> {
+    fn conclude(&mut self, _ending: Ending, _report: EndReport) -> Result<(), Error> {
         Ok(())
     }
 
@@ -196,6 +222,32 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn the_sum_of_one_member_is_what_it_gives() {
+        let mut alone = Alone::new(Arc::default());
+        alone.sum(3, &mut |bucket| bucket.fill(1.0)).expect("nobody can fail");
+        let sums = alone.sum(2, &mut |bucket| bucket[1] = 7.0).expect("nobody can fail");
+        assert_eq!(sums, [0.0, 7.0]);
+    }
+
+    #[test]
+    fn a_result_is_applied_when_its_guard_goes_unless_by_a_panic() {
+        let applied = Arc::new(AtomicBool::new(false));
+        let applying = || {
+            let applied = Arc::clone(&applied);
+            Applying::new(move || applied.store(true, Ordering::Relaxed))
+        };
+        let guard = applying();
+        let panicked = std::thread::spawn(move || {
+            let _guard = guard;
+            panic!("in the middle");
+        });
+        assert!(panicked.join().is_err());
+        assert!(!applied.load(Ordering::Relaxed));
+        drop(applying());
+        assert!(applied.load(Ordering::Relaxed));
+    }
 
     proptest! {
         #[test]

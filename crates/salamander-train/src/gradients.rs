@@ -1,4 +1,15 @@
 //! Sums of gradients over records, in the parameters' fixed order: on the host for the CPU, on the device for a GPU.
+//!
+//! ```
+//! use salamander::prelude::*;
+//! use salamander::train::{GradientSum, ParamGradient};
+//!
+//! let weight = ParamGradient { path: "weight".to_string(), sum: Some(vec![6.0, 8.0]) };
+//! let mut sum = GradientSum::from_params(vec![weight]);
+//! sum.scale(0.5);
+//! assert_eq!(sum.clip(Some(Clip::Norm(1.0)))?, Some(5.0));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod bucket;
 

@@ -1,12 +1,13 @@
 //! Training on Burn: what a model fills in, the loop that trains it, and what is left on disk.
 //!
 //! # Layout
-//! - [`trial`]: the [`Trial`] trait, which a model implements; [`context`] is what it is built from
+//! - [`trial`]: the [`Trial`] trait, which a model implements; [`Output`]: what its `forward` gives;
+//!   [`context`]: what it is built from
 //! - [`example`]: records to examples to batches; [`metrics`]: values computed from outputs
 //! - [`loss`]: losses with one value per record
 //! - [`loader`]: batches, decoded ahead on a thread of their own
 //! - [`step`]: forward, loss and backward of a step; [`gradients`], [`optimize`]: sum and apply
-//! - [`exchange`]: where the parts of a step meet; [`bucket`]: a step's sums as one run of numbers
+//! - [`exchange`]: where the parts of a step meet; `bucket`: a step's sums as one run of numbers
 //! - [`table`]: embedding tables as fields of a model; [`tables`]: where their rows come from
 //! - [`worker`]: a member of a distributed run; [`asynchronous`]: training on parameter servers
 //! - [`trainer`]: the loop; [`progress`]: where it stands; [`callback`]: who is told
@@ -15,8 +16,7 @@
 //! - [`model`]: models by name, without their types; [`device`]: devices by name; [`threads`]: who computes
 
 pub mod asynchronous;
-pub mod bucket;
-pub mod callback;
+mod bucket;
 pub mod checkpoint;
 pub mod context;
 pub mod device;
@@ -30,9 +30,9 @@ pub mod loss;
 pub mod metrics;
 pub mod model;
 pub mod optimize;
+mod output;
 pub mod params;
 pub mod predict;
-pub mod progress;
 pub mod step;
 pub mod table;
 pub mod tables;
@@ -43,4 +43,6 @@ pub mod weights;
 pub mod worker;
 
 pub use error::Error;
-pub use trial::{BatchLoss, BatchOf, Pass, Trial};
+pub use output::Output;
+pub use salamander_core::{callback, progress};
+pub use trial::{BatchLoss, BatchOf, BuildError, Pass, Trial};

@@ -1,8 +1,32 @@
 //! Batches ahead of time: reading, decoding and collating run on threads of their own, with a bound on
 //! how far they run ahead; batches come out in their order.
+//!
+//! ```
+//! use salamander::prelude::*;
+//! use salamander::train::{Data, Epoch, Loader, open_data};
+//!
+//! #[derive(Example)]
+//! struct Point {
+//!     #[input(columns = ["x", "y"])]
+//!     at: [f32; 2],
+//! }
+//!
+//! # let folder = tempfile::tempdir()?;
+//! let file = folder.path().join("points.csv");
+//! std::fs::write(&file, "x,y\n1,2\n3,4\n5,6\n")?;
+//! let points = open_data("points", &[file.display().to_string()], &Data::default())?;
+//! let epoch = Epoch { number: 0, batch: 2, seed: 1 };
+//! let mut sizes = Vec::new();
+//! for loaded in Loader::epoch::<Point>(&points, epoch, &Device::flex())? {
+//!     sizes.push(loaded?.batch.expect("no record was skipped").at.dims());
+//! }
+//! assert_eq!(sizes, [[2, 2], [1, 2]]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::any::Any;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,8 +35,8 @@ use std::thread::JoinHandle;
 use burn::tensor::Device;
 use salamander_core::experiment::OnBadRecord;
 use salamander_core::ledger::Tally;
-use salamander_core::order::Order;
-use salamander_core::plan::{MicroBatch, Slice};
+use salamander_core::order::{Order, Shuffle};
+use salamander_core::plan::{MicroBatch, Plan, Slice};
 use salamander_core::seed::{self, Rng};
 use salamander_data::{Dataset, Row};
 
@@ -30,6 +54,28 @@ pub struct Job {
     pub slice: Slice,
     /// The epoch's order.
     pub order: Order,
+}
+
+/// Every record once, in an order of the epoch's own: what a loop of one's own goes over.
+#[derive(Clone, Copy, Debug)]
+pub struct Epoch {
+    /// From 0.
+    pub number: u64,
+    /// Records of a batch; the last one may have fewer.
+    pub batch: u64,
+    /// What the order and the draws of augmentation follow from.
+    pub seed: u64,
+}
+
+/// The whole steps of a plan without slices, in an order.
+pub(crate) fn steps(
+    plan: Plan,
+    order: Order,
+    epoch: u64,
+    steps: Range<u64>,
+) -> impl Iterator<Item = Job> {
+    let slices = steps.flat_map(move |step| plan.micro_batches(epoch, step, 1));
+    slices.map(move |slice| Job { slice, order })
 }
 
 /// How to load.
@@ -60,7 +106,8 @@ pub struct Loaded<B> {
     pub records: Vec<u64>,
 }
 
-/// A running loader; dropping it ends its threads.
+/// A running loader: an iterator over micro-batches in the order of its jobs, whichever thread is done first. It ends
+/// after the last job or the first error; dropping it ends its threads.
 pub struct Loader<B> {
     receiver: Option<Receiver<Done<B>>>,
     threads: Vec<JoinHandle<()>>,
@@ -73,6 +120,26 @@ pub struct Loader<B> {
 type Done<B> = (u64, Result<Loaded<B>, Error>);
 
 impl<B: Send + 'static> Loader<B> {
+    /// Starts to load an epoch, one batch per step, its records augmented. One that cannot be decoded is an error.
+    pub fn epoch<E: Example<Batch = B>>(
+        dataset: &Arc<Dataset>,
+        epoch: Epoch,
+        device: &Device,
+    ) -> Result<Self, Error> {
+        let Epoch { number, batch, seed } = epoch;
+        let plan = Plan { records: dataset.len(), batch, aggregation: 1, slices: 1 };
+        let order = Order::new(plan.records, Shuffle::Full, seed, number);
+        let options = Options {
+            device: device.clone(),
+            on_bad_record: OnBadRecord::Fail,
+            labels: true,
+            augment: Some(seed),
+            threads: 1,
+        };
+        let jobs = steps(plan, order, number, 0..plan.steps());
+        Self::start::<E>(Arc::clone(dataset), jobs, options)
+    }
+
     /// Starts to load the jobs; they come out in their order, whichever thread is done first.
     pub fn start<E: Example<Batch = B>>(
         dataset: Arc<Dataset>,
@@ -220,11 +287,7 @@ fn decode<E: Example>(
 
 #[cfg(test)]
 mod tests {
-    use std::ops::Range;
-
     use burn::tensor::FloatDType;
-    use salamander_core::order::Shuffle;
-    use salamander_core::plan::Plan;
     use salamander_data::{Reader, Shard};
 
     use super::*;

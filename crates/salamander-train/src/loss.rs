@@ -1,4 +1,15 @@
 //! Losses with one value per record, as [`Trial::loss`](crate::Trial::loss) wants them.
+//!
+//! ```
+//! use salamander::prelude::*;
+//!
+//! let device = Device::flex();
+//! let scores = Tensor::<2>::from_data([[2.0, 0.0], [0.0, 0.0], [-9.0, 9.0]], &device);
+//! let labels = Tensor::<1, Int>::from_data([0, 0, 1], &device);
+//! let loss: Vec<f32> = cross_entropy(&scores, &labels).into_data().iter::<f32>().collect();
+//! assert_eq!(loss.len(), 3);
+//! assert!(loss[0] < loss[1] && loss[2] < 1e-6);
+//! ```
 
 use burn::tensor::activation::log_sigmoid;
 use burn::tensor::{Int, Tensor};
@@ -7,6 +18,21 @@ use salamander_kernels::ops;
 /// Cross-entropy of scores (before any softmax) against class numbers.
 pub fn cross_entropy(scores: &Tensor<2>, labels: &Tensor<1, Int>) -> Tensor<1> {
     ops::cross_entropy(scores.clone(), labels)
+}
+
+/// Cross-entropy of the scores of several places of a record, `[records, places, classes]`, against their class
+/// numbers: its mean over a record's places. Places with a number below 0, such as padding, are left out.
+///
+/// Places are tokens, or pixels: scores `[records, classes, height, width]` become such by
+/// `scores.flatten::<3>(2, 3).swap_dims(1, 2)`.
+pub fn token_cross_entropy(scores: &Tensor<3>, labels: &Tensor<2, Int>) -> Tensor<1> {
+    let [records, places, classes] = scores.dims();
+    let scores = scores.clone().reshape([records * places, classes]);
+    let known = labels.clone().clamp_min(0).reshape([records * places]);
+    let each = ops::cross_entropy(scores, &known).reshape([records, places]);
+    let counted = labels.clone().greater_equal_elem(0).float().cast(each.dtype());
+    let places = counted.clone().sum_dim(1).clamp_min(1.0);
+    ((each * counted).sum_dim(1) / places).reshape([records])
 }
 
 /// Negative log-likelihood of log-probabilities against class numbers.
@@ -54,6 +80,12 @@ mod tests {
         check(cross_entropy(&scores, &labels), &[0.464_36, 1.098_61]);
         // Labels come from examples with 64 bits.
         check(cross_entropy(&scores, &labels.cast(IntDType::I64)), &[0.464_36, 1.098_61]);
+        // The first place of the second record is padding, and so is all of the third.
+        let [first, second] = [[1.0, 2.0, 0.5], [0.0, 0.0, 0.0]];
+        let scores = [[first, second], [first, second], [first, second]];
+        let scores = Tensor::<3>::from_data(scores, &device);
+        let labels = Tensor::<2, Int>::from_data([[1, 2], [-100, 2], [-1, -1]], &device);
+        check(token_cross_entropy(&scores, &labels), &[0.781_49, 1.098_61, 0.0]);
         let scores = Tensor::<2>::from_data([[2.0], [-30.0], [1.0]], &device);
         let labels = Tensor::<1, Int>::from_data([1, 1, 0], &device);
         check(binary_cross_entropy(&scores, &labels), &[0.126_93, 30.0, 1.313_26]);

@@ -1,4 +1,18 @@
-//! Metrics from outputs and labels: what a trial's `metrics` returns.
+//! Metrics from outputs and labels: what a trial's [`metrics`](crate::Trial::metrics) returns.
+//!
+//! Metrics of batches add up, so that the value over all records is exact:
+//!
+//! ```
+//! use salamander::prelude::*;
+//!
+//! let device = Device::flex();
+//! let scores = Tensor::<2>::from_data([[0.9, 0.1], [0.2, 0.8], [0.7, 0.3]], &device);
+//! let labels = Tensor::<1, Int>::from_data([0, 1, 1], &device);
+//! let mut all = accuracy(&scores, &labels).and(top_k(2, &scores, &labels));
+//! assert_eq!(all.values()["top_2"], 1.0);
+//! all.merge(&accuracy(&scores, &Tensor::from_data([0, 1, 0], &device)));
+//! assert_eq!(all.values()["accuracy"], 5.0 / 6.0);
+//! ```
 
 use burn::tensor::{DType, Int, Tensor};
 use salamander_core::metrics::{Metric, Metrics};
@@ -9,9 +23,21 @@ const MAX_CONFUSION: usize = 200;
 /// `accuracy`: the share of records whose greatest output is at the label. Up to 200 classes it
 /// also feeds the report and the confusion matrix.
 pub fn accuracy(output: &Tensor<2>, labels: &Tensor<1, Int>) -> Metrics {
-    let classes = output.dims()[1];
-    let predicted = ints(output.clone().argmax(1).flatten::<1>(0, 1));
-    let truth = ints(labels.clone());
+    matches(predicted(output), ints(labels.clone()), output.dims()[1])
+}
+
+/// `accuracy` over the places of all records, such as tokens: scores are `[records, places, classes]`. Places with a
+/// label below 0, such as padding, are left out.
+pub fn token_accuracy(output: &Tensor<3>, labels: &Tensor<2, Int>) -> Metrics {
+    let classes = output.dims()[2];
+    let predicted = predicted(&output.clone().flatten(0, 1));
+    let truth = ints(labels.clone().flatten(0, 1));
+    let counted = predicted.into_iter().zip(truth).filter(|(_, label)| *label >= 0);
+    let (predicted, truth) = counted.unzip();
+    matches(predicted, truth, classes)
+}
+
+fn matches(predicted: Vec<i64>, truth: Vec<i64>, classes: usize) -> Metrics {
     let right = predicted.iter().zip(&truth).filter(|(p, t)| p == t).count();
     let known = |label: &i64| usize::try_from(*label).is_ok_and(|label| label < classes);
     let metric = if classes <= MAX_CONFUSION && truth.iter().all(known) {
@@ -28,8 +54,7 @@ pub fn accuracy(output: &Tensor<2>, labels: &Tensor<1, Int>) -> Metrics {
 
 /// `error`: the share of records whose greatest output is not at the label.
 pub fn error_rate(output: &Tensor<2>, labels: &Tensor<1, Int>) -> Metrics {
-    let predicted = ints(output.clone().argmax(1).flatten::<1>(0, 1));
-    let truth = ints(labels.clone());
+    let (predicted, truth) = (predicted(output), ints(labels.clone()));
     let wrong = predicted.iter().zip(&truth).filter(|(p, t)| p != t).count();
     Metrics::new().with("error", Metric::mean(wrong as f64, truth.len() as f64))
 }
@@ -65,6 +90,11 @@ pub fn mean(name: &str, values: &Tensor<1>) -> Metrics {
     Metrics::new().with(name, Metric::mean(sum, values.len() as f64))
 }
 
+/// The class with the greatest output.
+fn predicted(output: &Tensor<2>) -> Vec<i64> {
+    ints(output.clone().argmax(1).flatten::<1>(0, 1))
+}
+
 fn ints(tensor: Tensor<1, Int>) -> Vec<i64> {
     tensor.into_data().iter::<i64>().collect()
 }
@@ -93,6 +123,9 @@ mod tests {
         assert!((all["accuracy"] - 2.0 / 3.0).abs() < 1e-9);
         assert!((all["error"] - 1.0 / 3.0).abs() < 1e-9);
         assert!((all["top_2"] - 1.0).abs() < 1e-9);
+        let tokens = output.clone().reshape([1, 3, 3]);
+        let padded = Tensor::<2, Int>::from_data([[1, -1, 2]], &device);
+        assert_eq!(token_accuracy(&tokens, &padded).values()["accuracy"], 1.0);
         let logits = Tensor::<2>::from_data([[2.0], [-1.0], [0.5]], &device);
         let labels = Tensor::<1, Int>::from_data([1, 0, 0], &device);
         assert_eq!(auc(&logits, &labels).values()["auc"], 1.0);

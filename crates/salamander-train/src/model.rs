@@ -1,4 +1,49 @@
 //! Models by name: what the command line does with a model without knowing its type.
+//!
+//! ```
+//! use salamander::prelude::*;
+//! use salamander::train::*;
+//! # #[derive(Example)]
+//! # struct Point { #[input(columns = ["x", "y"])] at: [f32; 2], #[label] side: u8 }
+//! # #[derive(Module, Debug)]
+//! # struct Net { out: Linear }
+//! # impl Trial for Net {
+//! #     const NAME: &str = "net";
+//! #     type Hparams = ();
+//! #     type Example = Point;
+//! #     type Output = Tensor<2>;
+//! #     fn build(cx: &Context<()>) -> Result<Self, BuildError> {
+//! #         Ok(Self { out: LinearConfig::new(2, 2).init(&cx.device) })
+//! #     }
+//! #     fn forward(&self, batch: &PointBatch) -> Tensor<2> { self.out.forward(batch.at.clone()) }
+//! #     fn loss(&self, output: &Tensor<2>, batch: &PointBatch) -> Tensor<1> {
+//! #         cross_entropy(output, &batch.side)
+//! #     }
+//! #     fn optimizer(_: &()) -> impl Into<Optimizer> { Optimizer::sgd(1.0) }
+//! # }
+//! # let folder = tempfile::tempdir()?;
+//! # let file = folder.path().join("points.csv");
+//! # std::fs::write(&file, "x,y,side\n0.9,0.1,0\n0.1,0.8,1\n0.8,0.3,0\n0.2,0.7,1\n")?;
+//! # let device = device::select("cpu")?.autodiff();
+//! # let points = open_data("points", &[file.display().to_string()], &Data::default())?;
+//!
+//! let models = models![Net];
+//! let text = format!(
+//!     "data: {{training: {}}}\n\
+//!      hyperparameters: {{global_batch_size: 2}}\n\
+//!      searcher: {{max_length: {{epochs: 9}}}}\n",
+//!     file.display(),
+//! );
+//! let setup = Setup {
+//!     experiment: Experiment::parse(&text, &[])?,
+//!     folder: folder.path().join("run"),
+//!     device: device::select("cpu")?,
+//!     stop: Default::default(),
+//! };
+//! let outcome = models.find(Some("net"))?.train(setup, None, Vec::new())?;
+//! assert_eq!(outcome.progress.steps, 18);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -6,20 +51,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burn::tensor::Device;
+use salamander_core::course::LeasePlan;
 use salamander_core::experiment::Experiment;
 use salamander_core::hparams::{self, HparamInfo, Hparams};
+use salamander_core::push::Lineage;
 use salamander_core::yaml::nearest;
 use salamander_data::Dataset;
 use serde_json::Value;
 
-use crate::asynchronous::{self, Account};
+use crate::asynchronous;
 use crate::callback::Callback;
 use crate::checkpoint::Checkpoint;
 use crate::context::Context;
-use crate::evaluate::{Over, Part, evaluate_part};
+use crate::evaluate::{EvaluationPart, Over, evaluate_part};
 use crate::exchange::Alone;
 use crate::predict::{Predictions, predict_part};
-use crate::tables::{self, LocalRows, RowStore, Tables};
+use crate::tables::{self, LocalRows, RowSource, Tables};
 use crate::trainer::{Outcome, Setup, Trainer};
 use crate::trial::Trial;
 use crate::worker::Membership;
@@ -35,7 +82,7 @@ pub trait Model: Send + Sync {
     fn hparams(&self) -> Vec<HparamInfo>;
     /// Names of its classes.
     fn class_names(&self) -> Vec<String>;
-    /// The hyperparameters in force for an experiment.
+    /// The hyperparameters in force for an experiment, with which the model can be built.
     fn hparams_in_force(&self, experiment: &Experiment) -> Result<Value, Error>;
     /// Trains it.
     fn train(
@@ -48,8 +95,8 @@ pub trait Model: Send + Sync {
     fn take_part(&self, setup: Setup, membership: Membership) -> Result<Outcome, Error>;
     /// Computes micro-batches of asynchronous training, as the master leases them, to the end of the run.
     fn push(&self, setup: Setup, line: asynchronous::Line) -> Result<(), Error>;
-    /// The books of asynchronous training, for the master's process.
-    fn account(&self, setup: Setup) -> Result<Account, Error>;
+    /// What the master of asynchronous training leads by.
+    fn lease_plan(&self, setup: Setup) -> Result<LeasePlan, Error>;
     /// Loads trained weights, to be used as often as wanted.
     fn load(&self, trained: Trained<'_>) -> Result<Box<dyn Instance>, Error>;
 }
@@ -63,7 +110,7 @@ pub trait Instance {
         over: Over,
         part: Range<u64>,
         each: &mut dyn FnMut() -> Result<(), Error>,
-    ) -> Result<Part, Error>;
+    ) -> Result<EvaluationPart, Error>;
     /// Predicts the records of some of the batches; returns how many were skipped.
     fn predict(
         &self,
@@ -120,7 +167,11 @@ impl<T: Trial> Model for Entry<T> {
     }
 
     fn hparams_in_force(&self, experiment: &Experiment) -> Result<Value, Error> {
-        Ok(hparams::read::<T::Hparams>(&experiment.hyperparameters)?.to_json())
+        let hp = hparams::read::<T::Hparams>(&experiment.hyperparameters)?;
+        let in_force = hp.to_json();
+        // Burn draws parameters when they are first looked at, which nobody does here.
+        built::<T>(&context(hp, experiment, &Device::flex().autodiff()))?;
+        Ok(in_force)
     }
 
     fn train(
@@ -146,8 +197,8 @@ impl<T: Trial> Model for Entry<T> {
         asynchronous::work::<T>(setup, line)
     }
 
-    fn account(&self, setup: Setup) -> Result<Account, Error> {
-        Account::open::<T>(setup)
+    fn lease_plan(&self, setup: Setup) -> Result<LeasePlan, Error> {
+        asynchronous::lease_plan::<T>(setup)
     }
 
     fn load(&self, trained: Trained<'_>) -> Result<Box<dyn Instance>, Error> {
@@ -163,7 +214,7 @@ impl<T: Trial> Model for Entry<T> {
         };
         if !tables.is_empty() {
             let hp = hparams::read::<T::Hparams>(&trained.experiment.hyperparameters)?;
-            tables.with_optimizer(T::optimizer(&hp));
+            tables.with_optimizer(T::optimizer(&hp).into());
             let mut rows = LocalRows::new(seed(trained.experiment))?;
             if let Weights::File(path) = trained.weights {
                 let specs = tables.specs();
@@ -172,7 +223,7 @@ impl<T: Trial> Model for Entry<T> {
             }
             tables.open(Box::new(rows))?;
             if !files.is_empty() {
-                tables.with_store(|rows| rows.restore(&files, 0, 0))?;
+                tables.with_store(|rows| rows.restore(&files, 0, Lineage::default()))?;
             }
         }
         Ok(Box::new(Loaded { model, tables, files }))
@@ -198,7 +249,7 @@ impl<T: Trial> Instance for Loaded<T> {
         over: Over,
         part: Range<u64>,
         each: &mut dyn FnMut() -> Result<(), Error>,
-    ) -> Result<Part, Error> {
+    ) -> Result<EvaluationPart, Error> {
         let found = evaluate_part(&self.model, dataset, over, part, each)?;
         self.tables.check().map(|()| found)
     }
@@ -220,27 +271,27 @@ impl<T: Trial> Instance for Loaded<T> {
     }
 }
 
-/// Builds a model with fresh parameters that depend only on the experiment's seed. For a model without tables, in a
-/// loop of one's own; see [`build_with_tables`].
+/// Builds a model with fresh parameters that depend only on the experiment's seed, for a loop of one's own. A model
+/// with [tables](crate::table) has rows besides its parameters, which only the trainer moves.
 pub fn build<T: Trial>(experiment: &Experiment, device: &Device) -> Result<T, Error> {
     let (model, tables) = build_with_tables::<T>(experiment, device)?;
     if tables.is_empty() {
         return Ok(model);
     }
-    let reason = "it has tables: build it with build_with_tables".to_string();
+    let reason = "it has tables, whose rows only the trainer moves".to_string();
     Err(Error::Model { model: T::NAME, reason })
 }
 
 /// Builds a model with fresh parameters, and the tables that it declares, which are not open yet.
-pub fn build_with_tables<T: Trial>(
+pub(crate) fn build_with_tables<T: Trial>(
     experiment: &Experiment,
     device: &Device,
 ) -> Result<(T, Tables), Error> {
     let hp = hparams::read::<T::Hparams>(&experiment.hyperparameters)?;
-    let seed = seed(experiment);
-    device.seed(seed);
-    let tables = Tables::default();
-    let model = T::build(&Context { hp, device: device.clone(), seed, tables: tables.clone() });
+    let cx = context(hp, experiment, device);
+    device.seed(cx.seed);
+    let model = built::<T>(&cx)?;
+    let tables = cx.tables;
     // Burn initialises parameters when they are first looked at; look at all of them now.
     let listed = params::list(&model);
     if tables.is_empty() && !listed.iter().any(|param| param.trainable) {
@@ -248,6 +299,15 @@ pub fn build_with_tables<T: Trial>(
         return Err(Error::Model { model: T::NAME, reason });
     }
     Ok((model.train(), tables))
+}
+
+fn context<H>(hp: H, experiment: &Experiment, device: &Device) -> Context<H> {
+    Context { hp, device: device.clone(), seed: seed(experiment), tables: Tables::default() }
+}
+
+fn built<T: Trial>(cx: &Context<T::Hparams>) -> Result<T, Error> {
+    let unfit = |error| format!("it cannot be built: {error}");
+    T::build(cx).map_err(|error| Error::Model { model: T::NAME, reason: unfit(error) })
 }
 
 /// The seed that everything random of a run follows from.

@@ -1,4 +1,26 @@
 //! The optimizer at work on a module: one state per parameter path, where the parameter is.
+//!
+//! A parameter without a gradient stays as it is, which is not what a gradient of zero does:
+//!
+//! ```
+//! use salamander::prelude::*;
+//! use salamander::train::{GradientSum, OptimizerState, ParamGradient, params};
+//!
+//! let device = Device::flex().autodiff();
+//! let before: Linear = LinearConfig::new(2, 1).init(&device);
+//! let bias = ParamGradient { path: "bias".to_string(), sum: Some(vec![2.0]) };
+//! let pass = Pass::new("train", Optimizer::sgd(0.1));
+//! let mut optimizer = OptimizerState::new(&pass);
+//! let after = optimizer.step(before.clone(), GradientSum::from_params(vec![bias]), 0.1)?;
+//!
+//! let values = |layer: &Linear| -> Vec<f32> {
+//!     params::read(layer).iter().flat_map(|(_, data)| data.iter::<f32>()).collect()
+//! };
+//! let (before, after) = (values(&before), values(&after));
+//! assert_eq!(before[..2], after[..2], "the weight has no gradient");
+//! assert!((after[2] - before[2] + 0.2).abs() < 1e-6);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod pieces;
 mod rule;

@@ -1,6 +1,21 @@
 //! Parameters by path: reading and writing a module's state under names that every process agrees on.
 //!
 //! Burn's own parameter ids are random in each process, so they never leave this crate.
+//!
+//! ```
+//! use salamander::prelude::*;
+//! use salamander::train::params;
+//!
+//! let device = Device::flex().autodiff();
+//! let trained: Linear = LinearConfig::new(3, 2).init(&device);
+//! let paths: Vec<String> = params::list(&trained).into_iter().map(|param| param.path).collect();
+//! assert_eq!(paths, ["weight", "bias"]);
+//!
+//! let fresh: Linear = LinearConfig::new(3, 2).init(&device);
+//! let copy = params::write(fresh, params::read(&trained).into_iter().collect())?;
+//! assert_eq!(params::read(&copy), params::read(&trained));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::collections::HashMap;
 
@@ -61,6 +76,12 @@ pub fn list<M: Module>(module: &M) -> Vec<ParamInfo> {
     list.1
 }
 
+/// How many numbers of a module are trained.
+pub(crate) fn trainable<M: Module>(module: &M) -> u64 {
+    let size = |info: &ParamInfo| info.shape.iter().product::<usize>() as u64;
+    list(module).iter().filter(|info| info.trainable).map(size).sum()
+}
+
 /// Everything a module keeps, by path. Running values that are still pending are taken in first.
 pub fn read<M: Module>(module: &M) -> Vec<(String, TensorData)> {
     struct Read(Path, Vec<(String, TensorData)>);
@@ -88,7 +109,7 @@ pub fn read<M: Module>(module: &M) -> Vec<(String, TensorData)> {
 }
 
 /// What a module in training keeps besides its trainable parameters: BatchNorm's running values.
-pub fn running<M: Module>(module: &M) -> Vec<(String, TensorData)> {
+pub(crate) fn running<M: Module>(module: &M) -> Vec<(String, TensorData)> {
     struct Running(Path, Vec<String>, Vec<(String, TensorData)>);
     impl ModuleVisitor for Running {
         fn enter_module(&mut self, name: &str, _container: &str) {
@@ -114,7 +135,7 @@ pub fn running<M: Module>(module: &M) -> Vec<(String, TensorData)> {
 }
 
 /// A copy with the same parameter ids whose running values are its own: Burn's clones share them.
-pub fn private_copy<M: Module>(module: &M) -> M {
+pub(crate) fn private_copy<M: Module>(module: &M) -> M {
     module.valid().train()
 }
 
@@ -124,7 +145,10 @@ pub fn write<M: Module>(module: M, values: HashMap<String, TensorData>) -> Resul
 }
 
 /// Replaces what is named and leaves the rest.
-pub fn overwrite<M: Module>(module: M, values: HashMap<String, TensorData>) -> Result<M, String> {
+pub(crate) fn overwrite<M: Module>(
+    module: M,
+    values: HashMap<String, TensorData>,
+) -> Result<M, String> {
     write_some(module, values, false)
 }
 

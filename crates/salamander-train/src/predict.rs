@@ -1,4 +1,42 @@
 //! Outputs for every record, in the order of the files.
+//!
+//! ```
+//! use salamander::prelude::*;
+//! use salamander::train::*;
+//! # #[derive(Example)]
+//! # struct Point { #[input(columns = ["x", "y"])] at: [f32; 2], #[label] side: u8 }
+//! # #[derive(Module, Debug)]
+//! # struct Net { out: Linear }
+//! # impl Trial for Net {
+//! #     const NAME: &str = "net";
+//! #     type Hparams = ();
+//! #     type Example = Point;
+//! #     type Output = Tensor<2>;
+//! #     fn build(cx: &Context<()>) -> Result<Self, BuildError> {
+//! #         Ok(Self { out: LinearConfig::new(2, 2).init(&cx.device) })
+//! #     }
+//! #     fn forward(&self, batch: &PointBatch) -> Tensor<2> { self.out.forward(batch.at.clone()) }
+//! #     fn loss(&self, output: &Tensor<2>, batch: &PointBatch) -> Tensor<1> {
+//! #         cross_entropy(output, &batch.side)
+//! #     }
+//! #     fn optimizer(_: &()) -> impl Into<Optimizer> { Optimizer::sgd(1.0) }
+//! # }
+//! # let folder = tempfile::tempdir()?;
+//! # let file = folder.path().join("points.csv");
+//! # std::fs::write(&file, "x,y,side\n0.9,0.1,0\n0.1,0.8,1\n0.8,0.3,0\n0.2,0.7,1\n")?;
+//! # let device = device::select("cpu")?.autodiff();
+//! # let points = open_data("points", &[file.display().to_string()], &Data::default())?;
+//!
+//! let net: Net = build(&Experiment::parse("hyperparameters: {}", &[])?, &device)?;
+//! let mut scores = Vec::new();
+//! predict(&net, &points, Over::batches_of(3), &mut |batch| {
+//!     scores.extend(batch.rows().map(|(record, row)| (record, row.to_vec())));
+//!     Ok(())
+//! })?;
+//! assert_eq!(scores.len(), 4);
+//! assert_eq!((scores[3].0, scores[3].1.len()), (3, 2));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,7 +47,7 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::evaluate::{Over, batches, in_file_order, rows_fit};
 use crate::gradients::host;
-use crate::trial::Trial;
+use crate::trial::{Output, Trial};
 
 /// The predictions of a batch: record numbers and one row of outputs each.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,6 +56,8 @@ pub struct Predictions {
     pub records: Vec<u64>,
     /// Outputs of a record.
     pub width: usize,
+    /// Whether a record's outputs are scores of classes, or one value: see [`Output::CLASSES`].
+    pub classes: bool,
     /// Row-major outputs.
     #[serde(with = "bits")]
     pub values: Vec<f32>,
@@ -57,7 +97,8 @@ pub fn predict_part<T: Trial>(
         let output = model.predict(model.forward(batch));
         let [rows, width] = output.dims();
         rows_fit::<T, _>(&loaded, rows)?;
-        each(Predictions { records: loaded.records, width, values: host(output) })?;
+        let classes = T::Output::CLASSES;
+        each(Predictions { records: loaded.records, width, classes, values: host(output) })?;
     }
     Ok(skipped)
 }
@@ -83,7 +124,7 @@ mod tests {
     fn values_survive_json_bit_for_bit() {
         let values = vec![0.1, -0.0, f32::NAN, f32::NEG_INFINITY, f32::MIN_POSITIVE / 3.0, 1e30];
         let bits = |p: &Predictions| p.values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
-        let written = Predictions { records: vec![7, 9], width: 3, values };
+        let written = Predictions { records: vec![7, 9], width: 3, classes: true, values };
         let text = serde_json::to_string(&written).expect("JSON");
         let read: Predictions = serde_json::from_str(&text).expect("read");
         assert_eq!((&read.records, read.width), (&written.records, 3));

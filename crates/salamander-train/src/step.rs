@@ -1,11 +1,48 @@
 //! One optimizer step before the exchange: forward, loss and backward over its micro-batches.
+//!
+//! ```
+//! use salamander::prelude::*;
+//! use salamander::train::*;
+//! # #[derive(Example)]
+//! # struct Point { #[input(columns = ["x", "y"])] at: [f32; 2], #[label] side: u8 }
+//! # #[derive(Module, Debug)]
+//! # struct Net { out: Linear }
+//! # impl Trial for Net {
+//! #     const NAME: &str = "net";
+//! #     type Hparams = ();
+//! #     type Example = Point;
+//! #     type Output = Tensor<2>;
+//! #     fn build(cx: &Context<()>) -> Result<Self, BuildError> {
+//! #         Ok(Self { out: LinearConfig::new(2, 2).init(&cx.device) })
+//! #     }
+//! #     fn forward(&self, batch: &PointBatch) -> Tensor<2> { self.out.forward(batch.at.clone()) }
+//! #     fn loss(&self, output: &Tensor<2>, batch: &PointBatch) -> Tensor<1> {
+//! #         cross_entropy(output, &batch.side)
+//! #     }
+//! #     fn optimizer(_: &()) -> impl Into<Optimizer> { Optimizer::sgd(1.0) }
+//! # }
+//! # let folder = tempfile::tempdir()?;
+//! # let file = folder.path().join("points.csv");
+//! # std::fs::write(&file, "x,y,side\n0.9,0.1,0\n0.1,0.8,1\n0.8,0.3,0\n0.2,0.7,1\n")?;
+//! # let device = device::select("cpu")?.autodiff();
+//! # let points = open_data("points", &[file.display().to_string()], &Data::default())?;
+//!
+//! let net: Net = build(&Experiment::parse("hyperparameters: {}", &[])?, &device)?;
+//! let epoch = Epoch { number: 0, batch: 4, seed: 1 };
+//! let batches = Loader::epoch::<Point>(&points, epoch, &device)?.collect::<Result<Vec<_>, _>>()?;
+//! let pass = Pass::new("train", Optimizer::sgd(0.1));
+//! let sum = compute(&net, &pass, &batches, Arithmetic::plain(1), None)?;
+//! assert_eq!(sum.tally.applied, 4);
+//! assert!(sum.gradient.is_finite()?);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::cell::RefCell;
 
 use burn::module::{ModuleMapper, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{DType, FloatDType, Tensor, TensorData};
-use salamander_core::experiment::OnNan;
+use salamander_core::experiment::{Clip, OnNan};
 use salamander_core::ledger::Tally;
 use salamander_core::metrics::{Metric, Metrics};
 
@@ -33,6 +70,22 @@ pub struct StepSum {
     pub running: Running,
     /// Whether some of it is not finite. Looked for when the loss is scaled.
     pub overflow: bool,
+}
+
+impl StepSum {
+    /// Multiplies the gradients and holds them to a bound, if there is one. Returns their norm, and what is left to be
+    /// multiplied by: without a bound the optimizer does that on its way.
+    pub(crate) fn bounded(
+        &mut self,
+        clip: Option<Clip>,
+        divisor: f32,
+    ) -> Result<(Option<f64>, f32), Error> {
+        if clip.is_none() || self.overflow {
+            return Ok((None, divisor));
+        }
+        self.gradient.scale(divisor);
+        Ok((self.gradient.clip(clip)?, 1.0))
+    }
 }
 
 /// Running values of normalisation layers, as a mean over the step's micro-batches. Each micro-batch starts from

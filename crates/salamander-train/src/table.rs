@@ -2,6 +2,73 @@
 //!
 //! A look-up asks for the batch's rows and notes them; after the backward pass their gradients are collected from
 //! the notes. So a table needs no bound, and its model is the same in one process and on parameter servers.
+//!
+//! ```
+//! use salamander::prelude::*;
+//! use salamander::train::*;
+//!
+//! #[derive(Example)]
+//! struct Rating {
+//!     user: i64,
+//!     #[input(ragged = "|", hash = 1 << 20)]
+//!     tags: String,
+//!     #[label]
+//!     liked: u8,
+//! }
+//!
+//! #[derive(Module, Debug)]
+//! struct Taste {
+//!     user: Table,
+//!     tags: Table,
+//! }
+//!
+//! impl Trial for Taste {
+//!     const NAME: &str = "taste";
+//!     type Hparams = ();
+//!     type Example = Rating;
+//!     type Output = Tensor<2>;
+//!
+//!     fn build(cx: &Context<()>) -> Result<Self, BuildError> {
+//!         let adagrad = || Optimizer::adagrad(0.1);
+//!         Ok(Self {
+//!             user: cx.table("user", 4).normal(0.0, 0.1).optimizer(adagrad()).build(),
+//!             tags: cx.table("tags", 4).max_rows(1_000_000).optimizer(adagrad()).build(),
+//!         })
+//!     }
+//!
+//!     fn forward(&self, batch: &RatingBatch) -> Tensor<2> {
+//!         (self.user.lookup_one(&batch.user) * self.tags.bag(&batch.tags, Combine::Mean)).sum_dim(1)
+//!     }
+//!
+//!     fn loss(&self, output: &Tensor<2>, batch: &RatingBatch) -> Tensor<1> {
+//!         binary_cross_entropy(output, &batch.liked)
+//!     }
+//!
+//!     fn optimizer(_: &()) -> impl Into<Optimizer> {
+//!         Optimizer::adam(0.01)
+//!     }
+//! }
+//!
+//! # let folder = tempfile::tempdir()?;
+//! # let file = folder.path().join("ratings.csv");
+//! # std::fs::write(&file, "user,tags,liked\n7,drama|war,1\n7,comedy,0\n-3,,1\n")?;
+//! # let text = format!(
+//! #     "data: {{training: {}}}\n\
+//! #      hyperparameters: {{global_batch_size: 3}}\n\
+//! #      searcher: {{max_length: {{epochs: 4}}}}\n",
+//! #     file.display(),
+//! # );
+//! # let setup = Setup {
+//! #     experiment: Experiment::parse(&text, &[])?,
+//! #     folder: folder.path().join("run"),
+//! #     device: device::select("cpu")?,
+//! #     stop: Default::default(),
+//! # };
+//! let models = models![Taste];
+//! let outcome = models.find(Some("taste"))?.train(setup, None, Vec::new())?;
+//! assert_eq!(outcome.progress.records, 12);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod builder;
 mod module;

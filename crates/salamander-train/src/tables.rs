@@ -19,7 +19,7 @@ pub use exported::{export, import};
 pub use local::LocalRows;
 pub(crate) use remote::trouble;
 pub use remote::{RemoteRows, Servers};
-pub use store::{Finish, RowGradient, RowStore, Shared};
+pub use store::{Finish, RowGradient, RowSource, SharedRows, StagedRows};
 
 /// A model's tables; clones are the same tables.
 #[derive(Clone, Default)]
@@ -30,11 +30,27 @@ struct Shelf {
     specs: Vec<TableSpec>,
     /// Tables whose optimizer is the model's.
     undecided: Vec<usize>,
-    store: Option<Box<dyn RowStore>>,
+    store: Option<Opened>,
     uses: Vec<Use>,
     precision: Option<FloatDType>,
     /// A look-up cannot return an error, so the first one waits here.
     failed: Option<Error>,
+}
+
+/// Where the rows are.
+enum Opened {
+    /// They are pushed elsewhere, by name.
+    Source(Box<dyn RowSource>),
+    Staged(Box<dyn StagedRows>),
+}
+
+impl Opened {
+    fn source(&mut self) -> &mut dyn RowSource {
+        match self {
+            Self::Source(rows) => rows.as_mut(),
+            Self::Staged(rows) => rows.as_mut(),
+        }
+    }
 }
 
 /// Rows that a forward pass used.
@@ -93,18 +109,30 @@ impl Tables {
         self
     }
 
-    /// Gives the tables a place.
-    pub fn open(&self, mut store: Box<dyn RowStore>) -> Result<(), Error> {
+    /// Gives the tables a place where steps are staged.
+    pub fn open(&self, rows: Box<dyn StagedRows>) -> Result<(), Error> {
+        self.open_as(Opened::Staged(rows))
+    }
+
+    /// Gives the tables a place that rows are only read from.
+    pub(crate) fn open_source(&self, rows: Box<dyn RowSource>) -> Result<(), Error> {
+        self.open_as(Opened::Source(rows))
+    }
+
+    fn open_as(&self, mut store: Opened) -> Result<(), Error> {
         self.check()?;
         let mut shelf = self.lock();
-        store.declare(&shelf.specs)?;
+        store.source().declare(&shelf.specs)?;
         shelf.store = Some(store);
         Ok(())
     }
 
-    /// Takes the place away, for other tables of the same model.
-    pub fn close(&self) -> Option<Box<dyn RowStore>> {
-        self.lock().store.take()
+    /// Takes the place away where steps are staged, for other tables of the same model.
+    pub fn close(&self) -> Option<Box<dyn StagedRows>> {
+        match self.lock().store.take()? {
+            Opened::Staged(rows) => Some(rows),
+            Opened::Source(_) => None,
+        }
     }
 
     /// Rows are computed with in this type, and kept as they are.
@@ -121,7 +149,7 @@ impl Tables {
         let mut shelf = self.lock();
         let Shelf { store, failed, .. } = &mut *shelf;
         let pulled = match store {
-            Some(store) => store.pull(table, ids, training),
+            Some(store) => store.source().pull(table, ids, training),
             None => Err(Error::Invalid("the model's tables are not open".to_string())),
         };
         match pulled {
@@ -167,13 +195,16 @@ impl Tables {
         used.map(|(table, Sum { ids, values, .. })| RowGradient { table, ids, values }).collect()
     }
 
-    /// Does something with the rows' place, if there are tables.
+    /// Does something with the place where steps are staged, if there are tables.
     pub fn with_store<R>(
         &self,
-        act: impl FnOnce(&mut dyn RowStore) -> Result<R, Error>,
+        act: impl FnOnce(&mut dyn StagedRows) -> Result<R, Error>,
     ) -> Result<Option<R>, Error> {
         match &mut self.lock().store {
-            Some(store) => act(store.as_mut()).map(Some),
+            Some(Opened::Staged(rows)) => act(rows.as_mut()).map(Some),
+            Some(Opened::Source(_)) => {
+                Err(Error::Invalid("rows are pushed by name here, and saved by the master".into()))
+            }
             None => Ok(None),
         }
     }

@@ -4,6 +4,14 @@
 //! belongs to the pool works on what it asks for, and with a pool of one nothing is handed over at all.
 //!
 //! Sums are cut by shapes alone, so the number of threads changes no result.
+//!
+//! ```
+//! let loop_of_my_own = std::thread::spawn(|| {
+//!     salamander_train::threads::join(Some(2));
+//!     // Everything that this thread computes is shared with one other from here on.
+//! });
+//! assert!(loop_of_my_own.join().is_ok());
+//! ```
 
 use rayon::ThreadPoolBuilder;
 

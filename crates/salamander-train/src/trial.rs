@@ -1,5 +1,80 @@
 //! The blanks that a model fills in. Data, distribution, fault tolerance and checkpoints are the
 //! framework's.
+//!
+//! A model that classifies gives a `Tensor<2>`, one row per record. [`Trial::Output`] may have any other rank: here a
+//! model that names the class of every word gives `[records, words, classes]`.
+//!
+//! ```
+//! use salamander::prelude::*;
+//!
+//! #[derive(Hparams)]
+//! struct Hp {
+//!     #[hparam(default = 0.01)]
+//!     learning_rate: f64,
+//!     #[hparam(default = 12)]
+//!     width: usize,
+//!     #[hparam(default = 3)]
+//!     heads: usize,
+//! }
+//!
+//! /// Six words by their numbers, each with a class.
+//! #[derive(Example)]
+//! struct Sentence {
+//!     words: [i64; 6],
+//!     #[label]
+//!     classes: [i64; 6],
+//! }
+//!
+//! #[derive(Module, Debug)]
+//! struct Tagger {
+//!     words: Table,
+//!     attention: MultiHeadAttention,
+//!     out: Linear,
+//! }
+//!
+//! impl Trial for Tagger {
+//!     const NAME: &str = "tagger";
+//!     type Hparams = Hp;
+//!     type Example = Sentence;
+//!     type Output = Tensor<3>;
+//!
+//!     fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
+//!         let Hp { width, heads, .. } = cx.hp;
+//!         if width % heads != 0 {
+//!             return Err(format!("heads: {heads} does not divide the width of {width}").into());
+//!         }
+//!         Ok(Self {
+//!             words: cx.table("words", width).build(),
+//!             attention: MultiHeadAttentionConfig::new(width, heads).init(&cx.device),
+//!             out: LinearConfig::new(width, 4).init(&cx.device),
+//!         })
+//!     }
+//!
+//!     fn forward(&self, batch: &SentenceBatch) -> Tensor<3> {
+//!         let rows = MhaInput::self_attn(self.words.lookup(&batch.words));
+//!         self.out.forward(self.attention.forward(rows).context)
+//!     }
+//!
+//!     fn loss(&self, output: &Tensor<3>, batch: &SentenceBatch) -> Tensor<1> {
+//!         token_cross_entropy(output, &batch.classes)
+//!     }
+//!
+//!     fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
+//!         Optimizer::adam(hp.learning_rate)
+//!     }
+//!
+//!     fn metrics(&self, output: &Tensor<3>, batch: &SentenceBatch) -> Metrics {
+//!         token_accuracy(output, &batch.classes)
+//!     }
+//!
+//!     /// Writes the class of each word, not the scores of all classes.
+//!     fn predict(&self, output: Tensor<3>) -> Tensor<2> {
+//!         output.argmax(2).float().flatten(1, 2)
+//!     }
+//! }
+//!
+//! assert!(models![Tagger].find(Some("tagger")).is_ok());
+//! ```
 
 use burn::module::Module;
 use burn::tensor::Tensor;
@@ -13,17 +88,22 @@ use crate::callback::Callback;
 use crate::context::{BatchContext, Context};
 use crate::example::Example;
 
+pub use crate::output::Output;
+
+/// Why a model cannot be built: any error, or a text made into one, `"heads must divide width".into()`.
+pub type BuildError = Box<dyn std::error::Error + Send + Sync>;
+
 /// The batch of a trial's examples.
 pub type BatchOf<T> = <<T as Trial>::Example as Example>::Batch;
 
 /// A model and how it is trained.
 ///
-/// `forward` gives one row per record and `loss` one value per record: sums over records are then
-/// exact however the data is split over batches and workers.
+/// `loss` gives one value per record: sums over records are then exact however the data is split over batches and
+/// workers. See the [module](self) for an example.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a trial, so it cannot be trained",
     label = "write `impl Trial for {Self}`",
-    note = "fill in NAME, Hparams, Example, build, forward, loss and optimizer"
+    note = "fill in NAME, Hparams, Example, Output, build, forward, loss and optimizer"
 )]
 pub trait Trial: Module + 'static {
     /// The name that experiment files use.
@@ -32,21 +112,25 @@ pub trait Trial: Module + 'static {
     type Hparams: Hparams;
     /// Its records: a struct with `#[derive(Example)]`.
     type Example: Example;
+    /// What `forward` gives: `Tensor<2>` with one row per record, a tensor of another rank whose first dimension is
+    /// the record, or a type with an [`Output`] of its own.
+    type Output: Output;
 
-    /// Makes the module with fresh parameters.
-    fn build(cx: &Context<Self::Hparams>) -> Self;
+    /// Makes the module with fresh parameters. An error ends the run before it begins, with the model's name and the
+    /// reason.
+    fn build(cx: &Context<Self::Hparams>) -> Result<Self, BuildError>;
 
-    /// One row per record: scores, probabilities or values.
-    fn forward(&self, batch: &BatchOf<Self>) -> Tensor<2>;
+    /// Scores, probabilities or values of each record.
+    fn forward(&self, batch: &BatchOf<Self>) -> Self::Output;
 
-    /// One value per record, not averaged.
-    fn loss(&self, output: &Tensor<2>, batch: &BatchOf<Self>) -> Tensor<1>;
+    /// One value per record, not averaged over them.
+    fn loss(&self, output: &Self::Output, batch: &BatchOf<Self>) -> Tensor<1>;
 
-    /// How parameters follow their gradients.
-    fn optimizer(hp: &Self::Hparams) -> Optimizer;
+    /// How parameters follow their gradients: `Optimizer::adam(hp.learning_rate)`.
+    fn optimizer(hp: &Self::Hparams) -> impl Into<Optimizer>;
 
     /// What is reported besides the loss.
-    fn metrics(&self, _output: &Tensor<2>, _batch: &BatchOf<Self>) -> Metrics {
+    fn metrics(&self, _output: &Self::Output, _batch: &BatchOf<Self>) -> Metrics {
         Metrics::new()
     }
 
@@ -65,9 +149,9 @@ pub trait Trial: Module + 'static {
         Vec::new()
     }
 
-    /// What `predict` writes, from `forward`'s output: for example probabilities.
-    fn predict(&self, output: Tensor<2>) -> Tensor<2> {
-        output
+    /// What `salamander predict` writes, one row per record, from `forward`'s output: for example probabilities.
+    fn predict(&self, output: Self::Output) -> Tensor<2> {
+        output.rows()
     }
 
     /// Names of the classes, for reports; numbers when there are none.
@@ -85,7 +169,7 @@ pub trait Trial: Module + 'static {
     fn train_batch(&self, _pass: &Pass, batch: &BatchOf<Self>, _cx: &BatchContext) -> BatchLoss {
         let output = self.forward(batch);
         let loss = self.loss(&output, batch);
-        let metrics = self.metrics(&output.inner(), batch);
+        let metrics = self.metrics(&output.without_autodiff(), batch);
         BatchLoss { loss, metrics }
     }
 }

@@ -1,4 +1,19 @@
 //! Weights from elsewhere and for elsewhere: `.safetensors` and PyTorch's `.pt`.
+//!
+//! ```
+//! use salamander::prelude::*;
+//! use salamander::train::{params, weights};
+//!
+//! let device = Device::flex().autodiff();
+//! let trained: Linear = LinearConfig::new(3, 2).init(&device);
+//! # let folder = tempfile::tempdir()?;
+//! let file = folder.path().join("model.safetensors");
+//! weights::save(&trained, &file)?;
+//!
+//! let fresh: Linear = LinearConfig::new(3, 2).init(&device);
+//! assert_eq!(params::read(&weights::load(fresh, &file)?), params::read(&trained));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::path::Path;
 

@@ -1,15 +1,13 @@
 //! A member of a distributed run: the same trainer, with an exchange that meets other workers.
 //!
 //! # Layout
-//! - `desk`: what the master and the trainer share: the membership, guarded by one lock
+//! - `shared`: the participant of `salamander_core::elastic`, shared by the session and the trainer
 //! - `group`: the exchange over a ring of workers
-//! - `phases`: what a worker is doing, for tests
 //! - `reports`: what is told outside, and when it may be
 
-mod desk;
 mod group;
-mod phases;
 mod reports;
+mod shared;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,9 +20,8 @@ use salamander_net::{Keys, Token, Transport};
 use crate::Error;
 use crate::callback::Callback;
 
-pub use desk::process_number;
 pub use group::Group;
-pub(crate) use phases::Phases;
+use shared::SharedMember;
 
 /// How a worker takes part in a run.
 #[derive(Clone, Debug)]
@@ -64,7 +61,7 @@ pub struct Membership {
 
 /// What is known of the run when the trainer is back.
 #[derive(Clone)]
-pub struct Handle(Arc<desk::Desk>);
+pub struct Handle(Arc<SharedMember>);
 
 impl Handle {
     /// How the run ended, if the master said so.
@@ -75,11 +72,12 @@ impl Handle {
 
 /// Prepares to take part; nothing is said to the master before the trainer is ready.
 pub fn join(options: Options) -> Result<Membership, Error> {
-    let desk = Arc::new(desk::Desk::new(fresh_id()?));
+    let id = fresh_id()?;
+    let member = Arc::new(SharedMember::new(id));
     let queue = reports::Queue::shared();
     let reports = Box::new(reports::Reports(Arc::clone(&queue)));
-    let handle = Handle(Arc::clone(&desk));
-    let exchange = Box::new(Group::new(options, desk, queue)?);
+    let handle = Handle(Arc::clone(&member));
+    let exchange = Box::new(Group::new(id, options, member, queue)?);
     Ok(Membership { exchange, reports, handle })
 }
 
@@ -88,4 +86,10 @@ pub fn fresh_id() -> Result<WorkerId, Error> {
     let random = Token::random().map_err(|error| Error::Invalid(error.to_string()))?;
     // The first digits of a fresh secret that is used for nothing else.
     Ok(WorkerId(u64::from_str_radix(&random.to_hex()[..16], 16).unwrap_or_default()))
+}
+
+/// The number that the platform knows this process by. In a pod every process is number 1, so the pod says another.
+pub fn process_number() -> u32 {
+    let given = std::env::var("SALAMANDER_PROCESS").ok().and_then(|text| text.parse().ok());
+    given.unwrap_or_else(std::process::id)
 }

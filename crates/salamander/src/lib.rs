@@ -28,9 +28,10 @@
 //!     const NAME: &str = "iris";
 //!     type Hparams = Hp;
 //!     type Example = Flower;
+//!     type Output = Tensor<2>;
 //!
-//!     fn build(cx: &Context<Hp>) -> Self {
-//!         Self { layer: LinearConfig::new(4, 3).init(&cx.device) }
+//!     fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
+//!         Ok(Self { layer: LinearConfig::new(4, 3).init(&cx.device) })
 //!     }
 //!
 //!     fn forward(&self, batch: &FlowerBatch) -> Tensor<2> {
@@ -41,8 +42,8 @@
 //!         cross_entropy(output, &batch.species)
 //!     }
 //!
-//!     fn optimizer(hp: &Hp) -> Optimizer {
-//!         Optimizer::sgd(hp.learning_rate).momentum(0.9).into()
+//!     fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
+//!         Optimizer::sgd(hp.learning_rate).momentum(0.9)
 //!     }
 //!
 //!     fn metrics(&self, output: &Tensor<2>, batch: &FlowerBatch) -> Metrics {
@@ -55,37 +56,89 @@
 //! }
 //! ```
 //!
+//! Without the default feature `cli` there is no command line, and none of what a terminal needs; [`run`] starts,
+//! follows and steers the same runs from code:
+//!
+//! ```
+//! # use salamander::prelude::*;
+//! # #[derive(Hparams)]
+//! # pub struct Hp { #[hparam(default = 0.1)] learning_rate: f64 }
+//! # #[derive(Example)]
+//! # pub struct Point { #[input(columns = ["x"])] x: [f32; 1], #[label] y: u8 }
+//! # #[derive(Module, Debug)]
+//! # pub struct Line { layer: Linear }
+//! # impl Trial for Line {
+//! #     const NAME: &str = "line";
+//! #     type Hparams = Hp;
+//! #     type Example = Point;
+//! #     type Output = Tensor<2>;
+//! #     fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
+//! #         Ok(Self { layer: LinearConfig::new(1, 2).init(&cx.device) })
+//! #     }
+//! #     fn forward(&self, batch: &PointBatch) -> Tensor<2> { self.layer.forward(batch.x.clone()) }
+//! #     fn loss(&self, output: &Tensor<2>, batch: &PointBatch) -> Tensor<1> {
+//! #         cross_entropy(output, &batch.y)
+//! #     }
+//! #     fn optimizer(hp: &Hp) -> impl Into<Optimizer> { Optimizer::sgd(hp.learning_rate) }
+//! # }
+//! use salamander::run::{Overrides, Program, Which};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let (file, data) = (folder.path().join("line.yaml"), folder.path().join("points.csv"));
+//! std::fs::write(&data, "x,y\n-1.0,0\n-0.5,0\n0.5,1\n1.0,1\n")?;
+//! std::fs::write(&file, "data: {training: points.csv}\nhyperparameters: {global_batch_size: 2}\n")?;
+//! // First in `main`: the processes of a distributed run are this program again.
+//! let program = Program::enter(salamander::models![Line]);
+//! let run = program.experiment(&file, &Overrides::default(), folder.path())?.start()?;
+//! let finished = run.wait()?;
+//! assert_eq!(finished.outcome.progress.records, 4);
+//!
+//! let model = program.load(finished.run.folder(), &Which::Latest, "cpu")?;
+//! let predicted = model.predict(&[data.display().to_string()], &mut |_batch| Ok(()))?;
+//! assert_eq!(predicted.records, 4);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Features
+//! | feature | what it brings |
+//! | --- | --- |
+//! | `cli` (default) | [`main`]: the command line, with what a terminal needs |
+//! | `formats` (default) | Parquet, SQLite and pictures as data |
+//! | `wgpu` | GPUs through Vulkan, Metal or DirectX: `--device wgpu` |
+//! | `cuda` | NVIDIA's GPUs through CUDA: `--device cuda` |
+//! | `kube` | Kubernetes: pods and jobs of a cluster; with `cli` the operator and the commands for jobs |
+//!
+//! # Map
+//! | to .. | look at |
+//! | --- | --- |
+//! | write a model | [`prelude`]: the trait [`Trial`], the derives `Example` and `Hparams` |
+//! | choose a layer, a loss, a metric | [`layers`] and [`burn::nn`]; [`train::loss`]; [`train::metrics`] |
+//! | keep embeddings that no memory holds | [`train::table`] |
+//! | run it from a terminal | [`main`] and [`models!`] |
+//! | run it from code, follow and steer it, use what was trained | [`run`] |
+//! | write the loop by hand, test a model | [`train`] |
+//! | read and write records | [`data`] |
+//! | call Burn | [`burn`], at the very version that all of this is built on |
+//!
 //! # Layout
-//! - [`prelude`]: what a model's file imports
-//! - [`main`] and `cli`: the command line, one file per subcommand
-//! - `ui`: progress bar, epoch table, summary; [`report`]: the report of a classifier
-//! - [`run`]: the folder of a run; [`fetch`]: public data sets
-//! - `scaffold`: what `salamander new` writes; `demo`: what `salamander demo` trains
+//! - [`prelude`]: what a model's file imports; [`train`] and [`data`]: what else a program may want
+//! - [`main`]: the whole command line, of `salamander-cli`; [`run`]: the same from code, of `salamander-run`
 
 // The derive macros name this crate from outside.
 extern crate self as salamander;
 
-mod cli;
-mod demo;
-pub mod fetch;
-pub mod report;
-pub mod run;
-mod scaffold;
-mod ui;
-
-use std::process::ExitCode;
-
-pub use salamander_core as core;
-pub use salamander_data as data;
-pub use salamander_kernels as kernels;
-pub use salamander_train as train;
-
+pub use burn;
+pub use salamander_kernels::{layers, ops};
+pub use salamander_run as run;
 pub use salamander_train::Trial;
 pub use salamander_train::model::Models;
 
 /// The whole program: parses the arguments, runs the subcommand, tells what went wrong.
-pub fn main(models: Models) -> ExitCode {
-    cli::main(&models)
+#[cfg(feature = "cli")]
+pub fn main(models: Models) -> std::process::ExitCode {
+    salamander_cli::main(models)
 }
 
 /// The models of a program: `models![Cnn, Mlp]`.
@@ -97,12 +150,40 @@ macro_rules! models {
 }
 
 /// What a model's file imports: `use salamander::prelude::*`.
+///
+/// **Layers that are ours** have Burn's names, configurations and parameter names, and kernels of their own on the CPU
+/// (everywhere else they call Burn's): `Conv2d`, `Linear`, `BatchNorm`, `LayerNorm`, `MaxPool2d`, `AvgPool2d`,
+/// `AdaptiveAvgPool2d`, `Dropout`, `MultiHeadAttention`, `TransformerEncoder`, `Relu` and `Gelu`, with the functions
+/// `relu` and `gelu`. They are in [`layers`] too.
+///
+/// **Burn's** are `Module`, `Tensor` with `Float` and `Int`, `Device`, `PaddingConfig2d`, `sigmoid`, `softmax` and
+/// `log_softmax`; every other layer is in [`burn::nn`]. The name `burn` is here for `#[derive(Module)]`, which looks
+/// for it: a model needs no dependency besides `salamander`.
+///
+/// ```
+/// use salamander::prelude::*;
+///
+/// /// Our linear layer beside Burn's recurrent one.
+/// #[derive(Module, Debug)]
+/// struct Net {
+///     memory: burn::nn::gru::Gru,
+///     out: Linear,
+/// }
+///
+/// let device = Device::flex();
+/// let net = Net {
+///     memory: burn::nn::gru::GruConfig::new(4, 8, true).init(&device),
+///     out: LinearConfig::new(8, 2).init(&device),
+/// };
+/// let words = Tensor::<3>::ones([5, 3, 4], &device);
+/// assert_eq!(net.out.forward(net.memory.forward(words, None)).dims(), [5, 3, 2]);
+/// ```
 pub mod prelude {
+    pub use burn;
     pub use burn::module::Module;
     pub use burn::nn::PaddingConfig2d;
     pub use burn::tensor::activation::{log_softmax, sigmoid, softmax};
     pub use burn::tensor::{Device, Float, Int, Tensor};
-    // Burn's names with kernels of their own on the CPU.
     pub use salamander_kernels::layers::{
         AdaptiveAvgPool2d, AdaptiveAvgPool2dConfig, AvgPool2d, AvgPool2dConfig, BatchNorm,
         BatchNormConfig, Conv2d, Conv2dConfig, Dropout, DropoutConfig, Gelu, LayerNorm,
@@ -117,16 +198,107 @@ pub mod prelude {
     pub use salamander_core::optimizer::Optimizer;
     pub use salamander_core::schedule::{Curve, Schedule, Unit};
     pub use salamander_core::seed::Rng;
+    #[cfg(feature = "formats")]
+    pub use salamander_data::images::Image;
     pub use salamander_derive::{Example, Hparams};
     pub use salamander_train::callback::{Callback, Control, EpochReport, StepReport};
     pub use salamander_train::context::{BatchContext, Context};
     pub use salamander_train::example::Ragged;
-    pub use salamander_train::loss::{binary_cross_entropy, cross_entropy, nll, squared_error};
-    pub use salamander_train::metrics::{accuracy, auc, error_rate, mean, top_k};
+    pub use salamander_train::loss::{
+        binary_cross_entropy, cross_entropy, nll, squared_error, token_cross_entropy,
+    };
+    pub use salamander_train::metrics::{accuracy, auc, error_rate, mean, token_accuracy, top_k};
     pub use salamander_train::table::{Combine, Table};
-    pub use salamander_train::{BatchLoss, BatchOf, Pass, Trial};
+    pub use salamander_train::{BatchLoss, BatchOf, BuildError, Output, Pass, Trial};
 
     pub use crate::models;
+}
+
+/// The pieces of the trainer, for those who write the loop themselves or test a model.
+///
+/// ```
+/// use salamander::prelude::*;
+/// use salamander::train::*;
+/// # #[derive(Example)]
+/// # struct Point { #[input(columns = ["x", "y"])] at: [f32; 2], #[label] side: u8 }
+/// # #[derive(Module, Debug)]
+/// # struct Net { out: Linear }
+/// # impl Trial for Net {
+/// #     const NAME: &str = "net";
+/// #     type Hparams = ();
+/// #     type Example = Point;
+/// #     type Output = Tensor<2>;
+/// #     fn build(cx: &Context<()>) -> Result<Self, BuildError> {
+/// #         Ok(Self { out: LinearConfig::new(2, 2).init(&cx.device) })
+/// #     }
+/// #     fn forward(&self, batch: &PointBatch) -> Tensor<2> { self.out.forward(batch.at.clone()) }
+/// #     fn loss(&self, output: &Tensor<2>, batch: &PointBatch) -> Tensor<1> {
+/// #         cross_entropy(output, &batch.side)
+/// #     }
+/// #     fn optimizer(_: &()) -> impl Into<Optimizer> { Optimizer::sgd(1.0) }
+/// # }
+/// # let folder = tempfile::tempdir()?;
+/// # let file = folder.path().join("points.csv");
+/// # std::fs::write(&file, "x,y,side\n0.9,0.1,0\n0.1,0.8,1\n0.8,0.3,0\n0.2,0.7,1\n")?;
+///
+/// let device = device::select("cpu")?.autodiff();
+/// let points = open_data("points", &[file.display().to_string()], &Data::default())?;
+/// let mut net: Net = build(&Experiment::parse("hyperparameters: {}", &[])?, &device)?;
+/// let pass = Pass::new("train", Optimizer::sgd(1.0));
+/// let mut optimizer = OptimizerState::new(&pass);
+/// for number in 0..20 {
+///     for loaded in Loader::epoch::<Point>(&points, Epoch { number, batch: 2, seed: 7 }, &device)? {
+///         let sum = compute(&net, &pass, &[loaded?], Arithmetic::plain(7), None)?;
+///         let along = Along { rate: 1.0, factor: 1.0 / sum.tally.applied as f32 };
+///         net = optimizer.step_by(net, sum.gradient, along)?;
+///     }
+/// }
+/// let found = evaluate(&net, &points, Over::batches_of(4), &mut || {})?;
+/// assert!(found.metrics.values()["loss"] < 0.3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub mod train {
+    pub use salamander_core::experiment::{Data, Experiment, OnBadRecord};
+    pub use salamander_core::hparams;
+    pub use salamander_core::ledger::Ledger;
+    pub use salamander_core::plan::MicroBatch;
+    pub use salamander_train::evaluate::{Evaluation, Over, evaluate};
+    pub use salamander_train::gradients::{GradientSum, ParamGradient};
+    pub use salamander_train::loader::{Epoch, Loaded, Loader};
+    pub use salamander_train::model::{Model, build};
+    pub use salamander_train::optimize::{Along, OptimizerState};
+    pub use salamander_train::predict::{Predictions, predict};
+    pub use salamander_train::step::{Arithmetic, StepSum, compute};
+    pub use salamander_train::trainer::{Outcome, Setup, open_data};
+    pub use salamander_train::{
+        Error, callback, device, example, loss, metrics, params, table, weights,
+    };
+}
+
+/// Records: files of every format, read by the number of a record, and written.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use salamander::data::{Dataset, open};
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("people.csv");
+/// # std::fs::write(&path, "name,age\nada,36\ngrace,85\n")?;
+///
+/// let people = Dataset::new(Arc::from(open(&[path], None)?))?;
+/// let mut oldest = 0.0;
+/// people.read(&[0, 1], &mut |_, row| {
+///     oldest = f32::max(oldest, row.text("age")?.parse().unwrap_or(0.0));
+///     Ok(())
+/// })?;
+/// assert_eq!(oldest, 85.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub mod data {
+    pub use salamander_data::{
+        Dataset, Error, Format, OpenOptions, Reader, Row, Shard, Value, open, open_indexed,
+    };
+    pub use salamander_data::{preprocess, recordio, sink};
 }
 
 /// What the derive macros and `models!` refer to; not for use by hand.
@@ -137,14 +309,14 @@ pub mod __private {
     pub use salamander_core::seed::Rng;
     pub use salamander_core::yaml::Error as YamlError;
     pub use salamander_data::Row;
-    pub use salamander_data::preprocess::{
-        discretise, hash, hash_int, log_round, round_identity, to_ragged,
-    };
+    pub use salamander_data::preprocess::{discretise, hash, hash_int, log_round, round_identity};
+    #[cfg(feature = "formats")]
+    pub use salamander_train::example::fitted;
     pub use salamander_train::example::{
-        Batch, Column, DecodeError, Example, Float, Int, Kind, Lookup, Normaliser, Ragged, Scale,
-        ascending, bucket_floats, bucket_ints, bucket_texts, concatenated, feature, feature_or,
-        float_tensor, hashed_columns, label, normalised_tensor, ragged_feature, ragged_ints,
-        ragged_texts, shifted, text, texts,
+        Augmentation, Augmented, Batch, Column, DecodeError, Example, Float, Int, Kind, Lookup,
+        Normaliser, Ragged, Scale, WordList, ascending, bucket_floats, bucket_ints, bucket_texts,
+        concatenated, feature, feature_or, float_tensor, hashed_columns, label, normalised_tensor,
+        ragged_feature, ragged_ints, ragged_texts, shifted, text, texts,
     };
     pub use salamander_train::model::entry;
     pub use serde_json::{Map as JsonMap, Value as Json};

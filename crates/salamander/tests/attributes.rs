@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 
 use salamander::__private::{Example as _, Hparams as _};
-use salamander::core::{hparams, yaml};
-use salamander::data::{Row, Value};
 use salamander::prelude::*;
+use salamander_core::{hparams, yaml};
+use salamander_data::{Row, Value};
 
 #[derive(Hparams)]
 struct Hp {
@@ -167,7 +167,7 @@ fn inputs_become_the_numbers_of_their_buckets() {
     assert_eq!(ints(age), [1, 2]);
     assert_eq!(ints(income), [5, 5]);
     assert_eq!(ints(house), [3, 5, 3, 0]);
-    let hash = |word: &str, buckets| salamander::data::preprocess::hash(word, buckets);
+    let hash = |word: &str, buckets| salamander_data::preprocess::hash(word, buckets);
     assert_eq!(ints(city), [hash("Bern", 1000), hash("none", 1000)]);
     assert_eq!(ints(postcode), [hash("3000", 1000); 2]);
     // Two words are in the file, and two buckets come after them.
@@ -258,7 +258,7 @@ fn several_ids_become_one_row_of_ids() {
     assert_eq!(salamander::__private::Batch::records(&batch), 3);
     let SeveralBatch { tags, genres, known, when } = batch;
     assert_eq!((ints(tags.values), ints(tags.rows)), (vec![5, 7, 9], vec![0, 0, 2]));
-    let hash = |word: &str| salamander::data::preprocess::hash(word, 1000);
+    let hash = |word: &str| salamander_data::preprocess::hash(word, 1000);
     assert_eq!(ints(genres.values), [hash("soul"), hash("jazz"), hash("polka")]);
     assert_eq!((ints(known.values), ints(known.rows)), (vec![1, 1, 1], vec![0, 2, 2]));
     assert_eq!(ints(when), [6, 27, 6, 27, 6, 27]);
@@ -266,6 +266,94 @@ fn several_ids_become_one_row_of_ids() {
     let nothing = Several::decode(&evening(Value::Text(""), "", ""), true).expect("complete");
     let batch = Several::collate(&[nothing], &Device::flex()).expect("fits");
     assert_eq!((batch.tags.records(), ints(batch.tags.values)), (1, vec![]));
+}
+
+#[derive(Example)]
+struct Sparse {
+    #[input(ragged, ignore = -1)]
+    tags: Vec<i64>,
+    #[input(ragged = "|", hash = 1000, ignore = "none")]
+    genres: String,
+    #[input(ragged = " ", vocabulary = "tests/words.txt", ignore = "-")]
+    known: String,
+}
+
+#[test]
+fn ids_that_stand_for_nothing_are_left_out() {
+    let rows = [
+        evening(Value::Ints(Cow::Borrowed(&[-1, 5, -1, 0])), "none|jazz|none", "- soul -"),
+        evening(Value::Text("-1 -1"), "none", "-"),
+    ];
+    let examples: Vec<Sparse> =
+        rows.iter().map(|row| Sparse::decode(row, true).expect("complete")).collect();
+    let SparseBatch { tags, genres, known } =
+        Sparse::collate(&examples, &Device::flex()).expect("fits");
+    assert_eq!((tags.records(), ints(tags.values), ints(tags.rows)), (2, vec![5, 0], vec![0, 0]));
+    let jazz = salamander::data::preprocess::hash("jazz", 1000);
+    assert_eq!((ints(genres.values), ints(genres.rows)), (vec![jazz], vec![0]));
+    assert_eq!((ints(known.values), ints(known.rows)), (vec![1], vec![0]));
+}
+
+#[derive(Example)]
+#[example(augment = brighten)]
+struct Pictures {
+    #[input(shape = [1, 2, 3], augment = [flip, crop(1)])]
+    planes: Vec<u8>,
+    #[input(column = "image", shape = [3, 4, 6], scale = 0.5, augment = [resized_crop, flip])]
+    photo: Image,
+    #[input(column = "image", shape = [3, 2, 2], augment = [crop(2)])]
+    thumbnail: Image,
+    bright: i64,
+}
+
+fn brighten(example: &mut Pictures, _rng: &mut Rng) {
+    example.bright += 1;
+}
+
+/// Planes of 2 x 3 pixels, and a photo of 8 x 6 as an image folder gives it, all of one colour.
+fn picture() -> Row<'static> {
+    let columns = [
+        ("planes", Value::Bytes(&[1, 2, 3, 4, 5, 6])),
+        ("image", Value::Bytes(&[8; 3 * 8 * 6])),
+        ("height", Value::Ints(Cow::Borrowed(&[6]))),
+        ("width", Value::Ints(Cow::Borrowed(&[8]))),
+        ("bright", Value::Ints(Cow::Borrowed(&[0]))),
+    ];
+    Row::new(columns.map(|(name, value)| (name.into(), value)).into())
+}
+
+fn collated(seed: Option<u64>) -> PicturesBatch {
+    let mut example = Pictures::decode(&picture(), true).expect("complete");
+    if let Some(seed) = seed {
+        example.augment(&mut Rng::new(seed));
+    }
+    Pictures::collate(&[example], &Device::flex()).expect("fits")
+}
+
+#[test]
+fn pictures_are_changed_in_training_only() {
+    let PicturesBatch { planes, photo, thumbnail, bright } = collated(None);
+    assert_eq!((planes.dims(), photo.dims()), ([1, 1, 2, 3], [1, 3, 4, 6]));
+    assert_eq!(thumbnail.dims(), [1, 3, 2, 2]);
+    assert_eq!((floats(planes), ints(bright)), (vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0], vec![0]));
+    assert!(floats(photo).iter().all(|value| *value == 4.0));
+
+    let mut seen = std::collections::BTreeSet::new();
+    for seed in 0..100 {
+        let batch = collated(Some(seed));
+        assert_eq!((batch.photo.dims(), batch.thumbnail.dims()), ([1, 3, 4, 6], [1, 3, 2, 2]));
+        assert!(floats(batch.photo).iter().all(|value| *value == 4.0));
+        assert_eq!(ints(batch.bright), [1], "the function comes after the fields");
+        let planes = floats(batch.planes);
+        assert_eq!(planes, floats(collated(Some(seed)).planes), "the draws are the seed's");
+        seen.insert(planes.iter().map(|value| *value as u8).collect::<Vec<_>>());
+    }
+    assert!(
+        seen.contains([1, 2, 3, 4, 5, 6].as_slice())
+            && seen.contains([3, 2, 1, 6, 5, 4].as_slice())
+    );
+    assert!(seen.contains([5, 6, 0, 0, 0, 0].as_slice()), "{seen:?}");
+    assert_eq!(seen.len(), 18, "nine places, flipped or not");
 }
 
 #[derive(Example)]
@@ -287,7 +375,7 @@ fn columns_of_text_share_a_table() {
     assert_eq!(cities.dims(), [2, 2]);
     // More than 32 bits can hold.
     assert!(ints(cities.clone()).iter().any(|id| *id > i64::from(u32::MAX)));
-    let hash = |text: &str| salamander::data::preprocess::hash(text, 1 << 40);
+    let hash = |text: &str| salamander_data::preprocess::hash(text, 1 << 40);
     let expected = ["from=Bern", "to=Bern", "from=nowhere", "to=Chur"].map(hash);
     assert_eq!(ints(cities), expected);
 }

@@ -1,6 +1,6 @@
 //! Kernels for GPUs: one source for wgpu (Vulkan, Metal, DirectX) and CUDA, through CubeCL.
 //!
-//! Each works on flat runs of f32, has a plain reference in [`reference::bucket`](crate::reference::bucket), and is
+//! Each works on flat runs of f32, has a plain reference in `tests/reference/bucket.rs`, and is
 //! reached through a function of [`ops`](crate::ops), which calls Burn's own operations on other devices.
 //!
 //! # Layout

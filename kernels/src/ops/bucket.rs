@@ -33,9 +33,7 @@ pub fn read(bucket: &Tensor<1>, as_bf16: bool) -> Result<Vec<f32>, String> {
     }
     let mut values = host(bucket)?;
     if as_bf16 {
-        values
-            .iter_mut()
-            .for_each(|value| *value = widened(crate::reference::bucket::bf16(*value)));
+        values.iter_mut().for_each(|value| *value = widened(bf16(*value)));
     }
     Ok(values)
 }
@@ -58,6 +56,15 @@ pub fn send(values: Vec<f32>, device: &Device) -> Tensor<1> {
     }
     let len = values.len();
     Tensor::from_data(TensorData::new(values, [len]), device)
+}
+
+/// To nearest, ties to even; what is not a number stays so.
+fn bf16(value: f32) -> u16 {
+    let bits = value.to_bits();
+    if value.is_nan() {
+        return (bits >> 16) as u16 | 0x40;
+    }
+    ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16) as u16
 }
 
 fn widened(half: u16) -> f32 {

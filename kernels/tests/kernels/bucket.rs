@@ -3,9 +3,9 @@
 
 use burn::tensor::{Device, Tensor, TensorData};
 use salamander_kernels::ops::{Gradient, Rule, is_gpu, norm, read, rows, send, step};
-use salamander_kernels::reference::bucket as reference;
 
 use super::random::Random;
+use super::reference::bucket as reference;
 use super::{assert_close, vector};
 
 /// The CPU, and the GPUs of this machine.

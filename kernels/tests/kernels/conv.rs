@@ -5,9 +5,9 @@ use burn::tensor::{DType, FloatDType, activation, module};
 use salamander_kernels::cpu::ConvShape;
 use salamander_kernels::cpu::conv::{Saved, Wanted, backward, forward};
 use salamander_kernels::ops::{Activation, conv2d};
-use salamander_kernels::reference;
 
 use super::random::Random;
+use super::reference;
 use super::{assert_all_close, assert_close, assert_slopes, trace, tracked, with_any_threads};
 
 const ALL: Wanted = Wanted { input: true, weight: true, bias: true };

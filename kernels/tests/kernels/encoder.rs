@@ -16,10 +16,10 @@ use salamander_kernels::layers::{
     TransformerEncoderInput,
 };
 use salamander_kernels::ops;
-use salamander_kernels::reference::encoder as reference;
 
 use super::layers::{GENERATOR, listing};
 use super::random::Random;
+use super::reference::encoder as reference;
 use super::{
     assert_all_close, assert_close, assert_slopes, trace, tracked, vector, with_any_threads,
 };

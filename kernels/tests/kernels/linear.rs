@@ -5,9 +5,9 @@ use salamander_kernels::cpu::linear::{
     LinearShape, bias_gradient, forward, input_gradient, weight_gradient,
 };
 use salamander_kernels::ops::linear;
-use salamander_kernels::reference;
 
 use super::random::Random;
+use super::reference;
 use super::{
     assert_all_close, assert_close, assert_slopes, trace, tracked, vector, with_any_threads,
 };

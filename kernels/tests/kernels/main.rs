@@ -9,10 +9,14 @@ mod linear;
 mod norm;
 mod pool;
 mod random;
+#[path = "../reference/mod.rs"]
+mod reference;
 mod torch;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use random::Random;
+// Where `reference` looks for them.
+use salamander_kernels::{cpu, ops};
 
 /// Fails unless all values are close, in parts of the largest.
 fn assert_close(found: &[f32], expected: &[f32], what: &str) {

@@ -7,9 +7,9 @@ use salamander_kernels::cpu::average::{self, AverageShape, Windows};
 use salamander_kernels::cpu::batch_norm::{Affine, NormShape, Rectified, Saved, backward, forward};
 use salamander_kernels::layers::{BatchNorm, BatchNormConfig};
 use salamander_kernels::ops::{Activation, adaptive_avg_pool2d, avg_pool2d, batch_norm_train};
-use salamander_kernels::reference::norm as reference;
 
 use super::random::Random;
+use super::reference::norm as reference;
 use super::{
     assert_all_close, assert_close, assert_slopes, trace, tracked, vector, with_any_threads,
 };

@@ -4,9 +4,9 @@ use burn::tensor::ops::MaxPoolOptions;
 use burn::tensor::{Tensor, activation, module};
 use salamander_kernels::cpu::{PoolShape, pool};
 use salamander_kernels::ops::{max_pool2d, relu};
-use salamander_kernels::reference;
 
 use super::random::Random;
+use super::reference;
 use super::{assert_all_close, assert_slopes, trace, tracked, vector, with_any_threads};
 
 fn cases() -> impl Iterator<Item = (PoolShape, Vec<f32>)> {

@@ -75,17 +75,18 @@ impl Trial for ResNet20 {
     const NAME: &str = "cifar_resnet20";
     type Hparams = Hp;
     type Example = Picture;
+    type Output = Tensor<2>;
 
-    fn build(cx: &Context<Hp>) -> Self {
+    fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
         let stages = [[16, 16, 16, 16], [16, 32, 32, 32], [32, 64, 64, 64]];
         let blocks = stages.iter().flat_map(|stage| stage.array_windows::<2>());
-        Self {
+        Ok(Self {
             conv: conv3x3([3, 16], 1, &cx.device),
             norm: BatchNormConfig::new(16).init(&cx.device),
             blocks: blocks.map(|channels| Block::new(*channels, &cx.device)).collect(),
             pool: AdaptiveAvgPool2dConfig::new([1, 1]).init(),
             fc: LinearConfig::new(64, 10).init(&cx.device),
-        }
+        })
     }
 
     fn forward(&self, batch: &PictureBatch) -> Tensor<2> {
@@ -98,9 +99,9 @@ impl Trial for ResNet20 {
         cross_entropy(output, &batch.label)
     }
 
-    fn optimizer(hp: &Hp) -> Optimizer {
+    fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
         let sgd = Optimizer::sgd(hp.learning_rate).momentum(hp.momentum);
-        sgd.weight_decay(hp.weight_decay).into()
+        sgd.weight_decay(hp.weight_decay)
     }
 
     fn metrics(&self, output: &Tensor<2>, batch: &PictureBatch) -> Metrics {

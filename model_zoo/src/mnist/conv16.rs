@@ -25,16 +25,17 @@ impl Trial for Conv16 {
     const NAME: &str = "mnist_conv16";
     type Hparams = Hp;
     type Example = Digit;
+    type Output = Tensor<2>;
 
-    fn build(cx: &Context<Hp>) -> Self {
+    fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
         let same = PaddingConfig2d::Explicit(2, 2, 2, 2);
         let conv = |channels| Conv2dConfig::new(channels, [5, 5]).with_padding(same.clone());
-        Self {
+        Ok(Self {
             conv1: conv([1, 16]).init(&cx.device),
             conv2: conv([16, 32]).init(&cx.device),
             pool: MaxPool2dConfig::new([2, 2]).with_strides([2, 2]).init(),
             out: LinearConfig::new(32 * 7 * 7, 10).init(&cx.device),
-        }
+        })
     }
 
     fn forward(&self, batch: &DigitBatch) -> Tensor<2> {
@@ -47,8 +48,8 @@ impl Trial for Conv16 {
         cross_entropy(output, &batch.label)
     }
 
-    fn optimizer(hp: &Hp) -> Optimizer {
-        Optimizer::adam(hp.learning_rate).into()
+    fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
+        Optimizer::adam(hp.learning_rate)
     }
 
     fn metrics(&self, output: &Tensor<2>, batch: &DigitBatch) -> Metrics {

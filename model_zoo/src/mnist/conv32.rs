@@ -29,9 +29,10 @@ impl Trial for Conv32 {
     const NAME: &str = "mnist_conv32";
     type Hparams = Hp;
     type Example = Digit;
+    type Output = Tensor<2>;
 
-    fn build(cx: &Context<Hp>) -> Self {
-        Self {
+    fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
+        Ok(Self {
             conv1: Conv2dConfig::new([1, 32], [3, 3]).init(&cx.device),
             conv2: Conv2dConfig::new([32, 64], [3, 3]).init(&cx.device),
             pool: MaxPool2dConfig::new([2, 2]).with_strides([2, 2]).init(),
@@ -39,7 +40,7 @@ impl Trial for Conv32 {
             fc1: LinearConfig::new(64 * 12 * 12, 128).init(&cx.device),
             dropout2: DropoutConfig::new(0.5).init(),
             fc2: LinearConfig::new(128, 10).init(&cx.device),
-        }
+        })
     }
 
     fn forward(&self, batch: &DigitBatch) -> Tensor<2> {
@@ -54,8 +55,8 @@ impl Trial for Conv32 {
         nll(output, &batch.label)
     }
 
-    fn optimizer(hp: &Hp) -> Optimizer {
-        Optimizer::sgd(hp.learning_rate).momentum(hp.momentum).into()
+    fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
+        Optimizer::sgd(hp.learning_rate).momentum(hp.momentum)
     }
 
     fn metrics(&self, output: &Tensor<2>, batch: &DigitBatch) -> Metrics {

@@ -33,17 +33,18 @@ impl Trial for Filters {
     const NAME: &str = "MNistTrial";
     type Hparams = Hp;
     type Example = Digit;
+    type Output = Tensor<2>;
 
-    fn build(cx: &Context<Hp>) -> Self {
+    fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
         let Hp { n_filters1, n_filters2, dropout, .. } = cx.hp;
-        Self {
+        Ok(Self {
             conv1: Conv2dConfig::new([1, n_filters1], [5, 5]).init(&cx.device),
             conv2: Conv2dConfig::new([n_filters1, n_filters2], [5, 5]).init(&cx.device),
             pool: MaxPool2dConfig::new([2, 2]).with_strides([2, 2]).init(),
             fc1: LinearConfig::new(16 * n_filters2, 50).init(&cx.device),
             dropout: DropoutConfig::new(dropout).init(),
             fc2: LinearConfig::new(50, 10).init(&cx.device),
-        }
+        })
     }
 
     fn forward(&self, batch: &DigitBatch) -> Tensor<2> {
@@ -57,8 +58,8 @@ impl Trial for Filters {
         nll(output, &batch.label)
     }
 
-    fn optimizer(hp: &Hp) -> Optimizer {
-        Optimizer::sgd(hp.learning_rate).momentum(0.9).into()
+    fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
+        Optimizer::sgd(hp.learning_rate).momentum(0.9)
     }
 
     fn metrics(&self, output: &Tensor<2>, batch: &DigitBatch) -> Metrics {

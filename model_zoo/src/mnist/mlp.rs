@@ -27,14 +27,15 @@ impl Trial for Mlp {
     const NAME: &str = "mnist_mlp";
     type Hparams = Hp;
     type Example = Digit;
+    type Output = Tensor<2>;
 
-    fn build(cx: &Context<Hp>) -> Self {
+    fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
         let hidden = cx.hp.hidden;
-        Self {
+        Ok(Self {
             fc1: LinearConfig::new(784, hidden).init(&cx.device),
             fc2: LinearConfig::new(hidden, hidden).init(&cx.device),
             fc3: LinearConfig::new(hidden, 10).init(&cx.device),
-        }
+        })
     }
 
     fn forward(&self, batch: &DigitBatch) -> Tensor<2> {
@@ -46,8 +47,8 @@ impl Trial for Mlp {
         cross_entropy(output, &batch.label)
     }
 
-    fn optimizer(hp: &Hp) -> Optimizer {
-        Optimizer::sgd(hp.learning_rate).momentum(hp.momentum).into()
+    fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
+        Optimizer::sgd(hp.learning_rate).momentum(hp.momentum)
     }
 
     fn metrics(&self, output: &Tensor<2>, batch: &DigitBatch) -> Metrics {

@@ -59,17 +59,18 @@ impl Trial for Dcn {
     const NAME: &str = "dcn";
     type Hparams = Hp;
     type Example = Click;
+    type Output = Tensor<2>;
 
-    fn build(cx: &Context<Hp>) -> Self {
+    fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
         let hp = &cx.hp;
         let inputs = FIELDS * hp.dim + COUNTS;
         let adagrad = Optimizer::adagrad(hp.table_rate);
-        Self {
+        Ok(Self {
             factors: cx.table("factors", hp.dim).normal(0.0, 0.05).optimizer(adagrad).build(),
             crosses: (0..hp.crosses).map(|_| Cross::new(inputs, &cx.device)).collect(),
             tower: Tower::new(inputs, &hp.hidden, hp.dropout, &cx.device),
             out: LinearConfig::new(inputs + Tower::outputs(inputs, &hp.hidden), 1).init(&cx.device),
-        }
+        })
     }
 
     fn forward(&self, batch: &ClickBatch) -> Tensor<2> {
@@ -84,8 +85,8 @@ impl Trial for Dcn {
         binary_cross_entropy(output, &batch.label)
     }
 
-    fn optimizer(hp: &Hp) -> Optimizer {
-        Optimizer::adam(hp.learning_rate).into()
+    fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
+        Optimizer::adam(hp.learning_rate)
     }
 
     fn metrics(&self, output: &Tensor<2>, batch: &ClickBatch) -> Metrics {

@@ -34,17 +34,18 @@ impl Trial for DeepFm {
     const NAME: &str = "deepfm";
     type Hparams = Hp;
     type Example = Click;
+    type Output = Tensor<2>;
 
-    fn build(cx: &Context<Hp>) -> Self {
+    fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
         let hp = &cx.hp;
         let inputs = FIELDS * hp.dim;
         let adagrad = || Optimizer::adagrad(hp.table_rate);
-        Self {
+        Ok(Self {
             linear: cx.table("linear", 1).zeros().optimizer(adagrad()).build(),
             factors: cx.table("factors", hp.dim).normal(0.0, 0.01).optimizer(adagrad()).build(),
             tower: Tower::new(inputs, &hp.hidden, hp.dropout, &cx.device),
             out: LinearConfig::new(Tower::outputs(inputs, &hp.hidden), 1).init(&cx.device),
-        }
+        })
     }
 
     fn forward(&self, batch: &ClickBatch) -> Tensor<2> {
@@ -59,8 +60,8 @@ impl Trial for DeepFm {
         binary_cross_entropy(output, &batch.label)
     }
 
-    fn optimizer(hp: &Hp) -> Optimizer {
-        Optimizer::adam(hp.learning_rate).into()
+    fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
+        Optimizer::adam(hp.learning_rate)
     }
 
     fn metrics(&self, output: &Tensor<2>, batch: &ClickBatch) -> Metrics {

@@ -32,16 +32,17 @@ impl Trial for Dnn {
     const NAME: &str = "census_dnn";
     type Hparams = Hp;
     type Example = Person;
+    type Output = Tensor<2>;
 
-    fn build(cx: &Context<Hp>) -> Self {
+    fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
         let hp = &cx.hp;
         let inputs = WORDS * hp.dim + NUMBERS;
-        Self {
+        Ok(Self {
             // Without an optimizer of its own: its rows follow the model's, each with its own count of steps.
             words: cx.table("words", hp.dim).normal(0.0, 0.1).build(),
             tower: Tower::new(inputs, &hp.hidden, hp.dropout, &cx.device),
             out: LinearConfig::new(Tower::outputs(inputs, &hp.hidden), 1).init(&cx.device),
-        }
+        })
     }
 
     fn forward(&self, batch: &PersonBatch) -> Tensor<2> {
@@ -53,8 +54,8 @@ impl Trial for Dnn {
         binary_cross_entropy(output, &batch.label)
     }
 
-    fn optimizer(hp: &Hp) -> Optimizer {
-        Optimizer::adam(hp.learning_rate).into()
+    fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
+        Optimizer::adam(hp.learning_rate)
     }
 
     fn metrics(&self, output: &Tensor<2>, batch: &PersonBatch) -> Metrics {

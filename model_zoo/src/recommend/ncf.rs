@@ -60,8 +60,9 @@ impl Trial for Ncf {
     const NAME: &str = "ncf";
     type Hparams = Hp;
     type Example = Rating;
+    type Output = Tensor<2>;
 
-    fn build(cx: &Context<Hp>) -> Self {
+    fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
         let hp = &cx.hp;
         let inputs = 2 * hp.dim;
         let outputs = hp.factors + Tower::outputs(inputs, &hp.hidden);
@@ -69,14 +70,14 @@ impl Trial for Ncf {
             let adagrad = Optimizer::adagrad(hp.table_rate);
             cx.table(name, dim).normal(0.0, 0.1).optimizer(adagrad).build()
         };
-        Self {
+        Ok(Self {
             user_factors: table("user_factors", hp.factors),
             film_factors: table("film_factors", hp.factors),
             user: table("user", hp.dim),
             film: table("film", hp.dim),
             tower: Tower::new(inputs, &hp.hidden, hp.dropout, &cx.device),
             out: LinearConfig::new(outputs, 1).init(&cx.device),
-        }
+        })
     }
 
     fn forward(&self, batch: &RatingBatch) -> Tensor<2> {
@@ -90,8 +91,8 @@ impl Trial for Ncf {
         binary_cross_entropy(output, &batch.liked())
     }
 
-    fn optimizer(hp: &Hp) -> Optimizer {
-        Optimizer::adam(hp.learning_rate).into()
+    fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
+        Optimizer::adam(hp.learning_rate)
     }
 
     fn metrics(&self, output: &Tensor<2>, batch: &RatingBatch) -> Metrics {

@@ -38,18 +38,19 @@ impl Trial for WideDeep {
     const NAME: &str = "wide_deep";
     type Hparams = Hp;
     type Example = Person;
+    type Output = Tensor<2>;
 
-    fn build(cx: &Context<Hp>) -> Self {
+    fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
         let hp = &cx.hp;
         let inputs = WORDS * hp.dim + NUMBERS;
         let wide = Optimizer::ftrl(hp.wide_rate).l1(hp.wide_l1);
         let deep = Optimizer::adagrad(hp.learning_rate);
-        Self {
+        Ok(Self {
             wide: cx.table("wide", 1).zeros().optimizer(wide).build(),
             words: cx.table("words", hp.dim).normal(0.0, 0.1).optimizer(deep).build(),
             tower: Tower::new(inputs, &hp.hidden, hp.dropout, &cx.device),
             out: LinearConfig::new(Tower::outputs(inputs, &hp.hidden), 1).init(&cx.device),
-        }
+        })
     }
 
     fn forward(&self, batch: &PersonBatch) -> Tensor<2> {
@@ -63,8 +64,8 @@ impl Trial for WideDeep {
         binary_cross_entropy(output, &batch.label)
     }
 
-    fn optimizer(hp: &Hp) -> Optimizer {
-        Optimizer::adagrad(hp.learning_rate).into()
+    fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
+        Optimizer::adagrad(hp.learning_rate)
     }
 
     fn metrics(&self, output: &Tensor<2>, batch: &PersonBatch) -> Metrics {

@@ -3,9 +3,12 @@
 use super::Failure;
 
 /// Each crate that hides from something, and what it hides from.
-pub(super) const MUST_NOT_SEE: [(&str, &[&str]); 10] = [
+pub(super) const MUST_NOT_SEE: [(&str, &[&str]); 13] = [
     ("salamander-core", &["tokio", "burn", "tonic", "kube"]),
     ("salamander-data", &["burn", "tonic", "kube"]),
+    ("salamander", &["clap", "ureq", "png", "indicatif", "tracing-subscriber", "kube"]),
+    ("salamander-files", &["salamander-core", "tokio", "burn"]),
+    ("salamander-run", &["clap", "ureq", "png", "indicatif", "tracing-subscriber", "kube"]),
     ("salamander-derive", &["burn", "tokio", "tonic"]),
     ("salamander-net", &["burn", "tokio", "tonic", "kube"]),
     ("salamander-proto", &["burn", "kube"]),
@@ -15,6 +18,9 @@ pub(super) const MUST_NOT_SEE: [(&str, &[&str]); 10] = [
     ("salamander-train", &["kube"]),
     ("salamander-kernels", &["salamander-core", "salamander-train", "salamander-net", "kube"]),
 ];
+
+/// Crates that are looked at without their default features.
+pub(super) const IS_BARE: [&str; 1] = ["salamander"];
 
 /// Finds forbidden packages in the output of `cargo tree --prefix none`. A family counts as its
 /// head: who sees `burn-tensor` sees Burn.

@@ -7,13 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Activation, CheckpointMark, Ending, Entry, Fences, FromMember, Generation, Hello, History,
-    Holding, Identity, Millis, Peer, Source, ToMember, WorkerId,
+    Holding, Identity, Millis, Peer, RunState, Source, Term, ToMember, WorkerId,
 };
 
 /// Failures to reach a member, in generations that never got to work, before it is left out for a while.
 const STRIKES: u32 = 3;
 
-use servers::{Rows, Servers};
+use choice::Promised;
+use servers::Rows;
 
 /// How long to wait for whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,12 +77,10 @@ struct Worker {
 /// that was eligible then. Who was dropped comes back with nothing, whatever it still holds.
 #[derive(Clone, Debug)]
 pub struct Coordinator {
-    epoch: u32,
+    run: RunState,
     min: usize,
-    wanted: usize,
     timeouts: Timeouts,
     fences: Fences,
-    history: History,
     workers: BTreeMap<WorkerId, Worker>,
     phase: Phase,
     since: Millis,
@@ -89,32 +88,25 @@ pub struct Coordinator {
     ticked: Millis,
     /// When newcomers are let in.
     join_at: Option<Millis>,
-    servers: Servers,
     /// Members of the running generation that have its state.
     confirmed: BTreeSet<WorkerId>,
     actions: Vec<Action>,
 }
 
 impl Coordinator {
-    /// Takes over a run, which may be new, from its journal.
-    pub fn open(
-        history: History,
-        (min, wanted): (usize, usize),
-        timeouts: Timeouts,
-        now: Millis,
-    ) -> Self {
-        Self::with_fences(history, (min, wanted), timeouts, now, Fences::default())
+    /// Takes over a run. Fewer than `min` workers do not train, unless fewer are wanted.
+    pub fn open(run: RunState, min: usize, timeouts: Timeouts, now: Millis) -> Self {
+        Self::with_fences(run, min, timeouts, now, Fences::default())
     }
 
     #[doc(hidden)]
     pub fn with_fences(
-        history: History,
-        (min, wanted): (usize, usize),
+        run: RunState,
+        min: usize,
         timeouts: Timeouts,
         now: Millis,
         fences: Fences,
     ) -> Self {
-        let epoch = history.epoch + 1;
         // Members of the last generation get the time to come back: they may be working.
         let absent = |id: &WorkerId| Worker {
             peer: Peer { id: *id, endpoint: String::new() },
@@ -124,7 +116,7 @@ impl Coordinator {
             promise: None,
             strikes: 0,
         };
-        let phase = match (&history.ending, &history.activated) {
+        let phase = match (&run.history.ending, &run.history.activated) {
             (Some(ending), _) => Phase::Ended(ending.clone()),
             (None, Some((generation, _))) => Phase::Running(*generation),
             (None, None) => Phase::Gathering,
@@ -132,26 +124,28 @@ impl Coordinator {
         // Another number of workers may have been wanted when the master before was killed.
         let join_at = matches!(phase, Phase::Running(_)).then(|| now + timeouts.join);
         Self {
-            epoch,
             min: min.max(1),
-            wanted: history.workers.unwrap_or(wanted).max(1),
             timeouts,
             fences,
-            workers: history.order.iter().map(|id| (*id, absent(id))).collect(),
+            workers: run.history.order.iter().map(|id| (*id, absent(id))).collect(),
             phase,
             since: now,
             ticked: now,
             join_at,
-            servers: Servers::default(),
             confirmed: BTreeSet::new(),
             actions: vec![Action::Journal(Entry::Opened)],
-            history,
+            run,
         }
     }
 
-    /// This life of the master.
-    pub fn epoch(&self) -> u32 {
-        self.epoch
+    /// What does not depend on membership.
+    pub fn run(&self) -> &RunState {
+        &self.run
+    }
+
+    /// The master's own term.
+    pub fn term(&self) -> Term {
+        self.run.term
     }
 
     /// Where the membership stands.
@@ -159,20 +153,23 @@ impl Coordinator {
         &self.phase
     }
 
-    /// What is journaled.
-    pub fn history(&self) -> &History {
-        &self.history
+    /// The generation that works or is being formed, or else the last one.
+    pub fn generation(&self) -> Option<Generation> {
+        match self.phase {
+            Phase::Preparing(generation) | Phase::Running(generation) => Some(generation),
+            _ => self.run.history.activated.as_ref().map(|(generation, _)| *generation),
+        }
     }
 
-    /// How many workers are wanted.
-    pub fn wanted(&self) -> usize {
-        self.wanted
+    /// What is journaled.
+    pub fn history(&self) -> &History {
+        &self.run.history
     }
 
     /// The members of the last generation, in their order, and whether each has confirmed it.
     pub fn members(&self) -> Vec<(WorkerId, bool)> {
         let confirmed = |id: &WorkerId| self.confirmed.contains(id);
-        self.history.order.iter().map(|id| (*id, confirmed(id))).collect()
+        self.run.history.order.iter().map(|id| (*id, confirmed(id))).collect()
     }
 
     /// What is to be done since the last call.
@@ -198,7 +195,7 @@ impl Coordinator {
             Phase::Preparing(generation) => self.send(id, ToMember::Prepare(generation)),
             Phase::Gathering => self.try_first(now),
             Phase::Running(generation) if hello.active == Some(generation) => {
-                if self.history.stopping {
+                if self.run.history.stopping {
                     self.send(id, ToMember::Stop);
                 }
             }
@@ -258,7 +255,7 @@ impl Coordinator {
             FromMember::Confirmed(generation) => {
                 if self.phase == Phase::Running(generation) {
                     self.confirmed.insert(id);
-                    if self.confirmed.len() == self.history.order.len() {
+                    if self.confirmed.len() == self.run.history.order.len() {
                         self.workers.values_mut().for_each(|worker| worker.strikes = 0);
                     }
                 }
@@ -321,10 +318,10 @@ impl Coordinator {
             Phase::Running(_)
                 if self.join_at.is_some_and(|at| at <= now)
                     && !self.awaits()
-                    && self.history.destination.is_empty() =>
+                    && self.run.history.destination.is_empty() =>
             {
                 self.join_at = None;
-                let changes = self.chosen() != self.history.order;
+                let changes = self.chosen() != self.run.history.order;
                 if changes {
                     self.regroup(now);
                 }
@@ -335,17 +332,15 @@ impl Coordinator {
 
     /// Another number of workers is wanted.
     pub fn scale(&mut self, now: Millis, workers: usize) {
-        self.wanted = workers.max(1);
-        self.journal(Entry::Scaled(self.wanted));
+        let entry = self.run.scale(workers);
+        self.actions.push(Action::Journal(entry));
         self.expect_join(now);
     }
 
     /// An early end is wanted, at a version that all members agree on.
     pub fn stop(&mut self) {
-        if self.history.stopping || matches!(self.phase, Phase::Ended(_)) {
-            return;
-        }
-        self.journal(Entry::Stopping);
+        let Some(entry) = self.run.stop() else { return };
+        self.actions.push(Action::Journal(entry));
         if self.phase == Phase::Gathering {
             self.end(Ending::Interrupted);
         } else {
@@ -355,8 +350,8 @@ impl Coordinator {
 
     /// The run is over.
     pub fn end(&mut self, ending: Ending) {
-        if !matches!(self.phase, Phase::Ended(_)) {
-            self.journal(Entry::Ended(ending.clone()));
+        if let Some(entry) = self.run.end(ending.clone()) {
+            self.actions.push(Action::Journal(entry));
             self.phase = Phase::Ended(ending.clone());
             self.send_all(&ToMember::Ended(ending));
         }
@@ -365,7 +360,7 @@ impl Coordinator {
     /// A checkpoint counts, unless a newer one does: slow writers and repeated messages come late.
     fn keep(&mut self, mark: CheckpointMark) {
         let order = |mark: &CheckpointMark| (mark.version, mark.generation);
-        let last = self.history.checkpoint.as_ref();
+        let last = self.run.history.checkpoint.as_ref();
         if last != Some(&mark) {
             let newer = last.is_none_or(|last| order(last) < order(&mark));
             if !newer || matches!(self.phase, Phase::Ended(_)) {
@@ -380,7 +375,7 @@ impl Coordinator {
         let present = self.candidates().len();
         if present < self.least() {
             self.since = now;
-        } else if present >= self.wanted || now >= self.since + self.timeouts.first {
+        } else if present >= self.run.wanted.workers || now >= self.since + self.timeouts.first {
             self.regroup(now);
         }
     }
@@ -400,8 +395,8 @@ impl Coordinator {
 
     /// Opens a new generation: its number is on disk before anybody hears of it.
     fn regroup(&mut self, now: Millis) {
-        let number = self.history.prepared.number + 1;
-        let generation = Generation { epoch: self.epoch, number };
+        let number = self.run.history.prepared.number + 1;
+        let generation = Generation { term: self.run.term, number };
         self.journal(Entry::Prepared(generation));
         self.phase = Phase::Preparing(generation);
         self.since = now;
@@ -421,11 +416,11 @@ impl Coordinator {
         if chosen.len() < self.least() || !self.unpromised().is_empty() {
             return;
         }
-        let promised: Vec<(WorkerId, Holding, bool)> = chosen
-            .iter()
-            .filter_map(|id| Some((*id, self.promised(*id)?)))
-            .map(|(id, holding)| (id, holding, self.eligible(id, holding)))
-            .collect();
+        let promised = |id: &WorkerId| {
+            let holding = self.promised(*id)?;
+            Some(Promised { id: *id, holding, eligible: self.eligible(*id, holding) })
+        };
+        let promised: Vec<Promised> = chosen.iter().filter_map(promised).collect();
         let (source, transfer) = self.choose(&promised);
         // Nobody here has the state, but who is away may have it: a checkpoint is the last resort.
         if matches!(source, Source::Checkpoint { .. }) && self.awaits() && self.same_servers() {
@@ -433,10 +428,8 @@ impl Coordinator {
         }
         let Some(rows) = self.rows(generation, &source) else { return };
         let Rows { servers, destination, since } = rows;
-        let members: Vec<(WorkerId, Option<Identity>)> = promised
-            .iter()
-            .map(|(id, holding, eligible)| (*id, holding.identity.filter(|_| *eligible)))
-            .collect();
+        let members: Vec<(WorkerId, Option<Identity>)> =
+            promised.iter().map(|promised| (promised.id, promised.state())).collect();
         let ids = |servers: &[Peer]| servers.iter().map(|server| server.id).collect();
         self.journal(Entry::Activated {
             generation,
@@ -454,7 +447,7 @@ impl Coordinator {
             Activation { generation, members, source, transfer, servers, rows, destination };
         for id in chosen {
             self.send(id, ToMember::Activate(activation.clone()));
-            if self.history.stopping {
+            if self.run.history.stopping {
                 self.send(id, ToMember::Stop);
             }
         }
@@ -481,7 +474,7 @@ impl Coordinator {
     }
 
     fn journal(&mut self, entry: Entry) {
-        self.history.apply(self.epoch, &entry);
+        let entry = self.run.enter(entry);
         self.actions.push(Action::Journal(entry));
     }
 

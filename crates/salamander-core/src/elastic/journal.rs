@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CheckpointMark, Ending, Generation, Identity, WorkerId};
+use super::{CheckpointMark, Ending, Generation, Identity, Term, WorkerId};
 
-/// One entry of the journal. Each carries the life of the master that wrote it.
+/// One entry of the journal. Each carries the term of the master that wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Entry {
     /// A master took over.
@@ -48,8 +48,8 @@ pub enum Entry {
 /// What a journal says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// The newest life of a master.
-    pub epoch: u32,
+    /// The newest term of a master.
+    pub term: Term,
     /// The newest number given out.
     pub prepared: Generation,
     /// The newest generation that began, and its members.
@@ -77,13 +77,13 @@ pub struct History {
 }
 
 impl History {
-    /// Takes in the next entry, written in this life of the master.
-    pub fn apply(&mut self, epoch: u32, entry: &Entry) {
+    /// Takes in the next entry, written in this term.
+    pub fn apply(&mut self, term: Term, entry: &Entry) {
         // A master that was replaced may still write; nothing of it counts.
-        if epoch < self.epoch {
+        if term < self.term {
             return;
         }
-        self.epoch = epoch;
+        self.term = term;
         match entry {
             Entry::Opened => {}
             Entry::Prepared(generation) => self.prepared = *generation,
@@ -121,11 +121,11 @@ mod tests {
     #[test]
     fn a_replaced_master_writes_in_vain() {
         let mut history = History::default();
-        history.apply(1, &Entry::Opened);
-        history.apply(2, &Entry::Opened);
-        history.apply(1, &Entry::Ended(Ending::Completed));
+        history.apply(Term(1), &Entry::Opened);
+        history.apply(Term(2), &Entry::Opened);
+        history.apply(Term(1), &Entry::Ended(Ending::Completed));
         assert_eq!(history.ending, None);
-        history.apply(2, &Entry::Prepared(Generation { epoch: 2, number: 1 }));
-        assert_eq!(history.prepared, Generation { epoch: 2, number: 1 });
+        history.apply(Term(2), &Entry::Prepared(Generation { term: Term(2), number: 1 }));
+        assert_eq!(history.prepared, Generation { term: Term(2), number: 1 });
     }
 }

@@ -1,18 +1,18 @@
-//! A worker's side of membership: what it has promised, what it takes part in and what it holds.
+//! The rules that a member keeps: what it has promised, what it takes part in and what it holds.
 
-use super::{Activation, Fences, Generation, Holding, Identity, Source, WorkerId};
+use super::{Activation, Fences, Generation, Holding, Identity, Source, Term, Version, WorkerId};
 
 /// A worker as a member of generations.
 #[derive(Clone, Debug)]
 pub struct Member {
     id: WorkerId,
-    /// The newest life of the master that was seen.
-    epoch: u32,
+    /// The newest term of a master that was seen.
+    term: Term,
     promised: Generation,
     active: Option<(Generation, usize)>,
     holding: Holding,
     /// The newest version that every member of the active generation is known to hold.
-    common: Option<u64>,
+    common: Option<Version>,
     fences: Fences,
 }
 
@@ -42,15 +42,10 @@ pub enum Part {
 
 impl Member {
     /// A worker that has just started, with nothing.
-    pub fn new(id: WorkerId) -> Self {
-        Self::with_fences(id, Fences::default())
-    }
-
-    #[doc(hidden)]
-    pub fn with_fences(id: WorkerId, fences: Fences) -> Self {
+    pub(super) fn new(id: WorkerId, fences: Fences) -> Self {
         let promised = Generation::default();
         let holding = Holding::default();
-        Self { id, epoch: 0, promised, active: None, holding, common: None, fences }
+        Self { id, term: Term(0), promised, active: None, holding, common: None, fences }
     }
 
     /// Who it is.
@@ -69,7 +64,7 @@ impl Member {
     }
 
     /// The newest version that may be told outside: every member of the generation holds it.
-    pub fn common(&self) -> Option<u64> {
+    pub fn common(&self) -> Option<Version> {
         if self.fences.all_hold {
             self.common
         } else {
@@ -77,21 +72,21 @@ impl Member {
         }
     }
 
-    /// A master introduces itself; one of an older epoch is refused.
-    pub fn welcome(&mut self, epoch: u32) -> Result<(), Fenced> {
-        if epoch < self.epoch && self.fences.epoch {
-            let found = Generation { epoch, number: 0 };
+    /// A master introduces itself; one of an older term is refused.
+    pub(super) fn welcome(&mut self, term: Term) -> Result<(), Fenced> {
+        if term < self.term && self.fences.term {
+            let found = Generation { term, number: 0 };
             return Err(Fenced { found, reason: "its master was replaced" });
         }
-        self.epoch = self.epoch.max(epoch);
+        self.term = self.term.max(term);
         Ok(())
     }
 
     /// Leaves the generation it is in, for good, and promises what it holds to the new one.
-    pub fn prepare(&mut self, generation: Generation) -> Result<Holding, Fenced> {
-        self.welcome(generation.epoch)?;
+    pub(super) fn prepare(&mut self, generation: Generation) -> Result<Holding, Fenced> {
+        self.welcome(generation.term)?;
         let backward = generation < self.promised;
-        if backward && (self.fences.epoch || generation.epoch == self.promised.epoch) {
+        if backward && (self.fences.term || generation.term == self.promised.term) {
             return Err(Fenced { found: generation, reason: "a later one was promised" });
         }
         // The same prepare may come twice; it must not end a generation that has begun.
@@ -106,8 +101,8 @@ impl Member {
         Ok(self.holding)
     }
 
-    /// Takes its part in the generation that it promised.
-    pub fn activate(&mut self, activation: &Activation) -> Result<Part, Fenced> {
+    /// Its rank in a generation that it may begin: the one that it promised, and not yet begun.
+    pub(super) fn rank_in(&self, activation: &Activation) -> Result<usize, Fenced> {
         let found = activation.generation;
         if found != self.promised {
             return Err(Fenced { found, reason: "another one was promised" });
@@ -116,12 +111,15 @@ impl Member {
             return Err(Fenced { found, reason: "it has begun already" });
         }
         let rank = activation.members.iter().position(|peer| peer.id == self.id);
-        let Some(rank) = rank else {
-            return Err(Fenced { found, reason: "it does not have this member" });
-        };
+        rank.ok_or(Fenced { found, reason: "it does not have this member" })
+    }
+
+    /// Takes its part in the generation that it promised: its rank, and how it comes by the state.
+    pub(super) fn activate(&mut self, activation: &Activation) -> Result<(usize, Part), Fenced> {
+        let (found, rank) = (activation.generation, self.rank_in(activation)?);
         self.active = Some((found, rank));
         self.common = None;
-        Ok(match &activation.source {
+        let part = match &activation.source {
             Source::Member { identity, .. } if self.holding.identity == Some(*identity) => {
                 self.holding.confirmed = Some(found);
                 Part::Keep
@@ -130,18 +128,23 @@ impl Member {
                 Part::Load(mark.clone())
             }
             source => Part::Receive { from: source.rank() },
-        })
+        };
+        Ok((rank, part))
     }
 
     /// Holds a state that it has received and verified, or read.
-    pub fn adopt(&mut self, generation: Generation, identity: Identity) -> Result<(), Fenced> {
+    pub(super) fn adopt(
+        &mut self,
+        generation: Generation,
+        identity: Identity,
+    ) -> Result<(), Fenced> {
         self.within(generation)?;
         self.holding = Holding { identity: Some(identity), confirmed: Some(generation) };
         Ok(())
     }
 
     /// The state to exchange from, if this member may take part in an exchange of the generation.
-    pub fn ready(&self, generation: Generation) -> Result<Identity, Fenced> {
+    pub(super) fn ready(&self, generation: Generation) -> Result<Identity, Fenced> {
         self.within(generation)?;
         let confirmed = self.holding.confirmed == Some(generation);
         match self.holding.identity {
@@ -152,7 +155,11 @@ impl Member {
 
     /// Commits the complete result of an exchange, which began at the state that this member holds. All
     /// members gave to it, so all of them held that state: it may be told outside from now on.
-    pub fn commit(&mut self, generation: Generation, digest: u64) -> Result<Identity, Fenced> {
+    pub(super) fn commit(
+        &mut self,
+        generation: Generation,
+        digest: u64,
+    ) -> Result<Identity, Fenced> {
         let before = self.ready(generation)?;
         self.common = Some(before.version);
         let after = before.next(generation, digest);
@@ -160,18 +167,18 @@ impl Member {
         Ok(after)
     }
 
-    /// All members met at the state that this one holds, without a result.
-    pub fn met(&mut self, generation: Generation) -> Result<u64, Fenced> {
-        let identity = self.ready(generation)?;
-        self.common = Some(identity.version);
-        Ok(identity.version)
-    }
-
     fn within(&self, generation: Generation) -> Result<(), Fenced> {
         match self.active {
             Some((active, _)) if active == generation => Ok(()),
-            _ => Err(Fenced { found: generation, reason: "this member has left it" }),
+            _ => Err(Fenced::left(generation)),
         }
+    }
+}
+
+impl Fenced {
+    /// The member is not in the generation any more.
+    pub(super) fn left(found: Generation) -> Self {
+        Self { found, reason: "this member has left it" }
     }
 }
 
@@ -180,8 +187,8 @@ mod tests {
     use super::super::Peer;
     use super::*;
 
-    const FIRST: Generation = Generation { epoch: 1, number: 1 };
-    const SECOND: Generation = Generation { epoch: 1, number: 2 };
+    const FIRST: Generation = Generation { term: Term(1), number: 1 };
+    const SECOND: Generation = Generation { term: Term(1), number: 2 };
 
     fn alone(generation: Generation) -> Activation {
         Activation {
@@ -196,10 +203,10 @@ mod tests {
     }
 
     fn begun() -> Member {
-        let mut member = Member::new(WorkerId(7));
+        let mut member = Member::new(WorkerId(7), Fences::default());
         member.prepare(FIRST).expect("newer");
-        assert_eq!(member.activate(&alone(FIRST)), Ok(Part::Load(None)));
-        member.adopt(FIRST, Identity::begin(0, FIRST, 0)).expect("active");
+        assert_eq!(member.activate(&alone(FIRST)), Ok((0, Part::Load(None))));
+        member.adopt(FIRST, Identity::begin(Version(0), FIRST, 0)).expect("active");
         member
     }
 
@@ -214,8 +221,8 @@ mod tests {
     #[test]
     fn an_older_master_is_refused() {
         let mut member = begun();
-        member.welcome(2).expect("newer");
-        let error = member.prepare(Generation { epoch: 1, number: 9 }).expect_err("older");
+        member.welcome(Term(2)).expect("newer");
+        let error = member.prepare(Generation { term: Term(1), number: 9 }).expect_err("older");
         assert_eq!(error.reason, "its master was replaced");
     }
 
@@ -231,8 +238,8 @@ mod tests {
         let mut member = begun();
         assert_eq!(member.common(), None);
         member.commit(FIRST, 1).expect("active");
-        assert_eq!(member.common(), Some(0));
-        assert_eq!(member.met(FIRST), Ok(1));
-        assert_eq!(member.common(), Some(1));
+        assert_eq!(member.common(), Some(Version(0)));
+        member.commit(FIRST, 2).expect("active");
+        assert_eq!(member.common(), Some(Version(1)));
     }
 }

@@ -1,9 +1,9 @@
 //! Membership of a synchronous run: who takes part, whose state counts, and what may be told outside.
 //!
-//! Two state machines talk to each other: the master's [`Coordinator`] and each worker's [`Member`]. Both are pure:
-//! messages, losses and the time come in as arguments, decisions come out as values, so that the very code that
-//! ships runs in seeded simulations. [`Crew`] decides which processes run, [`Pace`] finds the ones that hold the
-//! others up.
+//! Two state machines talk to each other: the master's [`Coordinator`] and each worker's [`Participant`], which keeps
+//! to the rules of [`Member`]. All are pure: messages, losses and the time come in as arguments, decisions come out as
+//! values, so that the very code that ships runs in seeded simulations. [`Crew`] decides which processes run,
+//! [`Pace`] finds the stragglers.
 //!
 //! # A regroup
 //! 1. The master journals a new generation number and sends [`ToMember::Prepare`].
@@ -13,24 +13,30 @@
 //!    [`ToMember::Activate`].
 //! 4. Members that hold another state receive the chosen one before they take part in an exchange.
 
+mod activity;
 mod coordinator;
 mod crew;
+mod ids;
 mod journal;
 mod member;
 mod message;
 mod pace;
+mod participant;
+mod run;
 mod tasks;
-
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+pub use activity::Activity;
 pub use coordinator::{Action, Coordinator, Phase, Timeouts};
 pub use crew::{Crew, Ended, Order, SERVER_SLOTS, Seat, Slot};
+pub use ids::{Generation, StateLineage, Term, Version, WorkerId};
 pub use journal::{Entry, History};
 pub use member::{Fenced, Member, Part};
 pub use message::{Activation, FromMember, Hello, Peer, Source, ToMember};
 pub use pace::{Beat, Pace, Slow, Work};
+pub use participant::{Begun, Effect, Participant};
+pub use run::{RunState, Wanted};
 pub use tasks::{Count, Lease, Task, TaskQueue};
 
 use crate::seed::mix;
@@ -38,69 +44,28 @@ use crate::seed::mix;
 /// Milliseconds on the clock of whoever asks.
 pub type Millis = u64;
 
-/// A process that trains, by the number it drew when it started.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-pub struct WorkerId(pub u64);
-
-impl fmt::Display for WorkerId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
-}
-
-/// The number of a membership. A later master's numbers are greater than all of an earlier one's, so that two
-/// masters can never give the same number to different members.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-pub struct Generation {
-    /// Which life of the master, from 1.
-    pub epoch: u32,
-    /// Counts on from the last journaled one.
-    pub number: u32,
-}
-
-impl Generation {
-    /// For wires.
-    pub fn to_u64(self) -> u64 {
-        u64::from(self.epoch) << 32 | u64::from(self.number)
-    }
-
-    /// From wires.
-    pub fn from_u64(value: u64) -> Self {
-        Self { epoch: (value >> 32) as u32, number: value as u32 }
-    }
-}
-
-impl fmt::Display for Generation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.epoch, self.number)
-    }
-}
-
 /// Which state a member holds. The version alone is not enough: two lineages can share a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Identity {
     /// How many exchanges were committed to it.
-    pub version: u64,
+    pub version: Version,
     /// The generation that committed the last one.
     pub generation: Generation,
     /// A hash over all commits that led here.
-    pub lineage: u64,
+    pub lineage: StateLineage,
 }
 
 impl Identity {
     /// The identity of a state that a generation begins with: fresh, or read from a checkpoint.
-    pub fn begin(version: u64, generation: Generation, digest: u64) -> Self {
-        Self { version, generation, lineage: mix(digest ^ mix(version)) }
+    pub fn begin(version: Version, generation: Generation, digest: u64) -> Self {
+        Self { version, generation, lineage: StateLineage(mix(digest ^ mix(version.0))) }
     }
 
     /// The identity after one more commit, whose result has this digest.
     pub fn next(&self, generation: Generation, digest: u64) -> Self {
-        let lineage = mix(self.lineage ^ mix(generation.to_u64()) ^ mix(digest).rotate_left(17));
-        Self { version: self.version + 1, generation, lineage }
+        let lineage = mix(self.lineage.0 ^ mix(generation.to_u64()) ^ mix(digest).rotate_left(17));
+        let version = Version(self.version.0 + 1);
+        Self { version, generation, lineage: StateLineage(lineage) }
     }
 }
 
@@ -120,7 +85,7 @@ pub struct CheckpointMark {
     /// Its folder's name.
     pub id: String,
     /// The version in it.
-    pub version: u64,
+    pub version: Version,
     /// The generation that wrote it.
     pub generation: Generation,
 }
@@ -144,8 +109,8 @@ pub enum Ending {
 pub struct Fences {
     /// A member applies nothing of an older generation after its promise.
     pub promise: bool,
-    /// A member refuses a master of an older epoch.
-    pub epoch: bool,
+    /// A member refuses a master of an older term.
+    pub term: bool,
     /// Only a state that the previous generation confirmed may be chosen.
     pub lineage: bool,
     /// A member takes part only with the chosen state.
@@ -162,7 +127,7 @@ impl Default for Fences {
     fn default() -> Self {
         Self {
             promise: true,
-            epoch: true,
+            term: true,
             lineage: true,
             adopted: true,
             all_hold: true,

@@ -8,6 +8,7 @@ use super::{Millis, WorkerId};
 
 /// What a worker does right now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Work {
     /// Nothing that others wait for.
     #[default]
@@ -16,6 +17,17 @@ pub enum Work {
     Computing,
     /// Waits for the others in an exchange.
     Exchanging,
+}
+
+impl Work {
+    /// In one word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Work::Idle => "idle",
+            Work::Computing => "computing",
+            Work::Exchanging => "exchanging",
+        }
+    }
 }
 
 /// A sign of life, with what the worker has done so far.

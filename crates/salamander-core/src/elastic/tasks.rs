@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
+use serde::Serialize;
+
 use super::{Millis, WorkerId};
 
 /// The longest wait that is asked of a worker before it comes again: a lease may come back early.
@@ -34,7 +36,7 @@ pub enum Lease {
 }
 
 /// How many tasks are where.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Count {
     /// In the queue.
     pub left: u64,

@@ -169,6 +169,9 @@ fn validate(settings: &Settings, root: &Node) -> Result<(), Error> {
     if let Err((field, message)) = precision(settings) {
         return at(field, &message);
     }
+    if let Some((field, message)) = crate::course::refused(settings) {
+        return at(field, message);
+    }
     if settings.threads.is_some_and(|threads| !(1..=1024).contains(&threads)) {
         return at("threads", "must lie in 1..=1024");
     }
@@ -203,12 +206,6 @@ fn precision(settings: &Settings) -> Result<(), (&'static str, String)> {
             let message = format!("f32 needs none; leave it out, or write {field}: f16");
             return Err((scale, message));
         }
-    }
-    let asynchronous = settings.strategy == Strategy::Ps && settings.ps.mode != PsMode::Sync;
-    if asynchronous && settings.optimizations.scaling().is_some() {
-        let message = "with strategy ps there is no common step to skip: write bf16 without \
-                       loss_scale, or use strategy hybrid or allreduce";
-        return Err((field, message.to_string()));
     }
     Ok(())
 }

@@ -1,12 +1,10 @@
-//! The formulas: one pass over a parameter, its gradient and its state.
-//!
-//! Plain loops over slices of equal length, which the compiler turns into the machine's widest SIMD; every strategy
-//! runs
-//! this code, so the same description gives the same trajectory everywhere.
+//! Moves of whole parameters: one pass over a parameter, its gradient and its state, with the widest instructions
+//! that the machine has.
 
 use pulp::{Arch, NullaryFnOnce};
 
-use super::{Adagrad, Adam, AdamW, Ftrl, Optimizer, RmsProp, Sgd};
+use super::Optimizer;
+use super::formula::{Corrections, Move, corrections};
 
 /// One move of one parameter.
 #[derive(Debug)]
@@ -34,173 +32,49 @@ impl Optimizer {
         for (view, slot) in views.iter_mut().zip(slots) {
             *view = slot.as_mut();
         }
-        let views = &mut views[..count];
-        assert!(views.iter().all(|slot| slot.len() == len), "so has the state");
-        self.update_wide(update, views);
+        let slots = &mut views[..count];
+        assert!(slots.iter().all(|slot| slot.len() == len), "so has the state");
+        Arch::new().dispatch(Wide { optimizer: self, update, slots });
     }
 
-    /// With the widest instructions that the machine has; a formula rounds in the same places with all of them.
-    fn update_wide(&self, update: Update<'_>, slots: &mut [&mut [f32]]) {
-        Arch::new().dispatch(Formula { optimizer: self, update, slots });
+    /// The decay of Adam's means, where corrections depend on the number of moves.
+    pub fn betas(&self) -> Option<[f64; 2]> {
+        match self {
+            Self::Adam(o) => Some([o.beta1, o.beta2]),
+            Self::AdamW(o) => Some([o.beta1, o.beta2]),
+            _ => None,
+        }
+    }
+
+    /// What a sum of squares starts with.
+    pub fn initial_accumulator(&self) -> f32 {
+        match self {
+            Self::Adagrad(o) => o.initial_accumulator as f32,
+            Self::Ftrl(o) => o.initial_accumulator as f32,
+            _ => 0.0,
+        }
     }
 }
 
 /// A struct and not a closure, because a closure may be called through a function without wide instructions.
-struct Formula<'a, 'b> {
+struct Wide<'a, 'b> {
     optimizer: &'a Optimizer,
     update: Update<'a>,
     slots: &'a mut [&'b mut [f32]],
 }
 
-impl NullaryFnOnce for Formula<'_, '_> {
+impl NullaryFnOnce for Wide<'_, '_> {
     type Output = ();
 
     #[inline(always)]
     fn call(self) {
-        let Self { optimizer, update, slots } = self;
-        match (optimizer, slots) {
-            (Optimizer::Sgd(o), []) => plain(o, update),
-            (Optimizer::Sgd(o), [momentum]) => sgd(o, update, momentum),
-            (Optimizer::Adagrad(o), [sum]) => adagrad(o, update, sum),
-            (Optimizer::Adam(o), [m, v]) => adam(o, update, m, v),
-            (Optimizer::Adam(o), [m, v, max]) => amsgrad(o, update, [m, v, max]),
-            (Optimizer::AdamW(o), [m, v]) => adamw(o, update, m, v),
-            (Optimizer::Ftrl(o), [sum, linear]) => ftrl(o, update, sum, linear),
-            (Optimizer::RmsProp(o), slots) => rmsprop(o, update, slots),
-            (other, slots) => panic!("{other:?} does not have {} slots", slots.len()),
-        }
-    }
-}
-
-#[inline(always)]
-fn plain(o: &Sgd, update: Update<'_>) {
-    let (rate, decay) = (update.learning_rate as f32, o.weight_decay as f32);
-    for (p, g) in update.param.iter_mut().zip(update.grad) {
-        *p -= rate * (g + decay * *p);
-    }
-}
-
-#[inline(always)]
-fn sgd(o: &Sgd, update: Update<'_>, momentum: &mut [f32]) {
-    let (rate, mu, decay) = (update.learning_rate as f32, o.momentum as f32, o.weight_decay as f32);
-    for ((p, g), m) in update.param.iter_mut().zip(update.grad).zip(momentum) {
-        let g = g + decay * *p;
-        *m = mu * *m + g;
-        let direction = if o.nesterov { g + mu * *m } else { *m };
-        *p -= rate * direction;
-    }
-}
-
-#[inline(always)]
-fn adagrad(o: &Adagrad, update: Update<'_>, sum: &mut [f32]) {
-    let (decay, epsilon) = (o.weight_decay as f32, o.epsilon as f32);
-    let rate = update.learning_rate as f32;
-    // State starts at zero everywhere; the initial value is added at the first step instead.
-    let start = if update.step == 1 { o.initial_accumulator as f32 } else { 0.0 };
-    for ((p, g), s) in update.param.iter_mut().zip(update.grad).zip(sum) {
-        let g = g + decay * *p;
-        *s += start + g * g;
-        *p -= rate * g / (s.sqrt() + epsilon);
-    }
-}
-
-/// Adam's corrections of a mean and of the root of a mean square that began at zero. The powers of the betas are taken
-/// in f64: in f32 the correction of late steps would lose its digits.
-pub fn corrections(beta1: f64, beta2: f64, step: u64) -> (f32, f32) {
-    let power = |beta: f64| 1.0 - beta.powi(i32::try_from(step).unwrap_or(i32::MAX));
-    (power(beta1) as f32, power(beta2).sqrt() as f32)
-}
-
-#[inline(always)]
-fn adam(o: &Adam, update: Update<'_>, mean: &mut [f32], square: &mut [f32]) {
-    let (first, second) = corrections(o.beta1, o.beta2, update.step);
-    let (b1, b2) = (o.beta1 as f32, o.beta2 as f32);
-    let (decay, epsilon) = (o.weight_decay as f32, o.epsilon as f32);
-    let rate = update.learning_rate as f32 / first;
-    for (((p, g), m), v) in update.param.iter_mut().zip(update.grad).zip(mean).zip(square) {
-        let g = g + decay * *p;
-        *m = b1 * *m + (1.0 - b1) * g;
-        *v = b2 * *v + (1.0 - b2) * g * g;
-        *p -= rate * *m / (v.sqrt() / second + epsilon);
-    }
-}
-
-#[inline(always)]
-fn amsgrad(o: &Adam, update: Update<'_>, [mean, square, greatest]: [&mut [f32]; 3]) {
-    let (first, second) = corrections(o.beta1, o.beta2, update.step);
-    let (b1, b2) = (o.beta1 as f32, o.beta2 as f32);
-    let (decay, epsilon) = (o.weight_decay as f32, o.epsilon as f32);
-    let rate = update.learning_rate as f32 / first;
-    let state = mean.iter_mut().zip(square.iter_mut()).zip(greatest.iter_mut());
-    for ((p, g), ((m, v), max)) in update.param.iter_mut().zip(update.grad).zip(state) {
-        let g = g + decay * *p;
-        *m = b1 * *m + (1.0 - b1) * g;
-        *v = b2 * *v + (1.0 - b2) * g * g;
-        *max = max.max(*v);
-        *p -= rate * *m / (max.sqrt() / second + epsilon);
-    }
-}
-
-#[inline(always)]
-fn adamw(o: &AdamW, update: Update<'_>, mean: &mut [f32], square: &mut [f32]) {
-    let (first, second) = corrections(o.beta1, o.beta2, update.step);
-    let (b1, b2) = (o.beta1 as f32, o.beta2 as f32);
-    let epsilon = o.epsilon as f32;
-    let keep = (1.0 - update.learning_rate * o.weight_decay) as f32;
-    let rate = update.learning_rate as f32 / first;
-    for (((p, g), m), v) in update.param.iter_mut().zip(update.grad).zip(mean).zip(square) {
-        *m = b1 * *m + (1.0 - b1) * g;
-        *v = b2 * *v + (1.0 - b2) * g * g;
-        *p = *p * keep - rate * *m / (v.sqrt() / second + epsilon);
-    }
-}
-
-#[inline(always)]
-fn rmsprop(o: &RmsProp, update: Update<'_>, slots: &mut [&mut [f32]]) {
-    let Update { param, grad, .. } = update;
-    let (alpha, epsilon) = (o.alpha as f32, o.epsilon as f32);
-    let (rate, decay, mu) = (update.learning_rate as f32, o.weight_decay as f32, o.momentum as f32);
-    let mean_at = if o.momentum != 0.0 { 2 } else { 1 };
-    for i in 0..param.len() {
-        let g = grad[i] + decay * param[i];
-        let square = alpha * slots[0][i] + (1.0 - alpha) * g * g;
-        slots[0][i] = square;
-        let mut variance = square;
-        if o.centered {
-            let mean = alpha * slots[mean_at][i] + (1.0 - alpha) * g;
-            slots[mean_at][i] = mean;
-            variance -= mean * mean;
-        }
-        let mut step = g / (variance.max(0.0).sqrt() + epsilon);
-        if o.momentum != 0.0 {
-            step += mu * slots[1][i];
-            slots[1][i] = step;
-        }
-        param[i] -= rate * step;
-    }
-}
-
-#[inline(always)]
-fn ftrl(o: &Ftrl, update: Update<'_>, sum: &mut [f32], linear: &mut [f32]) {
-    let (rate, beta) = (update.learning_rate as f32, o.beta as f32);
-    let (l1, l2) = (o.l1 as f32, o.l2 as f32);
-    // A schedule may begin or end at zero, where nothing moves and nothing can be divided by.
-    if rate == 0.0 {
-        return;
-    }
-    let start = if update.step == 1 { o.initial_accumulator as f32 } else { 0.0 };
-    let root = |sum: f32| match o.learning_rate_power {
-        -0.5 => sum.sqrt(),
-        power => sum.powf(-power as f32),
-    };
-    let state = sum.iter_mut().zip(linear);
-    for ((p, g), (s, z)) in update.param.iter_mut().zip(update.grad).zip(state) {
-        let before = *s + start;
-        *s = before + g * g;
-        let now = root(*s);
-        *z += g - (now - root(before)) / rate * *p;
-        let curvature = (now + beta) / rate + 2.0 * l2;
-        *p = if z.abs() > l1 { (l1.copysign(*z) - *z) / curvature } else { 0.0 };
+        let Self { optimizer, update, slots: state } = self;
+        let Update { learning_rate: rate, step, param: values, grad: gradient } = update;
+        let corrections =
+            optimizer.betas().map_or(Corrections::NONE, |[b1, b2]| corrections(b1, b2, step));
+        // State starts at zero everywhere; the initial value is added at the first step instead.
+        let start = if step == 1 { optimizer.initial_accumulator() } else { 0.0 };
+        optimizer.apply(Move { rate, corrections, start, scale: 1.0, values, gradient, state });
     }
 }
 

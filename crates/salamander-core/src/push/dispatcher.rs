@@ -13,9 +13,10 @@ use std::collections::BTreeMap;
 pub use answer::{Lease, NotYet, Order, Placed, Progress, ServerState, Verdict, Waiting};
 
 use super::{
-    Applied, Consistency, Entry, Fences, History, Map, Names, Placement, Process, Ranges, Source,
+    Applied, Consistency, Entry, Fences, History, Map, MapVersion, Names, Placement, Process,
+    Ranges, Source,
 };
-use crate::elastic::{Ending, Generation, Millis};
+use crate::elastic::{Ending, Millis};
 use leases::Leases;
 use rounds::Round;
 use servers::Server;
@@ -29,7 +30,7 @@ pub struct Settings {
     pub epochs: u64,
     /// How far workers may run apart.
     pub consistency: Consistency,
-    /// How many servers there are at first.
+    /// How many servers are wanted; whoever opens the dispatcher keeps that number.
     pub servers: u32,
     /// How long a lease is. Each report for it gives it as much time again.
     pub lease: Millis,
@@ -56,10 +57,6 @@ pub struct Dispatcher {
     leases: Leases,
     /// All servers of the map have been up.
     settled: bool,
-    /// An earlier life of the master has put the map into force, and may have let servers get its partitions.
-    inherited: bool,
-    /// Which process was told to get a server's partitions of the map, or was found to have them.
-    placed: BTreeMap<u32, u64>,
     round: Option<Round>,
     /// The number of the last checkpoint that was begun in this life.
     rounds: u32,
@@ -67,6 +64,8 @@ pub struct Dispatcher {
     save_wanted: bool,
     /// The epoch whose end was told and not yet answered.
     told: Option<u64>,
+    /// How many servers are wanted.
+    wanted: u32,
     ending: Option<Ending>,
     orders: Vec<Order>,
 }
@@ -80,9 +79,9 @@ impl Dispatcher {
     #[doc(hidden)]
     pub fn with_fences(history: History, settings: Settings, fences: Fences) -> Self {
         let epoch = history.epoch + 1;
-        let servers = history.servers.unwrap_or(settings.servers).max(1);
+        let wanted = settings.servers.max(1);
         let begin = Placement {
-            map: Map { number: Generation { epoch, number: 1 }, servers },
+            map: Map { number: MapVersion::default().next(epoch), servers: wanted },
             source: Source::Checkpoint,
         };
         let placement = history.placement.unwrap_or(begin);
@@ -96,12 +95,11 @@ impl Dispatcher {
             pending: BTreeMap::new(),
             leases: Leases::new(settings.lease, u64::from(epoch) << 32),
             settled: false,
-            inherited: history.placement.is_some(),
-            placed: BTreeMap::new(),
             round: None,
             rounds: 0,
             save_wanted: false,
             told: None,
+            wanted,
             ending: None,
             orders: Vec::new(),
             settings,
@@ -157,17 +155,19 @@ impl Dispatcher {
         }
     }
 
+    /// Whether all servers are there, and nobody works.
+    pub fn is_idle(&self) -> bool {
+        self.is_ready() && self.leases.is_empty()
+    }
+
     /// Why nothing can be given out at all.
     fn obstacle(&self) -> Option<Waiting> {
         let absent = (0..self.map.servers).find(|server| self.current(*server).is_none());
         match () {
             () if absent.is_some() => absent.map(Waiting::Server),
             () if !self.settled => Some(Waiting::Placing),
-            () if self.resizes_to().is_some() && !self.is_sync() => Some(Waiting::Resizing),
-            () if self.history.stopping && self.may_stop() => Some(Waiting::Stopping),
-            () if self.is_sync() && self.round.as_ref().is_some_and(|r| !r.is_copied()) => {
-                Some(Waiting::Saving)
-            }
+            () if self.resizes_to().is_some() => Some(Waiting::Resizing),
+            () if self.history.stopping => Some(Waiting::Stopping),
             () => None,
         }
     }
@@ -201,10 +201,6 @@ impl Dispatcher {
         self.try_save();
         self.try_end_epoch();
         self.try_end();
-    }
-
-    fn is_sync(&self) -> bool {
-        self.settings.consistency == Consistency::Sync
     }
 
     /// The process of a server of the map that has its partitions.

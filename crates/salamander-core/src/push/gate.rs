@@ -1,20 +1,28 @@
-//! A server's side: which orders it follows and which pushes it lets in.
+//! A parameter server's side: which orders it follows, which requests it lets in, and what it may give to others.
 
-use super::{Fences, Map, Process};
-use crate::elastic::Generation;
+use super::{Fences, Lineage};
+
+/// Who gives an order, and to whom.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Envelope {
+    /// The term of the master that gives it.
+    pub term: u32,
+    /// The incarnation of the server that it is for.
+    pub to: u64,
+}
 
 /// Why a server refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// A newer master is known.
-    #[error("master {theirs} was replaced by master {known}; end it")]
+    #[error("the master of term {theirs} was replaced by that of term {known}; end it")]
     OldMaster {
-        /// The one that asked.
+        /// The term of the order.
         theirs: u32,
         /// The newest one.
         known: u32,
     },
-    /// The order is for another life of this server.
+    /// The order is for another process.
     #[error("the order is for incarnation {wanted:016x} of the server, and this is {own:016x}")]
     OtherProcess {
         /// The one that was meant.
@@ -22,109 +30,174 @@ pub enum Refused {
         /// This one.
         own: u64,
     },
-    /// The request was made for another map.
+    /// The request is of another lineage.
     #[error(
-        "the request is for map {theirs}, and the server has {own:?}; ask the master for the map"
+        "the server is in lineage {own}, and the request is of lineage {theirs}; ask the master"
     )]
-    OtherMap {
-        /// The map of the request.
-        theirs: Generation,
-        /// The map of this server, once it has its partitions.
-        own: Option<Generation>,
+    OtherLineage {
+        /// The lineage of the request.
+        theirs: Lineage,
+        /// The lineage of the server.
+        own: Lineage,
     },
-    /// The server has no partitions yet, or gets others.
-    #[error("the server is getting its partitions; try again soon")]
+    /// Partitions are on their way to the server.
+    #[error("the server is getting its partitions")]
     NotPlaced,
+    /// Nobody knows what the tables hold.
+    #[error("the tables could not be restored; reset the server from other files")]
+    NotRestored,
+    /// The server has heard of the lineage, and is about to put the partitions of others apart.
+    #[error("the server does not give partitions away yet; ask again")]
+    NotApart,
 }
 
-/// What a server has to do about a placement.
+/// What the tables of a server hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placing {
-    /// Get the partitions of the map. From now on nothing of an older map is let in; what was held in the map
-    /// before, if there was one, may be given to others.
-    Begin(Option<Map>),
-    /// It is under way.
-    UnderWay,
-    /// It was done; say again what you have.
+pub enum Holds {
+    /// All partitions that are wanted here in a lineage.
+    All(Lineage),
+    /// Partitions are on their way: what was held before is apart, for others.
+    Moving {
+        /// The lineage before.
+        from: Lineage,
+        /// The one that begins.
+        to: Lineage,
+    },
+    /// Nobody knows: they are being replaced, or that has failed.
+    Unknown,
+}
+
+/// What a server has to do about a reset.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resetting {
+    /// Get the partitions of the lineage. Nothing of an older one is let in from now on, and getting the partitions
+    /// of an older one ends.
+    Begin,
+    /// It was asked for before, and is under way or has failed.
+    Again,
+    /// It was done.
     Done,
 }
 
-/// What a server knows about itself.
+/// What a move of partitions to this server begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stock {
+    /// All that the server held in the lineage before, part of which is for others from now on.
+    Whole,
+    /// What an earlier attempt at the same move has got.
+    Part,
+    /// Nothing: the server had no part in the lineage before, or has lost it.
+    Nothing,
+}
+
+/// What a server goes by. Requests are done under a look at it, and changes of it exclude them, so that nothing is
+/// let in under one lineage and applied under another.
 #[derive(Clone, Debug)]
 pub struct Gate {
-    process: Process,
+    incarnation: u64,
     fences: Fences,
-    master: u32,
-    map: Option<Map>,
-    placed: bool,
+    term: u32,
+    lineage: Lineage,
+    holds: Holds,
 }
 
 impl Gate {
-    /// A server that has just started and holds nothing.
-    pub fn new(process: Process) -> Self {
-        Self::with_fences(process, Fences::default())
+    /// A server that has just started: its empty tables are of lineage 0, which no master begins.
+    pub fn new(incarnation: u64) -> Self {
+        Self::with_fences(incarnation, Fences::default())
     }
 
     #[doc(hidden)]
-    pub fn with_fences(process: Process, fences: Fences) -> Self {
-        Self { process, fences, master: 0, map: None, placed: false }
+    pub fn with_fences(incarnation: u64, fences: Fences) -> Self {
+        let lineage = Lineage::default();
+        Self { incarnation, fences, term: 0, lineage, holds: Holds::All(lineage) }
     }
 
     /// This life of the server.
-    pub fn process(&self) -> Process {
-        self.process
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
     }
 
-    /// The map whose partitions the server has completely.
-    pub fn placed(&self) -> Option<Map> {
-        self.map.filter(|_| self.placed)
+    /// The newest lineage that it has heard of.
+    pub fn lineage(&self) -> Lineage {
+        self.lineage
     }
 
-    /// A master of this epoch sends an order for a process. Nothing of it may be done when it is refused.
-    pub fn order(&mut self, master: u32, to: Process) -> Result<(), Refused> {
-        if master < self.master && self.fences.master {
-            return Err(Refused::OldMaster { theirs: master, known: self.master });
+    /// Whether it has all its partitions of that lineage.
+    pub fn is_placed(&self) -> bool {
+        self.holds == Holds::All(self.lineage)
+    }
+
+    /// An order comes. Nothing of it may be done when it is refused.
+    pub fn order(&mut self, order: Envelope) -> Result<(), Refused> {
+        if order.term < self.term && self.fences.master {
+            return Err(Refused::OldMaster { theirs: order.term, known: self.term });
         }
-        if to != self.process && self.fences.orders {
-            let (wanted, own) = (to.incarnation, self.process.incarnation);
-            return Err(Refused::OtherProcess { wanted, own });
+        if order.to != self.incarnation && self.fences.orders {
+            return Err(Refused::OtherProcess { wanted: order.to, own: self.incarnation });
         }
-        self.master = self.master.max(master);
+        self.term = self.term.max(order.term);
         Ok(())
     }
 
-    /// An order to get the partitions of a map.
-    pub fn place(&mut self, map: Map) -> Result<Placing, Refused> {
-        match self.map {
-            Some(own) if map.number < own.number => {
-                Err(Refused::OtherMap { theirs: map.number, own: Some(own.number) })
-            }
-            Some(own) if map.number == own.number && self.placed => Ok(Placing::Done),
-            Some(own) if map.number == own.number => Ok(Placing::UnderWay),
-            _ => {
-                let before = self.placed();
-                (self.map, self.placed) = (Some(map), false);
-                Ok(Placing::Begin(before))
-            }
+    /// An order to begin a lineage. The same one may come twice, because its answer got lost.
+    pub fn reset(&mut self, order: Envelope, lineage: Lineage) -> Result<Resetting, Refused> {
+        self.order(order)?;
+        if lineage < self.lineage {
+            return Err(self.other(lineage));
+        }
+        if lineage > self.lineage {
+            self.lineage = lineage;
+            return Ok(Resetting::Begin);
+        }
+        Ok(if self.is_placed() { Resetting::Done } else { Resetting::Again })
+    }
+
+    /// What a move to the lineage in force can begin with.
+    pub fn stock(&self, from: Lineage) -> Stock {
+        match self.holds {
+            Holds::All(held) if held == from => Stock::Whole,
+            holds if holds == (Holds::Moving { from, to: self.lineage }) => Stock::Part,
+            _ => Stock::Nothing,
         }
     }
 
-    /// All partitions of a map are here; false when another one was ordered meanwhile.
-    pub fn complete(&mut self, number: Generation) -> bool {
-        let current = self.map.is_some_and(|map| map.number == number);
-        self.placed |= current;
-        current
+    /// What the tables hold from now on; told also by a reset that a newer one ends, which goes by it.
+    pub fn hold(&mut self, holds: Holds) {
+        self.holds = holds;
     }
 
-    /// A push or a pull that was made for a map.
-    pub fn admit(&self, number: Generation) -> Result<(), Refused> {
-        match self.map {
-            Some(own) if own.number != number && self.fences.map => {
-                Err(Refused::OtherMap { theirs: number, own: Some(own.number) })
-            }
-            Some(_) if self.placed => Ok(()),
+    /// A request that reads or changes rows.
+    pub fn admit(&self, lineage: Lineage) -> Result<(), Refused> {
+        if lineage != self.lineage && self.fences.map {
+            return Err(self.other(lineage));
+        }
+        match self.holds {
+            Holds::All(held) if held == self.lineage => Ok(()),
+            Holds::Unknown => Err(Refused::NotRestored),
             _ => Err(Refused::NotPlaced),
         }
+    }
+
+    /// Another server asks for partitions that are its own in a lineage: it gets them if nothing can be pushed to
+    /// them here any more.
+    pub fn give(&self, lineage: Lineage) -> Result<(), Refused> {
+        self.continues(lineage)?;
+        let apart = match self.holds {
+            Holds::All(held) => held == lineage,
+            Holds::Moving { to, .. } => to == lineage,
+            Holds::Unknown => false,
+        };
+        if apart { Ok(()) } else { Err(Refused::NotApart) }
+    }
+
+    /// A reset goes on, unless a newer one has come.
+    pub fn continues(&self, lineage: Lineage) -> Result<(), Refused> {
+        if lineage == self.lineage { Ok(()) } else { Err(self.other(lineage)) }
+    }
+
+    fn other(&self, theirs: Lineage) -> Refused {
+        Refused::OtherLineage { theirs, own: self.lineage }
     }
 }
 
@@ -132,36 +205,83 @@ impl Gate {
 mod tests {
     use super::*;
 
-    const OWN: Process = Process { server: 0, incarnation: 7 };
+    const TO: Envelope = Envelope { term: 1, to: 7 };
 
-    fn map(number: u32) -> Map {
-        Map { number: Generation { epoch: 1, number }, servers: 2 }
+    fn is_other(outcome: Result<(), Refused>, own: u64) -> bool {
+        matches!(outcome, Err(Refused::OtherLineage { own: there, .. }) if there == Lineage(own))
+    }
+
+    /// A server that has all its partitions of lineage 3.
+    fn placed() -> Gate {
+        let mut gate = Gate::new(7);
+        assert_eq!(gate.reset(TO, Lineage(3)), Ok(Resetting::Begin));
+        gate.hold(Holds::All(Lineage(3)));
+        gate
     }
 
     #[test]
     fn an_old_master_and_orders_to_the_dead_are_refused() {
-        let mut gate = Gate::new(OWN);
-        assert_eq!(gate.order(2, OWN), Ok(()));
-        assert_eq!(gate.order(1, OWN), Err(Refused::OldMaster { theirs: 1, known: 2 }));
-        let dead = Process { server: 0, incarnation: 6 };
-        assert_eq!(gate.order(3, dead), Err(Refused::OtherProcess { wanted: 6, own: 7 }));
-        assert_eq!(gate.order(2, OWN), Ok(()));
+        let mut gate = Gate::new(7);
+        let order = |term, to| Envelope { term, to };
+        assert_eq!(gate.order(order(2, 7)), Ok(()));
+        assert_eq!(gate.order(order(1, 7)), Err(Refused::OldMaster { theirs: 1, known: 2 }));
+        let dead = Refused::OtherProcess { wanted: 6, own: 7 };
+        assert_eq!(gate.order(order(3, 6)), Err(dead));
+        assert_eq!(gate.order(order(2, 7)), Ok(()), "an order to another tells nothing");
+        assert_eq!(gate.reset(order(9, 6), Lineage(1)), Err(dead));
+        assert_eq!(gate.lineage(), Lineage(0));
     }
 
     #[test]
-    fn only_the_map_in_force_is_let_in() {
-        let mut gate = Gate::new(OWN);
-        assert_eq!(gate.admit(map(1).number), Err(Refused::NotPlaced));
-        assert_eq!(gate.place(map(1)), Ok(Placing::Begin(None)));
-        assert_eq!(gate.admit(map(1).number), Err(Refused::NotPlaced));
-        assert_eq!(gate.place(map(1)), Ok(Placing::UnderWay));
-        assert!(gate.complete(map(1).number));
-        assert_eq!(gate.place(map(1)), Ok(Placing::Done));
-        assert_eq!(gate.admit(map(1).number), Ok(()));
-        assert_eq!(gate.place(map(2)), Ok(Placing::Begin(Some(map(1)))));
-        assert!(gate.admit(map(1).number).is_err());
-        assert!(!gate.complete(map(1).number));
-        assert!(gate.place(map(1)).is_err());
-        assert_eq!(gate.placed(), None);
+    fn only_the_lineage_in_force_is_let_in() {
+        let mut gate = placed();
+        assert_eq!(gate.admit(Lineage(3)), Ok(()));
+        assert!(is_other(gate.admit(Lineage(2)), 3) && is_other(gate.admit(Lineage(4)), 3));
+        assert_eq!(gate.reset(TO, Lineage(4)), Ok(Resetting::Begin));
+        assert!(is_other(gate.admit(Lineage(3)), 4));
+        assert_eq!(gate.admit(Lineage(4)), Err(Refused::NotPlaced));
+        assert!(!gate.is_placed());
+    }
+
+    #[test]
+    fn lineages_do_not_go_back_and_a_reset_is_done_once() {
+        let mut gate = placed();
+        assert!(is_other(gate.reset(TO, Lineage(2)).map(drop), 3));
+        assert_eq!(gate.reset(TO, Lineage(3)), Ok(Resetting::Done));
+        assert_eq!(gate.reset(TO, Lineage(5)), Ok(Resetting::Begin));
+        assert_eq!(gate.reset(TO, Lineage(5)), Ok(Resetting::Again));
+        gate.hold(Holds::All(Lineage(5)));
+        assert_eq!(gate.reset(TO, Lineage(5)), Ok(Resetting::Done));
+    }
+
+    #[test]
+    fn a_failed_reset_closes_the_gate_until_one_works() {
+        let mut gate = placed();
+        assert_eq!(gate.reset(TO, Lineage(4)), Ok(Resetting::Begin));
+        gate.hold(Holds::Unknown);
+        assert_eq!(gate.admit(Lineage(4)), Err(Refused::NotRestored));
+        assert_eq!(gate.reset(TO, Lineage(4)), Ok(Resetting::Again));
+        assert_eq!(gate.stock(Lineage(3)), Stock::Nothing);
+        gate.hold(Holds::All(Lineage(4)));
+        assert_eq!(gate.admit(Lineage(4)), Ok(()));
+    }
+
+    #[test]
+    fn partitions_are_given_away_only_when_nothing_reaches_them_here() {
+        let mut gate = placed();
+        assert!(is_other(gate.give(Lineage(4)), 3));
+        assert_eq!(gate.reset(TO, Lineage(4)), Ok(Resetting::Begin));
+        assert_eq!(gate.give(Lineage(4)), Err(Refused::NotApart));
+        assert_eq!(
+            (gate.stock(Lineage(3)), gate.stock(Lineage(2))),
+            (Stock::Whole, Stock::Nothing)
+        );
+        gate.hold(Holds::Moving { from: Lineage(3), to: Lineage(4) });
+        assert_eq!((gate.give(Lineage(4)), gate.stock(Lineage(3))), (Ok(()), Stock::Part));
+        assert_eq!(gate.admit(Lineage(4)), Err(Refused::NotPlaced), "it lacks partitions");
+        gate.hold(Holds::All(Lineage(4)));
+        assert_eq!(gate.give(Lineage(4)), Ok(()));
+        assert_eq!(gate.reset(TO, Lineage(5)), Ok(Resetting::Begin));
+        assert!(is_other(gate.give(Lineage(4)), 5) && is_other(gate.continues(Lineage(4)), 5));
     }
 }

@@ -34,8 +34,6 @@ pub struct Checkpoint {
     pub map: Map,
     /// All names of so many epochs are in it, on every partition.
     pub epochs: u64,
-    /// The step that all partitions are at, where steps are applied as a whole.
-    pub version: Option<u64>,
 }
 
 /// One entry of the journal. Each carries the life of the master that wrote it.
@@ -49,8 +47,6 @@ pub enum Entry {
     Kept(Checkpoint),
     /// So many epochs are finished and validated.
     Finished(u64),
-    /// Another number of servers is wanted.
-    Resized(u32),
     /// An early end was asked for.
     Stopping,
     /// A run that was stopped goes on from its last checkpoint, with new processes.
@@ -68,8 +64,6 @@ pub struct History {
     pub checkpoint: Option<Checkpoint>,
     /// Epochs that are finished and validated; a lost server can still reopen them.
     pub finished: u64,
-    /// How many servers are wanted, when that was changed.
-    pub servers: Option<u32>,
     /// Whether an early end was asked for.
     pub stopping: bool,
 }
@@ -87,7 +81,6 @@ impl History {
             Entry::Placed(placement) => self.placement = Some(*placement),
             Entry::Kept(checkpoint) => self.checkpoint = Some(*checkpoint),
             Entry::Finished(epochs) => self.finished = *epochs,
-            Entry::Resized(servers) => self.servers = Some(*servers),
             Entry::Stopping => self.stopping = true,
             Entry::Resumed => self.stopping = false,
         }

@@ -12,9 +12,15 @@
 //!
 //! # What the master may believe
 //! It believes an ack only from the process that still holds the partition, in the placement that still holds: acks
-//! carry the server's *incarnation* and the *map's number*. The number is raised by every move of partitions and by
-//! every rollback; it is also what pushes carry, and a server refuses another one, since a push that was cut for
-//! another map would mark names on partitions for which it has no rows.
+//! carry the server's *incarnation* and the *map's number*. The number is raised by every move of partitions;
+//! it is also
+//! the [`Lineage`] that pushes carry, and a server refuses another one, since a push that was cut for another map would
+//! mark names on partitions for which it has no rows.
+//!
+//! # What a server may believe
+//! Orders carry the master's *term* and the incarnation that they are for. A server refuses an older term than it has
+//! heard of, and orders for another life of itself: an order to forget names, say, is true only of the process whose
+//! names the master knew.
 //!
 //! # Leases
 //! The fencing number of a lease says which one a report is for, so that the count of what is leased is right. It
@@ -34,16 +40,16 @@
 //!
 //! // The server starts, is told to get its partitions, and says what they have applied.
 //! let server = Process { server: 0, incarnation: 77 };
-//! let mut gate = Gate::new(server);
+//! let mut gate = Gate::new(77);
 //! master.server_up(0, ServerState { incarnation: 77, placed: None });
 //! let orders = master.take_orders();
 //! let Some(Order::Place { to, placement, .. }) = orders.last() else { panic!("{orders:?}") };
-//! gate.order(master.epoch(), *to)?;
-//! assert_eq!(gate.place(placement.map)?, Placing::Begin(None));
-//! gate.complete(placement.map.number);
-//! let mut applied = Applied::new(2);
+//! let order = Envelope { term: master.epoch(), to: to.incarnation };
 //! let map = placement.map.number;
-//! let placed = Placed { map, applied: applied.clone(), version: 0 };
+//! assert_eq!(gate.reset(order, map.into())?, Resetting::Begin);
+//! gate.hold(Holds::All(map.into()));
+//! let mut applied = Applied::new(2);
+//! let placed = Placed { map, applied: applied.clone() };
 //! master.server_up(0, ServerState { incarnation: 77, placed: Some(placed) });
 //!
 //! // The worker pushes every name that it is given, and the server applies each once.
@@ -51,7 +57,7 @@
 //! while let Lease::Leased(task) = master.lease(0, worker, 3) {
 //!     let mut work = Work::new(task);
 //!     while let Some(name) = work.name() {
-//!         gate.admit(work.task().map.number)?;
+//!         gate.admit(work.task().map.number.into())?;
 //!         assert!(applied.insert(name));
 //!         work.acked(map, name, server);
 //!     }
@@ -71,6 +77,7 @@ mod applied;
 mod dispatcher;
 mod gate;
 mod journal;
+mod map;
 mod names;
 mod placement;
 mod ranges;
@@ -83,15 +90,14 @@ pub use applied::Applied;
 pub use dispatcher::{
     Dispatcher, Lease, NotYet, Order, Placed, Progress, ServerState, Settings, Verdict, Waiting,
 };
-pub use gate::{Gate, Placing, Refused};
+pub use gate::{Envelope, Gate, Holds, Refused, Resetting, Stock};
 pub use journal::{Checkpoint, Entry, History, Placement, Source};
+pub use map::{Lineage, Map, MapVersion};
 pub use names::Names;
 pub use placement::spread;
 pub use ranges::Ranges;
 pub use talk::{Ask, Told};
 pub use work::{Report, Task, Work};
-
-use crate::elastic::Generation;
 
 /// How far workers may run apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,9 +107,6 @@ pub enum Consistency {
     Async,
     /// A name of step t is given out when all names of steps before t - n are done.
     Bounded(u64),
-    /// A name of step t is given out when all names of the steps before are done. Servers stage what they receive
-    /// and apply a step as a whole; when one is lost, all of them go back to the last checkpoint.
-    Sync,
 }
 
 impl Consistency {
@@ -112,29 +115,7 @@ impl Consistency {
         match self {
             Self::Async => None,
             Self::Bounded(steps) => Some(steps),
-            Self::Sync => Some(0),
         }
-    }
-}
-
-/// Which server holds which partition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Map {
-    /// Raised by every move and every rollback. Pushes and pulls carry it; [`Generation::to_u64`] is for wires.
-    pub number: Generation,
-    /// How many servers there are.
-    pub servers: u32,
-}
-
-impl Map {
-    /// The server that holds one of so many partitions.
-    pub fn owner(&self, partition: u32, partitions: u32) -> u32 {
-        self.owners(partitions).get(partition as usize).copied().unwrap_or(0)
-    }
-
-    /// The servers that hold so many partitions, one after the other.
-    pub fn owners(&self, partitions: u32) -> Vec<u32> {
-        spread(partitions, self.servers)
     }
 }
 
@@ -164,14 +145,10 @@ pub struct Fences {
     pub replies: bool,
     /// Reports of another map do not count.
     pub reports: bool,
-    /// Names are pruned only below a checkpoint that is complete on all servers.
-    pub prune: bool,
     /// A server that comes back is believed what it has, not what it had.
     pub restored: bool,
     /// A checkpoint counts only if no server was lost while it was taken.
     pub round: bool,
-    /// A lost server takes all back to the last checkpoint when steps are applied as a whole.
-    pub rollback: bool,
     /// A report closes only the lease it names.
     pub lease: bool,
 }
@@ -185,10 +162,8 @@ impl Default for Fences {
             map: true,
             replies: true,
             reports: true,
-            prune: true,
             restored: true,
             round: true,
-            rollback: true,
             lease: true,
         }
     }

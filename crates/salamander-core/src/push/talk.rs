@@ -1,11 +1,11 @@
-//! What workers and the master say to each other about names, as JSON within one call.
+//! What workers and the master say to each other about names.
 
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::{Map, Report, Task};
+use crate::report::{Brief, EvaluationPart, Measured};
 
 /// What a worker says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub enum Ask {
         /// Which, and who acknowledged them.
         report: Report,
         /// What the worker measured, one value for each name.
-        measured: Vec<Value>,
+        measured: Vec<Measured>,
     },
     /// It gives a lease back, with what it has not reported.
     GiveBack {
@@ -35,7 +35,7 @@ pub enum Ask {
         /// Which lease of it.
         fence: u64,
         /// What it found.
-        part: Value,
+        part: EvaluationPart,
     },
 }
 
@@ -49,8 +49,8 @@ pub enum Told {
         task: Task,
         /// Where the servers listen, in the order of the map.
         servers: Vec<String>,
-        /// What the program has to say to its workers.
-        brief: Value,
+        /// What the schedule needs to know.
+        brief: Brief,
     },
     /// Batches to validate, with nothing of the training under way.
     Validate {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fences, Map, Process};
-use crate::elastic::{Generation, Millis};
+use super::{Fences, Map, MapVersion, Process};
+use crate::elastic::Millis;
 use crate::plan::MicroBatch;
 
 /// Names that a worker holds for a while.
@@ -19,8 +19,6 @@ pub struct Task {
     pub names: Vec<MicroBatch>,
     /// When the lease is over, on the master's clock.
     pub deadline: Millis,
-    /// Where steps are applied as a whole: this many steps are complete, so servers may be advanced to them.
-    pub version: Option<u64>,
 }
 
 /// What a worker tells the master about names that it has pushed.
@@ -76,8 +74,8 @@ impl Work {
     }
 
     /// A process has acknowledged a name that was pushed for a map. Tells whether all servers have, and the next name
-    /// is at hand. A late ack for an earlier map is of a push that a rollback has undone.
-    pub fn acked(&mut self, map: Generation, name: MicroBatch, by: Process) -> bool {
+    /// is at hand. A late ack for an earlier map says nothing of the partitions that the server has in this one.
+    pub fn acked(&mut self, map: MapVersion, name: MicroBatch, by: Process) -> bool {
         let other_map = map != self.task.map.number && self.fences.replies;
         if other_map || self.name() != Some(name) || by.server >= self.task.map.servers {
             return false;
@@ -108,16 +106,21 @@ impl Work {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::elastic::Generation;
+
+    fn map_version(number: u32) -> MapVersion {
+        MapVersion(Generation { term: crate::elastic::Term(1), number })
+    }
 
     #[test]
     fn a_report_names_every_life_that_acknowledged() {
         let names: Vec<MicroBatch> = (0..2).map(|k| MicroBatch { epoch: 0, step: 0, k }).collect();
-        let map = Map { number: Generation { epoch: 1, number: 1 }, servers: 2 };
-        let task = Task { fence: 1, map, names: names.clone(), deadline: 9, version: None };
+        let map = Map { number: map_version(1), servers: 2 };
+        let task = Task { fence: 1, map, names: names.clone(), deadline: 9 };
         let mut work = Work::new(task);
         let by = |server, incarnation| Process { server, incarnation };
         assert!(!work.acked(map.number, names[0], by(0, 10)));
-        let earlier = Generation { epoch: 1, number: 0 };
+        let earlier = map_version(0);
         assert!(!work.acked(earlier, names[0], by(1, 20)));
         assert_eq!(work.waits_for(), [1]);
         assert!(!work.acked(map.number, names[1], by(1, 20)), "it is not at hand yet");

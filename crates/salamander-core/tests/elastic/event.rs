@@ -1,7 +1,7 @@
 //! What can happen.
 
 use salamander_core::elastic::{
-    CheckpointMark, FromMember, Generation, Hello, Identity, ToMember, WorkerId,
+    CheckpointMark, FromMember, Generation, Hello, Identity, Term, ToMember, WorkerId,
 };
 
 use crate::faults::Fault;
@@ -35,7 +35,7 @@ pub(crate) enum Event {
         worker: WorkerId,
         session: usize,
         stray: bool,
-        epoch: u32,
+        term: Term,
         message: Down,
     },
     /// A worker notices that its connection is lost.
@@ -55,6 +55,13 @@ pub(crate) enum Event {
         generation: Generation,
         op: u64,
     },
+    /// The result that a worker has committed is in its state.
+    Applied {
+        worker: WorkerId,
+        generation: Generation,
+    },
+    /// A worker's trainer looks for a generation to begin.
+    Begin(WorkerId),
     Loaded {
         worker: WorkerId,
         generation: Generation,

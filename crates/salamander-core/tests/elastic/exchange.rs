@@ -5,8 +5,9 @@ use salamander_core::seed::mix;
 
 use crate::event::Event;
 use crate::faults::Moment;
-use crate::truth::StateId;
-use crate::world::{World, say};
+use crate::simulation::say;
+use crate::truth::{Origin, StateId};
+use crate::world::World;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -14,7 +15,7 @@ enum Kind {
     Connect,
     /// The gradients of a step.
     Step(u64),
-    /// All hold the same version.
+    /// All hold the same version, for a checkpoint.
     Meet,
 }
 
@@ -36,6 +37,15 @@ struct Outcome {
     stop: bool,
 }
 
+impl Outcome {
+    fn origin(&self) -> Origin {
+        match self.kind {
+            Kind::Step(step) => Origin::Step(step, self.records),
+            Kind::Connect | Kind::Meet => Origin::Met,
+        }
+    }
+}
+
 /// One exchange.
 pub(crate) struct Exchange {
     members: Vec<WorkerId>,
@@ -48,8 +58,8 @@ impl World {
     pub(crate) fn enter(&mut self, id: WorkerId, generation: Generation) {
         let done = self.is_done(id);
         let worker = &mut self.worker(id);
-        let may = worker.op == 0 || worker.member.ready(generation).is_ok();
-        if worker.generation() != Some(generation) || worker.busy || !may || done {
+        let may = worker.op == 0 || worker.machine.ready(generation).is_ok();
+        if worker.machine.generation() != Some(generation) || worker.busy || !may || done {
             return;
         }
         worker.busy = true;
@@ -61,16 +71,16 @@ impl World {
     /// Whether a worker has nothing to exchange any more.
     pub(crate) fn is_done(&self, id: WorkerId) -> bool {
         let worker = &self.workers[&id];
-        let Some(identity) = worker.member.holding().identity else { return false };
-        let last = worker.agreed || identity.version == self.job.steps();
+        let Some(identity) = worker.machine.member().holding().identity else { return false };
+        let last = worker.agreed || self.truth.steps(worker.state) == self.job.steps();
         worker.op > 0 && last && worker.met == Some(identity.version)
     }
 
     /// A worker gives to an exchange.
     pub(crate) fn contribute(&mut self, id: WorkerId, generation: Generation, op: u64) {
         let worker = &self.workers[&id];
-        let current = worker.generation() == Some(generation) && worker.op == op;
-        if !current || worker.gave || worker.member.active() != Some(generation) {
+        let current = worker.machine.generation() == Some(generation) && worker.op == op;
+        if !current || worker.gave {
             return;
         }
         let Some(rank) = worker.rank() else { return };
@@ -78,7 +88,7 @@ impl World {
             self.worker(id).busy = false;
             return;
         };
-        let peers = &self.workers[&id].activation.as_ref().expect("it is current").members;
+        let peers = &self.workers[&id].machine.activation().expect("it is current").members;
         let members: Vec<WorkerId> = peers.iter().map(|peer| peer.id).collect();
         let gifts = vec![None; members.len()];
         let exchange = self.exchanges.entry((generation, op));
@@ -91,21 +101,21 @@ impl World {
 
     fn gift(&self, id: WorkerId, generation: Generation, rank: usize) -> Option<Gift> {
         let worker = &self.workers[&id];
-        let stop = worker.stop;
+        let stop = worker.machine.wants_stop();
         if worker.op == 0 {
             return Some(Gift { kind: Kind::Connect, from: None, records: 0, stop });
         }
-        let identity = worker.member.ready(generation).ok()?;
+        let identity = worker.machine.ready(generation).ok()?;
         let from = Some((identity, worker.state));
-        let version = identity.version;
-        let last = worker.agreed || version == self.job.steps();
-        let due = version > 0 && version.is_multiple_of(self.job.every);
-        if (last || due) && worker.met != Some(version) {
+        let steps = self.truth.steps(worker.state);
+        let last = worker.agreed || steps == self.job.steps();
+        let due = steps > 0 && steps.is_multiple_of(self.job.every);
+        if (last || due) && worker.met != Some(identity.version) {
             return Some(Gift { kind: Kind::Meet, from, records: 0, stop });
         }
-        let ranks = worker.activation.as_ref()?.members.len();
-        let records = self.job.share(version, rank as u32, ranks as u32);
-        Some(Gift { kind: Kind::Step(version), from, records, stop })
+        let ranks = worker.machine.activation()?.members.len();
+        let records = self.job.share(steps, rank as u32, ranks as u32);
+        Some(Gift { kind: Kind::Step(steps), from, records, stop })
     }
 
     /// All have given and reach each other: the result is on its way.
@@ -162,7 +172,8 @@ impl World {
     /// The result arrives at a worker.
     pub(crate) fn result(&mut self, id: WorkerId, generation: Generation, op: u64) {
         let worker = self.workers.get_mut(&id).expect("it is awake");
-        if worker.generation() != Some(generation) || worker.op != op || !worker.gave {
+        // A result may come though the exchange was cancelled: it must not count.
+        if worker.op != op || !worker.gave || worker.began != Some(generation) {
             return;
         }
         if std::mem::take(&mut worker.unlucky) {
@@ -170,63 +181,62 @@ impl World {
         }
         let outcome = self.exchanges.get(&(generation, op)).and_then(|exchange| exchange.outcome);
         let Some(outcome) = outcome else { return };
-        let applied = match outcome.kind {
-            Kind::Connect => worker.member.active() == Some(generation),
-            Kind::Meet => match worker.member.met(generation) {
-                Ok(version) => {
-                    worker.met = Some(version);
-                    true
-                }
-                Err(_) => false,
-            },
-            Kind::Step(step) => self.commit(id, generation, step, outcome),
-        };
-        if !applied {
+        if outcome.kind == Kind::Connect {
+            if worker.machine.generation() != Some(generation) {
+                self.stats.late_results += 1;
+                return;
+            }
+            self.next_op(id, outcome.stop);
+            self.worker(id).busy = false;
+            self.progress(id, generation);
+            return self.take_part(id, generation);
+        }
+        let Ok(identity) = worker.machine.commit(generation, outcome.digest) else {
             self.stats.late_results += 1;
             return;
-        }
-        let worker = self.worker(id);
-        worker.op += 1;
-        (worker.busy, worker.gave) = (false, false);
-        worker.agreed |= outcome.stop;
-        self.progress(id, generation);
-        self.proceed(id, generation, outcome.kind);
-    }
-
-    fn commit(
-        &mut self,
-        id: WorkerId,
-        generation: Generation,
-        step: u64,
-        outcome: Outcome,
-    ) -> bool {
-        let worker = self.worker(id);
-        let Ok(identity) = worker.member.commit(generation, outcome.digest) else { return false };
-        let state = worker.state;
-        let state = self.truth.commit(state, identity, step, outcome.records);
+        };
+        let (state, origin) = (worker.state, outcome.origin());
+        let state = self.truth.add(state, identity, origin);
         self.worker(id).state = state;
         self.stats.commits += 1;
         say!(self, "{id} commits version {} in {generation}", identity.version);
-        true
+        self.next_op(id, outcome.stop);
+        self.committed(id, generation, outcome.kind, identity);
     }
 
-    fn proceed(&mut self, id: WorkerId, generation: Generation, kind: Kind) {
-        match kind {
-            Kind::Connect => return self.take_part(id, generation),
-            Kind::Step(_) => {
-                self.tell(id);
-                self.moment(Moment::Committed, id);
-            }
-            Kind::Meet => {
-                self.tell(id);
-                let last = self.is_done(id);
-                self.write(id, generation, last);
-            }
+    fn next_op(&mut self, id: WorkerId, stop: bool) {
+        let worker = self.worker(id);
+        worker.op += 1;
+        worker.gave = false;
+        worker.agreed |= stop;
+    }
+
+    /// What a worker tells outside as soon as it has committed. Its state takes a while longer.
+    fn committed(&mut self, id: WorkerId, generation: Generation, kind: Kind, after: Identity) {
+        let slow = self.chance(0.1);
+        let delay = self.between(0, if slow { 150 } else { 12 });
+        self.after(delay, Event::Applied { worker: id, generation });
+        self.progress(id, generation);
+        self.tell(id);
+        if kind == Kind::Meet {
+            self.worker(id).met = Some(after.version);
+            let last = self.is_done(id);
+            self.write(id, generation, last);
+        } else {
+            self.moment(Moment::Committed, id);
         }
-        // A blow may have struck it meanwhile.
-        if self.workers.contains_key(&id) {
-            self.enter(id, generation);
-        }
+    }
+
+    /// The result is in the state.
+    pub(crate) fn applied(&mut self, id: WorkerId, generation: Generation) {
+        let worker = self.worker(id);
+        worker.busy = false;
+        worker.machine.applied();
+        let promised = worker.machine.generation() != Some(generation);
+        self.stats.late_promises += u64::from(promised);
+        self.act(id);
+        self.progress(id, generation);
+        self.enter(id, generation);
     }
 
     /// What waited for a member that was away may go on.
@@ -236,28 +246,26 @@ impl World {
         open.into_iter().for_each(|(generation, op)| self.try_complete(generation, op));
     }
 
-    /// The neighbour that a worker would accuse: one that is away, or has not given.
-    pub(crate) fn absent(&self, id: WorkerId) -> Option<WorkerId> {
+    /// The rank of the neighbour that a worker would accuse: one that is away.
+    pub(crate) fn absent(&self, id: WorkerId) -> Option<usize> {
         let worker = &self.workers[&id];
-        let activation = worker.activation.as_ref()?;
-        let others = || activation.members.iter().map(|peer| peer.id).filter(|other| *other != id);
-        let away = |other: &WorkerId| {
-            let up = self.workers.get(other).is_some_and(|other| !other.paused);
-            !up || !self.reaches(id, *other)
-        };
-        others().find(away)
+        let activation = worker.machine.activation()?;
+        activation.members.iter().position(|peer| {
+            let up = self.workers.get(&peer.id).is_some_and(|other| !other.paused);
+            peer.id != id && (!up || !self.reaches(id, peer.id))
+        })
     }
 
     /// A member goes away in the middle: results that pass through it may not arrive.
     pub(crate) fn disturb(&mut self, id: WorkerId) {
-        let Some(generation) = self.workers.get(&id).and_then(|worker| worker.generation()) else {
+        let Some(generation) = self.workers.get(&id).and_then(|worker| worker.began) else {
             return;
         };
         for other in self.workers.keys().copied().collect::<Vec<_>>() {
             let worker = &self.workers[&other];
             let exchange = self.exchanges.get(&(generation, worker.op));
             let coming = exchange.is_some_and(|exchange| exchange.outcome.is_some());
-            let here = worker.generation() == Some(generation) && worker.gave;
+            let here = worker.began == Some(generation) && worker.gave;
             if other != id && here && coming && self.chance(0.5) {
                 self.worker(other).unlucky = true;
             }

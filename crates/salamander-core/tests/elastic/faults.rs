@@ -5,7 +5,8 @@ use salamander_core::elastic::{FromMember, Millis, WorkerId};
 use crate::event::{Event, Up};
 use crate::master::Fate;
 use crate::mood::Theme;
-use crate::world::{World, say};
+use crate::simulation::say;
+use crate::world::World;
 
 /// A moment in a worker's life that a blow waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,11 +63,13 @@ pub(crate) enum Fault {
 impl World {
     pub(crate) fn plan_faults(&mut self) {
         for _ in 0..self.mood.faults {
-            let at = self.between(100, self.mood.quiet - 1);
+            let last = self.quiet - 1;
+            let at = self.between(100, last);
             let fault = self.draw_fault();
             self.at(at, Event::Fault(fault));
         }
-        self.at(self.mood.quiet, Event::Quiet);
+        let quiet = self.quiet;
+        self.at(quiet, Event::Quiet);
     }
 
     fn draw_fault(&mut self) -> Fault {
@@ -108,10 +111,9 @@ impl World {
     }
 
     fn any_worker(&mut self) -> Option<WorkerId> {
-        let alive = self.workers.iter().filter(|(_, worker)| !worker.finished);
+        let alive = self.workers.iter().filter(|(_, worker)| !worker.finished());
         let alive: Vec<WorkerId> = alive.map(|(id, _)| *id).collect();
-        let chosen = self.rng.below(alive.len() as u64) as usize;
-        alive.get(chosen).copied()
+        self.any(&alive)
     }
 
     pub(crate) fn strike(&mut self, fault: Fault) {
@@ -165,10 +167,10 @@ impl World {
     }
 
     fn ask_master(&mut self, ask: impl FnOnce(&mut salamander_core::elastic::Coordinator, Millis)) {
-        let last = self.masters.len() - 1;
+        let (last, now) = (self.masters.len() - 1, self.now);
         let master = &mut self.masters[last];
         if master.alive && master.paused.is_none() {
-            ask(&mut master.coordinator, self.now);
+            ask(&mut master.coordinator, now);
             self.perform(last, None);
         }
     }

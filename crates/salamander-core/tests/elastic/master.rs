@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, VecDeque};
 
 use salamander_core::elastic::{
     Action, Coordinator, Ending, Entry, FromMember, Generation, History, Identity, Millis,
-    ToMember, WorkerId,
+    RunState, ToMember, Wanted, WorkerId,
 };
 
 use crate::event::{Down, Event, Up};
+use crate::simulation::say;
 use crate::truth::NOTHING;
-use crate::world::{TIMEOUTS, World, say};
+use crate::world::{TIMEOUTS, World};
 
 const TICK: Millis = 40;
 
@@ -46,11 +47,12 @@ impl World {
     /// A process reads the journal and takes over, whether or not another one still runs.
     pub(crate) fn start_master(&mut self) {
         let mut history = History::default();
-        self.journal.iter().for_each(|(epoch, entry)| history.apply(*epoch, entry));
-        let limits = (self.mood.min, self.mood.workers);
+        self.journal.iter().for_each(|(term, entry)| history.apply(*term, entry));
+        let wanted = Wanted { workers: self.mood.workers, servers: 0 };
+        let (run, min) = (RunState::open(history, wanted), self.mood.min);
         let fences = self.guards.fences;
-        let coordinator = Coordinator::with_fences(history, limits, TIMEOUTS, self.now, fences);
-        say!(self, "master {} starts", coordinator.epoch());
+        let coordinator = Coordinator::with_fences(run, min, TIMEOUTS, self.now, fences);
+        say!(self, "master {} starts", coordinator.term());
         let others = self.masters.iter().filter(|master| master.alive).count();
         self.stats.masters += 1;
         self.stats.two_masters += u64::from(others > 0);
@@ -73,43 +75,45 @@ impl World {
         for index in 0..self.masters.len() {
             self.end_master(index, "leaves");
         }
-        self.workers.retain(|_, worker| !worker.finished);
-        let epoch = self.history.epoch;
-        self.history.apply(epoch, &Entry::Resumed);
-        self.journal.push((epoch, Entry::Resumed));
+        self.workers.retain(|_, worker| !worker.finished());
+        let term = self.history.term;
+        self.history.apply(term, &Entry::Resumed);
+        self.journal.push((term, Entry::Resumed));
         self.start_master();
         let wanted = self.history.workers.unwrap_or(self.mood.workers);
         (0..wanted).for_each(|_| self.spawn());
     }
 
     pub(crate) fn tick(&mut self, index: usize) {
+        let (now, quiet) = (self.now, !self.is_wild());
         let master = &mut self.masters[index];
-        let replaced = self.history.epoch > master.coordinator.epoch();
-        if replaced && self.guards.owner && (self.mood.looks || self.now >= self.mood.quiet) {
+        let replaced = self.history.term > master.coordinator.term();
+        if replaced && self.guards.owner && (self.mood.looks || quiet) {
             return self.end_master(index, "sees that it was replaced");
         }
-        master.coordinator.tick(self.now);
+        master.coordinator.tick(now);
         self.perform(index, None);
         self.after(TICK, Event::Tick(index));
     }
 
     /// A message arrives.
     pub(crate) fn hear(&mut self, index: usize, id: WorkerId, session: usize, message: Up) {
+        let now = self.now;
         let master = &mut self.masters[index];
         let newest = master.sessions.get(&id).copied();
         let mut received = None;
         match message {
             Up::Hello(hello) if newest.is_none_or(|newest| newest <= session) => {
                 master.sessions.insert(id, session);
-                master.coordinator.hello(self.now, hello);
+                master.coordinator.hello(now, hello);
             }
             _ if newest != Some(session) => return,
             Up::Hello(_) => {}
-            Up::Beat => master.coordinator.heard(self.now, id),
+            Up::Beat => master.coordinator.heard(now, id),
             Up::Say(number, message) => {
                 received = (number > 0).then_some((id, number));
                 let broken = message.clone();
-                master.coordinator.message(self.now, id, message);
+                master.coordinator.message(now, id, message);
                 if let FromMember::Broken(_, Some(accused)) = broken {
                     self.hinder(accused);
                 }
@@ -119,20 +123,21 @@ impl World {
     }
 
     pub(crate) fn disconnected(&mut self, index: usize, id: WorkerId, session: usize) {
+        let now = self.now;
         let master = &mut self.masters[index];
         if master.sessions.get(&id) == Some(&session) {
             master.sessions.remove(&id);
-            master.coordinator.disconnected(self.now, id);
+            master.coordinator.disconnected(now, id);
             self.perform(index, None);
         }
     }
 
     /// The platform tells the newest master of a death, if it listens.
     pub(crate) fn tell_gone(&mut self, id: WorkerId) {
-        let index = self.masters.len() - 1;
+        let (index, now) = (self.masters.len() - 1, self.now);
         let master = &mut self.masters[index];
         if master.alive && master.paused.is_none() {
-            master.coordinator.gone(self.now, id, "it was killed");
+            master.coordinator.gone(now, id, "it was killed");
             self.perform(index, None);
         }
     }
@@ -181,7 +186,7 @@ impl World {
         if !self.masters[index].alive || self.masters[index].paused.is_some() {
             return;
         }
-        say!(self, "master {}: {fate:?}", self.masters[index].coordinator.epoch());
+        say!(self, "master {}: {fate:?}", self.masters[index].coordinator.term());
         match fate {
             Fate::Crash => {
                 self.stats.master_crashes += 1;
@@ -204,7 +209,7 @@ impl World {
         if !self.masters[index].alive || self.masters[index].paused.take().is_none() {
             return;
         }
-        say!(self, "master {} wakes", self.masters[index].coordinator.epoch());
+        say!(self, "master {} wakes", self.masters[index].coordinator.term());
         self.perform(index, None);
         let mut deferred = std::mem::take(&mut self.masters[index].deferred);
         if self.chance(0.5) {
@@ -217,7 +222,7 @@ impl World {
         let master = &mut self.masters[index];
         (master.alive, master.paused) = (false, None);
         master.pending.clear();
-        say!(self, "master {} {why}", self.masters[index].coordinator.epoch());
+        say!(self, "master {} {why}", self.masters[index].coordinator.term());
         for session in 0..self.network.sessions.len() {
             if self.network.sessions[session].master == index {
                 self.break_session(session);
@@ -227,18 +232,18 @@ impl World {
 
     /// Writes an entry, unless the journal belongs to another master by now.
     fn append(&mut self, index: usize, entry: Entry) {
-        let epoch = self.masters[index].coordinator.epoch();
-        if epoch < self.history.epoch {
+        let term = self.masters[index].coordinator.term();
+        if term < self.history.term {
             self.stats.refused_entries += 1;
             if self.guards.owner {
                 self.end_master(index, "may not write: it was replaced");
             }
             return;
         }
-        say!(self, "journal {epoch}: {entry:?}");
+        say!(self, "journal {term}: {entry:?}");
         self.note(&entry);
-        self.history.apply(epoch, &entry);
-        self.journal.push((epoch, entry));
+        self.history.apply(term, &entry);
+        self.journal.push((term, entry));
     }
 
     /// What the journal says is checked against what is true.
@@ -273,7 +278,8 @@ impl World {
     fn note_restore(&mut self, last: Generation, before: &BTreeMap<WorkerId, Option<Identity>>) {
         for (id, promised) in before {
             let Some(worker) = self.workers.get(id) else { continue };
-            let holds = promised.is_some() || worker.member.holding().confirmed == Some(last);
+            let holds =
+                promised.is_some() || worker.machine.member().holding().confirmed == Some(last);
             let in_reach = !worker.paused && worker.hindered + 2 * TIMEOUTS.silence < self.now;
             if holds && in_reach && self.mood.strays == 0.0 {
                 let what = format!("{id} still holds the state of generation {last}");

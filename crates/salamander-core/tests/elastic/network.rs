@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use salamander_core::elastic::{Hello, Millis, Peer, WorkerId};
+use salamander_core::elastic::{Millis, WorkerId};
 
 use crate::event::{Down, Event, Up};
-use crate::world::{World, say};
+use crate::simulation::say;
+use crate::world::World;
 
 /// One connection.
 pub(crate) struct Session {
@@ -46,7 +47,7 @@ impl World {
     /// A worker looks for a master.
     pub(crate) fn connect(&mut self, id: WorkerId) {
         let worker = &self.workers[&id];
-        if worker.session.is_some() || worker.finished {
+        if worker.session.is_some() || worker.finished() {
             return;
         }
         let again = self.between(20, 120);
@@ -62,21 +63,20 @@ impl World {
         let Some(master) = found.filter(|master| usable(*master)) else {
             return self.after(again, Event::Connect(id));
         };
-        let epoch = self.masters[master].coordinator.epoch();
+        let term = self.masters[master].coordinator.term();
         let worker = self.workers.get_mut(&id).expect("it connects");
-        if worker.member.welcome(epoch).is_err() {
+        if worker.machine.welcome(term).is_err() {
             self.stats.refused_masters += 1;
             self.hinder(id);
             return self.after(again, Event::Connect(id));
         }
         let session = self.network.sessions.len();
         worker.session = Some(session);
-        let peer = Peer { id, endpoint: String::new() };
-        let hello = Hello { peer, active: worker.member.active() };
+        let hello = worker.machine.hello(String::new());
         let unacked = worker.outbox.clone();
         let (up, down) = (self.now, self.now);
         self.network.sessions.push(Session { worker: id, master, broken: false, up, down });
-        say!(self, "{id} connects to master {epoch}, active in {:?}", hello.active);
+        say!(self, "{id} connects to master {term}, active in {:?}", hello.active);
         self.send_up(id, Up::Hello(hello));
         for (number, message) in unacked {
             self.send_up(id, Up::Say(number, message));
@@ -102,8 +102,8 @@ impl World {
     pub(crate) fn send_down(&mut self, master: usize, id: WorkerId, message: Down) {
         let Some(session) = self.masters[master].sessions.get(&id).copied() else { return };
         let Some(at) = self.carry(session, false, true) else { return };
-        let epoch = self.masters[master].coordinator.epoch();
-        let event = |stray| Event::Down { worker: id, session, stray, epoch, message };
+        let term = self.masters[master].coordinator.term();
+        let event = |stray| Event::Down { worker: id, session, stray, term, message };
         if self.strays() {
             let late = self.between(1, 2_500);
             self.after(late, event.clone()(true));

@@ -6,8 +6,9 @@ use salamander_core::elastic::{
 
 use crate::event::Event;
 use crate::faults::Moment;
-use crate::truth::{NOTHING, StateId};
-use crate::world::{World, say};
+use crate::simulation::say;
+use crate::truth::{NOTHING, Origin, StateId};
+use crate::world::World;
 
 impl World {
     /// A checkpoint is read.
@@ -28,14 +29,11 @@ impl World {
                 None => return self.truth.blame("journaled checkpoints exist", mark.id.clone()),
             },
         };
-        let version = self.truth.version(from);
-        let identity = Identity::begin(version, generation, from as u64);
-        let worker = self.worker(id);
-        if worker.member.adopt(generation, identity).is_ok() {
-            let state = self.truth.begin(from, identity);
+        if let Ok(identity) = self.worker(id).machine.adopt(generation, from as u64) {
+            let state = self.truth.add(from, identity, Origin::Begun);
             self.worker(id).state = state;
-            say!(self, "{id} reads version {version}");
-            self.confirm(id, generation);
+            say!(self, "{id} reads version {}", identity.version);
+            self.confirmed(id, generation);
         }
     }
 
@@ -43,7 +41,7 @@ impl World {
     pub(crate) fn fetch(&mut self, id: WorkerId, generation: Generation) {
         let Some(source) = self.source(id, generation) else { return };
         let held = self.workers.get(&source).filter(|worker| !worker.paused);
-        let ready = held.and_then(|worker| worker.member.ready(generation).ok());
+        let ready = held.and_then(|worker| worker.machine.ready(generation).ok());
         let Some(identity) = ready.filter(|_| self.reaches(id, source)) else {
             return self.after(15, Event::Fetch { worker: id, generation });
         };
@@ -63,34 +61,36 @@ impl World {
     ) {
         let Some(source) = self.source(id, generation) else { return };
         let sender = self.workers.get(&source).filter(|worker| !worker.paused);
-        let sent = sender.is_some_and(|worker| worker.member.active() == Some(generation));
+        let sent =
+            sender.is_some_and(|worker| worker.machine.member().active() == Some(generation));
+        let read = self.truth.parent(state);
         let worker = self.worker(id);
-        let wanted = match worker.activation.as_ref().map(|activation| &activation.source) {
+        let wanted = match worker.machine.activation().map(|activation| &activation.source) {
             Some(Source::Member { identity, .. }) => Some(*identity),
             _ => None,
         };
         // A state that is not the one that was chosen is thrown away.
         let verified = wanted.is_none_or(|wanted| wanted == identity);
-        if sent && verified && worker.member.adopt(generation, identity).is_ok() {
+        if sent && verified && worker.machine.adopt(generation, read as u64) == Ok(identity) {
             worker.state = state;
             self.stats.transfers += 1;
-            self.confirm(id, generation);
+            self.confirmed(id, generation);
         }
     }
 
     /// Who gives the state of the generation that the worker is in.
     fn source(&self, id: WorkerId, generation: Generation) -> Option<WorkerId> {
         let worker = &self.workers[&id];
-        let activation = worker.activation.as_ref().filter(|a| a.generation == generation)?;
+        let activation = worker.machine.activation().filter(|a| a.generation == generation)?;
         let source = activation.members[activation.source.rank()].id;
-        (worker.member.active() == Some(generation) && source != id).then_some(source)
+        (source != id).then_some(source)
     }
 
     /// Rank 0 tells outside what all members hold.
     pub(crate) fn tell(&mut self, id: WorkerId) {
         let worker = &self.workers[&id];
         if worker.rank() == Some(0)
-            && let Some(version) = worker.member.common()
+            && let Some(version) = worker.machine.member().common()
         {
             let state = self.truth.ancestor(worker.state, version);
             self.truth.tell(state);
@@ -103,8 +103,8 @@ impl World {
         if worker.rank() != Some(0) {
             return;
         }
-        let state = worker.state;
-        let version = self.truth.version(state);
+        let Some(version) = worker.machine.member().common() else { return };
+        let state = self.truth.ancestor(worker.state, version);
         let mark =
             CheckpointMark { id: format!("{generation}-{id}-{version}"), version, generation };
         let slow = self.chance(0.2);
@@ -127,7 +127,7 @@ impl World {
         self.store.insert(mark.id.clone(), (mark.clone(), state));
         self.send_firmly(id, FromMember::Wrote(mark.clone()));
         if last {
-            let done = mark.version == self.job.steps();
+            let done = self.truth.steps(state) == self.job.steps();
             let ending = if done { Ending::Completed } else { Ending::Interrupted };
             self.send_firmly(id, FromMember::Reached(generation, ending));
         }

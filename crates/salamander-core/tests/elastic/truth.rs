@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use salamander_core::elastic::{Generation, Identity};
+use salamander_core::elastic::{Generation, Identity, StateLineage, Version};
 
 use crate::simulation::Violation;
 
@@ -20,7 +20,7 @@ pub(crate) struct Job {
     pub(crate) epochs: u32,
     pub(crate) batch: u32,
     pub(crate) slices: u32,
-    /// A checkpoint is written every so many versions.
+    /// A checkpoint is written every so many steps.
     pub(crate) every: u64,
 }
 
@@ -54,17 +54,21 @@ impl Job {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Origin {
+pub(crate) enum Origin {
     /// Read from a checkpoint, or fresh.
     Begun,
     /// A commit of these records of a step.
     Step(u64, u32),
+    /// A commit that all members met for; it has no records.
+    Met,
 }
 
 #[derive(Clone, Debug)]
 struct State {
     parent: StateId,
-    version: u64,
+    version: Version,
+    /// Steps that led here.
+    steps: u64,
     generation: Generation,
     origin: Origin,
     /// Every member of a generation has held it.
@@ -77,7 +81,7 @@ pub(crate) struct Truth {
     job: Job,
     states: Vec<State>,
     known: HashMap<(StateId, Identity), StateId>,
-    lineages: HashMap<(u64, Generation), u64>,
+    lineages: HashMap<(Version, Generation), StateLineage>,
     /// Those whose checkpoint was journaled.
     pub(crate) checkpoints: Vec<StateId>,
     pub(crate) violation: Option<Violation>,
@@ -87,7 +91,8 @@ impl Truth {
     pub(crate) fn new(job: Job) -> Self {
         let nothing = State {
             parent: NOTHING,
-            version: 0,
+            version: Version(0),
+            steps: 0,
             generation: Generation::default(),
             origin: Origin::Begun,
             common: false,
@@ -108,23 +113,8 @@ impl Truth {
         self.violation.get_or_insert(Violation { invariant, what });
     }
 
-    /// A state that a generation begins with.
-    pub(crate) fn begin(&mut self, from: StateId, identity: Identity) -> StateId {
-        self.add(from, identity, Origin::Begun)
-    }
-
-    /// A state after a commit.
-    pub(crate) fn commit(
-        &mut self,
-        from: StateId,
-        identity: Identity,
-        step: u64,
-        records: u32,
-    ) -> StateId {
-        self.add(from, identity, Origin::Step(step, records))
-    }
-
-    fn add(&mut self, parent: StateId, identity: Identity, origin: Origin) -> StateId {
+    /// A state that comes out of another one.
+    pub(crate) fn add(&mut self, parent: StateId, identity: Identity, origin: Origin) -> StateId {
         if let Some(known) = self.known.get(&(parent, identity)) {
             return *known;
         }
@@ -134,17 +124,23 @@ impl Truth {
             let what = format!("two states of version {version} in generation {generation}");
             self.blame("one lineage per version and generation", what);
         }
-        self.states.push(State { parent, version, generation, origin, common: false, told: false });
+        let steps = self.states[parent].steps + u64::from(matches!(origin, Origin::Step(..)));
+        let (common, told) = (false, false);
+        self.states.push(State { parent, version, steps, generation, origin, common, told });
         self.known.insert((parent, identity), self.states.len() - 1);
         self.states.len() - 1
     }
 
-    pub(crate) fn version(&self, state: StateId) -> u64 {
-        self.states[state].version
+    pub(crate) fn steps(&self, state: StateId) -> u64 {
+        self.states[state].steps
+    }
+
+    pub(crate) fn parent(&self, state: StateId) -> StateId {
+        self.states[state].parent
     }
 
     /// The state of an earlier version on the way to this one.
-    pub(crate) fn ancestor(&self, mut state: StateId, version: u64) -> StateId {
+    pub(crate) fn ancestor(&self, mut state: StateId, version: Version) -> StateId {
         while state != NOTHING && self.states[state].version > version {
             state = self.states[state].parent;
         }
@@ -216,8 +212,7 @@ impl Truth {
             }
             state = self.states[state].parent;
         }
-        let version = self.states[last].version;
-        let steps = if completed { self.job.steps() } else { version };
+        let steps = if completed { self.job.steps() } else { self.states[last].steps };
         for step in 0..self.job.steps() {
             let wanted = if step < steps { self.job.whole(step) } else { 0 };
             if applied[step as usize] != wanted {

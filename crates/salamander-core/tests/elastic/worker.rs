@@ -1,12 +1,14 @@
-//! A worker's process around the member: it follows orders, gets its state and tells outside what may be told.
+//! A worker's process around the participant: it carries orders to it, does what it wants done, and is its trainer.
 
 use salamander_core::elastic::{
-    Activation, FromMember, Generation, Member, Millis, Part, ToMember, WorkerId,
+    Begun, Effect, FromMember, Generation, Millis, Part, Participant, Term, ToMember, Version,
+    WorkerId,
 };
 
 use crate::event::{Down, Event, Up};
+use crate::simulation::say;
 use crate::truth::{NOTHING, StateId};
-use crate::world::{World, say};
+use crate::world::World;
 
 const BEAT: Millis = 120;
 /// How long a worker waits for a master that does not answer.
@@ -14,10 +16,11 @@ const DEAF: Millis = 300;
 
 /// A process.
 pub(crate) struct Worker {
-    pub(crate) member: Member,
+    pub(crate) machine: Participant,
     /// What the member's identity stands for.
     pub(crate) state: StateId,
-    pub(crate) activation: Option<Activation>,
+    /// The generation that its trainer works in, which may be over.
+    pub(crate) began: Option<Generation>,
     part: Option<Part>,
     pub(crate) session: Option<usize>,
     /// Messages that must not be lost.
@@ -25,12 +28,11 @@ pub(crate) struct Worker {
     numbered: u64,
     pub(crate) paused: bool,
     pub(crate) deferred: Vec<Event>,
-    pub(crate) finished: bool,
     /// When it was last kept from answering.
     pub(crate) hindered: Millis,
     /// The exchange it is in, counted within the generation.
     pub(crate) op: u64,
-    /// It computes for an exchange, or waits for its result.
+    /// It computes for an exchange, waits for its result or applies it.
     pub(crate) busy: bool,
     /// Its gift is given.
     pub(crate) gave: bool,
@@ -38,25 +40,23 @@ pub(crate) struct Worker {
     pub(crate) unlucky: bool,
     pub(crate) progress: u64,
     /// The version at which all members met.
-    pub(crate) met: Option<u64>,
-    pub(crate) stop: bool,
+    pub(crate) met: Option<Version>,
     /// All members know that the run is to stop.
     pub(crate) agreed: bool,
 }
 
 impl Worker {
-    fn new(member: Member) -> Self {
+    fn new(machine: Participant) -> Self {
         Self {
-            member,
+            machine,
             state: NOTHING,
-            activation: None,
+            began: None,
             part: None,
             session: None,
             outbox: Vec::new(),
             numbered: 0,
             paused: false,
             deferred: Vec::new(),
-            finished: false,
             hindered: 0,
             op: 0,
             busy: false,
@@ -64,18 +64,18 @@ impl Worker {
             unlucky: false,
             progress: 0,
             met: None,
-            stop: false,
             agreed: false,
         }
     }
 
-    pub(crate) fn generation(&self) -> Option<Generation> {
-        self.activation.as_ref().map(|activation| activation.generation)
+    pub(crate) fn rank(&self) -> Option<usize> {
+        let members = &self.machine.activation()?.members;
+        members.iter().position(|peer| peer.id == self.machine.member().id())
     }
 
-    pub(crate) fn rank(&self) -> Option<usize> {
-        let members = &self.activation.as_ref()?.members;
-        members.iter().position(|peer| peer.id == self.member.id())
+    /// It knows that the run is over.
+    pub(crate) fn finished(&self) -> bool {
+        self.machine.ending().is_some()
     }
 }
 
@@ -85,8 +85,8 @@ impl World {
         self.born += 1;
         let id = WorkerId(self.rng.below(0xff) << 8 | self.born);
         say!(self, "{id} starts");
-        let member = Member::with_fences(id, self.guards.fences);
-        self.workers.insert(id, Worker::new(member));
+        let machine = Participant::with_fences(id, self.guards.fences);
+        self.workers.insert(id, Worker::new(machine));
         self.connect(id);
         self.after(BEAT, Event::Beat(id));
     }
@@ -96,7 +96,7 @@ impl World {
     }
 
     pub(crate) fn beat(&mut self, id: WorkerId) {
-        if self.workers[&id].finished {
+        if self.workers[&id].finished() {
             return;
         }
         self.after(BEAT, Event::Beat(id));
@@ -116,8 +116,9 @@ impl World {
 
     /// Notes that a worker is kept from answering.
     pub(crate) fn hinder(&mut self, id: WorkerId) {
+        let now = self.now;
         if let Some(worker) = self.workers.get_mut(&id) {
-            worker.hindered = worker.hindered.max(self.now);
+            worker.hindered = worker.hindered.max(now);
         }
     }
 
@@ -131,9 +132,9 @@ impl World {
     }
 
     /// A message of a master.
-    pub(crate) fn order(&mut self, id: WorkerId, epoch: u32, message: Down) {
+    pub(crate) fn order(&mut self, id: WorkerId, term: Term, message: Down) {
         let worker = self.worker(id);
-        if worker.member.welcome(epoch).is_err() {
+        if worker.machine.welcome(term).is_err() {
             self.stats.refused_masters += 1;
             return;
         }
@@ -144,32 +145,43 @@ impl World {
             Down::Order(message) => message,
         };
         self.check_order(&message);
-        match message {
-            ToMember::Prepare(generation) => {
-                let promise = self.worker(id).member.prepare(generation);
-                say!(self, "{id} prepares {generation}: {promise:?}");
-                if let Ok(holding) = promise {
-                    self.send_up(id, Up::Say(0, FromMember::Promise(generation, holding)));
-                }
+        say!(self, "{id} hears {message:?}");
+        match &message {
+            ToMember::Kept(mark) => self.tidy(mark),
+            ToMember::Activate(_) => {
+                let delay = self.between(0, 8);
+                self.after(delay, Event::Begin(id));
             }
-            ToMember::Activate(activation) => self.activate(id, activation),
-            ToMember::Kept(mark) => self.tidy(&mark),
-            ToMember::Stop => self.worker(id).stop = true,
-            ToMember::Ended(ending) => {
-                say!(self, "{id} ends: {ending:?}");
-                self.worker(id).finished = true;
+            _ => {}
+        }
+        self.worker(id).machine.message(message);
+        self.act(id);
+    }
+
+    /// Does what the participant wants done. What is cancelled may still give a result.
+    pub(crate) fn act(&mut self, id: WorkerId) {
+        for effect in self.worker(id).machine.take_effects() {
+            match effect {
+                Effect::Send(message @ FromMember::Promise(..)) => {
+                    say!(self, "{id} says {message:?}");
+                    self.send_up(id, Up::Say(0, message));
+                }
+                Effect::Send(message) => self.send_firmly(id, message),
+                Effect::Cancel => {}
+                Effect::Refused(fenced) => say!(self, "{id} refuses: {fenced}"),
             }
         }
     }
 
-    fn activate(&mut self, id: WorkerId, activation: Activation) {
-        let generation = activation.generation;
+    /// The trainer is free for a generation that was announced.
+    pub(crate) fn begin(&mut self, id: WorkerId) {
         let worker = self.worker(id);
-        let Ok(part) = worker.member.activate(&activation) else { return };
-        (worker.part, worker.activation) = (Some(part), Some(activation));
+        let Some(Begun { activation, part, .. }) = worker.machine.begin() else { return };
+        let generation = activation.generation;
+        (worker.part, worker.began) = (Some(part), Some(generation));
         (worker.op, worker.busy, worker.gave) = (0, false, false);
         (worker.met, worker.agreed) = (None, false);
-        say!(self, "{id} activates {generation}: {:?}", self.workers[&id].part);
+        say!(self, "{id} begins {generation}: {:?}", self.workers[&id].part);
         self.progress(id, generation);
         self.enter(id, generation);
     }
@@ -177,7 +189,11 @@ impl World {
     /// The members of a generation are connected: the state comes next.
     pub(crate) fn take_part(&mut self, id: WorkerId, generation: Generation) {
         match self.worker(id).part.take() {
-            Some(Part::Keep) => self.confirm(id, generation),
+            Some(Part::Keep) => {
+                // A prepare may have come meanwhile; then there is nothing to confirm.
+                self.worker(id).machine.adopt(generation, 0).ok();
+                self.confirmed(id, generation);
+            }
             Some(Part::Load(mark)) => {
                 let delay = self.between(5, 60);
                 self.after(delay, Event::Loaded { worker: id, generation, mark });
@@ -188,8 +204,8 @@ impl World {
         self.enter(id, generation);
     }
 
-    pub(crate) fn confirm(&mut self, id: WorkerId, generation: Generation) {
-        self.send_up(id, Up::Say(0, FromMember::Confirmed(generation)));
+    pub(crate) fn confirmed(&mut self, id: WorkerId, generation: Generation) {
+        self.act(id);
         self.progress(id, generation);
         self.enter(id, generation);
     }
@@ -207,12 +223,14 @@ impl World {
     pub(crate) fn stuck(&mut self, id: WorkerId, generation: Generation, progress: u64) {
         let worker = &self.workers[&id];
         let waits = worker.gave || worker.op > 0 && !worker.busy && !self.is_done(id);
-        if worker.member.active() != Some(generation) || worker.progress != progress || !waits {
+        if worker.machine.generation() != Some(generation) || worker.progress != progress || !waits
+        {
             return;
         }
         let accused = self.absent(id);
         say!(self, "{id} finds {generation} broken, by {accused:?}");
-        self.send_firmly(id, FromMember::Broken(generation, accused));
+        self.worker(id).machine.broken(accused);
+        self.act(id);
         self.progress(id, generation);
     }
 }

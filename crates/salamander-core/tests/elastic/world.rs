@@ -1,11 +1,11 @@
 //! The world of a run: time, events, processes. Everything in it follows from the seed.
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 
 use salamander_core::elastic::{
-    CheckpointMark, Ending, Entry, Fences, Generation, History, Millis, Timeouts, WorkerId,
+    CheckpointMark, Ending, Entry, Fences, Generation, History, Millis, Term, Timeouts, WorkerId,
 };
-use salamander_core::seed::Rng;
 
 use crate::event::Event;
 use crate::exchange::Exchange;
@@ -13,7 +13,7 @@ use crate::faults::Armed;
 use crate::master::Master;
 use crate::mood::Mood;
 use crate::network::Network;
-use crate::simulation::{Queue, Violation};
+use crate::simulation::{Timeline, Violation, say};
 use crate::stats::Stats;
 use crate::truth::{Job, StateId, Truth};
 use crate::worker::Worker;
@@ -42,15 +42,13 @@ impl Default for Guards {
 
 /// A run and everything around it.
 pub(crate) struct World {
-    pub(crate) now: Millis,
-    pub(crate) rng: Rng,
-    queue: Queue<Event>,
+    timeline: Timeline<Event>,
     pub(crate) guards: Guards,
     pub(crate) job: Job,
     pub(crate) mood: Mood,
     pub(crate) masters: Vec<Master>,
     /// What is on disk.
-    pub(crate) journal: Vec<(u32, Entry)>,
+    pub(crate) journal: Vec<(Term, Entry)>,
     /// What it says.
     pub(crate) history: History,
     pub(crate) store: BTreeMap<String, (CheckpointMark, StateId)>,
@@ -62,22 +60,26 @@ pub(crate) struct World {
     pub(crate) truth: Truth,
     pub(crate) stats: Stats,
     ended: Option<Millis>,
-    trace: bool,
 }
 
-/// Says what happens, when somebody looks.
-macro_rules! say {
-    ($world:expr, $($words:tt)*) => {
-        if $world.is_traced() {
-            println!("{:6} {}", $world.now, format!($($words)*));
-        }
-    };
+impl Deref for World {
+    type Target = Timeline<Event>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.timeline
+    }
 }
-pub(crate) use say;
+
+impl DerefMut for World {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.timeline
+    }
+}
 
 impl World {
     pub(crate) fn new(seed: u64, guards: Guards, trace: bool) -> Self {
-        let mut rng = Rng::new(salamander_core::seed::derive(seed, &[0x5a1a]));
+        let mut timeline = Timeline::new(seed, 0x5a1a, trace);
+        let rng = &mut timeline.rng;
         let batch = 3 + rng.below(8) as u32;
         let job = Job {
             records: batch * (3 + rng.below(4) as u32) + rng.below(u64::from(batch)) as u32,
@@ -86,11 +88,10 @@ impl World {
             slices: 3 + rng.below(6) as u32,
             every: 2 + rng.below(5),
         };
-        let mood = Mood::draw(&mut rng);
+        let mood = Mood::draw(rng);
+        timeline.quiet = mood.quiet;
         let mut world = Self {
-            now: 0,
-            rng,
-            queue: Queue::default(),
+            timeline,
             guards,
             job,
             mood,
@@ -106,7 +107,6 @@ impl World {
             truth: Truth::new(job),
             stats: Stats::default(),
             ended: None,
-            trace,
         };
         say!(world, "{job:?} {:?}", world.mood);
         world.after(0, Event::StartMaster);
@@ -121,12 +121,11 @@ impl World {
     /// Runs to the end, or to the first violation.
     pub(crate) fn run(mut self) -> (Stats, Option<Violation>) {
         while self.truth.violation.is_none() {
-            let Some((at, event)) = self.queue.next() else { break };
-            self.now = at;
+            let Some(event) = self.next_event() else { break };
             self.happen(event);
             self.note_end();
             let over = self.ended.is_some_and(|ended| self.now > ended + AFTERMATH);
-            if over && self.workers.values().all(|worker| worker.finished) {
+            if over && self.workers.values().all(|worker| worker.finished()) {
                 break;
             }
             if self.now > self.mood.quiet + PATIENCE {
@@ -171,14 +170,16 @@ impl World {
             Event::Spawn => self.spawn(),
             Event::Connect(worker) => self.connect(worker),
             Event::Beat(worker) => self.beat(worker),
-            Event::Down { worker, session, stray, epoch, message } => {
+            Event::Down { worker, session, stray, term, message } => {
                 if stray || self.workers[&worker].session == Some(session) {
-                    self.order(worker, epoch, message);
+                    self.order(worker, term, message);
                 }
             }
             Event::Lost { worker, session } => self.lose_session(worker, session),
             Event::Computed { worker, generation, op } => self.contribute(worker, generation, op),
             Event::Result { worker, generation, op } => self.result(worker, generation, op),
+            Event::Applied { worker, generation } => self.applied(worker, generation),
+            Event::Begin(worker) => self.begin(worker),
             Event::Loaded { worker, generation, mark } => self.loaded(worker, generation, mark),
             Event::Fetch { worker, generation } => self.fetch(worker, generation),
             Event::Received { worker, generation, identity, state } => {
@@ -216,6 +217,8 @@ impl World {
             | Event::Lost { worker, .. }
             | Event::Computed { worker, .. }
             | Event::Result { worker, .. }
+            | Event::Applied { worker, .. }
+            | Event::Begin(worker)
             | Event::Loaded { worker, .. }
             | Event::Fetch { worker, .. }
             | Event::Received { worker, .. }
@@ -240,31 +243,5 @@ impl World {
             _ => {}
         }
         Some(event)
-    }
-
-    pub(crate) fn after(&mut self, delay: Millis, event: Event) {
-        self.at(self.now + delay, event);
-    }
-
-    pub(crate) fn at(&mut self, time: Millis, event: Event) {
-        self.queue.put(time, event);
-    }
-
-    /// A number in `[low, high]`.
-    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
-        low + self.rng.below(high - low + 1)
-    }
-
-    pub(crate) fn chance(&mut self, of: f64) -> bool {
-        self.rng.uniform() < of
-    }
-
-    pub(crate) fn is_traced(&self) -> bool {
-        self.trace
-    }
-
-    /// Whether things still go wrong.
-    pub(crate) fn is_wild(&self) -> bool {
-        self.now < self.mood.quiet
     }
 }

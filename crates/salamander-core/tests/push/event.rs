@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use salamander_core::elastic::{Generation, WorkerId};
 use salamander_core::plan::MicroBatch;
-use salamander_core::push::{Lease, Order, Process, Report, ServerState};
+use salamander_core::push::{Lease, MapVersion, Order, Process, Report, ServerState};
 
 use crate::faults::Fault;
 use crate::truth::{Part, Shares};
@@ -27,27 +27,25 @@ pub(crate) enum Body {
     Heard(u64),
     GiveBack(u64),
     Push(Push),
-    Ack(Generation, MicroBatch),
+    Ack(MapVersion, MicroBatch),
     Refuse(MicroBatch),
     State(ServerState),
-    Copied(Generation),
     Saved(Generation),
     Order(u32, Order),
     /// The master was replaced.
     Replaced,
     /// Give me this partition for this map.
-    Take(Generation, usize),
-    Given(Generation, usize, Option<Part>),
+    Take(MapVersion, usize),
+    Given(MapVersion, usize, Option<Part>),
 }
 
 /// A gradient on its way.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Push {
     pub(crate) name: MicroBatch,
-    pub(crate) map: Generation,
+    pub(crate) map: MapVersion,
     /// The partitions it has rows for.
     pub(crate) shares: Shares,
-    pub(crate) version: Option<u64>,
 }
 
 /// What happens at some time.
@@ -72,13 +70,12 @@ pub(crate) enum Event {
     Written {
         server: Process,
         id: Generation,
-        version: u64,
         parts: BTreeMap<usize, Part>,
     },
     /// A server has read a partition from its checkpoint.
     Read {
         server: Process,
-        map: Generation,
+        map: MapVersion,
         part: usize,
     },
     Validated {

@@ -37,7 +37,8 @@ pub(crate) enum Fault {
 impl World {
     pub(crate) fn plan_faults(&mut self) {
         for _ in 0..self.mood.faults {
-            let at = self.between(60, self.mood.quiet - 1);
+            let last = self.quiet - 1;
+            let at = self.between(60, last);
             let fault = self.draw_fault();
             self.at(at, Event::Fault(fault));
         }
@@ -131,18 +132,26 @@ impl World {
     }
 
     fn resize(&mut self, servers: u32) {
-        self.ask_master(|dispatcher| dispatcher.resize(servers));
+        let mut asked = false;
+        self.ask_master(|dispatcher| {
+            asked = true;
+            dispatcher.resize(servers);
+        });
+        // Who runs the dispatcher has it on disk before.
+        if asked {
+            self.job.servers = servers;
+        }
         (0..servers).for_each(|server| self.start_server(server));
     }
 
     fn any_server(&mut self) -> Option<Process> {
-        let chosen = self.rng.below(self.servers.len() as u64) as usize;
-        self.servers.keys().nth(chosen).copied()
+        let all: Vec<Process> = self.servers.keys().copied().collect();
+        self.any(&all)
     }
 
     fn any_worker(&mut self) -> Option<WorkerId> {
-        let chosen = self.rng.below(self.workers.len() as u64) as usize;
-        self.workers.keys().nth(chosen).copied()
+        let all: Vec<WorkerId> = self.workers.keys().copied().collect();
+        self.any(&all)
     }
 
     fn kill_server(&mut self, process: Process) {

@@ -84,7 +84,6 @@ impl World {
                 dispatcher.server_up(process.server, state);
             }
             (_, Body::Replaced) => return self.end_master(index),
-            (Node::Server(process), Body::Copied(id)) => dispatcher.copied(process, id),
             (Node::Server(process), Body::Saved(id)) => dispatcher.saved(process, id),
             (from, body) => panic!("{from:?} does not say {body:?} to a master"),
         }
@@ -191,24 +190,17 @@ impl World {
         self.history.apply(epoch, entry);
         match entry {
             Entry::Placed(placement) => {
-                let first = placement.map.number.number == 1;
-                match placement.source {
-                    Source::Servers(_) => self.stats.moves += 1,
-                    Source::Checkpoint => self.stats.rollbacks += u64::from(!first),
-                }
+                let moves = matches!(placement.source, Source::Servers(_));
+                self.stats.moves += u64::from(moves);
             }
             Entry::Kept(checkpoint) => {
                 self.stats.checkpoints += 1;
                 for part in 0..self.job.partitions as usize {
-                    let Some((version, kept)) = self.disk.get(&(checkpoint.id, part)) else {
+                    let Some(kept) = self.disk.get(&(checkpoint.id, part)) else {
                         return self.blame(KEPT, format!("partition {part} is not in it"));
                     };
-                    let (version, wrong) = (*version, self.job.wrong(kept, checkpoint.epochs));
-                    if let Some((name, count)) = wrong {
+                    if let Some((name, count)) = self.job.wrong(kept, checkpoint.epochs) {
                         self.blame(KEPT, format!("{name:?} is {count} times in partition {part}"));
-                    }
-                    if checkpoint.version.is_some_and(|expected| expected != version) {
-                        self.blame(KEPT, format!("partition {part} is at step {version}"));
                     }
                 }
             }
@@ -228,7 +220,7 @@ impl World {
     /// Whether the run needs a process for a server.
     pub(crate) fn needs_server(&self, server: u32) -> bool {
         let map = self.history.placement.map_or(self.job.servers, |placed| placed.map.servers);
-        server < map.max(self.history.servers.unwrap_or(0))
+        server < map.max(self.job.servers)
     }
 
     pub(crate) fn lives_of(&self, server: u32) -> impl Iterator<Item = Process> + '_ {

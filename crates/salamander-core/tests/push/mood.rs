@@ -57,10 +57,9 @@ impl Mood {
         let records = batch * (2 + rng.below(3)) + rng.below(batch);
         let aggregation = if rng.below(4) == 0 { 2 } else { 1 };
         let slices = 1 + rng.below(3) as u32;
-        let consistency = match rng.below(6) {
-            0..=2 => Consistency::Async,
-            3 => Consistency::Bounded(1 + rng.below(2)),
-            _ => Consistency::Sync,
+        let consistency = match rng.below(3) {
+            0 => Consistency::Bounded(rng.below(3)),
+            _ => Consistency::Async,
         };
         Job {
             names: Names::of(&Plan { records, batch, aggregation, slices }),

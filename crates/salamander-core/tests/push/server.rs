@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use salamander_core::elastic::{Generation, Millis};
 use salamander_core::plan::MicroBatch;
 use salamander_core::push::{
-    Applied, Checkpoint, Gate, Order, Placed, Placement, Placing, Process, Refused, ServerState,
-    Source,
+    Applied, Checkpoint, Envelope, Gate, Holds, Lineage, MapVersion, Order, Placed, Placement,
+    Process, Refused, Resetting, ServerState, Source, Stock, spread,
 };
 
 use crate::event::{Body, Event, Node, Push};
-use crate::truth::{Job, ONCE, Part, Shares, TOGETHER, WHOLE};
+use crate::truth::{Job, ONCE, Part, Shares};
 use crate::world::{World, say};
 
 const BEAT: Millis = 70;
@@ -25,9 +25,6 @@ pub(crate) struct Server {
     /// What it is getting.
     order: Option<(Placement, Option<Checkpoint>)>,
     wanted: BTreeSet<usize>,
-    /// Where steps are applied as a whole: those that were, and what was received of the next.
-    version: u64,
-    staged: BTreeMap<MicroBatch, Shares>,
     /// Checkpoints, and whether they are written.
     saves: BTreeMap<Generation, bool>,
 }
@@ -47,13 +44,11 @@ impl World {
         say!(self, "{process:?} starts");
         let new = Server {
             born: self.born,
-            gate: Gate::with_fences(process, self.guards.fences),
+            gate: Gate::with_fences(incarnation, self.guards.fences),
             parts: BTreeMap::new(),
             outgoing: BTreeMap::new(),
             order: None,
             wanted: BTreeSet::new(),
-            version: 0,
-            staged: BTreeMap::new(),
             saves: BTreeMap::new(),
         };
         self.servers.insert(process, new);
@@ -82,10 +77,11 @@ impl World {
 
     fn say_state(&mut self, process: Process) {
         let server = &self.servers[&process];
-        let placed = server.gate.placed().map(|map| Placed {
-            map: map.number,
+        // One that has just started is in lineage 0, which is no map.
+        let has_map = server.gate.is_placed() && server.gate.lineage() != Lineage::default();
+        let placed = has_map.then(|| Placed {
+            map: server.gate.lineage().map(),
             applied: server.applied(&self.job),
-            version: server.version,
         });
         let state = ServerState { incarnation: process.incarnation, placed };
         self.tell_master(Node::Server(process), Body::State(state));
@@ -106,27 +102,19 @@ impl World {
     }
 
     fn receive(&mut self, process: Process, from: Node, push: Push) {
-        let server = &self.servers[&process];
-        let admitted = server.gate.admit(push.map);
-        if let Err(refused) = admitted {
-            // One that is not ready does not answer; others have to know better.
-            if matches!(refused, Refused::OtherMap { .. }) {
-                self.stats.refused_pushes += 1;
-                self.send(Node::Server(process), from, Body::Refuse(push.name));
-            }
-            return;
-        }
-        let known = match push.version {
-            Some(version) => self.stage(process, push, version),
-            None => Some(self.apply(process, push.name, push.shares)),
-        };
-        match known {
-            Some(known) => {
+        let admitted = self.servers[&process].gate.admit(push.map.into());
+        let answer = match admitted {
+            Ok(()) => {
+                let known = self.apply(process, push.name, push.shares);
                 self.stats.ignored += u64::from(known);
-                self.send(Node::Server(process), from, Body::Ack(push.map, push.name));
+                Body::Ack(push.map, push.name)
             }
-            None => self.send(Node::Server(process), from, Body::Refuse(push.name)),
-        }
+            Err(_) => {
+                self.stats.refused_pushes += 1;
+                Body::Refuse(push.name)
+            }
+        };
+        self.send(Node::Server(process), from, answer);
     }
 
     /// Every partition marks the name, whether it has rows in the push or not. Tells whether all had it.
@@ -149,45 +137,6 @@ impl World {
         known
     }
 
-    /// Keeps a push for its step; nothing when the server is not there yet.
-    fn stage(&mut self, process: Process, push: Push, version: u64) -> Option<bool> {
-        let current = self.servers[&process].version;
-        if version == current + 1 {
-            self.advance(process);
-        } else if version > current {
-            return None;
-        }
-        let server = self.server(process);
-        let known = version < server.version || server.staged.contains_key(&push.name);
-        if version == server.version {
-            server.staged.insert(push.name, push.shares);
-        }
-        Some(known)
-    }
-
-    /// Applies the step that was staged: whoever asks for it knows that it is complete.
-    fn advance(&mut self, process: Process) {
-        let server = self.server(process);
-        let staged = std::mem::take(&mut server.staged);
-        server.version += 1;
-        let (version, map) = (server.version, server.gate.placed());
-        let step = (version - 1) % self.job.names.steps();
-        let numbers = self.job.names.all().iter();
-        let names = numbers.filter(|n| self.job.names.name(0, *n).step == step).count();
-        if staged.len() != names {
-            let what = format!("{} of {names} of step {step} by {process:?}", staged.len());
-            self.blame(WHOLE, what);
-        }
-        for (name, shares) in staged {
-            self.apply(process, name, shares);
-        }
-        let others = self.servers.values().filter(|other| other.gate.placed() == map);
-        let apart = others.map(|other| other.version).find(|other| other.abs_diff(version) > 1);
-        if let Some(other) = apart {
-            self.blame(TOGETHER, format!("steps {version} and {other} at {process:?}"));
-        }
-    }
-
     fn obey(&mut self, process: Process, from: Node, master: u32, order: Order) {
         let to = match &order {
             Order::Place { to, .. }
@@ -197,7 +146,8 @@ impl World {
             | Order::Dismiss { to, .. } => *to,
             order => panic!("{order:?} is not for servers"),
         };
-        if let Err(refused) = self.server(process).gate.order(master, to) {
+        let envelope = Envelope { term: master, to: to.incarnation };
+        if let Err(refused) = self.server(process).gate.order(envelope) {
             let old = matches!(refused, Refused::OldMaster { .. });
             if old {
                 self.stats.refused_masters += 1;
@@ -207,50 +157,44 @@ impl World {
             }
             return;
         }
+        let gate = &self.servers[&process].gate;
         match order {
             Order::Place { placement, checkpoint, .. } => {
-                self.place(process, placement, checkpoint)
+                self.place(process, envelope, placement, checkpoint)
             }
-            Order::Settled { map, .. } => {
-                let server = self.server(process);
-                if server.gate.placed().is_some_and(|placed| placed.number == map) {
-                    server.outgoing.clear();
-                }
+            Order::Settled { map, .. } if gate.admit(map.into()).is_ok() => {
+                self.server(process).outgoing.clear();
             }
-            Order::Save { id, map, version, .. } => self.save(process, id, map, version),
-            Order::Prune { below, .. } => {
+            Order::Save { id, map, .. } if gate.admit(map.into()).is_ok() => self.save(process, id),
+            Order::Prune { below, map, .. } if gate.admit(map.into()).is_ok() => {
                 self.stats.prunes += 1;
                 let server = self.server(process);
                 server.parts.values_mut().for_each(|part| part.applied.prune(below));
             }
             Order::Dismiss { .. } => self.end_server(process),
-            Order::Journal(_) | Order::Validate { .. } | Order::End(_) => {}
+            _ => {}
         }
     }
 
-    fn place(&mut self, process: Process, placement: Placement, checkpoint: Option<Checkpoint>) {
+    fn place(
+        &mut self,
+        process: Process,
+        order: Envelope,
+        placement: Placement,
+        checkpoint: Option<Checkpoint>,
+    ) {
         let own: BTreeSet<usize> = self.job.owned(placement.map, process.server).collect();
+        let lineage = Lineage::from(placement.map.number);
         let server = self.server(process);
-        match server.gate.place(placement.map) {
-            Ok(Placing::Begin(before)) => {
-                let held = std::mem::take(&mut server.parts);
-                let gives = |from| before.is_some_and(|before| before == from);
-                server.outgoing = match placement.source {
-                    Source::Servers(from) if gives(from) => held,
-                    _ => BTreeMap::new(),
-                };
-                let kept = server.outgoing.iter().filter(|(part, _)| own.contains(part));
-                server.parts = kept.map(|(part, held)| (*part, held.clone())).collect();
-                server.wanted = own.into_iter().filter(|p| !server.parts.contains_key(p)).collect();
+        match server.gate.reset(order, lineage) {
+            Ok(Resetting::Begin) => {
+                server.begin(placement, &own);
                 server.order = Some((placement, checkpoint));
-                server.staged.clear();
-                server.version = checkpoint.and_then(|last| last.version).unwrap_or(0);
-                server.saves.clear();
                 self.seek(process);
                 self.try_complete(process);
             }
-            Ok(Placing::Done) => self.say_state(process),
-            Ok(Placing::UnderWay) | Err(_) => {}
+            Ok(Resetting::Done) => self.say_state(process),
+            Ok(Resetting::Again) | Err(_) => {}
         }
     }
 
@@ -261,7 +205,7 @@ impl World {
         let (map, partitions) = (placement.map.number, self.job.partitions);
         for part in server.wanted.clone() {
             let owner = match placement.source {
-                Source::Servers(from) => Some(from.owner(part as u32, partitions)),
+                Source::Servers(from) => Some(spread(partitions, from.servers)[part]),
                 Source::Checkpoint => None,
             };
             let owner = owner.filter(|owner| *owner != process.server);
@@ -275,30 +219,29 @@ impl World {
     }
 
     /// Another server asks for a partition: it gets it if nothing can be pushed to it here any more.
-    fn give(&mut self, process: Process, from: Node, map: Generation, part: usize) {
+    fn give(&mut self, process: Process, from: Node, map: MapVersion, part: usize) {
         let server = &self.servers[&process];
-        let frozen = server.order.as_ref().map(|(placement, _)| placement.map.number);
-        let given = match frozen {
-            Some(own) if own == map => server.outgoing.get(&part).cloned(),
+        let given = match server.gate.give(map.into()) {
+            Ok(()) => server.outgoing.get(&part).cloned(),
+            Err(Refused::OtherLineage { theirs, own }) if own > theirs => None,
             // It has not heard of the map yet.
-            Some(own) if own < map => return,
-            _ => None,
+            Err(_) => return,
         };
         self.send(Node::Server(process), from, Body::Given(map, part, given));
     }
 
-    fn read_soon(&mut self, process: Process, map: Generation, part: usize) {
+    fn read_soon(&mut self, process: Process, map: MapVersion, part: usize) {
         let delay = self.between(1, 40);
         self.after(delay, Event::Read { server: process, map, part });
     }
 
-    pub(crate) fn read(&mut self, process: Process, map: Generation, part: usize) {
+    pub(crate) fn read(&mut self, process: Process, map: MapVersion, part: usize) {
         let Some((placement, checkpoint)) = self.servers[&process].order else { return };
         if placement.map.number == map && self.servers[&process].wanted.contains(&part) {
             let read = match checkpoint {
                 Some(last) => {
                     self.stats.read += 1;
-                    self.disk.get(&(last.id, part)).map(|(_, part)| part.clone())
+                    self.disk.get(&(last.id, part)).cloned()
                 }
                 None => Some(self.job.fresh()),
             };
@@ -308,7 +251,7 @@ impl World {
         }
     }
 
-    fn got(&mut self, process: Process, map: Generation, part: usize, got: Part) {
+    fn got(&mut self, process: Process, map: MapVersion, part: usize, got: Part) {
         let server = self.server(process);
         let current = server.order.is_some_and(|(placement, _)| placement.map.number == map);
         if current && server.wanted.remove(&part) {
@@ -320,43 +263,35 @@ impl World {
     fn try_complete(&mut self, process: Process) {
         let server = self.server(process);
         let Some((placement, _)) = server.order else { return };
-        if server.wanted.is_empty() && server.gate.complete(placement.map.number) {
+        if server.wanted.is_empty() && !server.gate.is_placed() {
+            server.gate.hold(Holds::All(placement.map.number.into()));
             say!(self, "{process:?} has its partitions of {}", placement.map.number);
             self.say_state(process);
         }
     }
 
-    fn save(&mut self, process: Process, id: Generation, map: Generation, to: Option<u64>) {
+    fn save(&mut self, process: Process, id: Generation) {
         let server = self.server(process);
         match server.saves.get(&id) {
-            Some(true) => return self.tell_master(Node::Server(process), Body::Saved(id)),
-            Some(false) => return self.tell_master(Node::Server(process), Body::Copied(id)),
-            None if server.gate.placed().is_none_or(|placed| placed.number != map) => return,
-            None => {}
+            Some(true) => self.tell_master(Node::Server(process), Body::Saved(id)),
+            Some(false) => {}
+            None => {
+                server.saves.insert(id, false);
+                let parts = server.parts.clone();
+                let delay = self.between(5, 80);
+                self.after(delay, Event::Written { server: process, id, parts });
+            }
         }
-        if to.is_some_and(|to| to == server.version + 1) {
-            self.advance(process);
-        }
-        let server = self.server(process);
-        if to.is_some_and(|to| to != server.version) {
-            return;
-        }
-        server.saves.insert(id, false);
-        let (version, parts) = (server.version, server.parts.clone());
-        self.tell_master(Node::Server(process), Body::Copied(id));
-        let delay = self.between(5, 80);
-        self.after(delay, Event::Written { server: process, id, version, parts });
     }
 
     pub(crate) fn written(
         &mut self,
         process: Process,
         id: Generation,
-        version: u64,
         parts: BTreeMap<usize, Part>,
     ) {
         for (part, written) in parts {
-            self.disk.insert((id, part), (version, written));
+            self.disk.insert((id, part), written);
         }
         self.server(process).saves.insert(id, true);
         self.tell_master(Node::Server(process), Body::Saved(id));
@@ -364,14 +299,30 @@ impl World {
 }
 
 impl Server {
+    /// Puts apart what others hold from now on, and notes what it lacks itself.
+    fn begin(&mut self, placement: Placement, own: &BTreeSet<usize>) {
+        let held = std::mem::take(&mut self.parts);
+        self.outgoing.clear();
+        match placement.source {
+            Source::Checkpoint => self.gate.hold(Holds::Unknown),
+            Source::Servers(from) => {
+                let from = Lineage::from(from.number);
+                if self.gate.stock(from) == Stock::Whole {
+                    let is_own = |part: &usize| own.contains(part);
+                    (self.parts, self.outgoing) =
+                        held.into_iter().partition(|(part, _)| is_own(part));
+                }
+                self.gate.hold(Holds::Moving { from, to: self.gate.lineage() });
+            }
+        }
+        self.wanted = own.iter().copied().filter(|part| !self.parts.contains_key(part)).collect();
+        self.saves.clear();
+    }
+
     /// The names that all its partitions have.
     fn applied(&self, job: &Job) -> Applied {
         let everything = Applied::everything(job.names.slices(), job.epochs);
         let sets = self.parts.values().map(|part| &part.applied);
-        let mut both = sets.fold(everything, |both, applied| both.intersect(applied));
-        for name in self.staged.keys() {
-            both.insert(*name);
-        }
-        both
+        sets.fold(everything, |both, applied| both.intersect(applied))
     }
 }

@@ -2,12 +2,10 @@
 //! hold of the counts.
 
 use salamander_core::plan::MicroBatch;
-use salamander_core::push::{Applied, Consistency, Map, Names};
+use salamander_core::push::{Applied, Consistency, Map, Names, spread};
 
 pub(crate) const ONCE: &str = "no name is applied twice";
 pub(crate) const ALL: &str = "every name is applied on every partition";
-pub(crate) const WHOLE: &str = "steps are applied as a whole";
-pub(crate) const TOGETHER: &str = "servers are never more than a step apart";
 pub(crate) const KEPT: &str = "a checkpoint that counts has what it says";
 pub(crate) const ENDS: &str = "the run ends";
 
@@ -27,7 +25,7 @@ pub(crate) struct Job {
 impl Job {
     /// The partitions of a server.
     pub(crate) fn owned(&self, map: Map, server: u32) -> impl Iterator<Item = usize> + use<> {
-        let owners = map.owners(self.partitions).into_iter().enumerate();
+        let owners = spread(self.partitions, map.servers).into_iter().enumerate();
         owners.filter(move |(_, owner)| *owner == server).map(|(part, _)| part)
     }
 

@@ -129,10 +129,10 @@ impl World {
             return;
         };
         let Some(name) = work.name() else { return };
-        let (servers, map, version) = (work.waits_for(), work.task().map, work.task().version);
+        let (servers, map) = (work.waits_for(), work.task().map);
         for server in servers {
             let shares = self.job.owned(map, server).fold(0, |bits, part| bits | 1 << part);
-            let push = Push { name, map: map.number, shares, version };
+            let push = Push { name, map: map.number, shares };
             if let Some(process) = self.find_server(server) {
                 self.send(Node::Worker(id), Node::Server(process), Body::Push(push));
             }

@@ -1,16 +1,17 @@
 //! The world of a run: time, events, processes and what is between them. Everything in it follows from the seed.
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 
 use salamander_core::elastic::{Generation, Millis, WorkerId};
 use salamander_core::push::{Fences, History, Process};
-use salamander_core::seed::Rng;
 
 use crate::event::{Body, Event, Node};
 use crate::master::Master;
 use crate::mood::Mood;
 use crate::server::Server;
-use crate::simulation::{Queue, Violation};
+pub(crate) use crate::simulation::say;
+use crate::simulation::{Timeline, Violation};
 use crate::stats::Stats;
 use crate::truth::{ALL, ENDS, Job, Part};
 use crate::worker::Worker;
@@ -36,17 +37,15 @@ impl Default for Guards {
 
 /// A run and everything around it.
 pub(crate) struct World {
-    pub(crate) now: Millis,
-    pub(crate) rng: Rng,
-    queue: Queue<Event>,
+    timeline: Timeline<Event>,
     pub(crate) guards: Guards,
     pub(crate) job: Job,
     pub(crate) mood: Mood,
     pub(crate) masters: Vec<Master>,
     /// What the journal says.
     pub(crate) history: History,
-    /// Partitions in checkpoints, with the step they are at.
-    pub(crate) disk: BTreeMap<(Generation, usize), (u64, Part)>,
+    /// Partitions in checkpoints.
+    pub(crate) disk: BTreeMap<(Generation, usize), Part>,
     pub(crate) servers: BTreeMap<Process, Server>,
     pub(crate) workers: BTreeMap<WorkerId, Worker>,
     pub(crate) born: u64,
@@ -56,28 +55,31 @@ pub(crate) struct World {
     pub(crate) cuts: BTreeMap<(Node, Node), Millis>,
     pub(crate) violation: Option<Violation>,
     pub(crate) stats: Stats,
-    trace: bool,
 }
 
-/// Says what happens, when somebody looks.
-macro_rules! say {
-    ($world:expr, $($words:tt)*) => {
-        if $world.is_traced() {
-            println!("{:6} {}", $world.now, format!($($words)*));
-        }
-    };
+impl Deref for World {
+    type Target = Timeline<Event>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.timeline
+    }
 }
-pub(crate) use say;
+
+impl DerefMut for World {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.timeline
+    }
+}
 
 impl World {
     pub(crate) fn new(seed: u64, guards: Guards, trace: bool) -> Self {
-        let mut rng = Rng::new(salamander_core::seed::derive(seed, &[0x9054]));
-        let job = Mood::draw_job(&mut rng);
-        let mood = Mood::draw(&mut rng);
+        let mut timeline = Timeline::new(seed, 0x9054, trace);
+        let rng = &mut timeline.rng;
+        let job = Mood::draw_job(rng);
+        let mood = Mood::draw(rng);
+        timeline.quiet = mood.quiet;
         let mut world = Self {
-            now: 0,
-            rng,
-            queue: Queue::default(),
+            timeline,
             guards,
             job,
             mood,
@@ -91,7 +93,6 @@ impl World {
             cuts: BTreeMap::new(),
             violation: None,
             stats: Stats::default(),
-            trace,
         };
         say!(world, "{:?}", world.job);
         say!(world, "{:?}", world.mood);
@@ -111,8 +112,7 @@ impl World {
     /// Runs to the end, or to the first violation.
     pub(crate) fn run(mut self) -> (Stats, Option<Violation>) {
         while self.violation.is_none() && !self.is_complete() {
-            let Some((at, event)) = self.queue.next() else { break };
-            self.now = at;
+            let Some(event) = self.next_event() else { break };
             self.happen(event);
             if self.now > self.mood.quiet + PATIENCE {
                 let progress = self.masters.last().map(|master| master.dispatcher.progress());
@@ -137,8 +137,7 @@ impl World {
         let Some(last) = self.history.checkpoint else { return };
         let epochs = self.job.epochs;
         for part in 0..self.job.partitions as usize {
-            let wrong =
-                self.disk.get(&(last.id, part)).map(|(_, part)| self.job.wrong(part, epochs));
+            let wrong = self.disk.get(&(last.id, part)).map(|part| self.job.wrong(part, epochs));
             match wrong {
                 None => self.blame(ALL, format!("partition {part} is not in the last checkpoint")),
                 Some(Some((name, count))) => {
@@ -166,9 +165,7 @@ impl World {
             Event::Beat(server) => self.beat(server),
             Event::Nudge(worker) => self.nudge(worker),
             Event::Computed { worker, fence, name } => self.computed(worker, fence, name),
-            Event::Written { server, id, version, parts } => {
-                self.written(server, id, version, parts);
-            }
+            Event::Written { server, id, parts } => self.written(server, id, parts),
             Event::Read { server, map, part } => self.read(server, map, part),
             Event::Validated { master, epoch } => self.validated(master, epoch),
             Event::Gone(node) => self.tell_gone(node),
@@ -260,31 +257,5 @@ impl World {
         let stale = self.mood.stale;
         let found = if self.is_wild() && self.chance(stale) { alive.first() } else { alive.last() };
         found.map(|(_, process)| *process)
-    }
-
-    pub(crate) fn after(&mut self, delay: Millis, event: Event) {
-        self.at(self.now + delay, event);
-    }
-
-    pub(crate) fn at(&mut self, time: Millis, event: Event) {
-        self.queue.put(time, event);
-    }
-
-    /// A number in `[low, high]`.
-    pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
-        low + self.rng.below(high - low + 1)
-    }
-
-    pub(crate) fn chance(&mut self, of: f64) -> bool {
-        self.rng.uniform() < of
-    }
-
-    pub(crate) fn is_traced(&self) -> bool {
-        self.trace
-    }
-
-    /// Whether things still go wrong.
-    pub(crate) fn is_wild(&self) -> bool {
-        self.now < self.mood.quiet
     }
 }

@@ -8,7 +8,7 @@ use csv::ByteRecord;
 use super::{failed, source};
 use crate::dialect::Dialect;
 use crate::index_cache::{Cut, Save};
-use crate::{Blob, Error, Format, reader};
+use crate::{Blob, Error, reader};
 
 /// Records between two places that are kept, at most.
 const BLOCK_RECORDS: u64 = 1024;
@@ -17,32 +17,32 @@ const BLOCK_BYTES: u64 = 1 << 20;
 
 /// Columns, blocks and the number of records.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Index {
+pub(crate) struct TextIndex {
     pub(super) names: Vec<String>,
     /// Where each block begins.
-    pub(super) marks: Vec<Mark>,
+    pub(super) marks: Vec<TextMark>,
     pub(super) records: u64,
 }
 
 /// Where a record begins.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Mark {
+pub(super) struct TextMark {
     pub(super) record: u64,
     pub(super) byte: u64,
     pub(super) line: u64,
 }
 
-impl Index {
+impl TextIndex {
     /// Goes through a file of this dialect.
-    pub(crate) fn build_as(dialect: Dialect, blob: &Blob) -> Result<Index, Error> {
+    pub(super) fn build(dialect: &Dialect, blob: &Blob) -> Result<TextIndex, Error> {
         let path = blob.path();
         let failed = |error| failed(path, error);
         let mut source = source(blob, dialect)?;
-        let mut names = match dialect.columns() {
+        let mut names = match dialect.columns {
             Some(columns) => columns.iter().map(|name| (*name).to_owned()).collect(),
             None => column_names(path, source.byte_headers().map_err(failed)?)?,
         };
-        let (mut marks, mut records): (Vec<Mark>, u64) = (Vec::new(), 0);
+        let (mut marks, mut records): (Vec<TextMark>, u64) = (Vec::new(), 0);
         let mut fields = ByteRecord::new();
         loop {
             let (byte, line) = (source.position().byte(), source.position().line());
@@ -53,23 +53,19 @@ impl Index {
                 records - last.record >= BLOCK_RECORDS || byte - last.byte >= BLOCK_BYTES
             });
             if due {
-                marks.push(Mark { record: records, byte, line });
+                marks.push(TextMark { record: records, byte, line });
             }
-            if records == 0 && dialect == Dialect::Criteo && fields.len() + 1 == names.len() {
+            if records == 0 && dialect.may_lack_first && fields.len() + 1 == names.len() {
                 // Records to predict: without the label, which comes first.
                 names.remove(0);
             }
             records += 1;
         }
-        Ok(Index { names, marks, records })
+        Ok(TextIndex { names, marks, records })
     }
 }
 
-impl reader::Index for Index {
-    fn build(blob: &Blob) -> Result<Index, Error> {
-        Index::build_as(Dialect::of(Format::Csv, blob.path()), blob)
-    }
-
+impl reader::FileIndex for TextIndex {
     fn save(&self) -> Vec<u8> {
         let mut saved = Vec::new();
         saved.put(self.names.len() as u64);
@@ -86,16 +82,16 @@ impl reader::Index for Index {
     }
 
     /// Has all its places in the file, in order, or is none.
-    fn restore(saved: &[u8], size: u64) -> Option<Index> {
+    fn restore(saved: &[u8], size: u64) -> Option<TextIndex> {
         let mut cut = Cut(saved);
         let mut names = Vec::new();
         for _ in 0..cut.number()? {
             names.push(String::from_utf8(cut.bytes()?.to_vec()).ok()?);
         }
         let records = cut.number()?;
-        let mut marks: Vec<Mark> = Vec::new();
+        let mut marks: Vec<TextMark> = Vec::new();
         while !cut.0.is_empty() {
-            let mark = Mark { record: cut.number()?, byte: cut.number()?, line: cut.number()? };
+            let mark = TextMark { record: cut.number()?, byte: cut.number()?, line: cut.number()? };
             let follows = match marks.last() {
                 Some(last) => {
                     let block = last.record + 1..=last.record.saturating_add(BLOCK_RECORDS);
@@ -109,11 +105,11 @@ impl reader::Index for Index {
             marks.push(mark);
         }
         let last = marks.last().map_or(0, |last| last.record + BLOCK_RECORDS);
-        (records <= last).then_some(Index { names, marks, records })
+        (records <= last).then_some(TextIndex { names, marks, records })
     }
 }
 
-impl Index {
+impl TextIndex {
     /// The block that holds a record below `self.records`.
     pub(super) fn block_of(&self, record: u64) -> usize {
         self.marks.partition_point(|mark| mark.record <= record).saturating_sub(1)

@@ -8,35 +8,51 @@ use std::sync::Arc;
 
 use csv::{ByteRecord, Position};
 
-pub(crate) use index::Index;
-
 use crate::dialect::Dialect;
-use crate::lru::Lru;
+use crate::open::{Opened, Opening};
+use crate::part_cache::PartCache;
 use crate::reader::{Each, OneShard};
 use crate::{Blob, BlobReader, Error, Row, Value};
 
 mod index;
 
+use index::TextIndex;
+
 /// Bytes read at once.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// Parsed blocks, shared by files.
-pub(crate) type Cache = Lru<Vec<ByteRecord>>;
+type Cache = PartCache<Vec<ByteRecord>>;
 
 /// An indexed file whose values are text. A file without bytes has no records.
 #[derive(Debug)]
-pub(crate) struct Delimited {
+struct Delimited {
     blob: Blob,
-    dialect: Dialect,
-    index: Index,
+    dialect: &'static Dialect,
+    index: TextIndex,
     cache: Arc<Cache>,
     /// The file's number in the cache.
     number: u64,
 }
 
+/// Opens a file, whose dialect may depend on its name.
+pub(crate) fn open(
+    opening: Opening<'_>,
+    dialect: fn(&Path) -> &'static Dialect,
+) -> Result<Opened, Error> {
+    let (dialect, rows) = (dialect(opening.path()), opening.shared::<Cache>());
+    let build = |blob: &Blob| TextIndex::build(dialect, blob);
+    opening.indexed(build, |blob, index| Delimited::new(blob, dialect, index, rows))
+}
+
 impl Delimited {
     /// The file of an index.
-    pub(crate) fn new(blob: Blob, dialect: Dialect, index: Index, cache: Arc<Cache>) -> Delimited {
+    fn new(
+        blob: Blob,
+        dialect: &'static Dialect,
+        index: TextIndex,
+        cache: Arc<Cache>,
+    ) -> Delimited {
         let number = cache.next_file();
         Delimited { blob, dialect, index, cache, number }
     }
@@ -67,7 +83,7 @@ impl Delimited {
         let found = fields.len().div_ceil(dialect.step());
         if found != names.len() {
             let (line, wanted) = (self.line(fields), names.len());
-            let by = if dialect.columns().is_some() { "format" } else { "header" };
+            let by = if dialect.columns.is_some() { "format" } else { "header" };
             let reason = format!("line {line}: {found} fields, but the {by} has {wanted}");
             return Err(Error::Rejected(reason).at(path, None, record));
         }
@@ -97,7 +113,7 @@ impl Delimited {
         let start = &start[..read.ok().and_then(Result::ok).unwrap_or(0)];
         let (mut line, mut in_remark) = (position.line(), false);
         for byte in start {
-            in_remark = *byte != b'\n' && (in_remark || *byte == self.dialect.remark());
+            in_remark = *byte != b'\n' && (in_remark || *byte == self.dialect.remark);
             match byte {
                 b'\n' => line += 1,
                 b'\r' => {}
@@ -136,7 +152,7 @@ impl OneShard for Delimited {
     }
 }
 
-fn source(blob: &Blob, dialect: Dialect) -> Result<csv::Reader<BlobReader>, Error> {
+fn source(blob: &Blob, dialect: &Dialect) -> Result<csv::Reader<BlobReader>, Error> {
     let reader = blob.handle()?.reader(0);
     Ok(dialect.reader().buffer_capacity(BUFFER_BYTES).from_reader(reader))
 }

@@ -3,13 +3,12 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::reader::Index as _;
+use crate::reader::FileIndex as _;
 use crate::{Format, Reader};
 
 fn opened(blob: Blob) -> Result<Delimited, Error> {
-    let format = Format::of_name(blob.path()).unwrap_or(Format::Criteo);
-    let dialect = Dialect::of(format, blob.path());
-    let index = Index::build_as(dialect, &blob)?;
+    let dialect = Dialect::with_header(blob.path());
+    let index = TextIndex::build(dialect, &blob)?;
     Ok(Delimited::new(blob, dialect, index, Arc::default()))
 }
 
@@ -17,8 +16,9 @@ fn opened(blob: Blob) -> Result<Delimited, Error> {
 fn rows(name: &str, content: &[u8], records: Option<Range<u64>>) -> Result<Vec<String>, String> {
     let (_folder, path) = crate::blob::saved(name, content);
     let strip = |error: Error| error.to_string().replace(&format!("{}", path.display()), name);
-    let file = opened(Blob::open(&path).unwrap()).map_err(strip)?;
-    let records = records.unwrap_or(0..file.index.records);
+    let format = Format::of_name(&path).unwrap_or(Format::Criteo);
+    let file = crate::open(std::slice::from_ref(&path), Some(format)).map_err(strip)?;
+    let records = records.unwrap_or(0..file.shards().unwrap()[0].records);
     let mut rows = Vec::new();
     file.read(0, records, &mut |_, row| {
         let cells = row.columns().map(|(name, _)| format!("{name}={}", row.text(name).unwrap()));
@@ -178,12 +178,12 @@ fn large_records_make_small_blocks() {
 fn a_saved_index_is_restored_for_the_same_file_only() {
     let content = format!("x,\u{e9}\n{}", "1,2\n".repeat(3000));
     let (_folder, blob) = saved(&content);
-    let index = Index::build(&blob).unwrap();
+    let index = TextIndex::build(Dialect::with_header(blob.path()), &blob).unwrap();
     let (saved, size) = (index.save(), blob.size());
-    assert_eq!(Index::restore(&saved, size), Some(index));
-    assert_eq!(Index::restore(&saved, size / 2), None);
+    assert_eq!(TextIndex::restore(&saved, size), Some(index));
+    assert_eq!(TextIndex::restore(&saved, size / 2), None);
     for length in 0..saved.len() {
-        assert_eq!(Index::restore(&saved[..length], size), None, "{length}");
+        assert_eq!(TextIndex::restore(&saved[..length], size), None, "{length}");
     }
 }
 
@@ -199,14 +199,14 @@ proptest! {
     /// What is written in a format without quotes is read again, or was refused.
     #[test]
     fn cells_survive_formats_without_quotes(cells in prop::collection::vec("[a-z0-9 .:,?|]{1,8}", 4)) {
-        let dialect = Dialect::MovieLens;
-        let names = dialect.columns().unwrap();
+        let dialect = &crate::dialect::OF_MOVIELENS;
+        let names = dialect.columns.unwrap();
         let written: Option<Vec<&str>> =
             names.iter().zip(&cells).map(|(name, cell)| dialect.write(name, cell)).collect();
         let refused = cells.iter().any(|cell| cell.contains(':'));
         prop_assert_eq!(written.is_none(), refused);
         if let Some(written) = written {
-            let found = rows("ratings.dat", written.join(dialect.between()).as_bytes(), None).unwrap();
+            let found = rows("ratings.dat", written.join(dialect.between).as_bytes(), None).unwrap();
             let expected: Vec<String> =
                 names.iter().zip(&cells).map(|(name, cell)| format!("{name}={cell}")).collect();
             prop_assert_eq!(&found[0], &expected.join("|"));

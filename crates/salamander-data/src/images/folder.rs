@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::Image;
+use crate::open::{Opened, Opening};
 use crate::reader::{Each, OneShard};
 use crate::{Error, Row, Value};
 
@@ -15,34 +16,38 @@ const EXTENSIONS: [&str; 3] = ["jpg", "jpeg", "png"];
 /// A row has `image` (red, green and blue bytes, row by row), `height`, `width`, `label` (the number of the
 /// class in the order of names), `class` (the subfolder's name) and `file` (the path inside the folder).
 #[derive(Debug)]
-pub struct ImageFolder {
+struct ImageFolder {
     path: PathBuf,
+    /// The label of a class is its place here.
     classes: Vec<String>,
-    files: Vec<File>,
+    files: Vec<ImageFile>,
 }
 
 #[derive(Debug)]
-struct File {
+struct ImageFile {
     /// Inside the folder, with `/` between names.
     name: String,
     class: usize,
 }
 
-impl ImageFolder {
-    /// True when a folder has subfolders and no files, hidden ones aside, and the first file in the first
-    /// subfolder is an image.
-    pub fn looks_like(path: &Path) -> bool {
-        let Ok(classes) = list(path) else { return false };
-        let Some(first) = classes.first().filter(|_| classes.iter().all(|entry| entry.folder))
-        else {
-            return false;
-        };
-        let files = list(&path.join(&first.name)).unwrap_or_default();
-        files.iter().find(|entry| !entry.folder).is_some_and(|entry| is_image(&entry.name))
-    }
+/// True when a folder has subfolders and no files, hidden ones aside, and the first file in the first
+/// subfolder is an image.
+pub(super) fn looks_like(path: &Path) -> bool {
+    let Ok(classes) = list(path) else { return false };
+    let Some(first) = classes.first().filter(|_| classes.iter().all(|entry| entry.folder)) else {
+        return false;
+    };
+    let files = list(&path.join(&first.name)).unwrap_or_default();
+    files.iter().find(|entry| !entry.folder).is_some_and(|entry| is_image(&entry.name))
+}
 
+pub(super) fn open(opening: Opening<'_>) -> Result<Opened, Error> {
+    Ok(Opened::reader(ImageFolder::open(opening.path())?))
+}
+
+impl ImageFolder {
     /// Lists the files of all classes, also in folders inside theirs, sorted by name.
-    pub fn open(path: &Path) -> Result<ImageFolder, Error> {
+    fn open(path: &Path) -> Result<ImageFolder, Error> {
         let (mut classes, mut files) = (Vec::new(), Vec::new());
         for entry in list(path)? {
             if !entry.folder {
@@ -61,11 +66,6 @@ impl ImageFolder {
         }
         Ok(ImageFolder { path: path.to_owned(), classes, files })
     }
-
-    /// The names of the classes; the label of a class is its place here.
-    pub fn classes(&self) -> &[String] {
-        &self.classes
-    }
 }
 
 impl OneShard for ImageFolder {
@@ -79,7 +79,7 @@ impl OneShard for ImageFolder {
 
     fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {
         for record in records {
-            let File { name, class } = &self.files[record as usize];
+            let ImageFile { name, class } = &self.files[record as usize];
             let path = self.path.join(name);
             let bytes = std::fs::read(&path).map_err(Error::io(&path))?;
             let image = Image::decode(&bytes)
@@ -100,13 +100,13 @@ impl OneShard for ImageFolder {
     }
 }
 
-struct Entry {
+struct Listed {
     name: String,
     folder: bool,
 }
 
 /// What a folder has, sorted by name, hidden names left out.
-fn list(folder: &Path) -> Result<Vec<Entry>, Error> {
+fn list(folder: &Path) -> Result<Vec<Listed>, Error> {
     let mut entries = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(Error::io(folder))? {
         let entry = entry.map_err(Error::io(folder))?;
@@ -115,7 +115,7 @@ fn list(folder: &Path) -> Result<Vec<Entry>, Error> {
             reason: "the name is not UTF-8: rename it".to_owned(),
         })?;
         if !name.starts_with('.') {
-            entries.push(Entry { name, folder: entry.path().is_dir() });
+            entries.push(Listed { name, folder: entry.path().is_dir() });
         }
     }
     entries.sort_by(|a, b| a.name.cmp(&b.name));
@@ -127,13 +127,13 @@ fn is_image(name: &str) -> bool {
     EXTENSIONS.iter().any(|known| known.eq_ignore_ascii_case(extension))
 }
 
-fn walk(root: &Path, folder: &str, class: usize, files: &mut Vec<File>) -> Result<(), Error> {
+fn walk(root: &Path, folder: &str, class: usize, files: &mut Vec<ImageFile>) -> Result<(), Error> {
     for entry in list(&root.join(folder))? {
         let name = format!("{folder}/{}", entry.name);
         if entry.folder {
             walk(root, &name, class, files)?;
         } else if is_image(&entry.name) {
-            files.push(File { name, class });
+            files.push(ImageFile { name, class });
         } else {
             let reason = "neither a jpeg nor a png file: remove it".to_owned();
             return Err(Error::Form { path: root.join(name), reason });
@@ -175,16 +175,16 @@ mod tests {
             ("cat/x.jpeg", encoded(ImageFormat::Png, 1, 1, 8)),
             ("cat/.hidden", Vec::new()),
         ]);
-        assert!(ImageFolder::looks_like(folder.path()));
+        assert!(looks_like(folder.path()));
         let images = ImageFolder::open(folder.path()).unwrap();
-        assert_eq!(images.classes(), ["cat", "dog"]);
+        assert_eq!(images.classes, ["cat", "dog"]);
         let mut found = Vec::new();
         images
             .read(0, 0..3, &mut |record, row| {
                 let (height, width) = (row.ints("height")?[0], row.ints("width")?[0]);
                 assert_eq!(row.bytes("image")?.len() as i64, 3 * height * width);
                 let (label, file) = (row.ints("label")?[0], row.text("file")?.to_owned());
-                assert_eq!(row.text("class")?, images.classes()[label as usize]);
+                assert_eq!(row.text("class")?, images.classes[label as usize]);
                 found.push((record, height, width, label, file));
                 Ok(())
             })

@@ -1,5 +1,6 @@
-//! Resizing, cropping, flipping and normalising, with the numbers that torchvision uses, so that published
-//! recipes carry over.
+//! Resizing, cropping and flipping, with the numbers that torchvision uses, so that published recipes carry over.
+
+use std::borrow::Cow;
 
 use image::RgbImage;
 use image::imageops::{self, FilterType};
@@ -26,7 +27,7 @@ struct Crop {
 impl Image {
     /// Exactly this size, at least one pixel, by bilinear interpolation over all pixels that fall together.
     #[must_use]
-    pub fn resize(self, width: u32, height: u32) -> Image {
+    fn resize(self, width: u32, height: u32) -> Image {
         let (width, height) = (width.max(1), height.max(1));
         if (width, height) == (self.width, self.height) || self.pixels.is_empty() {
             return self;
@@ -36,7 +37,7 @@ impl Image {
 
     /// The shorter side has `side` pixels afterwards; the shape stays.
     #[must_use]
-    pub fn resize_shorter(self, side: u32) -> Image {
+    fn resize_shorter(self, side: u32) -> Image {
         let (shorter, longer) = (self.width.min(self.height), self.width.max(self.height));
         let scaled = u64::from(side) * u64::from(longer) / u64::from(shorter.max(1));
         let longer = u32::try_from(scaled).unwrap_or(u32::MAX);
@@ -46,25 +47,47 @@ impl Image {
         }
     }
 
+    /// This size, as published recipes look at a picture when they do not train on it: the shorter side is brought to
+    /// 8/7 of the size, and the middle is taken.
+    #[must_use]
+    pub fn fit(&self, width: u32, height: u32) -> Cow<'_, Image> {
+        if (width, height) == (self.width, self.height) {
+            return Cow::Borrowed(self);
+        }
+        let side = (f64::from(width.max(height)) * 8.0 / 7.0).round() as u32;
+        let middle = self.clone().resize_shorter(side).center_crop(width, height);
+        Cow::Owned(middle.resize(width, height))
+    }
+
     /// The middle; an image that is smaller keeps its own size in that direction.
     #[must_use]
-    pub fn center_crop(self, width: u32, height: u32) -> Image {
+    fn center_crop(self, width: u32, height: u32) -> Image {
         let (width, height) = (width.min(self.width), height.min(self.height));
         let (x, y) = ((self.width - width).div_ceil(2), (self.height - height).div_ceil(2));
         self.crop(Crop { x, y, width, height })
     }
 
-    /// A random rectangle of 8 to 100 % of the area and a shape between 3:4 and 4:3, resized to a square
+    /// A random rectangle of 8 to 100 % of the area and a shape between 3:4 and 4:3, resized to this size
     /// (Szegedy et al., <https://arxiv.org/abs/1409.4842>).
     #[must_use]
-    pub fn random_resized_crop(self, side: u32, rng: &mut Rng) -> Image {
+    pub fn random_resized_crop(self, width: u32, height: u32, rng: &mut Rng) -> Image {
         let crop = random_crop(self.width, self.height, rng);
-        self.crop(crop).resize(side, side)
+        self.crop(crop).resize(width, height)
+    }
+
+    /// Its own size, cut out anywhere after so many black pixels were put around it.
+    #[must_use]
+    pub fn random_shift(self, border: u32, rng: &mut Rng) -> Image {
+        let [down, right] = [(); 2].map(|()| rng.below(2 * u64::from(border) + 1) as i64);
+        let (border, pixels) = (i64::from(border), into_buffer(self));
+        let mut shifted = RgbImage::new(pixels.width(), pixels.height());
+        imageops::replace(&mut shifted, &pixels, border - right, border - down);
+        from_buffer(shifted)
     }
 
     /// Left and right exchanged.
     #[must_use]
-    pub fn flip(mut self) -> Image {
+    fn flip(mut self) -> Image {
         let line = 3 * self.width.max(1) as usize;
         for row in self.pixels.chunks_exact_mut(line) {
             row.reverse();
@@ -78,17 +101,6 @@ impl Image {
     #[must_use]
     pub fn random_flip(self, rng: &mut Rng) -> Image {
         if rng.below(2) == 0 { self } else { self.flip() }
-    }
-
-    /// All reds, then all greens, then all blues, each as `(value / 255 - mean) / std`.
-    pub fn to_chw_f32(&self, mean: [f32; 3], std: [f32; 3]) -> Vec<f32> {
-        let mut planes = Vec::with_capacity(self.pixels.len());
-        for channel in 0..3 {
-            let (scale, shift) = (1.0 / (255.0 * std[channel]), mean[channel] / std[channel]);
-            let values = self.pixels.iter().skip(channel).step_by(3);
-            planes.extend(values.map(|&value| f32::from(value) * scale - shift));
-        }
-        planes
     }
 
     fn crop(self, crop: Crop) -> Image {
@@ -154,11 +166,16 @@ mod tests {
         Image { width, height, pixels: (0..width * height).flat_map(at).collect() }
     }
 
+    fn pixel(image: &Image, x: u32, y: u32) -> [u8; 3] {
+        let at = 3 * (y as usize * image.width as usize + x as usize);
+        [image.pixels[at], image.pixels[at + 1], image.pixels[at + 2]]
+    }
+
     #[test]
     fn crops_take_the_middle() {
         let check = |(width, height), (w, h), expected: (u32, u32, [u8; 3])| {
             let found = chart(width, height).center_crop(w, h);
-            assert_eq!((found.width, found.height, found.pixel(0, 0)), expected);
+            assert_eq!((found.width, found.height, pixel(&found, 0, 0)), expected);
             assert_eq!(found.pixels.len(), 3 * (found.width * found.height) as usize);
         };
         check((10, 8), (4, 4), (4, 4, [3, 2, 7]));
@@ -169,11 +186,23 @@ mod tests {
     #[test]
     fn a_flip_exchanges_left_and_right() {
         let flipped = chart(5, 2).flip();
-        assert_eq!((flipped.pixel(0, 0), flipped.pixel(4, 1)), ([4, 0, 7], [0, 1, 7]));
+        assert_eq!((pixel(&flipped, 0, 0), pixel(&flipped, 4, 1)), ([4, 0, 7], [0, 1, 7]));
         assert_eq!(flipped.flip(), chart(5, 2));
         let mut rng = Rng::new(1);
         let flips = (0..1000).filter(|_| chart(2, 1).random_flip(&mut rng) != chart(2, 1)).count();
         assert!((430..570).contains(&flips), "{flips}");
+    }
+
+    #[test]
+    fn a_shift_brings_black_pixels_in() {
+        let shifted = |seed| chart(3, 3).random_shift(1, &mut Rng::new(seed));
+        let middles: std::collections::BTreeSet<[u8; 3]> =
+            (0..200).map(|seed| pixel(&shifted(seed), 1, 1)).collect();
+        let expected = (0..9).map(|at| [at / 3, at % 3, 7]).collect();
+        assert_eq!(middles, expected, "any of the nine pixels comes to the middle");
+        let black =
+            |image: &Image| image.pixels.as_chunks::<3>().0.iter().filter(|p| p[2] == 0).count();
+        assert!((0..200).all(|seed| [0, 3, 5].contains(&black(&shifted(seed)))));
     }
 
     #[test]
@@ -195,11 +224,26 @@ mod tests {
     }
 
     #[test]
-    fn channels_are_normalised_apart() {
-        let image = Image { width: 2, height: 1, pixels: vec![0, 51, 255, 255, 102, 0] };
-        let found = image.to_chw_f32([0.5, 0.2, 0.0], [0.5, 0.1, 2.0]);
-        let expected = [-1.0, 1.0, 0.0, 2.0, 0.5, 0.0];
-        assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-6), "{found:?}");
+    fn a_picture_is_fitted_by_its_middle() {
+        let check = |(width, height), (w, h)| {
+            let found = chart(width, height);
+            let found = found.fit(w, h);
+            assert_eq!((found.width, found.height), (w, h));
+        };
+        check((70, 40), (28, 28));
+        check((3, 90), (28, 28));
+        check((10, 10), (20, 5));
+        // Of 40 rows and columns 35 stay, so that two or three are cut off at each side.
+        let wide = chart(80, 40);
+        let middle = wide.fit(35, 35);
+        assert_eq!((pixel(&middle, 0, 0), pixel(&middle, 34, 34)), ([23, 3, 7], [57, 37, 7]));
+        assert!(matches!(wide.fit(80, 40), std::borrow::Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn planes_follow_each_other() {
+        let image = Image { width: 2, height: 1, pixels: vec![1, 2, 3, 4, 5, 6] };
+        assert!(image.planes().eq([1, 4, 2, 5, 3, 6]));
     }
 
     proptest! {
@@ -212,10 +256,10 @@ mod tests {
 
         #[test]
         fn random_crops_have_the_size(width in 1u32..60, height in 1u32..60, side in 1u32..40, seed: u64) {
-            let found = chart(width, height).random_resized_crop(side, &mut Rng::new(seed));
+            let found = chart(width, height).random_resized_crop(side, side, &mut Rng::new(seed));
             prop_assert_eq!((found.width, found.height), (side, side));
             prop_assert_eq!(found.pixels.len(), 3 * (side * side) as usize);
-            let again = chart(width, height).random_resized_crop(side, &mut Rng::new(seed));
+            let again = chart(width, height).random_resized_crop(side, side, &mut Rng::new(seed));
             prop_assert_eq!(found, again);
         }
     }

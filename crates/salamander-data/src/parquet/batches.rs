@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use arrow_array::RecordBatch;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
 
-use super::source::Source;
+use super::source::ParquetBytes;
 use crate::Error;
 use crate::guard::guard;
 
 /// The batches of a file in order; after an error there are no more.
 pub struct Batches {
     pub(super) path: PathBuf,
-    pub(super) source: Source,
+    pub(super) source: ParquetBytes,
     pub(super) reader: Option<ParquetRecordBatchReader>,
     /// How many records came so far.
     pub(super) record: u64,

@@ -12,14 +12,14 @@ use crate::Value;
 
 /// A column of a block.
 #[derive(Debug)]
-pub(super) enum Column {
+pub(super) enum DecodedColumn {
     Nothing,
     Ints(Int64Array),
     Floats(Float32Array),
     Text(StringArray),
     Bytes(BinaryArray),
     FixedBytes(FixedSizeBinaryArray),
-    List { lists: ListArray, items: Box<Column> },
+    List { lists: ListArray, items: Box<DecodedColumn> },
 }
 
 /// Why a column cannot be turned.
@@ -30,34 +30,35 @@ pub(super) struct Unfit {
     pub(super) reason: String,
 }
 
-impl Column {
-    pub(super) fn new(array: &dyn Array) -> Result<Column, Unfit> {
+impl DecodedColumn {
+    pub(super) fn new(array: &dyn Array) -> Result<DecodedColumn, Unfit> {
         use DataType as T;
         Ok(match array.data_type() {
-            T::Null => Column::Nothing,
+            T::Null => DecodedColumn::Nothing,
             T::Boolean => {
                 let bits = array.as_boolean();
-                Column::Ints(bits.iter().map(|bit| bit.map(i64::from)).collect())
+                DecodedColumn::Ints(bits.iter().map(|bit| bit.map(i64::from)).collect())
             }
             T::Int8 => ints::<Int8Type>(array),
             T::Int16 => ints::<Int16Type>(array),
             T::Int32 => ints::<Int32Type>(array),
-            T::Int64 => Column::Ints(array.as_primitive().clone()),
+            T::Int64 => DecodedColumn::Ints(array.as_primitive().clone()),
             T::UInt8 => ints::<UInt8Type>(array),
             T::UInt16 => ints::<UInt16Type>(array),
             T::UInt32 => ints::<UInt32Type>(array),
             T::UInt64 => unsigned(array)?,
             T::Float16 | T::Float32 | T::Float64 => floats(array),
-            T::Utf8 => Column::Text(array.as_string().clone()),
-            T::Binary => Column::Bytes(array.as_binary().clone()),
-            T::FixedSizeBinary(_) => Column::FixedBytes(array.as_fixed_size_binary().clone()),
+            T::Utf8 => DecodedColumn::Text(array.as_string().clone()),
+            T::Binary => DecodedColumn::Bytes(array.as_binary().clone()),
+            T::FixedSizeBinary(_) => {
+                DecodedColumn::FixedBytes(array.as_fixed_size_binary().clone())
+            }
             T::List(_) => {
                 let lists = array.as_list::<i32>().clone();
-                let items = Box::new(Column::new(lists.values()).map_err(|unfit| Unfit {
-                    row: unfit.row.map(|item| list_of(&lists, item)),
-                    ..unfit
+                let items = Box::new(DecodedColumn::new(lists.values()).map_err(|unfit| {
+                    Unfit { row: unfit.row.map(|item| list_of(&lists, item)), ..unfit }
                 })?);
-                Column::List { lists, items }
+                DecodedColumn::List { lists, items }
             }
             other => time(array).or_else(|| decimal(array)).ok_or_else(|| Unfit {
                 row: None,
@@ -69,32 +70,40 @@ impl Column {
     /// Memory that keeping the column takes.
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Column::Nothing => 0,
-            Column::Ints(array) => array.get_array_memory_size(),
-            Column::Floats(array) => array.get_array_memory_size(),
-            Column::Text(array) => array.get_array_memory_size(),
-            Column::Bytes(array) => array.get_array_memory_size(),
-            Column::FixedBytes(array) => array.get_array_memory_size(),
-            Column::List { lists, items } => lists.get_array_memory_size() + items.bytes(),
+            DecodedColumn::Nothing => 0,
+            DecodedColumn::Ints(array) => array.get_array_memory_size(),
+            DecodedColumn::Floats(array) => array.get_array_memory_size(),
+            DecodedColumn::Text(array) => array.get_array_memory_size(),
+            DecodedColumn::Bytes(array) => array.get_array_memory_size(),
+            DecodedColumn::FixedBytes(array) => array.get_array_memory_size(),
+            DecodedColumn::List { lists, items } => lists.get_array_memory_size() + items.bytes(),
         }
     }
 
     /// The value in a row; none for a null.
     pub(super) fn value(&self, row: usize) -> Result<Option<Value<'_>>, String> {
         Ok(match self {
-            Column::Nothing => None,
-            Column::Ints(array) => array.is_valid(row).then(|| int_items(array, row, row + 1)),
-            Column::Floats(array) => array.is_valid(row).then(|| float_items(array, row, row + 1)),
-            Column::Text(array) => array.is_valid(row).then(|| Value::Text(array.value(row))),
-            Column::Bytes(array) => array.is_valid(row).then(|| Value::Bytes(array.value(row))),
-            Column::FixedBytes(array) => {
+            DecodedColumn::Nothing => None,
+            DecodedColumn::Ints(array) => {
+                array.is_valid(row).then(|| int_items(array, row, row + 1))
+            }
+            DecodedColumn::Floats(array) => {
+                array.is_valid(row).then(|| float_items(array, row, row + 1))
+            }
+            DecodedColumn::Text(array) => {
+                array.is_valid(row).then(|| Value::Text(array.value(row)))
+            }
+            DecodedColumn::Bytes(array) => {
                 array.is_valid(row).then(|| Value::Bytes(array.value(row)))
             }
-            Column::List { lists, items } if lists.is_valid(row) => {
+            DecodedColumn::FixedBytes(array) => {
+                array.is_valid(row).then(|| Value::Bytes(array.value(row)))
+            }
+            DecodedColumn::List { lists, items } if lists.is_valid(row) => {
                 let offsets = lists.value_offsets();
                 Some(items.items(offsets[row] as usize, offsets[row + 1] as usize)?)
             }
-            Column::List { .. } => None,
+            DecodedColumn::List { .. } => None,
         })
     }
 
@@ -116,9 +125,11 @@ impl Column {
             array.null_count() > 0 && (start..end).any(|row| array.is_null(row))
         };
         match self {
-            Column::Ints(array) if !null(array) => Ok(int_items(array, start, end)),
-            Column::Floats(array) if !null(array) => Ok(float_items(array, start, end)),
-            Column::Ints(_) | Column::Floats(_) => Err("a null inside a list".to_owned()),
+            DecodedColumn::Ints(array) if !null(array) => Ok(int_items(array, start, end)),
+            DecodedColumn::Floats(array) if !null(array) => Ok(float_items(array, start, end)),
+            DecodedColumn::Ints(_) | DecodedColumn::Floats(_) => {
+                Err("a null inside a list".to_owned())
+            }
             _ => bytes(start..end),
         }
     }
@@ -137,7 +148,7 @@ pub(super) fn check_type(data_type: &DataType) -> Result<(), String> {
                 DataType::Map(..) => "a map",
                 _ => "of a type that is neither number, text nor bytes",
             };
-            Err(format!("{kind}: name the columns to read and leave this one out"))
+            Err(format!("{kind}: leave it out of the file"))
         }
         _ => Ok(()),
     }
@@ -151,11 +162,11 @@ fn float_items(array: &Float32Array, start: usize, end: usize) -> Value<'_> {
     Value::Floats(Cow::Borrowed(&array.values()[start..end]))
 }
 
-fn ints<T: ArrowPrimitiveType<Native: Into<i64>>>(array: &dyn Array) -> Column {
-    Column::Ints(array.as_primitive::<T>().unary(Into::into))
+fn ints<T: ArrowPrimitiveType<Native: Into<i64>>>(array: &dyn Array) -> DecodedColumn {
+    DecodedColumn::Ints(array.as_primitive::<T>().unary(Into::into))
 }
 
-fn unsigned(array: &dyn Array) -> Result<Column, Unfit> {
+fn unsigned(array: &dyn Array) -> Result<DecodedColumn, Unfit> {
     let array = array.as_primitive::<UInt64Type>();
     for row in 0..array.len() {
         if array.is_valid(row) && array.value(row) > i64::MAX as u64 {
@@ -163,11 +174,11 @@ fn unsigned(array: &dyn Array) -> Result<Column, Unfit> {
             return Err(Unfit { row: Some(row), reason });
         }
     }
-    Ok(Column::Ints(array.unary(|value| value as i64)))
+    Ok(DecodedColumn::Ints(array.unary(|value| value as i64)))
 }
 
-fn floats(array: &dyn Array) -> Column {
-    Column::Floats(match array.data_type() {
+fn floats(array: &dyn Array) -> DecodedColumn {
+    DecodedColumn::Floats(match array.data_type() {
         DataType::Float16 => array.as_primitive::<Float16Type>().unary(f32::from),
         DataType::Float32 => array.as_primitive().clone(),
         _ => array.as_primitive::<Float64Type>().unary(|value| value as f32),
@@ -175,7 +186,7 @@ fn floats(array: &dyn Array) -> Column {
 }
 
 /// Dates, times and durations as integers in their own unit.
-fn time(array: &dyn Array) -> Option<Column> {
+fn time(array: &dyn Array) -> Option<DecodedColumn> {
     use DataType as T;
     use TimeUnit::{Microsecond, Millisecond, Nanosecond, Second};
     Some(match array.data_type() {
@@ -193,10 +204,10 @@ fn time(array: &dyn Array) -> Option<Column> {
     })
 }
 
-fn decimal(array: &dyn Array) -> Option<Column> {
+fn decimal(array: &dyn Array) -> Option<DecodedColumn> {
     use DataType as T;
     let scaled = |value: f64, scale: i8| (value / 10f64.powi(scale.into())) as f32;
-    Some(Column::Floats(match *array.data_type() {
+    Some(DecodedColumn::Floats(match *array.data_type() {
         T::Decimal32(_, scale) => {
             array.as_primitive::<Decimal32Type>().unary(|value| scaled(value.into(), scale))
         }

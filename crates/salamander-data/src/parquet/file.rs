@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::RecordBatch;
-use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
     ParquetRecordBatchReaderBuilder, RowSelection, RowSelector,
@@ -14,30 +13,25 @@ use parquet::arrow::arrow_reader::{
 use parquet::file::metadata::PageIndexPolicy;
 
 use super::batches::Batches;
-use super::column::{Column, check_type};
-use super::layout::{Block, Layout};
-use super::source::Source;
+use super::column::{DecodedColumn, check_type};
+use super::layout::{RowBlock, RowGroups};
+use super::source::ParquetBytes;
 use crate::blob::Blob;
 use crate::guard::guard;
-use crate::lru::Lru;
+use crate::open::{Opened, Opening};
+use crate::part_cache::PartCache;
 use crate::reader::{Each, OneShard};
 use crate::{Error, Row};
 
-/// Memory for decoded blocks, unless told otherwise.
-const CACHE_BYTES: usize = 256 << 20;
-
-/// Decoded blocks of several files.
-#[derive(Debug)]
-pub(crate) struct Cache(Lru<Decoded>);
-
-impl Default for Cache {
-    fn default() -> Cache {
-        Cache(Lru::new(CACHE_BYTES))
-    }
+pub(super) fn open(opening: Opening<'_>) -> Result<Opened, Error> {
+    Ok(Opened::reader(ParquetFile::open_with(opening.path(), opening.shared())?))
 }
 
 /// The columns of a block.
-type Decoded = Vec<Column>;
+type Decoded = Vec<DecodedColumn>;
+
+/// Decoded blocks of several files.
+type Cache = PartCache<Decoded>;
 
 /// An indexed Parquet file, which is one shard.
 ///
@@ -48,9 +42,8 @@ type Decoded = Vec<Column>;
 pub struct ParquetFile {
     blob: Blob,
     metadata: ArrowReaderMetadata,
-    projection: ProjectionMask,
     names: Vec<String>,
-    layout: Layout,
+    layout: RowGroups,
     cache: Arc<Cache>,
     /// The file's number in the cache.
     number: u64,
@@ -60,19 +53,15 @@ pub struct ParquetFile {
 }
 
 impl ParquetFile {
-    /// Opens a file to read these columns, or all. Rows have them in the order of the file.
-    pub fn open(path: &Path, columns: Option<&[String]>) -> Result<ParquetFile, Error> {
-        ParquetFile::open_with(path, columns, Arc::default())
+    /// Opens a file. Rows have the columns in the order of the file.
+    pub fn open(path: &Path) -> Result<ParquetFile, Error> {
+        ParquetFile::open_with(path, Arc::default())
     }
 
-    pub(crate) fn open_with(
-        path: &Path,
-        columns: Option<&[String]>,
-        cache: Arc<Cache>,
-    ) -> Result<ParquetFile, Error> {
+    fn open_with(path: &Path, cache: Arc<Cache>) -> Result<ParquetFile, Error> {
         let wrong = |reason: String| Error::Form { path: path.to_owned(), reason };
         let blob = Blob::open(path)?;
-        let source = Source::open(&blob)?;
+        let source = ParquetBytes::open(&blob)?;
         // Arrow's own copy of the schema is passed over: it would bring more types for the same values.
         let options = ArrowReaderOptions::new()
             .with_skip_arrow_metadata(true)
@@ -85,32 +74,16 @@ impl ParquetFile {
                 "not a parquet file, or its footer is damaged, without which no record is found: {reason}"
             )),
         })?;
-        let (roots, names) = select(&metadata, columns).map_err(wrong)?;
-        let projection = ProjectionMask::roots(metadata.parquet_schema(), roots);
-        let layout = Layout::new(metadata.metadata().row_groups()).map_err(wrong)?;
-        let number = cache.0.next_file();
+        let names = column_names(&metadata).map_err(wrong)?;
+        let layout = RowGroups::new(metadata.metadata().row_groups()).map_err(wrong)?;
+        let number = cache.next_file();
         let damaged = Mutex::default();
-        Ok(ParquetFile { blob, metadata, projection, names, layout, cache, number, damaged })
-    }
-
-    /// How many records the file has.
-    pub fn records(&self) -> u64 {
-        self.layout.records()
-    }
-
-    /// How many row groups the file has.
-    pub fn row_groups(&self) -> usize {
-        self.layout.groups()
-    }
-
-    /// The names of the columns that are read, in the order of the file.
-    pub fn columns(&self) -> &[String] {
-        &self.names
+        Ok(ParquetFile { blob, metadata, names, layout, cache, number, damaged })
     }
 
     /// All records as Arrow's batches of so many rows, past the cache.
     pub fn batches(&self, batch_rows: usize) -> Result<Batches, Error> {
-        let groups = (0..self.row_groups()).collect();
+        let groups = (0..self.layout.groups()).collect();
         self.stream(groups, None, batch_rows, 0)
     }
 
@@ -122,14 +95,13 @@ impl ParquetFile {
         batch_rows: usize,
         record: u64,
     ) -> Result<Batches, Error> {
-        let source = Source::open(&self.blob)?;
+        let source = ParquetBytes::open(&self.blob)?;
         let path = self.blob.path().to_owned();
         let chunk = groups.first().copied();
         let build = || -> parquet::errors::Result<ParquetRecordBatchReader> {
             let metadata = self.metadata.clone();
             let mut builder =
                 ParquetRecordBatchReaderBuilder::new_with_metadata(source.clone(), metadata)
-                    .with_projection(self.projection.clone())
                     .with_row_groups(groups)
                     .with_batch_size(batch_rows.max(1));
             if let Some(selection) = selection {
@@ -145,7 +117,7 @@ impl ParquetFile {
 
     /// Starts decoding at a block and ends with the block of the record before `end`, at the latest with
     /// the row group.
-    fn stream_from(&self, block: &Block, end: u64) -> Result<Batches, Error> {
+    fn stream_from(&self, block: &RowBlock, end: u64) -> Result<Batches, Error> {
         let rows = end.min(block.group_end) - block.first_record;
         let rows = rows.next_multiple_of(block.stride).min(block.group_end - block.first_record);
         let selectors =
@@ -154,7 +126,7 @@ impl ParquetFile {
         self.stream(vec![block.group], Some(selectors.into()), stride, block.first_record)
     }
 
-    fn load(&self, batches: &mut Batches, block: &Block) -> Result<Arc<Decoded>, Error> {
+    fn load(&self, batches: &mut Batches, block: &RowBlock) -> Result<Arc<Decoded>, Error> {
         let short = || Err(format!("the row group ends, but {} records are due", block.rows));
         let batch = match batches.advance().unwrap_or_else(short) {
             Ok(batch) if batch.num_rows() as u64 == block.rows => batch,
@@ -165,15 +137,15 @@ impl ParquetFile {
             Err(reason) => return Err(batches.failed(Some(block.group), reason)),
         };
         let decoded = Arc::new(self.decode(&batch, block)?);
-        let bytes = decoded.iter().map(Column::bytes).sum();
-        self.cache.0.insert((self.number, block.number), Arc::clone(&decoded), bytes);
+        let bytes = decoded.iter().map(DecodedColumn::bytes).sum();
+        self.cache.insert((self.number, block.number), Arc::clone(&decoded), bytes);
         Ok(decoded)
     }
 
-    fn decode(&self, batch: &RecordBatch, block: &Block) -> Result<Decoded, Error> {
+    fn decode(&self, batch: &RecordBatch, block: &RowBlock) -> Result<Decoded, Error> {
         let mut columns = Vec::with_capacity(batch.num_columns());
         for (array, name) in batch.columns().iter().zip(&self.names) {
-            let column = guard(|| Column::new(array));
+            let column = guard(|| DecodedColumn::new(array));
             let column = column.map_err(|panic| self.damaged(block, panic))?;
             columns.push(column.map_err(|unfit| {
                 let record = block.first_record + unfit.row.unwrap_or(0) as u64;
@@ -184,7 +156,7 @@ impl ParquetFile {
         Ok(columns)
     }
 
-    fn refuse_damaged(&self, block: &Block) -> Result<(), Error> {
+    fn refuse_damaged(&self, block: &RowBlock) -> Result<(), Error> {
         let damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
         match damaged.get(&block.number) {
             Some(reason) => Err(self.damaged(block, reason.clone())),
@@ -192,7 +164,7 @@ impl ParquetFile {
         }
     }
 
-    fn remember_damage(&self, block: &Block, error: &Error) {
+    fn remember_damage(&self, block: &RowBlock, error: &Error) {
         let reason = match error {
             Error::Record { reason, .. } => reason.clone(),
             Error::Decode { column, reason, .. } => format!("column {column:?}: {reason}"),
@@ -203,7 +175,7 @@ impl ParquetFile {
         damaged.insert(block.number, reason);
     }
 
-    fn damaged(&self, block: &Block, reason: String) -> Error {
+    fn damaged(&self, block: &RowBlock, reason: String) -> Error {
         Error::Rejected(reason).at(self.blob.path(), Some(block.group), block.first_record)
     }
 
@@ -233,7 +205,7 @@ impl OneShard for ParquetFile {
         let mut stream: Option<Batches> = None;
         let mut next = records.start;
         while let Some(block) = self.layout.block_of(next).filter(|_| next < records.end) {
-            let decoded = match self.cache.0.get((self.number, block.number)) {
+            let decoded = match self.cache.get((self.number, block.number)) {
                 Some(decoded) => decoded,
                 None => {
                     self.refuse_damaged(&block)?;
@@ -257,28 +229,15 @@ impl OneShard for ParquetFile {
     }
 }
 
-/// The numbers and names of the columns to read.
-fn select(
-    metadata: &ArrowReaderMetadata,
-    columns: Option<&[String]>,
-) -> Result<(Vec<usize>, Vec<String>), String> {
-    let fields = metadata.schema().fields();
-    let known = || fields.iter().map(|field| field.name().as_str()).collect::<Vec<_>>().join(", ");
-    for column in columns.unwrap_or_default() {
-        if !fields.iter().any(|field| field.name() == column) {
-            return Err(format!("no column {column:?} (the file has: {})", known()));
-        }
+/// The names of the columns, all of types that can be read.
+fn column_names(metadata: &ArrowReaderMetadata) -> Result<Vec<String>, String> {
+    let mut names = Vec::new();
+    for field in metadata.schema().fields() {
+        let checked = check_type(field.data_type());
+        checked.map_err(|reason| format!("column {:?} is {reason}", field.name()))?;
+        names.push(field.name().clone());
     }
-    let (mut roots, mut names) = (Vec::new(), Vec::new());
-    for (root, field) in fields.iter().enumerate() {
-        if columns.is_none_or(|columns| columns.contains(field.name())) {
-            let checked = check_type(field.data_type());
-            checked.map_err(|reason| format!("column {:?} is {reason}", field.name()))?;
-            roots.push(root);
-            names.push(field.name().clone());
-        }
-    }
-    Ok((roots, names))
+    Ok(names)
 }
 
 #[cfg(test)]

@@ -16,16 +16,20 @@ const HEADER_BYTES: usize = 512;
 
 /// An opened file; clones share it.
 #[derive(Clone)]
-pub(super) struct Source {
+pub(super) struct ParquetBytes {
     handle: Arc<Handle>,
     size: u64,
     /// What the system said last, because the parquet crate keeps only its text.
     failure: Arc<Mutex<Option<io::Error>>>,
 }
 
-impl Source {
-    pub(super) fn open(blob: &Blob) -> std::result::Result<Source, Error> {
-        Ok(Source { handle: Arc::new(blob.handle()?), size: blob.size(), failure: Arc::default() })
+impl ParquetBytes {
+    pub(super) fn open(blob: &Blob) -> std::result::Result<ParquetBytes, Error> {
+        Ok(ParquetBytes {
+            handle: Arc::new(blob.handle()?),
+            size: blob.size(),
+            failure: Arc::default(),
+        })
     }
 
     /// The failure of the system behind an error of the parquet crate, if there was one.
@@ -42,13 +46,13 @@ impl Source {
     }
 }
 
-impl Length for Source {
+impl Length for ParquetBytes {
     fn len(&self) -> u64 {
         self.size
     }
 }
 
-impl ChunkReader for Source {
+impl ChunkReader for ParquetBytes {
     type T = BufReader<At>;
 
     fn get_read(&self, start: u64) -> Result<BufReader<At>> {
@@ -71,7 +75,7 @@ impl ChunkReader for Source {
 
 /// Reads on from a place.
 pub(super) struct At {
-    source: Source,
+    source: ParquetBytes,
     offset: u64,
 }
 

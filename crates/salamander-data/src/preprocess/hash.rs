@@ -2,13 +2,7 @@
 //! hash that changed would silently mix up every row of a table.
 
 /// FNV-1a with 64 bits (<https://datatracker.ietf.org/doc/html/rfc9923>). It never changes.
-///
-/// ```
-/// use salamander_data::preprocess::fnv1a;
-///
-/// assert_eq!(fnv1a(b"foobar"), 0x85944171f73967e8);
-/// ```
-pub const fn fnv1a(bytes: &[u8]) -> u64 {
+const fn fnv1a(bytes: &[u8]) -> u64 {
     fnv1a_on(0xcbf2_9ce4_8422_2325, bytes)
 }
 
@@ -22,7 +16,7 @@ const fn fnv1a_on(mut state: u64, bytes: &[u8]) -> u64 {
     state
 }
 
-/// The bucket of a string: [`fnv1a`] of its bytes modulo `buckets`. Zero buckets count as one. This never
+/// The bucket of a string: FNV-1a of its bytes modulo `buckets`. Zero buckets count as one. This never
 /// changes, on any machine and in any version, so it can be used for what is stored.
 ///
 /// ```

@@ -2,8 +2,8 @@
 //! reader written by hand and a program that prepares files.
 //!
 //! Numbers become buckets here; [`hash()`] and [`Vocabulary`] turn words into numbers, and the functions about
-//! several values ([`to_ragged`], [`to_sparse`], [`concatenate_with_offset`]) take slices. Missing numbers
-//! ([`to_number`]) are the only ones with a default: a value that is there and wrong is an error.
+//! several values ([`to_ragged`], [`concatenate_with_offset`]) take slices. ElasticDL's `ToNumber` is
+//! `#[input(missing = 0.0)]`, and its `ToSparse` is `#[input(ragged, ignore = -1)]`.
 
 mod hash;
 mod several;
@@ -11,20 +11,14 @@ mod vocabulary;
 
 use std::path::PathBuf;
 
-pub use hash::{fnv1a, hash, hash_int, hash_of_column};
-pub use several::{Sparse, concatenate_with_offset, to_number, to_ragged, to_sparse};
+pub use hash::{hash, hash_int, hash_of_column};
+pub use several::{IdColumn, concatenate_with_offset, to_ragged};
 pub use vocabulary::Vocabulary;
 
 /// Why values could not be prepared.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A text that should be a number is something else.
-    #[error("{text:?} is not a number: write a number, or nothing where it is missing")]
-    NotANumber {
-        /// The text.
-        text: String,
-    },
     /// An id that its column's size does not allow.
     #[error(
         "column {column}: id {id} is not below its size {size}: give the size that the ids need"
@@ -54,7 +48,7 @@ pub enum Error {
     /// A line of a vocabulary without a word.
     #[error("{vocabulary}: line {line} is empty: write one word per line")]
     EmptyLine {
-        /// The file, or "vocabulary" for a list.
+        /// The file.
         vocabulary: String,
         /// The line, from 1.
         line: usize,
@@ -62,7 +56,7 @@ pub enum Error {
     /// A word that has two lines of a vocabulary.
     #[error("{vocabulary}: line {line} repeats {word:?} of line {first}: remove one of them")]
     RepeatedLine {
-        /// The file, or "vocabulary" for a list.
+        /// The file.
         vocabulary: String,
         /// The line, from 1.
         line: usize,

@@ -6,16 +6,6 @@ use std::path::Path;
 use super::{Error, hash};
 
 /// Words numbered from 0 in their order; words that are not among them share the buckets after the last.
-///
-/// ```
-/// use salamander_data::preprocess::Vocabulary;
-///
-/// let cities = Vocabulary::new(["Bern", "Basel", "Chur"], 1)?;
-/// assert_eq!(cities.lookup("Basel"), Some(1));
-/// assert_eq!(cities.lookup("Berlin"), Some(3));
-/// assert_eq!(cities.size(), 4);
-/// # Ok::<(), salamander_data::preprocess::Error>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vocabulary {
     words: HashMap<String, i64>,
@@ -23,14 +13,6 @@ pub struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// The words of a list, and the number of buckets for words out of the vocabulary.
-    pub fn new<W: Into<String>>(
-        words: impl IntoIterator<Item = W>,
-        oov: u64,
-    ) -> Result<Vocabulary, Error> {
-        Vocabulary::named("vocabulary", words, oov)
-    }
-
     /// The words of a file, one per line, and the number of buckets for words out of the vocabulary.
     ///
     /// Spaces belong to the word; the line end (`\n` or `\r\n`) does not.
@@ -49,7 +31,18 @@ impl Vocabulary {
     pub fn from_file(path: &Path, oov: u64) -> Result<Vocabulary, Error> {
         let text = std::fs::read_to_string(path)
             .map_err(|cause| Error::Io { path: path.to_owned(), cause })?;
-        Vocabulary::named(&path.display().to_string(), text.lines(), oov)
+        let mut words = HashMap::new();
+        for (number, word) in text.lines().enumerate() {
+            let (line, vocabulary) = (number + 1, || path.display().to_string());
+            if word.trim().is_empty() {
+                return Err(Error::EmptyLine { vocabulary: vocabulary(), line });
+            }
+            if let Some(first) = words.insert(word.to_owned(), number as i64) {
+                let (first, word) = (first as usize + 1, word.to_owned());
+                return Err(Error::RepeatedLine { vocabulary: vocabulary(), line, first, word });
+            }
+        }
+        Ok(Vocabulary { words, oov })
     }
 
     /// The word's number; for a word out of the vocabulary one of the buckets after the last word, chosen by
@@ -61,42 +54,6 @@ impl Vocabulary {
             None => Some(self.words.len() as i64 + hash(word, self.oov)),
         }
     }
-
-    /// How many words there are.
-    pub fn len(&self) -> usize {
-        self.words.len()
-    }
-
-    /// True when there are none.
-    pub fn is_empty(&self) -> bool {
-        self.words.is_empty()
-    }
-
-    /// How many numbers [`Vocabulary::lookup`] can give: the rows of an embedding.
-    pub fn size(&self) -> u64 {
-        self.words.len() as u64 + self.oov
-    }
-
-    fn named<W: Into<String>>(
-        name: &str,
-        words: impl IntoIterator<Item = W>,
-        oov: u64,
-    ) -> Result<Vocabulary, Error> {
-        let mut numbers = HashMap::new();
-        for (number, word) in words.into_iter().enumerate() {
-            let (word, line) = (word.into(), number + 1);
-            let vocabulary = || name.to_owned();
-            if word.trim().is_empty() {
-                return Err(Error::EmptyLine { vocabulary: vocabulary(), line });
-            }
-            if let Some(&first) = numbers.get(&word) {
-                let first = first as usize + 1;
-                return Err(Error::RepeatedLine { vocabulary: vocabulary(), line, first, word });
-            }
-            numbers.insert(word, number as i64);
-        }
-        Ok(Vocabulary { words: numbers, oov })
-    }
 }
 
 #[cfg(test)]
@@ -105,12 +62,14 @@ mod tests {
 
     #[test]
     fn unknown_words_share_the_last_buckets() {
-        let words = Vocabulary::new(["a", "b"], 3).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("words.txt");
+        std::fs::write(&path, "a\nb\n").unwrap();
+        let words = Vocabulary::from_file(&path, 3).unwrap();
         let found: Vec<i64> =
             (0..100).map(|word: i64| words.lookup(&word.to_string()).unwrap()).collect();
         assert!(found.iter().all(|number| (2..5).contains(number)));
         assert!((2..5).all(|bucket| found.contains(&bucket)));
-        assert_eq!((words.len(), words.size(), words.is_empty()), (2, 5, false));
     }
 
     #[test]
@@ -120,7 +79,7 @@ mod tests {
         let check = |content: &[u8], expected: &str| {
             std::fs::write(&path, content).unwrap();
             let found = match Vocabulary::from_file(&path, 0) {
-                Ok(words) => format!("{} words", words.len()),
+                Ok(words) => format!("{} words", words.words.len()),
                 Err(error) => error.to_string(),
             };
             assert_eq!(found.replace(&path.display().to_string(), "words.txt"), expected);

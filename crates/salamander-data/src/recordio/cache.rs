@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::chunk::{Buffers, Chunk};
-use crate::lru::{Key, Lru};
+use crate::part_cache::{PartCache, PartKey};
 
 /// Buffers kept for the next chunks: a compressed and a decompressed one for each of two threads.
 const SPARES: usize = 4;
@@ -16,14 +16,14 @@ const SMALL_BYTES: usize = 1 << 20;
 /// Decompressed chunks, shared by files.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    chunks: Lru<Chunk>,
+    chunks: PartCache<Chunk>,
     spares: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Cache {
     #[cfg(test)]
     pub(super) fn new(limit: usize) -> Cache {
-        Cache { chunks: Lru::new(limit), ..Cache::default() }
+        Cache { chunks: PartCache::new(limit), ..Cache::default() }
     }
 
     /// A number for a file that no other file of this cache has.
@@ -31,13 +31,13 @@ impl Cache {
         self.chunks.next_file()
     }
 
-    pub(super) fn get(&self, key: Key) -> Option<Arc<Chunk>> {
+    pub(super) fn get(&self, key: PartKey) -> Option<Arc<Chunk>> {
         self.chunks.get(key)
     }
 
     /// Takes a chunk in, unless it is large and the reader takes `whole` chunks: that one will not come back
     /// to it soon, and what others come back to must not make room for it.
-    pub(super) fn add(&self, key: Key, mut chunk: Chunk, whole: bool) -> Arc<Chunk> {
+    pub(super) fn add(&self, key: PartKey, mut chunk: Chunk, whole: bool) -> Arc<Chunk> {
         if whole && chunk.bytes() > SMALL_BYTES {
             return Arc::new(chunk);
         }
@@ -76,9 +76,9 @@ impl Cache {
 
 #[cfg(test)]
 mod tests {
-    use super::super::header::{Compression, Dialect, Header};
+    use super::super::header::{ChunkHeader, Compression, Dialect};
     use super::*;
-    use crate::Place;
+    use crate::ChunkPlace;
 
     /// A chunk of one record, of so many bytes with its length.
     fn chunk(bytes: usize) -> Chunk {
@@ -87,8 +87,9 @@ mod tests {
         let dialect = Dialect::Standard;
         let checksum = dialect.checksum(&compressed);
         let compression = Compression::None;
-        let header = Header { checksum, compression, compressed_size: bytes as u32, records: 1 };
-        let place = Place { path: "f".into(), offset: 0, chunk: 0 };
+        let header =
+            ChunkHeader { checksum, compression, compressed_size: bytes as u32, records: 1 };
+        let place = ChunkPlace { path: "f".into(), offset: 0, chunk: 0 };
         let mut buffers = Buffers { compressed, ..Buffers::default() };
         Chunk::decode(dialect, &header, &mut buffers, &place, 0).unwrap()
     }
@@ -109,8 +110,8 @@ mod tests {
 
     #[test]
     fn evicted_chunks_leave_their_memory() {
-        let cache = Cache::new(5_000);
-        for number in 0..3 {
+        let cache = Cache::new(7_000);
+        for number in 0..4 {
             let added = cache.add((1, number), chunk(3_000), false);
             cache.release(added);
         }

@@ -2,9 +2,9 @@
 
 use std::io::{self, Read, Write};
 
-use super::header::{Compression, Dialect, Header};
+use super::header::{ChunkHeader, Compression, Dialect};
 use super::{MAX_CHUNK_BYTES, snappy};
-use crate::error::{Error, Place};
+use crate::error::{ChunkPlace, Error};
 
 /// No compressor here makes a payload smaller than this many times (deflate can reach 1,032).
 const MAX_RATIO: u64 = 1_100;
@@ -31,9 +31,9 @@ impl Chunk {
     /// Checks, decompresses and takes apart a chunk. `first_record` is only for messages.
     pub(crate) fn decode(
         dialect: Dialect,
-        header: &Header,
+        header: &ChunkHeader,
         buffers: &mut Buffers,
-        place: &Place,
+        place: &ChunkPlace,
         first_record: u64,
     ) -> Result<Chunk, Error> {
         let found = dialect.checksum(&buffers.compressed);
@@ -108,7 +108,7 @@ pub(crate) fn encode(
     let compressed_size = u32::try_from(compressed.len()).map_err(io::Error::other)?;
     let checksum = dialect.checksum(&compressed);
     let mut chunk =
-        Header { checksum, compression, compressed_size, records }.encode(dialect).to_vec();
+        ChunkHeader { checksum, compression, compressed_size, records }.encode(dialect).to_vec();
     chunk.extend_from_slice(&compressed);
     Ok(chunk)
 }
@@ -175,7 +175,7 @@ impl Split {
     fn finish(
         mut self,
         payload: &[u8],
-        place: &Place,
+        place: &ChunkPlace,
         first_record: u64,
     ) -> Result<Vec<u32>, Error> {
         let (records, most) = (self.records, payload.len() / 4);
@@ -207,8 +207,8 @@ mod tests {
 
     use super::*;
 
-    fn place() -> Place {
-        Place { path: "f".into(), offset: 0, chunk: 2 }
+    fn place() -> ChunkPlace {
+        ChunkPlace { path: "f".into(), offset: 0, chunk: 2 }
     }
 
     /// Decodes a payload under a header whose checksum is right.
@@ -219,7 +219,8 @@ mod tests {
         bytes: &[u8],
     ) -> Result<Vec<Vec<u8>>, String> {
         let checksum = dialect.checksum(bytes);
-        let header = Header { checksum, compression, compressed_size: bytes.len() as u32, records };
+        let header =
+            ChunkHeader { checksum, compression, compressed_size: bytes.len() as u32, records };
         let mut buffers = Buffers { compressed: bytes.to_vec(), payload: vec![9; 50] };
         let chunk = Chunk::decode(dialect, &header, &mut buffers, &place(), 10)
             .map_err(|error| error.to_string())?;

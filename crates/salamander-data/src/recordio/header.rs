@@ -35,7 +35,7 @@ pub enum Compression {
 
 /// A chunk header without regard to dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct ChunkHeader {
     pub(crate) checksum: u32,
     pub(crate) compression: Compression,
     pub(crate) compressed_size: u32,
@@ -101,9 +101,9 @@ impl Dialect {
     }
 }
 
-impl Header {
+impl ChunkHeader {
     /// Reads the header of a dialect.
-    pub(crate) fn decode(dialect: Dialect, bytes: &[u8; 20]) -> Result<Header, Fault> {
+    pub(crate) fn decode(dialect: Dialect, bytes: &[u8; 20]) -> Result<ChunkHeader, Fault> {
         let standard = match dialect {
             Dialect::Standard => fixed::<Standard>(bytes),
             Dialect::PyRecordIo => {
@@ -125,12 +125,12 @@ impl Header {
                 return Err(Fault::Compressor { code: compressor, limit });
             }
         };
-        Ok(Header { checksum, compression, compressed_size, records })
+        Ok(ChunkHeader { checksum, compression, compressed_size, records })
     }
 
     /// Writes the header of a dialect.
     pub(crate) fn encode(self, dialect: Dialect) -> [u8; 20] {
-        let Header { checksum, compression, compressed_size, records } = self;
+        let ChunkHeader { checksum, compression, compressed_size, records } = self;
         let compressor = dialect.first_code()
             + match compression {
                 Compression::None => 0,
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn both_dialects_are_laid_out_as_documented() {
-        let header = Header {
+        let header = ChunkHeader {
             checksum: 0xa1a2_a3a4,
             compression: Compression::Snappy,
             compressed_size: 0xb1,
@@ -178,7 +178,7 @@ mod tests {
         };
         let check = |dialect: Dialect, expected: [u8; 20]| {
             assert_eq!(header.encode(dialect), expected);
-            assert_eq!(Header::decode(dialect, &expected), Ok(header));
+            assert_eq!(ChunkHeader::decode(dialect, &expected), Ok(header));
         };
         check(
             Dialect::Standard,
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn faults_are_told_apart() {
         let check = |dialect, bytes: [u8; 20], expected| {
-            assert_eq!(Header::decode(dialect, &bytes), Err(expected));
+            assert_eq!(ChunkHeader::decode(dialect, &bytes), Err(expected));
         };
         let mut bytes = [0; 20];
         bytes[0] = 9;
@@ -213,7 +213,7 @@ mod tests {
                 bytes[..4].copy_from_slice(&MAGIC.to_le_bytes());
             }
             for dialect in Dialect::ALL {
-                if let Ok(header) = Header::decode(dialect, &bytes) {
+                if let Ok(header) = ChunkHeader::decode(dialect, &bytes) {
                     prop_assert_eq!(header.encode(dialect), bytes);
                 }
             }

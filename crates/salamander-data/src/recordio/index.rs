@@ -2,8 +2,8 @@
 
 use super::MAX_CHUNK_BYTES;
 use super::chunk::{Buffers, Chunk, most_records};
-use super::header::{Compression, Dialect, Fault, HEADER_BYTES, Header};
-use crate::{Blob, Error, Handle, Place, reader};
+use super::header::{ChunkHeader, Compression, Dialect, Fault, HEADER_BYTES};
+use crate::{Blob, ChunkPlace, Error, Handle, reader};
 
 /// One chunk of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct ChunkInfo {
     pub offset: u64,
     /// Number of its first record in the file.
     pub first_record: u64,
-    pub(crate) header: Header,
+    pub(crate) header: ChunkHeader,
 }
 
 impl ChunkInfo {
@@ -34,18 +34,50 @@ impl ChunkInfo {
 
 /// Where everything is in a file.
 #[derive(Debug)]
-pub(crate) struct Index {
+pub(crate) struct ChunkIndex {
     pub(crate) dialect: Dialect,
     pub(crate) chunks: Vec<ChunkInfo>,
     pub(crate) records: u64,
 }
 
-impl reader::Index for Index {
+impl reader::FileIndex for ChunkIndex {
+    /// What each header says: offsets and record numbers follow from that.
+    fn save(&self) -> Vec<u8> {
+        let mut saved = vec![matches!(self.dialect, Dialect::PyRecordIo).into()];
+        for ChunkInfo { header, .. } in &self.chunks {
+            saved.extend_from_slice(&header.encode(self.dialect));
+        }
+        saved
+    }
+
+    /// Leads from header to header to the end of the file, or is none.
+    fn restore(saved: &[u8], size: u64) -> Option<ChunkIndex> {
+        let (&dialect, headers) = saved.split_first()?;
+        let dialect = *Dialect::ALL.get(usize::from(dialect))?;
+        let (headers, rest) = headers.as_chunks::<{ HEADER_BYTES as usize }>();
+        let mut chunks = Vec::with_capacity(headers.len());
+        let (mut offset, mut records) = (0_u64, 0);
+        for bytes in headers {
+            let header = ChunkHeader::decode(dialect, bytes).ok()?;
+            let most = most_records(header.compression, header.compressed_size);
+            let size = u64::from(header.compressed_size);
+            if size > MAX_CHUNK_BYTES || u64::from(header.records) > most {
+                return None;
+            }
+            chunks.push(ChunkInfo { offset, first_record: records, header });
+            offset = offset.checked_add(header.chunk_bytes())?;
+            records += u64::from(header.records);
+        }
+        (offset == size && rest.is_empty()).then_some(ChunkIndex { dialect, chunks, records })
+    }
+}
+
+impl ChunkIndex {
     /// A file without bytes has no records.
-    fn build(blob: &Blob) -> Result<Index, Error> {
+    pub(crate) fn build(blob: &Blob) -> Result<ChunkIndex, Error> {
         let walk = Walk { file: blob.handle()?, blob };
         if blob.size() == 0 {
-            return Ok(Index { dialect: Dialect::Standard, chunks: Vec::new(), records: 0 });
+            return Ok(ChunkIndex { dialect: Dialect::Standard, chunks: Vec::new(), records: 0 });
         }
         for dialect in Dialect::ALL {
             if walk.first_checksum_validates(dialect)? {
@@ -62,38 +94,6 @@ impl reader::Index for Index {
         })
     }
 
-    /// What each header says: offsets and record numbers follow from that.
-    fn save(&self) -> Vec<u8> {
-        let mut saved = vec![matches!(self.dialect, Dialect::PyRecordIo).into()];
-        for ChunkInfo { header, .. } in &self.chunks {
-            saved.extend_from_slice(&header.encode(self.dialect));
-        }
-        saved
-    }
-
-    /// Leads from header to header to the end of the file, or is none.
-    fn restore(saved: &[u8], size: u64) -> Option<Index> {
-        let (&dialect, headers) = saved.split_first()?;
-        let dialect = *Dialect::ALL.get(usize::from(dialect))?;
-        let (headers, rest) = headers.as_chunks::<{ HEADER_BYTES as usize }>();
-        let mut chunks = Vec::with_capacity(headers.len());
-        let (mut offset, mut records) = (0_u64, 0);
-        for bytes in headers {
-            let header = Header::decode(dialect, bytes).ok()?;
-            let most = most_records(header.compression, header.compressed_size);
-            let size = u64::from(header.compressed_size);
-            if size > MAX_CHUNK_BYTES || u64::from(header.records) > most {
-                return None;
-            }
-            chunks.push(ChunkInfo { offset, first_record: records, header });
-            offset = offset.checked_add(header.chunk_bytes())?;
-            records += u64::from(header.records);
-        }
-        (offset == size && rest.is_empty()).then_some(Index { dialect, chunks, records })
-    }
-}
-
-impl Index {
     /// The chunk that holds a record below `self.records`.
     pub(crate) fn chunk_of(&self, record: u64) -> usize {
         self.chunks.partition_point(|chunk| chunk.first_record <= record).saturating_sub(1)
@@ -111,7 +111,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn index(&self, dialect: Dialect) -> Result<Index, Error> {
+    fn index(&self, dialect: Dialect) -> Result<ChunkIndex, Error> {
         let mut chunks = Vec::new();
         let (mut offset, mut records) = (0, 0);
         while offset < self.blob.size() {
@@ -127,15 +127,15 @@ impl Walk<'_> {
             offset += header.chunk_bytes();
             records += u64::from(header.records);
         }
-        Ok(Index { dialect, chunks, records })
+        Ok(ChunkIndex { dialect, chunks, records })
     }
 
-    fn header(&self, dialect: Dialect, place: &Place) -> Result<Header, Error> {
+    fn header(&self, dialect: Dialect, place: &ChunkPlace) -> Result<ChunkHeader, Error> {
         let available = self.blob.size() - place.offset;
         self.require(place, HEADER_BYTES)?;
         let mut bytes = [0; HEADER_BYTES as usize];
         self.file.read_exact_at(&mut bytes, place.offset).map_err(Error::io(self.blob.path()))?;
-        let header = Header::decode(dialect, &bytes).map_err(|fault| match fault {
+        let header = ChunkHeader::decode(dialect, &bytes).map_err(|fault| match fault {
             Fault::Magic(found) => Error::BadMagic { place: place.clone(), found },
             Fault::Compressor { code, limit } => {
                 length(place, COMPRESSOR, code.into(), limit.into())
@@ -157,7 +157,7 @@ impl Walk<'_> {
     }
 
     /// Refuses a chunk that needs more bytes than the file has left.
-    fn require(&self, place: &Place, needed: u64) -> Result<(), Error> {
+    fn require(&self, place: &ChunkPlace, needed: u64) -> Result<(), Error> {
         let available = self.blob.size() - place.offset;
         if needed <= available {
             return Ok(());
@@ -183,7 +183,7 @@ impl Walk<'_> {
     }
 
     /// The compressed payload of a chunk that the file is known to hold.
-    fn payload(&self, header: &Header, offset: u64) -> Result<Vec<u8>, Error> {
+    fn payload(&self, header: &ChunkHeader, offset: u64) -> Result<Vec<u8>, Error> {
         let mut payload = vec![0; header.compressed_size as usize];
         self.file
             .read_exact_at(&mut payload, offset + HEADER_BYTES)
@@ -191,126 +191,14 @@ impl Walk<'_> {
         Ok(payload)
     }
 
-    fn place(&self, offset: u64, chunk: usize) -> Place {
-        Place { path: self.blob.path().to_owned(), offset, chunk }
+    fn place(&self, offset: u64, chunk: usize) -> ChunkPlace {
+        ChunkPlace { path: self.blob.path().to_owned(), offset, chunk }
     }
 }
 
-fn length(place: &Place, what: &'static str, value: u64, limit: u64) -> Error {
+fn length(place: &ChunkPlace, what: &'static str, value: u64, limit: u64) -> Error {
     Error::Length { place: place.clone(), what, value, limit }
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::super::chunk;
-    use super::*;
-    use crate::reader::Index as _;
-
-    fn build(bytes: &[u8]) -> Result<Index, Error> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("f");
-        std::fs::write(&path, bytes).unwrap();
-        Index::build(&Blob::open(&path).unwrap())
-    }
-
-    fn chunk(records: u32) -> Vec<u8> {
-        chunk::encode(&vec![0; 4 * records as usize], records, Compression::None, 0).unwrap()
-    }
-
-    #[test]
-    fn chunks_are_numbered_through() {
-        let index = build(&[chunk(2), chunk(0), chunk(3)].concat()).unwrap();
-        assert_eq!(index.records, 5);
-        let found: Vec<_> =
-            index.chunks.iter().map(|c| (c.offset, c.first_record, c.records())).collect();
-        assert_eq!(found, [(0, 0, 2), (28, 2, 0), (48, 2, 3)]);
-        let check = |record, expected| assert_eq!(index.chunk_of(record), expected);
-        check(0, 0);
-        check(1, 0);
-        check(2, 2);
-        check(4, 2);
-    }
-
-    #[test]
-    fn headers_that_cannot_be_true_are_refused() {
-        let check = |bytes: &[u8], expected: &str| {
-            let message = build(bytes).unwrap_err().to_string();
-            assert_eq!(&message[message.rfind('/').unwrap() + 1..], expected);
-        };
-        let good = chunk(2);
-        let with = |at: usize, value: u32| {
-            let mut bytes = good.clone();
-            bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
-            bytes
-        };
-        check(
-            &with(0, 7),
-            "f: chunk 0 at byte 0: found 0x00000007 where a recordio chunk begins with 0x01020304",
-        );
-        check(
-            &with(12, u32::MAX),
-            "f: chunk 0 at byte 0: compressed size is 4294967295, but at most 8 is possible here",
-        );
-        check(
-            &with(16, u32::MAX),
-            "f: chunk 0 at byte 0: number of records is 4294967295, but at most 2 is possible here",
-        );
-        check(
-            &with(12, 9),
-            "f: chunk 0 at byte 0: needs 29 bytes, but the file ends after 28: truncated file",
-        );
-        check(&with(16, 0), "f: chunk 0 record 0: the header says 0 records");
-        check(
-            &[&good[..], &[4, 3]].concat(),
-            "f: chunk 1 at byte 28: needs 20 bytes, but the file ends after 2: truncated file",
-        );
-        check(
-            &[&good[..], &[0; 20]].concat(),
-            "f: chunk 1 at byte 28: found 0x00000000 where a recordio chunk begins with 0x01020304",
-        );
-    }
-
-    #[test]
-    fn a_damaged_first_chunk_does_not_hide_the_others() {
-        let mut bytes = [chunk(2), chunk(3)].concat();
-        bytes[20] ^= 1;
-        let index = build(&bytes).unwrap();
-        assert_eq!((index.dialect, index.records), (Dialect::Standard, 5));
-    }
-
-    #[test]
-    fn a_saved_index_is_restored_for_the_same_size_only() {
-        let bytes = [chunk(2), chunk(0), chunk(3)].concat();
-        let index = build(&bytes).unwrap();
-        let (saved, size) = (index.save(), bytes.len() as u64);
-        let restored = Index::restore(&saved, size).unwrap();
-        assert_eq!((restored.chunks, restored.records), (index.chunks, 5));
-        let check = |saved: &[u8], size: u64| assert!(Index::restore(saved, size).is_none());
-        check(&saved, size + 1);
-        check(&saved[..saved.len() - 1], size);
-        check(&saved[..21], size);
-        check(&[&saved[..], &saved[1..]].concat(), size);
-        check(&[], size);
-        check(&[2], 0);
-        let mut records = saved.clone();
-        records[17..21].fill(0xff);
-        check(&records, size);
-    }
-
-    proptest! {
-        #[test]
-        fn any_saved_bytes_restore_or_not(saved: Vec<u8>, size: u64) {
-            let _ = Index::restore(&saved, size);
-        }
-
-        #[test]
-        fn any_bytes_index_or_fail(mut bytes: Vec<u8>, magic: bool) {
-            if magic && bytes.len() >= 4 {
-                bytes[..4].copy_from_slice(&[4, 3, 2, 1]);
-            }
-            let _ = build(&bytes);
-        }
-    }
-}
+mod tests;

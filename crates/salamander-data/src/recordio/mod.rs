@@ -13,11 +13,26 @@ mod reader;
 mod snappy;
 pub mod writer;
 
-pub(crate) use cache::Cache;
+use cache::Cache;
 pub use header::{Compression, Dialect};
+use index::ChunkIndex;
 pub use index::ChunkInfo;
 pub use reader::{RECORD_COLUMN, RecordFile};
 pub use writer::{Options, Writer};
+
+use crate::format::Definition;
+use crate::sink;
+
+pub(crate) static FORMAT: Definition = Definition {
+    endings: &["recordio", "rio"],
+    begins: |start| start.starts_with(&[4, 3, 2, 1]),
+    open: Some(|opening| {
+        let chunks = opening.shared::<Cache>();
+        opening.indexed(ChunkIndex::build, |blob, index| RecordFile::new(blob, index, chunks))
+    }),
+    create: Some(sink::example::recordio),
+    ..Definition::named("recordio")
+};
 
 /// Bytes of a chunk that may be held in memory at most; a longer one is refused as damage.
 pub(crate) const MAX_CHUNK_BYTES: u64 = 1 << 30;

@@ -11,14 +11,14 @@ use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
 use url::Url;
 
 use super::store::{Location, connect, refusal};
-use super::{Remote, Settings, shared};
+use super::{Remote, RequestSettings, shared};
 use crate::Error;
 
 /// Bytes that travel in one request.
 const PART: u64 = 16 << 20;
 
 /// Shorter than for reading: whoever keeps something in a store tries again by himself, and says so.
-const SETTINGS: Settings = Settings {
+const SETTINGS: RequestSettings = RequestSettings {
     timeout: Duration::from_secs(60),
     retries: 2,
     pause: Duration::from_secs(1),

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use salamander_files::{Durability, replace_via};
+
 /// Names the folder; without it nothing is kept on disk.
 const FOLDER_VARIABLE: &str = "SALAMANDER_CACHE_DIR";
 /// Names the most bytes the folder may have.
@@ -29,7 +31,7 @@ pub(super) struct Disk {
     written: AtomicU64,
 }
 
-struct Kept {
+struct DiskBlock {
     path: PathBuf,
     bytes: u64,
     used: SystemTime,
@@ -106,15 +108,10 @@ impl Disk {
         drop(used);
         let turn = self.written.fetch_add(1, Ordering::Relaxed);
         let partial = self.folder.join(format!("{}-{turn}.{PARTIAL}", std::process::id()));
-        let written = File::create(&partial).and_then(|mut file| {
+        replace_via(&partial, &self.path(name), Durability::Unsynced, |file| {
             file.write_all(blake3::hash(block).as_bytes())?;
             file.write_all(block)
-        });
-        let written = written.and_then(|()| std::fs::rename(&partial, self.path(name)));
-        if written.is_err() {
-            let _ = std::fs::remove_file(&partial);
-        }
-        written
+        })
     }
 
     /// Removes what was used longest ago, and gives the bytes left. A tenth more than needed goes, so that
@@ -134,7 +131,7 @@ impl Disk {
     }
 
     /// The blocks in the folder; what else is there is not ours and left alone.
-    fn kept(&self) -> io::Result<Vec<Kept>> {
+    fn kept(&self) -> io::Result<Vec<DiskBlock>> {
         let mut kept = Vec::new();
         for entry in std::fs::read_dir(&self.folder)? {
             let path = entry?.path();
@@ -143,7 +140,7 @@ impl Disk {
             let Ok(metadata) = std::fs::metadata(&path) else { continue };
             let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
             match extension {
-                Some(BLOCK) => kept.push(Kept { path, bytes: metadata.len(), used }),
+                Some(BLOCK) => kept.push(DiskBlock { path, bytes: metadata.len(), used }),
                 Some(PARTIAL) if used.elapsed().is_ok_and(|age| age > STALE) => {
                     let _ = std::fs::remove_file(&path);
                 }

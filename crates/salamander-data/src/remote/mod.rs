@@ -28,7 +28,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{OnceCell, Semaphore};
 
 use crate::Error;
-use crate::lru::{Key, Lru};
+use crate::part_cache::{PartCache, PartKey};
 pub use bucket::{Bucket, Listing};
 use disk::Disk;
 pub(crate) use object::Object;
@@ -42,7 +42,7 @@ const AHEAD: usize = 8;
 
 /// How patient a request is.
 #[derive(Clone, Copy, Debug)]
-struct Settings {
+struct RequestSettings {
     /// For one try.
     timeout: Duration,
     /// Tries after the first.
@@ -53,9 +53,9 @@ struct Settings {
     patience: Duration,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for RequestSettings {
+    fn default() -> RequestSettings {
+        RequestSettings {
             timeout: Duration::from_secs(30),
             retries: 6,
             pause: Duration::from_secs(5),
@@ -70,13 +70,13 @@ type Flight = Arc<OnceCell<Arc<Vec<u8>>>>;
 /// What all objects share. It lives as long as the program, as its threads do.
 struct Remote {
     runtime: Runtime,
-    settings: Settings,
+    settings: RequestSettings,
     /// Clients by scheme and host, because each holds connections.
     stores: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
-    blocks: Lru<Vec<u8>>,
+    blocks: PartCache<Vec<u8>>,
     disk: Option<Arc<Disk>>,
     /// Blocks being fetched, so that two who want the same one make one request.
-    flying: Mutex<HashMap<Key, Flight>>,
+    flying: Mutex<HashMap<PartKey, Flight>>,
     ahead: Arc<Semaphore>,
 }
 
@@ -94,7 +94,7 @@ fn shared(place: &Path) -> Result<&'static Remote, Error> {
     static SHARED: OnceLock<Result<Remote, String>> = OnceLock::new();
     let shared = SHARED.get_or_init(|| {
         let disk = Disk::from_environment().map_err(|error| error.to_string())?;
-        Remote::new(Settings::default(), disk).map_err(|error| error.to_string())
+        Remote::new(RequestSettings::default(), disk).map_err(|error| error.to_string())
     });
     shared.as_ref().map_err(|reason| {
         let path = place.to_owned();
@@ -103,7 +103,7 @@ fn shared(place: &Path) -> Result<&'static Remote, Error> {
 }
 
 impl Remote {
-    fn new(settings: Settings, disk: Option<Disk>) -> io::Result<Remote> {
+    fn new(settings: RequestSettings, disk: Option<Disk>) -> io::Result<Remote> {
         // Another part of the program may have chosen a provider already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = Builder::new_multi_thread()
@@ -115,7 +115,7 @@ impl Remote {
             runtime,
             settings,
             stores: Mutex::default(),
-            blocks: Lru::new(MEMORY_BYTES),
+            blocks: PartCache::new(MEMORY_BYTES),
             disk: disk.map(Arc::new),
             flying: Mutex::default(),
             ahead: Arc::new(Semaphore::new(AHEAD)),

@@ -17,10 +17,10 @@ type Block = Arc<Vec<u8>>;
 
 /// An object as it was when opened.
 #[derive(Clone, Debug)]
-pub(crate) struct Object(Arc<Inner>);
+pub(crate) struct Object(Arc<OpenObject>);
 
 #[derive(Debug)]
-struct Inner {
+struct OpenObject {
     remote: &'static Remote,
     place: PathBuf,
     store: Arc<dyn ObjectStore>,
@@ -46,7 +46,7 @@ impl Object {
             client.get_opts(&path, options).await.map(|found| found.meta).map_err(refusal)
         };
         let meta = remote.wait(request).map_err(Error::io(place))?;
-        Ok(Object(Arc::new(Inner {
+        Ok(Object(Arc::new(OpenObject {
             remote,
             place: place.to_owned(),
             store,
@@ -126,7 +126,7 @@ impl Object {
     }
 }
 
-impl Inner {
+impl OpenObject {
     /// A block, fetched once however many want it.
     async fn shared_block(&self, number: u64) -> io::Result<Block> {
         let key = (self.number, number);

@@ -24,13 +24,13 @@ pub(super) struct State {
 
 /// A server of one file at any path; its threads end with the test's process.
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct HttpServer {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
 }
 
-impl Server {
-    pub(super) fn start(content: Vec<u8>) -> Server {
+impl HttpServer {
+    pub(super) fn start(content: Vec<u8>) -> HttpServer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let state = State {
@@ -50,7 +50,7 @@ impl Server {
                 std::thread::spawn(move || answer(&stream, &state));
             }
         });
-        Server { address, state }
+        HttpServer { address, state }
     }
 
     pub(super) fn place(&self, name: &str) -> PathBuf {

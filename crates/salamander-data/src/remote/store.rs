@@ -14,7 +14,7 @@ use object_store::path::Path as StorePath;
 use object_store::{BackoffConfig, ClientConfigKey, ObjectStore, RetryConfig};
 use url::{Position, Url};
 
-use super::Settings;
+use super::RequestSettings;
 use crate::Error;
 
 /// A URL taken apart.
@@ -23,11 +23,11 @@ pub(super) struct Location {
     /// Scheme and bucket, or scheme, host and port.
     pub(super) base: String,
     pub(super) path: StorePath,
-    kind: Kind,
+    kind: StoreKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum StoreKind {
     S3,
     Google,
     Azure,
@@ -40,10 +40,10 @@ impl Location {
         let text = place.to_str().ok_or_else(|| wrong("a url must be utf-8".to_owned()))?;
         let url = Url::parse(text).map_err(|error| wrong(format!("not a url: {error}")))?;
         let kind = match url.scheme() {
-            "s3" | "s3a" => Kind::S3,
-            "gs" => Kind::Google,
-            "az" | "azure" | "abfs" | "abfss" => Kind::Azure,
-            "http" | "https" => Kind::Http,
+            "s3" | "s3a" => StoreKind::S3,
+            "gs" => StoreKind::Google,
+            "az" | "azure" | "abfs" | "abfss" => StoreKind::Azure,
+            "http" | "https" => StoreKind::Http,
             other => {
                 let known = "give s3://, gs://, az://, http:// or https://";
                 return Err(wrong(format!("unknown kind of place {other:?}: {known}")));
@@ -61,7 +61,7 @@ impl Location {
     }
 
     pub(super) fn is_http(&self) -> bool {
-        self.kind == Kind::Http
+        self.kind == StoreKind::Http
     }
 
     /// The URL of another object in the same bucket.
@@ -82,25 +82,25 @@ impl Location {
 /// A client for the bucket or host of a URL.
 pub(super) fn connect(
     location: &Location,
-    settings: Settings,
+    settings: RequestSettings,
 ) -> object_store::Result<Arc<dyn ObjectStore>> {
     let (base, retry) = (location.base.as_str(), retry(settings));
     Ok(match location.kind {
-        Kind::S3 => {
+        StoreKind::S3 => {
             let builder = AmazonS3Builder::new().with_url(base).with_retry(retry);
             Arc::new(configure(builder, "AWS_", settings, AmazonS3Builder::with_config).build()?)
         }
-        Kind::Google => {
+        StoreKind::Google => {
             let builder = GoogleCloudStorageBuilder::new().with_url(base).with_retry(retry);
             let with = GoogleCloudStorageBuilder::with_config;
             Arc::new(configure(builder, "GOOGLE_", settings, with).build()?)
         }
-        Kind::Azure => {
+        StoreKind::Azure => {
             let builder = MicrosoftAzureBuilder::new().with_url(base).with_retry(retry);
             let with = MicrosoftAzureBuilder::with_config;
             Arc::new(configure(builder, "AZURE_", settings, with).build()?)
         }
-        Kind::Http => {
+        StoreKind::Http => {
             let builder = HttpBuilder::new().with_url(base).with_retry(retry);
             let builder = builder.with_config(ClientConfigKey::AllowHttp, "true");
             Arc::new(configure(builder, "", settings, HttpBuilder::with_config).build()?)
@@ -128,7 +128,7 @@ fn one_line(text: &str) -> String {
     words.join(" ").chars().take(400).collect()
 }
 
-fn retry(settings: Settings) -> RetryConfig {
+fn retry(settings: RequestSettings) -> RetryConfig {
     let init_backoff = settings.pause.min(Duration::from_millis(100));
     let backoff = BackoffConfig { init_backoff, max_backoff: settings.pause, base: 2.0 };
     RetryConfig { backoff, max_retries: settings.retries, retry_timeout: settings.patience }
@@ -138,7 +138,7 @@ fn retry(settings: Settings) -> RetryConfig {
 fn configure<B, K: FromStr>(
     builder: B,
     prefix: &str,
-    settings: Settings,
+    settings: RequestSettings,
     with: impl Fn(B, K, String) -> B,
 ) -> B {
     let timeout = format!("{}ms", settings.timeout.as_millis());

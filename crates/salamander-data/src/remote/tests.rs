@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::disk::Disk;
-use super::server::Server;
-use super::{BLOCK_BYTES, Object, Remote, Settings};
+use super::server::HttpServer;
+use super::{BLOCK_BYTES, Object, Remote, RequestSettings};
 use crate::{Blob, Dataset, Error, open};
 
 const MIB: usize = BLOCK_BYTES as usize;
@@ -22,7 +22,8 @@ fn impatient() -> &'static Remote {
 }
 
 fn with_patience(timeout: Duration, patience: Duration, disk: Option<Disk>) -> &'static Remote {
-    let settings = Settings { timeout, retries: 3, pause: Duration::from_millis(10), patience };
+    let settings =
+        RequestSettings { timeout, retries: 3, pause: Duration::from_millis(10), patience };
     Box::leak(Box::new(Remote::new(settings, disk).unwrap()))
 }
 
@@ -39,7 +40,7 @@ fn read(object: &Object, offset: usize, length: usize) -> Result<Vec<u8>, Error>
 #[test]
 fn any_range_is_read_right_and_each_block_once() {
     let bytes = content(5 * MIB + 123);
-    let server = Server::start(bytes.clone());
+    let server = HttpServer::start(bytes.clone());
     let object = Object::open(remote(None), &server.place("a.bin")).unwrap();
     assert_eq!(object.size(), bytes.len() as u64);
     let check = |offset: usize, length: usize| {
@@ -58,7 +59,7 @@ fn any_range_is_read_right_and_each_block_once() {
 
 #[test]
 fn sequential_reading_fetches_the_next_block_ahead() {
-    let server = Server::start(content(4 * MIB));
+    let server = HttpServer::start(content(4 * MIB));
     let object = Object::open(remote(None), &server.place("a.bin")).unwrap();
     read(&object, 0, 100).unwrap();
     assert_eq!(server.gets(), 1, "one read tells nothing");
@@ -76,7 +77,7 @@ fn sequential_reading_fetches_the_next_block_ahead() {
 #[test]
 fn refusals_stalls_and_cut_answers_are_tried_again() {
     let bytes = content(1000);
-    let server = Server::start(bytes.clone());
+    let server = HttpServer::start(bytes.clone());
     server.state().refuse = 2;
     let object = Object::open(impatient(), &server.place("a.bin")).unwrap();
     server.state().stall = 1;
@@ -89,8 +90,8 @@ fn refusals_stalls_and_cut_answers_are_tried_again() {
 
 #[test]
 fn a_server_that_never_recovers_is_an_error_in_time() {
-    let check = |change: fn(&Server), expected: &str| {
-        let server = Server::start(content(1000));
+    let check = |change: fn(&HttpServer), expected: &str| {
+        let server = HttpServer::start(content(1000));
         let object = Object::open(impatient(), &server.place("a.bin")).unwrap();
         change(&server);
         let started = Instant::now();
@@ -108,8 +109,8 @@ fn a_server_that_never_recovers_is_an_error_in_time() {
 
 #[test]
 fn a_changed_object_is_noticed() {
-    let check = |change: fn(&Server), etag: Option<&str>| {
-        let server = Server::start(content(3 * MIB));
+    let check = |change: fn(&HttpServer), etag: Option<&str>| {
+        let server = HttpServer::start(content(3 * MIB));
         server.state().etag = etag.map(str::to_owned);
         let object = Object::open(remote(None), &server.place("a.bin")).unwrap();
         read(&object, 0, 10).unwrap();
@@ -127,7 +128,7 @@ fn a_changed_object_is_noticed() {
 #[test]
 fn weak_tags_and_no_tags_can_be_read() {
     for etag in [None, Some("W/\"1\"".to_owned())] {
-        let server = Server::start(content(100));
+        let server = HttpServer::start(content(100));
         server.state().etag = etag;
         let object = Object::open(remote(None), &server.place("a.bin")).unwrap();
         assert_eq!(read(&object, 0, 100).unwrap(), content(100));
@@ -137,7 +138,7 @@ fn weak_tags_and_no_tags_can_be_read() {
 #[test]
 fn a_server_without_ranges_is_read_whole_once() {
     let bytes = content(3 * MIB + 5);
-    let server = Server::start(bytes.clone());
+    let server = HttpServer::start(bytes.clone());
     server.state().ranges = false;
     let object = Object::open(remote(None), &server.place("a.bin")).unwrap();
     assert!(read(&object, 2 * MIB - 1, MIB).unwrap() == bytes[2 * MIB - 1..3 * MIB - 1]);
@@ -148,9 +149,10 @@ fn a_server_without_ranges_is_read_whole_once() {
 
 #[test]
 fn a_large_file_without_ranges_is_refused() {
-    let server = Server::start(vec![0; 65 * MIB]);
+    let server = HttpServer::start(vec![0; 65 * MIB]);
     server.state().ranges = false;
-    let settings = Settings { timeout: Duration::from_secs(20), ..Settings::default() };
+    let settings =
+        RequestSettings { timeout: Duration::from_secs(20), ..RequestSettings::default() };
     let remote = Box::leak(Box::new(Remote::new(settings, None).unwrap()));
     let object = Object::open(remote, &server.place("a.bin")).unwrap();
     let message = read(&object, 0, 1).unwrap_err().to_string();
@@ -164,7 +166,7 @@ fn a_large_file_without_ranges_is_refused() {
 fn blocks_on_disk_are_not_fetched_again() {
     let folder = tempfile::tempdir().unwrap();
     let bytes = content(2 * MIB + 9);
-    let server = Server::start(bytes.clone());
+    let server = HttpServer::start(bytes.clone());
     let open = |etag: &str| {
         server.state().etag = Some(etag.to_owned());
         let disk = Disk::new(folder.path(), 10 << 20).unwrap();
@@ -181,7 +183,7 @@ fn blocks_on_disk_are_not_fetched_again() {
 #[test]
 fn many_threads_share_the_blocks() {
     let bytes = content(8 * MIB);
-    let server = Server::start(bytes.clone());
+    let server = HttpServer::start(bytes.clone());
     let object = Object::open(remote(None), &server.place("a.bin")).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..6 {
@@ -199,7 +201,7 @@ fn many_threads_share_the_blocks() {
 
 #[test]
 fn formats_read_from_a_url() {
-    let server = Server::start(b"x,y\n1,a\n2,b\n3,c\n".to_vec());
+    let server = HttpServer::start(b"x,y\n1,a\n2,b\n3,c\n".to_vec());
     let reader = open(&[server.place("folder/a.csv")], None).unwrap();
     let dataset = Dataset::new(Arc::from(reader)).unwrap();
     let mut seen = vec![String::new(); 2];
@@ -219,7 +221,7 @@ fn places_that_cannot_be_read_are_named() {
         let message = open(&[place.to_owned()], None).err().unwrap().to_string();
         assert_eq!(message, format!("{}: {expected}", place.display()));
     };
-    let server = Server::start(Vec::new());
+    let server = HttpServer::start(Vec::new());
     check(&server.place("folder/"), "http has no listing: name the files");
     check(
         Path::new("ftp://host/a.csv"),

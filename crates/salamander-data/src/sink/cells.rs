@@ -21,7 +21,7 @@ enum Cell {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum CellKind {
     Ints,
     Floats,
     Text,
@@ -32,7 +32,7 @@ enum Kind {
 #[derive(Debug)]
 pub(super) struct Cells {
     pub(super) name: String,
-    kind: Kind,
+    kind: CellKind,
     list: bool,
     waiting: Vec<Option<Cell>>,
 }
@@ -49,8 +49,10 @@ impl Cells {
         let (kind, list) = form(value);
         self.kind = match (self.kind, kind) {
             (mine, other) if mine == other => mine,
-            (Kind::Ints | Kind::Floats, Kind::Ints | Kind::Floats) => Kind::Floats,
-            (Kind::Text | Kind::Bytes, Kind::Text | Kind::Bytes) => Kind::Bytes,
+            (CellKind::Ints | CellKind::Floats, CellKind::Ints | CellKind::Floats) => {
+                CellKind::Floats
+            }
+            (CellKind::Text | CellKind::Bytes, CellKind::Text | CellKind::Bytes) => CellKind::Bytes,
             _ => return Err(self.misfit(value)),
         };
         self.list |= list;
@@ -60,9 +62,10 @@ impl Cells {
     /// Refuses a value that the column has no room for.
     pub(super) fn check(&self, value: &Value<'_>) -> Result<(), String> {
         let (kind, list) = form(value);
-        let same =
-            matches!((self.kind, kind), (Kind::Floats, Kind::Ints) | (Kind::Bytes, Kind::Text))
-                || self.kind == kind;
+        let same = matches!(
+            (self.kind, kind),
+            (CellKind::Floats, CellKind::Ints) | (CellKind::Bytes, CellKind::Text)
+        ) || self.kind == kind;
         if list && !self.list {
             return Err(format!("{} items where the first records have one", value.count()));
         }
@@ -71,10 +74,10 @@ impl Cells {
 
     fn misfit(&self, value: &Value<'_>) -> String {
         let mine = match self.kind {
-            Kind::Ints => "integers",
-            Kind::Floats => "floats",
-            Kind::Text => "text",
-            Kind::Bytes => "bytes",
+            CellKind::Ints => "integers",
+            CellKind::Floats => "floats",
+            CellKind::Text => "text",
+            CellKind::Bytes => "bytes",
         };
         format!("{} where the first records have {mine}", value.kind())
     }
@@ -100,10 +103,10 @@ impl Cells {
 
     pub(super) fn field(&self) -> Field {
         let item = match self.kind {
-            Kind::Ints => DataType::Int64,
-            Kind::Floats => DataType::Float32,
-            Kind::Text if !self.list => DataType::Utf8,
-            Kind::Text | Kind::Bytes => DataType::Binary,
+            CellKind::Ints => DataType::Int64,
+            CellKind::Floats => DataType::Float32,
+            CellKind::Text if !self.list => DataType::Utf8,
+            CellKind::Text | CellKind::Bytes => DataType::Binary,
         };
         let list = |item| DataType::List(Arc::new(Field::new_list_field(item, true)));
         Field::new(&self.name, if self.list { list(item) } else { item }, true)
@@ -113,27 +116,27 @@ impl Cells {
     pub(super) fn take(&mut self) -> Result<ArrayRef, (usize, String)> {
         let waiting = std::mem::take(&mut self.waiting);
         Ok(match self.kind {
-            Kind::Ints => ints(waiting, self.list),
-            Kind::Floats => floats(waiting, self.list)?,
-            Kind::Text if !self.list => {
+            CellKind::Ints => ints(waiting, self.list),
+            CellKind::Floats => floats(waiting, self.list)?,
+            CellKind::Text if !self.list => {
                 Arc::new(StringArray::from_iter(waiting.into_iter().map(|cell| match cell {
                     Some(Cell::Text(text)) => Some(text),
                     _ => None,
                 })))
             }
-            Kind::Text | Kind::Bytes => bytes(waiting, self.list),
+            CellKind::Text | CellKind::Bytes => bytes(waiting, self.list),
         })
     }
 }
 
 /// The kind of a value, and whether it needs a list.
-fn form(value: &Value<'_>) -> (Kind, bool) {
+fn form(value: &Value<'_>) -> (CellKind, bool) {
     match value {
-        Value::Bytes(_) => (Kind::Bytes, false),
-        Value::List(_) => (Kind::Bytes, true),
-        Value::Text(_) => (Kind::Text, false),
-        Value::Ints(items) => (Kind::Ints, items.len() != 1),
-        Value::Floats(items) => (Kind::Floats, items.len() != 1),
+        Value::Bytes(_) => (CellKind::Bytes, false),
+        Value::List(_) => (CellKind::Bytes, true),
+        Value::Text(_) => (CellKind::Text, false),
+        Value::Ints(items) => (CellKind::Ints, items.len() != 1),
+        Value::Floats(items) => (CellKind::Floats, items.len() != 1),
     }
 }
 

@@ -9,17 +9,17 @@ use crate::cifar::{PICTURE_BYTES, check_class};
 use crate::{Error, Row};
 
 /// A file of records: class, red plane, green plane, blue plane.
-pub(super) struct Cifar {
+struct Cifar {
     path: PathBuf,
     file: Pending,
     records: u64,
 }
 
-impl Cifar {
-    pub(super) fn create(path: &Path) -> Result<Cifar, Error> {
-        Ok(Cifar { path: path.to_owned(), file: Pending::create(path)?, records: 0 })
-    }
+pub(crate) fn create(path: &Path) -> Result<Box<dyn Sink>, Error> {
+    Ok(Box::new(Cifar { path: path.to_owned(), file: Pending::create(path)?, records: 0 }))
+}
 
+impl Cifar {
     fn add(&mut self, row: &Row<'_>) -> Result<(), Error> {
         let image = row.bytes("image")?;
         if image.len() != PICTURE_BYTES {

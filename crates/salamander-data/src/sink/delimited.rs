@@ -11,33 +11,33 @@ use crate::{Error, Row, Value};
 
 /// A file of text. The csv crate writes the fields of those with a header, which may need quotes; the public files
 /// have none, and are written as they are.
-pub(super) struct Delimited {
+struct Delimited {
     path: PathBuf,
-    dialect: Dialect,
+    dialect: &'static Dialect,
     names: Option<Vec<String>>,
     records: u64,
     count: Count,
     out: csv::Writer<Pending>,
 }
 
-impl Delimited {
-    pub(super) fn create(path: &Path, dialect: Dialect) -> Result<Delimited, Error> {
-        let pending = Pending::create(path)?;
-        let count = pending.count();
-        let mut writer = csv::WriterBuilder::new();
-        writer.delimiter(dialect.delimiter());
-        let names = dialect.columns().map(|names| names.iter().map(|n| (*n).to_owned()).collect());
-        if dialect.columns().is_some() {
-            // Whole lines, each as one field.
-            writer.quote_style(csv::QuoteStyle::Never);
-        }
-        let out = writer.from_writer(pending);
-        Ok(Delimited { path: path.to_owned(), dialect, names, records: 0, count, out })
+pub(crate) fn create(path: &Path, dialect: &'static Dialect) -> Result<Box<dyn Sink>, Error> {
+    let pending = Pending::create(path)?;
+    let count = pending.count();
+    let mut writer = csv::WriterBuilder::new();
+    writer.delimiter(dialect.delimiter);
+    let names = dialect.columns.map(|names| names.iter().map(|n| (*n).to_owned()).collect());
+    if dialect.columns.is_some() {
+        // Whole lines, each as one field.
+        writer.quote_style(csv::QuoteStyle::Never);
     }
+    let out = writer.from_writer(pending);
+    Ok(Box::new(Delimited { path: path.to_owned(), dialect, names, records: 0, count, out }))
+}
 
+impl Delimited {
     /// The cells of a row in the order of the header; a column that the row lacks is an empty cell.
     fn cells<'a>(
-        dialect: Dialect,
+        dialect: &Dialect,
         names: &[String],
         row: &'a Row<'_>,
     ) -> Result<Vec<Cow<'a, str>>, Error> {
@@ -46,7 +46,7 @@ impl Delimited {
             let wrong = |reason: &str| Error::Column { column: name.into(), reason: reason.into() };
             let position = names.iter().position(|known| known == name);
             let position = position.ok_or_else(|| {
-                wrong(match dialect.columns() {
+                wrong(match dialect.columns {
                     Some(_) => "the format has no such column",
                     None => "the first record has no such column, so the header neither",
                 })
@@ -67,7 +67,7 @@ impl Delimited {
             }
         };
         let cells = Delimited::cells(self.dialect, names, row)?;
-        if self.dialect.columns().is_none() {
+        if self.dialect.columns.is_none() {
             return self.out.write_record(cells.iter().map(|cell| cell.as_bytes())).map_err(failed);
         }
         let mut fields = Vec::with_capacity(cells.len());
@@ -80,7 +80,7 @@ impl Delimited {
             })?;
             fields.push(field);
         }
-        self.out.write_record([fields.join(self.dialect.between())]).map_err(failed)
+        self.out.write_record([fields.join(self.dialect.between)]).map_err(failed)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::{Error, Row, Value, example, tfrecord};
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// A file of examples.
-pub(super) struct Examples<W> {
+struct Examples<W> {
     path: PathBuf,
     records: u64,
     count: Count,
@@ -24,25 +24,28 @@ pub(super) struct Examples<W> {
 }
 
 /// The frame that a format puts around records.
-pub(super) trait Frames {
+trait Frames {
     fn write(&mut self, record: &[u8]) -> Result<(), String>;
     fn finish(self) -> Result<Pending, String>;
 }
 
-pub(super) fn recordio(path: &Path) -> Result<Examples<recordio::Writer<Pending>>, Error> {
+pub(crate) fn recordio(path: &Path) -> Result<Box<dyn Sink>, Error> {
     let options = recordio::Options { max_chunk_bytes: CHUNK_BYTES, ..Default::default() };
     create(path, |out| recordio::Writer::new(out, options))
 }
 
-pub(super) fn tfrecord(path: &Path) -> Result<Examples<tfrecord::Writer<Pending>>, Error> {
-    create(path, tfrecord::Writer::new)
+pub(crate) fn tfrecord(path: &Path) -> Result<Box<dyn Sink>, Error> {
+    create(path, tfrecord::TfRecordWriter::new)
 }
 
-fn create<W>(path: &Path, frame: impl FnOnce(Pending) -> W) -> Result<Examples<W>, Error> {
+fn create<W: Frames + 'static>(
+    path: &Path,
+    frame: impl FnOnce(Pending) -> W,
+) -> Result<Box<dyn Sink>, Error> {
     let out = Pending::create(path)?;
     let count = out.count();
     let path = path.to_owned();
-    Ok(Examples { path, records: 0, count, seen: 0, waiting: 0, frames: frame(out) })
+    Ok(Box::new(Examples { path, records: 0, count, seen: 0, waiting: 0, frames: frame(out) }))
 }
 
 impl<W: Frames> Sink for Examples<W> {
@@ -104,12 +107,13 @@ impl Frames for recordio::Writer<Pending> {
     }
 }
 
-impl Frames for tfrecord::Writer<Pending> {
+impl Frames for tfrecord::TfRecordWriter<Pending> {
     fn write(&mut self, record: &[u8]) -> Result<(), String> {
-        tfrecord::Writer::write(self, record).map_err(|error| format!("cannot write: {error}"))
+        tfrecord::TfRecordWriter::write(self, record)
+            .map_err(|error| format!("cannot write: {error}"))
     }
 
     fn finish(self) -> Result<Pending, String> {
-        tfrecord::Writer::finish(self).map_err(|error| format!("cannot write: {error}"))
+        tfrecord::TfRecordWriter::finish(self).map_err(|error| format!("cannot write: {error}"))
     }
 }

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use super::Sink;
 use super::pending::Pending;
-use super::picture::Picture;
 use crate::idx::{IMAGES_MAGIC, LABELS_MAGIC, labels_beside};
+use crate::row_picture::RowPicture;
 use crate::{Error, Row};
 
 /// An images file and, when the rows have labels, the labels file beside it.
-pub(super) struct Idx {
+struct Idx {
     path: PathBuf,
     images: Pending,
     labels: Option<Pending>,
@@ -19,16 +19,16 @@ pub(super) struct Idx {
     records: u32,
 }
 
-impl Idx {
-    pub(super) fn create(path: &Path) -> Result<Idx, Error> {
-        let mut images = Pending::create(path)?;
-        // What is not known yet is written at the end.
-        header(&mut images, &[IMAGES_MAGIC, 0, 0, 0]).map_err(Error::io(path))?;
-        Ok(Idx { path: path.to_owned(), images, labels: None, shape: None, records: 0 })
-    }
+pub(crate) fn create(path: &Path) -> Result<Box<dyn Sink>, Error> {
+    let mut images = Pending::create(path)?;
+    // What is not known yet is written at the end.
+    header(&mut images, &[IMAGES_MAGIC, 0, 0, 0]).map_err(Error::io(path))?;
+    Ok(Box::new(Idx { path: path.to_owned(), images, labels: None, shape: None, records: 0 }))
+}
 
+impl Idx {
     fn add(&mut self, row: &Row<'_>) -> Result<(), Error> {
-        let Picture { width, height, channels, pixels } = Picture::of(row)?;
+        let RowPicture { width, height, channels, pixels } = RowPicture::of(row, "image")?;
         if channels != 1 {
             return Err(Error::Rejected(format!("{channels} colours, but idx has grey images")));
         }

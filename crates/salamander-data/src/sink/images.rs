@@ -1,38 +1,38 @@
 //! Pictures as PNG files in a folder per class.
 
-use std::fs::{create_dir, create_dir_all, remove_dir_all, rename};
+use std::fs::create_dir_all;
 use std::path::{Path, PathBuf};
 
 use image::{ExtendedColorType, save_buffer};
+use salamander_files::{Durability, PendingFolder};
 
 use super::Sink;
-use super::picture::Picture;
+use crate::row_picture::RowPicture;
 use crate::{Error, Row, Value};
 
 /// A folder that is filled beside its place and renamed at the end.
-pub(super) struct Images {
+struct Images {
     path: PathBuf,
-    temporary: PathBuf,
+    pending: PendingFolder,
     records: u64,
     bytes: u64,
 }
 
-impl Images {
-    pub(super) fn create(path: &Path) -> Result<Images, Error> {
-        if path.exists() {
-            let reason = "there already: give a folder that is not".to_owned();
-            return Err(Error::Form { path: path.to_owned(), reason });
-        }
-        let mut temporary = path.as_os_str().to_owned();
-        temporary.push(".tmp");
-        let temporary = PathBuf::from(temporary);
-        create_dir(&temporary).map_err(Error::io(&temporary))?;
-        Ok(Images { path: path.to_owned(), temporary, records: 0, bytes: 0 })
+pub(crate) fn create(path: &Path) -> Result<Box<dyn Sink>, Error> {
+    if path.exists() {
+        let reason = "there already: give a folder that is not".to_owned();
+        return Err(Error::Form { path: path.to_owned(), reason });
     }
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".tmp");
+    let pending = PendingFolder::create(temporary).map_err(Error::io(path))?;
+    Ok(Box::new(Images { path: path.to_owned(), pending, records: 0, bytes: 0 }))
+}
 
+impl Images {
     fn add(&mut self, row: &Row<'_>) -> Result<(), Error> {
-        let Picture { width, height, channels, pixels } = Picture::of(row)?;
-        let folder = self.temporary.join(class(row)?);
+        let RowPicture { width, height, channels, pixels } = RowPicture::of(row, "image")?;
+        let folder = self.pending.path().join(class(row)?);
         create_dir_all(&folder).map_err(Error::io(&folder))?;
         let file = folder.join(format!("{:08}.png", self.records));
         let color = if channels == 1 { ExtendedColorType::L8 } else { ExtendedColorType::Rgb8 };
@@ -51,18 +51,11 @@ impl Sink for Images {
     }
 
     fn finish(self: Box<Self>) -> Result<(), Error> {
-        rename(&self.temporary, &self.path).map_err(Error::io(&self.path))
+        self.pending.commit(&self.path, Durability::Unsynced).map_err(Error::io(&self.path))
     }
 
     fn bytes(&self) -> u64 {
         self.bytes
-    }
-}
-
-impl Drop for Images {
-    fn drop(&mut self) {
-        // After the end there is nothing to remove.
-        let _ = remove_dir_all(&self.temporary);
     }
 }
 

@@ -1,25 +1,25 @@
 //! Writes rows to files of any format that can be written, so that any source can be converted.
 //!
-//! [`create`] picks the [`Sink`]: `example` for RecordIO and TFRecord, `delimited` for CSV, TSV and their kin,
-//! `parquet` with its `cells`, `idx`, `cifar` and `images` for the `picture` in a row. All write into `pending`, a file
+//! [`create`] picks the [`Sink`] by the table of formats: `example` for RecordIO and TFRecord, `delimited` for
+//! CSV, TSV and their kin,
+//! `parquet` with its `cells`, `idx`, `cifar` and `images` for the picture in a row. All write into `pending`, a file
 //! beside the real one that takes its name at the end, or into such a folder.
 
 #[cfg(feature = "parquet")]
 mod cells;
-mod cifar;
-mod delimited;
-mod example;
-mod idx;
+pub(crate) mod cifar;
+pub(crate) mod delimited;
+pub(crate) mod example;
+pub(crate) mod idx;
 #[cfg(feature = "images")]
-mod images;
+pub(crate) mod images;
 #[cfg(feature = "parquet")]
-mod parquet;
+pub(crate) mod parquet;
 mod pending;
-mod picture;
 
 use std::path::Path;
 
-use crate::dialect::Dialect;
+use crate::format::names;
 use crate::{Error, Format, Row};
 
 /// Takes rows one after the other.
@@ -48,29 +48,16 @@ pub trait Sink {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn create(path: &Path, format: Format) -> Result<Box<dyn Sink>, Error> {
-    let reason = match format {
-        Format::RecordIo => return Ok(Box::new(example::recordio(path)?)),
-        Format::TfRecord => return Ok(Box::new(example::tfrecord(path)?)),
-        Format::Csv | Format::Census | Format::Criteo | Format::MovieLens => {
-            let dialect = Dialect::of(format, path);
-            return Ok(Box::new(delimited::Delimited::create(path, dialect)?));
+    let definition = format.definition();
+    match (definition.create, definition.open) {
+        (Some(create), _) => create(path),
+        (None, None) => Err(definition.left_out(path)),
+        (None, Some(_)) => {
+            let written = names(Format::is_written);
+            let reason = format!("{format} is read, not written: give {written}");
+            Err(Error::Form { path: path.to_owned(), reason })
         }
-        #[cfg(feature = "parquet")]
-        Format::Parquet => return Ok(Box::new(parquet::Parquet::create(path)?)),
-        #[cfg(not(feature = "parquet"))]
-        Format::Parquet => "this program was built without parquet".to_owned(),
-        Format::Cifar => return Ok(Box::new(cifar::Cifar::create(path)?)),
-        Format::Idx => return Ok(Box::new(idx::Idx::create(path)?)),
-        #[cfg(feature = "images")]
-        Format::ImageFolder => return Ok(Box::new(images::Images::create(path)?)),
-        #[cfg(not(feature = "images"))]
-        Format::ImageFolder => "this program was built without images".to_owned(),
-        Format::Sqlite => {
-            "a database is read, not written: give recordio, tfrecord, csv, parquet, idx, cifar or images"
-                .to_owned()
-        }
-    };
-    Err(Error::Form { path: path.to_owned(), reason })
+    }
 }
 
 #[cfg(test)]

@@ -23,29 +23,29 @@ const BATCH_BYTES: u64 = 64 << 20;
 const GROUP_BYTES: usize = 64 << 20;
 
 /// A Parquet file with one column for each of the first records' columns, all of which may be null.
-pub(super) struct Parquet {
+struct Parquet {
     path: PathBuf,
     columns: Vec<Cells>,
     /// Records that wait, and their bytes.
     waiting: usize,
     waiting_bytes: u64,
     records: u64,
-    output: Output,
+    output: ParquetOutput,
 }
 
 /// The columns are fixed when the first batch is written.
-enum Output {
+enum ParquetOutput {
     Waiting(Option<Pending>),
     Open { writer: Box<ArrowWriter<Pending>>, schema: SchemaRef },
 }
 
-impl Parquet {
-    pub(super) fn create(path: &Path) -> Result<Parquet, Error> {
-        let output = Output::Waiting(Some(Pending::create(path)?));
-        let (path, columns) = (path.to_owned(), Vec::new());
-        Ok(Parquet { path, columns, waiting: 0, waiting_bytes: 0, records: 0, output })
-    }
+pub(crate) fn create(path: &Path) -> Result<Box<dyn Sink>, Error> {
+    let output = ParquetOutput::Waiting(Some(Pending::create(path)?));
+    let (path, columns) = (path.to_owned(), Vec::new());
+    Ok(Box::new(Parquet { path, columns, waiting: 0, waiting_bytes: 0, records: 0, output }))
+}
 
+impl Parquet {
     /// The place of a column, which is a new one only while the columns are not fixed.
     fn column(&mut self, name: &str, value: &Value<'_>, guess: usize) -> Result<usize, String> {
         let at_guess = self.columns.get(guess).is_some_and(|column| column.name == name);
@@ -54,10 +54,10 @@ impl Parquet {
             false => self.columns.iter().position(|column| column.name == name),
         };
         match (position, &self.output) {
-            (Some(position), Output::Waiting(_)) => self.columns[position].widen(value)?,
-            (Some(position), Output::Open { .. }) => self.columns[position].check(value)?,
-            (None, Output::Waiting(_)) => self.columns.push(Cells::new(name, value)),
-            (None, Output::Open { .. }) => {
+            (Some(position), ParquetOutput::Waiting(_)) => self.columns[position].widen(value)?,
+            (Some(position), ParquetOutput::Open { .. }) => self.columns[position].check(value)?,
+            (None, ParquetOutput::Waiting(_)) => self.columns.push(Cells::new(name, value)),
+            (None, ParquetOutput::Open { .. }) => {
                 return Err(format!("the first {BATCH_ROWS} records have no such column"));
             }
         }
@@ -66,7 +66,7 @@ impl Parquet {
 
     fn flush(&mut self) -> Result<(), Error> {
         let first = self.records - self.waiting as u64;
-        if let Output::Waiting(out) = &mut self.output {
+        if let ParquetOutput::Waiting(out) = &mut self.output {
             let out = out.take().ok_or_else(|| unusable(&self.path))?;
             let fields: Vec<_> = self.columns.iter().map(Cells::field).collect();
             let schema = Arc::new(Schema::new(fields));
@@ -74,7 +74,7 @@ impl Parquet {
                 WriterProperties::builder().set_compression(Compression::SNAPPY).build();
             let writer = ArrowWriter::try_new(out, Arc::clone(&schema), Some(properties))
                 .map_err(|error| failed(&self.path, &error))?;
-            self.output = Output::Open { writer: Box::new(writer), schema };
+            self.output = ParquetOutput::Open { writer: Box::new(writer), schema };
         }
         let mut arrays = Vec::with_capacity(self.columns.len());
         for column in &mut self.columns {
@@ -84,7 +84,7 @@ impl Parquet {
                 error.at(&self.path, None, first + row as u64)
             })?);
         }
-        let Output::Open { writer, schema } = &mut self.output else { return Ok(()) };
+        let ParquetOutput::Open { writer, schema } = &mut self.output else { return Ok(()) };
         let options = RecordBatchOptions::new().with_row_count(Some(self.waiting));
         RecordBatch::try_new_with_options(Arc::clone(schema), arrays, &options)
             .map_err(ParquetError::from)
@@ -123,14 +123,18 @@ impl Sink for Parquet {
 
     fn finish(mut self: Box<Self>) -> Result<(), Error> {
         self.flush()?;
-        let Output::Open { writer, .. } = self.output else { return Err(unusable(&self.path)) };
+        let ParquetOutput::Open { writer, .. } = self.output else {
+            return Err(unusable(&self.path));
+        };
         writer.into_inner().map_err(|error| failed(&self.path, &error))?.commit()
     }
 
     fn bytes(&self) -> u64 {
         let written = match &self.output {
-            Output::Waiting(_) => 0,
-            Output::Open { writer, .. } => writer.bytes_written() + writer.in_progress_size(),
+            ParquetOutput::Waiting(_) => 0,
+            ParquetOutput::Open { writer, .. } => {
+                writer.bytes_written() + writer.in_progress_size()
+            }
         };
         written as u64 + self.waiting_bytes
     }

@@ -1,12 +1,12 @@
-//! A file that is written beside its place and renamed at the end, so that nobody takes half a file for a
-//! whole one.
+//! A sink's file, which appears when it is whole, and how many bytes it has so far.
 
-use std::fs::{File, remove_file, rename};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use salamander_files::{Durability, PendingFile};
 
 use crate::Error;
 
@@ -14,8 +14,7 @@ use crate::Error;
 #[derive(Debug)]
 pub(super) struct Pending {
     path: PathBuf,
-    temporary: PathBuf,
-    out: BufWriter<File>,
+    out: PendingFile,
     count: Count,
 }
 
@@ -31,12 +30,8 @@ impl Count {
 
 impl Pending {
     pub(super) fn create(path: &Path) -> Result<Pending, Error> {
-        let mut temporary = path.as_os_str().to_owned();
-        temporary.push(".tmp");
-        let temporary = PathBuf::from(temporary);
-        let file = File::create(&temporary).map_err(Error::io(&temporary))?;
-        let out = BufWriter::with_capacity(1 << 18, file);
-        Ok(Pending { path: path.to_owned(), temporary, out, count: Count::default() })
+        let out = PendingFile::create(path, Durability::Synced).map_err(Error::io(path))?;
+        Ok(Pending { path: path.to_owned(), out, count: Count::default() })
     }
 
     pub(super) fn count(&self) -> Count {
@@ -45,16 +40,13 @@ impl Pending {
 
     /// Writes over bytes that were written before, such as a count that was not known.
     pub(super) fn write_over(&mut self, bytes: &[u8], offset: u64) -> Result<(), Error> {
-        let written =
-            self.out.flush().and_then(|()| self.out.get_ref().write_all_at(bytes, offset));
-        written.map_err(Error::io(&self.temporary))
+        let written = self.out.file().and_then(|file| file.write_all_at(bytes, offset));
+        written.map_err(Error::io(&self.path))
     }
 
     /// Makes sure of the bytes and gives the file its name.
-    pub(super) fn commit(mut self) -> Result<(), Error> {
-        self.out.flush().map_err(Error::io(&self.temporary))?;
-        self.out.get_ref().sync_all().map_err(Error::io(&self.temporary))?;
-        rename(&self.temporary, &self.path).map_err(Error::io(&self.path))
+    pub(super) fn commit(self) -> Result<(), Error> {
+        self.out.commit().map_err(Error::io(&self.path))
     }
 }
 
@@ -67,14 +59,6 @@ impl Write for Pending {
 
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
-    }
-}
-
-impl Drop for Pending {
-    fn drop(&mut self) {
-        // After a commit there is nothing to remove, and a failure leaves only a file that says it is
-        // temporary.
-        let _ = remove_file(&self.temporary);
     }
 }
 

@@ -4,6 +4,8 @@
 mod numbers;
 mod words;
 
+use std::num::NonZero;
+use std::ops::Range;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -11,12 +13,15 @@ use serde::{Deserialize, Serialize};
 pub use numbers::Numbers;
 pub use words::Words;
 
+use crate::parallel::in_parallel;
 use crate::{Dataset, Error, Row, Value};
 
 /// Records asked for at once when a dataset is described.
 const BLOCK: u64 = 4096;
+/// Records described by one thread and then merged.
+const PART: u64 = 1 << 16;
 
-/// Statistics of each column, which can be taken apart over workers and merged.
+/// Statistics of each column.
 ///
 /// ```
 /// use salamander_data::{Row, Value, stats::Stats};
@@ -24,17 +29,17 @@ const BLOCK: u64 = 4096;
 /// let row = |age| Row::new(vec![("age".into(), Value::Text(age))]);
 /// let stats: Stats = [row("30"), row("50"), row("")].into_iter().collect();
 /// assert_eq!(stats.normaliser("age"), Some((40.0, 10.0)));
-/// assert_eq!((stats.records(), stats.missing("age")), (3, 1));
+/// assert_eq!(stats.missing("age"), 1);
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Stats {
     records: u64,
-    columns: Vec<Column>,
+    columns: Vec<ColumnStats>,
 }
 
 /// What is known of one column. A column of a text file is both text and, where it can be read so, numbers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Column {
+pub struct ColumnStats {
     /// The column's name.
     pub name: String,
     /// Records that have a value here; an empty text or list counts as none.
@@ -62,15 +67,39 @@ pub struct Lengths {
 }
 
 impl Stats {
-    /// Reads a whole dataset.
-    pub fn of(dataset: &Dataset) -> Result<Stats, Error> {
+    /// Reads a whole dataset on all processors and tells `progress` how many records more are done, from any thread.
+    ///
+    /// Parts of a fixed size are merged in their order, so the result is the same on any number of processors.
+    pub fn of(dataset: &Dataset, progress: impl Fn(u64) + Sync) -> Result<Stats, Error> {
+        let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let parts: Vec<u64> = (0..dataset.len()).step_by(PART as usize).collect();
+        let part = |&start: &u64| {
+            let range = start..dataset.len().min(start + PART);
+            Stats::of_range(dataset, range, &progress)
+        };
         let mut stats = Stats::default();
-        for start in (0..dataset.len()).step_by(BLOCK as usize) {
-            let indices: Vec<u64> = (start..dataset.len().min(start + BLOCK)).collect();
-            dataset.read(&indices, &mut |_, row| {
+        // A few parts at a time, so that few of them wait to be merged.
+        for together in parts.chunks(threads) {
+            for part in in_parallel(together, threads, part, |_| ())? {
+                stats.merge(&part);
+            }
+        }
+        Ok(stats)
+    }
+
+    fn of_range(
+        dataset: &Dataset,
+        records: Range<u64>,
+        progress: &impl Fn(u64),
+    ) -> Result<Stats, Error> {
+        let mut stats = Stats::default();
+        for start in records.clone().step_by(BLOCK as usize) {
+            let block: Vec<u64> = (start..records.end.min(start + BLOCK)).collect();
+            dataset.read(&block, &mut |_, row| {
                 stats.observe(&row);
                 Ok(())
             })?;
+            progress(block.len() as u64);
         }
         Ok(stats)
     }
@@ -80,13 +109,13 @@ impl Stats {
     pub fn from_file(path: &Path) -> Result<Stats, Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
-        enum Written {
+        enum StatsFile {
             Answer { stats: Stats },
             Stats(Stats),
         }
         let bytes = std::fs::read(path).map_err(Error::io(path))?;
         match serde_json::from_slice(&bytes) {
-            Ok(Written::Answer { stats } | Written::Stats(stats)) => Ok(stats),
+            Ok(StatsFile::Answer { stats } | StatsFile::Stats(stats)) => Ok(stats),
             Err(_) => {
                 let reason =
                     "no statistics: make them with `salamander data inspect DATA --stats --json`";
@@ -96,7 +125,7 @@ impl Stats {
     }
 
     /// Takes one record in.
-    pub fn observe(&mut self, row: &Row<'_>) {
+    fn observe(&mut self, row: &Row<'_>) {
         self.records += 1;
         for (position, (name, value)) in row.columns().enumerate() {
             self.column_mut(position, name).observe(value);
@@ -104,25 +133,22 @@ impl Stats {
     }
 
     /// Takes in what was seen of other records, as if all had been observed here.
-    pub fn merge(&mut self, other: &Stats) {
+    fn merge(&mut self, other: &Stats) {
+        if self.records == 0 {
+            return self.clone_from(other);
+        }
         self.records += other.records;
         for (position, column) in other.columns.iter().enumerate() {
             self.column_mut(position, &column.name).merge(column);
         }
     }
 
-    /// How many records were seen.
-    pub fn records(&self) -> u64 {
-        self.records
-    }
-
     /// All columns, in the order in which they were first seen.
-    pub fn columns(&self) -> &[Column] {
+    pub fn columns(&self) -> &[ColumnStats] {
         &self.columns
     }
 
-    /// One column.
-    pub fn column(&self, name: &str) -> Option<&Column> {
+    fn column(&self, name: &str) -> Option<&ColumnStats> {
         self.columns.iter().find(|column| column.name == name)
     }
 
@@ -141,14 +167,14 @@ impl Stats {
     }
 
     /// Rows mostly have the same columns in the same order, so the position is right nearly always.
-    fn column_mut(&mut self, position: usize, name: &str) -> &mut Column {
+    fn column_mut(&mut self, position: usize, name: &str) -> &mut ColumnStats {
         let hit = self.columns.get(position).is_some_and(|column| column.name == name);
         let found = match hit {
             true => Some(position),
             false => self.columns.iter().position(|column| column.name == name),
         };
         let position = found.unwrap_or_else(|| {
-            self.columns.push(Column { name: name.to_owned(), ..Column::default() });
+            self.columns.push(ColumnStats { name: name.to_owned(), ..ColumnStats::default() });
             self.columns.len() - 1
         });
         &mut self.columns[position]
@@ -163,7 +189,7 @@ impl<'a> FromIterator<Row<'a>> for Stats {
     }
 }
 
-impl Column {
+impl ColumnStats {
     fn observe(&mut self, value: &Value<'_>) {
         match value {
             // Nothing is written between two commas: no value, not an empty one.
@@ -196,7 +222,7 @@ impl Column {
         self.merge_lengths(Lengths { min: length, max: length });
     }
 
-    fn merge(&mut self, other: &Column) {
+    fn merge(&mut self, other: &ColumnStats) {
         self.count += other.count;
         self.values += other.values;
         if let Some(numbers) = &other.numbers {
@@ -218,108 +244,4 @@ impl Column {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-
-    fn sample(records: std::ops::Range<i64>) -> Stats {
-        let row = |record: i64| {
-            let mut columns = vec![
-                ("id".into(), Value::Ints(vec![record, record + 1].into())),
-                ("image".into(), Value::Bytes(&b"abcdef"[..record as usize % 7])),
-                ("city".into(), Value::Text(["Bern", "Chur", ""][record as usize % 3])),
-            ];
-            if record % 2 == 0 {
-                columns.push(("rare".into(), Value::Floats(vec![0.5].into())));
-            }
-            Row::new(columns)
-        };
-        records.map(row).collect()
-    }
-
-    #[test]
-    fn columns_are_described_by_their_kind() {
-        let stats = sample(0..30);
-        let names: Vec<&str> = stats.columns().iter().map(|column| column.name.as_str()).collect();
-        assert_eq!(names, ["id", "image", "city", "rare"]);
-        let id = stats.column("id").unwrap();
-        assert_eq!((id.count, id.values), (30, 60));
-        assert_eq!(stats.column("image").unwrap().lengths, Some(Lengths { min: 0, max: 6 }));
-        assert_eq!(
-            (stats.missing("city"), stats.missing("rare"), stats.missing("x")),
-            (10, 15, 30)
-        );
-        let words = stats.column("city").unwrap().words.as_ref().unwrap();
-        assert_eq!(words.top(1), [("Bern", 10)]);
-    }
-
-    #[test]
-    fn only_columns_of_numbers_can_be_normalised() {
-        let stats = sample(0..30);
-        assert_eq!(stats.normaliser("rare"), Some((0.5, 0.0)));
-        assert_eq!(stats.normaliser("city"), None);
-        assert_eq!(stats.normaliser("image"), None);
-        assert_eq!(stats.normaliser("nothing"), None);
-        let mixed: Stats = ["1", "two"]
-            .map(|x| Row::new(vec![("x".into(), Value::Text(x))]))
-            .into_iter()
-            .collect();
-        assert_eq!(mixed.normaliser("x"), None);
-    }
-
-    #[test]
-    fn merged_parts_are_the_whole() {
-        let mut merged = sample(0..10);
-        merged.merge(&sample(10..30));
-        let whole = sample(0..30);
-        assert_eq!(merged.records(), 30);
-        for (ours, theirs) in merged.columns().iter().zip(whole.columns()) {
-            assert_eq!(
-                (&ours.name, ours.count, ours.values),
-                (&theirs.name, theirs.count, theirs.values)
-            );
-            assert_eq!((&ours.words, ours.lengths), (&theirs.words, theirs.lengths));
-        }
-        let ours = merged.normaliser("id").unwrap();
-        let theirs = whole.normaliser("id").unwrap();
-        assert!((ours.0 - theirs.0).abs() < 1e-5 && (ours.1 - theirs.1).abs() < 1e-5);
-    }
-
-    #[test]
-    fn a_file_has_statistics_alone_or_in_the_answer_of_inspect() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("stats.json");
-        let stats = serde_json::to_value(sample(0..30)).unwrap();
-        let check = |written: serde_json::Value, good: bool| {
-            std::fs::write(&path, written.to_string()).unwrap();
-            assert_eq!(Stats::from_file(&path).ok(), good.then(|| sample(0..30)), "{written:.60}");
-        };
-        check(stats.clone(), true);
-        check(serde_json::json!({"format": "csv", "records": 30, "stats": stats}), true);
-        check(serde_json::json!({"format": "csv", "records": 30, "stats": null}), false);
-        check(serde_json::json!([1, 2]), false);
-        std::fs::remove_file(&path).unwrap();
-        assert!(matches!(Stats::from_file(&path), Err(Error::Io { .. })));
-    }
-
-    #[test]
-    fn json_round_trips() {
-        for stats in [Stats::default(), sample(0..30)] {
-            let json = serde_json::to_string(&stats).unwrap();
-            assert_eq!(serde_json::from_str::<Stats>(&json).unwrap(), stats);
-        }
-    }
-
-    #[test]
-    fn a_dataset_is_read_to_its_end() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a.csv");
-        let lines: String = (0..5000).map(|record| format!("{record}\n")).collect();
-        std::fs::write(&path, format!("x\n{lines}")).unwrap();
-        let reader = crate::open(&[path], None).unwrap();
-        let stats = Stats::of(&Dataset::new(Arc::from(reader)).unwrap()).unwrap();
-        assert_eq!(stats.records(), 5000);
-        assert_eq!(stats.normaliser("x").map(|(mean, _)| mean), Some(2499.5));
-    }
-}
+mod tests;

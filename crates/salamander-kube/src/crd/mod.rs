@@ -1,15 +1,18 @@
 //! The custom resource `TrainingJob`: what people write, what they are told about mistakes, what they see.
 
+mod roles;
 mod status;
+mod storage;
 mod template;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{CustomResource, CustomResourceExt, KubeSchema};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+pub use roles::{Master, ParameterServers, Workers};
 pub use status::{Phase, Restarts, ServerCount, TrainingJobStatus, WorkerCount};
+pub use storage::{AccessMode, Checkpoints, ObjectStore, Scope, Storage};
 pub use template::{PodTemplate, Resources};
 
 /// A training that uses what is free on the cluster, between the fewest and the most workers.
@@ -209,210 +212,6 @@ impl Strategy {
             Strategy::Allreduce => "allreduce",
             Strategy::Ps => "ps",
             Strategy::Hybrid => "hybrid",
-        }
-    }
-}
-
-/// The pods that train.
-#[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[x_kube(
-    validation = Rule::new("self.min <= self.max")
-        .message("workers.min must not be above workers.max"),
-    validation = Rule::new("!has(self.replicas) || (self.replicas >= self.min && self.replicas <= self.max)")
-        .message("workers.replicas must lie between workers.min and workers.max"),
-    validation = Rule::new("!has(self.maxMemory) || (has(self.resources.limits) && 'memory' in self.resources.limits)")
-        .message("workers.maxMemory needs workers.resources.limits.memory to grow from")
-)]
-#[serde(rename_all = "camelCase")]
-pub struct Workers {
-    /// Fewer than this do not train.
-    #[serde(default = "one")]
-    #[schemars(range(min = 1, max = 4096))]
-    pub min: i32,
-    /// More than this are never used. It fixes how batches are cut, so that every number of workers trains alike.
-    #[schemars(range(min = 1, max = 4096))]
-    pub max: i32,
-    /// How many are wanted now; the most, if it is not said. `kubectl scale` changes it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 4096))]
-    pub replicas: Option<i32>,
-    /// `high`, `low`, or the part of the workers with high priority, as in "0.5".
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(regex(pattern = r"^(high|low|0(\.[0-9]{1,4})?|1(\.0{1,4})?)$"), length(max = 6))]
-    pub priority: Option<String>,
-    /// What a worker asks for and may use.
-    #[serde(default)]
-    pub resources: Resources,
-    /// A worker that runs out of memory is started again with more, up to this.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_memory: Option<IntOrString>,
-    /// What else its pods have.
-    #[serde(default)]
-    pub template: PodTemplate,
-}
-
-impl Workers {
-    /// How many are wanted now.
-    pub fn wanted(&self) -> i32 {
-        self.replicas.unwrap_or(self.max).clamp(self.min, self.max)
-    }
-}
-
-fn one() -> i32 {
-    1
-}
-
-/// The pod that leads.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Master {
-    /// What it asks for and may use.
-    pub resources: Resources,
-    /// How often it may crash before the job fails; being killed is no crash.
-    #[schemars(range(min = 0, max = 1000))]
-    pub max_crashes: i32,
-    /// What else its pod has.
-    pub template: PodTemplate,
-}
-
-impl Default for Master {
-    fn default() -> Self {
-        Self { resources: Resources::default(), max_crashes: 5, template: PodTemplate::default() }
-    }
-}
-
-/// The pods that hold parameters.
-#[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[x_kube(
-    validation = Rule::new("!has(self.maxMemory) || (has(self.resources.limits) && 'memory' in self.resources.limits)")
-        .message("ps.maxMemory needs ps.resources.limits.memory to grow from")
-)]
-#[serde(rename_all = "camelCase")]
-pub struct ParameterServers {
-    /// How many. Another number starts all of them anew with the last checkpoint.
-    #[serde(default = "one")]
-    #[schemars(range(min = 1, max = 1024))]
-    pub replicas: i32,
-    /// What one asks for and may use.
-    #[serde(default)]
-    pub resources: Resources,
-    /// A server that runs out of memory is started again with more, up to this.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_memory: Option<IntOrString>,
-    /// What else its pods have.
-    #[serde(default)]
-    pub template: PodTemplate,
-}
-
-impl ParameterServers {
-    /// One, of which nothing is said.
-    pub fn one() -> Self {
-        let (resources, template) = (Resources::default(), PodTemplate::default());
-        Self { replicas: 1, resources, max_memory: None, template }
-    }
-}
-
-/// Where checkpoints are kept beside the run's folder.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Checkpoints {
-    /// An object store. A checkpoint counts when it is there; with it a ring of workers needs no volume.
-    pub object_store: ObjectStore,
-}
-
-/// A place in an object store.
-#[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[x_kube(
-    validation = Rule::new("self.url.matches('^(s3|gs|az)://[^/@?#]+(/[^@?#]*)?$')")
-        .message("checkpoints.objectStore.url is s3://bucket/prefix, gs://bucket/prefix or az://container/prefix, \
-                 without credentials: those are in the secret that secretName names")
-)]
-#[serde(rename_all = "camelCase")]
-pub struct ObjectStore {
-    /// `s3://bucket/prefix`, `gs://bucket/prefix` or `az://container/prefix`. The run is below it, under the job's name; a
-    /// job of the same name goes on with it.
-    #[schemars(length(min = 6, max = 1024))]
-    pub url: String,
-    /// A secret of the job's namespace, whose entries (`AWS_ACCESS_KEY_ID`, ...) become environment variables of master
-    /// and workers. Without it the pods' own identity is used.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
-    pub secret_name: Option<String>,
-}
-
-impl ObjectStore {
-    /// What is wrong with it, for manifests, which no API server checks.
-    pub fn check(&self) -> Result<(), String> {
-        let rest =
-            ["s3://", "gs://", "az://"].iter().find_map(|scheme| self.url.strip_prefix(scheme));
-        let fine = rest.is_some_and(|rest| !rest.starts_with('/') && !rest.is_empty());
-        if fine && !self.url.contains(['@', '?', '#']) {
-            return Ok(());
-        }
-        // It may have credentials, which are not repeated.
-        let text = "checkpoints.objectStore.url is like s3://bucket/prefix, without credentials";
-        Err(text.to_string())
-    }
-}
-
-/// Where the run's folder is, which the pods of a job share.
-#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[x_kube(
-    validation = Rule::new("[has(self.claimName), has(self.size), has(self.hostPath)].exists_one(given, given)")
-        .message("write one of storage.claimName, storage.size and storage.hostPath")
-)]
-#[serde(rename_all = "camelCase")]
-pub struct Storage {
-    /// A claim that is there, and stays when the job is deleted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
-    pub claim_name: Option<String>,
-    /// A claim of this size is made for the job, and deleted with it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub size: Option<IntOrString>,
-    /// The class of that claim.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 253))]
-    pub storage_class_name: Option<String>,
-    /// How that claim can be used; pods on several nodes need ReadWriteMany.
-    #[serde(default)]
-    pub access_mode: AccessMode,
-    /// Who shares it.
-    #[serde(default)]
-    pub scope: Scope,
-    /// A folder of the node, for clusters of one node; user 65532 must be able to write to it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 4096))]
-    pub host_path: Option<String>,
-}
-
-/// Who shares the run's folder.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum Scope {
-    /// All pods: the run goes on from its last checkpoint when all workers are lost at once.
-    #[default]
-    Job,
-    /// The master keeps its journal there; workers on other nodes keep checkpoints for themselves, which are
-    /// lost with them. For clusters that have no volumes for several nodes.
-    Master,
-}
-
-/// How a claim can be used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum AccessMode {
-    /// By pods on all nodes.
-    #[default]
-    ReadWriteMany,
-    /// By pods of one node.
-    ReadWriteOnce,
-}
-
-impl AccessMode {
-    /// As in a claim.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            AccessMode::ReadWriteMany => "ReadWriteMany",
-            AccessMode::ReadWriteOnce => "ReadWriteOnce",
         }
     }
 }

@@ -3,10 +3,13 @@
 mod access;
 mod batch;
 mod config;
+mod env;
 mod network;
 mod pod;
 mod roles;
+mod security;
 mod storage;
+mod volumes;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 

@@ -4,11 +4,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Affinity, Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource,
-    EnvFromSource, EnvVar, EnvVarSource, HTTPGetAction, LocalObjectReference, ObjectFieldSelector,
-    Pod, PodSecurityContext, PodSpec, Probe, ResourceFieldSelector, ResourceRequirements,
-    SeccompProfile, SecretEnvSource, SecretVolumeSource, SecurityContext, Toleration,
-    TopologySpreadConstraint, Volume, VolumeMount,
+    Affinity, Container, ContainerPort, EnvFromSource, EnvVar, HTTPGetAction, LocalObjectReference,
+    Pod, PodSpec, Probe, ResourceRequirements, Toleration, TopologySpreadConstraint, Volume,
+    VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -16,16 +14,16 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::storage::runs_volume;
+use super::env::{own_env, store_env};
+use super::security::{container_security, pod_security};
+use super::volumes::{own_mounts, own_volumes};
 use crate::crd::{PodTemplate, Resources};
-use crate::job::{CONFIG, EXPERIMENT_FILE, Job, RUNS, TOKEN, TOKEN_FILE};
+use crate::job::{CONFIG, EXPERIMENT_FILE, Job, TOKEN, TOKEN_FILE};
 use crate::names::{self, CONTAINER, Role};
 use crate::quantity::mebibytes;
 
-/// The user of all pods, the one that distroless images call nonroot.
-const USER: i64 = 65_532;
 /// How long a pod stays on a node that does not answer; the default is 300 s.
-const NODE_PATIENCE: i64 = 30;
+const UNREACHABLE_SECONDS: i64 = 30;
 
 /// What is wrong with a template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -57,7 +55,7 @@ pub(crate) fn amount(value: &IntOrString) -> String {
 }
 
 /// What makes the pods of the roles different.
-pub(super) struct Parts<'a> {
+pub(super) struct PodParts<'a> {
     pub(super) role: Role,
     pub(super) name: &'static str,
     pub(super) index: u32,
@@ -67,7 +65,7 @@ pub(super) struct Parts<'a> {
     pub(super) template: &'a PodTemplate,
 }
 
-impl Parts<'_> {
+impl PodParts<'_> {
     pub(super) fn build(&self, job: &Job, owner: Option<&OwnerReference>) -> Result<Pod, Error> {
         let template = self.template;
         let mut labels = template.labels.clone();
@@ -152,7 +150,7 @@ impl Parts<'_> {
         })
     }
 
-    /// Its own, and a short patience with nodes that do not answer.
+    /// Its own, and a short one for nodes that do not answer.
     fn tolerations(&self) -> Result<Vec<Toleration>, Error> {
         let mut all: Vec<Toleration> =
             self.read("tolerations", list(&self.template.tolerations))?;
@@ -162,7 +160,7 @@ impl Parts<'_> {
                     key: Some(key.to_string()),
                     operator: Some("Exists".to_string()),
                     effect: Some("NoExecute".to_string()),
-                    toleration_seconds: Some(NODE_PATIENCE),
+                    toleration_seconds: Some(UNREACHABLE_SECONDS),
                     value: None,
                 });
             }
@@ -207,126 +205,6 @@ pub(super) fn requirements(resources: &Resources, memory: Option<u64>) -> Resour
         requests: amounts(&resources.requests),
         limits: amounts(&resources.limits),
         ..ResourceRequirements::default()
-    }
-}
-
-fn own_env(job: &Job, parts: &Parts<'_>) -> Vec<EnvVar> {
-    let value = |name: &str, value: &str| EnvVar {
-        name: name.to_string(),
-        value: Some(value.to_string()),
-        ..EnvVar::default()
-    };
-    let field = |name: &str, path: &str| EnvVar {
-        name: name.to_string(),
-        value_from: Some(EnvVarSource {
-            field_ref: Some(ObjectFieldSelector {
-                api_version: Some("v1".to_string()),
-                field_path: path.to_string(),
-            }),
-            ..EnvVarSource::default()
-        }),
-        ..EnvVar::default()
-    };
-    let mut env = vec![
-        field("POD_NAME", "metadata.name"),
-        field("POD_NAMESPACE", "metadata.namespace"),
-        field("POD_IP", "status.podIP"),
-        value("HOME", "/tmp"),
-        value("SALAMANDER_LOG_FORMAT", "json"),
-        value("SALAMANDER_JOB", &job.name),
-        value("SALAMANDER_ROLE", parts.role.as_str()),
-        value("SALAMANDER_INDEX", &parts.index.to_string()),
-        // In a pod every process is number 1, which tells nobody apart.
-        value("SALAMANDER_PROCESS", &parts.process.to_string()),
-    ];
-    if parts.resources.limits.as_ref().is_some_and(|limits| limits.contains_key("cpu")) {
-        // As many threads as the container may use, not as the node has.
-        env.push(EnvVar {
-            name: "RAYON_NUM_THREADS".to_string(),
-            value_from: Some(EnvVarSource {
-                resource_field_ref: Some(ResourceFieldSelector {
-                    resource: "limits.cpu".to_string(),
-                    ..ResourceFieldSelector::default()
-                }),
-                ..EnvVarSource::default()
-            }),
-            ..EnvVar::default()
-        });
-    }
-    env
-}
-
-/// The credentials of the job's object store, for those that use it.
-fn store_env(job: &Job, role: Role) -> Vec<EnvFromSource> {
-    let secret = job.spec.object_store().and_then(|store| store.secret_name.clone());
-    let source = |name| EnvFromSource {
-        secret_ref: Some(SecretEnvSource { name, optional: None }),
-        ..EnvFromSource::default()
-    };
-    secret.filter(|_| role != Role::Ps).map(source).into_iter().collect()
-}
-
-fn own_volumes(job: &Job, role: Role) -> Vec<Volume> {
-    let config = ConfigMapVolumeSource {
-        name: names::config_map(&job.name),
-        ..ConfigMapVolumeSource::default()
-    };
-    let token = SecretVolumeSource {
-        secret_name: Some(names::secret(&job.name)),
-        default_mode: Some(0o440),
-        ..SecretVolumeSource::default()
-    };
-    vec![
-        Volume { name: "config".to_string(), config_map: Some(config), ..Volume::default() },
-        Volume { name: "token".to_string(), secret: Some(token), ..Volume::default() },
-        Volume {
-            name: "tmp".to_string(),
-            empty_dir: Some(EmptyDirVolumeSource::default()),
-            ..Volume::default()
-        },
-        runs_volume(job, role),
-    ]
-}
-
-fn own_mounts() -> Vec<VolumeMount> {
-    let mount = |name: &str, path: &str, read_only: bool| VolumeMount {
-        name: name.to_string(),
-        mount_path: path.to_string(),
-        read_only: read_only.then_some(true),
-        ..VolumeMount::default()
-    };
-    vec![
-        mount("config", CONFIG, true),
-        mount("token", TOKEN, true),
-        mount("tmp", "/tmp", false),
-        mount("runs", RUNS, false),
-    ]
-}
-
-fn pod_security(template: &PodTemplate) -> PodSecurityContext {
-    let user = template.run_as_user.unwrap_or(USER);
-    PodSecurityContext {
-        run_as_non_root: Some(true),
-        run_as_user: Some(user),
-        run_as_group: Some(user),
-        fs_group: Some(template.fs_group.unwrap_or(user)),
-        // Large volumes take long to be given to a group again and again.
-        fs_group_change_policy: Some("OnRootMismatch".to_string()),
-        seccomp_profile: Some(SeccompProfile {
-            type_: "RuntimeDefault".to_string(),
-            localhost_profile: None,
-        }),
-        ..PodSecurityContext::default()
-    }
-}
-
-fn container_security() -> SecurityContext {
-    SecurityContext {
-        allow_privilege_escalation: Some(false),
-        read_only_root_filesystem: Some(true),
-        run_as_non_root: Some(true),
-        capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_string()]), add: None }),
-        ..SecurityContext::default()
     }
 }
 

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Pod, PodReadinessGate, Probe, ResourceRequireme
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-use super::pod::{Error, Parts, port, probe, requirements, role_args};
+use super::pod::{Error, PodParts, port, probe, requirements, role_args};
 use crate::crd::ParameterServers;
 use crate::job::{CONFIG, JOB_FILE, Job};
 use crate::names::{self, HEALTH_PORT, MASTER_PORT, Role};
@@ -32,7 +32,7 @@ impl MasterPod<'_> {
         args.extend(["--platform".to_string(), "kube".to_string()]);
         args.extend(["--job".to_string(), format!("{CONFIG}/{JOB_FILE}")]);
         args.extend(self.resume.then(|| "--resume".to_string()));
-        let parts = Parts {
+        let parts = PodParts {
             role: Role::Master,
             name: "master",
             index: 0,
@@ -117,7 +117,7 @@ impl<'a> MemberPod<'a> {
         args.extend(["--listen".to_string(), "$(POD_IP)".to_string()]);
         let (index, process) = (self.index, self.process);
         let resources = requirements(resources, self.memory);
-        let parts = Parts { role, name, index, process, args, resources, template };
+        let parts = PodParts { role, name, index, process, args, resources, template };
         let mut pod = parts.build(job, self.owner)?;
         if let Some(spec) = &mut pod.spec {
             // It is ready when it takes part, which its master knows best.

@@ -5,13 +5,35 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use crate::crd::{Phase, TrainingJobStatus};
 
+/// What a phase says about all conditions.
+pub fn follow(status: &mut TrainingJobStatus, now: Timestamp, phase: Phase, message: &str) {
+    let reason = phase.as_str();
+    let facts = [
+        ("Valid", phase != Phase::Invalid),
+        ("Running", phase == Phase::Running),
+        ("Suspended", phase == Phase::Suspended),
+        ("Complete", phase == Phase::Complete),
+        ("Failed", phase == Phase::Failed),
+    ];
+    for (type_, holds) in facts {
+        set(status, now, Fact { type_, holds, reason, message });
+    }
+    status.phase = Some(phase);
+    status.message = Some(message.to_string()).filter(|message| !message.is_empty());
+}
+
+/// A fact about a job, and why it is so.
+#[derive(Clone, Copy, Debug)]
+struct Fact<'a> {
+    type_: &'a str,
+    holds: bool,
+    reason: &'a str,
+    message: &'a str,
+}
+
 /// Sets a condition; its time changes only when its status does.
-pub fn set(
-    status: &mut TrainingJobStatus,
-    now: Timestamp,
-    (type_, holds): (&str, bool),
-    (reason, message): (&str, &str),
-) {
+fn set(status: &mut TrainingJobStatus, now: Timestamp, fact: Fact<'_>) {
+    let Fact { type_, holds, reason, message } = fact;
     let holds = if holds { "True" } else { "False" };
     let known = status.conditions.iter().find(|condition| condition.type_ == type_);
     let since =
@@ -28,23 +50,6 @@ pub fn set(
         Some(known) => *known = condition,
         None => status.conditions.push(condition),
     }
-}
-
-/// What a phase says about all conditions.
-pub fn follow(status: &mut TrainingJobStatus, now: Timestamp, phase: Phase, message: &str) {
-    let reason = phase.as_str();
-    let facts = [
-        ("Valid", phase != Phase::Invalid),
-        ("Running", phase == Phase::Running),
-        ("Suspended", phase == Phase::Suspended),
-        ("Complete", phase == Phase::Complete),
-        ("Failed", phase == Phase::Failed),
-    ];
-    for fact in facts {
-        set(status, now, fact, (reason, message));
-    }
-    status.phase = Some(phase);
-    status.message = Some(message.to_string()).filter(|message| !message.is_empty());
 }
 
 #[cfg(test)]

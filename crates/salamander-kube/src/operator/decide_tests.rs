@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::crd::WorkerCount;
+use crate::names::CONTAINER;
 
 const NOW: i64 = 1_800_000_000;
 
@@ -61,8 +63,8 @@ fn ended(code: i32, ago: i64) -> Value {
     }]})
 }
 
-fn check(job: &TrainingJob, pods: Vec<Pod>, phase: Phase, actions: &[Action]) -> Plan {
-    let plan = decide(job, &Observed { pods, invalid: None }, now());
+fn check(job: &TrainingJob, pods: Vec<Pod>, phase: Phase, actions: &[Action]) -> ReconcilePlan {
+    let plan = decide(job, &ObservedJob { pods, invalid: None }, now());
     assert_eq!(plan.status.phase, Some(phase), "{:?}", plan.status.message);
     assert_eq!(plan.actions, actions);
     assert_eq!(plan.status.observed_generation, Some(3));
@@ -92,10 +94,10 @@ fn a_master_that_runs_is_copied_into_the_status() {
     let plan = check(&known, vec![master(0, "running", running())], Phase::Running, &[]);
     assert_eq!((plan.status.step, plan.status.loss.as_deref()), (Some(7), Some("0.500000")));
     assert_eq!(plan.status.workers, Some(WorkerCount { wanted: 2, ready: 2, pending: 0 }));
-    assert_eq!(plan.news.len(), 1, "the phase is new");
+    assert_eq!(plan.events.len(), 1, "the phase is new");
     let same = job(json!({}), serde_json::to_value(&plan.status).expect("written"));
     let again = check(&same, vec![master(0, "running", running())], Phase::Running, &[]);
-    assert_eq!((again.news, again.status), (vec![], plan.status), "nothing is new");
+    assert_eq!((again.events, again.status), (vec![], plan.status), "nothing is new");
     check(&known, vec![master(0, "gathering", running())], Phase::Gathering, &[]);
     check(&known, vec![master(0, "", running())], Phase::Pending, &[]);
 }
@@ -109,7 +111,7 @@ fn a_killed_master_is_replaced_at_once_and_a_crashed_one_after_a_while() {
     let restarts = plan.status.restarts.expect("counted");
     assert_eq!((restarts.master, restarts.master_crashes), (1, 0));
     let plan = check(&known, vec![master(4, "running", ended(101, 0))], Phase::Recovering, &[]);
-    assert_eq!(plan.again, Duration::from_secs(1));
+    assert_eq!(plan.requeue_after, Duration::from_secs(1));
     assert_eq!(plan.status.last_crash.as_deref(), Some("master: exit code 101: oh"));
     let plan =
         check(&known, vec![master(4, "running", ended(101, 1))], Phase::Recovering, &relaunch);
@@ -142,7 +144,7 @@ fn the_end_of_a_run_is_believed_from_words_or_from_the_exit_code() {
     // Whatever happens to its pods later, an end is an end.
     let done = job(json!({}), json!({"master": 0, "phase": "Complete", "message": "m"}));
     let plan = check(&done, vec![], Phase::Complete, &[]);
-    assert_eq!((plan.status.message.as_deref(), plan.news.len()), (Some("m"), 0));
+    assert_eq!((plan.status.message.as_deref(), plan.events.len()), (Some("m"), 0));
 }
 
 #[test]
@@ -177,7 +179,7 @@ fn without_storage_another_master_begins_anew_with_new_workers() {
     let pods = vec![master(0, "running", ended(137, 0)), worker];
     let actions = [delete("j-master-0"), delete("j-worker-1-10"), create(1, false)];
     let plan = check(&known, pods, Phase::Recovering, &actions);
-    assert!(plan.news.iter().any(|news| news.reason == "BeginsAnew"), "{:?}", plan.news);
+    assert!(plan.events.iter().any(|event| event.reason == "BeginsAnew"), "{:?}", plan.events);
 }
 
 #[test]
@@ -188,7 +190,7 @@ fn with_an_object_store_another_master_goes_on_with_the_same_workers() {
     let worker = pod("worker", 1, 36, json!({}), running());
     let pods = vec![master(0, "running", ended(137, 0)), worker];
     let plan = check(&known, pods, Phase::Recovering, &[delete("j-master-0"), create(1, false)]);
-    assert!(plan.news.iter().all(|news| news.reason != "BeginsAnew"), "{:?}", plan.news);
+    assert!(plan.events.iter().all(|event| event.reason != "BeginsAnew"), "{:?}", plan.events);
 }
 
 #[test]
@@ -216,8 +218,8 @@ fn older_masters_are_removed_and_scale_is_told() {
 
 #[test]
 fn a_job_that_is_wrong_says_so_and_is_looked_at_again() {
-    let observed = Observed { pods: vec![], invalid: Some("experiment: line 2".into()) };
+    let observed = ObservedJob { pods: vec![], invalid: Some("experiment: line 2".into()) };
     let plan = decide(&job(json!({}), json!({})), &observed, now());
     assert_eq!((plan.status.phase, plan.actions.len()), (Some(Phase::Invalid), 0));
-    assert!(plan.news[0].warning && plan.again < LATER);
+    assert!(plan.events[0].warning && plan.requeue_after < LATER);
 }

@@ -1,6 +1,10 @@
 //! Leader election: only one operator works at a time, by a lease that it must renew. Whether to take it is a
 //! pure decision that trusts no clock but its own: a lease is over when it did not *change* for its duration,
 //! whatever time it carries.
+//!
+//! Not kube-lease-manager (0.13): it compares the holder's clock with its own, takes an expired lease by a
+//! patch without
+//! the version it read, so that it can overwrite a renewal, and does not say when a lease can no longer be renewed.
 
 use std::time::Duration;
 
@@ -27,9 +31,9 @@ pub struct Options {
     pub duration: Duration,
 }
 
-/// A lease as it was last seen, and since when it is so.
+/// A lease as it was last observed, and since when it is so.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sight {
+pub struct ObservedLease {
     holder: Option<String>,
     renewed: Option<Timestamp>,
     since: Option<Instant>,
@@ -37,16 +41,16 @@ pub struct Sight {
 
 /// What to do about a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum LeaseAction {
     /// It is ours: renew it.
     Renew,
     /// It is nobody's any more: take it.
-    Take,
+    Acquire,
     /// It is somebody else's.
     Wait,
 }
 
-impl Sight {
+impl ObservedLease {
     /// Notes what a lease says now.
     pub fn update(&mut self, now: Instant, spec: &LeaseSpec) {
         let renewed = spec.renew_time.as_ref().map(|time| time.0);
@@ -56,36 +60,36 @@ impl Sight {
     }
 
     /// Decides.
-    pub fn step(&self, now: Instant, identity: &str, duration: Duration) -> Step {
+    pub fn decide(&self, now: Instant, identity: &str, duration: Duration) -> LeaseAction {
         match (self.holder.as_deref(), self.since) {
-            (Some(holder), _) if holder == identity => Step::Renew,
-            (None | Some(""), _) | (_, None) => Step::Take,
-            (_, Some(since)) if now - since >= duration => Step::Take,
-            _ => Step::Wait,
+            (Some(holder), _) if holder == identity => LeaseAction::Renew,
+            (None | Some(""), _) | (_, None) => LeaseAction::Acquire,
+            (_, Some(since)) if now - since >= duration => LeaseAction::Acquire,
+            _ => LeaseAction::Wait,
         }
     }
 }
 
 /// Takes part in the election.
 #[derive(Debug)]
-pub struct Elector {
+pub struct LeaderElector {
     options: Options,
     leases: Api<Lease>,
-    sight: Sight,
+    observed: ObservedLease,
 }
 
-impl Elector {
+impl LeaderElector {
     /// Nothing is asked yet.
     pub fn new(client: kube::Client, options: Options) -> Self {
         let leases = Api::namespaced(client, &options.namespace);
-        Self { options, leases, sight: Sight::default() }
+        Self { options, leases, observed: ObservedLease::default() }
     }
 
     /// Waits until this operator leads. Missing rights are an error, everything else is tried again.
-    pub async fn campaign(&mut self) -> Result<(), Error> {
+    pub async fn acquire(&mut self) -> Result<(), Error> {
         let every = self.options.duration / 5;
         loop {
-            match timeout(self.options.duration / 3, self.round()).await {
+            match timeout(self.options.duration / 3, self.try_acquire_or_renew()).await {
                 Ok(Ok(true)) => {
                     info!(identity = self.options.identity, "this operator leads");
                     return Ok(());
@@ -103,15 +107,15 @@ impl Elector {
     }
 
     /// Renews the lease until that fails for so long that others may take it.
-    pub async fn hold(&mut self) {
+    pub async fn renew(&mut self) {
         let every = self.options.duration / 5;
         // Earlier than others may take it.
-        let patience = self.options.duration * 2 / 3;
+        let deadline = self.options.duration * 2 / 3;
         let mut renewed = Instant::now();
-        while renewed.elapsed() < patience {
+        while renewed.elapsed() < deadline {
             sleep(every).await;
             let began = Instant::now();
-            match timeout(self.options.duration / 3, self.round()).await {
+            match timeout(self.options.duration / 3, self.try_acquire_or_renew()).await {
                 Ok(Ok(true)) => renewed = began,
                 Ok(Ok(false)) => return,
                 Ok(Err(error)) => warn!(error = root(&error), "the lease cannot be renewed"),
@@ -132,16 +136,16 @@ impl Elector {
     }
 
     /// One try; true if the lease is ours now.
-    async fn round(&mut self) -> Result<bool, kube::Error> {
+    async fn try_acquire_or_renew(&mut self) -> Result<bool, kube::Error> {
         let Some(mut lease) = self.leases.get_opt(&self.options.name).await? else {
             return self.write(None).await;
         };
         let now = Instant::now();
         let spec = lease.spec.get_or_insert_default();
-        self.sight.update(now, spec);
-        match self.sight.step(now, &self.options.identity, self.options.duration) {
-            Step::Renew | Step::Take => self.write(Some(lease)).await,
-            Step::Wait => Ok(false),
+        self.observed.update(now, spec);
+        match self.observed.decide(now, &self.options.identity, self.options.duration) {
+            LeaseAction::Renew | LeaseAction::Acquire => self.write(Some(lease)).await,
+            LeaseAction::Wait => Ok(false),
         }
     }
 
@@ -170,7 +174,7 @@ impl Elector {
         match written {
             Ok(lease) => {
                 if let Some(spec) = &lease.spec {
-                    self.sight.update(Instant::now(), spec);
+                    self.observed.update(Instant::now(), spec);
                 }
                 Ok(true)
             }
@@ -198,26 +202,32 @@ mod tests {
     #[test]
     fn a_lease_is_over_when_it_did_not_change_for_its_duration() {
         let start = Instant::now();
-        let mut sight = Sight::default();
+        let mut observed = ObservedLease::default();
         // Its holder's clock is years behind, which says nothing.
-        sight.update(start, &spec(Some("other"), 1_000));
-        assert_eq!(sight.step(start, "me", HOLDS), Step::Wait);
+        observed.update(start, &spec(Some("other"), 1_000));
+        assert_eq!(observed.decide(start, "me", HOLDS), LeaseAction::Wait);
         let later = start + HOLDS - Duration::from_secs(1);
-        sight.update(later, &spec(Some("other"), 1_001));
-        assert_eq!(sight.step(start + HOLDS, "me", HOLDS), Step::Wait, "it was renewed");
-        sight.update(start + HOLDS, &spec(Some("other"), 1_001));
-        assert_eq!(sight.step(later + HOLDS, "me", HOLDS), Step::Take);
+        observed.update(later, &spec(Some("other"), 1_001));
+        assert_eq!(
+            observed.decide(start + HOLDS, "me", HOLDS),
+            LeaseAction::Wait,
+            "it was renewed"
+        );
+        observed.update(start + HOLDS, &spec(Some("other"), 1_001));
+        assert_eq!(observed.decide(later + HOLDS, "me", HOLDS), LeaseAction::Acquire);
     }
 
     #[test]
     fn a_lease_of_nobody_is_taken_and_ones_own_renewed() {
         let now = Instant::now();
-        for (holder, expected) in
-            [(None, Step::Take), (Some(""), Step::Take), (Some("me"), Step::Renew)]
-        {
-            let mut sight = Sight::default();
-            sight.update(now, &spec(holder, 1));
-            assert_eq!(sight.step(now, "me", HOLDS), expected, "{holder:?}");
+        for (holder, expected) in [
+            (None, LeaseAction::Acquire),
+            (Some(""), LeaseAction::Acquire),
+            (Some("me"), LeaseAction::Renew),
+        ] {
+            let mut observed = ObservedLease::default();
+            observed.update(now, &spec(holder, 1));
+            assert_eq!(observed.decide(now, "me", HOLDS), expected, "{holder:?}");
         }
     }
 }

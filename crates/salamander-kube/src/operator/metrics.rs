@@ -1,74 +1,95 @@
-//! What the operator counts, in Prometheus' text format.
+//! The metrics of an operator, in the OpenMetrics format that Prometheus reads.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 use kube::runtime::reflector::Store;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::registry::Registry;
 
 use crate::crd::{Phase, TrainingJob};
 
-/// Counters of an operator.
-#[derive(Debug, Default)]
+/// Counters and gauges of an operator.
+#[derive(Debug)]
 pub struct Metrics {
-    leads: AtomicBool,
-    reconciles: AtomicU64,
-    failures: AtomicU64,
-    masters: AtomicU64,
-    /// All jobs, as the operator's watch knows them.
-    jobs: OnceLock<Store<TrainingJob>>,
+    registry: Registry,
+    /// 1 while this operator leads.
+    pub leader: Gauge,
+    /// Jobs that were reconciled.
+    pub reconciles: Counter,
+    /// Jobs that could not be reconciled.
+    pub failures: Counter,
+    /// Masters that were started.
+    pub masters: Counter,
+    jobs: JobsByPhase,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("salamander");
+        let (leader, jobs) = (Gauge::default(), JobsByPhase::default());
+        registry.register("operator_leader", "Whether this operator leads", leader.clone());
+        let mut counter = |name: &str, help: &str| {
+            let counter = Counter::default();
+            registry.register(name, help, counter.clone());
+            counter
+        };
+        let reconciles = counter("reconciles", "Jobs reconciled");
+        let failures = counter("reconcile_failures", "Jobs that could not be reconciled");
+        let masters = counter("masters_created", "Masters started");
+        registry.register_collector(Box::new(jobs.clone()));
+        Self { registry, leader, reconciles, failures, masters, jobs }
+    }
 }
 
 impl Metrics {
-    /// This operator leads, or not.
-    pub fn set_leads(&self, leads: bool) {
-        self.leads.store(leads, Ordering::Relaxed);
-    }
-
-    /// Where all jobs are known.
+    /// Counts these jobs from now on.
     pub fn watch(&self, jobs: Store<TrainingJob>) {
         // An operator has one watch.
-        let _ = self.jobs.set(jobs);
+        let _ = self.jobs.0.set(jobs);
     }
 
-    /// A job was looked at.
-    pub fn reconciled(&self) {
-        self.reconciles.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// A job could not be looked after.
-    pub fn failed(&self) {
-        self.failures.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// A master was started.
-    pub fn launched(&self) {
-        self.masters.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The page.
-    pub fn page(&self) -> String {
+    /// All metrics as text.
+    pub fn encode(&self) -> String {
         let mut page = String::new();
-        let mut one = |name: &str, kind: &str, help: &str, value: u64| {
-            page += &format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n");
-        };
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let leads = u64::from(self.leads.load(Ordering::Relaxed));
-        one("salamander_operator_leader", "gauge", "Whether this operator leads.", leads);
-        let (reconciles, failures) = (read(&self.reconciles), read(&self.failures));
-        one("salamander_reconciles_total", "counter", "Jobs looked at.", reconciles);
-        one("salamander_reconcile_failures_total", "counter", "Jobs that could not be.", failures);
-        one("salamander_masters_created_total", "counter", "Masters started.", read(&self.masters));
-        page += "# HELP salamander_jobs Jobs by phase.\n# TYPE salamander_jobs gauge\n";
-        let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
-        for job in self.jobs.get().map(Store::state).unwrap_or_default() {
+        // Writing to a string does not fail.
+        let _ = text::encode(&mut page, &self.registry);
+        page
+    }
+}
+
+/// Counts the jobs that the operator's watch knows whenever it is asked: those that are gone are not in it.
+#[derive(Clone, Default)]
+struct JobsByPhase(Arc<OnceLock<Store<TrainingJob>>>);
+
+impl Collector for JobsByPhase {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut counts: BTreeMap<&str, i64> = BTreeMap::new();
+        for job in self.0.get().map(Store::state).unwrap_or_default() {
             let phase = job.status.as_ref().and_then(|status| status.phase);
             *counts.entry(phase.map_or("Pending", Phase::as_str)).or_default() += 1;
         }
+        let mut family = encoder.encode_descriptor(
+            "salamander_jobs",
+            "Jobs by phase",
+            None,
+            MetricType::Gauge,
+        )?;
         for (phase, count) in counts {
-            page += &format!("salamander_jobs{{phase=\"{phase}\"}} {count}\n");
+            ConstGauge::new(count).encode(family.encode_family(&[("phase", phase)])?)?;
         }
-        page
+        Ok(())
+    }
+}
+
+impl fmt::Debug for JobsByPhase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JobsByPhase")
     }
 }
 
@@ -92,20 +113,20 @@ mod tests {
         };
         let (reader, mut writer) = reflector::store();
         let metrics = Metrics::default();
-        metrics.set_leads(true);
-        metrics.reconciled();
+        metrics.leader.set(1);
+        metrics.reconciles.inc();
         metrics.watch(reader);
         for (name, phase) in [("a", "Pending"), ("b", "Running"), ("a", "Running")] {
             writer.apply_watcher_event(&Event::Apply(job(name, phase)));
         }
-        let page = metrics.page();
+        let page = metrics.encode();
         assert!(page.contains("salamander_jobs{phase=\"Running\"} 2\n"), "{page}");
         assert!(!page.contains("Pending"), "{page}");
-        assert!(
-            page.contains("_leader 1\n") && page.contains("salamander_reconciles_total 1\n"),
-            "{page}"
-        );
+        for line in ["salamander_operator_leader 1\n", "salamander_reconciles_total 1\n", "# EOF\n"]
+        {
+            assert!(page.contains(line), "{line}{page}");
+        }
         writer.apply_watcher_event(&Event::Delete(job("a", "Running")));
-        assert!(metrics.page().contains("salamander_jobs{phase=\"Running\"} 1\n"));
+        assert!(metrics.encode().contains("salamander_jobs{phase=\"Running\"} 1\n"));
     }
 }

@@ -5,7 +5,10 @@ pub mod conditions;
 pub mod decide;
 pub mod lease;
 pub mod metrics;
-mod work;
+mod object_api;
+pub mod plan;
+mod reconciler;
+mod status;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,19 +25,19 @@ use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use crate::crd::TrainingJob;
-use crate::error::patiently;
+use crate::error::retry;
 use crate::health::Health;
 use crate::{Error, client, names};
-use lease::Elector;
+use lease::LeaderElector;
 use metrics::Metrics;
-use work::Context;
+use reconciler::Context;
 
-/// How soon a job is looked at again after an error.
+/// How soon a job is reconciled again after an error.
 const AFTER_ERROR: Duration = Duration::from_secs(5);
-/// Events of one job within this time are one look.
-const TOGETHER: Duration = Duration::from_millis(200);
-/// Jobs that are looked at side by side.
-const SIDE_BY_SIDE: u16 = 8;
+/// Events of one job within this time are reconciled together.
+const DEBOUNCE: Duration = Duration::from_millis(200);
+/// Jobs that are reconciled at the same time.
+const CONCURRENCY: u16 = 8;
 /// How long the lease of an operator holds that does not renew it.
 const LEASE: Duration = Duration::from_secs(15);
 
@@ -55,9 +58,9 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), Error> {
     let client = client::connect().await?;
-    let place =
+    let in_pod =
         std::env::var("POD_NAME").and_then(|pod| Ok((pod, std::env::var("POD_NAMESPACE")?)));
-    let lease = place.ok().map(|(identity, namespace)| lease::Options {
+    let lease = in_pod.ok().map(|(identity, namespace)| lease::Options {
         name: "salamander-operator".to_string(),
         namespace,
         identity,
@@ -68,16 +71,26 @@ pub async fn serve(
     let listener = TcpListener::bind(health_at).await.map_err(cannot)?;
     let metrics = Arc::new(Metrics::default());
     let endpoints = health(&metrics);
+    let monitoring = Monitoring { metrics, health: endpoints.clone() };
     tokio::select! {
-        result = run(Options { namespace, lease }, client, (metrics, endpoints.clone()), shutdown) => result,
+        result = run(Options { namespace, lease }, client, monitoring, shutdown) => result,
         never = endpoints.serve(listener) => match never {},
     }
+}
+
+/// How an operator is watched from outside.
+#[derive(Clone, Debug)]
+pub struct Monitoring {
+    /// What it counts.
+    pub metrics: Arc<Metrics>,
+    /// Whether it is ready.
+    pub health: Health,
 }
 
 /// What the endpoints of an operator say.
 pub fn health(metrics: &Arc<Metrics>) -> Health {
     let metrics = metrics.clone();
-    Health::new(move || metrics.page())
+    Health::new(move || metrics.encode())
 }
 
 /// Looks after jobs until `shutdown` resolves, or until it leads no more, which is an error: the next one
@@ -85,9 +98,10 @@ pub fn health(metrics: &Arc<Metrics>) -> Health {
 pub async fn run(
     options: Options,
     client: Client,
-    (metrics, health): (Arc<Metrics>, Health),
+    monitoring: Monitoring,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), Error> {
+    let Monitoring { metrics, health } = monitoring;
     let jobs: Api<TrainingJob> = match &options.namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
@@ -98,23 +112,23 @@ pub async fn run(
         let listed = jobs.list(&probe).await;
         listed.map(drop).map_err(|error| Error::from_client("listing training jobs", error))
     };
-    patiently(list).await?;
+    retry(list).await?;
     health.set_ready(true);
     tokio::pin!(shutdown);
-    let mut elector = options.lease.clone().map(|lease| Elector::new(client.clone(), lease));
+    let mut elector = options.lease.clone().map(|lease| LeaderElector::new(client.clone(), lease));
     if let Some(elector) = &mut elector {
         tokio::select! {
-            elected = elector.campaign() => elected?,
+            elected = elector.acquire() => elected?,
             () = &mut shutdown => return Ok(()),
         }
     }
-    metrics.set_leads(true);
+    metrics.leader.set(1);
     let (stop, stopped) = oneshot::channel::<()>();
     let controller = control(&options, client, jobs, metrics.clone(), stopped);
     tokio::pin!(controller);
     let lost = async {
         match &mut elector {
-            Some(elector) => elector.hold().await,
+            Some(elector) => elector.renew().await,
             None => std::future::pending().await,
         }
     };
@@ -122,7 +136,7 @@ pub async fn run(
         () = &mut controller => Ok(()),
         () = lost => {
             // At once: another operator may be at work already.
-            metrics.set_leads(false);
+            metrics.leader.set(0);
             return Err(Error::Invalid("this operator lost its lease; another one leads".into()));
         }
         () = &mut shutdown => Ok(()),
@@ -131,7 +145,7 @@ pub async fn run(
     // What is under way is finished before the lease is given back.
     let _ = stop.send(());
     controller.await;
-    metrics.set_leads(false);
+    metrics.leader.set(0);
     if let Some(elector) = &mut elector {
         elector.release().await;
     }
@@ -153,7 +167,7 @@ async fn control(
     let reporter = Reporter { controller: "salamander.dev/operator".into(), instance: identity };
     let recorder = Recorder::new(client.clone(), reporter);
     let context = Arc::new(Context::new(client, metrics, recorder));
-    let config = Config::default().concurrency(SIDE_BY_SIDE).debounce(TOGETHER);
+    let config = Config::default().concurrency(CONCURRENCY).debounce(DEBOUNCE);
     let owned = watcher::Config::default().labels(names::JOB);
     let controller = Controller::new(jobs, watcher::Config::default());
     context.metrics.watch(controller.store());
@@ -166,19 +180,19 @@ async fn control(
         .run(reconcile, after_error, context)
         .for_each(|outcome| async move {
             if let Err(error) = outcome {
-                warn!(error = crate::error::root(&error), "a job was not looked after");
+                warn!(error = crate::error::root(&error), "a job was not reconciled");
             }
         })
         .await;
 }
 
 async fn reconcile(job: Arc<TrainingJob>, context: Arc<Context>) -> Result<Action, Error> {
-    let again = context.look_after(&job).await?;
-    Ok(Action::requeue(again))
+    let after = context.reconcile(&job).await?;
+    Ok(Action::requeue(after))
 }
 
 fn after_error(job: Arc<TrainingJob>, error: &Error, context: Arc<Context>) -> Action {
-    warn!(job = job.name_any(), %error, "a job could not be looked after");
-    context.metrics.failed();
+    warn!(job = job.name_any(), %error, "a job could not be reconciled");
+    context.metrics.failures.inc();
     Action::requeue(AFTER_ERROR)
 }

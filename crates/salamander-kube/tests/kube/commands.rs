@@ -1,9 +1,9 @@
 //! A job from outside: with the operator and without.
 
+use salamander_core::elastic::Ending;
 use salamander_kube::client::Jobs;
 use salamander_kube::job::Job;
 use salamander_kube::manifest::Manifest;
-use salamander_kube::progress::End;
 use salamander_kube::secrets::Secrets;
 use serde_json::{Value, json};
 
@@ -38,17 +38,21 @@ fn commands_reach_a_job_of_the_operator() {
     assert_eq!(view.ended(), None);
     assert_eq!(view.progress.expect("progress").workers, 2);
     assert!(view.resource.expect("a resource").status.is_some());
-    assert_eq!(view.pods.iter().filter(|(_, role, _)| role == "master").count(), 1);
+    assert_eq!(view.pods.iter().filter(|pod| pod.role == "master").count(), 1);
     runtime.block_on(jobs.stop("j")).expect("stopped");
     wait_until("it is suspended", || cluster.phase("j") == "Suspended");
+    let view = runtime.block_on(jobs.view("j")).expect("seen");
+    assert_eq!(view.ended(), Some(Ending::Interrupted));
     runtime.block_on(jobs.resume("j")).expect("resumed");
+    let view = runtime.block_on(jobs.view("j")).expect("seen");
+    assert_eq!(view.ended(), None, "it goes on, whether the operator knows it yet or not");
     cluster.wait_for_members("j", 2);
     cluster.tell_containers("j", "finish");
     let mut lines = Vec::new();
     let every = std::time::Duration::from_millis(50);
     let end =
         runtime.block_on(jobs.follow("j", every, |view| lines.push(view.line()))).expect("ended");
-    assert_eq!(end, End::Completed, "{lines:?}");
+    assert_eq!(end, Ending::Completed, "{lines:?}");
     runtime.block_on(jobs.delete("j")).expect("deleted");
     wait_until("nothing is left", || {
         cluster.list(PODS).is_empty() && cluster.list(JOBS).is_empty()
@@ -97,6 +101,15 @@ fn a_job_without_the_operator_trains_scales_and_stops() {
     wait_until("it has stopped", || cluster.server.kubelet.running() == 0 && ended().is_object());
     assert_eq!(cluster.progress("j").state, "interrupted");
     assert_eq!(ended()["exitCode"], 76, "the job controller does not try again");
+    let error = runtime.block_on(jobs.resume("j")).expect_err("no operator").to_string();
+    assert!(error.contains("only the operator can go on with it"), "{error}");
+    runtime.block_on(jobs.delete("j")).expect("deleted");
+    wait_until("nothing is left", || {
+        let kinds = ["/api/v1/secrets", "/api/v1/services", "/api/v1/configmaps", PODS];
+        kinds.iter().all(|kind| cluster.list(kind).is_empty())
+    });
+    let error = runtime.block_on(jobs.delete("j")).expect_err("gone").to_string();
+    assert!(error.contains("there is no job \"j\""), "{error}");
 }
 
 #[test]

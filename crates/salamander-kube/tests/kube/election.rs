@@ -21,7 +21,7 @@ fn lease(identity: &str) -> Option<lease::Options> {
 }
 
 fn leads(operator: &Operator) -> bool {
-    operator.metrics.page().contains("salamander_operator_leader 1\n")
+    operator.metrics.leader.get() == 1
 }
 
 fn holder(cluster: &Cluster) -> String {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use salamander_kube::Error;
-use salamander_kube::operator::{self, Options, lease, metrics::Metrics};
+use salamander_kube::operator::{self, Monitoring, Options, lease, metrics::Metrics};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -31,8 +31,8 @@ impl Operator {
             let _ = stopped.await;
         };
         let client = cluster.client();
-        let parts = (metrics.clone(), health);
-        let task = cluster.runtime.spawn(operator::run(options, client, parts, shutdown));
+        let monitoring = Monitoring { metrics: metrics.clone(), health };
+        let task = cluster.runtime.spawn(operator::run(options, client, monitoring, shutdown));
         Self { metrics, stop: Some(stop), task }
     }
 

@@ -9,16 +9,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use salamander_core::elastic::{
-    Activation, Beat, Ending, FromMember, Identity, Member, Part, Peer, Source, Timeouts, ToMember,
-    WorkerId,
+    Begun, Effect, Ending, FromMember, Generation, Participant, Term, Timeouts, ToMember, WorkerId,
 };
 use salamander_core::experiment::Experiment;
+use salamander_core::report::{Report, StepReport};
 use salamander_kube::job::Job;
 use salamander_kube::platform;
 use salamander_master::{Config, PlatformKind};
 use salamander_net::{Keys, Tls, Token};
-use salamander_proto::client::{Handler, Sender, Session, SessionOptions};
-use salamander_proto::v1;
+use salamander_proto::client::{
+    Handler, Registration, Role, Sender, Session, SessionOptions, TrainedOn,
+};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::server;
@@ -100,8 +101,8 @@ fn master(args: &Args<'_>) -> i32 {
     let session = SessionOptions::of(&listen, &keys);
     let mut options =
         platform::Options::new(job, std::env::var("POD_NAME").expect("a pod"), session);
-    options.ask_every = Duration::from_millis(50);
-    options.tell_every = Duration::from_millis(100);
+    options.poll_every = Duration::from_millis(50);
+    options.write_every = Duration::from_millis(100);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
         let client = kube::Client::try_default().await.expect("a cluster");
@@ -127,10 +128,9 @@ fn master(args: &Args<'_>) -> i32 {
 }
 
 struct Seen {
-    member: Member,
-    active: Option<(Activation, bool)>,
-    stop: bool,
-    ended: Option<Ending>,
+    member: Participant,
+    /// Whether it is the first member of its generation.
+    first: bool,
 }
 
 fn worker(args: &Args<'_>) -> i32 {
@@ -141,14 +141,21 @@ fn worker(args: &Args<'_>) -> i32 {
     let id = WorkerId((u64::from(slot) << 32) | u64::from(pid));
     let leave = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGTERM, leave.clone()).expect("a signal");
-    let member = Member::new(id);
-    let seen = Arc::new(Mutex::new(Seen { member, active: None, stop: false, ended: None }));
+    let seen = Seen { member: Participant::new(id), first: false };
+    let seen = Arc::new(Mutex::new(seen));
     let mut options = SessionOptions::of(args.get("--master").expect("a master"), &args.keys());
     options.beat_every = Duration::from_millis(100);
     options.longest_wait = Duration::from_millis(100);
     let handler_seen = seen.clone();
-    let make = |sender| Voice { slot, pid, id, sender, seen: handler_seen };
-    let session = Session::open_with(&options, make).expect("a session");
+    let make = |sender| Voice { sender, seen: handler_seen };
+    let registration = Registration {
+        id,
+        endpoint: format!("host-{slot}"),
+        slot,
+        process: pid,
+        role: Role::Member(TrainedOn { records: 100, fingerprint: 7 }),
+    };
+    let session = Session::open_with(&options, registration, make).expect("a session");
     let mut reached = None;
     loop {
         std::thread::sleep(Duration::from_millis(20));
@@ -162,19 +169,19 @@ fn worker(args: &Args<'_>) -> i32 {
             return 3;
         }
         let seen = seen.lock().expect("not poisoned");
-        if let Some(ending) = &seen.ended {
+        if let Some(ending) = seen.member.ending() {
             eprintln!("ended: {ending:?}");
             return 0;
         }
-        let Some((activation, first)) = &seen.active else { continue };
-        if *first {
+        let Some(generation) = seen.member.generation() else { continue };
+        if seen.first {
             step(&folder, &session);
         }
         let finish = folder.join("finish").exists();
-        if (finish || seen.stop) && reached != Some(activation.generation) {
-            reached = Some(activation.generation);
+        if (finish || seen.member.wants_stop()) && reached != Some(generation) {
+            reached = Some(generation);
             let ending = if finish { Ending::Completed } else { Ending::Interrupted };
-            session.send(FromMember::Reached(activation.generation, ending));
+            session.send(FromMember::Reached(generation, ending));
         }
     }
 }
@@ -188,83 +195,44 @@ fn step(folder: &Path, session: &Session) {
     std::fs::write(&beside, steps.to_string()).expect("written");
     std::fs::rename(beside, file).expect("renamed");
     let loss = 1.0 / steps as f64;
-    let json = serde_json::json!({"step": {"steps": steps, "epoch": steps / 100, "loss": loss}});
-    session.report(steps, 0, json.to_string());
+    let step = StepReport { steps, epoch: steps / 100, loss, ..StepReport::default() };
+    session.sender().report(steps, &Report::Step(step));
 }
 
 struct Voice {
-    slot: u32,
-    pid: u32,
-    id: WorkerId,
     sender: Sender,
     seen: Arc<Mutex<Seen>>,
 }
 
 impl Handler for Voice {
-    fn hello(&mut self) -> v1::Hello {
-        let active = self.seen.lock().expect("not poisoned").member.active();
-        let peer = Peer { id: self.id, endpoint: format!("host-{}", self.slot) };
-        v1::Hello {
-            peer: Some(peer.into()),
-            active: active.map(|generation| generation.to_u64()),
-            slot: self.slot,
-            pid: self.pid,
-            records: 100,
-            fingerprint: 7,
-            tasks_only: false,
-            server: false,
-        }
+    fn active(&mut self) -> Option<Generation> {
+        self.seen.lock().expect("not poisoned").member.generation()
     }
 
-    fn welcome(&mut self, epoch: u32) -> Result<(), String> {
+    fn welcome(&mut self, term: Term) -> Result<(), String> {
         let mut seen = self.seen.lock().expect("not poisoned");
-        seen.member.welcome(epoch).map_err(|fenced| fenced.to_string())
+        seen.member.welcome(term).map_err(|fenced| fenced.to_string())
     }
 
     fn message(&mut self, message: ToMember) {
         let mut seen = self.seen.lock().expect("not poisoned");
-        match message {
-            ToMember::Prepare(generation) => {
-                seen.active = None;
-                if let Ok(holding) = seen.member.prepare(generation) {
-                    self.sender.send(FromMember::Promise(generation, holding));
-                }
+        seen.member.message(message);
+        if let Some(Begun { activation, rank, .. }) = seen.member.begin() {
+            seen.member.adopt(activation.generation, 0).expect("it has begun");
+            if rank == 0 && !activation.destination.is_empty() {
+                // Its servers have no rows that could move.
+                self.sender.send(FromMember::Moved(activation.generation));
             }
-            ToMember::Activate(activation) => {
-                if let Ok(part) = seen.member.activate(&activation) {
-                    settle(&mut seen.member, &activation, &part);
-                    self.sender.send(FromMember::Confirmed(activation.generation));
-                    let first = activation.members.first().is_some_and(|peer| peer.id == self.id);
-                    if first && !activation.destination.is_empty() {
-                        // Its servers have no rows that could move.
-                        self.sender.send(FromMember::Moved(activation.generation));
-                    }
-                    seen.active = Some((activation, first));
-                }
-            }
-            ToMember::Kept(_) => {}
-            ToMember::Stop => seen.stop = true,
-            ToMember::Ended(ending) => seen.ended = Some(ending),
+            seen.first = rank == 0;
         }
-    }
-
-    fn beat(&mut self) -> Beat {
-        Beat::default()
+        for effect in seen.member.take_effects() {
+            if let Effect::Send(message) = effect {
+                self.sender.send(message);
+            }
+        }
     }
 
     fn refused(&mut self, reason: &str) {
         eprintln!("refused: {reason}");
     }
-}
-
-fn settle(member: &mut Member, activation: &Activation, part: &Part) {
-    let generation = activation.generation;
-    let identity = match (part, &activation.source) {
-        (Part::Keep, _) => return,
-        (_, Source::Member { identity, .. }) => *identity,
-        (_, Source::Checkpoint { mark, .. }) => {
-            Identity::begin(mark.as_ref().map_or(0, |mark| mark.version), generation, 0)
-        }
-    };
-    member.adopt(generation, identity).expect("active");
 }

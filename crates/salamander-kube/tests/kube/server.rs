@@ -4,12 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use salamander_core::elastic::{Beat, SERVER_SLOTS, ToMember, WorkerId};
+use salamander_core::elastic::{SERVER_SLOTS, WorkerId};
 use salamander_net::Cancel;
-use salamander_proto::client::{Admin, Handler, Session, SessionOptions};
-use salamander_proto::v1;
-use salamander_ps::client::Map;
-use salamander_ps::{EngineOptions, role};
+use salamander_proto::client::{Admin, NonMember, Registration, Role, SessionOptions};
+use salamander_ps::{EngineOptions, partitions_of, role};
 
 use crate::roles::Args;
 
@@ -26,22 +24,24 @@ pub(crate) fn run(args: &Args<'_>) -> i32 {
     let keys = args.keys();
     let session = SessionOptions::of(args.get("--master").expect("a master"), &keys);
     let Some(servers) = wanted(&session, &leave) else { return 75 };
-    let map = Map { epoch: 0, servers: servers as usize };
-    let partitions = map.partitions(seat as usize);
+    let partitions = partitions_of(seat as usize, servers as usize);
     let engine = EngineOptions { partitions, ..EngineOptions::default() };
     let config = role::Config::new(engine).expect("a name");
     let address = format!("{}:0", args.get("--listen").expect("an address"));
     let (listener, endpoint) =
         role::bind(address.parse().expect("an address"), keys).expect("a port");
-    let ended = Arc::new(AtomicBool::new(false));
-    let id = WorkerId(config.incarnation);
-    let voice = Voice { id, endpoint, seat, pid, servers, ended: ended.clone() };
-    let session = Session::open(&session, voice);
-    let session = session.expect("a session");
+    let registration = Registration {
+        id: WorkerId(config.incarnation),
+        endpoint,
+        slot: SERVER_SLOTS + seat,
+        process: pid,
+        role: Role::Server,
+    };
     let shutdown = Cancel::new();
+    let session = NonMember::open(&session, registration, shutdown.clone()).expect("a session");
     std::thread::scope(|scope| {
         let served = scope.spawn(|| role::run(&config, &listener, &shutdown));
-        while !leave.load(Ordering::Relaxed) && !ended.load(Ordering::Relaxed) {
+        while !leave.load(Ordering::Relaxed) && !shutdown.is_cancelled() {
             std::thread::sleep(Duration::from_millis(20));
         }
         shutdown.cancel();
@@ -57,54 +57,11 @@ fn wanted(session: &SessionOptions, leave: &AtomicBool) -> Option<u32> {
         let call = Duration::from_secs(5);
         let status = Admin::connect(session, call).and_then(|mut admin| admin.status());
         if let Ok(status) = status {
-            return status["wanted_servers"].as_u64().map(|servers| servers as u32);
+            return Some(status.wanted_servers as u32);
         }
         if leave.load(Ordering::Relaxed) {
             return None;
         }
         std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-struct Voice {
-    id: WorkerId,
-    endpoint: String,
-    seat: u32,
-    pid: u32,
-    servers: u32,
-    ended: Arc<AtomicBool>,
-}
-
-impl Handler for Voice {
-    fn hello(&mut self) -> v1::Hello {
-        v1::Hello {
-            peer: Some(v1::Peer { id: self.id.0, endpoint: self.endpoint.clone() }),
-            active: None,
-            slot: SERVER_SLOTS + self.seat,
-            pid: self.pid,
-            records: u64::from(self.servers),
-            fingerprint: 0,
-            tasks_only: false,
-            server: true,
-        }
-    }
-
-    fn welcome(&mut self, _epoch: u32) -> Result<(), String> {
-        Ok(())
-    }
-
-    fn message(&mut self, message: ToMember) {
-        if let ToMember::Ended(_) = message {
-            self.ended.store(true, Ordering::Relaxed);
-        }
-    }
-
-    fn beat(&mut self) -> Beat {
-        Beat::default()
-    }
-
-    fn refused(&mut self, reason: &str) {
-        eprintln!("refused: {reason}");
-        self.ended.store(true, Ordering::Relaxed);
     }
 }

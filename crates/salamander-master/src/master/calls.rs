@@ -1,66 +1,46 @@
 //! What the master answers to single calls.
 
-use salamander_core::elastic::{Ending, Lease, Millis, Phase, ToMember, WorkerId};
+use salamander_core::elastic::{Lease, Millis, WorkerId};
+use salamander_core::push::Ask;
 use salamander_proto::v1::lease_reply;
 use salamander_proto::{status, v1};
 
 use super::Master;
-use crate::inbox::{Answer, Input};
-use crate::record::Record;
+use crate::inbox::Call;
+use crate::mode::{Event, Finished, Mode, Scale};
 
 /// More than anybody has, and few enough to start.
 const MOST_WORKERS: u32 = 10_000;
 
 impl Master {
-    pub(super) fn call(&mut self, now: Millis, call: Input) {
+    pub(super) fn call(&mut self, now: Millis, call: Call) {
         match call {
-            Input::Status(answer) => {
-                let json = crate::status::json(self).to_string();
-                self.answer(answer, Ok(v1::StatusReply { json }));
+            Call::Status(answer) => {
+                let status = crate::status::of(self);
+                self.cluster.answer(answer, Ok(status.into()));
             }
-            Input::Scale(request, answer) => {
+            Call::Scale(request, answer) => {
                 let done = self.scale(now, request);
-                self.answer(answer, done.map(|()| v1::ScaleReply {}));
+                self.cluster.answer(answer, done.map(|()| v1::ScaleReply {}));
             }
-            Input::Names(request, answer) => {
-                let told = self.names_call(now, &request);
-                self.answer(answer, told);
+            Call::Names(request, answer) => {
+                let told = self.names(now, request);
+                self.cluster.answer(answer, told);
             }
-            Input::Stop(answer) => {
-                match self.names {
-                    Some(_) => self.stop_names(now),
-                    None => self.coordinator.stop(),
-                }
-                self.answer(answer, Ok(v1::StopReply {}));
+            Call::Stop(answer) => {
+                self.step(now, Event::Stop);
+                self.cluster.answer(answer, Ok(v1::StopReply {}));
             }
-            Input::Lease(request, answer) => {
+            Call::Lease(request, answer) => {
                 let lease = self.lease(now, WorkerId(request.worker));
-                self.answer(answer, lease.map(|lease| v1::LeaseReply { lease: Some(lease) }));
+                let lease = lease.map(|lease| v1::LeaseReply { lease: Some(lease) });
+                self.cluster.answer(answer, lease);
             }
-            Input::Finish(request, answer) => {
+            Call::Finish(request, answer) => {
                 let counted = self.finish(now, request);
-                self.answer(answer, counted.map(|counted| v1::FinishReply { counted }));
+                self.cluster.answer(answer, counted.map(|counted| v1::FinishReply { counted }));
             }
-            _ => {}
         }
-    }
-
-    pub(super) fn fail(&mut self, reason: String) {
-        self.coordinator.end(Ending::Failed(reason));
-    }
-
-    /// What workers are told when the run is over.
-    pub(super) fn ending(&self) -> Option<ToMember> {
-        match self.coordinator.phase() {
-            Phase::Ended(ending) => Some(ToMember::Ended(ending.clone())),
-            _ => None,
-        }
-    }
-
-    /// Answers once everything before it is on disk.
-    fn answer<T: Send + 'static>(&mut self, to: Answer<T>, answer: Result<T, status::Error>) {
-        // Whoever asked may have gone.
-        self.answers.push(Box::new(move || drop(to.send(answer))));
     }
 
     fn scale(&mut self, now: Millis, request: v1::ScaleRequest) -> Result<(), status::Error> {
@@ -71,25 +51,19 @@ impl Master {
                 return Err(status::Error::Argument(text));
             }
         }
-        if self.is_over() {
+        if self.ending().is_some() {
             return Err(status::Error::Unfit("the run is over".into()));
         }
-        if servers.is_some() && self.coordinator.wanted_servers() == 0 {
+        let wanted = self.mode.run().wanted();
+        if servers.is_some() && wanted.servers == 0 {
             return Err(status::Error::Unfit("the run has no parameter servers".into()));
         }
-        if let Some(workers) = workers {
-            self.coordinator.scale(now, workers as usize);
-            self.processes.scale(workers);
-        }
+        let workers = workers.map(|workers| workers as usize);
         // A platform may ask again for the same number.
-        let other =
-            servers.filter(|servers| *servers as usize != self.coordinator.wanted_servers());
-        if let Some(servers) = other {
-            self.coordinator.scale_servers(now, servers as usize);
-            if let Some(names) = &mut self.names {
-                names.dispatcher.resize(servers);
-            }
-        }
+        let servers = servers.map(|servers| servers as usize);
+        let servers = servers.filter(|servers| *servers != wanted.servers);
+        self.step(now, Event::Scale(Scale { workers, servers }));
+        self.cluster.processes.scale(self.mode.run().wanted().workers as u32);
         Ok(())
     }
 
@@ -98,11 +72,7 @@ impl Master {
         now: Millis,
         worker: WorkerId,
     ) -> Result<lease_reply::Lease, status::Error> {
-        let over = self.is_over();
-        let Some(tasks) = &mut self.tasks else { return Err(no_tasks()) };
-        if over {
-            return Ok(lease_reply::Lease::Done(true));
-        }
+        let Mode::Tasks(tasks) = &mut self.mode else { return Err(no_tasks()) };
         Ok(match tasks.lease(now, worker) {
             Lease::Leased(task) => lease_reply::Lease::Task(v1::Task {
                 id: task.id,
@@ -117,21 +87,28 @@ impl Master {
     }
 
     fn finish(&mut self, now: Millis, request: v1::FinishRequest) -> Result<bool, status::Error> {
-        let worker = WorkerId(request.worker);
-        let Some(tasks) = &mut self.tasks else { return Err(no_tasks()) };
-        if let Some(reason) = request.error {
-            self.fail(format!("task {}: {reason}", request.task));
-            return Ok(false);
-        }
-        let json: serde_json::Value = serde_json::from_str(&request.result).map_err(|error| {
-            status::Error::Argument(format!("the result of task {}: {error}", request.task))
-        })?;
-        let counted = tasks.finish(now, worker, request.task, request.fence);
-        if counted {
-            self.records.push(Record::Finished { task: request.task, result: request.result });
-            self.events.result(request.task, &json);
-        }
+        let Mode::Tasks(tasks) = &mut self.mode else { return Err(no_tasks()) };
+        let finished = Finished::try_from(request)?;
+        let (counted, effects) = tasks.finish(now, finished);
+        self.effects.extend(effects);
         Ok(counted)
+    }
+
+    /// What a worker says about names.
+    fn names(
+        &mut self,
+        now: Millis,
+        request: v1::NamesRequest,
+    ) -> Result<v1::NamesReply, status::Error> {
+        let worker = WorkerId(request.worker);
+        let ask = Ask::try_from(request)?;
+        let known = self.cluster.workers.get(worker).is_some();
+        let Mode::Leases(leases) = &mut self.mode else {
+            return Err(status::Error::Unfit("this run has no names".into()));
+        };
+        let (told, effects) = leases.ask(now, worker, known, ask);
+        self.effects.extend(effects);
+        Ok(told.into())
     }
 }
 

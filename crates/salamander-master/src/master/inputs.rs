@@ -1,149 +1,117 @@
-//! What the master does with what workers and the platform say.
+//! What workers and the platform say, in the words of the mode.
 
-use salamander_core::elastic::{Ended, Hello, Millis, Seat, WorkerId};
+use salamander_core::elastic::{Ended, Ending, Hello, Millis, Seat, ToMember, WorkerId};
 use salamander_proto::convert::FromWorker;
 use salamander_proto::{status, v1};
 use tracing::{debug, warn};
 
 use super::Master;
-use crate::inbox::{Input, Out, ProcessEnd, SessionId};
-use crate::record::{Data, Record};
-use crate::workers::{self, Kind};
+use crate::inbox::{Input, ProcessEnd, Session};
+use crate::journal;
+use crate::mode::Event;
+use crate::workers::Kind;
 
 impl Master {
-    pub(super) fn take(&mut self, now: Millis, input: Input) {
+    pub(super) fn take(&mut self, now: Millis, input: Input) -> Result<(), journal::Error> {
         match input {
-            Input::Tick => self.tick(now),
-            Input::Hello(session, hello, out) => self.hello(now, session, &hello, out),
+            Input::Tick => return self.tick(now),
+            Input::Hello(session, hello) => self.hello(now, session, &hello),
             Input::Worker(session, number, message) => {
-                if let Some(id) = self.workers.speaker(now, session) {
+                if let Some(id) = self.cluster.workers.speaker(now, session) {
                     self.worker(now, id, message);
-                    self.workers.received(id, number);
+                    self.cluster.workers.received(id, number);
                 }
             }
             Input::WorkerLeft(session) => {
-                if let Some(id) = self.workers.left(session) {
+                if let Some(id) = self.cluster.workers.left(session) {
                     debug!(worker = %id, "disconnected");
-                    self.coordinator.disconnected(now, id);
+                    self.step(now, Event::Disconnected(id));
                 }
             }
-            Input::Inventory(session, inventory, out) => {
-                self.inventory(now, session, inventory, out);
-            }
+            Input::Inventory(session, inventory) => self.inventory(now, session, inventory),
             Input::ProcessEnd(session, number, end) => {
                 self.process_end(now, end);
-                self.processes.received(session, number);
+                self.cluster.processes.received(session, number);
             }
-            Input::PlatformLeft(session) => self.processes.detach(session),
-            Input::Watch(request, out) => self.events.watch(request, out),
-            input @ (Input::Server(..) | Input::Folder(_)) => self.names_input(now, input),
-            call => self.call(now, call),
-        }
-    }
-
-    fn hello(
-        &mut self,
-        now: Millis,
-        session: SessionId,
-        message: &v1::Hello,
-        out: Out<v1::MasterMessage>,
-    ) {
-        let hello = match Hello::try_from(message) {
-            Ok(hello) => hello,
-            Err(error) => {
-                // If even this does not fit, the stream ends without a reason.
-                let _ = out.try_send(Err(status::Error::from(error).into()));
-                return;
-            }
-        };
-        let id = hello.peer.id;
-        let kind = Kind::of(message);
-        if kind != Kind::Server
-            && let Err(reason) = self.same_data(message)
-        {
-            self.events.note(format!("worker {id} refused: {reason}"));
-            workers::refuse(self.coordinator.epoch(), reason, &out);
-            return;
-        }
-        let is_new = self.workers.connect(now, (id, message), session, out);
-        self.processes.bind(message.slot, message.pid, id);
-        self.workers.welcome(id, self.coordinator.epoch());
-        if is_new {
-            let (slot, pid) = (message.slot, message.pid);
-            self.events.note(match Seat::of(slot) {
-                Seat::Worker(slot) => format!("worker {id} joined: slot {slot}, process {pid}"),
-                Seat::Server(seat) => {
-                    format!("parameter server {seat} is ready: {id}, process {pid}")
-                }
-            });
-        }
-        match (kind, self.ending()) {
-            (Kind::Member, _) => self.coordinator.hello(now, hello),
-            (_, Some(ending)) => drop(self.workers.send(id, ending)),
-            (Kind::Server, None) => {
-                self.server_up(now, message, hello);
-            }
-            (Kind::Tasks, None) => {}
-        }
-    }
-
-    /// A server is ready, unless it is about to be ended.
-    fn server_up(&mut self, now: Millis, message: &v1::Hello, hello: Hello) {
-        let Seat::Server(seat) = Seat::of(message.slot) else { return };
-        if self.processes.is_ending(message.slot) {
-            return;
-        }
-        let (incarnation, endpoint) = (hello.peer.id.0, hello.peer.endpoint.clone());
-        self.coordinator.server_up(now, seat, hello.peer);
-        self.meet_server(seat, incarnation, endpoint);
-    }
-
-    /// All workers must train on the same; the first one says on what.
-    fn same_data(&mut self, hello: &v1::Hello) -> Result<(), String> {
-        let found = Data { records: hello.records, fingerprint: hello.fingerprint };
-        let Some(expected) = self.data else {
-            self.data = Some(found);
-            self.records.push(Record::Data(found));
-            return Ok(());
-        };
-        if found.records != expected.records {
-            let (found, expected) = (found.records, expected.records);
-            return Err(format!("it sees {found} records and the others {expected}"));
-        }
-        if found.fingerprint != expected.fingerprint {
-            return Err("its data differs from the others', though it has as many records".into());
+            Input::PlatformLeft(session) => self.cluster.processes.detach(session),
+            Input::Watch(request, out) => self.cluster.events.watch(request, out),
+            Input::Server(process, news) => self.step(now, Event::Server(process, news)),
+            Input::Folder(made) => self.step(now, Event::Folder(made)),
+            Input::Call(call) => self.call(now, call),
         }
         Ok(())
     }
 
+    /// Time has passed.
+    fn tick(&mut self, now: Millis) -> Result<(), journal::Error> {
+        let cut = self.cluster.workers.acknowledge();
+        cut.into_iter().for_each(|id| self.step(now, Event::Disconnected(id)));
+        self.cluster.processes.acknowledge();
+        if self.ending().is_none()
+            && let Some(before) = now.checked_sub(self.cluster.silence)
+        {
+            for id in self.cluster.workers.unheard(before) {
+                self.step(now, Event::Silent(id));
+            }
+            for id in self.cluster.workers.lost(before) {
+                self.step(now, Event::Lost(id));
+            }
+        }
+        self.step(now, Event::Tick);
+        if self.ending().is_some() {
+            return Ok(());
+        }
+        self.cluster.end_the_silent(now);
+        self.cluster.processes.scale_servers(self.mode.needed_servers() as u32);
+        self.cluster.processes.work(now);
+        self.cluster.write_restarts()
+    }
+
+    fn hello(&mut self, now: Millis, session: Session<v1::MasterMessage>, message: &v1::Hello) {
+        let hello = match Hello::try_from(message) {
+            Ok(hello) => hello,
+            Err(error) => {
+                // If even this does not fit, the stream ends without a reason.
+                let _ = session.out.try_send(Err(status::Error::from(error).into()));
+                return;
+            }
+        };
+        let id = hello.peer.id;
+        let Some(effects) = self.cluster.connect(now, id, message, session) else { return };
+        self.effects.extend(effects);
+        if let Some(ending) = self.ending().cloned() {
+            self.cluster.workers.send(id, ToMember::Ended(ending));
+            return;
+        }
+        match Kind::of(message) {
+            Kind::Member => self.step(now, Event::Joined(hello)),
+            Kind::Server => {
+                // One that is about to be ended is of no use.
+                if let Seat::Server(seat) = Seat::of(message.slot)
+                    && !self.cluster.processes.is_ending(message.slot)
+                {
+                    self.step(now, Event::ServerUp(seat, hello.peer));
+                }
+            }
+            Kind::Tasks => {}
+        }
+    }
+
     fn worker(&mut self, now: Millis, id: WorkerId, message: FromWorker) {
-        let is_member = self.workers.get(id).is_some_and(|worker| worker.kind == Kind::Member);
+        let Some(worker) = self.cluster.workers.get_mut(id) else { return };
+        let is_member = worker.kind == Kind::Member;
         match message {
             FromWorker::Beat(beat) => {
-                if let Some(worker) = self.workers.get_mut(id) {
-                    worker.beat = Some(beat);
-                }
+                worker.beat = Some(beat);
                 if is_member {
-                    self.coordinator.heard(now, id);
-                    if self.coordinator.members().iter().any(|(member, _)| *member == id) {
-                        self.pace.beat(now, id, beat);
-                    }
+                    self.step(now, Event::Beat(id, beat));
                 }
             }
-            FromWorker::Member(message) if is_member => {
-                self.coordinator.message(now, id, message);
-            }
-            FromWorker::Report(report) => {
-                let version = report.version;
-                if self.events.report(report) {
-                    self.version = self.version.max(version);
-                    self.processes.progressed();
-                    self.mark_report();
-                }
-            }
+            FromWorker::Member(message) if is_member => self.step(now, Event::Said(id, message)),
+            FromWorker::Report { version, report } => self.cluster.report(version, *report),
             FromWorker::Failed(reason) => {
                 warn!(worker = %id, reason, "the run cannot go on");
-                self.fail(reason);
+                self.step(now, Event::End(Ending::Failed(reason)));
             }
             FromWorker::Hello(_) | FromWorker::Member(_) => {
                 debug!(worker = %id, "said something out of place");
@@ -154,9 +122,8 @@ impl Master {
     fn inventory(
         &mut self,
         now: Millis,
-        session: SessionId,
+        session: Session<v1::PlatformOrder>,
         inventory: v1::Inventory,
-        out: Out<v1::PlatformOrder>,
     ) {
         for end in inventory.ended {
             match ProcessEnd::try_from(end) {
@@ -164,27 +131,25 @@ impl Master {
                 Err(error) => warn!(%error, "an end in an inventory makes no sense"),
             }
         }
-        let epoch = self.coordinator.epoch();
-        self.processes.attach(now, (session, out), &inventory.running, epoch);
+        let ending = self.ending().cloned();
+        let cluster = &mut self.cluster;
+        cluster.processes.attach(now, session, &inventory.running, cluster.term);
         for process in &inventory.running {
             let (slot, pid) = (process.slot, process.pid);
-            let known = self.workers.iter().find(|(_, w)| (w.slot, w.pid) == (slot, pid));
-            if let Some(id) = known.map(|(id, _)| id) {
-                self.processes.bind(slot, pid, id);
+            for id in cluster.workers.of_process(slot, pid) {
+                cluster.processes.bind(slot, pid, id);
             }
         }
-        if let salamander_core::elastic::Phase::Ended(ending) = self.coordinator.phase() {
-            self.processes.over(ending.clone());
-        }
+        ending.into_iter().for_each(|ending| cluster.processes.over(ending));
     }
 
-    /// A process ended: its worker is out of the membership at once.
+    /// A process ended: its worker is out of the run at once.
     fn process_end(&mut self, now: Millis, end: ProcessEnd) {
         let (slot, pid) = (end.slot, end.pid);
-        if self.is_over() {
-            let ids = self.workers.iter().filter(|(_, w)| (w.slot, w.pid) == (slot, pid));
-            let ids: Vec<WorkerId> = ids.map(|(id, _)| id).collect();
-            ids.into_iter().for_each(|id| self.workers.forget(id));
+        if self.ending().is_some() {
+            for id in self.cluster.workers.of_process(slot, pid) {
+                self.cluster.workers.forget(id);
+            }
             return;
         }
         let (reason, text) = match &end.how {
@@ -192,24 +157,19 @@ impl Master {
             Ended::Killed(by) => ("its process was killed", format!("was killed: {by}")),
             Ended::Crashed(why) => ("its process crashed", format!("crashed: {why}")),
         };
-        let (worker, verdict) = self.processes.ended(now, end);
+        let (worker, verdict) = self.cluster.processes.ended(now, end);
         if let Some(id) = worker {
-            self.events.note(match Seat::of(slot) {
+            self.cluster.events.note(match Seat::of(slot) {
                 Seat::Worker(slot) => format!("worker {id}: slot {slot}, process {pid} {text}"),
                 Seat::Server(seat) => format!("parameter server {seat}: process {pid} {text}"),
             });
-            self.workers.forget(id);
-            self.coordinator.server_lost(now, id);
-            if let Some(tasks) = &mut self.tasks {
-                tasks.release(id);
-            }
-            self.names_lost(id);
-            self.coordinator.gone(now, id, reason);
+            self.cluster.workers.forget(id);
+            self.step(now, Event::Gone(id, reason));
         } else {
             debug!(slot, pid, text, "a process that was no worker yet ended");
         }
         if let Err(reason) = verdict {
-            self.fail(reason);
+            self.step(now, Event::End(Ending::Failed(reason)));
         }
     }
 }

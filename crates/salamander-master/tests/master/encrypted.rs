@@ -5,11 +5,12 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use salamander_core::status::{State, Status};
 use salamander_net::Tls;
 use salamander_net::tls::Files;
 use salamander_proto::client::{Admin, Error, Session, SessionOptions};
 
-use crate::hostile::Stranger;
+use crate::hostile::{Stranger, stranger};
 use crate::support::{Run, TOKEN, Worker, together, wait_until};
 
 fn certificates() -> Tls {
@@ -21,14 +22,14 @@ fn options(run: &Run, tls: Option<&Tls>) -> SessionOptions {
 }
 
 /// What a command is told.
-fn answer(options: &SessionOptions) -> Result<serde_json::Value, Error> {
+fn answer(options: &SessionOptions) -> Result<Status, Error> {
     Admin::connect(options, Duration::from_secs(5)).and_then(|mut admin| admin.status())
 }
 
 /// What a worker is told.
 fn refusal(options: &SessionOptions) -> String {
     let refused = Arc::new(Mutex::new(None));
-    let session = Session::open(options, Stranger(refused.clone())).expect("open");
+    let session = Session::open(options, stranger(), Stranger(refused.clone())).expect("open");
     wait_until("it is refused", || refused.lock().expect("not poisoned").is_some());
     drop(session);
     refused.lock().expect("not poisoned").clone().unwrap_or_default()
@@ -47,7 +48,7 @@ fn members_with_certificates_work_and_others_are_told_why_not() {
     let run = Run::encrypted(2, &tls);
     let workers = [1, 2].map(|id| Worker::join(&run, id));
     together(&workers.each_ref());
-    assert_eq!(answer(&options(&run, Some(&tls))).expect("a status")["state"], "running");
+    assert_eq!(answer(&options(&run, Some(&tls))).expect("a status").state, State::Running);
     check(&run, None, "it wants TLS, and this side has no certificates");
     check(&run, Some(&certificates()), "the job's authority has not signed it");
     // The token is still asked for inside.
@@ -84,7 +85,7 @@ fn garbage_and_silence_hold_up_nobody() {
             stream
         })
         .collect();
-    assert_eq!(answer(&options(&run, Some(&tls))).expect("a status")["state"], "running");
+    assert_eq!(answer(&options(&run, Some(&tls))).expect("a status").state, State::Running);
     assert!(worker.seen().connected);
     for mut stream in strangers {
         stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket");

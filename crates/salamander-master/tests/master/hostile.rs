@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use salamander_core::elastic::WorkerId;
-use salamander_proto::client::{Admin, Session, SessionOptions};
+use salamander_proto::client::{Admin, Registration, Role, Session, SessionOptions};
 use salamander_proto::token::Bearer;
 use salamander_proto::v1;
 use salamander_proto::v1::control_client::ControlClient;
@@ -62,25 +62,22 @@ fn a_worker_with_a_wrong_token_is_told_so() {
     assert!(error.contains("does not carry the token"), "{error}");
     let options = SessionOptions::new(run.master(), "00");
     let refused = std::sync::Arc::new(std::sync::Mutex::new(None));
-    let session = Session::open(&options, Stranger(refused.clone())).expect("open");
+    let session = Session::open(&options, stranger(), Stranger(refused.clone())).expect("open");
     wait_until("it is refused", || refused.lock().expect("not poisoned").is_some());
     drop(session);
+}
+
+/// What it says of itself matters to nobody.
+pub(crate) fn stranger() -> Registration {
+    let role = Role::Server;
+    Registration { id: WorkerId(0), endpoint: String::new(), slot: 0, process: 0, role }
 }
 
 /// A worker that is refused.
 pub(crate) struct Stranger(pub(crate) std::sync::Arc<std::sync::Mutex<Option<String>>>);
 
 impl salamander_proto::client::Handler for Stranger {
-    fn hello(&mut self) -> v1::Hello {
-        v1::Hello::default()
-    }
-    fn welcome(&mut self, _epoch: u32) -> Result<(), String> {
-        Ok(())
-    }
     fn message(&mut self, _message: salamander_core::elastic::ToMember) {}
-    fn beat(&mut self) -> salamander_core::elastic::Beat {
-        salamander_core::elastic::Beat::default()
-    }
     fn refused(&mut self, reason: &str) {
         *self.0.lock().expect("not poisoned") = Some(reason.to_string());
     }
@@ -122,7 +119,8 @@ fn a_message_that_is_too_long_ends_its_session_only() {
     let run = Run::new(1);
     let worker = Worker::join(&run, 1);
     together(&[&worker]);
-    let long = v1::FinishRequest { result: "x".repeat(5 << 20), ..Default::default() };
+    let outcome = Some(v1::finish_request::Outcome::Error("x".repeat(5 << 20)));
+    let long = v1::FinishRequest { outcome, ..Default::default() };
     let (address, bearer) = (run.master(), Bearer::new(TOKEN).expect("visible"));
     let status = runtime().block_on(async move {
         let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use salamander_core::elastic::{CheckpointMark, Ending, FromMember, Source};
+use salamander_core::elastic::{CheckpointMark, Ending, FromMember, Source, Version};
 use salamander_master::Config;
 
-use crate::support::{Birth, Run, TIMEOUTS, Worker, together, wait_until};
+use crate::support::{Birth, Run, TIMEOUTS, Worker, step, together, wait_until};
 
 /// For runs in which nobody is to be given up by the clock.
 pub(crate) fn patient(config: &mut Config) {
@@ -36,7 +36,7 @@ fn a_worker_that_vanishes_is_left_out_once_a_neighbour_says_so() {
     let run = Run::with(3, patient);
     let [first, second, mut third] = three(&run);
     together(&[&first, &second, &third]);
-    let generation = first.seen().member.active().expect("active");
+    let generation = first.seen().member.generation().expect("active");
     drop(third.session.take());
     first.sender().send(FromMember::Broken(generation, Some(third.id)));
     together(&[&first, &second]);
@@ -73,18 +73,18 @@ fn a_restarted_master_leaves_a_working_generation_alone() {
     let mut run = Run::new(2);
     let workers = [1, 2].map(|id| Worker::join(&run, id));
     together(&workers.each_ref());
-    let generation = workers[0].seen().member.active();
+    let generation = workers[0].seen().member.generation();
     run.kill();
     wait_until("both know", || workers.iter().all(|worker| !worker.seen().connected));
     run.start(|_| {});
     wait_until("both are back", || workers.iter().all(|worker| worker.seen().connected));
     std::thread::sleep(Duration::from_millis(2 * TIMEOUTS.silence));
-    assert!(workers.iter().all(|worker| worker.seen().member.active() == generation));
+    assert!(workers.iter().all(|worker| worker.seen().member.generation() == generation));
     assert!(workers.iter().all(|worker| worker.seen().activations.len() == 1));
     let status = run.status();
-    assert_eq!((&status["epoch"], &status["generations"]), (&2.into(), &1.into()));
+    assert_eq!((&status["term"], &status["generations"]), (&2.into(), &1.into()));
     assert_eq!(status["restarts"]["master"], 1);
-    assert!(run.told.has_note("master restarted, epoch 2"));
+    assert!(run.told.has_note("master restarted, term 2"));
 }
 
 #[test]
@@ -92,11 +92,11 @@ fn what_matters_reaches_the_next_master() {
     let mut run = Run::new(1);
     let worker = Worker::join(&run, 1);
     together(&[&worker]);
-    let generation = worker.seen().member.active().expect("active");
+    let generation = worker.seen().member.generation().expect("active");
     run.kill();
-    let mark = CheckpointMark { id: "step-9".into(), version: 9, generation };
+    let mark = CheckpointMark { id: "step-9".into(), version: Version(9), generation };
     worker.sender().send(FromMember::Wrote(mark));
-    worker.sender().report(9, 0, "{}".into());
+    worker.sender().report(9, &step(9));
     worker.sender().send(FromMember::Reached(generation, Ending::Completed));
     run.start(|_| {});
     wait_until("it is told", || worker.seen().ended == Some(Ending::Completed));
@@ -113,8 +113,8 @@ fn an_ended_run_says_so_and_can_be_resumed() {
     together(&[&worker]);
     run.admin().stop().expect("asked");
     wait_until("it is asked to stop", || worker.seen().stop);
-    let generation = worker.seen().member.active().expect("active");
-    let mark = CheckpointMark { id: "last".into(), version: 5, generation };
+    let generation = worker.seen().member.generation().expect("active");
+    let mark = CheckpointMark { id: "last".into(), version: Version(5), generation };
     worker.sender().send(FromMember::Wrote(mark));
     worker.sender().send(FromMember::Reached(generation, Ending::Interrupted));
     wait_until("it is told", || worker.seen().ended == Some(Ending::Interrupted));

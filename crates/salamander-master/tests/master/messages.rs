@@ -7,7 +7,7 @@ use std::time::Duration;
 use salamander_core::elastic::{Ending, FromMember};
 use salamander_proto::v1::event::Event;
 
-use crate::support::{Run, Worker, together, wait_until};
+use crate::support::{Run, Worker, step, together, wait_until};
 
 #[test]
 fn a_report_counts_once_whoever_sends_it() {
@@ -15,7 +15,7 @@ fn a_report_counts_once_whoever_sends_it() {
     let workers = [1, 2].map(|id| Worker::join(&run, id));
     together(&workers.each_ref());
     let report = |worker: usize, version| {
-        workers[worker].sender().report(version, 0, format!("{{\"version\":{version}}}"));
+        workers[worker].sender().report(version, &step(version));
     };
     (1..=3).for_each(|version| report(0, version));
     wait_until("three are told", || run.told.reports().len() == 3);
@@ -28,14 +28,17 @@ fn a_report_counts_once_whoever_sends_it() {
     wait_until("seven are told", || run.told.reports().len() >= 7);
     assert_eq!(run.told.reports(), [1, 2, 3, 4, 5, 6, 7]);
     let status = run.status();
-    assert_eq!((&status["version"], &status["last_report"]["version"]), (&7.into(), &7.into()));
+    assert_eq!(
+        (&status["version"], &status["last_report"]["step"]["steps"]),
+        (&7.into(), &7.into())
+    );
 }
 
 #[test]
 fn a_session_that_closes_waits_for_what_matters() {
     let run = Run::new(1);
     let mut worker = Worker::join(&run, 1);
-    (1..=200).for_each(|version| worker.sender().report(version, 0, "{}".into()));
+    (1..=200).for_each(|version| worker.sender().report(version, &step(version)));
     let session = worker.session.take().expect("open");
     assert!(session.close(Duration::from_secs(10)));
     assert_eq!(run.told.reports().len(), 200);
@@ -53,8 +56,9 @@ fn a_watcher_sees_everything_over_a_restart() {
     let watcher = std::thread::spawn(move || {
         admin.watch(0, |event| {
             watched.lock().expect("not poisoned").push(match event.event.expect("some event") {
-                Event::Report(json) => format!("report {json}"),
+                Event::Report(report) => format!("report {}", report.version),
                 Event::Note(text) => text,
+                Event::Result(done) => format!("task {}", done.task),
                 Event::Ended(ending) => format!("ended {}", ending.kind),
             });
             ControlFlow::Continue(())
@@ -62,17 +66,17 @@ fn a_watcher_sees_everything_over_a_restart() {
     });
     let worker = Worker::join(&run, 1);
     together(&[&worker]);
-    worker.sender().report(1, 0, "{\"loss\":1}".into());
-    wait_until("it is seen", || has("report {\"loss\":1}"));
+    worker.sender().report(1, &step(1));
+    wait_until("it is seen", || has("report 1"));
     run.kill();
     run.start(|_| {});
-    worker.sender().report(2, 0, "{\"loss\":2}".into());
-    let generation = worker.seen().member.active().expect("active");
+    worker.sender().report(2, &step(2));
+    let generation = worker.seen().member.generation().expect("active");
     worker.sender().send(FromMember::Reached(generation, Ending::Completed));
     wait_until("it is told", || worker.seen().ended.is_some());
     drop(worker);
     watcher.join().expect("no panic").expect("watched to the end");
-    assert!(has("report {\"loss\":2}") && has("ended 1"));
+    assert!(has("report 2") && has("ended 1"));
     assert_eq!(run.finish().expect("ended"), Ending::Completed);
 }
 

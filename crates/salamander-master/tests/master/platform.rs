@@ -43,7 +43,7 @@ impl PlatformHandler for Fake {
 impl Fake {
     fn open(&self, run: &Run) -> PlatformClient {
         let options = SessionOptions::new(run.master(), TOKEN);
-        PlatformClient::open(&options, self.clone()).expect("open")
+        PlatformClient::open_with(&options, |_| self.clone()).expect("open")
     }
 
     fn orders(&self) -> Vec<Order> {
@@ -65,7 +65,7 @@ impl Fake {
     fn lose(&self, client: &PlatformClient, slot: u32, how: Ended) {
         let mut state = self.0.lock().expect("not poisoned");
         let pid = state.running[&slot];
-        client.ended(slot, pid, how);
+        client.ends().ended(slot, pid, how);
         state.running.remove(&slot);
     }
 

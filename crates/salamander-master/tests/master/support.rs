@@ -6,15 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use salamander_core::elastic::{
-    Activation, Beat, Ending, FromMember, Identity, Member, Part, Peer, Source, Timeouts, ToMember,
+    Activation, Beat, Begun, Effect, Ending, Generation, Participant, Term, Timeouts, ToMember,
     WorkerId,
 };
+use salamander_core::report::{Report, StepReport, TaskResult};
 use salamander_master::journal::Journal;
 use salamander_master::record::Record;
 use salamander_master::{Config, Error, Sink};
 use salamander_net::Tls;
-use salamander_proto::client::{Admin, Handler, Sender, Session, SessionOptions};
-use salamander_proto::v1;
+use salamander_proto::client::{
+    Admin, Handler, Registration, Role, Sender, Session, SessionOptions, TrainedOn,
+};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
@@ -35,6 +37,11 @@ pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// The report of a step.
+pub(crate) fn step(steps: u64) -> Report {
+    Report::Step(StepReport { steps, ..StepReport::default() })
+}
+
 /// What the master told its sink.
 #[derive(Clone, Default)]
 pub(crate) struct Told(Arc<Mutex<(Vec<u64>, Vec<String>)>>);
@@ -50,8 +57,12 @@ impl Told {
 }
 
 impl Sink for Told {
-    fn report(&mut self, version: u64, _json: &serde_json::Value) {
+    fn report(&mut self, version: u64, _report: &Report) {
         self.0.lock().expect("not poisoned").0.push(version);
+    }
+
+    fn result(&mut self, task: u64, _result: &TaskResult) {
+        self.0.lock().expect("not poisoned").0.push(task);
     }
 
     fn note(&mut self, text: &str) {
@@ -129,7 +140,8 @@ impl Run {
     }
 
     pub(crate) fn status(&self) -> serde_json::Value {
-        self.admin().status().expect("a status")
+        let status = self.admin().status().expect("a status");
+        serde_json::to_value(status).expect("JSON")
     }
 
     /// Waits for the master to end by itself.
@@ -175,7 +187,7 @@ fn is_free(path: &Path) -> bool {
 
 /// What a worker has seen.
 pub(crate) struct Seen {
-    pub(crate) member: Member,
+    pub(crate) member: Participant,
     pub(crate) activations: Vec<Activation>,
     pub(crate) ended: Option<Ending>,
     pub(crate) stop: bool,
@@ -215,7 +227,7 @@ impl Worker {
     pub(crate) fn born(run: &Run, birth: Birth) -> Self {
         let id = WorkerId(birth.id);
         let seen = Arc::new(Mutex::new(Seen {
-            member: Member::new(id),
+            member: Participant::new(id),
             activations: Vec::new(),
             ended: None,
             stop: false,
@@ -229,8 +241,16 @@ impl Worker {
         // Within the silence that a master bears, also when it was away for long.
         options.longest_wait = Duration::from_millis(100);
         let handler_seen = seen.clone();
-        let make = |sender| Fake { birth, sender, seen: handler_seen };
-        let session = Session::open_with(&options, make).expect("a session");
+        let make = |sender| Fake { sender, seen: handler_seen };
+        let data = TrainedOn { records: birth.records, fingerprint: 7 };
+        let registration = Registration {
+            id,
+            endpoint: format!("host-{}", birth.id),
+            slot: birth.slot,
+            process: birth.pid,
+            role: if birth.tasks_only { Role::Tasks(data) } else { Role::Member(data) },
+        };
+        let session = Session::open_with(&options, registration, make).expect("a session");
         Self { id, session: Some(session), seen }
     }
 
@@ -250,7 +270,8 @@ impl Worker {
     /// The size of the generation that it takes part in now.
     pub(crate) fn members(&self) -> usize {
         let seen = self.seen();
-        let newest = seen.activations.last().filter(|a| seen.member.active() == Some(a.generation));
+        let newest =
+            seen.activations.last().filter(|a| seen.member.generation() == Some(a.generation));
         newest.map_or(0, |activation| activation.members.len())
     }
 }
@@ -258,58 +279,43 @@ impl Worker {
 /// Waits until all of them are in one generation, which has nobody else.
 pub(crate) fn together(workers: &[&Worker]) {
     wait_until("one generation of all", || {
-        let active: Vec<_> = workers.iter().map(|worker| worker.seen().member.active()).collect();
+        let active: Vec<_> =
+            workers.iter().map(|worker| worker.seen().member.generation()).collect();
         active.iter().all(|generation| generation.is_some() && *generation == active[0])
             && workers.iter().all(|worker| worker.members() == workers.len())
     });
 }
 
 struct Fake {
-    birth: Birth,
     sender: Sender,
     seen: Arc<Mutex<Seen>>,
 }
 
 impl Handler for Fake {
-    fn hello(&mut self) -> v1::Hello {
-        let active = self.seen.lock().expect("not poisoned").member.active();
-        let Birth { id, slot, pid, records, tasks_only } = self.birth;
-        let peer = Peer { id: WorkerId(id), endpoint: format!("host-{id}") };
-        v1::Hello {
-            peer: Some(peer.into()),
-            active: active.map(|generation| generation.to_u64()),
-            slot,
-            pid,
-            records,
-            fingerprint: 7,
-            tasks_only,
-            server: false,
-        }
+    fn active(&mut self) -> Option<Generation> {
+        self.seen.lock().expect("not poisoned").member.generation()
     }
 
-    fn welcome(&mut self, epoch: u32) -> Result<(), String> {
+    fn welcome(&mut self, term: Term) -> Result<(), String> {
         let mut seen = self.seen.lock().expect("not poisoned");
-        seen.member.welcome(epoch).map_err(|fenced| fenced.to_string())
+        seen.member.welcome(term).map_err(|fenced| fenced.to_string())
     }
 
     fn message(&mut self, message: ToMember) {
         let mut seen = self.seen.lock().expect("not poisoned");
-        match message {
-            ToMember::Prepare(generation) => {
-                if let Ok(holding) = seen.member.prepare(generation) {
-                    self.sender.send(FromMember::Promise(generation, holding));
-                }
+        if let ToMember::Kept(mark) = &message {
+            seen.kept.push(mark.id.clone());
+        }
+        seen.member.message(message);
+        if let Some(Begun { activation, .. }) = seen.member.begin() {
+            seen.member.adopt(activation.generation, 0).expect("it has begun");
+            seen.activations.push(activation);
+        }
+        (seen.stop, seen.ended) = (seen.member.wants_stop(), seen.member.ending().cloned());
+        for effect in seen.member.take_effects() {
+            if let Effect::Send(message) = effect {
+                self.sender.send(message);
             }
-            ToMember::Activate(activation) => {
-                if let Ok(part) = seen.member.activate(&activation) {
-                    settle(&mut seen.member, &activation, &part);
-                    self.sender.send(FromMember::Confirmed(activation.generation));
-                    seen.activations.push(activation);
-                }
-            }
-            ToMember::Kept(mark) => seen.kept.push(mark.id),
-            ToMember::Stop => seen.stop = true,
-            ToMember::Ended(ending) => seen.ended = Some(ending),
         }
     }
 
@@ -327,16 +333,4 @@ impl Handler for Fake {
     fn refused(&mut self, reason: &str) {
         self.seen.lock().expect("not poisoned").refused = Some(reason.to_string());
     }
-}
-
-fn settle(member: &mut Member, activation: &Activation, part: &Part) {
-    let generation = activation.generation;
-    let identity = match (part, &activation.source) {
-        (Part::Keep, _) => return,
-        (_, Source::Member { identity, .. }) => *identity,
-        (_, Source::Checkpoint { mark, .. }) => {
-            Identity::begin(mark.as_ref().map_or(0, |mark| mark.version), generation, 0)
-        }
-    };
-    member.adopt(generation, identity).expect("active");
 }

@@ -3,22 +3,23 @@
 use std::time::Duration;
 
 use salamander_core::elastic::{Ending, WorkerId};
-use salamander_master::{Config, TaskPlan};
+use salamander_core::report::TaskResult;
+use salamander_master::{Config, ModePlan, TaskPlan};
 use salamander_proto::client::{Admin, Lease};
 
 use crate::support::{Birth, Run, Worker, wait_until};
 
 fn plan(config: &mut Config) {
     let deadline = Duration::from_secs(30);
-    config.tasks = Some(TaskPlan { records: 100, size: 8, deadline });
+    config.mode = ModePlan::Tasks(TaskPlan { records: 100, size: 8, deadline });
 }
 
 /// Works until all is done or so many tasks are.
 fn work(admin: &mut Admin, worker: WorkerId, most: usize) -> bool {
     for _ in 0..most {
         match admin.lease(worker).expect("an answer") {
-            Lease::Task { task, fence, .. } => {
-                admin.finish(worker, (task, fence), Ok("{}".into())).expect("an answer");
+            Lease::Task { id, .. } => {
+                admin.finish(worker, id, Ok(TaskResult::default())).expect("an answer");
             }
             Lease::Wait(wait) => std::thread::sleep(wait),
             Lease::Done => return true,
@@ -34,8 +35,7 @@ fn each_task_counts_once_over_deaths_of_workers_and_master() {
     let lives = Worker::born(&run, Birth { tasks_only: true, ..Birth::new(2) });
     wait_until("both are there", || dies.seen().connected && lives.seen().connected);
     let mut admin = run.admin();
-    let Lease::Task { task: held, fence: old, .. } = admin.lease(dies.id).expect("an answer")
-    else {
+    let Lease::Task { id: held, .. } = admin.lease(dies.id).expect("an answer") else {
         panic!("a task")
     };
     work(&mut admin, lives.id, 4);
@@ -45,7 +45,7 @@ fn each_task_counts_once_over_deaths_of_workers_and_master() {
     run.start(plan);
     let mut admin = run.admin();
     // The result of a lease of the last master does not count.
-    assert!(!admin.finish(dies.id, (held, old), Ok("{}".into())).expect("an answer"));
+    assert!(!admin.finish(dies.id, held, Ok(TaskResult::default())).expect("an answer"));
     wait_until("it is back", || dies.seen().connected);
     admin.lease(dies.id).expect("an answer");
     drop(dies);
@@ -62,10 +62,10 @@ fn each_task_counts_once_over_deaths_of_workers_and_master() {
 fn a_task_that_cannot_be_done_ends_the_run() {
     let mut run = Run::with(1, plan);
     let mut admin = run.admin();
-    let Lease::Task { task, fence, .. } = admin.lease(WorkerId(1)).expect("an answer") else {
+    let Lease::Task { id, .. } = admin.lease(WorkerId(1)).expect("an answer") else {
         panic!("a task")
     };
-    admin.finish(WorkerId(1), (task, fence), Err("record 3 is cut off".into())).expect("taken");
+    admin.finish(WorkerId(1), id, Err("record 3 is cut off".into())).expect("taken");
     let ending = run.finish().expect("ended");
     assert_eq!(ending, Ending::Failed("task 0: record 3 is cut off".into()));
 }

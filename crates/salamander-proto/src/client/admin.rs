@@ -1,10 +1,13 @@
 //! Single calls to the master, for commands and for workers of tasks. They block; not for async callers.
 
 use std::ops::{ControlFlow, Range};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use salamander_core::elastic::WorkerId;
 use salamander_core::push::{Ask, Told};
+use salamander_core::report::TaskResult;
+use salamander_core::status::Status as RunStatus;
+use salamander_net::Backoff;
 use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
 use tonic::{Response, Status};
@@ -27,17 +30,24 @@ pub struct Admin {
     deadline: Duration,
 }
 
+/// One lease of a task: a later one of the same task has another fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseId {
+    /// The task.
+    pub task: u64,
+    /// To be given back with the result.
+    pub fence: u64,
+}
+
 /// The answer to a worker that asks for a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lease {
     /// Records to work on.
     Task {
-        /// The task.
-        task: u64,
+        /// Which one.
+        id: LeaseId,
         /// Its records.
         records: Range<u64>,
-        /// To be given back with the result.
-        fence: u64,
         /// How soon the result must be there.
         within: Duration,
     },
@@ -69,9 +79,9 @@ impl Admin {
     }
 
     /// Where the run stands.
-    pub fn status(&mut self) -> Result<serde_json::Value, Error> {
+    pub fn status(&mut self) -> Result<RunStatus, Error> {
         let reply = self.call(async |client| client.status(v1::StatusRequest {}).await)?;
-        Ok(serde_json::from_str(&reply.json)?)
+        Ok(reply.try_into()?)
     }
 
     /// Asks for another number of workers, of parameter servers, or both.
@@ -91,9 +101,8 @@ impl Admin {
         let reply = self.call(async move |client| client.lease(request).await)?;
         match reply.lease {
             Some(v1::lease_reply::Lease::Task(task)) => Ok(Lease::Task {
-                task: task.id,
+                id: LeaseId { task: task.id, fence: task.fence },
                 records: task.start..task.end,
-                fence: task.fence,
                 within: Duration::from_millis(task.deadline_ms),
             }),
             Some(v1::lease_reply::Lease::WaitMs(wait)) => {
@@ -104,27 +113,29 @@ impl Admin {
         }
     }
 
-    /// Gives a task back: with its result as JSON, or with the reason why there can be none, which ends the run.
+    /// Gives a task back: with its result, or with the reason why there can be none, which ends the run.
     /// False: the lease was over, and the result does not count.
     pub fn finish(
         &mut self,
         worker: WorkerId,
-        (task, fence): (u64, u64),
-        result: Result<String, String>,
+        LeaseId { task, fence }: LeaseId,
+        result: Result<TaskResult, String>,
     ) -> Result<bool, Error> {
-        let (result, error) = match result {
-            Ok(result) => (result, None),
-            Err(reason) => (String::new(), Some(reason)),
+        use v1::finish_request::Outcome;
+        let outcome = match result {
+            Ok(result) => Outcome::Result(result.into()),
+            Err(reason) => Outcome::Error(reason),
         };
-        let request = v1::FinishRequest { worker: worker.0, task, fence, result, error };
+        let outcome = Some(outcome);
+        let request = v1::FinishRequest { worker: worker.0, task, fence, outcome };
         Ok(self.call(async move |client| client.finish(request).await)?.counted)
     }
 
     /// Says something about names, in asynchronous training.
     pub fn names(&mut self, worker: WorkerId, ask: &Ask) -> Result<Told, Error> {
-        let request = v1::NamesRequest { worker: worker.0, json: serde_json::to_string(ask)? };
+        let request = v1::NamesRequest::new(worker, ask.clone());
         let reply = self.call(async move |client| client.names(request).await)?;
-        Ok(serde_json::from_str(&reply.json)?)
+        Ok(reply.try_into()?)
     }
 
     /// Watches the run to its end or until `each` breaks. Goes on with a restarted master, and gives up when
@@ -136,17 +147,17 @@ impl Admin {
     ) -> Result<(), Error> {
         let (client, deadline) = (&mut self.client, self.deadline);
         let watching = async {
-            let mut request = v1::WatchRequest { after, epoch: 0 };
-            let mut heard = Instant::now();
+            let mut request = v1::WatchRequest { after, term: 0 };
+            let mut silence = Backoff::every(WATCH_AGAIN).within(deadline);
             loop {
-                let status = match follow(client, &mut request, &mut heard, &mut each).await {
+                let status = match follow(client, &mut request, &mut silence, &mut each).await {
                     Ok(()) => return Ok(()),
                     Err(status) => status,
                 };
-                if !is_passing(&status) || heard.elapsed() > deadline {
-                    return Err(status);
+                match silence.wait().filter(|_| is_passing(&status)) {
+                    Some(wait) => sleep(wait).await,
+                    None => return Err(status),
                 }
-                sleep(WATCH_AGAIN).await;
             }
         };
         let done = self.runtime.block_on(watching);
@@ -184,16 +195,16 @@ impl Admin {
 async fn follow(
     client: &mut Client,
     request: &mut v1::WatchRequest,
-    heard: &mut Instant,
+    silence: &mut Backoff,
     each: &mut impl FnMut(v1::Event) -> ControlFlow<()>,
 ) -> Result<(), Status> {
     let mut events = client.watch(*request).await?.into_inner();
-    *heard = Instant::now();
+    silence.reset();
     loop {
         let next = events.message().await;
-        *heard = Instant::now();
+        silence.reset();
         let Some(event) = next? else { return Err(status::Error::Leaving.into()) };
-        *request = v1::WatchRequest { after: event.number, epoch: event.epoch };
+        *request = v1::WatchRequest { after: event.number, term: event.term };
         let last = matches!(event.event, Some(v1::event::Event::Ended(_)));
         if each(event).is_break() || last {
             return Ok(());

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use salamander_net::Backoff;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
@@ -119,7 +120,7 @@ struct Dialer<T: Clone> {
 
 impl<T: Clone + Send + 'static> Dialer<T> {
     async fn drive<S: Side<Out = T>>(self, mut side: S) {
-        let mut wait = FIRST_WAIT;
+        let mut backoff = Backoff::new(FIRST_WAIT, self.options.longest_wait);
         let mut told = String::new();
         let master = self.options.master.as_str();
         while !self.outbox.is_closed() {
@@ -127,7 +128,7 @@ impl<T: Clone + Send + 'static> Dialer<T> {
             let end = self.connection(&mut side, &mut was_up).await;
             if was_up {
                 side.connection(false);
-                wait = FIRST_WAIT;
+                backoff.reset();
             }
             match end {
                 End::Closed => return,
@@ -141,8 +142,7 @@ impl<T: Clone + Send + 'static> Dialer<T> {
                     told = reason;
                 }
             }
-            self.pause(wait).await;
-            wait = (wait * 2).min(self.options.longest_wait);
+            self.pause(backoff.wait().unwrap_or(self.options.longest_wait)).await;
         }
     }
 

@@ -17,7 +17,7 @@ use crate::v1::platform_message::Message;
 /// What a platform does with its session. All is called on the session's thread.
 pub trait PlatformHandler: Send + 'static {
     /// The (slot, process) that run. A process leaves this list only after its end was given to
-    /// [`PlatformClient::ended`] or [`Ends::ended`]: one that is in neither was never started.
+    /// [`Ends::ended`]: one that is in neither was never started.
     fn inventory(&mut self) -> Vec<(u32, u32)>;
     /// The master wants a process started or ended.
     fn order(&mut self, order: Order);
@@ -50,12 +50,7 @@ impl Ends {
 }
 
 impl PlatformClient {
-    /// Opens a session. The master need not be there yet.
-    pub fn open(options: &SessionOptions, handler: impl PlatformHandler) -> Result<Self, Error> {
-        Self::open_with(options, |_| handler)
-    }
-
-    /// Opens a session whose handler tells of ends by itself.
+    /// Opens a session whose handler can tell of ends by itself. The master need not be there yet.
     pub fn open_with<H: PlatformHandler>(
         options: &SessionOptions,
         make: impl FnOnce(Ends) -> H,
@@ -69,11 +64,6 @@ impl PlatformClient {
     /// To tell of ends from other threads.
     pub fn ends(&self) -> Ends {
         self.ends.clone()
-    }
-
-    /// See [`Ends::ended`].
-    pub fn ended(&self, slot: u32, pid: u32, how: Ended) {
-        self.ends.ended(slot, pid, how);
     }
 
     /// Ends the session, after at most this time for what must be received; false if something was not.

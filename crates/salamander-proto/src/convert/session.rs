@@ -1,6 +1,7 @@
 //! What travels in a worker's session.
 
 use salamander_core::elastic;
+use salamander_core::report::Report;
 
 use super::{Error, generation, need};
 use crate::v1;
@@ -15,8 +16,13 @@ pub enum FromWorker {
     Beat(elastic::Beat),
     /// As a member.
     Member(elastic::FromMember),
-    /// For people and files.
-    Report(v1::Report),
+    /// For people and files, about a version.
+    Report {
+        /// The version.
+        version: u64,
+        /// The report.
+        report: Box<Report>,
+    },
     /// The run cannot go on.
     Failed(String),
 }
@@ -24,8 +30,8 @@ pub enum FromWorker {
 /// What the master says to a worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromMaster {
-    /// Its first words, with its epoch.
-    Welcome(u32),
+    /// Its first words, with its term.
+    Welcome(elastic::Term),
     /// To a member.
     Member(elastic::ToMember),
     /// What was sent up to this number has been acted on.
@@ -52,7 +58,7 @@ impl TryFrom<v1::MasterMessage> for FromMaster {
     fn try_from(message: v1::MasterMessage) -> Result<Self, Error> {
         use master_message::Message as M;
         Ok(match need(message.message, "MasterMessage", "message")? {
-            M::Welcome(welcome) => Self::Welcome(welcome.epoch),
+            M::Welcome(welcome) => Self::Welcome(elastic::Term(welcome.term)),
             M::Received(number) => Self::Received(number),
             M::Prepare(number) => Self::Member(elastic::ToMember::Prepare(generation(number))),
             M::Activate(begin) => Self::Member(elastic::ToMember::Activate(begin.try_into()?)),
@@ -94,7 +100,10 @@ impl TryFrom<v1::WorkerMessage> for FromWorker {
         Ok(match need(message.message, "WorkerMessage", "message")? {
             M::Hello(hello) => Self::Hello(hello),
             M::Beat(beat) => Self::Beat(beat.try_into()?),
-            M::Report(report) => Self::Report(report),
+            M::Report(report) => {
+                let version = report.version;
+                Self::Report { version, report: Box::new(report.try_into()?) }
+            }
             M::Failed(reason) => Self::Failed(reason),
             M::Promise(promise) => {
                 let holding = need(promise.holding, "Promise", "holding")?.into();

@@ -2,7 +2,7 @@
 
 use salamander_core::elastic::{
     Activation, Beat, CheckpointMark, Ended, Ending, FromMember, Generation, Hello, Holding,
-    Identity, Peer, Source, ToMember, Work, WorkerId,
+    Identity, Peer, Source, StateLineage, Term, ToMember, Version, Work, WorkerId,
 };
 
 use proptest::prelude::*;
@@ -11,12 +11,13 @@ use prost::Message as _;
 use super::*;
 
 fn generations() -> impl Strategy<Value = Generation> {
-    any::<(u32, u32)>().prop_map(|(epoch, number)| Generation { epoch, number })
+    any::<(u32, u32)>().prop_map(|(term, number)| Generation { term: Term(term), number })
 }
 
 fn identities() -> impl Strategy<Value = Identity> {
-    (any::<u64>(), generations(), any::<u64>())
-        .prop_map(|(version, generation, lineage)| Identity { version, generation, lineage })
+    (any::<u64>(), generations(), any::<u64>()).prop_map(|(version, generation, lineage)| {
+        Identity { version: Version(version), generation, lineage: StateLineage(lineage) }
+    })
 }
 
 fn holdings() -> impl Strategy<Value = Holding> {
@@ -27,7 +28,7 @@ fn holdings() -> impl Strategy<Value = Holding> {
 fn marks() -> impl Strategy<Value = CheckpointMark> {
     (".*", any::<u64>(), generations()).prop_map(|(id, version, generation)| CheckpointMark {
         id,
-        version,
+        version: Version(version),
         generation,
     })
 }
@@ -122,7 +123,7 @@ fn beats_hellos_and_ends_come_back() {
         assert_eq!(Beat::try_from(v1::Beat::from(beat)), Ok(beat));
     }
     let peer = Peer { id: WorkerId(7), endpoint: "unix:/x".into() };
-    let active = Some(Generation { epoch: 2, number: 9 });
+    let active = Some(Generation { term: Term(2), number: 9 });
     let sent = v1::Hello {
         peer: Some(peer.clone().into()),
         active: active.map(Generation::to_u64),

@@ -4,9 +4,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
+use salamander_core::push::Lineage;
 use salamander_net::{Endpoint, Keys, Patience, Stream};
 
-use super::{Directory, Error};
+use super::Error;
 use crate::TableSpec;
 use crate::wire::reply::{decode_json, decode_number};
 use crate::wire::{self, Code, Failure, Header, Kind, Message, header};
@@ -21,10 +22,11 @@ const CHUNK: usize = 64 << 10;
 /// Who asks, and for which history.
 #[derive(Debug)]
 pub(super) struct Caller {
-    pub(super) directory: Directory,
+    pub(super) endpoints: Vec<String>,
     pub(super) keys: Keys,
-    pub(super) lineage: u64,
-    pub(super) map: u32,
+    pub(super) lineage: Lineage,
+    /// What servers are told of by every new connection.
+    pub(super) tables: Vec<TableSpec>,
 }
 
 /// Why an attempt failed.
@@ -88,11 +90,10 @@ impl Link {
     pub(super) fn send(
         &mut self,
         caller: &Caller,
-        tables: &[TableSpec],
         message: &Message<'_>,
         patience: &Patience<'_>,
     ) -> Result<(), Trouble> {
-        let sent = self.try_send(caller, tables, message, patience);
+        let sent = self.try_send(caller, message, patience);
         if sent.is_err() {
             // Half of a frame may be on its way, and nothing can follow that.
             self.hang_up();
@@ -103,14 +104,13 @@ impl Link {
     fn try_send(
         &mut self,
         caller: &Caller,
-        tables: &[TableSpec],
         message: &Message<'_>,
         patience: &Patience<'_>,
     ) -> Result<(), Trouble> {
         if self.stream.is_none() {
             self.dial(caller, patience)?;
             // The server may be a new one that has never heard of them.
-            for table in tables {
+            for table in &caller.tables {
                 self.write(caller, &Message::declare(table), patience)?;
                 self.receive(patience, &mut |_, reply| reply.number().map(drop))?;
             }
@@ -122,11 +122,10 @@ impl Link {
     pub(super) fn send_ahead(
         &mut self,
         caller: &Caller,
-        tables: &[TableSpec],
         message: &Message<'_>,
         patience: &Patience<'_>,
     ) -> Result<u64, Trouble> {
-        self.send(caller, tables, message, patience)?;
+        self.send(caller, message, patience)?;
         self.ahead.push_back(self.number);
         Ok(self.number)
     }
@@ -197,7 +196,7 @@ impl Link {
     }
 
     fn dial(&mut self, caller: &Caller, patience: &Patience<'_>) -> Result<(), Trouble> {
-        let text = caller.directory.get(self.server);
+        let text = caller.endpoints[self.server].clone();
         // Nobody may know yet where a server listens that is being started again.
         let endpoint: Endpoint = text.parse().map_err(|error| {
             Trouble::Passing(format!("it has no address to connect to (\"{text}\": {error})"))
@@ -223,7 +222,7 @@ impl Link {
             return Err(Trouble::Passing("the connection is closed".to_string()));
         };
         self.number += 1;
-        let head = message.header(caller.map, caller.lineage, self.number).encode();
+        let head = message.header(caller.lineage.0, self.number).encode();
         let mut parts = message.parts();
         parts.insert(0, &head);
         Ok(stream.send(&parts, patience)?)
@@ -321,7 +320,7 @@ impl Reply<'_> {
         };
         match failure.code {
             // A new connection starts with all tables.
-            Code::Stopping | Code::Undeclared => Trouble::Passing(failure.text),
+            Code::Undeclared => Trouble::Passing(failure.text),
             _ => Trouble::Final(Error::Refused { server, failure }),
         }
     }

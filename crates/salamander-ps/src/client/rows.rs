@@ -21,9 +21,17 @@ pub struct Lookup<'a> {
     pub out: &'a mut [f32],
 }
 
-/// How much of a table a client has seen, by server: the incarnation and the counter.
+/// How much of a table a client has seen, by server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen(Vec<(u64, u64)>);
+pub struct Seen(Vec<Moment>);
+
+/// A moment of a server's tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Moment {
+    incarnation: u64,
+    /// Changes of that life.
+    counter: u64,
+}
 
 /// Rows that changed since they were seen.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -87,31 +95,18 @@ impl Client {
         })
     }
 
-    /// Keeps the gradient sum of slice `k` of step `version` on all servers.
-    pub fn stage(&mut self, version: u64, k: u32, rows: &[Rows<'_>]) -> Result<Vec<Ack>, Error> {
-        let messages = self.stage_messages(version, k, rows)?;
-        self.tell(&messages)
-    }
-
-    /// The same, whose acknowledgements are collected later: servers receive while the caller does something else.
+    /// Keeps the gradient sum of slice `k` of step `version` on all servers, whose acknowledgements are collected
+    /// later: they receive while the caller does something else.
     pub fn begin_stage<'a>(
         &mut self,
         version: u64,
         k: u32,
         rows: &[Rows<'a>],
     ) -> Result<Sent<'a>, Error> {
-        let messages = self.stage_messages(version, k, rows)?;
-        Ok(self.send_ahead(messages))
-    }
-
-    fn stage_messages<'a>(
-        &self,
-        version: u64,
-        k: u32,
-        rows: &[Rows<'a>],
-    ) -> Result<Vec<Message<'a>>, Error> {
         let bf16 = self.options.bf16;
-        self.by_server(rows, |_, blocks| Message::stage(version, k, blocks, bf16))
+        let messages =
+            self.by_server(rows, |_, blocks| Message::stage(version, k, blocks, bf16))?;
+        Ok(self.send_ahead(messages))
     }
 
     /// Completes a step on all servers.
@@ -120,39 +115,19 @@ impl Client {
     }
 
     /// Applies the gradients of a micro-batch, where they were not applied before. All servers hear
-    /// of it, also those without rows in it. `seen` is what the gradients were computed from, where their age
-    /// is to count; it takes the place of what the push says about it.
-    pub fn push(&mut self, push: &Push<'_>, seen: Option<&Seen>) -> Result<Vec<Ack>, Error> {
-        let messages = self.push_messages(push, seen)?;
-        self.tell(&messages)
-    }
-
-    /// The same, whose acknowledgements are collected later: servers apply while the caller does something else.
+    /// of it, also those without rows in it, and apply it while the caller does something else. `seen` is what the
+    /// gradients were computed from, where their age is to count; it takes the place of what the push says about it.
     pub fn begin_push<'a>(
         &mut self,
         push: &Push<'a>,
         seen: Option<&Seen>,
     ) -> Result<Sent<'a>, Error> {
-        let messages = self.push_messages(push, seen)?;
-        Ok(self.send_ahead(messages))
-    }
-
-    fn push_messages<'a>(
-        &self,
-        push: &Push<'a>,
-        seen: Option<&Seen>,
-    ) -> Result<Vec<Message<'a>>, Error> {
         let bf16 = self.options.bf16;
-        self.by_server(push.rows, |server, blocks| {
-            let seen = seen.and_then(|seen| seen.0.get(server)).map(|(_, counter)| *counter);
+        let messages = self.by_server(push.rows, |server, blocks| {
+            let seen = seen.and_then(|seen| seen.0.get(server)).map(|seen| seen.counter);
             Message::push(&Push { seen, ..*push }, blocks, bf16)
-        })
-    }
-
-    /// Writes values as they are.
-    pub fn set(&mut self, rows: &[Rows<'_>]) -> Result<Vec<Ack>, Error> {
-        let messages = self.by_server(rows, |_, blocks| Message::set(blocks))?;
-        self.tell(&messages)
+        })?;
+        Ok(self.send_ahead(messages))
     }
 
     /// The rows of a table that changed since they were seen: all of them for the first time, and
@@ -161,7 +136,8 @@ impl Client {
         let (key, dim) = self.table(table)?;
         let messages: Vec<Message<'_>> = (0..self.links.len())
             .map(|server| {
-                let (incarnation, counter) = seen.0.get(server).copied().unwrap_or_default();
+                let Moment { incarnation, counter } =
+                    seen.0.get(server).copied().unwrap_or_default();
                 Message::changed(key, counter, incarnation)
             })
             .collect();
@@ -175,17 +151,11 @@ impl Client {
         })?;
         let mut news = News::default();
         for (incarnation, changed) in answers.into_iter().flatten() {
-            news.seen.0.push((incarnation, changed.counter));
+            news.seen.0.push(Moment { incarnation, counter: changed.counter });
             news.ids.extend_from_slice(&changed.ids);
             news.values.extend_from_slice(&changed.values);
         }
         Ok(news)
-    }
-
-    /// Sends each server its message, and waits until all have done what it says.
-    fn tell(&mut self, messages: &[Message<'_>]) -> Result<Vec<Ack>, Error> {
-        let messages: Vec<_> = messages.iter().map(Some).collect();
-        self.ask(&messages, self.options.patience, |_, _| Ok(()))
     }
 
     /// A message for each server with its part of the rows.
@@ -218,7 +188,7 @@ impl Client {
     /// The key and width of a table.
     fn table(&self, table: TableId) -> Result<(TableKey, usize), Error> {
         let number = table.0 as usize;
-        match (self.keys.get(number), self.tables.get(number)) {
+        match (self.keys.get(number), self.caller.tables.get(number)) {
             (Some(key), Some(spec)) => Ok((*key, spec.dim)),
             _ => Err(Error::Request(format!("no table has the number {number}; declare it first"))),
         }
@@ -232,7 +202,7 @@ impl Client {
     ) -> Result<(TableKey, usize), Error> {
         let (key, dim) = self.table(table)?;
         if ids.len().checked_mul(dim) != Some(values) || u32::try_from(ids.len()).is_err() {
-            let (name, count) = (&self.tables[table.0 as usize].name, ids.len());
+            let (name, count) = (&self.caller.tables[table.0 as usize].name, ids.len());
             let text = format!("{count} rows of table \"{name}\" do not have {values} values");
             return Err(Error::Request(text));
         }

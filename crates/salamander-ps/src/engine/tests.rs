@@ -2,12 +2,13 @@
 
 mod files;
 mod moves;
+mod naive;
 
 use proptest::prelude::*;
 use salamander_core::optimizer::Optimizer;
 use salamander_core::plan::MicroBatch;
 
-use crate::naive::Naive;
+use self::naive::Naive;
 use crate::{
     Engine, EngineOptions, Error, Initializer, Mode, Page, Push, Read, Rows, Storage, TableId,
     TableSpec, partition_of,

@@ -12,7 +12,7 @@ use std::time::Duration;
 use salamander_net::{Cancel, Patience, Stream};
 
 use super::Options;
-use super::desk::{Answer, Desk, Lookups};
+use super::service::{Answer, Lookups, Service};
 use crate::wire::{Code, Failure, Header, Kind, Request, header};
 
 /// The first bytes of a body for which memory is taken before they are there.
@@ -28,7 +28,7 @@ const CHUNK: usize = 32 << 10;
 const LARGE: u64 = 256 << 10;
 
 pub(super) struct Connection<'a> {
-    desk: &'a Desk,
+    service: &'a Service,
     stream: &'a Stream,
     options: &'a Options,
     shutdown: &'a Cancel,
@@ -65,14 +65,14 @@ enum End {
 
 impl<'a> Connection<'a> {
     pub(super) fn new(
-        desk: &'a Desk,
+        service: &'a Service,
         stream: &'a Stream,
         options: &'a Options,
         shutdown: &'a Cancel,
     ) -> Self {
         let (receiving, serving) = (Mutex::new(()), Mutex::new(()));
         let has_second = AtomicBool::new(false);
-        Self { desk, stream, options, shutdown, receiving, serving, has_second }
+        Self { service, stream, options, shutdown, receiving, serving, has_second }
     }
 
     /// Serves until the other side has gone or has done something wrong.
@@ -179,9 +179,9 @@ impl<'a> Connection<'a> {
             Ok(request) => request,
             Err(error) => return self.fail(header, &Failure::new(Code::Malformed, error)),
         };
-        match self.desk.serve(header, request, outbox) {
+        match self.service.serve(header, request, outbox) {
             Ok(Answer::Bytes(bytes)) => self.done(header, &[&bytes]),
-            Ok(Answer::Parcel(bytes)) => self.done(header, &[&bytes]),
+            Ok(Answer::Partition(bytes)) => self.done(header, &[&bytes]),
             Ok(Answer::Rows { head, ids, values }) => {
                 let (ids, values) = (bytemuck::cast_slice(&ids), bytemuck::cast_slice(&values));
                 self.done(header, &[&head, ids, values])
@@ -205,7 +205,7 @@ impl<'a> Connection<'a> {
         let mut chunks = lookups.chunks(CHUNK);
         let mut start = &head[..];
         loop {
-            let chunk = match chunks.gather(self.desk, header, &mut outbox.values) {
+            let chunk = match chunks.gather(self.service, header, &mut outbox.values) {
                 Ok(chunk) => chunk,
                 // Nothing was said yet, so that the truth still can be.
                 Err(failure) if !start.is_empty() => return self.fail(header, &failure),
@@ -237,7 +237,7 @@ impl<'a> Connection<'a> {
     }
 
     fn reply(&self, request: &Header, kind: Kind, length: u64) -> [u8; header::LENGTH] {
-        let tag = self.desk.incarnation();
+        let tag = self.service.incarnation();
         Header { kind, tag, length, ..*request }.encode()
     }
 

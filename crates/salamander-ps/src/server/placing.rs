@@ -6,14 +6,15 @@
 
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError, RwLockReadGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use salamander_core::push::{Envelope, Holds, Lineage, Resetting, Stock};
 use salamander_net::{Cancel, Keys};
 
-use super::desk::{Desk, refuse};
-use super::gate::{Gate, Holds};
-use crate::client::{self, Client, Directory};
-use crate::wire::{Before, Code, Failure, Header, Owner, Reset};
+use super::guard::Guard;
+use super::service::{Service, refuse};
+use crate::client::{self, Client};
+use crate::wire::{Before, Code, Failure, Owner, Reset};
 use crate::{Error, PARTITIONS};
 
 /// How long another server may take to answer,
@@ -33,10 +34,18 @@ pub(super) struct Placing {
     under_way: Mutex<Cancel>,
 }
 
+/// An order to begin a lineage.
+#[derive(Clone, Copy)]
+pub(super) struct NewLineage<'a> {
+    pub(super) order: Envelope,
+    pub(super) lineage: Lineage,
+    pub(super) reset: &'a Reset,
+}
+
 /// A reset whose turn it is.
 struct Turn<'a> {
-    desk: &'a Desk,
-    header: &'a Header,
+    service: &'a Service,
+    lineage: Lineage,
     reset: &'a Reset,
     cancel: Cancel,
 }
@@ -52,40 +61,38 @@ impl Placing {
     }
 }
 
-impl Desk {
+impl Service {
     /// Starts another history.
-    pub(super) fn reset(&self, header: &Header, reset: &Reset) -> Result<(), Failure> {
+    pub(super) fn reset(&self, new: NewLineage<'_>) -> Result<(), Failure> {
+        let NewLineage { order, lineage, reset } = new;
         {
-            let mut gate = self.write();
-            if !gate.is_reset_due(header)? {
-                return Ok(());
-            }
-            if gate.lineage != header.tag {
-                gate.close(header);
-                self.placing.give_up();
+            let mut guard = self.write();
+            match guard.gate.reset(order, lineage)? {
+                Resetting::Begin => self.placing.give_up(),
+                Resetting::Again => {}
+                Resetting::Done => return Ok(()),
             }
         }
         let _turn = self.placing.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let cancel = Cancel::new();
-        let held = {
-            let gate = self.write();
+        {
+            let mut guard = self.write();
             // The same request may have come before, and been done meanwhile.
-            if !gate.is_reset_due(header)? {
+            if guard.gate.reset(order, lineage)? == Resetting::Done {
                 return Ok(());
             }
             *self.placing.under_way.lock().unwrap_or_else(PoisonError::into_inner) = cancel.clone();
-            gate.holds
-        };
-        let turn = Turn { desk: self, header, reset, cancel };
+        }
+        let turn = Turn { service: self, lineage, reset, cancel };
         let outcome = match &reset.from {
             None => turn.begin(),
-            Some(before) => turn.move_in(held, before),
+            Some(before) => turn.move_in(before),
         };
-        let mut gate = self.write();
-        gate.learn_tables(&self.engine);
+        let mut guard = self.write();
+        guard.learn_tables(&self.engine);
         outcome?;
         // A newer reset that waits for its turn goes by what the tables hold now.
-        gate.note(header, Holds::All(header.tag));
+        guard.gate.hold(Holds::All(lineage));
         Ok(())
     }
 }
@@ -94,32 +101,31 @@ impl Turn<'_> {
     /// Everything from files, or from nothing.
     fn begin(&self) -> Result<(), Failure> {
         let Reset { partitions, version, files, .. } = self.reset;
-        let engine = &self.desk.engine;
-        self.note(Holds::Unknown);
-        self.desk.parcels.clear();
-        let done = match (partitions, files.is_empty()) {
-            (None, true) => engine.clear(*version),
-            (None, false) => engine.restore(files),
-            (Some(partitions), true) => engine.begin(partitions, *version),
-            (Some(partitions), false) => engine.restore_to(files, partitions),
+        let engine = &self.service.engine;
+        self.hold(Holds::Unknown);
+        self.service.outgoing.clear();
+        let done = match files.is_empty() {
+            true => engine.begin(partitions, *version),
+            false => engine.restore_to(files, partitions),
         };
         done.map_err(refuse)
     }
 
     /// What is here stays or is put apart for others; what is not comes from where it was.
-    fn move_in(&self, held: Holds, before: &Before) -> Result<(), Failure> {
-        let engine = &self.desk.engine;
-        let moving = Holds::Moving { from: before.lineage, to: self.header.tag };
-        let has_some = !engine.partitions().is_empty();
-        if held == Holds::All(before.lineage) && has_some {
-            self.put_apart()?;
-        } else if held != moving {
+    fn move_in(&self, before: &Before) -> Result<(), Failure> {
+        let engine = &self.service.engine;
+        let stock = self.service.read().gate.stock(before.lineage);
+        match stock {
+            Stock::Whole if !engine.partitions().is_empty() => self.put_apart()?,
+            Stock::Part => {}
             // It was started since, or has had no part of the lineage before.
-            self.note(Holds::Unknown);
-            self.desk.parcels.clear();
-            engine.begin(&[], self.reset.version).map_err(refuse)?;
+            Stock::Whole | Stock::Nothing => {
+                self.hold(Holds::Unknown);
+                self.service.outgoing.clear();
+                engine.begin(&[], self.reset.version).map_err(refuse)?;
+            }
         }
-        self.note(moving);
+        self.hold(Holds::Moving { from: before.lineage, to: self.lineage });
         for owner in &before.owners {
             if let Err(reason) = self.fetch(owner) {
                 tracing::warn!(endpoint = owner.endpoint, reason, "a server gave no partitions");
@@ -133,25 +139,25 @@ impl Turn<'_> {
             return Err(refuse(Error::NotHere(missing[0])));
         }
         tracing::info!(partitions = missing.len(), "partitions are read from a checkpoint");
-        self.note(Holds::Unknown);
-        let _gate = self.enter()?;
+        self.hold(Holds::Unknown);
+        let _guard = self.enter()?;
         engine.load(&self.reset.files, &missing).map_err(refuse)
     }
 
     /// Puts apart what others hold from now on.
     fn put_apart(&self) -> Result<(), Failure> {
-        let engine = &self.desk.engine;
+        let engine = &self.service.engine;
         if engine.version() != self.reset.version {
             let (current, asked) = (engine.version(), self.reset.version);
             return Err(refuse(Error::OutOfStep { current, asked }));
         }
         let leaving: Vec<u16> =
             engine.partitions().into_iter().filter(|partition| !self.wants(*partition)).collect();
-        self.note(Holds::Unknown);
-        self.desk.parcels.clear();
+        self.hold(Holds::Unknown);
+        self.service.outgoing.clear();
         // Whoever staged them computes the step again.
         engine.unstage().map_err(refuse)?;
-        self.desk.parcels.pack(engine, &leaving).map_err(refuse)
+        self.service.outgoing.pack(engine, &leaving).map_err(refuse)
     }
 
     /// Takes from another server what it had and is wanted here.
@@ -164,64 +170,56 @@ impl Turn<'_> {
         let options = client::Options {
             patience: PATIENCE,
             long_patience: LONG_PATIENCE,
-            lineage: self.header.tag,
-            map: self.header.map,
+            lineage: self.lineage,
             cancel: self.cancel.clone(),
             ..client::Options::default()
         };
-        let directory = Directory::new(vec![owner.endpoint.clone()]);
-        let keys = self.desk.placing.keys.clone();
-        let mut client =
-            Client::connect(directory, keys, options).map_err(|error| error.to_string())?;
+        let keys = self.service.placing.keys.clone();
+        let mut client = Client::connect(vec![owner.endpoint.clone()], keys, options)
+            .map_err(|error| error.to_string())?;
         for partition in wanted {
-            let parcel = self.take(&mut client, partition)?;
-            let _gate = self.enter().map_err(|failure| failure.to_string())?;
-            self.desk.engine.put(&parcel).map_err(|error| error.to_string())?;
+            let bytes = self.take(&mut client, partition)?;
+            let _guard = self.enter().map_err(|failure| failure.to_string())?;
+            self.service.engine.put(&bytes).map_err(|error| error.to_string())?;
         }
         Ok(())
     }
 
     /// Asks until the other server has heard of the lineage.
     fn take(&self, client: &mut Client, partition: u16) -> Result<Vec<u8>, String> {
-        let deadline = Instant::now() + HEARSAY;
+        let mut retry = client.retry(HEARSAY, [PAUSE; 2]);
         loop {
-            match client.take(0, partition) {
-                Ok(parcel) => return Ok(parcel),
+            match client.take(partition) {
+                Ok(bytes) => return Ok(bytes),
                 Err(client::Error::Refused { failure, .. })
                     if failure.code == Code::Lineage
-                        && failure.detail < self.header.tag
-                        && Instant::now() < deadline
-                        && !self.cancel.is_cancelled() =>
-                {
-                    std::thread::sleep(PAUSE);
-                }
+                        && failure.detail < self.lineage.0
+                        && retry.pause() => {}
                 Err(error) => return Err(error.to_string()),
             }
         }
     }
 
     /// Holds the gate for a change of the tables, if this reset is still the newest.
-    fn enter(&self) -> Result<RwLockReadGuard<'_, Gate>, Failure> {
-        let gate = self.desk.read();
-        match gate.lineage == self.header.tag {
-            true => Ok(gate),
-            false => Err(gate.other_lineage(self.header)),
-        }
+    fn enter(&self) -> Result<RwLockReadGuard<'_, Guard>, Failure> {
+        let guard = self.service.read();
+        guard.gate.continues(self.lineage)?;
+        Ok(guard)
     }
 
     /// What the tables hold, for whoever comes next.
-    fn note(&self, holds: Holds) {
-        self.desk.write().holds = holds;
+    fn hold(&self, holds: Holds) {
+        self.service.write().gate.hold(holds);
     }
 
     fn missing(&self) -> Vec<u16> {
-        let here = self.desk.engine.partitions();
+        let here = self.service.engine.partitions();
         let all = 0..PARTITIONS as u16;
         all.filter(|p| self.wants(*p) && here.binary_search(p).is_err()).collect()
     }
 
     fn wants(&self, partition: u16) -> bool {
-        contain(self.reset.partitions.as_deref().unwrap_or_default(), partition)
+        contain(&self.reset.partitions, partition)
     }
 }
 

@@ -5,7 +5,7 @@ use super::Error;
 /// Bytes of a header.
 pub const LENGTH: usize = 40;
 /// The protocol and its version.
-const MAGIC: u64 = u64::from_le_bytes(*b"salamps1");
+const MAGIC: u64 = u64::from_le_bytes(*b"salamps2");
 
 /// What a frame asks for, or answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,8 +22,6 @@ pub enum Kind {
     Advance,
     /// Gradients of a micro-batch, applied at once.
     Push,
-    /// Values of rows as they are to be.
-    Set,
     /// Rows that changed.
     Changed,
     /// Names that were applied.
@@ -40,10 +38,6 @@ pub enum Kind {
     Take,
     /// Drop partitions that other servers have by now.
     Release,
-    /// Refuse whoever has not heard of another map or lineage.
-    Fence,
-    /// Counts.
-    Stats,
     /// Are you there?
     KeepAlive,
     /// An answer: it was done.
@@ -59,8 +53,6 @@ pub struct Header {
     pub kind: Kind,
     /// Whether row values are bfloat16, in this frame or in the answer to a pull.
     pub bf16: bool,
-    /// The epoch of the map by which the client placed rows; the server's in an answer.
-    pub map: u32,
     /// The lineage in a request, the incarnation in an answer.
     pub tag: u64,
     /// An answer has the number of its request.
@@ -72,8 +64,7 @@ pub struct Header {
 impl Header {
     /// The header as it travels.
     pub fn encode(&self) -> [u8; LENGTH] {
-        let flags = u64::from(self.bf16) << 16;
-        let second = u64::from(self.kind.number()) | flags | u64::from(self.map) << 32;
+        let second = u64::from(self.kind.number()) | u64::from(self.bf16) << 16;
         let mut bytes = [0; LENGTH];
         let words = [MAGIC, second, self.tag, self.number, self.length];
         for (place, word) in bytes.chunks_exact_mut(8).zip(words) {
@@ -94,24 +85,23 @@ impl Header {
         }
         let kind = Kind::from_number(second as u16).ok_or(Error::Kind(second as u16))?;
         // Unknown flags mean a newer program, whose frames mean something else.
-        let flags = (second >> 16) as u16;
+        let flags = second >> 16;
         if flags > 1 {
             return Err(Error::Flags(flags));
         }
-        Ok(Self { kind, bf16: flags == 1, map: (second >> 32) as u32, tag, number, length })
+        Ok(Self { kind, bf16: flags == 1, tag, number, length })
     }
 }
 
 impl Kind {
     /// All kinds, in the order of their numbers, which start at 1.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 17] = [
         Self::Info,
         Self::Declare,
         Self::Pull,
         Self::Stage,
         Self::Advance,
         Self::Push,
-        Self::Set,
         Self::Changed,
         Self::Applied,
         Self::Prune,
@@ -120,8 +110,6 @@ impl Kind {
         Self::Written,
         Self::Take,
         Self::Release,
-        Self::Fence,
-        Self::Stats,
         Self::KeepAlive,
         Self::Done,
         Self::Failed,
@@ -135,18 +123,16 @@ impl Kind {
         Self::ALL.get(usize::from(number).checked_sub(1)?).copied()
     }
 
-    /// Whether a server answers it only to those who have its lineage and map, and when it has all
-    /// its partitions. The others neither read rows nor change any.
+    /// Whether a server answers it only to those who have its lineage, and when it has all its
+    /// partitions. The others neither read rows nor change any.
     pub fn is_bound(self) -> bool {
         !matches!(
             self,
             Self::Info
                 | Self::Declare
                 | Self::Reset
-                | Self::Fence
                 | Self::Written
                 | Self::Take
-                | Self::Stats
                 | Self::KeepAlive
                 | Self::Done
                 | Self::Failed
@@ -173,9 +159,9 @@ mod tests {
     proptest! {
         #[test]
         fn bytes_give_the_header_back(
-            at in 0..Kind::ALL.len(), bf16: bool, map: u32, tag: u64, number: u64, length: u64,
+            at in 0..Kind::ALL.len(), bf16: bool, tag: u64, number: u64, length: u64,
         ) {
-            let header = Header { kind: Kind::ALL[at], bf16, map, tag, number, length };
+            let header = Header { kind: Kind::ALL[at], bf16, tag, number, length };
             prop_assert_eq!(Header::decode(&header.encode()), Ok(header));
         }
 

@@ -4,6 +4,8 @@
 use std::borrow::Cow;
 use std::path::Path;
 
+use salamander_core::push::Envelope;
+
 use super::cursor::Writer;
 use super::request::Advance;
 use super::{Header, Kind, Reset, TableKey};
@@ -107,11 +109,6 @@ impl<'a> Message<'a> {
         })
     }
 
-    /// Values of rows as they are to be; never rounded.
-    pub fn set(rows: Vec<Block<'a>>) -> Self {
-        Self::with_rows(Kind::Set, rows, false, |_| {})
-    }
-
     /// Rows that changed.
     pub fn changed(table: TableKey, since: u64, incarnation: u64) -> Self {
         Self::with_head(Kind::Changed, |head| {
@@ -120,26 +117,31 @@ impl<'a> Message<'a> {
     }
 
     /// Forget the names of epochs below.
-    pub fn prune(below: u64) -> Self {
-        Self::with_head(Kind::Prune, |head| {
+    pub fn prune(order: Envelope, below: u64) -> Self {
+        Self::with_order(Kind::Prune, order, |head| {
             head.u64(below);
         })
     }
 
     /// Start another history.
-    pub fn reset(reset: &Reset) -> Self {
+    pub fn reset(order: Envelope, reset: &Reset) -> Self {
         // Only a path that is no text could fail, and the server says that it cannot read it.
         let text = serde_json::to_string(reset).unwrap_or_default();
-        Self::with_head(Kind::Reset, |head| {
+        Self::with_order(Kind::Reset, order, |head| {
             head.text(&text);
         })
     }
 
     /// Copy everything for a file.
-    pub fn save(path: &Path) -> Self {
-        Self::with_head(Kind::Save, |head| {
+    pub fn save(order: Envelope, path: &Path) -> Self {
+        Self::with_order(Kind::Save, order, |head| {
             head.text(&path.to_string_lossy());
         })
+    }
+
+    /// Drop what was kept for other servers.
+    pub fn release(order: Envelope) -> Self {
+        Self::with_order(Kind::Release, order, |_| {})
     }
 
     /// Wait until a file is written.
@@ -169,9 +171,9 @@ impl<'a> Message<'a> {
     }
 
     /// The header of this message.
-    pub fn header(&self, map: u32, tag: u64, number: u64) -> Header {
+    pub fn header(&self, tag: u64, number: u64) -> Header {
         let length = self.parts().iter().map(|part| part.len() as u64).sum();
-        Header { kind: self.kind, bf16: self.bf16, map, tag, number, length }
+        Header { kind: self.kind, bf16: self.bf16, tag, number, length }
     }
 
     /// The body, in parts that follow each other.
@@ -184,6 +186,13 @@ impl<'a> Message<'a> {
         let mut head = Writer::default();
         write(&mut head);
         Self { head: head.into_bytes(), ..Self::plain(kind) }
+    }
+
+    fn with_order(kind: Kind, order: Envelope, write: impl FnOnce(&mut Writer)) -> Self {
+        Self::with_head(kind, |head| {
+            head.u64(order.term.into()).u64(order.to);
+            write(head);
+        })
     }
 
     fn with_rows(

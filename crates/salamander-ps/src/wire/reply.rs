@@ -2,28 +2,25 @@
 
 use std::ops::Range;
 
+use salamander_core::push::Lineage;
 use serde::{Deserialize, Serialize};
 
 use super::Error;
 use super::cursor::{Cursor, Writer};
 use super::request::json;
-use crate::{Changed, TableSpec};
+use crate::Changed;
 
 /// What a server says about itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Info {
+    /// This life of it.
+    pub incarnation: u64,
     /// The history that it takes part in.
-    pub lineage: u64,
-    /// The map that it goes by.
-    pub map: u32,
+    pub lineage: Lineage,
     /// Whether it has all its partitions of that history.
     pub is_placed: bool,
-    /// Its version, where steps are staged.
-    pub version: u64,
     /// The partitions that it holds.
     pub partitions: Vec<Range<u16>>,
-    /// Its tables, in the order of their numbers.
-    pub tables: Vec<TableSpec>,
 }
 
 /// Why a request was not done, told apart by what the client does next.
@@ -35,8 +32,10 @@ pub enum Code {
     TooLarge,
     /// The client belongs to another history: it has to hear from the master.
     Lineage,
-    /// The client places rows by another map: it has to hear from the master.
-    Map,
+    /// The order comes from a master that was replaced.
+    Term,
+    /// The order is for another process.
+    Process,
     /// The request is of another step.
     OutOfStep,
     /// A partition is not there.
@@ -47,8 +46,6 @@ pub enum Code {
     Broken,
     /// A table was not declared, which a client does whenever it connects.
     Undeclared,
-    /// The server is about to end.
-    Stopping,
 }
 
 /// An answer to a request that was not done.
@@ -57,7 +54,7 @@ pub enum Code {
 pub struct Failure {
     /// Why.
     pub code: Code,
-    /// The number that belongs to the code: the server's lineage, map or version.
+    /// The number that belongs to the code: the server's lineage, term, incarnation or version.
     pub detail: u64,
     /// Why, for people.
     pub text: String,
@@ -68,13 +65,13 @@ impl Code {
         Self::Malformed,
         Self::TooLarge,
         Self::Lineage,
-        Self::Map,
+        Self::Term,
+        Self::Process,
         Self::OutOfStep,
         Self::NotHere,
         Self::Wrong,
         Self::Broken,
         Self::Undeclared,
-        Self::Stopping,
     ];
 }
 

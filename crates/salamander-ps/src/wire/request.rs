@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use salamander_core::plan::MicroBatch;
+use salamander_core::push::Envelope;
 
 use super::TableKey;
 use super::cursor::Cursor;
@@ -51,8 +52,6 @@ pub enum Request<'a> {
         /// Gradients.
         rows: Vec<Received<'a>>,
     },
-    /// Values of rows as they are to be.
-    Set(Vec<Received<'a>>),
     /// Rows that changed.
     Changed {
         /// The table.
@@ -66,13 +65,22 @@ pub enum Request<'a> {
     Applied,
     /// Forget the names of epochs below.
     Prune {
+        /// Who orders it.
+        order: Envelope,
         /// The first epoch that stays.
         below: u64,
     },
     /// Start the history that the header names: from files, from other servers or from nothing.
-    Reset(Box<Reset>),
+    Reset {
+        /// Who orders it.
+        order: Envelope,
+        /// What to hold.
+        reset: Box<Reset>,
+    },
     /// Copy everything, and write it to a file while other requests are done.
     Save {
+        /// Who orders it.
+        order: Envelope,
         /// The file.
         path: PathBuf,
     },
@@ -87,11 +95,10 @@ pub enum Request<'a> {
         partition: u16,
     },
     /// Drop what was kept for other servers: all of them have their partitions.
-    Release,
-    /// From now on the lineage and map of the header are in force.
-    Fence,
-    /// Counts.
-    Stats,
+    Release {
+        /// Who orders it.
+        order: Envelope,
+    },
     /// Are you there?
     KeepAlive,
 }
@@ -145,6 +152,16 @@ impl<'a> Request<'a> {
         Ok(request)
     }
 
+    /// Who orders it, if it is an order that only holds for a lineage in force.
+    pub(crate) fn order(&self) -> Option<Envelope> {
+        match self {
+            Self::Prune { order, .. } | Self::Save { order, .. } | Self::Release { order } => {
+                Some(*order)
+            }
+            _ => None,
+        }
+    }
+
     fn read(header: &Header, cursor: &mut Cursor<'a>) -> Result<Self, Error> {
         Ok(match header.kind {
             Kind::Info => Self::Info,
@@ -156,24 +173,21 @@ impl<'a> Request<'a> {
             }
             Kind::Advance => Self::Advance(Advance::read(cursor)?),
             Kind::Push => read_push(cursor, header.bf16)?,
-            Kind::Set => Self::Set(rows(cursor, header.bf16)?),
             Kind::Changed => Self::Changed {
                 table: TableKey(cursor.u64()?),
                 since: cursor.u64()?,
                 incarnation: cursor.u64()?,
             },
             Kind::Applied => Self::Applied,
-            Kind::Prune => Self::Prune { below: cursor.u64()? },
-            Kind::Reset => Self::Reset(json(cursor.text()?)?),
-            Kind::Save => Self::Save { path: cursor.text()?.into() },
+            Kind::Prune => Self::Prune { order: read_order(cursor)?, below: cursor.u64()? },
+            Kind::Reset => Self::Reset { order: read_order(cursor)?, reset: json(cursor.text()?)? },
+            Kind::Save => Self::Save { order: read_order(cursor)?, path: cursor.text()?.into() },
             Kind::Written => Self::Written { path: cursor.text()?.into() },
             Kind::Take => {
                 let partition = u16::try_from(cursor.u64()?).map_err(|_| Error::Range)?;
                 Self::Take { partition }
             }
-            Kind::Release => Self::Release,
-            Kind::Fence => Self::Fence,
-            Kind::Stats => Self::Stats,
+            Kind::Release => Self::Release { order: read_order(cursor)? },
             Kind::KeepAlive => Self::KeepAlive,
             Kind::Done | Kind::Failed => return Err(Error::Unexpected(header.kind)),
         })
@@ -184,6 +198,10 @@ impl Advance {
     fn read(cursor: &mut Cursor<'_>) -> Result<Self, Error> {
         Ok(Self { to: cursor.u64()?, factor: cursor.f64()?, scale: cursor.f32()? })
     }
+}
+
+fn read_order(cursor: &mut Cursor<'_>) -> Result<Envelope, Error> {
+    Ok(Envelope { term: cursor.u32()?, to: cursor.u64()? })
 }
 
 fn read_pull<'a>(cursor: &mut Cursor<'a>) -> Result<Request<'a>, Error> {

@@ -3,14 +3,16 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
+use salamander_core::push::Lineage;
 use serde::{Deserialize, Serialize};
+
+use crate::placement::partitions_of;
 
 /// The start of a history on one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reset {
-    /// The partitions that it holds from now on; nothing: those that it holds.
-    #[serde(default)]
-    pub partitions: Option<Vec<Range<u16>>>,
+    /// The partitions that it holds from now on.
+    pub partitions: Vec<Range<u16>>,
     /// The version at the start, when there are no files.
     pub version: u64,
     /// A checkpoint: for all partitions, or for those that none of the servers before has.
@@ -26,7 +28,7 @@ pub struct Reset {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Before {
     /// That history.
-    pub lineage: u64,
+    pub lineage: Lineage,
     /// Its servers, as far as they are known.
     pub owners: Vec<Owner>,
 }
@@ -38,4 +40,47 @@ pub struct Owner {
     pub endpoint: String,
     /// What it holds.
     pub partitions: Vec<Range<u16>>,
+}
+
+/// The start of a history on all its servers: the one place where resets are made.
+///
+/// ```
+/// use salamander_ps::wire::Start;
+///
+/// let start = Start { servers: 2, ..Start::default() };
+/// assert_eq!((start.reset(0).partitions, start.reset(1).partitions), (vec![0..512], vec![512..1024]));
+/// assert!(start.reset(2).partitions.is_empty(), "there is no such server");
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Start {
+    /// How many servers the history has.
+    pub servers: usize,
+    /// The version at the start, when there are no files.
+    pub version: u64,
+    /// The files of a checkpoint.
+    pub files: Vec<PathBuf>,
+    /// The servers of the history before, if partitions move.
+    pub from: Option<Before>,
+}
+
+impl Start {
+    /// What a server is told: one of the history that begins, or one that only gives.
+    pub fn reset(&self, server: usize) -> Reset {
+        let Self { servers, version, files, from } = self.clone();
+        Reset { partitions: partitions_of(server, servers), version, files, from }
+    }
+}
+
+impl Before {
+    /// A history of so many servers, of which those that can be reached have an endpoint.
+    pub fn new(
+        lineage: Lineage,
+        servers: usize,
+        known: impl IntoIterator<Item = (usize, String)>,
+    ) -> Self {
+        let owner =
+            |(server, endpoint)| Owner { endpoint, partitions: partitions_of(server, servers) };
+        let of_history = known.into_iter().filter(|(server, _)| *server < servers);
+        Self { lineage, owners: of_history.map(owner).collect() }
+    }
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use proptest::prelude::*;
 use salamander_core::plan::MicroBatch;
+use salamander_core::push::{Envelope, Lineage};
 
 use super::cursor::Writer;
 use super::reply::{changed_head, decode_changed, decode_json, encode_json};
@@ -14,7 +15,7 @@ use crate::{Changed, Page, Push, Read, TableSpec};
 
 /// The body of a message as a server has it: in one piece, aligned for words.
 fn body(message: &Message<'_>) -> (Header, Vec<u64>) {
-    let header = message.header(3, 7, 11);
+    let header = message.header(7, 11);
     let bytes = message.parts().concat();
     assert_eq!(bytes.len() as u64, header.length);
     assert_eq!(bytes.len() % 8, 0);
@@ -75,7 +76,6 @@ proptest! {
             &Message::stage(version, k, blocks.clone(), false),
             &Request::Stage { version, k, rows: rows.clone() },
         );
-        check(&Message::set(blocks.clone()), &Request::Set(rows.clone()));
         let name = MicroBatch { epoch: version, step: 5, k };
         let tally = Page { applied: 1, skipped: u64::MAX, digest: 3 };
         let seen = (k % 2 == 0).then_some(u64::from(k));
@@ -123,7 +123,7 @@ proptest! {
         let bytes: &[u8] = bytemuck::cast_slice(&words);
         let bytes = &bytes[..bytes.len().saturating_sub(cut)];
         let length = bytes.len() as u64;
-        let header = Header { kind: Kind::ALL[at], bf16, map: 0, tag: 0, number: 0, length };
+        let header = Header { kind: Kind::ALL[at], bf16, tag: 0, number: 0, length };
         let _ = Request::decode(&header, bytes);
         let _ = Failure::decode(bytes);
         let _ = decode_changed(bytes);
@@ -155,17 +155,21 @@ fn small_requests_arrive_as_they_were() {
     check(&Message::advance(&advance), &Request::Advance(advance));
     let changed = Request::Changed { table, since: 4, incarnation: 5 };
     check(&Message::changed(table, 4, 5), &changed);
-    check(&Message::prune(6), &Request::Prune { below: 6 });
+    let order = Envelope { term: 3, to: u64::MAX };
+    check(&Message::prune(order, 6), &Request::Prune { order, below: 6 });
     let files = [PathBuf::from("a/b"), PathBuf::from("ö")];
     let owner = Owner { endpoint: "there".to_string(), partitions: vec![3..9, 12..13] };
     let reset = Reset {
-        partitions: Some(vec![0..3, 9..10]),
+        partitions: vec![0..3, 9..10],
         version: 2,
         files: files.to_vec(),
-        from: Some(Before { lineage: 7, owners: vec![owner] }),
+        from: Some(Before { lineage: Lineage(7), owners: vec![owner] }),
     };
-    check(&Message::reset(&reset), &Request::Reset(Box::new(reset)));
-    check(&Message::save(&files[1]), &Request::Save { path: files[1].clone() });
+    let message = Message::reset(order, &reset);
+    check(&message, &Request::Reset { order, reset: Box::new(reset) });
+    let save = Request::Save { order, path: files[1].clone() };
+    check(&Message::save(order, &files[1]), &save);
+    check(&Message::release(order), &Request::Release { order });
     check(&Message::written(&files[1]), &Request::Written { path: files[1].clone() });
     check(&Message::take(1023), &Request::Take { partition: 1023 });
 }
@@ -175,9 +179,6 @@ fn requests_without_a_body_are_their_kind() {
     let requests = [
         (Kind::Info, Request::Info),
         (Kind::Applied, Request::Applied),
-        (Kind::Fence, Request::Fence),
-        (Kind::Release, Request::Release),
-        (Kind::Stats, Request::Stats),
         (Kind::KeepAlive, Request::KeepAlive),
     ];
     for (kind, request) in requests {
@@ -194,26 +195,25 @@ fn requests_without_a_body_are_their_kind() {
 fn lies_about_counts_take_no_memory() {
     // More tables, rows and values than any machine has room for.
     for words in [[1, 0, u64::MAX, 0], [1, 0, 1 << 40, 0], [0, 0, 1, u64::MAX]] {
-        let header = Message::plain(Kind::Stage).header(0, 0, 0);
+        let header = Message::plain(Kind::Stage).header(0, 0);
         assert_eq!(Request::decode(&header, bytemuck::cast_slice(&words)), Err(Error::Short));
     }
     let mut writer = Writer::default();
     writer.u64(0).u64(0).u64(1).u64(1).u64(u32::MAX.into()).u64(2).array(&[1u64, 2]);
     let words = words(&writer.into_bytes());
-    let header = Message::plain(Kind::Stage).header(0, 0, 0);
+    let header = Message::plain(Kind::Stage).header(0, 0);
     assert_eq!(Request::decode(&header, bytemuck::cast_slice(&words)), Err(Error::Short));
 }
 
 #[test]
 fn answers_arrive_as_they_were() {
-    for (detail, code) in [(0, Code::Malformed), (7, Code::Lineage), (u64::MAX, Code::Stopping)] {
+    for (detail, code) in [(0, Code::Malformed), (7, Code::Lineage), (u64::MAX, Code::Undeclared)] {
         let failure = Failure { code, detail, text: "no".to_string() };
         let words = words(&failure.encode());
         assert_eq!(Failure::decode(bytemuck::cast_slice(&words)), Ok(failure));
     }
-    let tables = vec![TableSpec::new("user", 4)];
     let partitions = vec![0..7, 9..10];
-    let info = Info { lineage: 1, map: 2, is_placed: true, version: 3, partitions, tables };
+    let info = Info { incarnation: 2, lineage: Lineage(1), is_placed: true, partitions };
     let words = words(&encode_json(&info));
     assert_eq!(decode_json(bytemuck::cast_slice(&words)), Ok(info));
 }

@@ -7,7 +7,7 @@ use salamander_ps::{
     Engine, EngineOptions, Mode, Page, Push, Read, Rows, TableId, TableSpec, server,
 };
 
-use crate::cluster::{Cluster, Over};
+use crate::cluster::{Cluster, Over, Waiting};
 
 const DIM: usize = 32;
 /// So many that a server has another thread receive the next request while it works on one.
@@ -75,7 +75,7 @@ fn pushes_that_were_sent_ahead_are_applied_before_what_is_asked_next() {
         // None was applied twice, also not by those who send it once more.
         let values = gradients(0);
         let rows = [Rows { table: pair.table, ids: &ids, values: &values }];
-        pair.client.push(&push(0, &rows), None).expect("pushed");
+        pair.client.push(&push(0, &rows)).expect("pushed");
         pair.assert_same();
     }
 }
@@ -85,11 +85,12 @@ fn push_that_a_server_did_not_get_is_sent_again() {
     let mut cluster = Cluster::new(2, Mode::Immediate);
     let mut pair = Pair::new(&cluster);
     let ids = pair.ids.clone();
+    let address = cluster.endpoint(1).tcp.to_string();
     cluster.kill(1);
     let values = gradients(0);
     let rows = [Rows { table: pair.table, ids: &ids, values: &values }];
     let sent = pair.client.begin_push(&push(0, &rows), None).expect("sent where it can be");
-    cluster.start(1, "127.0.0.1:0");
+    cluster.start(1, &address);
     let acks = pair.client.finish(sent).expect("acknowledged");
     assert_eq!(acks[1].incarnation, cluster.incarnation(1));
     let rows = [Rows { table: TableId(0), ..rows[0] }];

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use salamander_net::tls::Files;
 use salamander_net::{Cancel, Endpoint, Keys, Listener, Tls, Token};
-use salamander_ps::client::{Client, Directory, Map, Options};
+use salamander_ps::client::{Ack, Client, Error, Options};
 use salamander_ps::role::{self, Config};
-use salamander_ps::{Engine, EngineOptions, Mode, server};
+use salamander_ps::{Engine, EngineOptions, Mode, Push, Rows, partitions_of, server};
 
 /// Longer than any request of a test takes.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
@@ -24,8 +24,8 @@ pub(crate) enum Over {
 /// A job's servers.
 pub(crate) struct Cluster {
     pub(crate) keys: Keys,
-    pub(crate) directory: Directory,
-    pub(crate) map: Map,
+    /// Where each server listens now.
+    pub(crate) endpoints: Vec<String>,
     pub(crate) mode: Mode,
     pub(crate) over: Over,
     pub(crate) allowed: server::Options,
@@ -49,9 +49,8 @@ impl Cluster {
         let files = || Files::create().expect("certificates");
         let tls = (over == Over::Tls).then(|| Tls::new(&files()).expect("certificates"));
         let keys = Keys { tls, ..Keys::from(Token::random().expect("randomness")) };
-        let directory = Directory::new(vec![String::new(); servers]);
-        let map = Map { epoch: 0, servers };
-        let mut cluster = Self { keys, directory, map, mode, over, allowed, servers: Vec::new() };
+        let endpoints = vec![String::new(); servers];
+        let mut cluster = Self { keys, endpoints, mode, over, allowed, servers: Vec::new() };
         for server in 0..servers {
             cluster.servers.push(None);
             cluster.start(server, "127.0.0.1:0");
@@ -59,22 +58,25 @@ impl Cluster {
         cluster
     }
 
-    /// Starts a server, perhaps again: with nothing in its tables, and another life.
-    pub(crate) fn start(&mut self, server: usize, address: &str) {
-        let partitions = self.map.partitions(server);
-        let options =
-            EngineOptions { mode: self.mode, seed: 11, threads: 2, partitions, slices: 4 };
-        self.start_with(server, address, options);
+    /// Ends a server and starts it again on its port: with nothing in its tables, and another life.
+    pub(crate) fn restart(&mut self, server: usize) {
+        let address = self.endpoint(server).tcp.to_string();
+        self.kill(server);
+        self.start(server, &address);
     }
 
-    pub(crate) fn start_with(&mut self, server: usize, address: &str, options: EngineOptions) {
+    /// Starts a server.
+    pub(crate) fn start(&mut self, server: usize, address: &str) {
+        let partitions = partitions_of(server, self.endpoints.len());
+        let options =
+            EngineOptions { mode: self.mode, seed: 11, threads: 2, partitions, slices: 4 };
         let address = address.parse().expect("an address");
         let (listener, endpoint) = role::bind(address, self.keys.clone()).expect("a listener");
         let mut endpoint: Endpoint = endpoint.parse().expect("an endpoint");
         if self.over != Over::Unix {
             endpoint.host = "elsewhere".to_string();
         }
-        self.directory.set(server, endpoint.to_string());
+        self.endpoints[server] = endpoint.to_string();
         let mut config = Config::new(options).expect("a life");
         config.server = self.allowed.clone();
         let engine = Engine::new(config.engine.clone()).expect("an engine");
@@ -95,10 +97,10 @@ impl Cluster {
         server.thread.join().expect("no panic");
     }
 
-    /// Connects a client with these options, but for the map.
+    /// Connects a client with these options.
     pub(crate) fn client(&self, options: Options) -> Client {
         let options = Options { patience: LONG, ..options };
-        Client::connect(self.directory.clone(), self.keys.clone(), options).expect("connected")
+        Client::connect(self.endpoints.clone(), self.keys.clone(), options).expect("connected")
     }
 
     /// The engine behind a server.
@@ -116,6 +118,24 @@ impl Cluster {
 
     fn server(&self, server: usize) -> &Server {
         self.servers[server].as_ref().expect("a server")
+    }
+}
+
+/// Requests whose acknowledgements are waited for.
+pub(crate) trait Waiting {
+    fn push(&mut self, push: &Push<'_>) -> Result<Vec<Ack>, Error>;
+    fn stage(&mut self, version: u64, k: u32, rows: &[Rows<'_>]) -> Result<Vec<Ack>, Error>;
+}
+
+impl Waiting for Client {
+    fn push(&mut self, push: &Push<'_>) -> Result<Vec<Ack>, Error> {
+        let sent = self.begin_push(push, None)?;
+        self.finish(sent)
+    }
+
+    fn stage(&mut self, version: u64, k: u32, rows: &[Rows<'_>]) -> Result<Vec<Ack>, Error> {
+        let sent = self.begin_stage(version, k, rows)?;
+        self.finish(sent)
     }
 }
 

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use salamander_core::plan::MicroBatch;
+use salamander_core::push::Lineage;
 use salamander_net::{Cancel, Token};
-use salamander_ps::client::{Client, Error, Options, Scope, Seen};
+use salamander_ps::client::{Client, Error, Options, Seen};
 use salamander_ps::wire::Code;
 use salamander_ps::{Mode, Page, Push, Rows, TableSpec};
 
-use crate::cluster::{Cluster, Over};
+use crate::cluster::{Cluster, Over, Waiting};
 
 fn push<'a>(step: u64, rows: &'a [Rows<'a>]) -> Push<'a> {
     let name = MicroBatch { epoch: 0, step, k: 0 };
@@ -25,16 +26,15 @@ fn server_that_comes_back_is_found_and_has_another_life() {
         let ids: Vec<u64> = (0..100).collect();
         let values = vec![1.0; 400];
         let rows = [Rows { table, ids: &ids, values: &values }];
-        let before = client.push(&push(0, &rows), None).expect("pushed");
+        let before = client.push(&push(0, &rows)).expect("pushed");
         let seen = client.changed(table, &Seen::default()).expect("changed").seen;
         let first = client.pull(&[(table, &ids)]).expect("pulled");
 
-        cluster.kill(1);
-        cluster.start(1, "127.0.0.1:0");
+        cluster.restart(1);
         // It has forgotten everything, also the table, which the client declares again.
         let second = client.pull(&[(table, &ids)]).expect("pulled");
         assert_ne!(first, second);
-        let after = client.push(&push(0, &rows), None).expect("pushed");
+        let after = client.push(&push(0, &rows)).expect("pushed");
         assert_eq!(before[0], after[0]);
         assert_ne!(before[1].incarnation, after[1].incarnation);
         assert_eq!(after[1].incarnation, cluster.incarnation(1));
@@ -47,10 +47,11 @@ fn server_that_comes_back_is_found_and_has_another_life() {
 }
 
 #[test]
-fn client_waits_for_a_server_and_finds_it_at_its_new_place() {
+fn client_waits_for_a_server_that_comes_back() {
     let mut cluster = Cluster::new(2, Mode::Immediate);
     let mut client = cluster.client(Options::default());
     let table = client.declare(TableSpec::new("item", 4)).expect("declared");
+    let address = cluster.endpoint(0).tcp.to_string();
     cluster.kill(0);
     std::thread::scope(|scope| {
         let (asked, waiting) = std::sync::mpsc::channel();
@@ -59,36 +60,25 @@ fn client_waits_for_a_server_and_finds_it_at_its_new_place() {
             client.pull(&[(table, &[1, 2, 3, 4, 5, 6, 7, 8])])
         });
         waiting.recv().expect("the client is about to ask");
-        cluster.start(0, "127.0.0.1:0");
+        cluster.start(0, &address);
         assert_eq!(puller.join().expect("no panic").expect("pulled")[0].len(), 32);
     });
-}
-
-#[test]
-fn server_on_its_old_port_is_found_without_being_told() {
-    let mut cluster = Cluster::new(1, Mode::Immediate);
-    let mut client = cluster.client(Options::default());
-    let table = client.declare(TableSpec::new("item", 4)).expect("declared");
-    let endpoint = cluster.endpoint(0);
-    cluster.kill(0);
-    cluster.start(0, &endpoint.tcp.to_string());
-    cluster.directory.set(0, endpoint.to_string());
-    client.pull(&[(table, &[1])]).expect("pulled");
 }
 
 #[test]
 fn server_that_does_not_come_back_is_named() {
     let mut cluster = Cluster::new(3, Mode::Immediate);
     let options = Options { patience: Duration::from_secs(3), ..Options::default() };
-    let (directory, keys) = (cluster.directory.clone(), cluster.keys.clone());
-    let mut client = Client::connect(directory, keys, options).expect("connected");
+    let (endpoints, keys) = (cluster.endpoints.clone(), cluster.keys.clone());
+    let mut client = Client::connect(endpoints, keys, options).expect("connected");
+    let address = cluster.endpoint(1).tcp.to_string();
     cluster.kill(1);
     match client.ping() {
         Err(Error::Unreachable { server: 1, .. }) => {}
         other => panic!("{other:?}"),
     }
     // The others go on.
-    cluster.start(1, "127.0.0.1:0");
+    cluster.start(1, &address);
     assert_eq!(client.ping().expect("all are there").len(), 3);
 }
 
@@ -110,7 +100,7 @@ fn cancelling_ends_a_wait() {
 fn wrong_token_is_refused_at_once() {
     let cluster = Cluster::new(1, Mode::Immediate);
     let stranger = Token::random().expect("randomness");
-    let outcome = Client::connect(cluster.directory.clone(), stranger, Options::default());
+    let outcome = Client::connect(cluster.endpoints.clone(), stranger, Options::default());
     match outcome {
         Err(Error::Stranger { server: 0, reason, .. }) => {
             assert!(reason.contains("token"), "{reason}");
@@ -120,32 +110,51 @@ fn wrong_token_is_refused_at_once() {
 }
 
 #[test]
-fn worker_of_another_lineage_or_map_disturbs_nobody() {
+fn worker_of_another_lineage_disturbs_nobody() {
     let cluster = Cluster::new(2, Mode::Immediate);
     let mut late = cluster.client(Options::default());
     let table = late.declare(TableSpec::new("item", 4)).expect("declared");
     let values = [1.0; 8];
     let rows = [Rows { table, ids: &[1, 2], values: &values }];
-    late.push(&push(0, &rows), None).expect("pushed");
-    let mut master = cluster.client(Options::default());
-    master.reset(Scope::All, 1, 0, &[]).expect("reset");
-    let refused = |outcome: Result<(), Error>, code, detail| match outcome {
+    late.push(&push(0, &rows)).expect("pushed");
+    cluster.client(Options::default()).begin(Lineage(1), 0, &[]).expect("begun");
+    refused(late.push(&push(1, &rows)), Code::Lineage, 1);
+    refused(late.pull(&[(table, &[1])]), Code::Lineage, 1);
+    for server in 0..2 {
+        assert!(cluster.engine(server).applied().expect("applied")[0].applied.is_empty());
+    }
+    late.set_lineage(Lineage(1));
+    late.push(&push(1, &rows)).expect("pushed");
+}
+
+#[test]
+fn orders_of_a_replaced_master_and_for_another_process_are_refused() {
+    let mut cluster = Cluster::new(1, Mode::Immediate);
+    let lineage = Lineage(1);
+    let master =
+        |cluster: &Cluster, term| cluster.client(Options { lineage, term, ..Options::default() });
+    let (mut old, mut new) = (master(&cluster, 1), master(&cluster, 2));
+    old.begin(lineage, 0, &[]).expect("begun");
+    // A master that takes over goes on in the same lineage.
+    new.prune(1).expect("pruned");
+    refused(old.prune(2), Code::Term, 2);
+    refused(old.release(), Code::Term, 2);
+    refused(old.copy(&["never".into()]), Code::Term, 2);
+    refused(old.begin(Lineage(2), 0, &[]), Code::Term, 2);
+    assert_eq!(cluster.engine(0).applied().expect("names")[0].applied.pruned(), 1);
+    // Whoever takes the place of a server is not the one that the master knew.
+    cluster.restart(0);
+    refused(new.begin(Lineage(2), 0, &[]), Code::Process, cluster.incarnation(0));
+    let mut again = master(&cluster, 2);
+    again.begin(Lineage(2), 0, &[]).expect("begun");
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(outcome: Result<T, Error>, code: Code, detail: u64) {
+    match outcome {
         Err(Error::Refused { failure, .. }) => {
             assert_eq!((failure.code, failure.detail), (code, detail));
         }
         other => panic!("{other:?}"),
-    };
-    refused(late.push(&push(1, &rows), None).map(drop), Code::Lineage, 1);
-    refused(late.pull(&[(table, &[1])]).map(drop), Code::Lineage, 1);
-    for server in 0..2 {
-        assert!(cluster.engine(server).applied().expect("applied")[0].applied.is_empty());
     }
-    late.set_lineage(1);
-    late.push(&push(1, &rows), None).expect("pushed");
-    master.fence(1, 1).expect("fenced");
-    refused(late.push(&push(2, &rows), None).map(drop), Code::Map, 1);
-    let mut current = cluster.client(Options { lineage: 1, map: 1, ..Options::default() });
-    let table = current.declare(TableSpec::new("item", 4)).expect("declared");
-    let rows = [Rows { table, ids: &[1, 2], values: &values }];
-    current.push(&push(2, &rows), None).expect("pushed");
 }

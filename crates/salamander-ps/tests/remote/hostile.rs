@@ -65,7 +65,7 @@ fn assert_serves(cluster: &Cluster) {
 #[test]
 fn half_a_frame_and_silence_ends_the_connection() {
     let cluster = cluster();
-    let head = Header { kind: Kind::Stage, bf16: false, map: 0, tag: 0, number: 1, length: 4096 };
+    let head = Header { kind: Kind::Stage, bf16: false, tag: 0, number: 1, length: 4096 };
     for bytes in [head.encode()[..11].to_vec(), [&head.encode()[..], &[0; 100]].concat()] {
         let raw = Raw::dial(&cluster);
         raw.send(&bytes);
@@ -79,7 +79,7 @@ fn lengths_beyond_the_limit_are_refused_before_memory_is_taken() {
     let cluster = cluster();
     for length in [(1 << 20) + 1, 4 << 30, u64::MAX] {
         let raw = Raw::dial(&cluster);
-        let header = Header { kind: Kind::Set, bf16: false, map: 0, tag: 0, number: 5, length };
+        let header = Header { kind: Kind::Stage, bf16: false, tag: 0, number: 5, length };
         raw.send(&header.encode());
         assert_eq!(raw.failure().code, Code::TooLarge);
         raw.assert_closed();
@@ -107,7 +107,7 @@ fn garbage_ends_the_connection_and_wrong_bodies_do_not() {
     let raw = Raw::dial(&cluster);
     for kind in Kind::ALL {
         // No request has a body of two such words.
-        let header = Header { kind, bf16: true, map: 0, tag: 0, number: 9, length: 16 };
+        let header = Header { kind, bf16: true, tag: 0, number: 9, length: 16 };
         raw.send(&[&header.encode()[..], &[0xff; 16]].concat());
         assert_eq!(raw.failure().code, Code::Malformed, "{kind:?}");
     }
@@ -140,5 +140,5 @@ fn idle_connections_are_closed_and_clients_do_not_notice() {
 }
 
 fn header_of(kind: Kind) -> Header {
-    Header { kind, bf16: false, map: 0, tag: 0, number: 0, length: 0 }
+    Header { kind, bf16: false, tag: 0, number: 0, length: 0 }
 }

@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use salamander_core::plan::MicroBatch;
-use salamander_ps::client::{Client, Directory, Error, Map, Options, Scope};
-use salamander_ps::wire::{Advance, Before, Code, Owner, Reset};
-use salamander_ps::{Mode, Page, Push, Rows, TableSpec};
+use salamander_core::push::Lineage;
+use salamander_ps::client::{Client, Error, Options};
+use salamander_ps::wire::{Advance, Before, Code, Reset, Start};
+use salamander_ps::{Mode, Page, Push, Rows, TableSpec, partitions_of};
 
-use crate::cluster::{Cluster, LONG};
+use crate::cluster::{Cluster, LONG, Waiting};
 
 fn step(version: u64) -> Advance {
     Advance { to: version, factor: 1.0, scale: 1.0 }
@@ -18,12 +19,12 @@ fn history_goes_on_from_files_on_a_server_that_was_started_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let files: Vec<PathBuf> = (0..2).map(|n| folder.path().join(format!("ps-{n}"))).collect();
     let mut cluster = Cluster::new(2, Mode::Staged);
-    let mut master = cluster.client(Options { lineage: 0, ..Options::default() });
+    let mut master = cluster.client(Options::default());
     let table = master.declare(TableSpec::new("item", 4)).expect("declared");
     let ids: Vec<u64> = (0..200).collect();
     let values = vec![0.5; 800];
     let rows = [Rows { table, ids: &ids, values: &values }];
-    master.reset(Scope::All, 1, 0, &[]).expect("reset");
+    master.begin(Lineage(1), 0, &[]).expect("reset");
     master.stage(0, 0, &rows).expect("staged");
     master.advance(&step(1)).expect("advanced");
     let written = master.save(&files).expect("saved");
@@ -33,24 +34,25 @@ fn history_goes_on_from_files_on_a_server_that_was_started_again() {
     master.advance(&step(2)).expect("advanced");
     assert_ne!(master.pull(&[(table, &ids)]).expect("pulled"), saved);
 
-    cluster.kill(1);
-    cluster.start(1, "127.0.0.1:0");
+    cluster.restart(1);
     // A server without its rows refuses those who take it for the old one.
     match master.pull(&[(table, &ids)]) {
         Err(Error::Refused { server: 1, failure }) => assert_eq!(failure.code, Code::Lineage),
         other => panic!("{other:?}"),
     }
-    master.reset(Scope::All, 2, 0, &files).expect("reset");
+    let mut master = cluster.client(Options::default());
+    let table = master.declare(TableSpec::new("item", 4)).expect("declared");
+    let rows = [Rows { table, ids: &ids, values: &values }];
+    master.begin(Lineage(2), 0, &files).expect("reset");
     assert_eq!(master.pull(&[(table, &ids)]).expect("pulled"), saved);
-    let versions: Vec<u64> = master.info().expect("info").iter().map(|info| info.version).collect();
-    assert_eq!(versions, [1, 1]);
+    assert_eq!([0, 1].map(|server| cluster.engine(server).version()), [1, 1]);
     // The same reset, sent again because its answer got lost, undoes nothing.
     master.stage(1, 0, &rows).expect("staged");
     master.advance(&step(2)).expect("advanced");
     let later = master.pull(&[(table, &ids)]).expect("pulled");
-    master.reset(Scope::All, 2, 0, &files).expect("reset");
+    master.begin(Lineage(2), 0, &files).expect("reset");
     assert_eq!(master.pull(&[(table, &ids)]).expect("pulled"), later);
-    let outcome = master.reset(Scope::One(0), 1, 0, &[]);
+    let outcome = master.begin(Lineage(1), 0, &[]);
     assert!(matches!(outcome, Err(Error::Refused { server: 0, .. })), "{outcome:?}");
 }
 
@@ -61,7 +63,7 @@ fn failed_restore_closes_the_server_until_one_works() {
     let cluster = Cluster::new(1, Mode::Staged);
     let mut master = cluster.client(Options::default());
     let table = master.declare(TableSpec::new("item", 4)).expect("declared");
-    match master.reset(Scope::All, 1, 0, std::slice::from_ref(&missing)) {
+    match master.begin(Lineage(1), 0, std::slice::from_ref(&missing)) {
         Err(Error::Refused { failure, .. }) => {
             assert_eq!(failure.code, Code::Broken);
             assert!(failure.text.contains("missing"), "{failure}");
@@ -70,7 +72,7 @@ fn failed_restore_closes_the_server_until_one_works() {
     }
     let outcome = master.pull(&[(table, &[1])]);
     assert!(matches!(outcome, Err(Error::Refused { .. })), "{outcome:?}");
-    master.reset(Scope::All, 1, 0, &[]).expect("reset");
+    master.begin(Lineage(1), 0, &[]).expect("reset");
     master.pull(&[(table, &[1])]).expect("pulled");
 }
 
@@ -82,35 +84,27 @@ struct Moves {
 
 impl Moves {
     fn client(&self, servers: usize) -> Client {
-        let endpoints = (0..servers).map(|server| self.cluster.directory.get(server)).collect();
-        let options = Options { patience: LONG, lineage: self.lineage, ..Options::default() };
-        Client::connect(Directory::new(endpoints), self.cluster.keys.clone(), options)
-            .expect("connected")
+        let endpoints = self.cluster.endpoints[..servers].to_vec();
+        let lineage = Lineage(self.lineage);
+        let options = Options { patience: LONG, lineage, ..Options::default() };
+        Client::connect(endpoints, self.cluster.keys.clone(), options).expect("connected")
     }
 
     /// What each server is told when their number changes.
     fn resets(&self, from: usize, to: usize, version: u64, files: &[PathBuf]) -> Vec<Reset> {
-        let (old, new) = (Map { epoch: 0, servers: from }, Map { epoch: 0, servers: to });
-        let endpoint = |server| self.cluster.directory.get(server);
-        let owner =
-            |server| Owner { endpoint: endpoint(server), partitions: old.partitions(server) };
-        let owners: Vec<Owner> = (0..from).map(owner).collect();
-        let reset = |server| Reset {
-            partitions: Some(new.partitions(server)),
-            version,
-            files: files.to_vec(),
-            from: Some(Before { lineage: self.lineage, owners: owners.clone() }),
-        };
-        (0..from.max(to)).map(reset).collect()
+        let known = self.cluster.endpoints.iter().cloned().enumerate();
+        let before = Before::new(Lineage(self.lineage), from, known);
+        let start = Start { servers: to, version, files: files.to_vec(), from: Some(before) };
+        (0..from.max(to)).map(|server| start.reset(server)).collect()
     }
 
     fn scale(&mut self, from: usize, to: usize, version: u64, files: &[PathBuf]) {
         let resets = self.resets(from, to, version, files);
         let mut all = self.client(from.max(to));
         self.lineage += 1;
-        all.reset_each(self.lineage, &resets).expect("moved");
+        all.reset_each(Lineage(self.lineage), &resets).expect("moved");
         // The same again, because an answer got lost, changes nothing.
-        all.reset_each(self.lineage, &resets).expect("moved");
+        all.reset_each(Lineage(self.lineage), &resets).expect("moved");
         self.client(to).release().expect("released");
     }
 }
@@ -122,7 +116,7 @@ fn partitions_move_from_two_servers_to_three_to_one() {
     let (mut version, mut before, mut expected) = (0, 2, Vec::new());
     let mut master = moves.client(2);
     moves.lineage = 1;
-    master.begin(1, 0, &[]).expect("begun");
+    master.begin(Lineage(1), 0, &[]).expect("begun");
     for servers in [3, 1, 2] {
         let mut client = moves.client(before);
         let table = client.declare(TableSpec::new("item", 4)).expect("declared");
@@ -143,10 +137,9 @@ fn partitions_move_from_two_servers_to_three_to_one() {
         let mut client = moves.client(servers);
         let table = client.declare(TableSpec::new("item", 4)).expect("declared");
         assert_eq!(client.pull(&[(table, &ids)]).expect("pulled"), expected);
-        let map = Map { epoch: 0, servers };
         for (server, info) in client.info().expect("info").into_iter().enumerate() {
-            assert_eq!((info.version, info.is_placed), (version, true));
-            assert_eq!(info.partitions, map.partitions(server));
+            assert_eq!((moves.cluster.engine(server).version(), info.is_placed), (version, true));
+            assert_eq!(info.partitions, partitions_of(server, servers));
         }
         before = servers;
     }
@@ -159,7 +152,7 @@ fn what_a_lost_server_had_comes_from_files() {
     let mut moves = Moves { cluster: Cluster::new(3, Mode::Immediate), lineage: 0 };
     let ids: Vec<u64> = (0..500).collect();
     let mut client = moves.client(2);
-    client.begin(1, 0, &[]).expect("begun");
+    client.begin(Lineage(1), 0, &[]).expect("begun");
     moves.lineage = 1;
     let table = client.declare(TableSpec::new("item", 1)).expect("declared");
     let push = |client: &mut Client, table, step| {
@@ -167,7 +160,7 @@ fn what_a_lost_server_had_comes_from_files() {
         let (values, tally) = (vec![1.0; 500], Page::default());
         let rows = [Rows { table, ids: &ids, values: &values }];
         client
-            .push(&Push { name, tally, factor: 1.0, scale: 1.0, seen: None, rows: &rows }, None)
+            .push(&Push { name, tally, factor: 1.0, scale: 1.0, seen: None, rows: &rows })
             .expect("pushed");
     };
     push(&mut client, table, 0);
@@ -192,18 +185,18 @@ fn what_a_lost_server_had_comes_from_files() {
 fn without_files_a_move_from_a_lost_server_fails_and_the_next_history_begins() {
     let mut moves = Moves { cluster: Cluster::new(2, Mode::Staged), lineage: 0 };
     let mut client = moves.client(1);
-    client.begin(1, 0, &[]).expect("begun");
+    client.begin(Lineage(1), 0, &[]).expect("begun");
     moves.lineage = 1;
     let resets = moves.resets(1, 2, 0, &[]);
     moves.cluster.kill(0);
     moves.cluster.start(0, "127.0.0.1:0");
     let mut both = moves.client(2);
-    let outcome = both.reset_each(2, &resets);
+    let outcome = both.reset_each(Lineage(2), &resets);
     assert!(matches!(outcome, Err(Error::Refused { .. })), "{outcome:?}");
     moves.lineage = 2;
     let outcome = moves.client(2).applied();
     assert!(matches!(outcome, Err(Error::Refused { .. })), "{outcome:?}");
-    both.begin(3, 0, &[]).expect("begun");
+    both.begin(Lineage(3), 0, &[]).expect("begun");
     let table = both.declare(TableSpec::new("item", 4)).expect("declared");
     both.pull(&[(table, &[1, 2, 3])]).expect("pulled");
 }

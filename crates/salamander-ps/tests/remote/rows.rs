@@ -7,7 +7,7 @@ use salamander_ps::{
     Engine, EngineOptions, Mode, PARTITIONS, Page, Push, Read, Rows, TableSpec, client, server,
 };
 
-use crate::cluster::{Cluster, Over};
+use crate::cluster::{Cluster, Over, Waiting};
 
 /// An engine that has everything, to compare with.
 fn alone(mode: Mode) -> Engine {
@@ -85,8 +85,7 @@ fn staged_steps_are_those_of_one_engine() {
         engine.pull(there, &ids, Read::Train, &mut expected).expect("pulled");
         assert_eq!(pulled, expected);
     }
-    let info = client.info().expect("info");
-    assert_eq!(info.iter().map(|info| info.version).collect::<Vec<_>>(), [4, 4]);
+    assert_eq!([0, 1].map(|server| cluster.engine(server).version()), [4, 4]);
     let outcome = client.advance(&Advance { to: 9, factor: 1.0, scale: 1.0 });
     match outcome {
         Err(client::Error::Refused { server: 0, failure }) => {
@@ -122,7 +121,7 @@ fn push_with_the_same_name_is_applied_once() {
         for client in &mut clients {
             let table = client.declare(spec.clone()).expect("declared");
             let rows = [Rows { table, ..rows[0] }];
-            let acks = client.push(&Push { rows: &rows, ..push }, None).expect("pushed");
+            let acks = client.push(&Push { rows: &rows, ..push }).expect("pushed");
             let lives: Vec<u64> = acks.iter().map(|ack| ack.incarnation).collect();
             let expected: Vec<u64> = (0..3).map(|server| cluster.incarnation(server)).collect();
             assert_eq!(lives, expected);
@@ -171,20 +170,27 @@ fn rounded_values_are_close_and_their_sums_exact_where_they_have_few_digits() {
 
 #[test]
 fn only_what_changed_comes_again() {
-    let cluster = Cluster::new(2, Mode::Staged);
+    let cluster = Cluster::new(2, Mode::Immediate);
     let mut client = cluster.client(Options::default());
     let table = client.declare(TableSpec::new("dense", 4)).expect("declared");
+    let push = |client: &mut client::Client, step, ids: &[u64]| {
+        let values = gradients(ids, 4, step);
+        let rows = [Rows { table, ids, values: &values }];
+        let name = name(step, 0);
+        let push = Push { name, tally: TALLY, factor: 1.0, scale: 1.0, seen: None, rows: &rows };
+        client.push(&push).expect("pushed");
+    };
     let ids: Vec<u64> = (0..50).collect();
-    let values = gradients(&ids, 4, 0);
-    client.set(&[Rows { table, ids: &ids, values: &values }]).expect("set");
+    push(&mut client, 0, &ids);
     let mut all = client.changed(table, &Seen::default()).expect("changed");
     all.ids.sort_unstable();
     assert_eq!(all.ids, ids);
     let none = client.changed(table, &all.seen).expect("changed");
     assert!(none.ids.is_empty() && none.values.is_empty());
-    client.set(&[Rows { table, ids: &[7], values: &[1.0; 4] }]).expect("set");
+    push(&mut client, 1, &[7]);
     let news = client.changed(table, &none.seen).expect("changed");
-    assert_eq!((&news.ids[..], &news.values[..]), (&[7][..], &[1.0; 4][..]));
+    assert_eq!(news.ids, [7]);
+    assert_eq!(news.values, client.pull(&[(table, &[7])]).expect("pulled")[0]);
 }
 
 #[test]
@@ -220,7 +226,7 @@ fn clients_do_not_disturb_each_other() {
                         seen: None,
                         rows: &rows,
                     };
-                    client.push(&push, None).expect("pushed");
+                    client.push(&push).expect("pushed");
                     let rows = client.pull(&[(table, &ids)]).expect("pulled");
                     assert!(rows[0].iter().all(|value| *value >= (step + 1) as f32));
                 }
@@ -231,7 +237,7 @@ fn clients_do_not_disturb_each_other() {
     let table = client.declare(spec).expect("declared");
     let rows = client.pull(&[(table, &[0, 50, 99])]).expect("pulled");
     assert_eq!(rows[0], [4.0 * steps as f32; 6]);
-    let stats = client.stats().expect("stats");
+    let stats = [0, 1].map(|server| cluster.engine(server).stats().expect("stats"));
     let count = |stats: &salamander_ps::Stats| {
         stats.tables.iter().find(|table| table.name == "sum").map_or(0, |table| table.rows)
     };
@@ -252,7 +258,7 @@ fn mistakes_are_named() {
     assert!(uneven.to_string().contains("item"), "{uneven}");
     let push =
         Push { name: name(0, 0), tally: TALLY, factor: 1.0, scale: 1.0, seen: None, rows: &[] };
-    match client.push(&push, None) {
+    match client.push(&push) {
         Err(client::Error::Refused { failure, .. }) => assert_eq!(failure.code, Code::Wrong),
         other => panic!("{other:?}"),
     }

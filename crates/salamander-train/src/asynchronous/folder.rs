@@ -4,13 +4,13 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use burn::tensor::TensorData;
+use salamander_core::course::KeptRows;
 use salamander_core::experiment::{CheckpointPolicy, CheckpointStorage};
 use salamander_core::ledger::{Ledger, Tally};
 use salamander_core::plan::Plan;
-use salamander_core::push::{Applied, Checkpoint, Names};
+use salamander_core::push::{Applied, Names};
 use salamander_ps::{Held, checkpoint as rows};
 
 use super::dense::{BLOCK, Dense, TABLE};
@@ -19,7 +19,7 @@ use crate::checkpoint::{Snapshot, Store, read_manifest};
 use crate::progress::Progress;
 
 /// What all checkpoints of a run have in common.
-pub(super) struct Keeper {
+pub(super) struct CheckpointFolders {
     pub(super) folder: PathBuf,
     pub(super) policy: CheckpointPolicy,
     pub(super) storage: CheckpointStorage,
@@ -32,22 +32,14 @@ pub(super) struct Keeper {
     pub(super) epochs: u64,
 }
 
-/// A checkpoint that counts, and what the books say at that moment.
-pub(super) struct Kept {
-    pub(super) checkpoint: Checkpoint,
-    pub(super) files: Vec<PathBuf>,
-    pub(super) progress: Progress,
-    pub(super) watched: Option<f64>,
-}
-
-impl Keeper {
+impl CheckpointFolders {
     /// Makes the folder, unless it is there; returns its name and the progress in it.
-    pub(super) fn keep(self: &Arc<Self>, kept: Kept) -> Result<(String, Progress), Error> {
-        let Kept { checkpoint, files, mut progress, watched } = kept;
+    pub(super) fn keep(&self, kept: KeptRows) -> Result<(String, Progress), Error> {
+        let KeptRows { checkpoint, files, mut progress, watched } = kept;
         let held = rows::held(&files)?;
         self.fill_in(&mut progress, &held);
         let id = checkpoint.id;
-        let ending = format!("-{:03}-{:04}", id.epoch, id.number);
+        let ending = format!("-{:03}-{:04}", id.term.0, id.number);
         let name = format!("step-{:08}{ending}", progress.steps);
         if let Some(there) = self.find(&ending) {
             self.close(Store::open(&self.folder, self.policy, self.storage.clone())?)?;
@@ -117,6 +109,7 @@ impl Keeper {
         let sets = held.iter().map(|held| held.applied.clone());
         let all = Applied::everything(self.names.slices(), self.epochs);
         let applied = sets.fold(all, |both, set| both.intersect(&set));
+        progress.after = None;
         progress.steps = self.names.complete_steps(&applied, self.epochs);
         let steps = self.plan.steps().max(1);
         (progress.epoch, progress.step) = (progress.steps / steps, progress.steps % steps);
@@ -201,9 +194,9 @@ mod tests {
     const RECORDS: u64 = 10;
 
     /// Two slices of two records in a step: three steps, the last one short.
-    fn keeper() -> Keeper {
+    fn folders() -> CheckpointFolders {
         let plan = Plan { records: RECORDS, batch: 4, aggregation: 1, slices: 2 };
-        Keeper {
+        CheckpointFolders {
             folder: PathBuf::new(),
             policy: CheckpointPolicy::Best,
             storage: CheckpointStorage::default(),
@@ -217,13 +210,13 @@ mod tests {
     }
 
     /// A partition that has the names with these numbers, some of them twice.
-    fn held(keeper: &Keeper, numbers: &[u64]) -> Held {
+    fn held(folders: &CheckpointFolders, numbers: &[u64]) -> Held {
         let mut applied = Applied::new(2);
         let mut page = Page::default();
         for number in numbers {
-            let name: MicroBatch = keeper.names.name(0, *number);
+            let name: MicroBatch = folders.names.name(0, *number);
             applied.insert(name);
-            let slices = keeper.plan.micro_batches(0, name.step, 1);
+            let slices = folders.plan.micro_batches(0, name.step, 1);
             let slice = slices.iter().find(|slice| slice.name == name).expect("it has one");
             for record in slice.positions.clone() {
                 page.add(&Page { applied: 1, skipped: 0, digest: mix(record) });
@@ -233,10 +226,10 @@ mod tests {
     }
 
     fn line(partitions: &[&[u64]]) -> (Line, u64) {
-        let keeper = keeper();
-        let held: Vec<Held> = partitions.iter().map(|names| held(&keeper, names)).collect();
+        let folders = folders();
+        let held: Vec<Held> = partitions.iter().map(|names| held(&folders, names)).collect();
         let mut progress = Progress::default();
-        keeper.fill_in(&mut progress, &held);
+        folders.fill_in(&mut progress, &held);
         (progress.ledger.lines().remove(0), progress.steps)
     }
 

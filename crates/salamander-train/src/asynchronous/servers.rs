@@ -1,26 +1,28 @@
 //! The parameter servers as a worker sees them: rows and dense blocks are pulled, gradients are pushed by name.
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use burn::tensor::TensorData;
 use salamander_core::push::Map;
 use salamander_net::{Cancel, Keys};
-use salamander_ps::client::{Ack, Client, Directory, Lookup, Options, Seen, Sent};
+use salamander_ps::client::{Ack, Client, Lookup, Options, Seen, Sent};
 use salamander_ps::{Page, Push, Read, Rows, TableId, TableSpec};
 
 use super::dense::{BLOCK, Dense};
 use crate::Error;
-use crate::tables::{Finish, RowGradient, RowStore, Shared, trouble};
+use crate::tables::{RowGradient, RowSource, trouble};
 
 /// How long a server may take before a worker gives its lease back.
 const PATIENCE: Duration = Duration::from_secs(4);
 
 /// The gradients of one micro-batch.
 pub(super) struct Gradients<'a> {
-    pub(super) dense: (&'a [u64], &'a [f32]),
+    /// The numbers of the blocks of dense parameters that have any,
+    pub(super) blocks: &'a [u64],
+    /// and their values, one block after the other.
+    pub(super) dense: &'a [f32],
     pub(super) rows: &'a [RowGradient],
 }
 
@@ -34,15 +36,22 @@ struct State {
     cancel: Cancel,
     dense: TableSpec,
     tables: Vec<TableSpec>,
-    /// The map and where its servers listen.
-    known: Option<(Map, Vec<String>)>,
-    line: Option<Line>,
+    known: Option<Known>,
+    connection: Option<Connection>,
     seen: Seen,
     /// The age of gradients counts.
     by_age: bool,
 }
 
-struct Line {
+/// The servers of a lease.
+#[derive(PartialEq)]
+struct Known {
+    map: Map,
+    /// Where they listen.
+    endpoints: Vec<String>,
+}
+
+struct Connection {
     client: Client,
     dense: TableId,
     tables: Vec<TableId>,
@@ -57,7 +66,7 @@ impl Servers {
             dense,
             tables: Vec::new(),
             known: None,
-            line: None,
+            connection: None,
             seen: Seen::default(),
             by_age: false,
         })))
@@ -76,16 +85,16 @@ impl Servers {
     pub(super) fn follow(&self, map: Map, mut endpoints: Vec<String>) {
         endpoints.truncate(map.servers as usize);
         let mut state = self.lock();
-        let now = Some((map, endpoints));
+        let now = Some(Known { map, endpoints });
         if state.known != now {
-            (state.known, state.line, state.seen) = (now, None, Seen::default());
+            (state.known, state.connection, state.seen) = (now, None, Seen::default());
         }
     }
 
     /// Something went wrong: the next request connects anew.
     pub(super) fn hang_up(&self) {
         let mut state = self.lock();
-        (state.known, state.line, state.seen) = (None, None, Seen::default());
+        (state.known, state.connection, state.seen) = (None, None, Seen::default());
     }
 
     /// Takes in the blocks that changed; returns the parameters that they are of.
@@ -100,8 +109,8 @@ impl Servers {
         let mut state = self.lock();
         let seen = std::mem::take(&mut state.seen);
         let first = seen == Seen::default();
-        let line = state.line()?;
-        let news = line.client.changed(line.dense, &seen).map_err(trouble)?;
+        let connection = state.connection()?;
+        let news = connection.client.changed(connection.dense, &seen).map_err(trouble)?;
         let mut changed = BTreeSet::new();
         for (id, row) in news.ids.iter().zip(news.values.chunks_exact(BLOCK)) {
             let at = *id as usize;
@@ -131,99 +140,71 @@ impl Servers {
     ) -> Result<Sent<'static>, Error> {
         let mut state = self.lock();
         let seen = state.by_age.then(|| state.seen.clone());
-        let line = state.line()?;
+        let Connection { client, dense, tables } = state.connection()?;
         let mut rows = Vec::with_capacity(1 + gradients.rows.len());
-        let (ids, values) = gradients.dense;
-        if !ids.is_empty() {
-            rows.push(Rows { table: line.dense, ids, values });
+        if !gradients.blocks.is_empty() {
+            rows.push(Rows { table: *dense, ids: gradients.blocks, values: gradients.dense });
         }
         for gradient in gradients.rows {
-            let table = line.tables[gradient.table];
+            let table = tables[gradient.table];
             rows.push(Rows { table, ids: &gradient.ids, values: &gradient.values });
         }
         let push = Push { name, tally, factor, scale: 1.0, seen: None, rows: &rows };
-        let sent = line.client.begin_push(&push, seen.as_ref()).map_err(trouble)?;
+        let sent = client.begin_push(&push, seen.as_ref()).map_err(trouble)?;
         Ok(sent.into_owned())
     }
 
     /// Whether all servers are known to have what was pushed.
     pub(super) fn is_acknowledged(&self, sent: &Sent<'_>) -> bool {
-        self.lock().line.as_ref().is_some_and(|line| line.client.is_acknowledged(sent))
+        self.lock().connection.as_ref().is_some_and(|known| known.client.is_acknowledged(sent))
     }
 
     /// Waits until all servers have what was pushed.
     pub(super) fn finish(&self, sent: Sent<'static>) -> Result<Vec<Ack>, Error> {
-        self.lock().line()?.client.finish(sent).map_err(trouble)
+        self.lock().connection()?.client.finish(sent).map_err(trouble)
     }
 }
 
 impl State {
-    fn line(&mut self) -> Result<&mut Line, Error> {
-        match &mut self.line {
-            Some(line) => Ok(line),
+    fn connection(&mut self) -> Result<&mut Connection, Error> {
+        match &mut self.connection {
+            Some(connection) => Ok(connection),
             none => {
-                let Some((map, endpoints)) = &self.known else {
+                let Some(Known { map, endpoints }) = &self.known else {
                     return Err(Error::Unreachable("no server is known".to_string()));
                 };
                 let options = Options {
                     patience: PATIENCE,
                     bf16: self.bf16,
-                    lineage: map.number.to_u64(),
+                    lineage: map.number.into(),
                     cancel: self.cancel.clone(),
                     ..Options::default()
                 };
-                let directory = Directory::new(endpoints.clone());
-                let mut client =
-                    Client::connect(directory, self.keys.clone(), options).map_err(trouble)?;
+                let mut client = Client::connect(endpoints.clone(), self.keys.clone(), options)
+                    .map_err(trouble)?;
                 let dense = client.declare(self.dense.clone()).map_err(trouble)?;
                 let declared = self.tables.iter().map(|spec| client.declare(spec.clone()));
                 let tables = declared.collect::<Result<_, _>>().map_err(trouble)?;
-                Ok(none.insert(Line { client, dense, tables }))
+                Ok(none.insert(Connection { client, dense, tables }))
             }
         }
     }
 }
 
 /// The rows of a model's tables. Their gradients are pushed together with the dense ones, so nothing is staged here.
-impl RowStore for Servers {
+impl RowSource for Servers {
     fn declare(&mut self, specs: &[TableSpec]) -> Result<(), Error> {
         self.lock().tables = specs.to_vec();
         Ok(())
     }
 
-    fn shared(&self) -> Shared {
-        Shared::Yes
-    }
-
-    fn follow(&mut self, _lineage: u64) {}
-
     fn pull(&mut self, table: usize, ids: &[u64], training: bool) -> Result<Vec<f32>, Error> {
         let mut state = self.lock();
         let mut rows = vec![0.0; ids.len() * state.tables[table].dim];
         let read = if training { Read::Train } else { Read::Evaluate };
-        let line = state.line()?;
-        let mut lookup = [Lookup { table: line.tables[table], ids, out: &mut rows }];
-        line.client.pull_into(read, None, &mut lookup).map_err(trouble)?;
+        let Connection { client, tables, .. } = state.connection()?;
+        let mut lookup = [Lookup { table: tables[table], ids, out: &mut rows }];
+        client.pull_into(read, None, &mut lookup).map_err(trouble)?;
         Ok(rows)
     }
-
-    fn stage(&mut self, _version: u64, _k: u32, _rows: &[RowGradient]) -> Result<(), Error> {
-        Err(by_name())
-    }
-
-    fn advance(&mut self, _to: u64, _factor: f64, _divisor: f32) -> Result<(), Error> {
-        Err(by_name())
-    }
-
-    fn save(&mut self, _scratch: &Path) -> Result<Finish, Error> {
-        Err(by_name())
-    }
-
-    fn restore(&mut self, _files: &[PathBuf], _version: u64, _lineage: u64) -> Result<(), Error> {
-        Err(by_name())
-    }
-}
-
-fn by_name() -> Error {
-    Error::Invalid("rows are pushed by name here, and saved by the master".to_string())
 }

@@ -3,15 +3,13 @@
 
 use std::cell::RefCell;
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use salamander_core::elastic::{Generation, Work as Doing};
+use salamander_core::elastic::Work as Doing;
 use salamander_core::experiment::{Ps, PsMode, Settings};
-use salamander_core::order::Order;
-use salamander_core::plan::{MicroBatch, Slice};
-use salamander_core::push::{Ask, Map, Process, Task, Told, Work};
-use salamander_core::seed::derive;
+use salamander_core::plan::MicroBatch;
+use salamander_core::push::{Ask, Map, MapVersion, Process, Task, Told, Work};
+use salamander_core::report::{Brief, Measured};
 use salamander_net::Cancel;
 use salamander_ps::Page;
 use salamander_ps::client::{Ack, Sent};
@@ -19,11 +17,10 @@ use salamander_ps::client::{Ack, Sent};
 use super::dense::{BLOCK, Dense};
 use super::line::{Desk, Line};
 use super::servers::{Gradients, Servers};
-use super::{Brief, Job, Measured, before};
+use super::{Job, prepare};
 use crate::Error;
 use crate::evaluate::{Over, evaluate_part};
-use crate::exchange::About;
-use crate::loader::{Job as Load, Loaded, Loader, Options};
+use crate::loader::{Loaded, Loader};
 use crate::params;
 use crate::step::{Destination, Staging, StepSum, compute};
 use crate::trainer::{Setup, Timings};
@@ -37,17 +34,16 @@ const FAREWELL: Duration = Duration::from_millis(200);
 /// Works to the end of the run.
 pub fn work<T: Trial>(setup: Setup, line: Line) -> Result<(), Error> {
     crate::threads::join(setup.experiment.threads);
-    let job = Job::<T>::new(setup)?;
+    let (job, _) = prepare::<T>(setup)?;
     let dense = Dense::of(&job.model);
     let cancel = Cancel::new();
     let spec = dense.spec(job.pass.optimizer);
     let servers = Servers::new(line.keys.clone(), line.bf16, cancel.clone(), spec);
     if !job.tables.is_empty() {
-        job.tables.with_optimizer(job.pass.optimizer).open(Box::new(servers.clone()))?;
-        job.tables.compute_in(job.arithmetic.precision);
+        job.prepared.open_source(&job.tables, Box::new(servers.clone()))?;
     }
-    let about = about(&job);
-    let Ps { local_steps, scale_by_staleness, .. } = job.setup.experiment.ps;
+    let about = job.prepared.about(&job.course);
+    let Ps { local_steps, scale_by_staleness, .. } = job.prepared.setup.experiment.ps;
     if scale_by_staleness {
         servers.scale_by_staleness();
     }
@@ -56,14 +52,6 @@ pub fn work<T: Trial>(setup: Setup, line: Line) -> Result<(), Error> {
     let mut desk = Desk::open(line, about, cancel)?;
     let worked = bench.work(&mut desk);
     desk.close(worked)
-}
-
-fn about<T>(job: &Job<T>) -> About {
-    let plan = &job.plan;
-    let validation = job.validation.as_ref().map_or(0, |dataset| dataset.len());
-    let seed = job.arithmetic.seed;
-    let names = [validation, seed, plan.batch, plan.aggregation, u64::from(plan.slices)];
-    About { records: plan.records, fingerprint: derive(plan.records, &names) }
 }
 
 struct Bench<T> {
@@ -81,9 +69,9 @@ struct Bench<T> {
 
 /// Names that this worker holds for a while, and what was found for those that all servers have.
 struct Lease {
-    map: Generation,
+    map: MapVersion,
     work: Work,
-    measured: Vec<serde_json::Value>,
+    measured: Vec<Measured>,
 }
 
 /// A micro-batch on its way to the servers.
@@ -99,8 +87,6 @@ impl<T: Trial> Bench<T> {
             desk.working(Doing::Idle, 0);
             match desk.ask(&Ask::Work { most: self.lease() })? {
                 Told::Names { task, servers, brief } => {
-                    let brief: Brief = serde_json::from_value(brief)
-                        .map_err(|error| Error::Invalid(format!("the master's brief: {error}")))?;
                     self.begin(task.map, servers);
                     self.names(desk, task, &brief)?;
                 }
@@ -119,11 +105,12 @@ impl<T: Trial> Bench<T> {
 
     /// Names to ask for. Where workers may not run far apart, a lease must leave some for the others.
     fn lease(&self) -> usize {
-        let Settings { ps, workers, .. } = &*self.job.setup.experiment;
+        let Settings { ps, workers, .. } = &*self.job.prepared.setup.experiment;
         let names = match ps.mode {
             PsMode::Async => NAMES,
             PsMode::Bounded | PsMode::Sync => {
-                let window = (ps.staleness + 1).saturating_mul(self.job.plan.slices.into());
+                let window =
+                    (ps.staleness + 1).saturating_mul(self.job.course.plan().slices.into());
                 (window / (2 * u64::from(workers.max))).clamp(1, NAMES)
             }
         };
@@ -182,7 +169,7 @@ impl<T: Trial> Bench<T> {
             lease.work.acked(lease.map, name, Process { server: server as u32, incarnation });
         }
         measured.timings.exchange += started.elapsed();
-        lease.measured.push(serde_json::to_value(measured).unwrap_or_default());
+        lease.measured.push(measured);
         Ok(())
     }
 
@@ -212,27 +199,25 @@ impl<T: Trial> Bench<T> {
         let rows = RefCell::new(Vec::new());
         let staging = Staging { tables: &self.job.tables, to: Destination::Collect(&rows) };
         let staging = (!self.job.tables.is_empty()).then_some(staging);
-        let Job { model, pass, arithmetic, .. } = &self.job;
+        let Job { model, pass, prepared, .. } = &self.job;
         let StepSum { mut gradient, tally, metrics, loss, running, .. } =
-            compute(model, pass, &[loaded], *arithmetic, staging)?;
+            compute(model, pass, &[loaded], prepared.arithmetic, staging)?;
         self.check_running(running)?;
         let divisor = self.divisor(name);
         gradient.scale(divisor);
-        let gradient_norm = gradient.clip(self.job.clip)?;
+        let gradient_norm = gradient.clip(self.job.prepared.clip)?;
         let mut rows = rows.into_inner();
         for row in &mut rows {
             row.values.iter_mut().for_each(|value| *value *= divisor);
         }
         let (ids, values) = self.dense.pieces(&gradient.into_host(false)?);
-        let extent = self.job.extent.for_schedule();
-        let done = before(&self.job.plan, name);
-        let factor = self.job.schedule.factor(done, extent, &brief.plateau);
+        let factor = self.job.course.factor_of(name, &brief.plateau);
         timings.compute += started.elapsed();
 
         let started = Instant::now();
         desk.working(Doing::Exchanging, tally.applied);
         let page = Page { applied: tally.applied, skipped: tally.skipped, digest: tally.digest };
-        let gradients = Gradients { dense: (&ids, &values), rows: &rows };
+        let gradients = Gradients { blocks: &ids, dense: &values, rows: &rows };
         let sent = self.servers.begin_push(name, page, factor, &gradients)?;
         timings.exchange += started.elapsed();
         let rate = self.job.pass.optimizer.learning_rate() * factor;
@@ -260,14 +245,12 @@ impl<T: Trial> Bench<T> {
         self.stale = true;
     }
 
-    /// One over the records of the name's step, times its batches when sums are wanted.
+    /// What the gradients of a micro-batch are multiplied by: as those of its whole step.
     fn divisor(&self, name: MicroBatch) -> f32 {
-        let plan = &self.job.plan;
+        let plan = self.job.course.plan();
         let slices = plan.micro_batches(name.epoch, name.step, plan.aggregation);
-        let records: u64 = slices.iter().map(|s| s.positions.end - s.positions.start).sum();
-        let average = self.job.setup.experiment.optimizations.average_aggregated_gradients;
-        let factor = if average { 1.0 } else { plan.batches_in(name.step) as f64 };
-        (factor / records.max(1) as f64) as f32
+        let records = slices.iter().map(|s| s.positions.end - s.positions.start).sum();
+        self.job.course.divisor(records, plan.batches_in(name.step))
     }
 
     /// Values that layers keep besides their parameters would be lost here.
@@ -288,28 +271,13 @@ impl<T: Trial> Bench<T> {
     }
 
     fn loader(&self, names: &[MicroBatch]) -> Result<Loader<BatchOf<T>>, Error> {
-        let job = &self.job;
-        let plan = job.plan;
-        let slices: Vec<Slice> = names
-            .iter()
-            .flat_map(|name| {
-                let step = plan.micro_batches(name.epoch, name.step, plan.aggregation);
-                step.into_iter().filter(|slice| slice.name == *name)
-            })
-            .collect();
-        let (seed, shuffle) = (job.arithmetic.seed, job.setup.experiment.data.shuffle);
-        let loads = slices.into_iter().map(move |slice| {
-            let order = Order::new(plan.records, shuffle, seed, slice.name.epoch);
-            Load { slice, order }
+        let plan = *self.job.course.plan();
+        let names = names.to_vec();
+        let slices = names.into_iter().flat_map(move |name| {
+            let step = plan.micro_batches(name.epoch, name.step, plan.aggregation);
+            step.into_iter().filter(move |slice| slice.name == name)
         });
-        let options = Options {
-            device: job.setup.device.clone().autodiff(),
-            on_bad_record: job.setup.experiment.data.on_bad_record,
-            labels: true,
-            augment: Some(seed),
-            threads: job.setup.experiment.data.threads(),
-        };
-        Loader::start::<T::Example>(Arc::clone(&job.training), loads, options)
+        self.job.prepared.loader::<T>(slices)
     }
 
     /// Validates some batches with what the servers hold now.
@@ -319,10 +287,10 @@ impl<T: Trial> Bench<T> {
         (task, fence): (u64, u64),
         batches: Range<u64>,
     ) -> Result<(), Error> {
-        let Some(dataset) = self.job.validation.clone() else {
+        let Some(dataset) = self.job.prepared.validation.clone() else {
             return Err(Error::Invalid("data.validation: this worker sees no files".to_string()));
         };
-        let over = Over::new(&self.job.setup.experiment, true);
+        let over = Over::new(&self.job.prepared.setup.experiment, true);
         desk.working(Doing::Computing, 0);
         let found = self.pull().and_then(|()| {
             let part = evaluate_part(&self.job.model, &dataset, over, batches, &mut || Ok(()))?;
@@ -330,7 +298,6 @@ impl<T: Trial> Bench<T> {
         });
         match found {
             Ok(part) => {
-                let part = serde_json::to_value(part).unwrap_or_default();
                 desk.ask(&Ask::Validated { task, fence, part })?;
             }
             Err(Error::Unreachable(reason)) => {

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use salamander_core::experiment::{CheckpointPolicy, CheckpointStorage};
 
-use super::EXPERIMENT;
-use super::store::{COUNTED, newest_counted, remove_superfluous};
+use salamander_core::layout::{COUNTED, EXPERIMENT, METRICS};
+
+use super::store::{newest_counted, remove_superfluous};
 use super::vault::Vault;
 use crate::Error;
 
@@ -151,7 +152,7 @@ impl Owner {
     /// What goes wrong here is only a waste of room, or done again with the next checkpoint.
     fn tidy(&self, path: &Path) {
         let Keeping { folder, policy, storage } = &self.keeping;
-        let beside = self.vault.put(self.run(), "metrics.jsonl");
+        let beside = self.vault.put(self.run(), METRICS);
         let last = path.file_name().unwrap_or_default().to_string_lossy();
         if let Err(error) = beside.and_then(|()| self.vault.tidy(*policy, storage, &last)) {
             tracing::warn!(%error, checkpoint = %path.display(), "the store is not tidy");

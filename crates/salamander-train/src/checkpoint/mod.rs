@@ -2,6 +2,53 @@
 //!
 //! A checkpoint is a folder that is written beside, flushed to the disk and then renamed, its
 //! manifest last; a folder without a manifest whose checksums fit is not a checkpoint.
+//!
+//! ```
+//! use salamander::prelude::*;
+//! use salamander::train::*;
+//! use salamander_train::checkpoint::{Store, Which};
+//! # #[derive(Example)]
+//! # struct Point { #[input(columns = ["x", "y"])] at: [f32; 2], #[label] side: u8 }
+//! # #[derive(Module, Debug)]
+//! # struct Net { out: Linear }
+//! # impl Trial for Net {
+//! #     const NAME: &str = "net";
+//! #     type Hparams = ();
+//! #     type Example = Point;
+//! #     type Output = Tensor<2>;
+//! #     fn build(cx: &Context<()>) -> Result<Self, BuildError> {
+//! #         Ok(Self { out: LinearConfig::new(2, 2).init(&cx.device) })
+//! #     }
+//! #     fn forward(&self, batch: &PointBatch) -> Tensor<2> { self.out.forward(batch.at.clone()) }
+//! #     fn loss(&self, output: &Tensor<2>, batch: &PointBatch) -> Tensor<1> {
+//! #         cross_entropy(output, &batch.side)
+//! #     }
+//! #     fn optimizer(_: &()) -> impl Into<Optimizer> { Optimizer::sgd(1.0) }
+//! # }
+//! # let folder = tempfile::tempdir()?;
+//! # let file = folder.path().join("points.csv");
+//! # std::fs::write(&file, "x,y,side\n0.9,0.1,0\n0.1,0.8,1\n0.8,0.3,0\n0.2,0.7,1\n")?;
+//! # let text = format!(
+//! #     "data: {{training: {}}}\n\
+//! #      hyperparameters: {{global_batch_size: 2}}\n\
+//! #      searcher: {{max_length: {{epochs: 9}}}}\n",
+//! #     file.display(),
+//! # );
+//! # let setup = Setup {
+//! #     experiment: Experiment::parse(&text, &[])?,
+//! #     folder: folder.path().join("run"),
+//! #     device: device::select("cpu")?,
+//! #     stop: Default::default(),
+//! # };
+//!
+//! let checkpoints = setup.checkpoints();
+//! let models = models![Net];
+//! models.find(Some("net"))?.train(setup, None, Vec::new())?;
+//! let last = Store::find(&checkpoints, &Which::Latest)?;
+//! assert_eq!(last.state.progress.steps, 18);
+//! assert!(last.state.model.contains_key("out.weight"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod files;
 mod mirror;
@@ -21,20 +68,22 @@ use crate::optimize::ParamState;
 use crate::progress::Progress;
 
 pub use files::write_atomic;
-pub use packed::{pack, unpack};
-pub use read::{Checkpoint, read, read_manifest};
-pub use store::{COUNTED, SCRATCH, Store, Which, sweep};
-pub use tensors::{from_safetensors, to_safetensors};
+pub(crate) use packed::{pack, unpack};
+pub(crate) use read::read_manifest;
+pub use read::{Checkpoint, read};
+pub use salamander_core::layout::COUNTED;
+use salamander_core::layout::{EXPERIMENT, MODEL};
+pub(crate) use store::{SCRATCH, sweep};
+pub use store::{Store, Which};
+pub(crate) use tensors::{from_safetensors, to_safetensors};
 pub use vault::Vault;
 pub use write::write;
 
 /// The layout that this version writes and reads.
 const FORMAT: u32 = 1;
 const MANIFEST: &str = "manifest.json";
-const MODEL: &str = "model.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
 const STATE: &str = "state.json";
-const EXPERIMENT: &str = "experiment.yaml";
 
 /// Optimizer state by pass, then by parameter path.
 pub type OptimizerStates = BTreeMap<String, HashMap<String, ParamState>>;

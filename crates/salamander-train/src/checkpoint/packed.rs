@@ -10,7 +10,7 @@ use super::{Restored, Snapshot};
 const NAME: usize = 64;
 
 /// Packs a state.
-pub fn pack(snapshot: &Snapshot) -> Result<Vec<u8>, String> {
+pub(crate) fn pack(snapshot: &Snapshot) -> Result<Vec<u8>, String> {
     let contents = contents(snapshot)?;
     let total: usize = contents.iter().map(|(name, bytes)| 16 + name.len() + bytes.len()).sum();
     let mut packed = Vec::with_capacity(total);
@@ -24,7 +24,7 @@ pub fn pack(snapshot: &Snapshot) -> Result<Vec<u8>, String> {
 }
 
 /// Unpacks a state; lengths are checked before they are believed.
-pub fn unpack(packed: &[u8]) -> Result<Restored, String> {
+pub(crate) fn unpack(packed: &[u8]) -> Result<Restored, String> {
     let mut contents = HashMap::new();
     let mut rest = packed;
     while !rest.is_empty() {

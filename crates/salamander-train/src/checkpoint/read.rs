@@ -42,7 +42,7 @@ struct State {
 }
 
 /// Reads only what a checkpoint says of itself.
-pub fn read_manifest(path: &Path) -> Result<Manifest, Error> {
+pub(crate) fn read_manifest(path: &Path) -> Result<Manifest, Error> {
     let file = path.join(MANIFEST);
     let text = fs::read(&file).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Error::checkpoint(path, "it has no manifest"),

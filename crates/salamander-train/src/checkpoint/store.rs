@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;
 
 use salamander_core::experiment::{CheckpointPolicy, CheckpointStorage};
+use salamander_core::layout::COUNTED;
 
 use super::mirror::{Keeping, Mirror};
 use super::vault::Vault;
@@ -17,11 +18,8 @@ use crate::tables::Finish;
 /// Checkpoints that a run keeps at least, so that a broken one can be replaced by the one before.
 const AT_LEAST: usize = 2;
 
-/// The list of the checkpoints that count, in a distributed run's folder.
-pub const COUNTED: &str = "counted";
-
 /// How the names of folders begin in which servers write rows for a checkpoint.
-pub const SCRATCH: &str = ".rows-";
+pub(crate) const SCRATCH: &str = ".rows-";
 
 /// Which checkpoint of a run is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -207,7 +205,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 /// Removes the folders in which servers were writing rows when their run was killed.
-pub fn sweep(folder: &Path) {
+pub(crate) fn sweep(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(SCRATCH) {
             // A folder that cannot be removed is only a waste of room.

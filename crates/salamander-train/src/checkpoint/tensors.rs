@@ -6,7 +6,7 @@ use burn::tensor::{DType, TensorData};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 /// Named tensors as the bytes of a safetensors file.
-pub fn to_safetensors(tensors: &[(String, TensorData)]) -> Result<Vec<u8>, String> {
+pub(crate) fn to_safetensors(tensors: &[(String, TensorData)]) -> Result<Vec<u8>, String> {
     let views = tensors.iter().map(|(name, data)| {
         let dtype = to_dtype(data.dtype()).ok_or_else(|| {
             format!("{name} has type {:?}, which safetensors cannot hold", data.dtype())
@@ -21,7 +21,7 @@ pub fn to_safetensors(tensors: &[(String, TensorData)]) -> Result<Vec<u8>, Strin
 }
 
 /// The tensors of a safetensors file.
-pub fn from_safetensors(bytes: &[u8]) -> Result<Vec<(String, TensorData)>, String> {
+pub(crate) fn from_safetensors(bytes: &[u8]) -> Result<Vec<(String, TensorData)>, String> {
     let file = SafeTensors::deserialize(bytes).map_err(|error| error.to_string())?;
     let tensors = file.iter().map(|(name, view)| {
         let dtype = from_dtype(view.dtype())

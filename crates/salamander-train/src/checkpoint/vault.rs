@@ -8,14 +8,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use salamander_core::experiment::{CheckpointPolicy, CheckpointStorage};
+use salamander_core::layout::{CHECKPOINTS, COUNTED};
 use salamander_data::{Bucket, Listing};
+use salamander_files::{Durability, PendingFolder};
 
 use super::store::superfluous;
-use super::{COUNTED, MANIFEST, Manifest, read, read_manifest};
+use super::{MANIFEST, Manifest, read, read_manifest};
 use crate::Error;
-
-/// Where checkpoints are, below the run.
-const CHECKPOINTS: &str = "checkpoints";
 
 /// What a store can do; tests have one that fails when it is told to.
 pub(crate) trait Objects: Send + Sync {
@@ -234,22 +233,18 @@ impl Vault {
         }
         // Several processes may bring the same one.
         let beside = folder.join(format!(".{id}.{}.tmp", std::process::id()));
-        let _ = fs::remove_dir_all(&beside);
-        fs::create_dir_all(&beside).map_err(Error::io(&beside))?;
+        let pending = PendingFolder::create(&beside).map_err(Error::io(&beside))?;
         let target = folder.join(id);
-        let brought = sizes
-            .into_iter()
-            .try_for_each(|(name, size)| {
-                self.objects.get_file(&format!("{under}/{name}"), size, &beside.join(&name))
-            })
-            .and_then(|()| fs::write(beside.join(MANIFEST), &text).map_err(Error::io(&beside)))
-            .and_then(|()| read(&beside).map(drop).map_err(|error| at(&place, error)))
-            .and_then(|()| match fs::rename(&beside, &target) {
-                Err(_) if read_manifest(&target).is_ok() => Ok(()),
-                renamed => renamed.map_err(Error::io(&target)),
-            });
-        let _ = fs::remove_dir_all(&beside);
-        brought.map(|()| target)
+        for (name, size) in sizes {
+            self.objects.get_file(&format!("{under}/{name}"), size, &beside.join(&name))?;
+        }
+        fs::write(beside.join(MANIFEST), &text).map_err(Error::io(&beside))?;
+        read(&beside).map_err(|error| at(&place, error))?;
+        match pending.commit(&target, Durability::Unsynced) {
+            Err(_) if read_manifest(&target).is_ok() => {}
+            renamed => renamed.map_err(Error::io(&target))?,
+        }
+        Ok(target)
     }
 }
 

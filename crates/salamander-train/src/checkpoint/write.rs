@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use burn::tensor::TensorData;
 use serde_json::json;
 
-use super::files::{sync_folder, write_synced};
+use salamander_files::{Durability, PendingFolder, sync_folder};
+
+use super::files::write_synced;
 use super::{
     EXPERIMENT, FORMAT, FileEntry, MANIFEST, MODEL, Manifest, OPTIMIZER, OptimizerStates, STATE,
     Snapshot, read_manifest, to_safetensors,
@@ -23,26 +25,18 @@ pub fn write(folder: &Path, snapshot: &Snapshot, tables: Option<Finish>) -> Resu
     if read_manifest(&target).is_ok_and(|old| old.watched == snapshot.watched) {
         return Ok(target);
     }
+    // Half a checkpoint is of no use, and on a full disk it takes the room of the next.
     let beside = folder.join(format!(".{id}.tmp"));
-    let written = fill(&beside, &id, snapshot, tables).and_then(|()| {
-        if target.exists() {
-            fs::remove_dir_all(&target).map_err(Error::io(&target))?;
-        }
-        fs::rename(&beside, &target).map_err(Error::io(&target))?;
-        sync_folder(folder)
-    });
-    if written.is_err() {
-        // Half a checkpoint is of no use, and on a full disk it takes the room of the next.
-        let _ = fs::remove_dir_all(&beside);
+    let pending = PendingFolder::create(&beside).map_err(Error::io(&beside))?;
+    fill(&beside, &id, snapshot, tables)?;
+    if target.exists() {
+        fs::remove_dir_all(&target).map_err(Error::io(&target))?;
     }
-    written.map(|()| target)
+    pending.commit(&target, Durability::Synced).map_err(Error::io(&target))?;
+    Ok(target)
 }
 
 fn fill(beside: &Path, id: &str, snapshot: &Snapshot, tables: Option<Finish>) -> Result<(), Error> {
-    if beside.exists() {
-        fs::remove_dir_all(beside).map_err(Error::io(beside))?;
-    }
-    fs::create_dir_all(beside).map_err(Error::io(beside))?;
     let unfit = |reason: String| Error::checkpoint(beside, reason);
     let contents = contents(snapshot).map_err(unfit)?;
     let mut files = BTreeMap::new();
@@ -65,7 +59,7 @@ fn fill(beside: &Path, id: &str, snapshot: &Snapshot, tables: Option<Finish>) ->
     };
     let text = serde_json::to_vec_pretty(&manifest).map_err(|error| unfit(error.to_string()))?;
     write_synced(&beside.join(MANIFEST), &text)?;
-    sync_folder(beside)
+    sync_folder(beside).map_err(Error::io(beside))
 }
 
 /// Names and sizes of files.

@@ -7,7 +7,7 @@ use burn::tensor::{Device, Int, Tensor};
 use salamander_data::preprocess::{Vocabulary, hash_of_column};
 use salamander_data::{Row, Value};
 
-use super::kind::{check_len, int_tensor};
+use super::kind::{floats, int_tensor, ints};
 use super::{Column, DecodeError};
 
 /// A vocabulary's file, read once per process when the first record needs it.
@@ -50,10 +50,7 @@ pub fn text(row: &Row<'_>, columns: &[&str], missing: Option<&str>) -> Result<St
     match row.get(column) {
         // The text of an integer, so that it has the same bucket from a CSV and from any other file.
         Some(Value::Ints(items)) if items.len() == 1 => Ok(items[0].to_string()),
-        _ => row.text(column).map(str::to_owned).map_err(|error| match error {
-            salamander_data::Error::Column { column, reason } => DecodeError::new(column, reason),
-            other => DecodeError::new(*column, other.to_string()),
-        }),
+        _ => row.text(column).map(str::to_owned).map_err(|error| DecodeError::of(column, error)),
     }
 }
 
@@ -98,11 +95,7 @@ pub fn bucket_floats<'a, const D: usize, C: Column + 'a>(
     bucket: impl Fn(f32) -> i64,
     device: &Device,
 ) -> Result<Tensor<D, Int>, DecodeError> {
-    let mut values = Vec::with_capacity(shape.iter().product());
-    for column in columns {
-        check_len(name, column, &shape)?;
-        column.floats(&mut values);
-    }
+    let values = floats(name, columns, &shape)?;
     int_tensor(name, values.into_iter().map(bucket).collect(), shape, device)
 }
 
@@ -114,11 +107,7 @@ pub fn bucket_ints<'a, const D: usize, C: Column + 'a>(
     bucket: impl Fn(i64) -> i64,
     device: &Device,
 ) -> Result<Tensor<D, Int>, DecodeError> {
-    let mut values = Vec::with_capacity(shape.iter().product());
-    for column in columns {
-        check_len(name, column, &shape)?;
-        column.ints(&mut values);
-    }
+    let values = ints(name, columns, &shape)?;
     int_tensor(name, values.into_iter().map(bucket).collect(), shape, device)
 }
 

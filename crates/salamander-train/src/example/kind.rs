@@ -50,12 +50,7 @@ impl Kind for Int {
         shape: [usize; D],
         device: &Device,
     ) -> Result<Tensor<D, Int>, DecodeError> {
-        let mut values = Vec::with_capacity(shape.iter().product());
-        for column in columns {
-            check_len(name, column, &shape)?;
-            column.ints(&mut values);
-        }
-        int_tensor(name, values, shape, device)
+        int_tensor(name, ints(name, columns, &shape)?, shape, device)
     }
 
     fn cast<const D: usize>(tensor: Tensor<D, Int>, _dtype: FloatDType) -> Tensor<D, Int> {
@@ -91,17 +86,45 @@ pub fn float_tensor<'a, const D: usize, C: Column + 'a>(
     scale: Scale,
     device: &Device,
 ) -> Result<Tensor<D>, DecodeError> {
-    let mut values = Vec::with_capacity(shape.iter().product());
-    for column in columns {
-        check_len(name, column, &shape)?;
-        column.floats(&mut values);
-    }
+    let mut values = floats(name, columns, &shape)?;
     if scale.offset != 0.0 || scale.scale != 1.0 {
         for value in &mut values {
             *value = (*value - scale.offset) * scale.scale;
         }
     }
     Ok(Tensor::from_data(TensorData::new(values, shape), device))
+}
+
+/// The values of several columns as floats, record after record.
+pub(super) fn floats<'a, C: Column + 'a>(
+    name: &str,
+    columns: impl Iterator<Item = &'a C>,
+    shape: &[usize],
+) -> Result<Vec<f32>, DecodeError> {
+    values(name, columns, shape, C::floats)
+}
+
+/// The values of several columns as integers, record after record.
+pub(super) fn ints<'a, C: Column + 'a>(
+    name: &str,
+    columns: impl Iterator<Item = &'a C>,
+    shape: &[usize],
+) -> Result<Vec<i64>, DecodeError> {
+    values(name, columns, shape, C::ints)
+}
+
+fn values<'a, C: Column + 'a, T>(
+    name: &str,
+    columns: impl Iterator<Item = &'a C>,
+    shape: &[usize],
+    append: fn(&C, &mut Vec<T>),
+) -> Result<Vec<T>, DecodeError> {
+    let mut values = Vec::with_capacity(shape.iter().product());
+    for column in columns {
+        check_len(name, column, shape)?;
+        append(column, &mut values);
+    }
+    Ok(values)
 }
 
 pub(super) fn check_len(

@@ -1,15 +1,50 @@
 //! Records to examples to batches: what `#[derive(Example)]` writes and what can be written by hand.
+//!
+//! A loader does these two steps with every batch:
+//!
+//! ```
+//! use salamander::data::{Row, Value};
+//! use salamander::prelude::*;
+//! use salamander::train::example::{Batch, Example as _};
+//!
+//! #[derive(Example)]
+//! struct Person {
+//!     #[input(discretise = [18, 65])]
+//!     age: f32,
+//!     #[input(columns = ["height", "weight"], scale = 0.01)]
+//!     size: [f32; 2],
+//!     #[label]
+//!     rich: u8,
+//! }
+//!
+//! let row = |age| {
+//!     let cells = [("age", age), ("height", "180"), ("weight", "75"), ("rich", "0")];
+//!     Row::new(cells.map(|(name, text)| (name.into(), Value::Text(text))).into())
+//! };
+//! let people = [Person::decode(&row("17"), true)?, Person::decode(&row("40"), true)?];
+//! let batch = Person::collate(&people, &Device::flex())?;
+//! assert_eq!(batch.records(), 2);
+//! assert_eq!(batch.age.into_data().iter::<i64>().collect::<Vec<_>>(), [0, 1]);
+//! assert_eq!(batch.size.dims(), [2, 2]);
+//! let error = Person::decode(&row("old"), true).err().expect("no number").to_string();
+//! assert!(error.starts_with("column \"age\":"), "{error}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
+mod augment;
 mod buckets;
 mod column;
 mod kind;
 mod normalise;
+#[cfg(feature = "images")]
+mod picture;
 mod several;
 
 use burn::tensor::{Device, FloatDType};
 use salamander_core::seed::Rng;
 use salamander_data::Row;
 
+pub use augment::{Augmentation, Augmented};
 pub use buckets::{
     Lookup, ascending, bucket_floats, bucket_ints, bucket_texts, feature_or, hashed_columns, text,
     texts,
@@ -17,9 +52,14 @@ pub use buckets::{
 pub use column::{Column, Number};
 pub use kind::{Float, Int, Kind, Scale, float_tensor};
 pub use normalise::{Normaliser, normalised_tensor};
-pub use several::{Ragged, concatenated, ragged_feature, ragged_ints, ragged_texts, shifted};
+#[cfg(feature = "images")]
+pub use picture::fitted;
+pub use several::{
+    Ragged, WordList, concatenated, ragged_feature, ragged_ints, ragged_texts, shifted,
+};
 
-/// One record, decoded. Usually derived.
+/// One record, decoded. Usually derived with `#[derive(Example)]`; by hand where a record is no row of
+/// numbers and words.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an example",
     label = "put `#[derive(Example)]` on this struct"
@@ -28,10 +68,12 @@ pub trait Example: Sized + Send + 'static {
     /// What a model's `forward` takes.
     type Batch: Batch;
 
-    /// Reads the record's columns. Without `labels` the label columns may be absent.
+    /// Reads the record's columns, on a thread of the loader. Without `labels`, as in prediction, the label columns may
+    /// be absent. An error names the column; the loader adds file and record, and skips the record if the experiment
+    /// says `on_bad_record: skip`.
     fn decode(row: &Row<'_>, labels: bool) -> Result<Self, DecodeError>;
 
-    /// Puts examples side by side into tensors.
+    /// Puts examples side by side into tensors: the first dimension is the record.
     fn collate(examples: &[Self], device: &Device) -> Result<Self::Batch, DecodeError>;
 
     /// Changes the example for training: crops, flips, noise. The generator depends only on the
@@ -63,6 +105,14 @@ impl DecodeError {
     /// An error about a column.
     pub fn new(column: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { column: column.into(), reason: reason.into() }
+    }
+
+    /// What a row says of a column; any other error is taken to be about this one.
+    fn of(column: &str, error: salamander_data::Error) -> Self {
+        match error {
+            salamander_data::Error::Column { column, reason } => Self { column, reason },
+            other => Self::new(column, other.to_string()),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use salamander_data::preprocess::normalise;
 use salamander_data::stats::Stats;
 
-use super::kind::check_len;
+use super::kind::floats;
 use super::{Column, DecodeError};
 
 /// The means and deviations of an input's columns, read once per process when the first batch needs them.
@@ -53,11 +53,7 @@ pub fn normalised_tensor<'a, const D: usize, C: Column + 'a>(
 ) -> Result<Tensor<D>, DecodeError> {
     let found = normaliser.found.get_or_init(|| normaliser.read());
     let found = found.as_ref().map_err(|error| DecodeError::new(name, error))?;
-    let mut values = Vec::with_capacity(shape.iter().product());
-    for column in columns {
-        check_len(name, column, &shape)?;
-        column.floats(&mut values);
-    }
+    let mut values = floats(name, columns, &shape)?;
     let each = shape[1..].iter().product::<usize>() / found.len().max(1);
     for (part, (mean, std)) in values.chunks_mut(each.max(1)).zip(found.iter().cycle()) {
         part.iter_mut().for_each(|value| *value = normalise(*value, *mean, *std));

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Device, Int, Tensor};
 use salamander_data::Row;
-use salamander_data::preprocess::{concatenate_with_offset, to_ragged};
+use salamander_data::preprocess::{IdColumn, concatenate_with_offset, to_ragged};
 
 use super::buckets::is_missing;
 use super::kind::{check_len, int_tensor};
@@ -46,30 +46,49 @@ pub fn ragged_feature<C: Column>(row: &Row<'_>, columns: &[&str]) -> Result<C, D
     }
 }
 
-/// Ids of numbers.
+/// Ids of numbers; the ignored one stands for nothing and is left out.
 pub fn ragged_ints<'a, C: Column + 'a>(
     name: &str,
     columns: impl Iterator<Item = &'a C>,
+    ignored: Option<i64>,
     bucket: impl Fn(i64) -> i64,
     device: &Device,
 ) -> Result<Ragged, DecodeError> {
     let ids = |column: &C| {
         let mut values = Vec::new();
         column.ints(&mut values);
-        values.into_iter().map(&bucket).collect()
+        values.into_iter().filter(|id| Some(*id) != ignored).map(&bucket).collect()
     };
     Ragged::new(name, &columns.map(ids).collect::<Vec<_>>(), device)
+}
+
+/// Where the words of a text end, and the one among them that stands for nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct WordList {
+    /// Stands between two words.
+    pub separator: &'static str,
+    /// Is left out.
+    pub ignored: Option<&'static str>,
+}
+
+impl WordList {
+    /// The words of a text.
+    pub fn words<'a>(&self, text: &'a str) -> Vec<&'a str> {
+        let mut words = to_ragged(text, self.separator);
+        words.retain(|word| Some(*word) != self.ignored);
+        words
+    }
 }
 
 /// Ids of the words of texts.
 pub fn ragged_texts<'a>(
     name: &str,
     texts: impl Iterator<Item = &'a String>,
-    separator: &str,
+    list: WordList,
     bucket: impl Fn(&str) -> Result<i64, DecodeError>,
     device: &Device,
 ) -> Result<Ragged, DecodeError> {
-    let ids = |text: &String| to_ragged(text, separator).into_iter().map(&bucket).collect();
+    let ids = |text: &String| list.words(text).into_iter().map(&bucket).collect();
     Ragged::new(name, &texts.map(ids).collect::<Result<Vec<_>, _>>()?, device)
 }
 
@@ -94,6 +113,7 @@ pub fn shifted(name: &str, ids: &impl Column, sizes: &[i64]) -> Result<Vec<i64>,
     let mut values = Vec::with_capacity(ids.len());
     ids.ints(&mut values);
     let each = (values.len() / sizes.len().max(1)).max(1);
-    let parts: Vec<(&[i64], i64)> = values.chunks(each).zip(sizes.iter().copied()).collect();
+    let parts = values.chunks(each).zip(sizes).map(|(ids, &size)| IdColumn { ids, size });
+    let parts: Vec<IdColumn<'_>> = parts.collect();
     concatenate_with_offset(&parts).map_err(|error| DecodeError::new(name, error.to_string()))
 }

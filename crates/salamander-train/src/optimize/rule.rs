@@ -1,6 +1,6 @@
 //! Which optimizers have a kernel on GPUs, and the numbers that it takes.
 
-use salamander_core::optimizer::{Optimizer, corrections};
+use salamander_core::optimizer::{Corrections, Optimizer, corrections};
 use salamander_kernels::ops::Rule;
 
 /// The formula of a parameter's move number `step`, if there is a kernel for it: the others move on the host.
@@ -31,7 +31,7 @@ pub(super) fn of(optimizer: &Optimizer, rate: f64, step: u64) -> Option<Rule> {
 
 fn adam(rate: f64, step: u64, numbers: (f64, f64, f64), decay: f32, keep: f32) -> Rule {
     let (beta1, beta2, epsilon) = numbers;
-    let (first, root) = corrections(beta1, beta2, step);
+    let Corrections { mean: first, root } = corrections(beta1, beta2, step);
     Rule::Adam {
         rate: rate as f32 / first,
         beta1: beta1 as f32,
@@ -45,8 +45,9 @@ fn adam(rate: f64, step: u64, numbers: (f64, f64, f64), decay: f32, keep: f32) -
 
 #[cfg(test)]
 mod tests {
+    use burn::tensor::{Device, Tensor};
     use salamander_core::optimizer::Update;
-    use salamander_kernels::reference::bucket as reference;
+    use salamander_kernels::ops::{Gradient, step as on_device};
 
     use super::*;
 
@@ -54,18 +55,22 @@ mod tests {
     fn check(optimizer: impl Into<Optimizer>) {
         let optimizer = optimizer.into();
         let rate = optimizer.learning_rate();
-        let (mut ours, mut theirs) = ([1.0f32, -0.5], [1.0f32, -0.5]);
-        let mut slots = vec![vec![0.0f32; 2]; optimizer.slots().len()];
-        let mut others = slots.clone();
+        let device = Device::flex();
+        let mut theirs = [1.0f32, -0.5];
+        let mut others = vec![vec![0.0f32; 2]; optimizer.slots().len()];
+        let mut ours = Tensor::<1>::from_data(theirs, &device);
+        let mut slots = vec![Tensor::<1>::zeros([2], &device); others.len()];
         for step in 1..=10u64 {
             let grad = [(0.3 * step as f32).sin(), (0.7 * step as f32).cos()];
             let rule = of(&optimizer, rate, step).expect("has a kernel");
             assert_eq!(rule.slots(), slots.len(), "{optimizer:?}");
-            reference::step(&rule, &mut ours, &grad, &mut slots);
+            let bucket = Tensor::<1>::from_data(grad, &device);
+            let gradient = Gradient { bucket: &bucket, at: 0, factor: 1.0 };
+            ours = on_device(&rule, ours, gradient, &mut slots);
             let update = Update { learning_rate: rate, step, param: &mut theirs, grad: &grad };
             optimizer.update(update, &mut others);
         }
-        for (a, b) in ours.iter().zip(&theirs) {
+        for (a, b) in ours.into_data().iter::<f32>().zip(&theirs) {
             assert!((a - b).abs() < 1e-5 * (1.0 + b.abs()), "{optimizer:?}: {a} and {b}");
         }
     }

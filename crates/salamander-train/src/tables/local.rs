@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use salamander_core::push::Lineage;
 use salamander_ps::{Engine, EngineOptions, Read, Rows, TableId, TableSpec};
 
 use super::exported::import;
-use super::{Finish, RowGradient, RowStore, Shared};
+use super::{Finish, RowGradient, RowSource, SharedRows, StagedRows};
 use crate::Error;
 
 /// The file of a checkpoint that has all rows.
@@ -23,9 +24,7 @@ impl LocalRows {
         let engine = Engine::new(EngineOptions { seed, ..EngineOptions::default() })?;
         Ok(Self { engine, tables: Vec::new() })
     }
-}
 
-impl LocalRows {
     /// Replaces rows by exported ones.
     pub fn import(&mut self, folder: &Path, specs: &[TableSpec]) -> Result<(), Error> {
         for ((table, _), spec) in self.tables.iter().zip(specs) {
@@ -37,7 +36,7 @@ impl LocalRows {
     }
 }
 
-impl RowStore for LocalRows {
+impl RowSource for LocalRows {
     fn declare(&mut self, specs: &[TableSpec]) -> Result<(), Error> {
         self.tables.clear();
         for spec in specs {
@@ -46,12 +45,6 @@ impl RowStore for LocalRows {
         Ok(())
     }
 
-    fn shared(&self) -> Shared {
-        Shared::No
-    }
-
-    fn follow(&mut self, _lineage: u64) {}
-
     fn pull(&mut self, table: usize, ids: &[u64], training: bool) -> Result<Vec<f32>, Error> {
         let (table, dim) = self.tables[table];
         let mut rows = vec![0.0; ids.len() * dim];
@@ -59,13 +52,19 @@ impl RowStore for LocalRows {
         self.engine.pull(table, ids, read, &mut rows)?;
         Ok(rows)
     }
+}
 
+impl StagedRows for LocalRows {
     fn stage(&mut self, version: u64, k: u32, rows: &[RowGradient]) -> Result<(), Error> {
         let rows: Vec<Rows<'_>> = rows
             .iter()
             .map(|row| Rows { table: self.tables[row.table].0, ids: &row.ids, values: &row.values })
             .collect();
         Ok(self.engine.stage(version, k, &rows)?)
+    }
+
+    fn settle(&mut self) -> Result<(), Error> {
+        Ok(())
     }
 
     fn advance(&mut self, to: u64, factor: f64, divisor: f32) -> Result<(), Error> {
@@ -81,10 +80,14 @@ impl RowStore for LocalRows {
         }))
     }
 
-    fn restore(&mut self, files: &[PathBuf], version: u64, _lineage: u64) -> Result<(), Error> {
+    fn restore(&mut self, files: &[PathBuf], version: u64, _lineage: Lineage) -> Result<(), Error> {
         if files.is_empty() {
             return Ok(self.engine.clear(version)?);
         }
         Ok(self.engine.restore(files)?)
+    }
+
+    fn shared(&mut self) -> Option<&mut dyn SharedRows> {
+        None
     }
 }

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use salamander_core::push::Lineage;
 use salamander_net::{Cancel, Keys};
-use salamander_ps::client::Lookup;
-use salamander_ps::client::{self, Client, Directory, Map, Sent};
-use salamander_ps::wire::{Advance, Before, Code, Failure, Owner, Reset};
+use salamander_ps::client::{self, Client, Lookup, Sent};
+use salamander_ps::wire::{Advance, Before, Code, Failure, Reset, Start};
 use salamander_ps::{Read, Rows, TableId, TableSpec};
 
-use super::{Finish, RowGradient, RowStore, Shared};
+use super::{Finish, RowGradient, RowSource, SharedRows, StagedRows};
 use crate::Error;
 
 /// How long a request may take before this member gives its generation up.
@@ -50,19 +50,25 @@ pub struct RemoteRows {
     keys: Keys,
     bf16: bool,
     specs: Vec<TableSpec>,
-    lineage: u64,
-    client: Option<(Client, Vec<TableId>)>,
+    lineage: Lineage,
+    connection: Option<Connection>,
     /// A step that servers complete before the next thing that they are asked.
     advance: Option<Advance>,
     /// What was staged and not yet acknowledged.
     staged: VecDeque<Sent<'static>>,
 }
 
+/// A connection to the servers of a generation, and the model's tables on it.
+struct Connection {
+    client: Client,
+    tables: Vec<TableId>,
+}
+
 impl RemoteRows {
     /// Rows on the servers that are known when they are first asked.
     pub fn new(servers: Servers, keys: Keys, bf16: bool) -> Self {
-        let (specs, staged) = (Vec::new(), VecDeque::new());
-        Self { servers, keys, bf16, specs, lineage: 0, client: None, advance: None, staged }
+        let (specs, staged, lineage) = (Vec::new(), VecDeque::new(), Lineage::default());
+        Self { servers, keys, bf16, specs, lineage, connection: None, advance: None, staged }
     }
 
     /// Waits until what was staged is kept, but for so many slices.
@@ -70,7 +76,7 @@ impl RemoteRows {
         while self.staged.len() > but
             && let Some(sent) = self.staged.pop_front()
         {
-            self.client()?.0.finish(sent).map_err(trouble)?;
+            self.connection()?.client.finish(sent).map_err(trouble)?;
         }
         Ok(())
     }
@@ -78,36 +84,36 @@ impl RemoteRows {
     /// Has servers complete the last step, if they have not been told with a pull.
     fn complete(&mut self) -> Result<(), Error> {
         if let Some(advance) = self.advance {
-            self.client()?.0.advance(&advance).map_err(trouble)?;
+            self.connection()?.client.advance(&advance).map_err(trouble)?;
             self.advance = None;
         }
         Ok(())
     }
 
-    fn client(&mut self) -> Result<&mut (Client, Vec<TableId>), Error> {
-        match &mut self.client {
-            Some(client) => Ok(client),
+    fn connection(&mut self) -> Result<&mut Connection, Error> {
+        match &mut self.connection {
+            Some(connection) => Ok(connection),
             none => {
                 let Known { endpoints, cancel, .. } = self.servers.get();
-                let to = Line { endpoints, keys: self.keys.clone(), cancel };
+                let to = Address { endpoints, keys: self.keys.clone(), cancel };
                 let mut client = to.connect(self.lineage, self.bf16)?;
                 let declared = self.specs.iter().map(|spec| client.declare(spec.clone()));
                 let tables = declared.collect::<Result<_, _>>().map_err(trouble)?;
-                Ok(none.insert((client, tables)))
+                Ok(none.insert(Connection { client, tables }))
             }
         }
     }
 }
 
 /// Servers to connect to.
-struct Line {
+struct Address {
     endpoints: Vec<String>,
     keys: Keys,
     cancel: Cancel,
 }
 
-impl Line {
-    fn connect(self, lineage: u64, bf16: bool) -> Result<Client, Error> {
+impl Address {
+    fn connect(self, lineage: Lineage, bf16: bool) -> Result<Client, Error> {
         let Self { endpoints, keys, cancel } = self;
         let options = client::Options {
             patience: PATIENCE,
@@ -116,12 +122,12 @@ impl Line {
             cancel,
             ..client::Options::default()
         };
-        Client::connect(Directory::new(endpoints), keys, options).map_err(trouble)
+        Client::connect(endpoints, keys, options).map_err(trouble)
     }
 
     /// Waits until servers have written their files, and moves those to a folder.
     fn collect(self, files: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>, Error> {
-        self.connect(0, false)?.written(files).map_err(unwritten)?;
+        self.connect(Lineage::default(), false)?.written(files).map_err(unwritten)?;
         let mut moved = Vec::new();
         for file in files {
             let to = folder.join(file.file_name().unwrap_or_default());
@@ -132,23 +138,6 @@ impl Line {
         }
         Ok(moved)
     }
-}
-
-/// What each server is told when rows move from some servers to others; both sit in the same seats.
-fn moves(before: u64, from: &[String], to: &[String], version: u64) -> Vec<Reset> {
-    let (old, new) = (Map { epoch: 0, servers: from.len() }, Map { epoch: 0, servers: to.len() });
-    let owner = |(server, endpoint): (usize, &String)| Owner {
-        endpoint: endpoint.clone(),
-        partitions: old.partitions(server),
-    };
-    let owners: Vec<Owner> = from.iter().enumerate().map(owner).collect();
-    let reset = |server| Reset {
-        partitions: Some(new.partitions(server)),
-        version,
-        files: Vec::new(),
-        from: Some(Before { lineage: before, owners: owners.clone() }),
-    };
-    (0..from.len().max(to.len())).map(reset).collect()
 }
 
 /// Another try, in the next generation, helps against everything but a mistake of this program.
@@ -181,39 +170,30 @@ fn is_mistake(failure: &Failure) -> bool {
     )
 }
 
-impl RowStore for RemoteRows {
+impl RowSource for RemoteRows {
     fn declare(&mut self, specs: &[TableSpec]) -> Result<(), Error> {
         self.specs = specs.to_vec();
         Ok(())
-    }
-
-    fn shared(&self) -> Shared {
-        Shared::Yes
-    }
-
-    fn follow(&mut self, lineage: u64) {
-        self.lineage = lineage;
-        self.client = None;
-        self.advance = None;
-        self.staged.clear();
     }
 
     fn pull(&mut self, table: usize, ids: &[u64], training: bool) -> Result<Vec<f32>, Error> {
         let mut rows = vec![0.0; ids.len() * self.specs[table].dim];
         let read = if training { Read::Train } else { Read::Evaluate };
         let advance = self.advance;
-        let (client, tables) = self.client()?;
+        let Connection { client, tables } = self.connection()?;
         let mut lookup = [Lookup { table: tables[table], ids, out: &mut rows }];
         client.pull_into(read, advance, &mut lookup).map_err(trouble)?;
         self.advance = None;
         Ok(rows)
     }
+}
 
+impl StagedRows for RemoteRows {
     /// Servers receive it while this member computes the next slice.
     fn stage(&mut self, version: u64, k: u32, rows: &[RowGradient]) -> Result<(), Error> {
         self.complete()?;
         self.keep_staged(1)?;
-        let (client, tables) = self.client()?;
+        let Connection { client, tables } = self.connection()?;
         let rows: Vec<Rows<'_>> = rows
             .iter()
             .map(|row| Rows { table: tables[row.table], ids: &row.ids, values: &row.values })
@@ -242,25 +222,46 @@ impl RowStore for RemoteRows {
         let file = |server: usize| scratch.join(format!("tables-{server}-of-{servers}.rows"));
         let files: Vec<PathBuf> = (0..servers).map(file).collect();
         // Training goes on as soon as all servers have their copies; what they write is waited for elsewhere.
-        self.client()?.0.copy(&files).map_err(trouble)?;
+        self.connection()?.client.copy(&files).map_err(trouble)?;
         let scratch = scratch.to_path_buf();
         let Known { endpoints, cancel, .. } = self.servers.get();
-        let line = Line { endpoints, keys: self.keys.clone(), cancel };
+        let address = Address { endpoints, keys: self.keys.clone(), cancel };
         Ok(Box::new(move |folder: &Path| {
-            let moved = line.collect(&files, folder);
+            let moved = address.collect(&files, folder);
             // Empty by now, or of no use to anybody.
             let _ = std::fs::remove_dir_all(&scratch);
             moved
         }))
     }
 
-    fn relocate(&mut self, version: u64, lineage: u64) -> Result<(), Error> {
+    fn restore(&mut self, files: &[PathBuf], version: u64, lineage: Lineage) -> Result<(), Error> {
+        self.follow(lineage);
+        self.connection()?.client.begin(lineage, version, files).map(drop).map_err(trouble)
+    }
+
+    fn shared(&mut self) -> Option<&mut dyn SharedRows> {
+        Some(self)
+    }
+}
+
+impl SharedRows for RemoteRows {
+    fn follow(&mut self, lineage: Lineage) {
+        self.lineage = lineage;
+        self.connection = None;
+        self.advance = None;
+        self.staged.clear();
+    }
+
+    fn relocate(&mut self, version: u64, lineage: Lineage) -> Result<(), Error> {
         self.complete()?;
         let Known { endpoints: from, destination: to, cancel } = self.servers.get();
-        let resets = moves(self.lineage, &from, &to, version);
+        let before = Before::new(self.lineage, from.len(), from.iter().cloned().enumerate());
+        let start = Start { servers: to.len(), version, files: Vec::new(), from: Some(before) };
+        // Both sit in the same seats.
         let endpoints = if to.len() > from.len() { to } else { from };
-        let line = Line { endpoints, keys: self.keys.clone(), cancel };
-        let mut client = line.connect(self.lineage, false)?;
+        let resets: Vec<Reset> = (0..endpoints.len()).map(|server| start.reset(server)).collect();
+        let address = Address { endpoints, keys: self.keys.clone(), cancel };
+        let mut client = address.connect(self.lineage, false)?;
         client.reset_each(lineage, &resets).map_err(trouble)?;
         client.release().map(drop).map_err(trouble)
     }
@@ -268,12 +269,6 @@ impl RowStore for RemoteRows {
     fn relocated(&mut self) {
         let mut known = self.servers.lock();
         known.endpoints = std::mem::take(&mut known.destination);
-    }
-
-    fn restore(&mut self, files: &[PathBuf], version: u64, lineage: u64) -> Result<(), Error> {
-        self.follow(lineage);
-        let (client, _) = self.client()?;
-        client.begin(lineage, version, files).map(drop).map_err(trouble)
     }
 }
 

@@ -1,28 +1,18 @@
-//! From an experiment to a trainer: every check that can be made is made before the first step.
+//! What a training is made from, and its data.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
-use burn::tensor::{Device, FloatDType};
-use salamander_core::experiment::{Data, Experiment, MixedPrecision};
-use salamander_core::hparams::{self, Hparams};
-use salamander_core::loss_scale::Scaler;
-use salamander_core::plan::Plan;
+use burn::tensor::Device;
+use salamander_core::experiment::{Data, Experiment};
 use salamander_data::{Dataset, Format, OpenOptions, open_indexed};
 
-use super::held::Held;
-use super::{Timings, Trainer};
 use crate::callback::Callback;
-use crate::exchange::{Exchange, Place};
-use crate::model::{build_with_tables, seed};
-use crate::optimize::OptimizerState;
-use crate::progress::{After, Extent, Progress, StepEnd};
-use crate::step::Arithmetic;
+use crate::model::build_with_tables;
 use crate::tables::Tables;
 use crate::trial::Trial;
-use crate::{Error, device, weights};
+use crate::{Error, weights};
 
 /// What a training is made from.
 #[derive(Clone, Debug)]
@@ -38,24 +28,19 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// A model and a progress that nothing was trained in.
-    pub(crate) fn fresh<T: Trial>(&self) -> Result<(T, Tables, Progress), Error> {
+    /// A model that was not trained here, and its tables.
+    pub(crate) fn fresh<T: Trial>(&self) -> Result<(T, Tables), Error> {
         let (mut model, tables) =
             build_with_tables::<T>(&self.experiment, &self.device.clone().autodiff())?;
         if let Some(path) = &self.experiment.start_from {
             model = weights::load(model, path)?;
         }
-        let validates = !self.experiment.data.validation.0.is_empty();
-        let initial = self.experiment.perform_initial_validation && validates;
-        let end = StepEnd { initial: true, ..StepEnd::default() };
-        let after = initial.then_some(After::Validate(end));
-        let scaler = self.experiment.optimizations.scaling().as_ref().map(Scaler::new);
-        Ok((model, tables, Progress { after, scaler, ..Progress::default() }))
+        Ok((model, tables))
     }
 
     /// The folder of the run's checkpoints.
     pub fn checkpoints(&self) -> PathBuf {
-        self.folder.join("checkpoints")
+        self.folder.join(salamander_core::layout::CHECKPOINTS)
     }
 }
 
@@ -105,89 +90,4 @@ fn open_with(
         return Err(Error::Invalid(format!("{what}: no records in {}", names.join(", "))));
     }
     Ok(Arc::new(dataset))
-}
-
-impl<T: Trial> Trainer<T> {
-    /// Checks the experiment, opens the data and builds the model.
-    pub fn new(
-        setup: Setup,
-        mut exchange: Box<dyn Exchange>,
-        mut callbacks: Vec<Box<dyn Callback>>,
-    ) -> Result<Self, Error> {
-        let experiment = &setup.experiment;
-        let hp = hparams::read::<T::Hparams>(&experiment.hyperparameters)?;
-        let precision = precision(experiment, &setup.device)?;
-        let (training, validation) = open_all(experiment, &setup.folder, &mut callbacks)?;
-        let plan = Plan {
-            records: training.len(),
-            batch: experiment.global_batch,
-            aggregation: experiment.optimizations.aggregation_frequency,
-            slices: experiment.slices(),
-        };
-        let passes = T::passes(&hp);
-        for pass in &passes {
-            let wrong = |reason| Error::Model { model: T::NAME, reason };
-            pass.optimizer.validate().map_err(wrong)?;
-        }
-        let (model, tables, progress) = setup.fresh::<T>()?;
-        if !tables.is_empty() {
-            if passes.len() > 1 {
-                let reason = "tables move in one pass, and it has several".to_string();
-                return Err(Error::Model { model: T::NAME, reason });
-            }
-            let rows = exchange.rows(seed(experiment))?;
-            tables.with_optimizer(passes[0].optimizer).open(rows)?;
-            tables.compute_in(precision);
-        }
-        let seed = seed(experiment);
-        let mut all = T::callbacks(&hp);
-        all.extend(callbacks);
-        Ok(Self {
-            model: Held::new(model),
-            optimizers: passes.iter().map(OptimizerState::new).collect(),
-            passes,
-            tables,
-            lineage: 0,
-            schedule: experiment.schedule.unwrap_or_else(|| T::schedule(&hp)),
-            clip: experiment.clip.or_else(|| T::clip(&hp)),
-            arithmetic: Arithmetic { seed, precision, loss_scale: None, on_nan: experiment.on_nan },
-            extent: Extent::new(experiment.length(), &plan),
-            plan,
-            training,
-            validation,
-            progress,
-            callbacks: all,
-            store: None,
-            saved: None,
-            exchange,
-            place: Place::ALONE,
-            hyperparameters: hp.to_json(),
-            timings: Timings::default(),
-            epoch_started: Instant::now(),
-            mover: device::model(&setup.device),
-            setup,
-        })
-    }
-}
-
-pub(crate) fn precision(
-    experiment: &Experiment,
-    device: &Device,
-) -> Result<Option<FloatDType>, Error> {
-    let (dtype, name) = match experiment.optimizations.mixed_precision {
-        MixedPrecision::O0 | MixedPrecision::F32 => return Ok(None),
-        MixedPrecision::O1 | MixedPrecision::O2 | MixedPrecision::Bf16 => {
-            (FloatDType::BF16, "bf16")
-        }
-        MixedPrecision::F16 => (FloatDType::F16, "f16"),
-    };
-    // Asked first: on some devices an unsupported type panics a driver thread and reads as zeros.
-    if !device.supports_dtype(dtype) {
-        let message = format!(
-            "optimizations.mixed_precision: this device cannot compute in {name}; write f32 \
-             (`salamander devices` shows the types of each device)"
-        );
-        return Err(Error::Invalid(message));
-    }
-    Ok(Some(dtype))
 }

@@ -8,62 +8,67 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use salamander_core::elastic::{
-    Activation, CheckpointMark, Ending, FromMember, Generation, Identity, Part, Peer, Source, Work,
+    Activation, Begun, CheckpointMark, Ending, FromMember, Generation, Part, Participant, Peer,
+    Work, WorkerId,
 };
+use salamander_core::report::{EndReport, Report};
 use salamander_net::{Cancel, Endpoint, Listener, Ring};
-use salamander_proto::client::{Sender, Session, SessionOptions};
-use serde_json::{Value, json};
+use salamander_proto::client::{Registration, Role, Sender, Session, SessionOptions, TrainedOn};
 
-use super::Options;
-use super::desk::{Desk, Voice};
 use super::reports::Queue;
+use super::shared::{SessionHandler, SharedMember};
+use super::{Options, process_number};
 use crate::Error;
-use crate::exchange::{About, Begin, Entered, Exchange, Place};
-use crate::tables::{RemoteRows, RowStore, Servers};
+use crate::exchange::{About, Applying, Begin, Entered, Exchange, Place};
+use crate::tables::{RemoteRows, Servers, StagedRows};
 
 /// The largest state that a joiner takes.
 const LARGEST_STATE: u64 = 64 << 30;
 /// How long the last messages may take.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// The place of the last report, after all others of its version.
-const END: u32 = 9;
 
 /// An exchange with other workers.
 pub struct Group {
+    id: WorkerId,
     options: Options,
-    desk: Arc<Desk>,
+    member: Arc<SharedMember>,
     queue: Arc<Mutex<Queue>>,
     listener: Listener,
     about: About,
     session: Option<Session>,
-    ring: Option<Ring>,
-    activation: Option<Activation>,
+    joined: Option<Joined>,
     servers: Servers,
-    place: Place,
     /// Checkpoints that are being written.
     marks: HashMap<String, CheckpointMark>,
 }
 
+/// The generation that this worker exchanges in.
+struct Joined {
+    generation: Generation,
+    place: Place,
+    ring: Ring,
+}
+
 impl Group {
     pub(super) fn new(
+        id: WorkerId,
         options: Options,
-        desk: Arc<Desk>,
+        member: Arc<SharedMember>,
         queue: Arc<Mutex<Queue>>,
     ) -> Result<Self, Error> {
         let address = SocketAddr::new(options.listen, 0);
         let listener = Listener::bind(address, options.keys.clone())
             .map_err(|error| Error::Invalid(format!("cannot listen on {address}: {error}")))?;
         Ok(Self {
+            id,
             options,
-            desk,
+            member,
             queue,
             listener,
             about: About::default(),
             session: None,
-            ring: None,
-            activation: None,
+            joined: None,
             servers: Servers::default(),
-            place: Place::ALONE,
             marks: HashMap::new(),
         })
     }
@@ -74,11 +79,17 @@ impl Group {
         }
         let mut options = SessionOptions::of(&self.options.master, &self.options.keys);
         options.beat_every = self.options.beat_every;
-        let (desk, about) = (Arc::clone(&self.desk), self.about);
-        let endpoint = self.listener.endpoint().to_string();
-        let slot = self.options.slot;
-        let voice = |sender| Voice { desk, sender, endpoint, slot, about };
-        let session = Session::open_with(&options, voice)
+        let About { records, fingerprint } = self.about;
+        let registration = Registration {
+            id: self.id,
+            endpoint: self.listener.endpoint().to_string(),
+            slot: self.options.slot,
+            process: process_number(),
+            role: Role::Member(TrainedOn { records, fingerprint }),
+        };
+        let member = Arc::clone(&self.member);
+        let handler = |sender| SessionHandler::new(member, sender);
+        let session = Session::open_with(&options, registration, handler)
             .map_err(|error| Error::Invalid(error.to_string()))?;
         Ok(self.session.insert(session).sender())
     }
@@ -87,10 +98,9 @@ impl Group {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn generation(&self) -> Result<Generation, Error> {
-        let activation = self.activation.as_ref();
+    fn joined(&mut self) -> Result<&mut Joined, Error> {
         let none = || Error::Broken("this worker is in no generation".to_string());
-        activation.map(|activation| activation.generation).ok_or_else(none)
+        self.joined.as_mut().ok_or_else(none)
     }
 
     fn connect(
@@ -116,23 +126,33 @@ impl Group {
 
     /// An exchange failed: the master is told, unless it knows, and the generation is over for this member.
     fn broken(&mut self, error: &salamander_net::Error) -> Error {
-        self.ring = None;
-        if let (Some(activation), Some(session)) = (&self.activation, &self.session)
-            && !matches!(error, salamander_net::Error::Cancelled)
-        {
-            let accused = match error {
-                salamander_net::Error::Lost { rank, .. } => activation.members.get(*rank),
-                _ => None,
-            };
-            let accused = accused.map(|peer| peer.id);
-            session.send(FromMember::Broken(activation.generation, accused));
+        self.joined = None;
+        let accused = match error {
+            salamander_net::Error::Lost { rank, .. } => Some(*rank),
+            _ => None,
+        };
+        if !matches!(error, salamander_net::Error::Cancelled) {
+            self.member.with(|machine| machine.broken(accused));
         }
         Error::Broken(error.to_string())
     }
 
-    fn ring(&mut self) -> Result<&mut Ring, Error> {
-        let none = || Error::Broken("this worker is in no generation".to_string());
-        self.ring.as_mut().ok_or_else(none)
+    fn entered(&self, activation: Activation, place: Place, part: Part, cancel: Cancel) -> Entered {
+        let begin = match part {
+            Part::Keep => Begin::Keep,
+            Part::Receive { .. } => Begin::Receive,
+            Part::Load(Some(mark)) => Begin::Load(Some(mark.id)),
+            Part::Load(None) => Begin::Load(self.options.start.clone()),
+        };
+        let transfer = activation.transfer.then(|| activation.source.rank());
+        let endpoints = |servers: &[Peer]| {
+            servers.iter().map(|server| server.endpoint.clone()).collect::<Vec<_>>()
+        };
+        let destination = endpoints(&activation.destination);
+        let moves = !destination.is_empty();
+        self.servers.set(endpoints(&activation.servers), destination, cancel);
+        let (generation, rows) = (activation.generation.to_u64(), activation.rows.to_u64());
+        Entered { place, begin, transfer, generation, rows, moves }
     }
 
     /// A worker that has to go says so before it would take part again.
@@ -144,7 +164,7 @@ impl Group {
             session.send(FromMember::Leave);
             session.close(FAREWELL);
         }
-        self.ring = None;
+        self.joined = None;
         Err(Error::Leaving)
     }
 }
@@ -154,7 +174,7 @@ impl Exchange for Group {
         self.about = about;
     }
 
-    fn rows(&mut self, _seed: u64) -> Result<Box<dyn RowStore>, Error> {
+    fn rows(&mut self, _seed: u64) -> Result<Box<dyn StagedRows>, Error> {
         if !self.options.with_servers {
             let reason =
                 "a model with tables needs parameter servers to train with several workers";
@@ -165,89 +185,62 @@ impl Exchange for Group {
     }
 
     fn enter(&mut self) -> Result<Entered, Error> {
-        self.ring = None;
+        self.joined = None;
         let sender = self.sender()?;
         loop {
-            let begun = self.desk.begin(&self.options.leave);
-            let begun = match begun {
+            let (begun, cancel) = match self.member.begin(&self.options.leave) {
                 Err(Error::Leaving) => {
                     self.heed_leave()?;
                     return Err(Error::Leaving);
                 }
                 begun => begun?,
             };
-            let activation = begun.activation;
-            let me = self.listener.endpoint().to_string();
-            let rank = activation.members.iter().position(|peer| peer.endpoint == me);
-            let place = Place { rank: rank.unwrap_or(0), size: activation.members.len() };
-            self.activation = Some(activation.clone());
-            match self.connect(&activation, place.rank, &begun.cancel) {
+            let Begun { activation, rank, part } = begun;
+            let (generation, size) = (activation.generation, activation.members.len());
+            let place = Place { rank, size };
+            match self.connect(&activation, rank, &cancel) {
                 Ok(ring) => {
-                    let (generation, transport) = (activation.generation, ring.transport());
-                    let (rank, size) = (place.rank, place.size);
-                    tracing::info!(%generation, rank, size, transport, part = ?begun.part, "begins");
-                    self.ring = Some(ring);
-                    self.place = place;
+                    let transport = ring.transport();
+                    tracing::info!(%generation, rank, size, transport, ?part, "begins");
+                    self.joined = Some(Joined { generation, place, ring });
                 }
                 Err(error) => {
                     let error = self.broken(&error);
-                    tracing::info!(%error, generation = %activation.generation, "did not connect");
+                    tracing::info!(%error, %generation, "did not connect");
                     continue;
                 }
             }
             if place.leads() {
                 self.queue().repeat(&sender);
             }
-            if begun.part != Part::Keep {
+            if part != Part::Keep {
                 self.queue().forget();
             }
-            let begin = match begun.part {
-                Part::Keep => Begin::Keep,
-                Part::Receive { .. } => Begin::Receive,
-                Part::Load(Some(mark)) => Begin::Load(Some(mark.id)),
-                Part::Load(None) => Begin::Load(self.options.start.clone()),
-            };
-            let transfer = activation.transfer.then(|| activation.source.rank());
-            let endpoints = |servers: &[Peer]| {
-                servers.iter().map(|server| server.endpoint.clone()).collect::<Vec<_>>()
-            };
-            let destination = endpoints(&activation.destination);
-            let moves = !destination.is_empty();
-            self.servers.set(endpoints(&activation.servers), destination, begun.cancel);
-            let (generation, rows) = (activation.generation.to_u64(), activation.rows.to_u64());
-            return Ok(Entered { place, begin, transfer, generation, rows, moves });
+            return Ok(self.entered(activation, place, part, cancel));
         }
     }
 
     fn transfer(&mut self, source: usize, state: Vec<u8>) -> Result<Vec<u8>, Error> {
-        let sent = self.ring()?.broadcast(source, state, LARGEST_STATE);
+        let sent = self.joined()?.ring.broadcast(source, state, LARGEST_STATE);
         sent.map_err(|error| self.broken(&error))
     }
 
     fn adopt(&mut self, digest: u64) -> Result<(), Error> {
-        let generation = self.generation()?;
-        let source = self.activation.as_ref().map(|activation| activation.source.clone());
-        let identity = match source {
-            Some(Source::Member { identity, .. }) => identity,
-            Some(Source::Checkpoint { mark, .. }) => {
-                Identity::begin(mark.map_or(0, |mark| mark.version), generation, digest)
-            }
-            None => return Err(Error::Broken("this worker is in no generation".to_string())),
-        };
-        self.desk.adopt(generation, identity)?;
-        self.queue().version = identity.version;
-        self.sender()?.send(FromMember::Confirmed(generation));
+        let generation = self.joined()?.generation;
+        let identity = self.member.within(|machine| machine.adopt(generation, digest))?;
+        self.queue().version = identity.version.0;
         Ok(())
     }
 
     fn gather(&mut self, side: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         self.heed_leave()?;
-        let identity = self.desk.ready(self.generation()?)?;
+        let generation = self.joined()?.generation;
+        let identity = self.member.within(|machine| machine.ready(generation))?;
         let mut bytes = Vec::with_capacity(16 + side.len());
-        bytes.extend(identity.version.to_le_bytes());
-        bytes.extend(identity.lineage.to_le_bytes());
+        bytes.extend(identity.version.0.to_le_bytes());
+        bytes.extend(identity.lineage.0.to_le_bytes());
         bytes.extend(side);
-        let gathered = self.ring()?.all_gather(&bytes);
+        let gathered = self.joined()?.ring.all_gather(&bytes);
         let mut all = gathered.map_err(|error| self.broken(&error))?;
         for (rank, theirs) in all.iter_mut().enumerate() {
             // Never sum over states that differ: this would be a fault of the membership itself.
@@ -260,59 +253,57 @@ impl Exchange for Group {
     }
 
     fn sum(&mut self, len: usize, fill: &mut dyn FnMut(&mut [f32])) -> Result<&[f32], Error> {
-        let ring = self.ring()?;
+        let ring = &mut self.joined()?.ring;
         let reduced = ring.bucket(len).map(fill).and_then(|()| ring.all_reduce(len).map(drop));
         reduced.map_err(|error| self.broken(&error))?;
-        let bucket = self.ring()?.bucket(len);
+        let bucket = self.joined()?.ring.bucket(len);
         bucket.map(|sums| &*sums).map_err(|error| Error::Broken(error.to_string()))
     }
 
-    fn commit(&mut self, digest: u64) -> Result<(), Error> {
+    fn commit(&mut self, digest: u64) -> Result<Applying, Error> {
         self.heed_leave()?;
-        let identity = self.desk.commit(self.generation()?, digest)?;
-        let common = self.desk.common().unwrap_or(0);
+        let Joined { generation, place, .. } = *self.joined()?;
+        let (identity, common) = self.member.within(|machine| {
+            let identity = machine.commit(generation, digest)?;
+            Ok((identity, machine.member().common()))
+        })?;
+        let member = Arc::clone(&self.member);
+        let applying = Applying::new(move || member.with(Participant::applied));
         let sender = self.sender()?;
-        let leads = self.place.leads();
         let mut queue = self.queue();
-        queue.release(common, leads.then_some(&sender));
-        queue.version = identity.version;
-        Ok(())
-    }
-
-    fn applied(&mut self) {
-        if let Some(session) = &self.session {
-            self.desk.applied(&session.sender());
-        }
+        queue.release(common.unwrap_or_default().0, place.leads().then_some(&sender));
+        queue.version = identity.version.0;
+        drop(queue);
+        Ok(applying)
     }
 
     fn moved(&mut self) {
-        if let (Some(activation), Some(session)) = (&self.activation, &self.session) {
-            session.send(FromMember::Moved(activation.generation));
+        if let (Some(joined), Some(session)) = (&self.joined, &self.session) {
+            session.send(FromMember::Moved(joined.generation));
         }
     }
 
     fn give_up(&mut self, reason: &str) {
         tracing::warn!(reason, "the rows of tables cannot be reached");
-        self.ring = None;
-        if let (Some(activation), Some(session)) = (&self.activation, &self.session) {
-            session.send(FromMember::Broken(activation.generation, None));
-        }
+        self.joined = None;
+        self.member.with(|machine| machine.broken(None));
     }
 
     fn working(&mut self, work: Work, records: u64) {
-        self.desk.working(work, records);
+        self.member.working(work, records);
     }
 
     fn wants_stop(&self) -> bool {
-        self.desk.wants_stop()
+        self.member.with(|machine| machine.wants_stop())
     }
 
     fn checkpoint_id(&mut self, steps: u64) -> String {
         let id = crate::checkpoint::id(steps);
-        let Ok(generation) = self.generation() else { return id };
+        let Some(Joined { generation, .. }) = self.joined else { return id };
         // A worker that was dropped may be writing the same step of another lineage.
         let id = format!("{id}-g{generation}");
-        let version = self.desk.common().unwrap_or(0);
+        let common = self.member.with(|machine| machine.member().common());
+        let version = common.unwrap_or_default();
         self.marks.insert(id.clone(), CheckpointMark { id: id.clone(), version, generation });
         id
     }
@@ -323,16 +314,17 @@ impl Exchange for Group {
         }
     }
 
-    fn conclude(&mut self, ending: Ending, report: Value) -> Result<(), Error> {
-        let generation = self.generation()?;
-        let version = self.desk.version();
-        if self.place.leads() {
+    fn conclude(&mut self, ending: Ending, report: EndReport) -> Result<(), Error> {
+        let Joined { generation, place, .. } = *self.joined()?;
+        let held = self.member.with(|machine| machine.member().holding().identity);
+        let version = held.map_or(0, |identity| identity.version.0);
+        if place.leads() {
             let sender = self.sender()?;
             self.queue().release(version, Some(&sender));
-            sender.report(version, END, json!({"end": report}).to_string());
+            sender.report(version, &Report::End(Box::new(report)));
             sender.send(FromMember::Reached(generation, ending));
         }
-        self.desk.await_end(generation, &self.options.leave)?;
+        self.member.await_end(generation, &self.options.leave)?;
         if let Some(session) = self.session.take() {
             session.close(FAREWELL);
         }

@@ -4,32 +4,33 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
+use salamander_core::report::Report;
 use salamander_proto::client::Sender;
-use serde_json::{Value, json};
 
 use crate::callback::{Callback, Control, EpochReport, Start, StepReport};
 
 /// Reports that are kept for a successor.
 const KEPT: usize = 256;
 
-/// A report's place within its version.
-const START: u32 = 0;
-const STEP: u32 = 1;
-const EPOCH: u32 = 2;
-
 /// Reports of this member, oldest first.
 #[derive(Default)]
 pub(super) struct Queue {
     /// The version that the next report is about.
     pub(super) version: u64,
-    waiting: VecDeque<Report>,
-    told: VecDeque<Report>,
+    waiting: VecDeque<Versioned>,
+    told: VecDeque<Versioned>,
 }
 
-struct Report {
+/// A report and the version that it is about.
+struct Versioned {
     version: u64,
-    part: u32,
-    json: String,
+    report: Report,
+}
+
+impl Versioned {
+    fn send(&self, sender: &Sender) {
+        sender.report(self.version, &self.report);
+    }
 }
 
 impl Queue {
@@ -37,9 +38,8 @@ impl Queue {
         Arc::default()
     }
 
-    fn push(&mut self, part: u32, value: &Value) {
-        let report = Report { version: self.version, part, json: value.to_string() };
-        self.waiting.push_back(report);
+    fn push(&mut self, report: Report) {
+        self.waiting.push_back(Versioned { version: self.version, report });
     }
 
     /// All members hold versions up to this one.
@@ -47,7 +47,7 @@ impl Queue {
         while self.waiting.front().is_some_and(|report| report.version <= common) {
             let Some(report) = self.waiting.pop_front() else { return };
             if let Some(sender) = sender {
-                sender.report(report.version, report.part, report.json.clone());
+                report.send(sender);
             }
             self.told.push_back(report);
         }
@@ -58,7 +58,7 @@ impl Queue {
     /// This member is the first one from now on: the one before may not have sent them all.
     pub(super) fn repeat(&self, sender: &Sender) {
         for report in &self.told {
-            sender.report(report.version, report.part, report.json.clone());
+            report.send(sender);
         }
     }
 
@@ -72,23 +72,23 @@ impl Queue {
 pub(super) struct Reports(pub(super) Arc<Mutex<Queue>>);
 
 impl Reports {
-    fn push(&self, part: u32, value: &Value) {
+    fn push(&self, report: Report) {
         if let Ok(mut queue) = self.0.lock() {
-            queue.push(part, value);
+            queue.push(report);
         }
     }
 }
 
 impl Callback for Reports {
     fn training_start(&mut self, start: &Start) {
-        self.push(START, &json!({"start": start}));
+        self.push(Report::Start(start.clone()));
     }
 
     fn step_end(&mut self, step: &StepReport, _control: &mut Control) {
-        self.push(STEP, &json!({"step": step}));
+        self.push(Report::Step(step.clone()));
     }
 
     fn epoch_end(&mut self, epoch: &EpochReport) {
-        self.push(EPOCH, &json!({"epoch": epoch}));
+        self.push(Report::Epoch(epoch.clone()));
     }
 }

@@ -4,7 +4,9 @@ use super::tile::Kernels;
 use super::{Forward, InputGradient, LANES, WeightGradient};
 use crate::cpu::buffer::in_pieces;
 use crate::cpu::shape::ConvShape;
-use crate::reference;
+
+#[path = "../../../tests/reference/conv.rs"]
+mod reference;
 
 /// Shapes that reach every width of tile, rests of vectors and rows, and both strides.
 fn shapes() -> impl Iterator<Item = ConvShape> {

@@ -3,12 +3,26 @@
 use super::{Coordinator, Phase, Worker};
 use crate::elastic::{Generation, Holding, Identity, Source, WorkerId};
 
+/// What a worker has promised to the generation that is being formed.
+pub(super) struct Promised {
+    pub(super) id: WorkerId,
+    pub(super) holding: Holding,
+    /// Whether its state may be chosen.
+    pub(super) eligible: bool,
+}
+
+impl Promised {
+    /// The state that may be chosen.
+    pub(super) fn state(&self) -> Option<Identity> {
+        self.holding.identity.filter(|_| self.eligible)
+    }
+}
+
 impl Coordinator {
     /// The state that survives, and whether some member has to receive it.
-    pub(super) fn choose(&self, promised: &[(WorkerId, Holding, bool)]) -> (Source, bool) {
-        let states = promised.iter().enumerate().filter_map(|(rank, (_, holding, eligible))| {
-            holding.identity.filter(|_| *eligible).map(|identity| (rank, identity))
-        });
+    pub(super) fn choose(&self, promised: &[Promised]) -> (Source, bool) {
+        let states = promised.iter().enumerate();
+        let states = states.filter_map(|(rank, promised)| Some((rank, promised.state()?)));
         // Of equal ones the first, so that rank 0 stays the source where it can.
         let best = states.reduce(|best, next| {
             let order = |identity: Identity| (identity.version, identity.generation);
@@ -16,13 +30,11 @@ impl Coordinator {
         });
         match best {
             Some((rank, identity)) => {
-                let differs = |(_, holding, _): &(WorkerId, Holding, bool)| {
-                    holding.identity != Some(identity)
-                };
+                let differs = |promised: &Promised| promised.holding.identity != Some(identity);
                 (Source::Member { rank, identity }, promised.iter().any(differs))
             }
             None => {
-                let mark = self.history.checkpoint.clone();
+                let mark = self.run.history.checkpoint.clone();
                 (Source::Checkpoint { rank: 0, mark }, promised.len() > 1)
             }
         }
@@ -36,7 +48,7 @@ impl Coordinator {
         if !self.same_servers() {
             return false;
         }
-        let Some((last, members)) = &self.history.activated else { return false };
+        let Some((last, members)) = &self.run.history.activated else { return false };
         members.get(&id).is_some_and(|promised| {
             let unchanged = promised.is_some() && holding.identity == *promised;
             holding.confirmed == Some(*last) || unchanged
@@ -55,7 +67,7 @@ impl Coordinator {
         let stay = self.staying();
         let join = self.candidates().into_iter().filter(|id| !self.is_member(*id));
         let mut chosen: Vec<WorkerId> =
-            stay.iter().copied().chain(join).take(self.wanted).collect();
+            stay.iter().copied().chain(join).take(self.run.wanted.workers).collect();
         if !chosen.iter().any(|id| self.holds(*id))
             && let Some(holder) = stay.into_iter().find(|id| self.holds(*id))
         {
@@ -68,7 +80,7 @@ impl Coordinator {
     /// Members of the last generation that could be in the next one.
     pub(super) fn staying(&self) -> Vec<WorkerId> {
         let candidates = self.candidates();
-        self.history.order.iter().copied().filter(|id| candidates.contains(id)).collect()
+        self.run.history.order.iter().copied().filter(|id| candidates.contains(id)).collect()
     }
 
     /// Whether a worker has promised a state that may be chosen.
@@ -92,21 +104,21 @@ impl Coordinator {
 
     /// How many are enough: never more than are wanted.
     pub(super) fn least(&self) -> usize {
-        self.min.min(self.wanted)
+        self.min.min(self.run.wanted.workers)
     }
 
     /// Whether a member of the last generation is away and may come back.
     pub(super) fn awaits(&self) -> bool {
         let away = |worker: &Worker| !worker.connected && worker.excluded.is_none();
-        self.history.order.iter().any(|id| self.workers.get(id).is_some_and(away))
+        self.run.history.order.iter().any(|id| self.workers.get(id).is_some_and(away))
     }
 
     pub(super) fn is_member(&self, id: WorkerId) -> bool {
-        self.history.order.contains(&id)
+        self.run.history.order.contains(&id)
     }
 
     /// Whether nothing newer has begun.
     pub(super) fn is_current(&self, generation: Generation) -> bool {
-        self.history.activated.as_ref().is_some_and(|(last, _)| *last == generation)
+        self.run.history.activated.as_ref().is_some_and(|(last, _)| *last == generation)
     }
 }

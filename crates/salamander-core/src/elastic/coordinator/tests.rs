@@ -1,20 +1,29 @@
 //! Decisions of the coordinator, one by one; the simulation runs them together.
 
-use super::super::{CheckpointMark, Member, Part};
+use super::super::{CheckpointMark, Effect, Participant, Version, Wanted};
 use super::*;
+
+/// A master that takes over.
+fn open(history: History, min: usize, wanted: Wanted, now: Millis) -> Coordinator {
+    Coordinator::open(RunState::open(history, wanted), min, Timeouts::default(), now)
+}
+
+fn workers(workers: usize) -> Wanted {
+    Wanted { workers, servers: 0 }
+}
 
 /// A master and some members that talk without loss.
 struct Group {
     coordinator: Coordinator,
-    members: BTreeMap<WorkerId, Member>,
+    members: BTreeMap<WorkerId, Participant>,
     activations: BTreeMap<WorkerId, Activation>,
     now: Millis,
 }
 
 impl Group {
     fn new(workers: u64) -> Self {
-        let limits = (1, workers as usize);
-        let coordinator = Coordinator::open(History::default(), limits, Timeouts::default(), 0);
+        let wanted = self::workers(workers as usize);
+        let coordinator = open(History::default(), 1, wanted, 0);
         let mut group =
             Self { coordinator, members: BTreeMap::new(), activations: BTreeMap::new(), now: 0 };
         (1..=workers).for_each(|id| group.join(WorkerId(id)));
@@ -22,10 +31,8 @@ impl Group {
     }
 
     fn join(&mut self, id: WorkerId) {
-        let member = self.members.entry(id).or_insert_with(|| Member::new(id));
-        let peer = Peer { id, endpoint: format!("host-{id}") };
-        let hello = Hello { peer, active: member.active() };
-        self.coordinator.hello(self.now, hello);
+        let member = self.members.entry(id).or_insert_with(|| Participant::new(id));
+        self.coordinator.hello(self.now, member.hello(format!("host-{id}")));
         self.deliver();
     }
 
@@ -38,23 +45,17 @@ impl Group {
             for action in actions {
                 let Action::Send(id, message) = action else { continue };
                 let Some(member) = self.members.get_mut(&id) else { continue };
-                let answer = match message {
-                    ToMember::Prepare(generation) => {
-                        let promise = member.prepare(generation);
-                        promise.ok().map(|held| FromMember::Promise(generation, held))
+                if let ToMember::Activate(activation) = &message {
+                    self.activations.insert(id, activation.clone());
+                }
+                member.message(message);
+                if let Some(begun) = member.begin() {
+                    member.adopt(begun.activation.generation, 0).expect("it has begun");
+                }
+                for effect in member.take_effects() {
+                    if let Effect::Send(answer) = effect {
+                        self.coordinator.message(self.now, id, answer);
                     }
-                    ToMember::Activate(activation) => {
-                        self.activations.insert(id, activation.clone());
-                        member.activate(&activation).ok().map(|part| {
-                            let generation = activation.generation;
-                            settle(member, &activation, part);
-                            FromMember::Confirmed(generation)
-                        })
-                    }
-                    _ => None,
-                };
-                if let Some(answer) = answer {
-                    self.coordinator.message(self.now, id, answer);
                 }
             }
         }
@@ -63,8 +64,9 @@ impl Group {
     fn commit(&mut self, ids: &[u64]) {
         for id in ids {
             let member = self.members.get_mut(&WorkerId(*id)).expect("joined");
-            let generation = member.active().expect("active");
+            let generation = member.generation().expect("active");
             member.commit(generation, 1).expect("ready");
+            member.applied();
         }
     }
 
@@ -89,18 +91,6 @@ impl Group {
     }
 }
 
-fn settle(member: &mut Member, activation: &Activation, part: Part) {
-    let generation = activation.generation;
-    let identity = match (&part, &activation.source) {
-        (Part::Keep, _) => return,
-        (_, Source::Member { identity, .. }) => *identity,
-        (_, Source::Checkpoint { mark, .. }) => {
-            Identity::begin(mark.as_ref().map_or(0, |mark| mark.version), generation, 0)
-        }
-    };
-    member.adopt(generation, identity).expect("active");
-}
-
 #[test]
 fn the_first_generation_starts_anew_when_all_are_there() {
     let group = Group::new(3);
@@ -116,7 +106,7 @@ fn the_newest_state_of_the_previous_generation_survives() {
     group.commit(&[2]);
     group.lose(3);
     let Source::Member { rank: 1, identity } = group.source() else { panic!("a member holds it") };
-    assert_eq!(identity.version, 2);
+    assert_eq!(identity.version, Version(2));
 }
 
 #[test]
@@ -133,7 +123,7 @@ fn who_was_dropped_comes_back_with_nothing() {
     group.wait(200);
     assert_eq!(group.coordinator.members().len(), 3);
     let Source::Member { identity, .. } = group.source() else { panic!("a member holds it") };
-    assert_eq!(identity.version, 1);
+    assert_eq!(identity.version, Version(1));
 }
 
 #[test]
@@ -145,7 +135,7 @@ fn a_generation_that_never_connected_still_has_its_holder() {
     group.coordinator.message(0, WorkerId(1), FromMember::Broken(running, accused));
     group.deliver();
     let Source::Member { identity, .. } = group.source() else { panic!("a member holds it") };
-    assert_eq!(identity.version, 1);
+    assert_eq!(identity.version, Version(1));
 }
 
 #[test]
@@ -153,7 +143,7 @@ fn a_fenced_writers_checkpoint_does_not_count() {
     let mut group = Group::new(2);
     let old = group.coordinator.history().prepared;
     group.lose(2);
-    let mark = CheckpointMark { id: "step-1".into(), version: 1, generation: old };
+    let mark = CheckpointMark { id: "step-1".into(), version: Version(1), generation: old };
     group.coordinator.message(0, WorkerId(1), FromMember::Wrote(mark));
     assert_eq!(group.coordinator.history().checkpoint, None);
 }
@@ -163,12 +153,12 @@ fn a_restarted_master_leaves_a_working_generation_alone() {
     let mut group = Group::new(2);
     let history = group.coordinator.history().clone();
     let running = history.prepared;
-    group.coordinator = Coordinator::open(history, (1, 2), Timeouts::default(), 50);
+    group.coordinator = open(history, 1, workers(2), 50);
     group.join(WorkerId(1));
     group.join(WorkerId(2));
     group.wait(1_000);
     assert_eq!(group.coordinator.phase(), &Phase::Running(running));
-    assert_eq!(group.coordinator.epoch(), 2);
+    assert_eq!(group.coordinator.term(), Term(2));
 }
 
 #[test]
@@ -189,7 +179,11 @@ fn spare_workers_wait_and_scaling_lets_them_in() {
 fn an_older_checkpoint_never_replaces_a_newer_one() {
     let mut group = Group::new(2);
     let generation = group.coordinator.history().prepared;
-    let mark = |version| CheckpointMark { id: format!("step-{version}"), version, generation };
+    let mark = |version| CheckpointMark {
+        id: format!("step-{version}"),
+        version: Version(version),
+        generation,
+    };
     let mut write = |mark| {
         group.coordinator.message(0, WorkerId(1), FromMember::Wrote(mark));
         group.coordinator.take_actions()
@@ -206,7 +200,7 @@ fn an_ended_run_keeps_its_checkpoint() {
     let mut group = Group::new(1);
     let generation = group.coordinator.history().prepared;
     group.coordinator.end(Ending::Completed);
-    let mark = CheckpointMark { id: "step-1".into(), version: 1, generation };
+    let mark = CheckpointMark { id: "step-1".into(), version: Version(1), generation };
     group.coordinator.message(0, WorkerId(1), FromMember::Wrote(mark));
     assert_eq!(group.coordinator.history().checkpoint, None);
 }
@@ -216,16 +210,19 @@ fn a_checkpoint_is_not_read_while_a_holder_may_come_back() {
     let mut group = Group::new(2);
     group.commit(&[1, 2]);
     let history = group.coordinator.history().clone();
-    group.coordinator = Coordinator::open(history, (1, 2), Timeouts::default(), 50);
+    group.coordinator = open(history, 1, workers(2), 50);
     // A newcomer finds the restarted master first, then a member that never got the state.
     group.join(WorkerId(9));
     group.wait(500);
-    group.members.insert(WorkerId(1), Member::new(WorkerId(1)));
+    group.members.insert(WorkerId(1), Participant::new(WorkerId(1)));
     group.join(WorkerId(1));
-    assert_eq!(group.coordinator.phase(), &Phase::Preparing(Generation { epoch: 2, number: 2 }));
+    assert_eq!(
+        group.coordinator.phase(),
+        &Phase::Preparing(Generation { term: Term(2), number: 2 })
+    );
     group.join(WorkerId(2));
     let Source::Member { identity, .. } = group.source() else { panic!("a member holds it") };
-    assert_eq!(identity.version, 1);
+    assert_eq!(identity.version, Version(1));
 }
 
 #[test]
@@ -244,7 +241,7 @@ fn fewer_than_the_least_are_enough_when_fewer_are_wanted() {
     let mut group = Group::new(2);
     group.coordinator.scale(0, 1);
     let history = group.coordinator.history().clone();
-    group.coordinator = Coordinator::open(history, (2, 2), Timeouts::default(), 50);
+    group.coordinator = open(history, 2, workers(2), 50);
     group.members.clear();
     group.lose(1);
     group.lose(2);
@@ -257,12 +254,12 @@ fn fewer_workers_still_have_the_state_among_them() {
     let mut group = Group::new(2);
     group.commit(&[1, 2]);
     // The first member has nothing: the state that it was to receive has not come.
-    group.members.insert(WorkerId(1), Member::new(WorkerId(1)));
+    group.members.insert(WorkerId(1), Participant::new(WorkerId(1)));
     group.coordinator.scale(0, 1);
     group.wait(500);
     assert_eq!(group.coordinator.members(), [(WorkerId(2), true)]);
     let Source::Member { identity, .. } = group.source() else { panic!("a member holds it") };
-    assert_eq!(identity.version, 1);
+    assert_eq!(identity.version, Version(1));
 }
 
 fn server(id: u64) -> Peer {
@@ -272,8 +269,7 @@ fn server(id: u64) -> Peer {
 /// Two workers and two parameter servers, which are ready.
 fn with_servers() -> Group {
     let mut group = Group::new(0);
-    group.coordinator =
-        Coordinator::open(History::default(), (1, 2), Timeouts::default(), 0).with_servers(2);
+    group.coordinator = open(History::default(), 1, Wanted { workers: 2, servers: 2 }, 0);
     group.join(WorkerId(1));
     group.join(WorkerId(2));
     assert!(group.activations.is_empty(), "no generation without servers");
@@ -285,7 +281,7 @@ fn with_servers() -> Group {
 
 fn kept(group: &mut Group) -> CheckpointMark {
     let generation = group.activations[&WorkerId(1)].generation;
-    let mark = CheckpointMark { id: "step-4".to_string(), version: 4, generation };
+    let mark = CheckpointMark { id: "step-4".to_string(), version: Version(4), generation };
     group.coordinator.message(group.now, WorkerId(1), FromMember::Wrote(mark.clone()));
     group.deliver();
     mark
@@ -322,7 +318,7 @@ fn servers_that_come_back_to_a_restarted_master_change_nothing() {
     group.commit(&[1, 2]);
     let history = group.coordinator.history().clone();
     let generation = group.activations[&WorkerId(1)].generation;
-    group.coordinator = Coordinator::open(history, (1, 2), Timeouts::default(), 0).with_servers(2);
+    group.coordinator = open(history, 1, Wanted { workers: 2, servers: 2 }, 0);
     group.coordinator.take_actions();
     group.coordinator.server_up(1, 0, server(70));
     group.coordinator.server_up(1, 1, server(71));
@@ -377,7 +373,7 @@ fn fewer_workers_that_were_wanted_of_the_master_before_are_wanted_still() {
     let mut group = Group::new(3);
     group.coordinator.scale(group.now, 2);
     let history = group.coordinator.history().clone();
-    group.coordinator = Coordinator::open(history, (1, 3), Timeouts::default(), group.now);
+    group.coordinator = open(history, 1, workers(3), group.now);
     (1..=3).for_each(|id| group.join(WorkerId(id)));
     group.wait(Timeouts::default().join + 1);
     assert_eq!(group.newest().members.len(), 2);
@@ -389,7 +385,7 @@ fn rows_move_to_another_number_of_servers_with_the_state_that_members_hold() {
     let before = group.activations[&WorkerId(1)].clone();
     assert!(matches!(before.source, Source::Member { .. }));
     assert_eq!((before.servers.len(), before.destination.len()), (2, 3));
-    assert_eq!(before.rows, Generation { epoch: 1, number: 1 });
+    assert_eq!(before.rows, Generation { term: Term(1), number: 1 });
     group.tell_moved();
     assert_eq!(group.coordinator.history().servers.len(), 3);
     assert_eq!(group.coordinator.phase(), &Phase::Running(before.generation));
@@ -414,7 +410,7 @@ fn servers_that_are_not_wanted_stay_until_their_rows_have_moved() {
     assert_eq!(group.coordinator.needed_servers(), 3);
     group.tell_moved();
     assert_eq!(group.coordinator.needed_servers(), 1);
-    assert_eq!(group.coordinator.servers().count(), 1);
+    assert_eq!(group.coordinator.run().servers().count(), 1);
     group.coordinator.server_lost(group.now, WorkerId(72));
     group.deliver();
     assert_eq!(group.coordinator.phase(), &Phase::Running(next.generation));
@@ -450,8 +446,8 @@ fn whoever_is_lost_while_rows_move_the_checkpoint_counts() {
 fn a_restarted_master_hears_that_rows_have_moved() {
     let mut group = moving();
     let history = group.coordinator.history().clone();
-    group.coordinator = Coordinator::open(history, (1, 2), Timeouts::default(), 0).with_servers(2);
-    assert_eq!(group.coordinator.wanted_servers(), 3);
+    group.coordinator = open(history, 1, Wanted { workers: 2, servers: 2 }, 0);
+    assert_eq!(group.coordinator.run().wanted().servers, 3);
     [1, 2].into_iter().for_each(|id| group.join(WorkerId(id)));
     (0..3).for_each(|seat| group.coordinator.server_up(1, seat, server(70 + u64::from(seat))));
     group.deliver();

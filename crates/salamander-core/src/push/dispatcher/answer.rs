@@ -1,7 +1,7 @@
 //! What the dispatcher hears of servers and what it answers and orders, with its reasons.
 
 use crate::elastic::{Ending, Generation, Millis};
-use crate::push::{Applied, Checkpoint, Entry, Placement, Process, Task};
+use crate::push::{Applied, Checkpoint, Entry, MapVersion, Placement, Process, Task};
 
 /// What a server says about itself, at each connection and when it has got its partitions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,11 +16,9 @@ pub struct ServerState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
     /// The map they are of.
-    pub map: Generation,
-    /// The names that all of them have applied, or staged.
+    pub map: MapVersion,
+    /// The names that all of them have applied.
     pub applied: Applied,
-    /// The steps that they have applied as a whole; 0 where steps are not.
-    pub version: u64,
 }
 
 /// What the master has to do, in this order: everything journaled is on disk before the next is sent. Orders to servers
@@ -44,7 +42,7 @@ pub enum Order {
         /// The server.
         to: Process,
         /// The map.
-        map: Generation,
+        map: MapVersion,
     },
     /// Let a server write a checkpoint of all its partitions.
     Save {
@@ -53,14 +51,14 @@ pub enum Order {
         /// The checkpoint's name.
         id: Generation,
         /// The map it is of: the server refuses another one.
-        map: Generation,
-        /// Where steps are applied as a whole: the server has to be brought to this step first, which is complete.
-        version: Option<u64>,
+        map: MapVersion,
     },
     /// Names of epochs below may be forgotten.
     Prune {
         /// The server.
         to: Process,
+        /// The map in force: the server refuses another one.
+        map: MapVersion,
         /// The epoch.
         below: u64,
     },
@@ -101,8 +99,6 @@ pub enum Waiting {
     Placing,
     /// Partitions will be moved when nothing is leased.
     Resizing,
-    /// A checkpoint of one step is being copied.
-    Saving,
     /// An early end was asked for.
     Stopping,
     /// Names of this step are not done.

@@ -33,9 +33,6 @@ impl Dispatcher {
         if open && self.is_at_rest() && !self.save_wanted && self.resizes_to().is_none() {
             self.told = Some(epoch);
             self.orders.push(Order::Validate { epoch });
-            if !self.fences.prune {
-                self.order_prune(epoch + 1);
-            }
         }
     }
 
@@ -51,8 +48,7 @@ impl Dispatcher {
     pub(super) fn try_end(&mut self) {
         let all = self.history.finished >= self.settings.epochs && self.is_at_rest();
         let enough = self.history.stopping && self.is_ready() && self.leases.is_empty();
-        let over = all || enough && self.may_stop();
-        if over && self.ending.is_none() && self.round.is_none() {
+        if (all || enough) && self.ending.is_none() && self.round.is_none() {
             self.save_wanted = true;
             self.try_save();
         }
@@ -67,11 +63,6 @@ impl Dispatcher {
     pub(super) fn end(&mut self, ending: Ending) {
         self.ending = Some(ending.clone());
         self.orders.push(Order::End(ending));
-    }
-
-    /// A step that was begun is brought to its end where steps are applied as a whole.
-    pub(super) fn may_stop(&self) -> bool {
-        !self.is_sync() || self.is_between_steps()
     }
 
     /// How many epochs are completely done.

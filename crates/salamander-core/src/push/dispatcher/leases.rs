@@ -2,6 +2,7 @@
 //! front, where they are by their order: no death burns a retry.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::{Dispatcher, Lease, Verdict, Waiting};
 use crate::elastic::{Millis, WorkerId};
@@ -17,6 +18,12 @@ struct Held {
     epoch: u64,
     numbers: Ranges,
     deadline: Millis,
+}
+
+/// Neighbouring names of an epoch, by their numbers.
+struct Span {
+    epoch: u64,
+    numbers: Range<u64>,
 }
 
 /// All leases, by their fencing numbers.
@@ -75,11 +82,10 @@ impl Dispatcher {
         if let Some(obstacle) = self.obstacle() {
             return Lease::Wait(self.wait(now), obstacle);
         }
-        let range = match self.choose(most.max(1) as u64) {
-            Ok((epoch, range)) => (epoch, range),
-            Err(waiting) => return Lease::Wait(self.wait(now), waiting),
-        };
-        Lease::Leased(self.hand_out(now, worker, range))
+        match self.choose(most.max(1) as u64) {
+            Ok(span) => Lease::Leased(self.hand_out(now, worker, span)),
+            Err(waiting) => Lease::Wait(self.wait(now), waiting),
+        }
     }
 
     /// A worker has pushed names and tells who acknowledged them. It counts from whichever lease it comes: an ack
@@ -121,7 +127,7 @@ impl Dispatcher {
     }
 
     /// The first names that may be given out.
-    fn choose(&mut self, most: u64) -> Result<(u64, std::ops::Range<u64>), Waiting> {
+    fn choose(&mut self, most: u64) -> Result<Span, Waiting> {
         let slices = u64::from(self.settings.names.slices());
         let Some((&epoch, ranges)) = self.pending.first_key_value() else {
             let held = !self.leases.is_empty();
@@ -142,15 +148,11 @@ impl Dispatcher {
             }
             end = end.min(limit);
         }
-        Ok((epoch, first.start..end))
+        Ok(Span { epoch, numbers: first.start..end })
     }
 
-    fn hand_out(
-        &mut self,
-        now: Millis,
-        worker: WorkerId,
-        (epoch, range): (u64, std::ops::Range<u64>),
-    ) -> Task {
+    fn hand_out(&mut self, now: Millis, worker: WorkerId, span: Span) -> Task {
+        let Span { epoch, numbers: range } = span;
         let mut numbers = Ranges::default();
         numbers.add(range.clone());
         let ranges = self.pending.entry(epoch).or_default();
@@ -161,10 +163,7 @@ impl Dispatcher {
         self.leases.held.insert(fence, Held { worker, epoch, numbers, deadline });
         let all = &self.settings.names;
         let names: Vec<MicroBatch> = range.map(|number| all.name(epoch, number)).collect();
-        // All steps before that of the names are done.
-        let step = names.first().map_or(0, |name| epoch * all.steps() + name.step);
-        let version = self.is_sync().then_some(step);
-        Task { fence, map: self.map, names, deadline, version }
+        Task { fence, map: self.map, names, deadline }
     }
 
     /// Whether all servers have the names of a report.

@@ -1,7 +1,6 @@
 //! Servers that come, go and come back with less than they had, and partitions that move between them.
 
 use super::{Dispatcher, Order, Placed, ServerState};
-use crate::elastic::Generation;
 use crate::push::{Applied, Entry, Map, Placement, Process, Source};
 
 /// A server as the master sees it.
@@ -40,9 +39,9 @@ impl Dispatcher {
     }
 
     /// Another number of servers is wanted. When all of them have come, nothing more is leased until the partitions
-    /// have moved; where steps are applied as a whole, a checkpoint is taken first and the servers begin from it.
+    /// have moved. The caller has journaled the number.
     pub fn resize(&mut self, servers: u32) {
-        self.journal(Entry::Resized(servers.max(1)));
+        self.wanted = servers.max(1);
         self.advance();
     }
 
@@ -52,50 +51,32 @@ impl Dispatcher {
             Source::Servers(before) if !self.settled => before.servers,
             _ => 0,
         };
-        self.map.servers.max(before).max(self.wanted_servers().unwrap_or(0))
-    }
-
-    /// All servers go back to the last checkpoint that is complete on all of them. Returns the step it is of. Called by
-    /// itself where steps are applied as a whole and a server was lost.
-    pub fn rollback(&mut self) -> u64 {
-        self.place(self.map.servers, Source::Checkpoint);
-        self.history.checkpoint.and_then(|last| last.version).unwrap_or(0)
+        self.map.servers.max(before).max(self.wanted)
     }
 
     /// The number of servers to be reached, once all of them are there: work goes on while they start.
     pub(super) fn resizes_to(&self) -> Option<u32> {
         let present =
             |servers: &u32| (0..*servers).all(|server| self.servers.contains_key(&server));
-        self.wanted_servers().filter(present)
-    }
-
-    fn wanted_servers(&self) -> Option<u32> {
-        self.history.servers.filter(|servers| *servers != self.map.servers)
+        Some(self.wanted).filter(|wanted| *wanted != self.map.servers).filter(present)
     }
 
     pub(super) fn try_resize(&mut self) {
         let Some(servers) = self.resizes_to() else { return };
         let busy = !self.leases.is_empty() || self.round.is_some() || self.history.stopping;
-        if !self.is_ready() || busy {
-            return;
-        }
-        if self.is_sync() {
-            // A checkpoint of a step boundary is taken first; see `keep`.
-            self.save_wanted = true;
-        } else {
-            self.place(servers, Source::Servers(self.map));
+        if self.is_ready() && !busy {
+            self.place(servers);
         }
     }
 
-    /// Puts a new map into force. The number is on disk before anybody hears of it.
-    pub(super) fn place(&mut self, servers: u32, source: Source) {
-        let number = Generation { epoch: self.epoch, number: self.map.number.number + 1 };
-        self.map = Map { number, servers };
-        self.source = source;
-        self.journal(Entry::Placed(Placement { map: self.map, source }));
+    /// Puts a new map into force, whose servers get their partitions from those of the map before. The number is on
+    /// disk before anybody hears of it.
+    fn place(&mut self, servers: u32) {
+        self.source = Source::Servers(self.map);
+        self.map = Map { number: self.map.number.next(self.epoch), servers };
+        self.journal(Entry::Placed(Placement { map: self.map, source: self.source }));
         self.void_round();
-        (self.settled, self.inherited) = (false, false);
-        self.placed.clear();
+        self.settled = false;
         self.leases.clear();
         self.pending.clear();
         self.done = Applied::everything(self.settings.names.slices(), self.settings.epochs);
@@ -113,24 +94,15 @@ impl Dispatcher {
         let Process { server, incarnation } = process;
         let known = self.servers.get(&server).copied();
         if known.is_some_and(|known| known.up && known.incarnation == incarnation) {
-            self.learn(placed.version);
             self.order_save(process);
             return;
         }
         let other = known.filter(|known| known.incarnation != incarnation);
         self.replace(process, other);
-        let first = self.placed.get(&server).is_none_or(|first| *first == incarnation);
-        if self.goes_back() && !first {
-            self.servers.insert(server, Server { incarnation, up: false });
-            self.rollback();
-            return;
-        }
-        self.placed.insert(server, incarnation);
         self.servers.insert(server, Server { incarnation, up: true });
         if self.fences.restored || !self.settled {
             self.done = self.done.intersect(&placed.applied);
         }
-        self.learn(placed.version);
         self.try_settle();
     }
 
@@ -140,41 +112,7 @@ impl Dispatcher {
         let known = self.servers.get(&server).copied();
         self.replace(process, known.filter(|known| known.incarnation != incarnation));
         self.servers.insert(server, Server { incarnation, up: false });
-        if server < self.map.servers && self.goes_back() && self.is_taken(process) {
-            self.rollback();
-        } else {
-            self.order_place(process);
-        }
-    }
-
-    /// A server has applied so many steps as a whole: somebody had the proof that they are complete everywhere. An
-    /// earlier master may have seen to it, or what was heard of a server was old.
-    fn learn(&mut self, version: u64) {
-        if !self.is_sync() || version <= self.complete_steps() {
-            return;
-        }
-        let names = &self.settings.names;
-        let (epoch, step) = (version / names.steps(), version % names.steps());
-        self.done.prune(epoch);
-        self.done.add(epoch, 0..step * u64::from(names.slices()));
-        self.requeue();
-        if self.round.as_ref().is_some_and(|round| round.is_before(version)) {
-            self.void_round();
-        }
-    }
-
-    /// Whether another process may have had the server's partitions of this map. Where steps are applied as a whole,
-    /// only one ever has: another would lack what was staged on the first, and the first would still let in what
-    /// is meant for the other.
-    fn is_taken(&self, process: Process) -> bool {
-        match self.placed.get(&process.server) {
-            Some(first) => *first != process.incarnation,
-            None => self.inherited,
-        }
-    }
-
-    fn goes_back(&self) -> bool {
-        self.is_sync() && self.fences.rollback
+        self.order_place(process);
     }
 
     /// Another life of the server takes the place of the one that was known.
@@ -221,7 +159,6 @@ impl Dispatcher {
             return;
         }
         let source = if self.settled { Source::Checkpoint } else { self.source };
-        self.placed.insert(to.server, to.incarnation);
         let placement = Placement { map: self.map, source };
         let checkpoint = self.history.checkpoint;
         self.orders.push(Order::Place { to, placement, checkpoint });

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::elastic::WorkerId;
-use crate::plan::{MicroBatch, Plan};
+use crate::plan::Plan;
 use crate::push::{Report, Task};
 
 const ANN: WorkerId = WorkerId(1);
@@ -18,7 +18,7 @@ fn fresh(incarnation: u64) -> ServerState {
 }
 
 fn placed(dispatcher: &Dispatcher, incarnation: u64, applied: Applied) -> ServerState {
-    let placed = Placed { map: dispatcher.map().number, applied, version: 0 };
+    let placed = Placed { map: dispatcher.map().number, applied };
     ServerState { incarnation, placed: Some(placed) }
 }
 
@@ -258,39 +258,4 @@ fn work_goes_on_until_the_servers_to_come_are_there() {
     let orders = dispatcher.take_orders();
     let places = orders.iter().filter(|order| matches!(order, Order::Place { .. }));
     assert_eq!(places.count(), 3);
-}
-
-#[test]
-fn a_lost_server_takes_all_back_when_steps_are_whole() {
-    let mut dispatcher = ready(Consistency::Sync);
-    let step = |dispatcher: &mut Dispatcher| {
-        let task = leased(dispatcher, 0, ANN, 9);
-        dispatcher.report(0, ANN, &report(&task, [10, 20]));
-        (task.names[0].step, task.names.len(), task.version)
-    };
-    assert_eq!(step(&mut dispatcher), (0, 2, Some(0)));
-    assert!(dispatcher.save());
-    assert!(matches!(dispatcher.lease(0, ANN, 1), Lease::Wait(_, Waiting::Saving)));
-    save_all(&mut dispatcher);
-    assert_eq!(step(&mut dispatcher), (1, 2, Some(1)));
-    let before = dispatcher.map().number;
-    dispatcher.server_up(0, fresh(11));
-    assert!(dispatcher.map().number > before);
-    for (server, incarnation) in [(0, 11), (1, 20)] {
-        let applied = dispatcher.settings.names.up_to(1);
-        dispatcher.server_up(server, placed(&dispatcher, incarnation, applied));
-    }
-    let first = MicroBatch { epoch: 0, step: 1, k: 0 };
-    assert_eq!(leased(&mut dispatcher, 1, ANN, 9).names[0], first);
-}
-
-fn save_all(dispatcher: &mut Dispatcher) {
-    let id = dispatcher.saving().expect("a step has ended");
-    for (server, incarnation) in [(0, 10), (1, 20)] {
-        dispatcher.copied(Process { server, incarnation }, id);
-    }
-    assert!(dispatcher.obstacle().is_none(), "work goes on while the copies are written");
-    for (server, incarnation) in [(0, 10), (1, 20)] {
-        dispatcher.saved(Process { server, incarnation }, id);
-    }
 }

@@ -1,0 +1,128 @@
+//! `salamander data convert`: records in another format, in one file or in shards.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use salamander_data::sink::{Sink, create};
+use salamander_data::{Format, Row};
+
+use super::types::Types;
+use super::{Input, format_parser, in_blocks, records_bar};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    input: Input,
+    /// The file to write; its ending tells the format. Shards are numbered before the ending
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// The format to write, where the ending does not tell it
+    #[arg(long, value_name = "FORMAT", value_parser = format_parser(Format::is_written))]
+    to: Option<Format>,
+    /// Start a new shard after so many records
+    #[arg(long, value_name = "N")]
+    shard_records: Option<u64>,
+    /// Start a new shard after so many megabytes
+    #[arg(long, value_name = "MB")]
+    shard_megabytes: Option<u64>,
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    let dataset = args.input.open()?;
+    if let Some(folder) = args.out.parent() {
+        std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
+    let mut shards = Shards::new(&args.out, args.to, args.shard_records, args.shard_megabytes)?;
+    let types = Types::infer(&dataset, shards.format)?;
+    let bar = records_bar(dataset.len());
+    in_blocks(&dataset, |block| {
+        // Rows come in order, because the numbers asked for do.
+        dataset.read(block, &mut |_, row| shards.write(&types.apply(&row)))?;
+        bar.inc(block.len() as u64);
+        Ok(())
+    })?;
+    bar.finish_and_clear();
+    let files = shards.finish()?;
+    println!("{} records in {} files: {}", dataset.len(), files.len(), args.out.display());
+    Ok(())
+}
+
+/// Files that are written one after the other.
+pub(super) struct Shards {
+    path: PathBuf,
+    format: Format,
+    most_records: u64,
+    most_bytes: u64,
+    sink: Option<Box<dyn Sink>>,
+    records: u64,
+    written: Vec<PathBuf>,
+}
+
+impl Shards {
+    pub(super) fn new(
+        path: &Path,
+        format: Option<Format>,
+        most_records: Option<u64>,
+        most_megabytes: Option<u64>,
+    ) -> Result<Self> {
+        ensure!(
+            most_records != Some(0) && most_megabytes != Some(0),
+            "a shard needs a size above 0"
+        );
+        let format = match format {
+            Some(format) => format,
+            None => Format::of_name(path).with_context(|| {
+                format!("{}: name a file with a known ending, or --to FORMAT", path.display())
+            })?,
+        };
+        Ok(Self {
+            path: path.to_path_buf(),
+            format,
+            most_records: most_records.unwrap_or(u64::MAX),
+            most_bytes: most_megabytes.map_or(u64::MAX, |megabytes| megabytes << 20),
+            sink: None,
+            records: 0,
+            written: Vec::new(),
+        })
+    }
+
+    pub(super) fn write(&mut self, row: &Row<'_>) -> Result<(), salamander_data::Error> {
+        let full = self.sink.as_ref().is_some_and(|sink| sink.bytes() >= self.most_bytes)
+            || self.records >= self.most_records;
+        if full && let Some(sink) = self.sink.take() {
+            sink.finish()?;
+        }
+        if self.sink.is_none() {
+            let path = self.next_path();
+            self.sink = Some(create(&path, self.format)?);
+            self.written.push(path);
+            self.records = 0;
+        }
+        self.records += 1;
+        self.sink.as_mut().map_or(Ok(()), |sink| sink.write(row))
+    }
+
+    /// Ends the last file and returns all of them.
+    pub(super) fn finish(mut self) -> Result<Vec<PathBuf>> {
+        if self.written.is_empty() {
+            // No records still make a file: an empty one, not none.
+            let path = self.next_path();
+            self.sink = Some(create(&path, self.format)?);
+            self.written.push(path);
+        }
+        if let Some(sink) = self.sink.take() {
+            sink.finish()?;
+        }
+        Ok(self.written)
+    }
+
+    fn next_path(&self) -> PathBuf {
+        if self.most_records == u64::MAX && self.most_bytes == u64::MAX {
+            return self.path.clone();
+        }
+        let stem = self.path.file_stem().unwrap_or_default().to_string_lossy();
+        let ending = self.path.extension().map(|ending| format!(".{}", ending.to_string_lossy()));
+        let name = format!("{stem}-{:05}{}", self.written.len(), ending.unwrap_or_default());
+        self.path.with_file_name(name)
+    }
+}

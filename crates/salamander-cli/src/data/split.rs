@@ -1,0 +1,107 @@
+//! `salamander data split`: training, validation and test files, each class divided alike if wanted.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Result, bail, ensure};
+use salamander_data::split::{oversample, split, stratified_split};
+use salamander_data::{Dataset, Format, Value};
+
+use super::convert::Shards;
+use super::types::Types;
+use super::{BLOCK, Input, format_parser, in_blocks, records_bar};
+
+const NAMES: [&str; 3] = ["train", "validation", "test"];
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    input: Input,
+    /// The folder to write train, validation and test files to
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Shares of train, validation and test
+    #[arg(long, value_delimiter = ',', default_values_t = [0.8, 0.1, 0.1])]
+    shares: Vec<f64>,
+    /// Divide each value of this column alike
+    #[arg(long, value_name = "COLUMN")]
+    stratify: Option<String>,
+    /// Repeat records of the rarer values of that column in the training part, until all are as frequent
+    #[arg(long, requires = "stratify")]
+    oversample: bool,
+    /// Another seed, another division
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// The format to write
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        default_value = "recordio",
+        value_parser = format_parser(Format::is_written)
+    )]
+    to: Format,
+}
+
+pub(super) fn run(args: &Args) -> Result<()> {
+    ensure!(
+        (1..=NAMES.len()).contains(&args.shares.len()) && args.shares.iter().all(|s| *s >= 0.0),
+        "give one to three shares, none below 0: --shares 0.8,0.1,0.1"
+    );
+    let dataset = args.input.open()?;
+    let parts = match &args.stratify {
+        Some(column) => {
+            let classes = classes(&dataset, column)?;
+            let mut parts = stratified_split(&classes, &args.shares, args.seed)?;
+            if args.oversample {
+                // Only what is trained on: a repeated record in another part would be counted twice.
+                parts[0] = evened(&parts[0], &classes, args.seed);
+            }
+            parts
+        }
+        None => split(dataset.len(), &args.shares, args.seed)?,
+    };
+    let types = Types::infer(&dataset, args.to)?;
+    std::fs::create_dir_all(&args.out)?;
+    let bar = records_bar(parts.iter().map(|part| part.len() as u64).sum());
+    for (name, mut part) in NAMES.into_iter().zip(parts) {
+        // In the order of the source, which reads fastest; training shuffles anyway.
+        part.sort_unstable();
+        let path = args.out.join(format!("{name}.{}", args.to));
+        let mut file = Shards::new(&path, Some(args.to), None, None)?;
+        for block in part.chunks(BLOCK as usize) {
+            dataset.read(block, &mut |_, row| file.write(&types.apply(&row)))?;
+            bar.inc(block.len() as u64);
+        }
+        file.finish()?;
+        println!("{}: {} records", path.display(), part.len());
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// The records with repetitions, so that every class occurs as often.
+fn evened(records: &[u64], classes: &[u64], seed: u64) -> Vec<u64> {
+    let labels: Vec<u64> = records.iter().map(|&record| classes[record as usize]).collect();
+    oversample(&labels, seed).into_iter().map(|place| records[place as usize]).collect()
+}
+
+/// The class of every record: equal values of the column are one class.
+fn classes(dataset: &Dataset, column: &str) -> Result<Vec<u64>> {
+    let mut numbers = BTreeMap::<String, u64>::new();
+    let mut classes = Vec::new();
+    in_blocks(dataset, |block| {
+        Ok(dataset.read(block, &mut |_, row| {
+            let value = match row.require(column)? {
+                Value::Text(text) => text.to_string(),
+                other => format!("{other:?}"),
+            };
+            let next = numbers.len() as u64;
+            classes.push(*numbers.entry(value).or_insert(next));
+            Ok(())
+        })?)
+    })?;
+    if numbers.len() as u64 == dataset.len() && dataset.len() > 1 {
+        bail!("--stratify {column}: every record has a value of its own");
+    }
+    Ok(classes)
+}

@@ -1,0 +1,61 @@
+//! `salamander evaluate`: a trained model on other data.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use salamander_run::report::ClassReport;
+use salamander_run::{Evaluation, Program, confusion};
+use serde_json::json;
+
+use crate::args::TrainedArgs;
+use crate::sharing::{SharingArgs, stopped};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    trained: TrainedArgs,
+    /// Files or folders; the experiment's validation data by default
+    #[arg(long, value_name = "DATA")]
+    data: Vec<String>,
+    #[command(flatten)]
+    sharing: SharingArgs,
+    /// Print one JSON object instead
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
+    let model = args.trained.load(program)?;
+    let evaluated =
+        args.sharing.with("evaluating", |sharing| model.evaluate(&args.data, sharing))?;
+    let evaluation = match evaluated {
+        Ok(evaluation) => evaluation,
+        Err(error) => return stopped(error),
+    };
+    show(&evaluation, model.checkpoint(), &model.class_names()?, args.json);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(evaluation: &Evaluation, checkpoint: &str, class_names: &[String], json: bool) {
+    let values = evaluation.metrics.values();
+    let named = confusion(&evaluation.metrics, class_names);
+    let report = named.map(|(names, counts)| ClassReport::from_confusion(&names, counts));
+    if json {
+        let object = json!({
+            "checkpoint": checkpoint, "records": evaluation.records,
+            "skipped": evaluation.skipped, "metrics": values, "report": report,
+        });
+        println!("{object}");
+        return;
+    }
+    println!("{} records, checkpoint {checkpoint}", evaluation.records);
+    if evaluation.skipped > 0 {
+        println!("{} records could not be decoded and were skipped", evaluation.skipped);
+    }
+    for (name, value) in &values {
+        println!("{name:<12} {value:.6}");
+    }
+    if let Some(report) = report {
+        println!("\n{report}");
+    }
+}

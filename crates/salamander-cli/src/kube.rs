@@ -1,0 +1,272 @@
+//! Kubernetes: `crd`, `operator`, `manifest`, a master in a pod, and jobs of a cluster. All that decides is in
+//! `salamander-kube`, and `salamander-run` asks it; this file only reads arguments and prints.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+use salamander_core::elastic::Ending;
+use salamander_kube::client::{PodView, View};
+use salamander_kube::{crd as definition, job};
+use salamander_run::cluster::{Cluster, JobOptions, PodOptions, Storage, operate};
+use salamander_run::roles::Exit;
+use salamander_run::{Overrides, Program, Scale};
+use serde_json::Value;
+
+use crate::args::OverrideArgs;
+use crate::roles::log_to_stderr;
+use crate::ui::{JobFollower, Out, job_line};
+
+/// Where processes of a run are.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PlatformName {
+    Local,
+    Kube,
+}
+
+/// Where a run is.
+#[derive(clap::Args)]
+pub(crate) struct PlaceArgs {
+    /// Where the run is: in a folder of this machine, or a job of a cluster
+    #[arg(long, default_value = "local")]
+    platform: PlatformName,
+    /// The job's namespace [default: that of the kubeconfig]
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
+}
+
+impl PlaceArgs {
+    fn connect(&self) -> Result<Cluster> {
+        Ok(Cluster::connect(self.namespace.as_deref())?)
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.platform == PlatformName::Kube
+    }
+}
+
+/// A job as the command line describes it.
+#[derive(clap::Args)]
+pub(crate) struct JobArgs {
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// The image with this program
+    #[arg(long)]
+    image: Option<String>,
+    /// The job's name [default: the experiment's]
+    #[arg(long = "job", value_name = "NAME")]
+    name: Option<String>,
+    /// A file with more of a training job's spec: resources, templates, priority
+    #[arg(long, value_name = "FILE")]
+    spec: Option<PathBuf>,
+    /// A claim for the run's folder, which stays
+    #[arg(long, value_name = "NAME")]
+    storage_claim: Option<String>,
+    /// The size of a claim for the run's folder, which goes with the job
+    #[arg(long, value_name = "AMOUNT", conflicts_with = "storage_claim")]
+    storage_size: Option<String>,
+    /// The secret with the credentials of the store that checkpoints are put into
+    #[arg(long, value_name = "NAME")]
+    store_secret: Option<String>,
+}
+
+impl JobArgs {
+    fn options(&self) -> JobOptions {
+        let claim = self.storage_claim.clone().map(Storage::Claim);
+        JobOptions {
+            image: self.image.clone(),
+            name: self.name.clone(),
+            spec: self.spec.clone(),
+            storage: claim.or_else(|| self.storage_size.clone().map(Storage::Size)),
+            store_secret: self.store_secret.clone(),
+        }
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        self.place.is_cluster()
+    }
+}
+
+#[derive(clap::Args)]
+pub(crate) struct OperatorArgs {
+    /// Look after the jobs of this namespace only
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
+    /// Where to answer probes and show metrics
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8081")]
+    health: SocketAddr,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct DeleteArgs {
+    /// The job
+    job: String,
+    /// The job's namespace [default: that of the kubeconfig]
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct ManifestArgs {
+    /// The experiment file; its paths are those that the pods see
+    experiment: PathBuf,
+    #[command(flatten)]
+    overrides: OverrideArgs,
+    #[command(flatten)]
+    job: JobArgs,
+}
+
+/// For a master in a pod.
+#[derive(clap::Args)]
+pub(crate) struct PodArgs {
+    /// Who starts workers: whoever attaches, or pods
+    #[arg(long, default_value = "local")]
+    platform: PlatformName,
+    /// The job that pods are made of
+    #[arg(long, value_name = "FILE", default_value = "/etc/salamander/config/job.json")]
+    job: PathBuf,
+    /// Where to answer probes
+    #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:8081")]
+    health: SocketAddr,
+}
+
+impl PodArgs {
+    pub(crate) fn options(&self) -> Option<PodOptions> {
+        let Self { platform, job, health } = self;
+        let is_pod = *platform == PlatformName::Kube;
+        is_pod.then(|| PodOptions { job: job.clone(), health: *health })
+    }
+}
+
+/// Prints the custom resource's definition.
+pub(crate) fn crd() -> Result<ExitCode> {
+    print!("{}", definition::definition_yaml()?);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Looks after the jobs of a cluster.
+pub(crate) fn operator(args: OperatorArgs) -> Result<ExitCode> {
+    log_to_stderr("operator", 0);
+    operate(args.namespace, args.health)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what a job needs without the operator.
+pub(crate) fn manifest(args: &ManifestArgs, program: &Program) -> Result<ExitCode> {
+    let namespace = args.job.place.namespace.as_deref().unwrap_or("default");
+    let (overrides, options) = (args.overrides.overrides(), args.job.options());
+    let job = options.read(&args.experiment, &overrides, namespace, program.models())?;
+    print!("{}", job.to_manifest()?);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Submits a job and follows it. Ctrl-C leaves the job alone.
+pub(crate) fn train(
+    file: &Path,
+    overrides: &Overrides,
+    args: &JobArgs,
+    program: &Program,
+    as_json: bool,
+) -> Result<ExitCode> {
+    let cluster = args.place.connect()?;
+    let submission = args.options().read(file, overrides, cluster.namespace(), program.models())?;
+    let operated = cluster.submit(&submission)?;
+    let job = &submission.job;
+    let by = if operated { "the operator" } else { "its own master; there is no operator" };
+    eprintln!("job {} in namespace {} is looked after by {by}", job.name, job.namespace);
+    follow(&cluster, &job.name, as_json)
+}
+
+/// Goes on with a job that was stopped, and follows it.
+pub(crate) fn resume(job: &str, args: &JobArgs, as_json: bool) -> Result<ExitCode> {
+    let cluster = args.place.connect()?;
+    cluster.resume(job)?;
+    follow(&cluster, job, as_json)
+}
+
+fn follow(cluster: &Cluster, job: &str, as_json: bool) -> Result<ExitCode> {
+    let mut follower = JobFollower::new(if as_json { Out::Stderr } else { Out::Stdout });
+    let mut last = None;
+    let ending = cluster.follow(job, |view| {
+        follower.take(view);
+        last = Some(view.clone());
+    })?;
+    follower.finish();
+    let Some(view) = last else { bail!("job {job} was never seen") };
+    finish(job, &ending, &view, as_json)
+}
+
+/// Tells how a job ended.
+fn finish(job: &str, ending: &Ending, view: &View, as_json: bool) -> Result<ExitCode> {
+    let state = match ending {
+        Ending::Completed => "completed",
+        Ending::Interrupted => "interrupted",
+        Ending::Failed(_) => "failed",
+    };
+    let line = job_line(job, &job::folder(job), state, view);
+    if as_json {
+        println!("{line}");
+    } else {
+        println!("\njob        {job} ({state})");
+        println!("trained    {} steps, {} records", line["steps"], line["records"]);
+        let values = line["metrics"]["validation"].as_object().into_iter().flatten();
+        let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
+        let shown: Vec<String> =
+            values.map(|(name, value)| format!("{name} {:.4}", number(value))).collect();
+        if !shown.is_empty() {
+            println!("validation {}", shown.join(", "));
+        }
+    }
+    match ending {
+        Ending::Completed => Ok(ExitCode::SUCCESS),
+        Ending::Interrupted => Ok(ExitCode::from(Exit::Left.code())),
+        Ending::Failed(reason) => bail!("job {job}: {reason}"),
+    }
+}
+
+/// Shows how a job stands.
+pub(crate) fn status(job: &str, place: &PlaceArgs, as_json: bool) -> Result<ExitCode> {
+    let view = place.connect()?.view(job)?;
+    if as_json {
+        println!("{}", view.json());
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("{}", view.line());
+    for PodView { name, role, phase } in &view.pods {
+        println!("{role:<8}{phase:<12}{name}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the logs of a job's pods.
+pub(crate) fn logs(
+    job: &str,
+    place: &PlaceArgs,
+    role: Option<&str>,
+    follow: bool,
+) -> Result<ExitCode> {
+    let print = |pod: &str, line: &str| Out::Stdout.line(&format!("{pod:<10} {line}"));
+    place.connect()?.logs(job, role, follow, print)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Changes the number of workers or parameter servers of a job.
+pub(crate) fn scale(job: &str, place: &PlaceArgs, to: Scale) -> Result<()> {
+    Ok(place.connect()?.scale(job, to)?)
+}
+
+/// Stops a job so that it can go on later.
+pub(crate) fn stop(job: &str, place: &PlaceArgs) -> Result<ExitCode> {
+    place.connect()?.stop(job)?;
+    println!("asked to stop; `salamander train --platform kube --resume {job}` goes on with it");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Deletes a job.
+pub(crate) fn delete(args: &DeleteArgs) -> Result<ExitCode> {
+    Cluster::connect(args.namespace.as_deref())?.delete(&args.job)?;
+    println!("deleted");
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,163 @@
+//! The command line of any program with models: arguments and terminal, on `salamander-run`.
+//!
+//! # Layout
+//! - [`main`]: what can be typed, and which file does it; one file per subcommand, `args` for what several share
+//! - `ui`: progress bar, epoch table, summary
+//! - `fetch`: public data sets; `scaffold`: what `salamander new` writes; `demo`: what `salamander demo` trains
+
+mod args;
+mod data;
+mod demo;
+mod devices;
+mod doctor;
+mod evaluate;
+mod export;
+mod fetch;
+#[cfg(feature = "kube")]
+mod kube;
+mod ledger;
+mod manage;
+mod models;
+mod predict;
+mod roles;
+mod scaffold;
+mod sharing;
+mod signals;
+mod train;
+mod ui;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use salamander_run::{Program, make_certificates};
+use salamander_train::model::Models;
+
+/// Elastic distributed deep learning in pure Rust, on Burn.
+#[derive(Parser)]
+#[command(version, arg_required_else_help = true, after_help = AFTER_HELP)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER_HELP: &str = "\
+A first run, from a clone of the repository:
+  salamander train model_zoo/mnist/mnist.yaml
+A model of your own:
+  salamander new my_model && cd my_model && cargo run --release -- train experiment.yaml";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Train a model as an experiment file says
+    Train(train::Args),
+    /// Measure a trained model on data that it did not learn from
+    Evaluate(evaluate::Args),
+    /// Write a trained model's outputs for every record
+    Predict(predict::Args),
+    /// Write a trained model's weights as safetensors, with what is needed to use them
+    Export(export::Args),
+    /// Show which records were applied in which epoch of a run
+    Ledger(ledger::Args),
+    /// Show where a distributed run stands
+    Status(manage::StatusArgs),
+    /// Print the logs of a distributed run's processes
+    Logs(manage::LogsArgs),
+    /// Change the number of workers or parameter servers of a run that is going on
+    Scale(manage::ScaleArgs),
+    /// End a distributed run early; it can be resumed
+    Stop(manage::StopArgs),
+    /// Lead a distributed run (`train` starts this by itself)
+    Master(roles::MasterArgs),
+    /// Train as one worker of a distributed run (`train` starts this by itself)
+    Worker(roles::WorkerArgs),
+    /// Hold tables for the workers of a distributed run (`train` starts this by itself)
+    Ps(roles::ServerArgs),
+    /// Make certificates for a run on several hosts (`train --prepare` does this by itself)
+    Tls {
+        /// The folder to make, with ca.crt, tls.crt and tls.key
+        folder: PathBuf,
+    },
+    /// Print the definition of the custom resource `TrainingJob`, for `kubectl apply`
+    #[cfg(feature = "kube")]
+    Crd,
+    /// Look after the training jobs of a cluster
+    #[cfg(feature = "kube")]
+    Operator(kube::OperatorArgs),
+    /// Print everything that a job needs on a cluster without the operator, for `kubectl apply`
+    #[cfg(feature = "kube")]
+    Manifest(kube::ManifestArgs),
+    /// Delete a job of a cluster with everything that was made for it; a claim that it was given stays
+    #[cfg(feature = "kube")]
+    Delete(kube::DeleteArgs),
+    /// Get data sets and look at them
+    Data {
+        #[command(subcommand)]
+        command: data::Command,
+    },
+    /// List the models of this program and their hyperparameters
+    Models(models::Args),
+    /// List the devices that this program can use, and why it cannot use others
+    Devices,
+    /// Say what on this machine would stop a run
+    Doctor(doctor::Args),
+    /// See what this program can take
+    Demo {
+        #[command(subcommand)]
+        command: demo::Command,
+    },
+    /// Print the JSON Schema of experiment files, for editors
+    Schema,
+    /// Write a ready crate with a model, an experiment and data
+    New {
+        /// The crate's name, which is also the folder's
+        name: String,
+    },
+}
+
+/// The whole program: parses the arguments, runs the subcommand, tells what went wrong.
+pub fn main(models: Models) -> ExitCode {
+    let program = &Program::enter_with(models, |assignment| {
+        roles::log_to_stderr(assignment.role(), assignment.number());
+    });
+    let result = match Cli::parse().command {
+        Command::Train(args) => train::run(&args, program),
+        Command::Evaluate(args) => evaluate::run(&args, program),
+        Command::Predict(args) => predict::run(&args, program),
+        Command::Export(args) => export::run(&args, program).map(|()| ExitCode::SUCCESS),
+        Command::Ledger(args) => ledger::run(&args),
+        Command::Status(args) => manage::status(&args),
+        Command::Logs(args) => manage::logs(&args),
+        Command::Scale(args) => manage::scale(&args),
+        Command::Stop(args) => manage::stop(&args),
+        Command::Master(args) => roles::master(&args, program),
+        Command::Worker(args) => roles::worker(args, program),
+        Command::Ps(args) => roles::ps(args),
+        Command::Tls { folder } => {
+            make_certificates(&folder).map(|()| ExitCode::SUCCESS).map_err(Into::into)
+        }
+        #[cfg(feature = "kube")]
+        Command::Crd => kube::crd(),
+        #[cfg(feature = "kube")]
+        Command::Operator(args) => kube::operator(args),
+        #[cfg(feature = "kube")]
+        Command::Manifest(args) => kube::manifest(&args, program),
+        #[cfg(feature = "kube")]
+        Command::Delete(args) => kube::delete(&args),
+        Command::Data { command } => data::run(command),
+        Command::Models(args) => models::run(&args, program.models()).map(|()| ExitCode::SUCCESS),
+        Command::Devices => devices::run().map(|()| ExitCode::SUCCESS),
+        Command::Doctor(args) => doctor::run(&args, program.models()),
+        Command::Demo { command } => demo::run(command, program),
+        Command::Schema => {
+            println!("{:#}", salamander_core::experiment::schema());
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::New { name } => scaffold::write(&name).map(|()| ExitCode::SUCCESS),
+    };
+    result.unwrap_or_else(|error| {
+        // Only the chain of reasons: a backtrace tells a user nothing about a mistake.
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}

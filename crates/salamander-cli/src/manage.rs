@@ -1,0 +1,200 @@
+//! `salamander status | logs | scale | stop`: a distributed run, seen and steered from outside.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use salamander_run::{Report, RunStatus, Scale, Status};
+use serde_json::Value;
+
+use crate::args::RunArg;
+
+/// How often `logs --follow` looks for new lines.
+const LOOK: Duration = Duration::from_millis(300);
+
+#[derive(clap::Args)]
+pub(crate) struct StatusArgs {
+    #[command(flatten)]
+    run: RunArg,
+    /// Print a JSON object instead
+    #[arg(long)]
+    json: bool,
+    #[cfg(feature = "kube")]
+    #[command(flatten)]
+    place: crate::kube::PlaceArgs,
+}
+
+/// Shows where a run stands.
+pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
+    #[cfg(feature = "kube")]
+    if args.place.is_cluster() {
+        return crate::kube::status(&args.run.run, &args.place, args.json);
+    }
+    let status = salamander_run::status(&args.run.find()?)?;
+    let json = status.to_json();
+    if args.json {
+        println!("{json}");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let text = |value: &Value| match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "-".to_string(),
+        other => other.to_string(),
+    };
+    for key in ["state", "generation", "generations", "version", "wanted", "restarts", "checkpoint"]
+    {
+        if let Some(value) = json.get(key) {
+            println!("{key:<12}{}", text(value));
+        }
+    }
+    if let RunStatus::Running(status) = &status {
+        show_workers(status);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What those who train do.
+fn show_workers(status: &Status) {
+    if let Some(Report::Step(step)) = &status.last_report {
+        println!("{:<12}step {}, loss {:?}", "training", step.steps, step.loss);
+    }
+    for worker in &status.workers {
+        let rank = match worker.member {
+            Some(rank) => format!("rank {rank}"),
+            None => "waits".to_string(),
+        };
+        let (records, work) = match worker.beat {
+            Some(beat) => (beat.records.to_string(), beat.work.as_str()),
+            None => ("-".to_string(), "-"),
+        };
+        let (slot, pid) = (worker.slot, worker.pid);
+        println!("worker {slot:<5}{rank}, pid {pid}, {records} records, {work}");
+    }
+}
+
+#[derive(clap::Args)]
+pub(crate) struct LogsArgs {
+    #[command(flatten)]
+    run: RunArg,
+    /// Only this process, for example worker-0, ps-0 or master
+    #[arg(long)]
+    role: Option<String>,
+    /// Wait for more
+    #[arg(long, short)]
+    follow: bool,
+    #[cfg(feature = "kube")]
+    #[command(flatten)]
+    place: crate::kube::PlaceArgs,
+}
+
+/// Prints the logs of a run's processes.
+pub(crate) fn logs(args: &LogsArgs) -> Result<ExitCode> {
+    #[cfg(feature = "kube")]
+    if args.place.is_cluster() {
+        return crate::kube::logs(&args.run.run, &args.place, args.role.as_deref(), args.follow);
+    }
+    let folder = args.run.find()?.logs();
+    let mut seen: BTreeMap<PathBuf, u64> = BTreeMap::new();
+    loop {
+        let entries = fs::read_dir(&folder)
+            .with_context(|| format!("{}: this run has no logs", folder.display()))?;
+        let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        files.sort();
+        for path in files {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            if args.role.as_ref().is_none_or(|role| *role == name) {
+                let from = seen.entry(path.clone()).or_default();
+                *from += show(&path, &name, *from)?;
+            }
+        }
+        if seen.is_empty() {
+            bail!("there is no log of {}", args.role.as_deref().unwrap_or("any process"));
+        }
+        if !args.follow {
+            return Ok(ExitCode::SUCCESS);
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Prints whole lines from a place on, and says how many bytes they were.
+fn show(path: &std::path::Path, name: &str, from: u64) -> Result<u64> {
+    let mut file = fs::File::open(path)?;
+    file.seek(SeekFrom::Start(from))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    let mut out = std::io::stdout().lock();
+    for line in String::from_utf8_lossy(&bytes[..whole]).lines() {
+        writeln!(out, "{name:<10} {line}")?;
+    }
+    Ok(whole as u64)
+}
+
+#[derive(clap::Args)]
+pub(crate) struct ScaleArgs {
+    #[command(flatten)]
+    run: RunArg,
+    /// How many workers
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(required_unless_present = "ps")]
+    workers: Option<u32>,
+    /// How many parameter servers; partitions move between them while the run goes on
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    ps: Option<u32>,
+    #[cfg(feature = "kube")]
+    #[command(flatten)]
+    place: crate::kube::PlaceArgs,
+}
+
+impl ScaleArgs {
+    fn to(&self) -> Scale {
+        Scale { workers: self.workers, servers: self.ps }
+    }
+}
+
+/// Changes the number of workers or parameter servers of a run that is going on.
+pub(crate) fn scale(args: &ScaleArgs) -> Result<ExitCode> {
+    #[cfg(feature = "kube")]
+    if args.place.is_cluster() {
+        crate::kube::scale(&args.run.run, &args.place, args.to())?;
+        return Ok(wanted(args));
+    }
+    salamander_run::scale(&args.run.find()?, args.to())?;
+    Ok(wanted(args))
+}
+
+fn wanted(args: &ScaleArgs) -> ExitCode {
+    for (number, what) in [(args.workers, "workers"), (args.ps, "parameter servers")] {
+        if let Some(number) = number {
+            println!("{number} {what} are wanted");
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+#[derive(clap::Args)]
+pub(crate) struct StopArgs {
+    #[command(flatten)]
+    run: RunArg,
+    #[cfg(feature = "kube")]
+    #[command(flatten)]
+    place: crate::kube::PlaceArgs,
+}
+
+/// Ends a run at a step that all workers agree on; it can be resumed.
+pub(crate) fn stop(args: &StopArgs) -> Result<ExitCode> {
+    #[cfg(feature = "kube")]
+    if args.place.is_cluster() {
+        return crate::kube::stop(&args.run.run, &args.place);
+    }
+    let run = args.run.find()?;
+    salamander_run::stop(&run)?;
+    let folder = run.folder().display();
+    println!("asked to stop; `salamander train --resume {folder}` goes on with it");
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,40 @@
+//! `salamander predict`: a trained model's outputs for every record, as Parquet, CSV or JSON lines.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use salamander_run::Program;
+
+use crate::args::TrainedArgs;
+use crate::sharing::{SharingArgs, stopped};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    trained: TrainedArgs,
+    /// Files or folders of records; labels may be absent
+    #[arg(long, required = true, value_name = "DATA")]
+    data: Vec<String>,
+    /// The file to write: .parquet, .csv or .jsonl
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    #[command(flatten)]
+    sharing: SharingArgs,
+}
+
+pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
+    let model = args.trained.load(program)?;
+    let (data, out) = (&args.data, &args.out);
+    let predicted =
+        args.sharing.with("predicting", |sharing| model.predict_to(data, out, sharing))?;
+    let predicted = match predicted {
+        Ok(predicted) => predicted,
+        Err(error) => return stopped(error),
+    };
+    println!("{} predictions in {}", predicted.records, args.out.display());
+    if predicted.skipped > 0 {
+        println!("{} records could not be decoded and were skipped", predicted.skipped);
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,144 @@
+//! `salamander master | worker | ps`: the processes of a distributed run, started by hand or in a pod. `train` starts
+//! its own without these arguments.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use salamander_run::Program;
+use salamander_run::roles::{Exit, master, ps, worker};
+use tracing_subscriber::EnvFilter;
+
+use crate::args::{MemberArgs, RoleArgs};
+
+#[derive(clap::Args)]
+pub(crate) struct MasterArgs {
+    #[command(flatten)]
+    role: RoleArgs,
+    /// Where to listen
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Another process starts and ends workers as this master says
+    #[arg(long)]
+    served: bool,
+    /// Go on with a run that has ended
+    #[arg(long)]
+    resume: bool,
+    #[cfg(feature = "kube")]
+    #[command(flatten)]
+    pod: crate::kube::PodArgs,
+}
+
+/// Leads a distributed run; workers and commands talk to it.
+pub(crate) fn master(args: &MasterArgs, program: &Program) -> Result<ExitCode> {
+    log_to_stderr("master", 0);
+    let options = master::Options {
+        run: args.role.run()?,
+        listen: args.listen,
+        keys: args.role.keys(),
+        served: args.served,
+        resume: args.resume,
+        #[cfg(feature = "kube")]
+        pods: args.pod.options(),
+    };
+    Ok(exit(master::run(&options, program.models(), listening)?))
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+On several hosts, with the run's folder on storage that all of them share:
+  host1$ salamander master runs/mnist --listen 10.0.0.1:4455
+  host1$ salamander worker runs/mnist --master 10.0.0.1:4455 --listen 10.0.0.1
+  host2$ salamander worker runs/mnist --master 10.0.0.1:4455 --listen 10.0.0.2")]
+pub(crate) struct WorkerArgs {
+    #[command(flatten)]
+    role: RoleArgs,
+    #[command(flatten)]
+    member: MemberArgs,
+    /// This worker's place among those of its platform
+    #[arg(long, default_value_t = 0)]
+    slot: u32,
+    /// The checkpoint that a resumed run begins with
+    #[arg(long, value_name = "ID")]
+    start: Option<String>,
+}
+
+/// Trains together with others, as the master says.
+pub(crate) fn worker(args: WorkerArgs, program: &Program) -> Result<ExitCode> {
+    log_to_stderr("worker", args.slot);
+    let (run, keys) = (args.role.run()?, args.role.keys());
+    let MemberArgs { master, listen } = args.member;
+    let (slot, start) = (args.slot, args.start);
+    let options = worker::Options { run, master, keys, listen, slot, start };
+    Ok(exit(worker::run(&options, program.models())?))
+}
+
+#[derive(clap::Args)]
+#[command(after_help = "\
+On several hosts, with the run's folder on storage that all of them share:
+  host1$ salamander master runs/deepfm --listen 10.0.0.1:4455
+  host2$ salamander ps runs/deepfm --master 10.0.0.1:4455 --listen 10.0.0.2 --seat 0")]
+pub(crate) struct ServerArgs {
+    #[command(flatten)]
+    role: RoleArgs,
+    #[command(flatten)]
+    member: MemberArgs,
+    /// This server's place among all, from 0
+    #[arg(long, default_value_t = 0)]
+    seat: u32,
+}
+
+/// Holds rows of tables for the workers of a run.
+pub(crate) fn ps(args: ServerArgs) -> Result<ExitCode> {
+    log_to_stderr("ps", args.seat);
+    let (run, keys) = (args.role.run()?, args.role.keys());
+    let MemberArgs { master, listen } = args.member;
+    let options = ps::Options { run, master, keys, listen, seat: args.seat };
+    Ok(exit(ps::run(&options, listening)?))
+}
+
+fn listening(address: SocketAddr) {
+    println!("listening on {address}");
+}
+
+fn exit(exit: Exit) -> ExitCode {
+    ExitCode::from(exit.code())
+}
+
+/// Logs to standard error, which the supervisor keeps in the run's folder. SALAMANDER_LOG sets what is logged, as in
+/// `salamander=debug`.
+pub(crate) fn log_to_stderr(role: &str, slot: u32) {
+    let filter =
+        EnvFilter::try_from_env("SALAMANDER_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
+    // Only the first subscriber of a process counts, which is what is wanted.
+    let _ = if std::env::var("SALAMANDER_LOG_FORMAT").is_ok_and(|format| format == "json") {
+        let job = std::env::var("SALAMANDER_JOB").unwrap_or_default();
+        let name = serde_json::json!({"job": job, "role": role, "index": slot}).to_string();
+        let head = format!("{},", name.trim_end_matches('}'));
+        log.json().with_writer(move || Named(head.clone())).try_init()
+    } else {
+        log.with_target(false).with_writer(std::io::stderr).try_init()
+    };
+    tracing::info!(role, slot, pid = std::process::id(), "starts");
+}
+
+/// Standard error, with the process's name in front of the fields of each line: logs of many pods end up in one place.
+struct Named(String);
+
+impl Write for Named {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        let rest = line.strip_prefix(b"{");
+        let mut whole = Vec::with_capacity(self.0.len() + line.len());
+        whole.extend(rest.map_or(&b""[..], |_| self.0.as_bytes()));
+        whole.extend(rest.unwrap_or(line));
+        // At once, so that lines of several threads do not mix.
+        std::io::stderr().lock().write_all(&whole)?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().lock().flush()
+    }
+}

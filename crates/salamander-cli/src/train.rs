@@ -1,0 +1,124 @@
+//! `salamander train`: from an experiment file to a run's folder.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow, bail};
+use salamander_run::{Error, Finished, Program, Run, RunLayout, State, Summary};
+
+use crate::args::OverrideArgs;
+use crate::signals::Signals;
+use crate::ui::{Follower, Out, print_summary};
+
+/// How often signals are looked at.
+pub(crate) const LOOK: Duration = Duration::from_millis(50);
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The experiment file; not needed with --resume
+    #[arg(required_unless_present = "resume")]
+    experiment: Option<PathBuf>,
+    #[command(flatten)]
+    overrides: OverrideArgs,
+    /// The folder that runs live in
+    #[arg(long, visible_alias = "runs", value_name = "DIR", default_value = "runs")]
+    out: PathBuf,
+    /// Go on with a run, by its folder or id; one that is not on this machine, by its place in a store
+    /// (s3://bucket/prefix/RUN); one of a cluster, by its job
+    #[arg(long, value_name = "RUN", conflicts_with = "experiment")]
+    resume: Option<String>,
+    /// End with one line of JSON on standard output
+    #[arg(long)]
+    json: bool,
+    /// Print the configuration in force and stop
+    #[arg(long)]
+    dump_config: bool,
+    #[cfg(feature = "kube")]
+    #[command(flatten)]
+    job: crate::kube::JobArgs,
+    /// Only make the run's folder with its secrets, for a master and workers that are started by hand
+    #[arg(long, conflicts_with = "resume")]
+    prepare: bool,
+}
+
+pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
+    let overrides = args.overrides.overrides();
+    #[cfg(feature = "kube")]
+    if args.job.is_cluster() {
+        return match (&args.experiment, &args.resume) {
+            (Some(file), _) => crate::kube::train(file, &overrides, &args.job, program, args.json),
+            (None, Some(job)) => crate::kube::resume(job, &args.job, args.json),
+            (None, None) => bail!("name an experiment file"),
+        };
+    }
+    let draft = match (&args.resume, &args.experiment) {
+        (Some(run), _) => {
+            program.resume(run, &overrides, &args.out, &mut |note| eprintln!("{note}"))?
+        }
+        (None, Some(file)) => program.experiment(file, &overrides, &args.out)?,
+        (None, None) => bail!("name an experiment file"),
+    };
+    if args.dump_config {
+        print!("{}", draft.in_force());
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.prepare {
+        // For roles on several hosts.
+        println!("{}", draft.prepare()?.folder().display());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let out = if args.json { Out::Stderr } else { Out::Stdout };
+    let signals = Signals::install()?;
+    let class_names = program.models().find(draft.experiment().model())?.class_names();
+    let run = draft.start()?;
+    let layout = run.layout().clone();
+    follow(&run, &mut Follower::new(out), &signals, &mut |_| {});
+    let ended = run.wait();
+    finish(&Ending { layout, class_names, ended, out }, &signals)
+}
+
+/// Shows a run to its end; `tick` is called now and then, and told whether training has begun.
+pub(crate) fn follow(
+    run: &Run,
+    follower: &mut Follower,
+    signals: &Signals,
+    tick: &mut dyn FnMut(bool),
+) {
+    while !run.is_over() {
+        if let Some(event) = run.next_event(LOOK) {
+            follower.take(&event);
+        }
+        if signals.asked() {
+            run.stop();
+        }
+        tick(follower.begun());
+    }
+    run.events().for_each(|event| follower.take(&event));
+    follower.finish();
+}
+
+/// A run that is over, and how it is told.
+struct Ending {
+    layout: RunLayout,
+    class_names: Vec<String>,
+    ended: Result<Finished, Error>,
+    out: Out,
+}
+
+fn finish(ending: &Ending, signals: &Signals) -> Result<ExitCode> {
+    let folder = ending.layout.folder().display();
+    let summary = Summary::new(&ending.layout, &ending.ended, ending.class_names.clone());
+    print_summary(&summary, ending.out);
+    if summary.state == State::Interrupted {
+        eprintln!("interrupted; go on with: salamander train --resume {folder}");
+    }
+    if ending.out == Out::Stderr {
+        println!("{}", summary.to_json());
+    }
+    match &ending.ended {
+        Err(error) => Err(anyhow!("{error} (the run is in {folder})")),
+        Ok(_) if summary.state == State::Completed => Ok(ExitCode::SUCCESS),
+        Ok(_) => Ok(ExitCode::from(signals.exit_code())),
+    }
+}

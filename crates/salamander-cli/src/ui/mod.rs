@@ -1,0 +1,49 @@
+//! What a person sees while a model trains.
+
+mod bar;
+mod follow;
+#[cfg(feature = "kube")]
+mod job;
+mod summary;
+mod table;
+mod tasks;
+
+#[cfg(feature = "kube")]
+pub(crate) use bar::Advance;
+pub(crate) use bar::{Bar, MANY_FILES, show_indexing};
+pub(crate) use follow::Follower;
+#[cfg(feature = "kube")]
+pub(crate) use job::{JobFollower, job_line};
+pub(crate) use summary::print_summary;
+pub(crate) use table::EpochTable;
+pub(crate) use tasks::TaskBar;
+
+/// Where text for people goes: with `--json`, standard output belongs to programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Out {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+impl Out {
+    /// Prints a line; a closed pipe is no reason to end a training.
+    pub(crate) fn line(self, text: &str) {
+        use std::io::Write;
+        let _ = match self {
+            Out::Stdout => writeln!(std::io::stdout(), "{text}"),
+            Out::Stderr => writeln!(std::io::stderr(), "{text}"),
+        };
+    }
+}
+
+/// `0:07`, `12:34`, `1:02:03`.
+pub(crate) fn clock(seconds: f64) -> String {
+    let whole = if seconds.is_finite() { seconds.max(0.0).round() as u64 } else { 0 };
+    let (hours, minutes, seconds) = (whole / 3600, whole / 60 % 60, whole % 60);
+    match hours {
+        0 => format!("{minutes:02}:{seconds:02}"),
+        _ => format!("{hours}:{minutes:02}:{seconds:02}"),
+    }
+}

@@ -1,0 +1,71 @@
+//! Steps whose micro-batches are computed by many, in any order, and told one by one.
+
+use serde::{Deserialize, Serialize};
+
+use crate::metrics::Metrics;
+use crate::plan::{MicroBatch, Plan};
+use crate::progress::{FirstPass, Within};
+use crate::push::{Applied, Names};
+use crate::report::{Measured, Timings};
+
+/// What was told so far of steps that are not complete. It is kept beside the progress.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Collected {
+    /// Micro-batches that were told.
+    counted: Applied,
+    /// Steps that are partly told: in `pass`, how many of their micro-batches.
+    steps: Vec<((u64, u64), Within)>,
+    /// Where the time of all workers went.
+    pub timings: Timings,
+}
+
+impl Collected {
+    /// Nothing was told.
+    pub fn new(plan: &Plan) -> Self {
+        let counted = Applied::new(Names::of(plan).slices());
+        Self { counted, steps: Vec::new(), timings: Timings::default() }
+    }
+
+    /// Adds a micro-batch; returns its step, if that is complete now.
+    pub(super) fn add(
+        &mut self,
+        plan: &Plan,
+        name: MicroBatch,
+        measured: &Measured,
+    ) -> Option<(Metrics, FirstPass)> {
+        if !self.counted.insert(name) {
+            return None;
+        }
+        self.timings.add(&measured.timings);
+        let at = (name.epoch, name.step);
+        let index = self.steps.iter().position(|(step, _)| *step == at).unwrap_or_else(|| {
+            let first = FirstPass {
+                tally: Default::default(),
+                loss: 0.0,
+                rate: measured.rate,
+                gradient_norm: None,
+                overflowed: false,
+            };
+            self.steps.push((at, Within { pass: 0, metrics: Metrics::new(), first }));
+            self.steps.len() - 1
+        });
+        let (_, step) = &mut self.steps[index];
+        step.pass += 1;
+        step.metrics.merge(&measured.metrics);
+        step.first.tally.merge(&measured.tally);
+        step.first.loss += measured.loss;
+        step.first.rate = measured.rate;
+        step.first.gradient_norm = measured.gradient_norm.or(step.first.gradient_norm);
+        let names = plan.micro_batches(name.epoch, name.step, plan.aggregation).len();
+        if step.pass < names {
+            return None;
+        }
+        let (_, Within { metrics, first, .. }) = self.steps.swap_remove(index);
+        Some((metrics, first))
+    }
+
+    /// Steps that will not be told as a whole any more.
+    pub(super) fn rest(&mut self) -> impl Iterator<Item = (Metrics, FirstPass)> {
+        self.steps.drain(..).map(|(_, Within { metrics, first, .. })| (metrics, first))
+    }
+}

@@ -1,0 +1,65 @@
+//! The environment variables of pods.
+
+use k8s_openapi::api::core::v1::{
+    EnvFromSource, EnvVar, EnvVarSource, ObjectFieldSelector, ResourceFieldSelector,
+    SecretEnvSource,
+};
+
+use super::pod::PodParts;
+use crate::job::Job;
+use crate::names::Role;
+
+/// The environment of each pod.
+pub(super) fn own_env(job: &Job, parts: &PodParts<'_>) -> Vec<EnvVar> {
+    let value = |name: &str, value: &str| EnvVar {
+        name: name.to_string(),
+        value: Some(value.to_string()),
+        ..EnvVar::default()
+    };
+    let field = |name: &str, path: &str| EnvVar {
+        name: name.to_string(),
+        value_from: Some(EnvVarSource {
+            field_ref: Some(ObjectFieldSelector {
+                api_version: Some("v1".to_string()),
+                field_path: path.to_string(),
+            }),
+            ..EnvVarSource::default()
+        }),
+        ..EnvVar::default()
+    };
+    let mut env = vec![
+        field("POD_NAME", "metadata.name"),
+        field("POD_NAMESPACE", "metadata.namespace"),
+        field("POD_IP", "status.podIP"),
+        value("HOME", "/tmp"),
+        value("SALAMANDER_LOG_FORMAT", "json"),
+        value("SALAMANDER_JOB", &job.name),
+        // In a pod every process is number 1, which tells nobody apart.
+        value("SALAMANDER_PROCESS", &parts.process.to_string()),
+    ];
+    if parts.resources.limits.as_ref().is_some_and(|limits| limits.contains_key("cpu")) {
+        // As many threads as the container may use, not as the node has.
+        env.push(EnvVar {
+            name: "RAYON_NUM_THREADS".to_string(),
+            value_from: Some(EnvVarSource {
+                resource_field_ref: Some(ResourceFieldSelector {
+                    resource: "limits.cpu".to_string(),
+                    ..ResourceFieldSelector::default()
+                }),
+                ..EnvVarSource::default()
+            }),
+            ..EnvVar::default()
+        });
+    }
+    env
+}
+
+/// The credentials of the job's object store, for those that use it.
+pub(super) fn store_env(job: &Job, role: Role) -> Vec<EnvFromSource> {
+    let secret = job.spec.object_store().and_then(|store| store.secret_name.clone());
+    let source = |name| EnvFromSource {
+        secret_ref: Some(SecretEnvSource { name, optional: None }),
+        ..EnvFromSource::default()
+    };
+    secret.filter(|_| role != Role::Ps).map(source).into_iter().collect()
+}

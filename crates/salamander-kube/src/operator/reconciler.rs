@@ -1,0 +1,261 @@
+//! Reconciles a job: fetches what a decision needs, and does what it says.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::events::{EventType, Recorder};
+use kube::{Client, Resource};
+use serde_json::json;
+use tracing::{debug, info};
+
+use super::decide;
+use super::metrics::Metrics;
+use super::object_api::{MANAGER, ObjectApi, unless_gone};
+use super::plan::{Action, JobEvent, ObservedJob, ReconcilePlan};
+use crate::crd::{TrainingJob, TrainingJobStatus};
+use crate::error::root;
+use crate::job::{self, EXPERIMENT_FILE, Job};
+use crate::names::{self, Role};
+use crate::objects::{self, MasterPod, MemberPod};
+use crate::secrets::Secrets;
+use crate::{Error, experiment, pod_calls};
+
+/// Objects beside the pods are looked at again after this time.
+const REFRESH: Duration = Duration::from_secs(600);
+/// How soon to reconcile again after a change that brings an event by itself.
+const SOON: Duration = Duration::from_secs(5);
+
+/// What reconciling needs, shared by all jobs.
+pub(super) struct Context {
+    client: Client,
+    pub(super) metrics: Arc<Metrics>,
+    recorder: Recorder,
+    /// For which generation of a job, by its uid, its objects were made, and when. A job that is deleted and
+    /// created again has another uid.
+    made: Mutex<HashMap<String, (Option<i64>, Instant)>>,
+}
+
+impl Context {
+    pub(super) fn new(client: Client, metrics: Arc<Metrics>, recorder: Recorder) -> Self {
+        Self { client, metrics, recorder, made: Mutex::default() }
+    }
+
+    /// Reconciles a job once; when to do so again.
+    pub(super) async fn reconcile(&self, resource: &TrainingJob) -> Result<Duration, Error> {
+        if resource.metadata.deletion_timestamp.is_some() {
+            // Its dependents go with it.
+            return Ok(REFRESH);
+        }
+        let job =
+            Job::from_resource(resource).map_err(|error| Error::Invalid(error.to_string()))?;
+        let owner = job::owner(resource)
+            .ok_or_else(|| Error::Invalid(format!("job {} has no uid", job.name)))?;
+        if resource.spec.workers.replicas.is_none() {
+            self.fill_in(&job).await?;
+            // The change itself brings the job back at once.
+            return Ok(SOON);
+        }
+        let over = resource.status.as_ref().and_then(|s| s.phase).is_some_and(|p| p.is_final());
+        let invalid = match over {
+            true => None,
+            false => self.prepare(resource, &job, &owner).await?,
+        };
+        let observed = ObservedJob { pods: self.pods(&job, &owner).await?, invalid };
+        let plan = decide::decide(resource, &observed, Timestamp::now());
+        self.execute(resource, &job, &owner, &plan).await?;
+        self.metrics.reconciles.inc();
+        Ok(plan.requeue_after)
+    }
+
+    /// Writes how many workers are wanted into the job: `kubectl scale` cannot change a number that is not there.
+    async fn fill_in(&self, job: &Job) -> Result<(), Error> {
+        let wanted = json!({"spec": {"workers": {"replicas": job.spec.workers.wanted()}}});
+        let jobs = self.api(job).all::<TrainingJob>();
+        let patched = jobs.patch(&job.name, &PatchParams::default(), &Patch::Merge(wanted)).await;
+        unless_gone(patched, || format!("filling in the workers of job {}", job.name))
+    }
+
+    async fn pods(&self, job: &Job, owner: &OwnerReference) -> Result<Vec<Pod>, Error> {
+        let pods = pod_calls::list(&self.api(job).all(), &job.name).await?;
+        Ok(pods.into_iter().filter(|pod| job::is_owned(pod, &owner.uid)).collect())
+    }
+
+    /// Makes what the pods need; what is wrong with the job, if that cannot be.
+    async fn prepare(
+        &self,
+        resource: &TrainingJob,
+        job: &Job,
+        owner: &OwnerReference,
+    ) -> Result<Option<String>, Error> {
+        let generation = resource.metadata.generation;
+        let made = self.made().get(&owner.uid).copied();
+        if made.is_some_and(|(for_, at)| for_ == generation && at.elapsed() < REFRESH) {
+            return Ok(None);
+        }
+        let text = match self.experiment(job).await? {
+            Ok(text) => text,
+            Err(reason) => return Ok(Some(reason)),
+        };
+        let seed = experiment::seed_of(&owner.uid);
+        let text = match experiment::in_force(&text, job, seed) {
+            Ok(text) => text,
+            Err(error) => return Ok(Some(error.to_string())),
+        };
+        // A template that is wrong is told before anything runs.
+        let [worker, server] = [Role::Worker, Role::Ps].map(|role| MemberPod::first(job, role));
+        let master = MasterPod { job, number: 0, owner: None, resume: false };
+        if let Err(error) = worker.build().and(server.build()).and(master.build()) {
+            return Ok(Some(error.to_string()));
+        }
+        self.make(resource, job, owner, &text).await?;
+        let mut made = self.made();
+        made.retain(|_, (_, at)| at.elapsed() < REFRESH);
+        made.insert(owner.uid.clone(), (generation, Instant::now()));
+        Ok(None)
+    }
+
+    async fn make(
+        &self,
+        resource: &TrainingJob,
+        job: &Job,
+        owner: &OwnerReference,
+        experiment: &str,
+    ) -> Result<(), Error> {
+        let (api, own) = (self.api(job), Some(owner));
+        api.apply(&objects::master_account(job, own)).await?;
+        api.apply(&objects::pod_account(job, own)).await?;
+        api.apply(&objects::role(job, own)).await?;
+        api.apply(&objects::role_binding(job, own)).await?;
+        api.apply(&objects::network_policy(job, own)).await?;
+        api.apply(&objects::master_service(job, own)).await?;
+        if let Some(claim) = objects::claim(job, own) {
+            api.create(&claim).await?;
+        }
+        let config = objects::config_map(job, experiment, own)
+            .map_err(|error| Error::Invalid(error.to_string()))?;
+        if !api.create(&config).await? {
+            self.compare(resource, job, owner, experiment).await?;
+        }
+        // Those that are there stay, or the pods would no longer know each other.
+        let secrets = Secrets::random().map_err(|error| Error::Invalid(error.to_string()))?;
+        api.create(&objects::secret(job, &secrets, own)).await?;
+        Ok(())
+    }
+
+    /// The experiment that the job names, or what is wrong with it.
+    async fn experiment(&self, job: &Job) -> Result<Result<String, String>, Error> {
+        let source = &job.spec.experiment;
+        if let Some(inline) = &source.inline {
+            return Ok(Ok(salamander_core::yaml::to_yaml(inline)));
+        }
+        let Some(key) = &source.config_map else {
+            return Ok(Err("write experiment.inline or experiment.configMap".into()));
+        };
+        let what = format!("reading the config map {}", key.name);
+        let found = self.api(job).all::<ConfigMap>().get_opt(&key.name).await;
+        let found = found.map_err(|error| Error::from_client(what, error))?;
+        let Some(map) = found else {
+            return Ok(Err(format!("there is no config map {:?} yet", key.name)));
+        };
+        let text = map.data.unwrap_or_default().remove(&key.key);
+        Ok(text.ok_or_else(|| format!("config map {:?} has no {:?}", key.name, key.key)))
+    }
+
+    /// Pods that read different experiments cannot train together, so the first one stays.
+    async fn compare(
+        &self,
+        resource: &TrainingJob,
+        job: &Job,
+        owner: &OwnerReference,
+        text: &str,
+    ) -> Result<(), Error> {
+        let name = names::config_map(&job.name);
+        let found = self.api(job).all::<ConfigMap>().get_opt(&name).await;
+        let found = found.map_err(|error| Error::from_client("reading the experiment", error))?;
+        if found.as_ref().is_none_or(|map| !job::is_owned(map, &owner.uid)) {
+            let text = format!("what an earlier job {:?} left is still being deleted", job.name);
+            return Err(Error::Invalid(text));
+        }
+        let old = found.and_then(|map| map.data?.remove(EXPERIMENT_FILE));
+        if old.is_some_and(|old| experiment::differ(&old, text)) {
+            let note = "the experiment of a job stays as it was at its start; delete the job and create another";
+            let (warning, reason) = (true, "ExperimentChanged".to_string());
+            self.publish(resource, &JobEvent { warning, reason, note: note.to_string() }).await;
+        }
+        Ok(())
+    }
+
+    async fn execute(
+        &self,
+        resource: &TrainingJob,
+        job: &Job,
+        owner: &OwnerReference,
+        plan: &ReconcilePlan,
+    ) -> Result<(), Error> {
+        let pods = self.api(job).all::<Pod>();
+        for action in &plan.actions {
+            info!(job = job.name, ?action, "for a job");
+            match action {
+                Action::CreateMaster { number, resume } => {
+                    let (owner, resume) = (Some(owner), *resume);
+                    let pod = MasterPod { job, number: *number, owner, resume }.build();
+                    let pod = pod.map_err(|error| Error::Invalid(error.to_string()))?;
+                    if self.api(job).create(&pod).await? {
+                        self.metrics.masters.inc();
+                    }
+                }
+                Action::Delete { name, force } => {
+                    let deleted = pods.delete(name, &pod_calls::delete_params(*force)).await;
+                    unless_gone(deleted, || format!("deleting the pod {name}"))?;
+                }
+                Action::Annotate { name, key, value } => {
+                    let patched = pod_calls::annotate(&pods, name, key, value).await;
+                    unless_gone(patched, || format!("annotating the pod {name}"))?;
+                }
+            }
+        }
+        if resource.status.as_ref() != Some(&plan.status) {
+            self.write_status(job, &plan.status).await?;
+        }
+        for event in &plan.events {
+            self.publish(resource, event).await;
+        }
+        Ok(())
+    }
+
+    /// Writes the status, which belongs to the operator alone.
+    async fn write_status(&self, job: &Job, status: &TrainingJobStatus) -> Result<(), Error> {
+        let jobs = self.api(job).all::<TrainingJob>();
+        let patch = json!({
+            "apiVersion": TrainingJob::api_version(&()),
+            "kind": TrainingJob::kind(&()),
+            "status": status,
+        });
+        let params = PatchParams::apply(MANAGER).force();
+        let written = jobs.patch_status(&job.name, &params, &Patch::Apply(patch)).await;
+        // Deleted in between: there is nobody to tell.
+        unless_gone(written, || format!("writing the status of job {}", job.name))
+    }
+
+    async fn publish(&self, resource: &TrainingJob, event: &JobEvent) {
+        let type_ = if event.warning { EventType::Warning } else { EventType::Normal };
+        let event = pod_calls::event(type_, "Reconcile", &event.reason, &event.note);
+        let regarding = resource.object_ref(&());
+        if let Err(error) = self.recorder.publish(&event, &regarding).await {
+            debug!(error = root(&error), "an event cannot be written");
+        }
+    }
+
+    fn api<'a>(&'a self, job: &'a Job) -> ObjectApi<'a> {
+        ObjectApi::new(&self.client, &job.namespace)
+    }
+
+    fn made(&self) -> std::sync::MutexGuard<'_, HashMap<String, (Option<i64>, Instant)>> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

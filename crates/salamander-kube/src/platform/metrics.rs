@@ -1,0 +1,92 @@
+//! The metrics of a run, which its master's pod shows in the OpenMetrics format that Prometheus reads.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::text;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::progress::Progress;
+
+/// Gauges of a run.
+#[derive(Debug)]
+pub struct RunMetrics {
+    registry: Registry,
+    workers: Gauge,
+    servers: Gauge,
+    pending: Gauge,
+    steps: Gauge,
+    epoch: Gauge,
+    restarts: Gauge,
+    loss: Gauge<f64, AtomicU64>,
+}
+
+impl Default for RunMetrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("salamander_run");
+        let mut gauge = |name: &str, help: &str| {
+            let gauge = Gauge::default();
+            registry.register(name, help, gauge.clone());
+            gauge
+        };
+        let workers = gauge("workers", "Workers that train together");
+        let servers = gauge("servers", "Parameter servers that serve");
+        let pending = gauge("pending_pods", "Pods that do not run yet");
+        let steps = gauge("steps", "Steps done");
+        let epoch = gauge("epoch", "The epoch");
+        let restarts = gauge("restarts", "Workers and servers that were started again");
+        let loss = Gauge::default();
+        registry.register("loss", "The last loss", loss.clone());
+        Self { registry, workers, servers, pending, steps, epoch, restarts, loss }
+    }
+}
+
+impl RunMetrics {
+    /// Takes in how far the run is; what is not known yet stays as it was.
+    pub fn observe(&self, progress: &Progress) {
+        self.workers.set(progress.workers.into());
+        self.servers.set(progress.servers.into());
+        self.pending.set(progress.pending.into());
+        for (gauge, value) in [(&self.steps, progress.step), (&self.epoch, progress.epoch)] {
+            if let Some(value) = value {
+                gauge.set(value as i64);
+            }
+        }
+        self.restarts.set((progress.restarts + progress.server_restarts) as i64);
+        if let Some(loss) = progress.loss {
+            self.loss.set(loss);
+        }
+    }
+
+    /// All metrics as text.
+    pub fn encode(&self) -> String {
+        let mut page = String::new();
+        // Writing to a string does not fail.
+        let _ = text::encode(&mut page, &self.registry);
+        page
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_shows_how_far_it_is() {
+        let metrics = RunMetrics::default();
+        let progress = Progress {
+            workers: 2,
+            step: Some(7),
+            loss: Some(0.5),
+            restarts: 1,
+            ..Default::default()
+        };
+        metrics.observe(&progress);
+        metrics.observe(&Progress { workers: 1, step: None, loss: None, ..progress });
+        let page = metrics.encode();
+        for line in ["workers 1\n", "steps 7\n", "loss 0.5\n", "restarts 1\n"] {
+            assert!(page.contains(&format!("\nsalamander_run_{line}")), "{line}{page}");
+        }
+        assert!(page.ends_with("# EOF\n"), "{page}");
+    }
+}

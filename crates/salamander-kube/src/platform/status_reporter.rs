@@ -1,0 +1,217 @@
+//! Decides which progress of a run is written to the cluster and when, and what the master is still to be asked
+//! for. It has no connection of its own.
+
+use std::time::Duration;
+
+use salamander_core::elastic::Ending;
+use tokio::time::Instant;
+
+use super::master_poller::AdminRequest;
+use crate::milestones::Milestones;
+use crate::progress::{Goodput, Progress};
+
+/// What is known of a run, and what of it was written.
+pub(super) struct StatusReporter {
+    every: Duration,
+    /// How many workers people want.
+    pub(super) wanted: Option<u32>,
+    /// How many parameter servers people want.
+    pub(super) wanted_servers: Option<u32>,
+    /// Whether people want it to stop.
+    pub(super) stop: bool,
+    progress: Option<Progress>,
+    written: Option<Progress>,
+    writing: Option<Progress>,
+    last: Option<Instant>,
+    asked: Option<Instant>,
+    goodput: Goodput,
+}
+
+/// What the pods of a job add to its progress.
+#[derive(Debug, Default)]
+pub(super) struct PodFacts {
+    /// Pods that do not run yet.
+    pub(super) pending: u32,
+    /// What one of them waits for.
+    pub(super) waiting: Option<String>,
+    /// How the last pod that crashed did so.
+    pub(super) last_crash: Option<String>,
+}
+
+impl StatusReporter {
+    pub(super) fn new(every: Duration) -> Self {
+        Self {
+            every,
+            wanted: None,
+            wanted_servers: None,
+            stop: false,
+            progress: None,
+            written: None,
+            writing: None,
+            last: None,
+            asked: None,
+            goodput: Goodput::default(),
+        }
+    }
+
+    /// What the master must still be asked for.
+    pub(super) fn requests(&self, progress: &Progress) -> Vec<AdminRequest> {
+        if progress.ended().is_some() {
+            return Vec::new();
+        }
+        let workers = self.wanted.filter(|wanted| *wanted > 0 && *wanted != progress.wanted);
+        let servers = self.wanted_servers.filter(|wanted| {
+            *wanted > 0 && progress.wanted_servers > 0 && *wanted != progress.wanted_servers
+        });
+        let stop = (self.stop && progress.state != "stopping").then_some(AdminRequest::Stop);
+        let requests =
+            [workers.map(AdminRequest::Workers), servers.map(AdminRequest::Servers), stop];
+        requests.into_iter().flatten().collect()
+    }
+
+    /// What the master answered to the last poll.
+    pub(super) fn take(&mut self, mut progress: Progress) {
+        let now = Instant::now();
+        let passed = self.asked.map_or(0.0, |asked| (now - asked).as_secs_f64());
+        self.asked = Some(now);
+        self.goodput.add(passed, progress.state == "running" && progress.step.is_some());
+        if let Some(known) = &self.progress {
+            // A master that was started again has no report yet.
+            progress.step = progress.step.or(known.step);
+            progress.epoch = progress.epoch.or(known.epoch);
+            progress.loss = progress.loss.or(known.loss);
+            progress.milestones = known.milestones.clone();
+        }
+        progress.goodput = self.goodput.value();
+        self.progress = Some(progress);
+    }
+
+    /// What the run told on its way.
+    pub(super) fn note(&mut self, milestones: Milestones) {
+        // A master that was started again has heard of less than the one before; its followers have not.
+        if let Some(progress) = &mut self.progress {
+            progress.milestones = milestones;
+            catch_up(progress);
+        }
+    }
+
+    /// The run is over.
+    pub(super) fn over(&mut self, ending: &Ending) {
+        let progress = self.progress.get_or_insert_default();
+        let (state, reason) = match ending {
+            Ending::Completed => ("completed", None),
+            Ending::Interrupted => ("interrupted", None),
+            Ending::Failed(reason) => ("failed", Some(reason.clone())),
+        };
+        (progress.state, progress.reason) = (state.to_string(), reason);
+        progress.workers = 0;
+        catch_up(progress);
+    }
+
+    /// What is to be written now.
+    pub(super) fn due(&mut self, pods: PodFacts) -> Option<Progress> {
+        let progress = self.progress.as_mut()?;
+        (progress.pending, progress.waiting) = (pods.pending, pods.waiting);
+        progress.last_crash = pods.last_crash;
+        if self.writing.is_some() || self.written.as_ref() == Some(progress) {
+            return None;
+        }
+        // A change of state is written at once, steps only now and then: the cluster's store keeps every version.
+        let same = self.written.as_ref().is_some_and(|written| written.state == progress.state);
+        if same && self.last.is_some_and(|last| last.elapsed() < self.every) {
+            return None;
+        }
+        self.last = Some(Instant::now());
+        self.writing = Some(progress.clone());
+        self.writing.clone()
+    }
+
+    /// The cluster has it, or not.
+    pub(super) fn written(&mut self, written: bool) {
+        let writing = self.writing.take();
+        if written {
+            self.written = writing;
+        }
+    }
+
+    /// Whether the cluster has everything.
+    pub(super) fn is_written(&self) -> bool {
+        self.written.is_some() && self.written == self.progress
+    }
+}
+
+/// A run may end between two questions: its last epoch tells how far it came.
+fn catch_up(progress: &mut Progress) {
+    let last = progress.milestones.epochs.last();
+    if progress.ended().is_some()
+        && let Some(last) = last.filter(|last| Some(last.steps) > progress.step)
+    {
+        (progress.step, progress.epoch) = (Some(last.steps), Some(last.epoch));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::milestones::Epoch;
+
+    use super::*;
+
+    fn progress(state: &str, step: u64) -> Progress {
+        Progress { state: state.into(), step: Some(step), wanted: 2, ..Progress::default() }
+    }
+
+    #[test]
+    fn steps_are_written_now_and_then_and_states_at_once() {
+        let mut reporter = StatusReporter::new(Duration::from_secs(1_000));
+        let facts = PodFacts::default;
+        assert_eq!(reporter.due(facts()), None);
+        reporter.take(progress("running", 1));
+        assert_eq!(reporter.due(facts()).expect("due").step, Some(1));
+        assert_eq!(reporter.due(facts()), None, "one at a time");
+        reporter.written(true);
+        reporter.take(progress("running", 2));
+        assert_eq!(reporter.due(facts()), None, "too soon");
+        reporter.over(&Ending::Failed("bad data".into()));
+        let last = reporter.due(facts()).expect("due");
+        assert_eq!((last.state.as_str(), last.reason.as_deref()), ("failed", Some("bad data")));
+        reporter.written(false);
+        assert!(!reporter.is_written());
+        assert!(reporter.due(facts()).is_some(), "written again");
+        reporter.written(true);
+        assert!(reporter.is_written());
+    }
+
+    #[test]
+    fn requests_are_repeated_until_they_show() {
+        let mut reporter = StatusReporter::new(Duration::ZERO);
+        assert_eq!(reporter.requests(&progress("running", 1)), []);
+        (reporter.wanted, reporter.stop) = (Some(3), true);
+        assert_eq!(
+            reporter.requests(&progress("running", 1)),
+            [AdminRequest::Workers(3), AdminRequest::Stop]
+        );
+        reporter.wanted = Some(2);
+        reporter.wanted_servers = Some(3);
+        assert_eq!(
+            reporter.requests(&progress("stopping", 1)),
+            [],
+            "a run without servers gets none"
+        );
+        let served = Progress { wanted_servers: 2, ..progress("stopping", 1) };
+        assert_eq!(reporter.requests(&served), [AdminRequest::Servers(3)]);
+        assert_eq!(reporter.requests(&progress("completed", 1)), []);
+    }
+
+    #[test]
+    fn what_was_done_since_the_last_question_counts_at_the_end() {
+        let mut reporter = StatusReporter::new(Duration::from_secs(1_000));
+        reporter.take(progress("running", 17));
+        let epoch = Epoch { epoch: 1, steps: 20, ..Epoch::default() };
+        reporter.note(Milestones { epochs: vec![epoch], ..Milestones::default() });
+        assert_eq!(reporter.due(PodFacts::default()).expect("due").step, Some(17));
+        reporter.written(true);
+        reporter.over(&Ending::Completed);
+        let last = reporter.due(PodFacts::default()).expect("due");
+        assert_eq!((last.step, last.epoch), (Some(20), Some(1)));
+    }
+}

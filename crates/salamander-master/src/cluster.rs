@@ -1,0 +1,231 @@
+//! What a run is made of, whatever its mode: who is connected, which processes run, what is told outside, and what is
+//! on disk.
+
+use std::path::Path;
+
+use salamander_core::elastic::{Ending, Entry, Millis, Seat, Term, ToMember, WorkerId};
+use salamander_core::report::Report;
+use salamander_proto::v1;
+use tracing::warn;
+
+use crate::bookmark::Bookmark;
+use crate::events::Events;
+use crate::inbox::{Answer, Session};
+use crate::journal::{self, Journal};
+use crate::mode::Effect;
+use crate::processes::{Processes, Restarts};
+use crate::record::{Data, Record};
+use crate::workers::{self, Kind, Workers};
+
+/// The journal's name in the run's folder.
+pub(crate) const JOURNAL: &str = "journal";
+/// The name of the file that says which report was taken last.
+const REPORTED: &str = "reported";
+/// A silent worker is left out at once, but its process, which may only be stopped, is ended after so many times
+/// the silence.
+const PATIENCE: Millis = 6;
+/// How long the end of a run waits for everybody to hear of it.
+const FAREWELL: Millis = 3_000;
+
+/// Workers, processes, events, journal.
+pub(crate) struct Cluster {
+    /// The master's own term.
+    pub(crate) term: Term,
+    pub(crate) workers: Workers,
+    pub(crate) processes: Processes,
+    pub(crate) events: Events,
+    /// Masters before this one.
+    pub(crate) master_restarts: u64,
+    /// The newest version that was told of.
+    pub(crate) version: u64,
+    pub(crate) journal: Journal<Record>,
+    pub(crate) bookmark: Bookmark,
+    pub(crate) data: Option<Data>,
+    pub(crate) silence: Millis,
+    /// What the journal says about restarts.
+    pub(crate) written: Restarts,
+    /// Answers that wait for the disk.
+    pub(crate) answers: Vec<Box<dyn FnOnce() + Send>>,
+    pub(crate) ended_at: Option<Millis>,
+}
+
+/// The newest (version, part) that was told, and the file that says so.
+pub(crate) fn open_bookmark(
+    folder: &Path,
+) -> Result<(Bookmark, Option<(u64, u32)>), journal::Error> {
+    let path = folder.join(REPORTED);
+    Bookmark::open(&path).map_err(|source| journal::Error::Io { path, source })
+}
+
+impl Cluster {
+    /// Writes what is to be on disk before anything else is done.
+    pub(crate) fn write(&mut self, effects: &[Effect]) -> Result<(), journal::Error> {
+        let record = |effect: &Effect| match effect {
+            Effect::Journal(record) => Some(record.clone()),
+            _ => None,
+        };
+        let records: Vec<Record> = effects.iter().filter_map(record).collect();
+        if !records.is_empty() {
+            self.journal.append(&records)?;
+        }
+        Ok(())
+    }
+
+    /// A record is on disk.
+    pub(crate) fn written(&mut self, now: Millis, record: &Record) {
+        let Record::Entry { entry, .. } = record else { return };
+        match entry {
+            Entry::Checkpoint(mark) => {
+                self.version = self.version.max(mark.version.0);
+                self.events.kept(&mark.id);
+                self.events.note(format!("checkpoint {} kept, version {}", mark.id, mark.version));
+            }
+            Entry::Scaled(workers) => self.events.note(format!("{workers} workers are wanted")),
+            Entry::ScaledServers(servers) => {
+                self.events.note(format!("{servers} parameter servers are wanted"));
+            }
+            Entry::Stopping => self.events.note("an early end was asked for".into()),
+            Entry::Ended(ending) => self.ended(now, ending),
+            Entry::Opened
+            | Entry::Prepared(_)
+            | Entry::Activated { .. }
+            | Entry::Moved(_)
+            | Entry::Resumed => {}
+        }
+    }
+
+    fn ended(&mut self, now: Millis, ending: &Ending) {
+        self.ended_at = Some(now);
+        self.events.ended(ending.clone());
+        self.processes.over(ending.clone());
+        let ids: Vec<WorkerId> = self.workers.iter().map(|(id, _)| id).collect();
+        for id in ids {
+            self.workers.send(id, ToMember::Ended(ending.clone()));
+        }
+    }
+
+    /// How often processes were started again is written, but not waited for.
+    pub(crate) fn write_restarts(&mut self) -> Result<(), journal::Error> {
+        let Restarts { workers, servers } = self.processes.restarts();
+        let mut records = Vec::new();
+        if workers != self.written.workers {
+            records.push(Record::Restarts(workers));
+        }
+        if servers != self.written.servers {
+            records.push(Record::ServerRestarts(servers));
+        }
+        self.written = Restarts { workers, servers };
+        if records.is_empty() { Ok(()) } else { self.journal.append_lazily(&records) }
+    }
+
+    /// Takes a report, if nothing as new was taken before.
+    pub(crate) fn report(&mut self, version: u64, report: Report) {
+        if self.events.report(version, report) {
+            self.version = self.version.max(version);
+            self.processes.progressed();
+            self.mark_report();
+        }
+    }
+
+    /// Notes which report was told last, for the next master.
+    pub(crate) fn mark_report(&self) {
+        if let Err(error) = self.bookmark.set(self.events.reported()) {
+            warn!(%error, "cannot note which report was taken");
+        }
+    }
+
+    /// Answers once everything before it is on disk.
+    pub(crate) fn answer<T: Send + 'static>(
+        &mut self,
+        to: Answer<T>,
+        answer: Result<T, salamander_proto::status::Error>,
+    ) {
+        // Whoever asked may have gone.
+        self.answers.push(Box::new(move || drop(to.send(answer))));
+    }
+
+    /// Connects a worker, unless it trains on something else than the others: what that writes, or none.
+    pub(crate) fn connect(
+        &mut self,
+        now: Millis,
+        id: WorkerId,
+        hello: &v1::Hello,
+        session: Session<v1::MasterMessage>,
+    ) -> Option<Vec<Effect>> {
+        let mut effects = Vec::new();
+        if Kind::of(hello) != Kind::Server {
+            match self.same_data(hello) {
+                Ok(record) => effects.extend(record.map(Effect::Journal)),
+                Err(reason) => {
+                    self.events.note(format!("worker {id} refused: {reason}"));
+                    workers::refuse(self.term, reason, &session.out);
+                    return None;
+                }
+            }
+        }
+        let is_new = self.workers.connect(now, id, hello, session);
+        self.processes.bind(hello.slot, hello.pid, id);
+        self.workers.welcome(id, self.term);
+        if is_new {
+            let (slot, pid) = (hello.slot, hello.pid);
+            self.events.note(match Seat::of(slot) {
+                Seat::Worker(slot) => format!("worker {id} joined: slot {slot}, process {pid}"),
+                Seat::Server(seat) => {
+                    format!("parameter server {seat} is ready: {id}, process {pid}")
+                }
+            });
+        }
+        Some(effects)
+    }
+
+    /// All workers must train on the same; the first one says on what.
+    fn same_data(&mut self, hello: &v1::Hello) -> Result<Option<Record>, String> {
+        let found = Data { records: hello.records, fingerprint: hello.fingerprint };
+        let Some(expected) = self.data else {
+            self.data = Some(found);
+            return Ok(Some(Record::Data(found)));
+        };
+        if found == expected {
+            return Ok(None);
+        }
+        if found.records != expected.records {
+            let (found, expected) = (found.records, expected.records);
+            return Err(format!("it sees {found} records and the others {expected}"));
+        }
+        Err("its data differs from the others', though it has as many records".into())
+    }
+
+    /// Ends the process of a worker, so that another takes its place.
+    pub(crate) fn replace(&mut self, id: WorkerId, reason: Option<&str>) {
+        if self.processes.replace(id)
+            && let Some(reason) = reason
+        {
+            self.events.note(format!("worker {id} replaced: {reason}"));
+        }
+    }
+
+    /// Ends processes that were silent for far too long, and forgets workers that nobody can end.
+    pub(crate) fn end_the_silent(&mut self, now: Millis) {
+        let Some(before) = now.checked_sub(PATIENCE * self.silence) else { return };
+        for id in self.workers.unheard(before) {
+            self.replace(id, Some("it was silent for too long"));
+        }
+        for id in self.workers.lost(before) {
+            self.workers.forget(id);
+        }
+        for slot in self.processes.unheard(before) {
+            if self.processes.replace_slot(slot) {
+                self.events.note(format!("slot {slot}: its process does not answer, replaced"));
+            }
+        }
+    }
+
+    /// Whether everybody has heard of the end, or had the time to.
+    pub(crate) fn may_leave(&self, now: Millis) -> bool {
+        let waited = now - self.ended_at.unwrap_or(now);
+        let heard = self.workers.all_gone() && self.events.all_seen() && self.processes.is_told();
+        // Whoever knew an earlier master needs the time to come to this one; its clock began at 0.
+        let found = self.master_restarts == 0 || now >= FAREWELL / 3;
+        waited >= FAREWELL || heard && found
+    }
+}

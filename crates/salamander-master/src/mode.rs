@@ -1,0 +1,140 @@
+//! How a run gives its work out. A mode is told what happens ([`Event`]) and answers with what is to be done
+//! ([`Effect`]): it waits for nothing, and what it wants on disk is there before anything else of the answer is done.
+
+mod leases;
+mod members;
+mod tasks;
+
+use salamander_core::elastic::{
+    Beat, Ending, Entry, FromMember, Hello, Millis, Peer, RunState, ToMember, WorkerId,
+};
+use salamander_core::push::Process;
+use salamander_core::report::{Report, TaskResult};
+
+pub(crate) use leases::Leases;
+pub(crate) use members::Members;
+pub(crate) use tasks::{Finished, Tasks};
+
+use crate::asynchronous::ServerTask;
+use crate::courier::News;
+use crate::record::Record;
+
+/// How work is given out.
+pub(crate) enum Mode {
+    /// Workers are members of generations and train in step.
+    Members(Box<Members>),
+    /// Workers lease names of micro-batches and push to parameter servers.
+    Leases(Box<Leases>),
+    /// Workers lease ranges of records, of which each counts once.
+    Tasks(Box<Tasks>),
+}
+
+/// Something that happens to a run.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// Time has passed.
+    Tick,
+    /// A worker that may be a member has connected.
+    Joined(Hello),
+    /// A worker lives.
+    Beat(WorkerId, Beat),
+    /// A member says something.
+    Said(WorkerId, FromMember),
+    /// A worker's connection has ended.
+    Disconnected(WorkerId),
+    /// A worker was not heard of for a while,
+    Silent(WorkerId),
+    /// and has no connection either.
+    Lost(WorkerId),
+    /// A process has ended, for this reason.
+    Gone(WorkerId, &'static str),
+    /// A parameter server is ready to take its seat.
+    ServerUp(u32, Peer),
+    /// Other numbers of processes are wanted.
+    Scale(Scale),
+    /// An early end is wanted.
+    Stop,
+    /// The run is over.
+    End(Ending),
+    /// A parameter server has answered.
+    Server(Process, News),
+    /// The folder of a checkpoint is made, or why not.
+    Folder(Result<String, String>),
+}
+
+/// Numbers of processes that differ from those that are wanted now.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Scale {
+    pub(crate) workers: Option<usize>,
+    pub(crate) servers: Option<usize>,
+}
+
+/// Something that is to be done.
+pub(crate) enum Effect {
+    /// Write down, before anything else.
+    Journal(Record),
+    /// Tell a worker.
+    Send(WorkerId, ToMember),
+    /// Tell people.
+    Note(String),
+    /// Tell people what was measured, unless it was told.
+    Report { version: u64, report: Report },
+    /// What comes after a version is told anew.
+    Restored(u64),
+    /// A task has this result.
+    Result { task: u64, result: TaskResult },
+    /// A checkpoint counts.
+    Kept(String),
+    /// Work goes on: crashes before were not in a row.
+    Progressed,
+    /// End a process, so that another takes its place.
+    Replace(WorkerId, Option<&'static str>),
+    /// Have something done about parameter servers.
+    Server(ServerTask),
+}
+
+impl Mode {
+    /// Takes in what happens and says what is to be done.
+    pub(crate) fn step(&mut self, now: Millis, event: Event) -> Vec<Effect> {
+        match self {
+            Mode::Members(members) => members.step(now, event),
+            Mode::Leases(leases) => leases.step(now, event),
+            Mode::Tasks(tasks) => tasks.step(now, event),
+        }
+    }
+
+    /// What does not depend on the mode.
+    pub(crate) fn run(&self) -> &RunState {
+        match self {
+            Mode::Members(members) => members.run(),
+            Mode::Leases(leases) => leases.run(),
+            Mode::Tasks(tasks) => tasks.run(),
+        }
+    }
+
+    /// How many parameter servers have to run. Those that are not wanted any more give their rows away first.
+    pub(crate) fn needed_servers(&self) -> usize {
+        match self {
+            Mode::Members(members) => members.needed_servers(),
+            Mode::Leases(leases) => leases.needed_servers(),
+            Mode::Tasks(tasks) => tasks.run().wanted().servers,
+        }
+    }
+}
+
+/// An entry of the run, by the master of this term.
+fn journal(run: &RunState, entry: Entry) -> Effect {
+    Effect::Journal(Record::Entry { term: run.term(), entry })
+}
+
+/// What scaling writes where nothing else depends on it.
+fn scale(run: &mut RunState, scale: Scale) -> Vec<Effect> {
+    let workers = scale.workers.map(|workers| run.scale(workers));
+    let servers = scale.servers.map(|servers| run.scale_servers(servers));
+    workers.into_iter().chain(servers).map(|entry| journal(run, entry)).collect()
+}
+
+/// What the end of a run writes, if it is not over yet.
+fn end(run: &mut RunState, ending: Ending) -> Option<Effect> {
+    run.end(ending).map(|entry| journal(run, entry))
+}

@@ -1,0 +1,324 @@
+//! Asynchronous training: workers lease names of micro-batches, servers get and save their partitions, epochs end. The
+//! rules are the dispatcher's and the course's.
+
+mod course;
+mod endings;
+mod talk;
+
+use std::collections::BTreeMap;
+
+use salamander_core::course::LeasePlan;
+use salamander_core::elastic::{Ending, Entry as RunEntry, Millis, RunState, TaskQueue, WorkerId};
+use salamander_core::push::{Dispatcher, Entry, History, Order, Process, Source};
+use salamander_core::report::EvaluationPart;
+use salamander_net::Keys;
+use tracing::{debug, info};
+
+use super::{Effect, Event, end, journal, scale};
+use course::{HostedCourse, Reports};
+
+use crate::asynchronous::{RowFiles, ServerTask, ServerThreads};
+use crate::courier::{Errand, News};
+use crate::inbox::Handle;
+use crate::record::Record;
+
+/// Names of micro-batches that are leased until all servers have applied them.
+pub(crate) struct Leases {
+    run: RunState,
+    pub(crate) dispatcher: Dispatcher,
+    course: HostedCourse,
+    files: RowFiles,
+    /// Batches of a validation; 0: there is none.
+    validation_batches: u64,
+    validations: u64,
+    validating: Option<Validating>,
+    /// The epoch whose names are all done, until the next one begins.
+    ended: Option<u64>,
+    /// A checkpoint that nothing may be computed before.
+    awaited: Option<AwaitedCheckpoint>,
+    /// How the run ends when its last checkpoint counts.
+    leaving: Option<Leaving>,
+    /// Folders of checkpoints that are being made, one after the other.
+    keeping: usize,
+    /// The newest version that was reached.
+    version: u64,
+    effects: Vec<Effect>,
+    /// Does what is to be done about servers.
+    pub(crate) threads: ServerThreads,
+}
+
+/// A checkpoint that nothing may be computed before.
+struct AwaitedCheckpoint {
+    /// It was begun after it was wanted.
+    asked: bool,
+}
+
+/// A run that ends when its last checkpoint counts.
+struct Leaving {
+    ending: Ending,
+    since: Millis,
+    saved: bool,
+}
+
+/// A validation that is under way.
+struct Validating {
+    tasks: TaskQueue,
+    parts: BTreeMap<u64, EvaluationPart>,
+}
+
+impl Leases {
+    pub(crate) fn open(
+        run: RunState,
+        plan: LeasePlan,
+        mut history: History,
+        keys: Keys,
+        handle: Handle,
+    ) -> Self {
+        let mut settings = plan.settings.clone();
+        // One number of servers and one term, whoever counts.
+        settings.servers = run.wanted().servers as u32;
+        history.epoch = run.history().term.0;
+        let slices = settings.names.slices();
+        let dispatcher = Dispatcher::open(history, settings);
+        Self {
+            run,
+            threads: ServerThreads::new(keys, dispatcher.epoch(), slices, handle),
+            dispatcher,
+            files: RowFiles::new(plan.initial.clone(), plan.checkpoints.clone()),
+            validation_batches: plan.validation_batches,
+            course: HostedCourse::open(plan),
+            validations: 0,
+            validating: None,
+            ended: None,
+            awaited: None,
+            leaving: None,
+            keeping: 0,
+            version: 0,
+            effects: Vec::new(),
+        }
+    }
+
+    /// Takes the course up.
+    pub(crate) fn begin(&mut self, now: Millis, resumed: bool) -> Vec<Effect> {
+        self.effects.push(journal(&self.run, RunEntry::Opened));
+        if !self.is_over() {
+            // What a killed run was writing is of no use; the checkpoint that counts stays.
+            self.sweep();
+            let reports = self.course.begin(self.run.wanted().workers as u64);
+            if resumed && let Some((version, _)) = reports.first() {
+                // What is told from now on is new to those who watch.
+                self.effects.push(Effect::Restored(*version));
+            }
+            if let Some(last) = self.dispatcher.history().checkpoint {
+                // The master before may not have come to it.
+                self.keep(&last, true);
+            }
+            self.report(reports);
+        }
+        self.settle(now)
+    }
+
+    pub(crate) fn run(&self) -> &RunState {
+        &self.run
+    }
+
+    pub(crate) fn needed_servers(&self) -> usize {
+        self.dispatcher.needed_servers() as usize
+    }
+
+    /// Whether the run is about to end.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.is_some()
+    }
+
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    pub(crate) fn step(&mut self, now: Millis, event: Event) -> Vec<Effect> {
+        match event {
+            Event::Tick if !self.is_over() => self.tick(now),
+            // A worker that is only slow loses nothing: what it pushes is applied once.
+            Event::Silent(id) => self.release(id),
+            Event::Gone(id, _) => {
+                self.release(id);
+                self.server_lost(id);
+            }
+            Event::ServerUp(seat, server) => {
+                let process = Process { server: seat, incarnation: server.id.0 };
+                let endpoint = server.endpoint.clone();
+                self.run.server_up(seat, server);
+                self.effects.push(Effect::Server(ServerTask::Meet { process, endpoint }));
+            }
+            Event::Scale(numbers) => {
+                self.effects.extend(scale(&mut self.run, numbers));
+                if let Some(servers) = numbers.servers {
+                    self.dispatcher.resize(servers as u32);
+                }
+            }
+            Event::Stop => {
+                self.effects.push(Effect::Note("an early end was asked for".into()));
+                self.leave(now, Ending::Interrupted);
+            }
+            Event::End(ending) => self.end(ending),
+            Event::Server(process, news) => self.news(now, process, news),
+            Event::Folder(made) => self.folder(now, made),
+            Event::Tick
+            | Event::Joined(_)
+            | Event::Beat(..)
+            | Event::Said(..)
+            | Event::Disconnected(_)
+            | Event::Lost(_) => {}
+        }
+        self.settle(now)
+    }
+
+    /// Everything that is to be done, with what follows from the dispatcher's orders.
+    fn settle(&mut self, now: Millis) -> Vec<Effect> {
+        loop {
+            let orders = self.dispatcher.take_orders();
+            let settled = orders.is_empty();
+            orders.into_iter().for_each(|order| self.follow(now, order));
+            if settled && !self.proceed(now) {
+                return std::mem::take(&mut self.effects);
+            }
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.run.ending().is_some()
+    }
+
+    fn end(&mut self, ending: Ending) {
+        self.effects.extend(end(&mut self.run, ending));
+    }
+
+    fn tick(&mut self, now: Millis) {
+        for worker in self.dispatcher.tick(now) {
+            info!(%worker, "a lease is over");
+        }
+        self.course.tick(now);
+        self.version = self.version.max(self.dispatcher.progress().version);
+        if let Some(awaited) = &mut self.awaited
+            && !awaited.asked
+        {
+            awaited.asked = self.dispatcher.save();
+        }
+        self.try_leave(now);
+    }
+
+    /// A worker will not report any more.
+    fn release(&mut self, worker: WorkerId) {
+        let back = self.dispatcher.release(worker);
+        if back > 0 {
+            info!(%worker, leases = back, "names are for others");
+        }
+        if let Some(validating) = &mut self.validating {
+            validating.tasks.release(worker);
+        }
+    }
+
+    /// A process has ended, which may have been a server.
+    fn server_lost(&mut self, id: WorkerId) {
+        let seat = self.run.servers().find(|(_, server)| server.id == id).map(|(seat, _)| seat);
+        let Some(server) = seat else { return };
+        self.run.server_lost(id);
+        let process = Process { server, incarnation: id.0 };
+        self.effects.push(Effect::Server(ServerTask::Forget(process)));
+        self.dispatcher.server_lost(process);
+        // What is validated is not what it was, and names may have to be done again: the dispatcher tells the epoch's
+        // end once more. It does not for a server that has no partitions.
+        if server < self.dispatcher.map().servers {
+            (self.validating, self.ended) = (None, None);
+        }
+    }
+
+    /// A server has answered. Words of a process that has ended are of no use.
+    fn news(&mut self, now: Millis, process: Process, news: News) {
+        let is_seated = |(seat, server): (u32, &salamander_core::elastic::Peer)| {
+            (seat, server.id.0) == (process.server, process.incarnation)
+        };
+        if !self.run.servers().any(is_seated) {
+            return;
+        }
+        match news {
+            News::State(state) => self.dispatcher.server_up(process.server, state),
+            News::Saved(id) => self.dispatcher.saved(process, id),
+            News::Trouble => self.tell(process, Errand::Look),
+        }
+        self.try_leave(now);
+    }
+
+    fn tell(&mut self, process: Process, errand: Errand) {
+        self.effects.push(Effect::Server(ServerTask::Tell { process, errand }));
+    }
+
+    fn follow(&mut self, now: Millis, order: Order) {
+        if let Order::Journal(entry) = &order {
+            let epoch = self.dispatcher.epoch();
+            self.effects.push(Effect::Journal(Record::Names { epoch, entry: entry.clone() }));
+        }
+        if self.is_over() {
+            return;
+        }
+        match order {
+            Order::Journal(entry) => self.entered(&entry),
+            Order::Place { to, placement, checkpoint } => {
+                let known = self.run.servers();
+                let reset = self.files.placing(to, placement, checkpoint.as_ref(), known);
+                self.tell(to, Errand::Place { map: placement.map.number, reset });
+            }
+            Order::Settled { to, map } => self.tell(to, Errand::Release { map }),
+            Order::Save { to, id, map } => {
+                let path = self.files.file(id, to.server, self.dispatcher.map().servers);
+                self.tell(to, Errand::Save { map, id, path });
+            }
+            Order::Prune { to, map, below } => self.tell(to, Errand::Prune { map, below }),
+            Order::Dismiss { to, reason } => {
+                let text = format!("parameter server {} dismissed: {reason}", to.server);
+                let replace = Effect::Replace(WorkerId(to.incarnation), None);
+                self.effects.extend([Effect::Note(text), replace]);
+            }
+            Order::Validate { epoch } => {
+                self.ended = Some(epoch);
+                let reports = self.course.epoch_done(now, epoch);
+                self.report(reports);
+            }
+            Order::End(ending) => {
+                // Everything that was done is in a checkpoint, whose folder is being made.
+                let leaving =
+                    self.leaving.get_or_insert(Leaving { ending, since: now, saved: false });
+                leaving.saved = true;
+                self.try_leave(now);
+            }
+        }
+    }
+
+    fn entered(&mut self, entry: &Entry) {
+        match entry {
+            Entry::Kept(checkpoint) => {
+                let is_due = self.awaited.take_if(|awaited| awaited.asked).is_some();
+                self.keep(checkpoint, is_due || self.leaving.is_some());
+                if is_due {
+                    self.course.saved();
+                }
+            }
+            Entry::Placed(placement) => {
+                let (number, servers) = (placement.map.number, placement.map.servers);
+                let moves = matches!(placement.source, Source::Servers(_));
+                debug!(%number, servers, moves, "a map is in force");
+                if moves {
+                    let text = format!("partitions move to {servers} parameter servers");
+                    self.effects.push(Effect::Note(text));
+                }
+            }
+            Entry::Finished(_) | Entry::Opened | Entry::Stopping | Entry::Resumed => {}
+        }
+    }
+
+    /// Has reports told.
+    fn report(&mut self, reports: Reports) {
+        let report = |(version, report)| Effect::Report { version, report };
+        self.effects.extend(reports.into_iter().map(report));
+    }
+}

@@ -1,0 +1,94 @@
+//! What workers ask for and are answered.
+
+use salamander_core::course::Next;
+use salamander_core::elastic::{Lease as Task, Millis, WorkerId};
+use salamander_core::push::{Ask, Lease, Told, Verdict};
+use tracing::debug;
+
+use super::Leases;
+use crate::mode::Effect;
+
+/// The wait of a worker for which there is nothing to do.
+const PAUSE: u64 = 50;
+
+impl Leases {
+    /// What a worker is answered, and what follows. Only those that are `known` get work: leases of those without a
+    /// session could not be taken back.
+    pub(crate) fn ask(
+        &mut self,
+        now: Millis,
+        worker: WorkerId,
+        known: bool,
+        ask: Ask,
+    ) -> (Told, Vec<Effect>) {
+        let told = match ask {
+            _ if self.is_over() => Told::Done,
+            // Its session comes in a moment.
+            Ask::Work { .. } if !known => Told::Wait(PAUSE),
+            Ask::Work { most } => self.give_work(now, worker, most),
+            Ask::Pushed { report, measured } => {
+                let verdict = self.dispatcher.report(now, worker, &report);
+                debug!(%worker, fence = report.fence, names = report.names.len(), ?verdict);
+                if verdict == Verdict::Done {
+                    self.effects.push(Effect::Progressed);
+                    for (name, measured) in report.names.iter().zip(&measured) {
+                        let reports = self.course.measured(now, *name, measured);
+                        self.report(reports);
+                    }
+                }
+                Told::Heard(verdict == Verdict::Done)
+            }
+            Ask::GiveBack { fence } => {
+                self.dispatcher.give_back(worker, fence);
+                if let Some(validating) = &mut self.validating {
+                    validating.tasks.release(worker);
+                }
+                Told::Heard(true)
+            }
+            Ask::Validated { task, fence, part } => {
+                let Some(validating) = &mut self.validating else {
+                    return (Told::Heard(false), Vec::new());
+                };
+                let counted = validating.tasks.finish(now, worker, task, fence);
+                if counted {
+                    self.validated(now, task, part);
+                }
+                Told::Heard(counted)
+            }
+        };
+        (told, self.settle(now))
+    }
+
+    fn give_work(&mut self, now: Millis, worker: WorkerId, most: usize) -> Told {
+        if self.leaving.is_some() {
+            return Told::Wait(PAUSE);
+        }
+        let servers = self.run.servers().map(|(_, server)| server.endpoint.clone()).collect();
+        let map = self.dispatcher.map();
+        if let Some(validating) = &mut self.validating {
+            return match validating.tasks.lease(now, worker) {
+                Task::Leased(task) => Told::Validate {
+                    task: task.id,
+                    fence: task.fence,
+                    batches: task.range,
+                    map,
+                    servers,
+                },
+                Task::Wait(wait) => Told::Wait(wait.min(PAUSE)),
+                Task::Done => Told::Wait(PAUSE),
+            };
+        }
+        let drains = self.course.next() == Next::Validate && !self.course.ends_epoch();
+        if drains || self.awaited.is_some() {
+            return Told::Wait(PAUSE);
+        }
+        match self.dispatcher.lease(now, worker, most) {
+            Lease::Leased(task) => Told::Names { task, servers, brief: self.course.brief() },
+            Lease::Wait(wait, why) => {
+                debug!(%worker, ?why, "there is nothing to do");
+                Told::Wait(wait)
+            }
+            Lease::Done => Told::Wait(PAUSE),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Synchronous training: workers are members of generations. The rules are the coordinator's.
+
+use salamander_core::elastic::{
+    Action, Activation, Coordinator, Entry, Generation, Millis, Pace, RunState, Slow, Source,
+    ToMember,
+};
+
+use super::{Effect, Event, Scale, journal};
+
+/// The membership, and who holds the others up.
+pub(crate) struct Members {
+    pub(crate) coordinator: Coordinator,
+    pace: Pace,
+    /// When the regroup that is under way began.
+    regrouping: Option<Millis>,
+    /// The newest generation that was told of.
+    told: Generation,
+}
+
+impl Members {
+    pub(crate) fn new(coordinator: Coordinator, pace: Pace) -> Self {
+        let last = coordinator.history().activated.as_ref();
+        let told = last.map_or_else(Generation::default, |(generation, _)| *generation);
+        Self { coordinator, pace, regrouping: None, told }
+    }
+
+    pub(crate) fn run(&self) -> &RunState {
+        self.coordinator.run()
+    }
+
+    pub(crate) fn needed_servers(&self) -> usize {
+        self.coordinator.needed_servers()
+    }
+
+    /// What is to be done at first.
+    pub(crate) fn begin(&mut self, now: Millis) -> Vec<Effect> {
+        self.effects(now)
+    }
+
+    pub(crate) fn step(&mut self, now: Millis, event: Event) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let coordinator = &mut self.coordinator;
+        match event {
+            Event::Tick => {
+                coordinator.tick(now);
+                if coordinator.run().ending().is_none() {
+                    effects = self.exclude_the_slow(now);
+                }
+            }
+            Event::Joined(hello) => coordinator.hello(now, hello),
+            Event::Beat(id, beat) => {
+                coordinator.heard(now, id);
+                if coordinator.members().iter().any(|(member, _)| *member == id) {
+                    self.pace.beat(now, id, beat);
+                }
+            }
+            Event::Said(id, message) => coordinator.message(now, id, message),
+            Event::Disconnected(id) => coordinator.disconnected(now, id),
+            Event::Gone(id, reason) => {
+                coordinator.server_lost(now, id);
+                coordinator.gone(now, id, reason);
+            }
+            Event::ServerUp(seat, server) => coordinator.server_up(now, seat, server),
+            Event::Scale(Scale { workers, servers }) => {
+                workers.into_iter().for_each(|workers| coordinator.scale(now, workers));
+                servers.into_iter().for_each(|servers| coordinator.scale_servers(now, servers));
+            }
+            Event::Stop => coordinator.stop(),
+            Event::End(ending) => coordinator.end(ending),
+            Event::Silent(_) | Event::Lost(_) | Event::Server(..) | Event::Folder(_) => {}
+        }
+        effects.extend(self.effects(now));
+        effects
+    }
+
+    fn exclude_the_slow(&mut self, now: Millis) -> Vec<Effect> {
+        let replaced = |(id, slow)| {
+            let reason = match slow {
+                Slow::Hangs => "it hangs",
+                Slow::Straggles => "it is far slower than the others",
+            };
+            self.coordinator.exclude(now, id, reason);
+            Effect::Replace(id, Some(reason))
+        };
+        self.pace.slow().into_iter().map(replaced).collect()
+    }
+
+    fn effects(&mut self, now: Millis) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        for action in self.coordinator.take_actions() {
+            match action {
+                Action::Journal(entry) => {
+                    let note = self.note(now, &entry);
+                    effects.push(journal(self.coordinator.run(), entry));
+                    effects.extend(note);
+                }
+                Action::Send(id, message) => {
+                    if let ToMember::Activate(activation) = &message
+                        && activation.generation != self.told
+                    {
+                        self.told = activation.generation;
+                        let took = now - self.regrouping.take().unwrap_or(now);
+                        effects.extend(begun(activation, took));
+                    }
+                    effects.push(Effect::Send(id, message));
+                }
+                Action::Dropped(id, reason) => {
+                    self.pace.forget(id);
+                    effects.push(Effect::Note(format!("worker {id} dropped: {reason}")));
+                }
+            }
+        }
+        effects
+    }
+
+    fn note(&mut self, now: Millis, entry: &Entry) -> Option<Effect> {
+        match entry {
+            Entry::Prepared(_) => {
+                self.regrouping.get_or_insert(now);
+                None
+            }
+            Entry::Moved(_) => {
+                let servers = self.run().history().servers.len();
+                let text = format!("the rows of tables are on {servers} parameter servers");
+                Some(Effect::Note(text))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What people are told of a generation that begins.
+fn begun(activation: &Activation, took: Millis) -> Vec<Effect> {
+    let members = activation.members.len();
+    let holder = activation.members.get(activation.source.rank());
+    let holder = holder.map(|peer| peer.id.to_string()).unwrap_or_default();
+    let mut effects = Vec::new();
+    let source = match &activation.source {
+        Source::Member { identity, .. } => {
+            format!("version {} of worker {holder}", identity.version)
+        }
+        Source::Checkpoint { mark, .. } => {
+            effects.push(Effect::Restored(mark.as_ref().map_or(0, |mark| mark.version.0)));
+            match mark {
+                Some(mark) => format!("checkpoint {}", mark.id),
+                None => "a new model".to_string(),
+            }
+        }
+    };
+    let generation = activation.generation;
+    effects.push(Effect::Note(format!(
+        "generation {generation} began: {members} members, from {source}, after {took} ms"
+    )));
+    effects
+}

@@ -1,0 +1,134 @@
+//! Work in tasks, without membership: evaluation and prediction.
+
+use salamander_core::elastic::{
+    Count, Ending, Entry, Lease, Millis, RunState, TaskQueue, WorkerId,
+};
+use salamander_core::report::TaskResult;
+use salamander_proto::{convert, v1};
+use tracing::debug;
+
+use super::{Effect, Event, end, journal, scale};
+use crate::config::TaskPlan;
+use crate::record::{Past, Record};
+
+/// Ranges of records that are leased until each has counted.
+pub(crate) struct Tasks {
+    run: RunState,
+    queue: TaskQueue,
+}
+
+/// What came of a task.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    worker: WorkerId,
+    task: u64,
+    fence: u64,
+    /// The result, or why there is none.
+    outcome: Result<TaskResult, String>,
+}
+
+impl Tasks {
+    pub(crate) fn new(run: RunState, plan: TaskPlan) -> Self {
+        // Greater than all fences of the masters before.
+        let fence = u64::from(run.term().0) << 32;
+        let lease = plan.deadline.as_millis() as Millis;
+        Self { run, queue: TaskQueue::new(plan.records, plan.size, lease, fence) }
+    }
+
+    /// Takes over what was done before.
+    pub(crate) fn begin(&mut self, past: &Past) -> Vec<Effect> {
+        let mut effects = vec![journal(&self.run, Entry::Opened)];
+        for (task, result) in &past.finished {
+            self.queue.restore(*task);
+            effects.push(Effect::Result { task: *task, result: result.clone() });
+        }
+        effects
+    }
+
+    pub(crate) fn run(&self) -> &RunState {
+        &self.run
+    }
+
+    pub(crate) fn count(&self) -> Count {
+        self.queue.count()
+    }
+
+    pub(crate) fn step(&mut self, now: Millis, event: Event) -> Vec<Effect> {
+        match event {
+            Event::Tick => {
+                for (task, worker) in self.queue.tick(now) {
+                    debug!(task, %worker, "a lease is over");
+                }
+                let done = self.queue.is_done().then(|| end(&mut self.run, Ending::Completed));
+                done.flatten().into_iter().collect()
+            }
+            Event::Lost(id) => {
+                self.queue.release(id);
+                Vec::new()
+            }
+            Event::Gone(id, _) => {
+                self.run.server_lost(id);
+                self.queue.release(id);
+                Vec::new()
+            }
+            Event::ServerUp(seat, server) => {
+                self.run.server_up(seat, server);
+                Vec::new()
+            }
+            Event::Scale(numbers) => scale(&mut self.run, numbers),
+            Event::Stop => {
+                let stopping = self.run.stop().map(|entry| journal(&self.run, entry));
+                let ended = end(&mut self.run, Ending::Interrupted);
+                stopping.into_iter().chain(ended).collect()
+            }
+            Event::End(ending) => end(&mut self.run, ending).into_iter().collect(),
+            Event::Joined(_)
+            | Event::Beat(..)
+            | Event::Said(..)
+            | Event::Disconnected(_)
+            | Event::Silent(_)
+            | Event::Server(..)
+            | Event::Folder(_) => Vec::new(),
+        }
+    }
+
+    /// Work for a worker.
+    pub(crate) fn lease(&mut self, now: Millis, worker: WorkerId) -> Lease {
+        match self.run.ending() {
+            Some(_) => Lease::Done,
+            None => self.queue.lease(now, worker),
+        }
+    }
+
+    /// A worker says what came of a task: whether that counts, and what follows.
+    pub(crate) fn finish(&mut self, now: Millis, finished: Finished) -> (bool, Vec<Effect>) {
+        let Finished { worker, task, fence, outcome } = finished;
+        let result = match outcome {
+            Ok(result) => result,
+            Err(reason) => {
+                let ending = Ending::Failed(format!("task {task}: {reason}"));
+                return (false, end(&mut self.run, ending).into_iter().collect());
+            }
+        };
+        if !self.queue.finish(now, worker, task, fence) {
+            return (false, Vec::new());
+        }
+        let record = Record::Finished { task, result: result.clone() };
+        (true, vec![Effect::Journal(record), Effect::Result { task, result }])
+    }
+}
+
+impl TryFrom<v1::FinishRequest> for Finished {
+    type Error = convert::Error;
+
+    fn try_from(request: v1::FinishRequest) -> Result<Self, Self::Error> {
+        use v1::finish_request::Outcome;
+        let v1::FinishRequest { worker, task, fence, outcome } = request;
+        let missing = convert::Error::Missing { message: "FinishRequest", field: "outcome" };
+        let outcome = match outcome.ok_or(missing)? {
+            Outcome::Result(result) => Ok(result.into()),
+            Outcome::Error(reason) => Err(reason),
+        };
+        Ok(Self { worker: WorkerId(worker), task, fence, outcome })
+    }
+}

@@ -1,0 +1,136 @@
+//! Reports, statuses and talk about leases come back as they were, through bytes; numbers that are none too.
+
+use std::time::Duration;
+
+use salamander_core::elastic::{Beat, Count, Generation, Term, Version, WorkerId};
+use salamander_core::ledger::Tally;
+use salamander_core::metrics::{Metric, Metrics};
+use salamander_core::plan::MicroBatch;
+use salamander_core::progress::Progress;
+use salamander_core::push::{self, Ask, Told};
+use salamander_core::report::{
+    Brief, EndReport, EpochReport, EvaluationPart, Measured, Report, Start, StepReport, Timings,
+};
+use salamander_core::status::{
+    CheckpointStatus, NamesStatus, RestartCounts, ServerStatus, State, Status, WorkerStatus,
+};
+
+use crate::v1;
+
+/// Over the wire and back.
+fn sent<M: prost::Message + Default>(message: M) -> M {
+    M::decode(message.encode_to_vec().as_slice()).expect("decoded")
+}
+
+fn metrics() -> Metrics {
+    Metrics::new()
+        .with("loss", Metric::mean(f64::INFINITY, 2.0))
+        .with("least", Metric::Min { value: -0.5 })
+        .with("accuracy", Metric::Confusion { classes: 2, counts: vec![3, 1, 2, 4] })
+        .with("auc", Metric::auc([(0.3, false), (0.7, true), (0.2, true)]))
+}
+
+#[test]
+fn reports_come_back_as_they_were() {
+    let progress = Progress {
+        steps: 7,
+        training: metrics(),
+        callbacks: [("own".to_string(), serde_json::json!({"list": [1, -2, 0.5, null, true]}))]
+            .into(),
+        ..Progress::default()
+    };
+    let ranks = vec![Timings { wall: Duration::from_millis(5), ..Timings::default() }];
+    let validation = Some(metrics());
+    let reports = [
+        Report::Start(Start { total: 40, leads: true, ..Start::default() }),
+        Report::Step(StepReport {
+            loss: f64::INFINITY,
+            gradient_norm: Some(0.0),
+            ..Default::default()
+        }),
+        Report::Epoch(EpochReport { training: metrics(), validation, ..Default::default() }),
+        Report::End(Box::new(EndReport { progress, ranks })),
+    ];
+    for report in reports {
+        let wire = sent(v1::Report::new(9, report.clone()));
+        assert_eq!((wire.version, Report::try_from(wire)), (9, Ok(report)));
+    }
+    let lost = StepReport { loss: f64::NAN, ..StepReport::default() };
+    let wire = sent(v1::Report::new(1, Report::Step(lost)));
+    assert!(matches!(Report::try_from(wire), Ok(Report::Step(step)) if step.loss.is_nan()));
+    assert!(Report::try_from(v1::Report::default()).is_err());
+}
+
+#[test]
+fn a_status_comes_back_as_it_was() {
+    let generation = Generation { term: Term(2), number: 3 };
+    let status = Status {
+        state: State::Stopping,
+        reason: Some("why".into()),
+        term: Term(2),
+        generation: Some(generation),
+        version: 8,
+        workers: vec![WorkerStatus {
+            id: WorkerId(u64::MAX),
+            slot: 1,
+            pid: 2,
+            endpoint: "a".into(),
+            connected: true,
+            member: Some(0),
+            confirmed: false,
+            beat: Some(Beat { records: 5, ..Beat::default() }),
+        }],
+        wanted: 3,
+        servers: vec![ServerStatus { seat: 1, id: WorkerId(4), pid: None, endpoint: "b".into() }],
+        wanted_servers: 2,
+        restarts: RestartCounts { workers: 1, servers: 2, masters: 3 },
+        checkpoint: Some(CheckpointStatus { id: "step-1".into(), version: Version(1), generation }),
+        names: Some(NamesStatus {
+            left: 6,
+            map: push::MapVersion(generation),
+            ..NamesStatus::default()
+        }),
+        last_report: Some(Report::Step(StepReport { steps: 7, ..StepReport::default() })),
+        tasks: Some(Count { left: 1, leased: 2, done: 3 }),
+        ..Status::default()
+    };
+    assert_eq!(Status::try_from(sent(v1::StatusReply::from(status.clone()))), Ok(status));
+    let unknown = v1::StatusReply { state: 99, ..v1::StatusReply::from(Status::default()) };
+    assert!(Status::try_from(unknown).is_err());
+}
+
+#[test]
+fn talk_about_leased_names_comes_back_as_it_was() {
+    let map =
+        push::Map { number: push::MapVersion(Generation { term: Term(1), number: 4 }), servers: 2 };
+    let names = vec![MicroBatch { epoch: 1, step: 2, k: 3 }];
+    let tally =
+        Tally { applied: 4, digest: u64::MAX, positions: vec![0..4, 9..12], ..Tally::default() };
+    let measured =
+        vec![Measured { tally, loss: f64::INFINITY, metrics: metrics(), ..Default::default() }];
+    let acks = [push::Process { server: 1, incarnation: u64::MAX }].into();
+    let report = push::Report { fence: 5, map, names: names.clone(), acks };
+    let part = EvaluationPart { records: 3, metrics: metrics(), ..EvaluationPart::default() };
+    let asks = [
+        Ask::Work { most: 8 },
+        Ask::Pushed { report, measured },
+        Ask::GiveBack { fence: 0 },
+        Ask::Validated { task: 1, fence: 2, part },
+    ];
+    for ask in asks {
+        let wire = sent(v1::NamesRequest::new(WorkerId(9), ask.clone()));
+        assert_eq!((wire.worker, Ask::try_from(wire)), (9, Ok(ask)));
+    }
+    let task = push::Task { fence: 1, map, names, deadline: 77 };
+    let (servers, brief) = (vec!["a".to_string()], Brief::default());
+    let all = [
+        Told::Names { task, servers: servers.clone(), brief },
+        Told::Validate { task: 1, fence: 2, batches: 3..5, map, servers },
+        Told::Wait(0),
+        Told::Done,
+        Told::Heard(false),
+    ];
+    for told in all {
+        assert_eq!(Told::try_from(sent(v1::NamesReply::from(told.clone()))), Ok(told));
+    }
+}

@@ -1,0 +1,338 @@
+//! What each request does to the engine, and what is said about it.
+
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use salamander_core::push::{Envelope, Lineage};
+use salamander_net::Keys;
+
+use super::Options;
+use super::connection::Outbox;
+use super::guard::{Guard, Table};
+use super::outgoing::Outgoing;
+use super::placing::{NewLineage, Placing};
+use super::saves::Saves;
+use crate::placement::ranges;
+use crate::wire::reply::{changed_head, encode_json, encode_number};
+use crate::wire::request::{Lookup, Received, Values};
+use crate::wire::{Advance, Code, Failure, Header, Info, Request};
+use crate::{Engine, Error, Push, Read, Rows, TableId, TableSpec};
+
+/// The server behind all its connections.
+pub(super) struct Service {
+    pub(super) engine: Engine,
+    incarnation: u64,
+    limit: u64,
+    guard: RwLock<Guard>,
+    pub(super) outgoing: Outgoing,
+    pub(super) placing: Placing,
+    saves: Saves,
+}
+
+/// What is said about a request that was done.
+pub(super) enum Answer<'a> {
+    /// This.
+    Bytes(Vec<u8>),
+    /// A partition on its way to another server.
+    Partition(Arc<Vec<u8>>),
+    /// Rows and what stands ahead of them.
+    Rows { head: [u8; 24], ids: Vec<u64>, values: Vec<f32> },
+    /// Rows that are still to be gathered.
+    Lookups(Lookups<'a>),
+}
+
+impl Service {
+    pub(super) fn new(engine: Engine, incarnation: u64, options: &Options, keys: &Keys) -> Self {
+        let guard = RwLock::new(Guard::new(incarnation, &engine));
+        Self {
+            engine,
+            incarnation,
+            limit: options.limit,
+            guard,
+            outgoing: Outgoing::default(),
+            placing: Placing::new(keys.clone()),
+            saves: Saves::default(),
+        }
+    }
+
+    pub(super) fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// Does a request.
+    pub(super) fn serve<'a>(
+        &self,
+        header: &Header,
+        request: Request<'a>,
+        scratch: &mut Outbox,
+    ) -> Result<Answer<'a>, Failure> {
+        match request {
+            Request::Declare(spec) => return self.declare(*spec),
+            Request::Reset { order, reset } => {
+                let reset = NewLineage { order, lineage: Lineage(header.tag), reset: &reset };
+                return self.reset(reset).map(|()| Answer::nothing());
+            }
+            Request::Written { path } => {
+                return self.saves.wait(&path).map(|written| Answer::json(&written));
+            }
+            Request::Take { partition } => return self.give(header, partition),
+            _ => {}
+        }
+        let guard = match request.order() {
+            Some(order) => self.enter_with(header, order)?,
+            None => self.enter(header)?,
+        };
+        match request {
+            Request::Pull { advance, read, lookups } => {
+                let resolve = |lookup: &Lookup<'a>| {
+                    let Table { id, dim } = guard.table(lookup.table)?;
+                    Ok(Item { table: id, dim, ids: lookup.ids })
+                };
+                let items = lookups.iter().map(resolve).collect::<Result<_, Failure>>()?;
+                self.pull(Lookups { read, items }, advance, header.bf16)
+            }
+            Request::Stage { version, k, rows } => {
+                let rows = widen(&guard, &rows, &mut scratch.values)?;
+                self.done(self.engine.stage(version, k, &rows))
+            }
+            Request::Advance(advance) => self.done(self.advance(&advance)),
+            Request::Push { name, tally, factor, scale, seen, rows } => {
+                let rows = widen(&guard, &rows, &mut scratch.values)?;
+                self.done(self.engine.push(Push { name, tally, factor, scale, seen, rows: &rows }))
+            }
+            Request::Save { path, .. } => {
+                // Training goes on, and a reset need not wait, while the copy is written.
+                self.done(self.saves.write(path, || self.engine.snapshot()))
+            }
+            request => self.manage(&guard, request),
+        }
+    }
+
+    /// Requests of the master, and those that only ask.
+    fn manage<'a>(&self, guard: &Guard, request: Request<'a>) -> Result<Answer<'a>, Failure> {
+        let engine = &self.engine;
+        match request {
+            Request::Info => Ok(Answer::json(&self.info(guard))),
+            Request::Changed { table, since, incarnation } => {
+                let since = if incarnation == self.incarnation { since } else { 0 };
+                let changed = engine.changed(guard.table(table)?.id, since).map_err(refuse)?;
+                let head = changed_head(&changed);
+                Ok(Answer::Rows { head, ids: changed.ids, values: changed.values })
+            }
+            Request::Applied => engine.applied().map(|held| Answer::json(&held)).map_err(refuse),
+            Request::Prune { below, .. } => self.done(engine.prune(below)),
+            Request::Release { .. } => {
+                self.outgoing.clear();
+                Ok(Answer::nothing())
+            }
+            Request::KeepAlive => Ok(Answer::nothing()),
+            _ => Err(Failure::new(Code::Malformed, "this request has no answer here")),
+        }
+    }
+
+    fn declare(&self, spec: TableSpec) -> Result<Answer<'static>, Failure> {
+        let mut guard = self.write();
+        let id = self.engine.declare(spec).map_err(refuse)?;
+        guard.learn_tables(&self.engine);
+        Ok(Answer::Bytes(encode_number(id.0.into())))
+    }
+
+    /// A partition for the server that holds it from now on.
+    fn give(&self, header: &Header, partition: u16) -> Result<Answer<'static>, Failure> {
+        self.read().gate.give(Lineage(header.tag))?;
+        let kept = self.outgoing.get(partition).map(Answer::Partition);
+        kept.ok_or_else(|| refuse(Error::NotHere(partition)))
+    }
+
+    /// Completes a step if so told; rows are gathered when they are sent.
+    fn pull<'a>(
+        &self,
+        lookups: Lookups<'a>,
+        advance: Option<Advance>,
+        bf16: bool,
+    ) -> Result<Answer<'a>, Failure> {
+        let bytes = lookups.values() as u64 * if bf16 { 2 } else { 4 };
+        if bytes > self.limit {
+            let text = format!("an answer would have {bytes} bytes, above {}", self.limit);
+            return Err(Failure::new(Code::TooLarge, text));
+        }
+        if let Some(advance) = advance {
+            self.advance(&advance).map_err(refuse)?;
+        }
+        Ok(Answer::Lookups(lookups))
+    }
+
+    fn advance(&self, advance: &Advance) -> Result<(), Error> {
+        self.engine.advance(advance.to, advance.factor, advance.scale)
+    }
+
+    fn info(&self, Guard { gate, .. }: &Guard) -> Info {
+        let partitions = ranges(self.engine.partitions());
+        let (incarnation, lineage) = (self.incarnation, gate.lineage());
+        Info { incarnation, lineage, is_placed: gate.is_placed(), partitions }
+    }
+
+    fn done(&self, outcome: Result<(), Error>) -> Result<Answer<'static>, Failure> {
+        outcome.map(|()| Answer::nothing()).map_err(refuse)
+    }
+
+    fn enter(&self, header: &Header) -> Result<RwLockReadGuard<'_, Guard>, Failure> {
+        let guard = self.read();
+        if header.kind.is_bound() {
+            guard.gate.admit(Lineage(header.tag))?;
+        }
+        Ok(guard)
+    }
+
+    /// The same for an order, of which nothing is done once a newer master has given one.
+    fn enter_with(
+        &self,
+        header: &Header,
+        order: Envelope,
+    ) -> Result<RwLockReadGuard<'_, Guard>, Failure> {
+        let mut guard = self.write();
+        guard.gate.order(order)?;
+        guard.gate.admit(Lineage(header.tag))?;
+        Ok(RwLockWriteGuard::downgrade(guard))
+    }
+
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, Guard> {
+        self.guard.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn write(&self) -> RwLockWriteGuard<'_, Guard> {
+        self.guard.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Rows that are wanted.
+pub(super) struct Lookups<'a> {
+    read: Read,
+    items: Vec<Item<'a>>,
+}
+
+struct Item<'a> {
+    table: TableId,
+    dim: usize,
+    ids: &'a [u64],
+}
+
+/// A place within them.
+pub(super) struct Chunks<'a> {
+    lookups: &'a Lookups<'a>,
+    /// Values of a chunk.
+    size: usize,
+    /// The next item,
+    item: usize,
+    /// and the next row of it.
+    row: usize,
+}
+
+/// Values that were gathered.
+pub(super) struct Chunk {
+    /// So many.
+    pub(super) values: usize,
+    /// Whether there are no more.
+    pub(super) is_last: bool,
+}
+
+impl Lookups<'_> {
+    /// How many values they come to.
+    pub(super) fn values(&self) -> usize {
+        self.items.iter().map(|item| item.dim * item.ids.len()).sum()
+    }
+
+    /// Goes through them in chunks of about so many values, each of whole rows.
+    pub(super) fn chunks(&self, size: usize) -> Chunks<'_> {
+        let widest = self.items.iter().map(|item| item.dim).max().unwrap_or(0);
+        let size = size.max(widest).min(self.values());
+        Chunks { lookups: self, size, item: 0, row: 0 }
+    }
+}
+
+impl Chunks<'_> {
+    /// Gathers the next chunk. Between chunks other requests may go ahead, also one that ends the
+    /// lineage.
+    pub(super) fn gather(
+        &mut self,
+        service: &Service,
+        header: &Header,
+        values: &mut Vec<f32>,
+    ) -> Result<Chunk, Failure> {
+        let _guard = service.enter(header)?;
+        values.resize(values.len().max(self.size), 0.0);
+        let mut filled = 0;
+        while let Some(Item { table, dim, ids }) = self.lookups.items.get(self.item) {
+            let rest = &ids[self.row..];
+            let rows = rest.len().min((self.size - filled) / dim);
+            if rows == 0 && !rest.is_empty() {
+                break;
+            }
+            let space = &mut values[filled..filled + rows * dim];
+            let read = self.lookups.read;
+            service.engine.pull(*table, &rest[..rows], read, space).map_err(refuse)?;
+            filled += space.len();
+            self.row += rows;
+            if self.row == ids.len() {
+                (self.item, self.row) = (self.item + 1, 0);
+            }
+        }
+        let is_last = self.item == self.lookups.items.len();
+        Ok(Chunk { values: filled, is_last })
+    }
+}
+
+impl Answer<'_> {
+    fn nothing() -> Self {
+        Self::Bytes(Vec::new())
+    }
+
+    fn json(answer: &impl serde::Serialize) -> Self {
+        Self::Bytes(encode_json(answer))
+    }
+}
+
+/// Rows as the engine takes them; rounded ones are widened into `scratch`.
+fn widen<'a>(
+    guard: &Guard,
+    rows: &[Received<'a>],
+    scratch: &'a mut Vec<f32>,
+) -> Result<Vec<Rows<'a>>, Failure> {
+    let rounded = |row: &Received<'_>| match row.values {
+        Values::Bf16(values) => values.len(),
+        Values::F32(_) => 0,
+    };
+    let total = rows.iter().map(rounded).sum();
+    scratch.resize(scratch.len().max(total), 0.0);
+    let mut rest = &mut scratch[..];
+    let mut widened = Vec::with_capacity(rows.len());
+    for row in rows {
+        let table = guard.table(row.table)?.id;
+        let values = match row.values {
+            Values::F32(values) => values,
+            Values::Bf16(values) => {
+                let (space, others) = std::mem::take(&mut rest).split_at_mut(values.len());
+                rest = others;
+                salamander_net::bf16::widen(values, space);
+                space
+            }
+        };
+        widened.push(Rows { table, ids: row.ids, values });
+    }
+    Ok(widened)
+}
+
+/// What a client is told of an engine's error: the one place where they are told apart.
+pub(super) fn refuse(error: Error) -> Failure {
+    let (code, detail) = match &error {
+        Error::NotHere(partition) => (Code::NotHere, u64::from(*partition)),
+        Error::OutOfStep { current, .. } => (Code::OutOfStep, *current),
+        Error::UnknownTable(_) => (Code::Undeclared, 0),
+        Error::Spec { .. } | Error::Conflict { .. } | Error::Request(_) => (Code::Wrong, 0),
+        Error::Damaged { .. }
+        | Error::Restore(_)
+        | Error::File { .. }
+        | Error::Thread(_)
+        | Error::Gone => (Code::Broken, 0),
+    };
+    Failure { code, detail, text: error.to_string() }
+}

@@ -1,0 +1,317 @@
+//! Kubernetes: jobs of a cluster, and a master in a pod. All that decides is in `salamander-kube`.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use salamander_core::elastic::Ending;
+use salamander_core::experiment::{Experiment, Strategy};
+use salamander_core::yaml;
+use salamander_kube::client::{Jobs, View};
+use salamander_kube::experiment as job_experiment;
+use salamander_kube::job::Job;
+use salamander_kube::manifest::Manifest;
+use salamander_kube::platform;
+use salamander_kube::secrets::Secrets;
+use salamander_master::Config;
+use salamander_net::Keys;
+use salamander_proto::client::SessionOptions;
+use salamander_train::model::Models;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::Error;
+use crate::connect::Scale;
+use crate::experiment::{Overrides, in_file, name, wrong};
+use crate::roles::Exit;
+
+/// How often a job is looked at that is followed.
+const FOLLOW: Duration = Duration::from_secs(1);
+
+/// A cluster's jobs in one namespace, for programs without async.
+pub struct Cluster {
+    runtime: Runtime,
+    jobs: Jobs,
+}
+
+/// A job that was read and checked, with its experiment in force.
+pub struct Submission {
+    /// The job.
+    pub job: Job,
+    experiment: String,
+}
+
+impl Submission {
+    /// Everything that the job needs on a cluster without the operator, as YAML.
+    pub fn to_manifest(&self) -> Result<String, Error> {
+        let secrets = Secrets::random().map_err(unfit)?;
+        Ok(Manifest::new(&self.job, &self.experiment, &secrets).map_err(unfit)?.to_yaml())
+    }
+}
+
+impl Cluster {
+    /// Connects as the kubeconfig says; its namespace unless another is named.
+    pub fn connect(namespace: Option<&str>) -> Result<Self, Error> {
+        let runtime = Runtime::new().map_err(Error::system("cannot start threads"))?;
+        let jobs = runtime.block_on(Jobs::connect(namespace))?;
+        Ok(Self { runtime, jobs })
+    }
+
+    /// The namespace.
+    pub fn namespace(&self) -> &str {
+        self.jobs.namespace()
+    }
+
+    /// Submits a job; tells whether an operator looks after it, or only its own master.
+    pub fn submit(&self, submission: &Submission) -> Result<bool, Error> {
+        let secrets = Secrets::random().map_err(unfit)?;
+        let Submission { job, experiment } = submission;
+        Ok(self.runtime.block_on(self.jobs.submit(job, experiment, &secrets))?)
+    }
+
+    /// Follows a job to its end; `each` sees how it stands every second.
+    pub fn follow(&self, job: &str, each: impl FnMut(&View)) -> Result<Ending, Error> {
+        Ok(self.runtime.block_on(self.jobs.follow(job, FOLLOW, each))?)
+    }
+
+    /// How a job stands.
+    pub fn view(&self, job: &str) -> Result<View, Error> {
+        Ok(self.runtime.block_on(self.jobs.view(job))?)
+    }
+
+    /// The logs of a job's pods, line by line; all that comes later too with `follow`.
+    pub fn logs(
+        &self,
+        job: &str,
+        role: Option<&str>,
+        follow: bool,
+        each: impl FnMut(&str, &str),
+    ) -> Result<(), Error> {
+        self.runtime.block_on(async {
+            // An unknown job is named, rather than shown as one without logs.
+            self.jobs.view(job).await?;
+            match follow {
+                true => self.jobs.follow_logs(job, role, FOLLOW, each).await?,
+                false => self.jobs.logs(job, role, each).await?,
+            }
+            Ok(())
+        })
+    }
+
+    /// Changes the number of workers or parameter servers of a job.
+    pub fn scale(&self, job: &str, to: Scale) -> Result<(), Error> {
+        Ok(self.runtime.block_on(self.jobs.scale(job, to.workers, to.servers))?)
+    }
+
+    /// Stops a job so that it can go on later.
+    pub fn stop(&self, job: &str) -> Result<(), Error> {
+        Ok(self.runtime.block_on(self.jobs.stop(job))?)
+    }
+
+    /// Goes on with a job that was stopped.
+    pub fn resume(&self, job: &str) -> Result<(), Error> {
+        Ok(self.runtime.block_on(self.jobs.resume(job))?)
+    }
+
+    /// Removes a job.
+    pub fn delete(&self, job: &str) -> Result<(), Error> {
+        Ok(self.runtime.block_on(self.jobs.delete(job))?)
+    }
+}
+
+/// Looks after the jobs of a cluster, until this process is told to leave.
+pub fn operate(namespace: Option<String>, health: SocketAddr) -> Result<(), Error> {
+    let runtime = Runtime::new().map_err(Error::system("cannot start threads"))?;
+    runtime.block_on(async {
+        Ok(salamander_kube::operator::serve(namespace, health, terminated()?).await?)
+    })
+}
+
+/// A job beside what its experiment says.
+#[derive(Clone, Debug, Default)]
+pub struct JobOptions {
+    /// The image with this program.
+    pub image: Option<String>,
+    /// The job's name; the experiment's by default.
+    pub name: Option<String>,
+    /// A file with more of a training job's spec: resources, templates, priority.
+    pub spec: Option<PathBuf>,
+    /// Where the run's folder is.
+    pub storage: Option<Storage>,
+    /// The secret with the credentials of the store that checkpoints are put into.
+    pub store_secret: Option<String>,
+}
+
+/// Where the folder of a job's run is.
+#[derive(Clone, Debug)]
+pub enum Storage {
+    /// A claim that stays.
+    Claim(String),
+    /// A claim of this size, which goes with the job.
+    Size(String),
+}
+
+impl JobOptions {
+    /// A job and its experiment in force. Paths stay as they are written: they are the pods'.
+    pub fn read(
+        &self,
+        file: &Path,
+        overrides: &Overrides,
+        namespace: &str,
+        models: &Models,
+    ) -> Result<Submission, Error> {
+        let text = fs::read_to_string(file).map_err(|error| wrong(file, error))?;
+        let mut root = yaml::parse(&text).map_err(|error| wrong(file, error))?;
+        for set in overrides.to_sets(file)? {
+            root.set(&set).map_err(|error| wrong(file, error))?;
+        }
+        let text = yaml::to_yaml(&root.to_json());
+        let experiment = Experiment::parse(&text, &[]).map_err(|error| wrong(file, error))?;
+        let model = models.find(experiment.model()).map_err(|error| in_file(file, error))?;
+        model.hparams_in_force(&experiment).map_err(|error| in_file(file, error))?;
+        let name = self.name.clone().or_else(|| experiment.name.clone());
+        let name = name.unwrap_or_else(|| model.name().replace('_', "-"));
+        let parts = self.parts(&experiment, &root.to_json())?;
+        let job = Job::assemble(name, namespace, &parts).map_err(unfit)?;
+        let seed = job_experiment::seed_of(&jiff::Timestamp::now().as_nanosecond().to_string());
+        let experiment = job_experiment::in_force(&text, &job, seed).map_err(unfit)?;
+        Ok(Submission { job, experiment })
+    }
+
+    /// The spec: what the experiment says, over it a file, over it these options.
+    fn parts(&self, experiment: &Experiment, inline: &Value) -> Result<Vec<Value>, Error> {
+        let workers = experiment.workers;
+        let strategy = match experiment.strategy {
+            // One pod that trains is a ring of one.
+            Strategy::Local => Strategy::Allreduce,
+            strategy => strategy,
+        };
+        let mut parts = vec![json!({
+            "experiment": {"inline": inline},
+            "strategy": name(strategy),
+            "workers": {"min": workers.min, "max": workers.max},
+        })];
+        if experiment.strategy.has_servers() {
+            parts.push(json!({"ps": {"replicas": experiment.ps.servers.max(1)}}));
+        }
+        if let Some(file) = &self.spec {
+            let text = fs::read_to_string(file).map_err(Error::io(file))?;
+            let node = yaml::parse(&text).map_err(Error::broken(file))?;
+            // A whole training job will do as well.
+            let node = node.get("spec").unwrap_or(&node);
+            parts.push(node.to_json());
+        }
+        parts.extend(self.storage.as_ref().map(|storage| match storage {
+            Storage::Claim(claim) => json!({"storage": {"claimName": claim}}),
+            Storage::Size(size) => json!({"storage": {"size": size}}),
+        }));
+        if let Some(url) = &experiment.checkpoint_storage.store {
+            parts.push(json!({"checkpoints": {"objectStore": {"url": url}}}));
+        }
+        if let Some(name) = &self.store_secret {
+            parts.push(json!({"checkpoints": {"objectStore": {"secretName": name}}}));
+        }
+        parts.extend(self.image.as_ref().map(|image| json!({"image": image})));
+        Ok(parts)
+    }
+}
+
+/// What a master in a pod is told.
+#[derive(Clone, Debug)]
+pub struct PodOptions {
+    /// The job that pods are made of.
+    pub job: PathBuf,
+    /// Where to answer probes.
+    pub health: SocketAddr,
+}
+
+/// Leads a run in a pod, with the platform of pods beside the master.
+pub(crate) async fn lead(
+    config: Config,
+    listen: SocketAddr,
+    pods: &PodOptions,
+    keys: &Keys,
+    listening: impl FnOnce(SocketAddr),
+) -> Result<Exit, Error> {
+    let own = std::env::var("POD_IP").ok().and_then(|ip| ip.parse().ok());
+    let (listen, health) = (in_family(listen, own), in_family(pods.health, own));
+    let cannot = || Error::system("cannot listen");
+    let listener = TcpListener::bind(listen).await.map_err(cannot())?;
+    let address = listener.local_addr().map_err(cannot())?;
+    listening(address);
+    let session = SessionOptions::of(format!("127.0.0.1:{}", address.port()), keys);
+    let options = platform::Options::in_pod(&pods.job, session).map_err(unfit)?;
+    let mut master = tokio::spawn(salamander_master::run(config, listener, terminated()?));
+    let pods = platform::serve(options, health, terminated()?);
+    tokio::pin!(pods);
+    let ending = tokio::select! {
+        ending = &mut pods => {
+            // Its last files may still be on their way to the run's store; where the platform failed the run goes on,
+            // for the next master.
+            if matches!(ending, Ok(_) | Err(platform::Error::Shutdown)) {
+                let _ = master.await;
+            }
+            ending
+        }
+        led = &mut master => match led.map_err(unfit)? {
+            // Its platform has last words to say.
+            Ok(_) => pods.await,
+            Err(salamander_master::Error::Shutdown) => return Ok(Exit::Left),
+            Err(error) => return Err(error.into()),
+        },
+    };
+    match ending {
+        Ok(ending) => {
+            if let Ending::Failed(reason) = &ending {
+                // The last line of the log is what the operator quotes.
+                eprintln!("error: {reason}");
+            }
+            Ok(Exit::Code(platform::exit_code(&ending) as u8))
+        }
+        Err(platform::Error::Shutdown) => Ok(Exit::Left),
+        Err(error) => Err(unfit(error)),
+    }
+}
+
+/// All addresses of a pod, also where the cluster speaks IPv6 only.
+fn in_family(listen: SocketAddr, own: Option<IpAddr>) -> SocketAddr {
+    match own {
+        Some(IpAddr::V6(_)) if listen.ip() == Ipv4Addr::UNSPECIFIED => {
+            (Ipv6Addr::UNSPECIFIED, listen.port()).into()
+        }
+        _ => listen,
+    }
+}
+
+/// Resolves when this process is told to leave.
+fn terminated() -> Result<impl Future<Output = ()>, Error> {
+    let terminate = signal(SignalKind::terminate());
+    let mut terminate = terminate.map_err(Error::system("cannot listen for signals"))?;
+    Ok(async move {
+        terminate.recv().await;
+    })
+}
+
+fn unfit(error: impl ToString) -> Error {
+    Error::Invalid(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_without_ipv4_listens_on_ipv6() {
+        let check = |listen: &str, own: &str, expected: &str| {
+            let (listen, own) = (listen.parse().expect("an address"), own.parse().ok());
+            assert_eq!(in_family(listen, own).to_string(), expected, "{own:?}");
+        };
+        check("0.0.0.0:4455", "10.0.0.7", "0.0.0.0:4455");
+        check("0.0.0.0:4455", "fd00::7", "[::]:4455");
+        check("127.0.0.1:0", "fd00::7", "127.0.0.1:0");
+        check("0.0.0.0:4455", "", "0.0.0.0:4455");
+    }
+}

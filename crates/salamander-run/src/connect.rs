@@ -1,0 +1,94 @@
+//! A distributed run seen and steered from outside: where its master is, and what it can be asked.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use salamander_core::layout::RunLayout;
+use salamander_core::status::Status;
+use salamander_files::{Durability, replace};
+use salamander_proto::client::{Admin, SessionOptions};
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::keys::keys;
+
+/// How long the master may take to answer.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// How a run stands.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RunStatus {
+    /// It goes on; this is what its master says.
+    Running(Box<Status>),
+    /// It is over; this is the summary in its folder.
+    Ended(Value),
+}
+
+impl RunStatus {
+    /// What `status --json` prints.
+    pub fn to_json(&self) -> Value {
+        match self {
+            RunStatus::Running(status) => json!(status),
+            RunStatus::Ended(summary) => summary.clone(),
+        }
+    }
+}
+
+/// How a run stands; one that is over says so in its folder.
+pub fn status(run: &RunLayout) -> Result<RunStatus, Error> {
+    match connect(run).and_then(|mut admin| Ok(admin.status()?)) {
+        Ok(status) => Ok(RunStatus::Running(Box::new(status))),
+        Err(error) => {
+            let text = fs::read_to_string(run.summary()).ok();
+            let summary = text.and_then(|text| serde_json::from_str(&text).ok());
+            summary.map(RunStatus::Ended).ok_or(error)
+        }
+    }
+}
+
+/// How many processes of a kind a run is to have; what is not named stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scale {
+    /// Workers.
+    pub workers: Option<u32>,
+    /// Parameter servers; partitions move between them while the run goes on.
+    pub servers: Option<u32>,
+}
+
+/// Changes the number of workers or parameter servers of a run that is going on.
+pub fn scale(run: &RunLayout, to: Scale) -> Result<(), Error> {
+    Ok(connect(run)?.scale(to.workers, to.servers)?)
+}
+
+/// Ends a run at a step that all workers agree on; it can be resumed.
+pub fn stop(run: &RunLayout) -> Result<(), Error> {
+    Ok(connect(run)?.stop()?)
+}
+
+/// Makes a run's folder from an experiment file, as pods find it in a config map; one that is there stays as it is.
+pub fn make_folder(run: &RunLayout, experiment: &Path) -> Result<(), Error> {
+    fs::create_dir_all(run.folder()).map_err(Error::io(run.folder()))?;
+    let file = run.experiment();
+    if !file.exists() {
+        let text = fs::read(experiment).map_err(Error::io(experiment))?;
+        replace(&file, &text, Durability::Synced).map_err(Error::io(&file))?;
+    }
+    Ok(())
+}
+
+/// Writes down where the master of a run listens.
+pub(crate) fn note_address(run: &RunLayout, address: SocketAddr) -> Result<(), Error> {
+    let path = run.master_address();
+    replace(&path, address.to_string().as_bytes(), Durability::Synced).map_err(Error::io(&path))
+}
+
+fn connect(run: &RunLayout) -> Result<Admin, Error> {
+    let folder = run.folder().to_path_buf();
+    let Ok(address) = fs::read_to_string(run.master_address()) else {
+        return Err(Error::NotDistributed(folder));
+    };
+    let options = SessionOptions::of(address.trim(), &keys(run)?);
+    Admin::connect(&options, ANSWER).map_err(|cause| Error::NotRunning { folder, cause })
+}

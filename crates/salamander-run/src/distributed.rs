@@ -1,0 +1,253 @@
+//! A distributed run on this machine: this process is the parent of master and workers, shows how training goes,
+//! and leaves nothing behind.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
+use std::process::Command;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use rustix::net::{
+    AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with, sockopt,
+};
+use salamander_core::elastic::Ending;
+use salamander_core::experiment::{Experiment, Strategy};
+use salamander_core::layout::RunLayout;
+use salamander_core::progress::Progress;
+use salamander_core::report::EndReport;
+use salamander_master::local::{LocalPlatform, Options, Role};
+use salamander_proto::client::{Admin, SessionOptions};
+use salamander_proto::v1;
+use salamander_train::checkpoint::Store;
+use salamander_train::trainer::{Outcome, Timings, open_all};
+
+use crate::Error;
+use crate::event::{Event, Forward};
+use crate::facts::Facts;
+use crate::keys::ensure_keys;
+use crate::roles::{Task, command, log_name};
+use crate::run::{Process, Shared};
+
+/// How often somebody else's wish to stop is looked at.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long a call to the master may take.
+const CALL: Duration = Duration::from_secs(5);
+/// How long processes have to end once the run is over.
+const FAREWELL: Duration = Duration::from_secs(20);
+
+/// What is trained and how.
+pub(crate) struct Launch<'a> {
+    pub(crate) run: &'a RunLayout,
+    pub(crate) experiment: &'a Experiment,
+    /// Goes on with a run, from this checkpoint if the journal knows none.
+    pub(crate) resume: Option<Option<String>>,
+    /// What the handle of the run sees, and asks for.
+    pub(crate) shared: &'a Shared,
+    pub(crate) events: Forward,
+}
+
+/// Runs master and workers to the end of the run.
+pub(crate) fn train(launch: &Launch<'_>) -> Result<(Outcome, Facts), Error> {
+    let started = Instant::now();
+    let run = launch.run;
+    let keys = ensure_keys(run)?;
+    let logs = run.logs();
+    fs::create_dir_all(&logs).map_err(Error::io(&logs))?;
+    // Once and for all workers; what is wrong with the data is said before anything starts.
+    open_all(launch.experiment, run.folder(), &mut vec![Box::new(launch.events.clone())])?;
+    let _ = fs::remove_file(run.end());
+    let (_held, address) = hold_port().map_err(Error::system("no port for the master"))?;
+    let session = SessionOptions::of(address.to_string(), &keys);
+    let mut options = Options::new(session.clone(), process_command(launch, address)?);
+    options.master = Some(Box::new(master_command(launch, address)?));
+    let logs = run.clone();
+    options.log = Box::new(move |role| Some(logs.log(&log_name(role))));
+    let platform = LocalPlatform::start(options)?;
+    let ending = follow(launch, &platform, &session);
+    let master_restarts = platform.master_restarts();
+    // In any case: every process of the run ends before this one goes on.
+    platform.shutdown();
+    launch.shared.set_processes(Vec::new());
+    let mut facts = Facts { master_restarts, ..Facts::read(run) };
+    if launch.experiment.strategy == Strategy::Ps {
+        // There are no memberships: each worker works for itself.
+        (facts.workers, facts.generations) = (u64::from(launch.experiment.workers.max), 1);
+    }
+    match ending? {
+        Ending::Failed(reason) => Err(Error::Failed(reason)),
+        ending => Ok((outcome(run, &ending, started)?, facts)),
+    }
+}
+
+/// A port for the master, over its restarts. A socket that is bound to it but does not listen keeps others from
+/// getting it by chance; servers, which may use an address again, can still listen there.
+fn hold_port() -> std::io::Result<(OwnedFd, SocketAddr)> {
+    let flags = SocketFlags::CLOEXEC;
+    let held = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_reuseaddr(&held, true)?;
+    bind(&held, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+    let address = SocketAddr::try_from(getsockname(&held)?)?;
+    Ok((held, address))
+}
+
+fn follow(
+    launch: &Launch<'_>,
+    platform: &LocalPlatform,
+    session: &SessionOptions,
+) -> Result<Ending, Error> {
+    let events = watch(session.clone());
+    let mut asked = false;
+    let mut over = None;
+    loop {
+        match events.recv_timeout(LOOK) {
+            Ok(event) => {
+                if let Some(v1::event::Event::Ended(_)) = &event.event {
+                    over.get_or_insert_with(Instant::now);
+                }
+                forward(event, &launch.events);
+            }
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK),
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        if let Some(ending) = platform.wait(Duration::ZERO) {
+            events.try_iter().for_each(|event| forward(event, &launch.events));
+            return Ok(ending);
+        }
+        let running = platform.running().into_iter();
+        launch.shared.set_processes(running.map(|(role, pid)| Process { role, pid }).collect());
+        if launch.shared.stop.load(Ordering::Relaxed) && !asked {
+            // A master that is just being restarted is asked again.
+            let stopped = Admin::connect(session, CALL).and_then(|mut a| a.stop());
+            asked = stopped.is_ok();
+        }
+        if over.is_some_and(|over: Instant| over.elapsed() > FAREWELL) {
+            let left = "the run is over, but some of its processes do not end";
+            return Err(Error::Failed(left.to_string()));
+        }
+    }
+}
+
+fn forward(event: v1::Event, to: &Forward) {
+    match event.event {
+        // A report of another version of this program is no reason to fail.
+        Some(v1::event::Event::Report(report)) => {
+            if let Ok(report) = report.try_into() {
+                to.send(Event::Report(report));
+            }
+        }
+        Some(v1::event::Event::Note(text)) => to.send(Event::Note(text)),
+        Some(v1::event::Event::Ended(_) | v1::event::Event::Result(_)) | None => {}
+    }
+}
+
+/// Watches the master's events on a thread of its own, from the first one on.
+fn watch(session: SessionOptions) -> Receiver<v1::Event> {
+    let (sender, events) = channel();
+    std::thread::spawn(move || {
+        let mut last = 0;
+        loop {
+            if let Ok(mut admin) = Admin::connect(&session, CALL) {
+                let watched = admin.watch(last, |event| {
+                    last = event.number;
+                    match sender.send(event) {
+                        Ok(()) => std::ops::ControlFlow::Continue(()),
+                        Err(_) => std::ops::ControlFlow::Break(()),
+                    }
+                });
+                if watched.is_ok() {
+                    return;
+                }
+            }
+            std::thread::sleep(LOOK);
+        }
+    });
+    events
+}
+
+fn process_command(
+    launch: &Launch<'_>,
+    address: SocketAddr,
+) -> Result<impl FnMut(Role) -> Command + Send + 'static, Error> {
+    let program = std::env::current_exe().map_err(Error::system("this program cannot be found"))?;
+    let (run, start) = (launch.run.clone(), launch.resume.clone().flatten());
+    let workers = launch.experiment.workers.max;
+    Ok(move |role: Role| {
+        let (master, start) = (address.to_string(), start.clone());
+        let task = match role {
+            Role::Server(seat) => Task::Server { master, seat },
+            Role::Worker(slot) => Task::Worker { master, slot, start },
+            Role::Master => Task::Master { listen: address, resume: false },
+        };
+        let mut command = command(&program, run.folder(), &run.log(&log_name(role)), task);
+        if let Role::Worker(_) = role {
+            share_cores(&mut command, workers);
+        }
+        command
+    })
+}
+
+/// Several workers share the cores; whoever sets this knows better.
+pub(crate) fn share_cores(command: &mut Command, workers: u32) {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let share = (cores / workers.max(1) as usize).max(1);
+    if std::env::var_os("RAYON_NUM_THREADS").is_none() {
+        command.env("RAYON_NUM_THREADS", share.to_string());
+    }
+}
+
+fn master_command(
+    launch: &Launch<'_>,
+    listen: SocketAddr,
+) -> Result<impl FnMut(u64) -> Command + Send + 'static, Error> {
+    let program = std::env::current_exe().map_err(Error::system("this program cannot be found"))?;
+    let (run, resumed) = (launch.run.clone(), launch.resume.is_some());
+    Ok(move |before: u64| {
+        let task = Task::Master { listen, resume: resumed && before == 0 };
+        command(&program, run.folder(), &run.log(&log_name(Role::Master)), task)
+    })
+}
+
+fn outcome(run: &RunLayout, ending: &Ending, started: Instant) -> Result<Outcome, Error> {
+    let checkpoints = run.checkpoints();
+    let latest = Store::list(&checkpoints).last().map(|manifest| checkpoints.join(&manifest.id));
+    let text = match fs::read(run.end()) {
+        Ok(text) => text,
+        // Stopped before there was anything to tell.
+        Err(_) if *ending == Ending::Interrupted => {
+            let progress = Progress { interrupted: true, ..Progress::default() };
+            let timings = Timings { wall: started.elapsed(), ..Timings::default() };
+            let (interrupted, ranks) = (true, Vec::new());
+            return Ok(Outcome { interrupted, progress, timings, ranks, checkpoint: latest });
+        }
+        Err(error) => {
+            return Err(Error::Failed(format!("the run ended without a word: {error}")));
+        }
+    };
+    let EndReport { progress, ranks } =
+        serde_json::from_slice(&text).map_err(Error::broken(&run.end()))?;
+    write_stats(run, &progress, &ranks).map_err(Error::io(&run.stats()))?;
+    let mut timings = ranks.first().copied().unwrap_or_default();
+    timings.wall = started.elapsed();
+    let interrupted = *ending == Ending::Interrupted;
+    Ok(Outcome { interrupted, progress, timings, ranks, checkpoint: latest })
+}
+
+/// Where each worker's time went, one line each, appended: a resumed run adds its own.
+fn write_stats(run: &RunLayout, progress: &Progress, ranks: &[Timings]) -> std::io::Result<()> {
+    let path = run.stats();
+    let new = !path.exists();
+    let mut file = OpenOptions::new().create(true).append(true).open(&path)?;
+    if new {
+        writeln!(file, "rank,workers,steps,records,compute_s,exchange_s,data_s,test_s")?;
+    }
+    for (rank, timings) in ranks.iter().enumerate() {
+        let seconds = [timings.compute, timings.exchange, timings.data, timings.test]
+            .map(|time| format!("{:.3}", time.as_secs_f64()));
+        let (workers, steps) = (ranks.len(), progress.steps);
+        writeln!(file, "{rank},{workers},{steps},{},{}", progress.records, seconds.join(","))?;
+    }
+    Ok(())
+}

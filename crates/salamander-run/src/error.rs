@@ -1,0 +1,139 @@
+//! Why a run could not be started, followed, steered or used.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// An error of the run API; each says what was wrong, where, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The experiment file is wrong.
+    #[error("experiment {}: {reason}", file.display())]
+    Experiment {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong in it.
+        reason: String,
+    },
+    /// What was asked for does not fit.
+    #[error("{0}")]
+    Invalid(String),
+    /// There is no such run.
+    #[error("there is no run \"{run}\" ({hint})")]
+    NoSuchRun {
+        /// As it was asked for.
+        run: String,
+        /// The runs that there are.
+        hint: String,
+    },
+    /// Another process trains in the folder.
+    #[error("{}: another process is training in this folder", .0.display())]
+    Busy(PathBuf),
+    /// The run never had a master.
+    #[error("{} is not a distributed run, or has not begun", .0.display())]
+    NotDistributed(PathBuf),
+    /// The run's master does not answer.
+    #[error("{} does not run now: {cause}", folder.display())]
+    NotRunning {
+        /// The run's folder.
+        folder: PathBuf,
+        /// What was said instead.
+        cause: salamander_proto::client::Error,
+    },
+    /// A token or a certificate cannot be used.
+    #[error("{what}: {reason}")]
+    Secret {
+        /// Which one.
+        what: String,
+        /// Why not.
+        reason: String,
+    },
+    /// The run has failed, for the reason that it gave.
+    #[error("{0}")]
+    Failed(String),
+    /// Stopped before there was a result.
+    #[error("it was stopped before the end")]
+    Interrupted,
+    /// A process of a run was started, but its program does not begin with `Program::enter`.
+    #[error(
+        "this process was started as a {0} of a run: let `main` begin with `Program::enter(models)`"
+    )]
+    NotEntered(String),
+    /// A file could not be read or written.
+    #[error("{}: {cause}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's answer; not an error's source, because the message has it already.
+        cause: io::Error,
+    },
+    /// A new run has no place.
+    #[error("cannot make a run's folder in {}: {cause}", parent.display())]
+    NoFolder {
+        /// Where it was to be.
+        parent: PathBuf,
+        /// The system's answer.
+        cause: io::Error,
+    },
+    /// The system refused something else.
+    #[error("{what}: {cause}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The system's answer.
+        cause: io::Error,
+    },
+    /// Training, evaluation or prediction failed.
+    #[error(transparent)]
+    Train(#[from] salamander_train::Error),
+    /// The data could not be read or written.
+    #[error(transparent)]
+    Data(#[from] salamander_data::Error),
+    /// The master failed.
+    #[error(transparent)]
+    Master(#[from] salamander_master::Error),
+    /// The journal cannot be used.
+    #[error(transparent)]
+    Journal(#[from] salamander_master::journal::Error),
+    /// The processes of a run could not be started.
+    #[error(transparent)]
+    Platform(#[from] salamander_master::local::Error),
+    /// The master could not be talked to.
+    #[error(transparent)]
+    Client(#[from] salamander_proto::client::Error),
+    /// A parameter server failed.
+    #[error(transparent)]
+    Server(#[from] salamander_ps::role::Error),
+    /// A connection failed.
+    #[error(transparent)]
+    Net(#[from] salamander_net::Error),
+    /// The cluster said no.
+    #[cfg(feature = "kube")]
+    #[error(transparent)]
+    Cluster(#[from] salamander_kube::Error),
+}
+
+impl Error {
+    /// For `map_err` on the file operations of `path`.
+    pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> Error {
+        let path = path.to_path_buf();
+        move |cause| Error::Io { path, cause }
+    }
+
+    /// For `map_err` on the making of a run's folder.
+    pub(crate) fn no_folder(parent: &Path) -> impl FnOnce(io::Error) -> Error {
+        let parent = parent.to_path_buf();
+        move |cause| Error::NoFolder { parent, cause }
+    }
+
+    /// For `map_err` on what has no path.
+    pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Error {
+        move |cause| Error::System { what, cause }
+    }
+
+    /// For `map_err` on a file that is not what it should be.
+    pub(crate) fn broken<E: ToString>(path: &Path) -> impl FnOnce(E) -> Error {
+        let path = path.to_path_buf();
+        move |error: E| Error::Io { path, cause: io::Error::other(error.to_string()) }
+    }
+}

@@ -1,0 +1,104 @@
+//! Reading an experiment file from disk, and what is changed in it for a run.
+
+use std::fs;
+use std::path::Path;
+
+use salamander_core::experiment::{Experiment, Strategy, Workers};
+
+use crate::Error;
+
+/// Changes to an experiment file.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    /// Fields by path: `hyperparameters.learning_rate=0.1`.
+    pub sets: Vec<String>,
+    /// Where gradients meet.
+    pub strategy: Option<Strategy>,
+    /// The fewest and the most workers.
+    pub workers: Option<Workers>,
+    /// Parameter servers.
+    pub servers: Option<u32>,
+    /// Where to compute.
+    pub device: Option<String>,
+    /// Threads of each worker.
+    pub threads: Option<u32>,
+    /// Where checkpoints are put as well.
+    pub store: Option<String>,
+}
+
+impl Overrides {
+    /// All changes as fields by path, with what follows from them for a file that says something else.
+    pub fn to_sets(&self, file: &Path) -> Result<Vec<String>, Error> {
+        let mut sets = self.sets.clone();
+        sets.extend(self.device.iter().map(|device| format!("device={device}")));
+        sets.extend(self.threads.iter().map(|threads| format!("threads={threads}")));
+        if let Some(Workers { min, max }) = self.workers {
+            sets.push(format!("workers={{min: {min}, max: {max}}}"));
+        }
+        sets.extend(self.strategy.map(|strategy| format!("strategy={}", name(strategy))));
+        sets.extend(self.servers.iter().map(|servers| format!("ps.servers={servers}")));
+        sets.extend(self.store.iter().map(|url| format!("checkpoint_storage.store={url}")));
+        let implied = self.implied(strategy(file, &sets)?);
+        sets.extend(implied.map(|strategy| format!("strategy={}", name(strategy))));
+        Ok(sets)
+    }
+
+    /// What follows from the numbers of workers and servers.
+    fn implied(&self, strategy: Strategy) -> Option<Strategy> {
+        match strategy {
+            _ if self.strategy.is_some() => None,
+            Strategy::Local | Strategy::Allreduce if self.servers.is_some() => {
+                Some(Strategy::Hybrid)
+            }
+            Strategy::Local if self.workers.is_some() => Some(Strategy::Allreduce),
+            _ => None,
+        }
+    }
+}
+
+/// The name of a strategy in experiment files.
+pub fn name(strategy: Strategy) -> &'static str {
+    match strategy {
+        Strategy::Local => "local",
+        Strategy::Allreduce => "allreduce",
+        Strategy::Ps => "ps",
+        Strategy::Hybrid => "hybrid",
+    }
+}
+
+/// Reads and checks a file; its paths become independent of the working directory.
+pub fn load(path: &Path, sets: &[String]) -> Result<Experiment, Error> {
+    let mut experiment = parse(path, sets)?;
+    let file = fs::canonicalize(path).map_err(Error::io(path))?;
+    experiment.resolve_paths(file.parent().unwrap_or(Path::new("/")));
+    match experiment.strategy {
+        Strategy::Local if experiment.workers.max > 1 => Err(wrong(
+            path,
+            "strategy local trains in one process: write `strategy: allreduce`, or `workers: 1`",
+        )),
+        Strategy::Local | Strategy::Allreduce | Strategy::Hybrid | Strategy::Ps => Ok(experiment),
+    }
+}
+
+/// The strategy that a file asks for, before anything else about it is checked.
+pub(crate) fn strategy(path: &Path, sets: &[String]) -> Result<Strategy, Error> {
+    parse(path, sets).map(|experiment| experiment.strategy)
+}
+
+fn parse(path: &Path, sets: &[String]) -> Result<Experiment, Error> {
+    let text = fs::read_to_string(path).map_err(|error| wrong(path, error))?;
+    Experiment::parse(&text, sets).map_err(|error| wrong(path, error))
+}
+
+pub(crate) fn wrong(path: &Path, reason: impl ToString) -> Error {
+    Error::Experiment { file: path.to_path_buf(), reason: reason.to_string() }
+}
+
+/// Puts the file's name in front of what is wrong in it.
+pub fn in_file(path: &Path, error: salamander_train::Error) -> Error {
+    match error {
+        salamander_train::Error::Experiment(error) => wrong(path, error),
+        salamander_train::Error::Invalid(reason) => wrong(path, reason),
+        other => other.into(),
+    }
+}

@@ -1,0 +1,57 @@
+//! A run as a library: starting, following, scaling and stopping it, on this machine or on a cluster, and using what it
+//! has trained. The command line is a user of this crate, and of nothing that others cannot use.
+//!
+//! [`Program::enter`] comes first in `main`: a distributed run starts the same program again for its master, workers
+//! and parameter servers. Then [`Program::experiment`] reads an experiment file, [`Draft::start`] gives a [`Run`], its
+//! [`Run::events`] are typed, and [`Program::load`] gives what was trained.
+//!
+//! # Layout
+//! - [`Program`], [`Draft`], [`Run`]: the main path
+//! - [`Event`], [`Report`]: what a run tells; [`Summary`], [`report`]: its end, and how good a classifier is
+//! - [`status`], [`scale`], [`stop`]: any run of this machine, from outside
+//! - [`TrainedModel`]: evaluate, predict, export; `tasks`: the same by several processes
+//! - [`roles`]: the processes of a distributed run; `distributed`: their parent
+//! - [`cluster`]: jobs on Kubernetes (feature `kube`)
+//! - `folder`, `keys`, `stored`: a run's folder, its secrets, its place in an object store
+
+#[cfg(feature = "kube")]
+pub mod cluster;
+mod connect;
+mod distributed;
+mod error;
+mod event;
+pub mod experiment;
+mod facts;
+mod folder;
+mod keys;
+mod metrics_log;
+mod predict;
+mod program;
+pub mod report;
+pub mod roles;
+mod run;
+mod stored;
+mod summary;
+mod tasks;
+mod trained;
+
+pub use connect::{RunStatus, Scale, make_folder, scale, status, stop};
+pub use error::Error;
+pub use event::Event;
+pub use experiment::Overrides;
+pub use facts::Facts;
+pub use folder::find;
+pub use keys::{KeyFiles, make_certificates};
+pub use program::{Draft, Program};
+pub use run::{Finished, Process, Run};
+pub use summary::{State, Summary, confusion};
+pub use tasks::{Sharing, TaskEvent};
+pub use trained::{Predicted, TrainedModel};
+
+pub use salamander_core::experiment::{Experiment, Strategy, Workers};
+pub use salamander_core::layout::{ExportLayout, RunLayout};
+pub use salamander_core::report::{EndReport, EpochReport, Evaluation, Report, Start, StepReport};
+pub use salamander_core::status::Status;
+pub use salamander_master::local::Role;
+pub use salamander_train::checkpoint::Which;
+pub use salamander_train::predict::Predictions;

@@ -1,0 +1,253 @@
+//! A program that trains: its models, and what can be done with them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use salamander_core::experiment::{Experiment, Strategy};
+use salamander_core::layout::RunLayout;
+use salamander_files::{Durability, replace};
+use salamander_train::callback::Callback;
+use salamander_train::checkpoint::{Checkpoint, Store, Which};
+use salamander_train::device;
+use salamander_train::model::{Model, Models};
+use salamander_train::trainer::{Outcome, Setup};
+
+use crate::Error;
+use crate::distributed::{self, Launch};
+use crate::event::{Event, Forward};
+use crate::experiment::{Overrides, in_file, load, strategy};
+use crate::facts::Facts;
+use crate::folder::RunFolder;
+use crate::keys::{ensure_certificates, ensure_keys};
+use crate::metrics_log::{MetricsLog, cut_after};
+use crate::roles::Assignment;
+use crate::run::{Finished, Run, Shared};
+use crate::stored;
+use crate::summary::Summary;
+use crate::trained::TrainedModel;
+
+/// The models of this program, and everything that can be done with them.
+#[derive(Clone)]
+pub struct Program {
+    models: Arc<Models>,
+}
+
+impl Program {
+    /// The first thing that `main` does. A distributed run starts this program again for each of its processes: there
+    /// this function does the process's part and never returns. Everywhere else it returns at once.
+    pub fn enter(models: Models) -> Self {
+        Self::enter_with(models, |_| {})
+    }
+
+    /// [`Program::enter`], with a function that is called in processes of a run before they begin: to set up logs.
+    pub fn enter_with(models: Models, begin: impl FnOnce(&Assignment)) -> Self {
+        if let Some(assignment) = Assignment::of_this_process() {
+            begin(&assignment);
+            let code = assignment.run(&models).map_or_else(
+                |error| {
+                    // The last line of a process's log is what its run quotes.
+                    eprintln!("error: {error}");
+                    1
+                },
+                |exit| i32::from(exit.code()),
+            );
+            std::process::exit(code);
+        }
+        Self { models: Arc::new(models) }
+    }
+
+    /// The models.
+    pub fn models(&self) -> &Models {
+        &self.models
+    }
+
+    /// Reads an experiment file for a new run below `runs`.
+    pub fn experiment(
+        &self,
+        file: impl AsRef<Path>,
+        overrides: &Overrides,
+        runs: impl AsRef<Path>,
+    ) -> Result<Draft, Error> {
+        let place = Place::New(runs.as_ref().to_path_buf());
+        Draft::read(self, file.as_ref(), overrides, place)
+    }
+
+    /// Goes on with a run: one below `runs`, or one that is not on this machine, by its place in a store
+    /// (`s3://bucket/prefix/RUN`).
+    pub fn resume(
+        &self,
+        run: &str,
+        overrides: &Overrides,
+        runs: impl AsRef<Path>,
+        note: &mut dyn FnMut(String),
+    ) -> Result<Draft, Error> {
+        let folder = stored::find(run, runs.as_ref(), overrides.store.as_deref(), note)?;
+        let file = RunLayout::new(&folder).experiment();
+        let draft = Draft::read(self, &file, overrides, Place::There(folder))?;
+        let was = strategy(&file, &[])?;
+        if (was == Strategy::Ps) != (draft.experiment.strategy == Strategy::Ps) {
+            let reason = "a run of strategy ps goes on as one, and no other run does";
+            return Err(Error::Invalid(reason.to_string()));
+        }
+        Ok(draft)
+    }
+
+    /// Finds a trained model: a checkpoint of a run, or an exported folder.
+    pub fn load(
+        &self,
+        folder: impl AsRef<Path>,
+        checkpoint: &Which,
+        device: &str,
+    ) -> Result<TrainedModel, Error> {
+        TrainedModel::open(Arc::clone(&self.models), folder.as_ref(), checkpoint, device)
+    }
+}
+
+/// Where a run's folder is.
+enum Place {
+    /// It will be made below this one.
+    New(PathBuf),
+    There(PathBuf),
+}
+
+/// An experiment that is read and checked, ready to be trained.
+pub struct Draft {
+    models: Arc<Models>,
+    experiment: Experiment,
+    file: PathBuf,
+    in_force: String,
+    place: Place,
+}
+
+impl Draft {
+    fn read(
+        program: &Program,
+        file: &Path,
+        overrides: &Overrides,
+        place: Place,
+    ) -> Result<Self, Error> {
+        let mut experiment = load(file, &overrides.to_sets(file)?)?;
+        let seed = &mut experiment.settings_mut().reproducibility.experiment_seed;
+        seed.get_or_insert_with(chosen_seed);
+        let wrong = |error| in_file(file, error);
+        let model = program.models.find(experiment.model()).map_err(wrong)?;
+        experiment.settings_mut().entrypoint = Some(model.name().to_string());
+        let in_force = experiment.to_yaml(&model.hparams_in_force(&experiment).map_err(wrong)?);
+        let (models, file) = (Arc::clone(&program.models), file.to_path_buf());
+        Ok(Self { models, experiment, file, in_force, place })
+    }
+
+    /// The configuration in force, as YAML.
+    pub fn in_force(&self) -> &str {
+        &self.in_force
+    }
+
+    /// The experiment in force.
+    pub fn experiment(&self) -> &Experiment {
+        &self.experiment
+    }
+
+    /// Only makes the run's folder with its secrets, for a master and workers that are started by hand on several
+    /// hosts.
+    pub fn prepare(self) -> Result<RunLayout, Error> {
+        let folder = self.make_folder()?;
+        ensure_keys(folder.layout())?;
+        ensure_certificates(folder.layout())?;
+        Ok(folder.layout().clone())
+    }
+
+    /// Starts training: in this process, or with a master, workers and parameter servers as processes of their own.
+    pub fn start(self) -> Result<Run, Error> {
+        if let Some(assignment) = Assignment::of_this_process() {
+            return Err(Error::NotEntered(assignment.role().to_string()));
+        }
+        let device = device::select(&self.experiment.device.0)?;
+        stored::check(&self.experiment)?;
+        let folder = self.make_folder()?;
+        Run::spawn(folder.layout().clone(), move |shared, events| {
+            let run = folder.layout();
+            let trained = if self.experiment.strategy == Strategy::Local {
+                let setup = Setup {
+                    experiment: self.experiment.clone(),
+                    folder: run.folder().to_path_buf(),
+                    device,
+                    stop: Arc::clone(&shared.stop),
+                };
+                self.train_here(setup, run, events).map(|outcome| (outcome, Facts::LOCAL))
+            } else {
+                self.train_elsewhere(run, shared, events)
+            };
+            let finished =
+                trained.map(|(outcome, facts)| Finished { run: run.clone(), outcome, facts });
+            Summary::new(run, &finished, self.model()?.class_names()).write();
+            finished
+        })
+    }
+
+    fn model(&self) -> Result<&dyn Model, Error> {
+        Ok(self.models.find(self.experiment.model())?)
+    }
+
+    fn make_folder(&self) -> Result<RunFolder, Error> {
+        match &self.place {
+            Place::There(folder) => {
+                let folder = RunFolder::open(folder)?;
+                let path = folder.layout().experiment();
+                replace(&path, self.in_force.as_bytes(), Durability::Synced)
+                    .map_err(Error::io(&path))?;
+                Ok(folder)
+            }
+            Place::New(runs) => {
+                let model = self.model()?.name();
+                let name = self.experiment.name.as_deref().unwrap_or(model);
+                RunFolder::create(runs, name, &self.in_force)
+            }
+        }
+    }
+
+    fn is_resumed(&self) -> bool {
+        matches!(self.place, Place::There(_))
+    }
+
+    fn train_here(&self, setup: Setup, run: &RunLayout, events: Forward) -> Result<Outcome, Error> {
+        let resumed = self.is_resumed().then(|| newest(run, &events)).transpose()?.flatten();
+        let log = MetricsLog::open(&run.metrics())?;
+        let callbacks: Vec<Box<dyn Callback>> = vec![Box::new(events), Box::new(log)];
+        let trained = self.model()?.train(setup, resumed, callbacks);
+        trained.map_err(|error| in_file(&self.file, error))
+    }
+
+    fn train_elsewhere(
+        &self,
+        run: &RunLayout,
+        shared: &Shared,
+        events: Forward,
+    ) -> Result<(Outcome, Facts), Error> {
+        let newest = || Store::list(&run.checkpoints()).pop().map(|last| last.id);
+        let resume = self.is_resumed().then(newest);
+        let experiment = &self.experiment;
+        distributed::train(&Launch { run, experiment, resume, shared, events })
+    }
+}
+
+/// The seed of a run whose experiment names none; shown in the configuration in force.
+fn chosen_seed() -> u32 {
+    let time = jiff::Timestamp::now().as_nanosecond() as u64;
+    let mixed = salamander_core::seed::derive(time, &[u64::from(std::process::id())]);
+    (mixed >> 33) as u32
+}
+
+/// The newest checkpoint that is intact; broken ones are named and passed over.
+fn newest(run: &RunLayout, events: &Forward) -> Result<Option<Checkpoint>, Error> {
+    let note = |text: String| events.send(Event::Note(text));
+    let checkpoint = Store::newest_intact(&run.checkpoints(), &mut |error| {
+        note(format!("warning: {error}; trying the one before it"));
+    });
+    let steps = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.state.progress.steps);
+    cut_after(&run.metrics(), steps)?;
+    note(match &checkpoint {
+        Some(found) => format!("resuming from {}", found.path.display()),
+        None => "no usable checkpoint: starting from the beginning".to_string(),
+    });
+    Ok(checkpoint)
+}

@@ -1,0 +1,137 @@
+//! How a program of any kind becomes a process of a run: it is started again with an assignment among its arguments,
+//! which it does before anything else.
+
+use std::ffi::OsStr;
+use std::fs::OpenOptions;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use salamander_core::layout::RunLayout;
+use salamander_master::local::{Role, die_with_parent};
+use salamander_train::model::Models;
+use serde::{Deserialize, Serialize};
+
+use super::{Exit, master, ps, worker};
+use crate::Error;
+use crate::keys::KeyFiles;
+
+/// Announces the assignment: `salamander worker FOLDER --assignment {..}`.
+const OPTION: &str = "--assignment";
+
+/// What this process was started for, if a run has started it.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Assignment {
+    /// It ends together with this process.
+    parent: u32,
+    folder: PathBuf,
+    task: Task,
+}
+
+/// What a process of a run does.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Task {
+    /// Lead the run.
+    Master { listen: SocketAddr, resume: bool },
+    /// Train.
+    Worker { master: String, slot: u32, start: Option<String> },
+    /// Hold tables.
+    Server { master: String, seat: u32 },
+    /// Do tasks of an evaluation or a prediction, which this folder describes.
+    Tasks { master: String, slot: u32, scratch: PathBuf },
+}
+
+impl Task {
+    fn name(&self) -> &'static str {
+        match self {
+            Task::Master { .. } => "master",
+            Task::Worker { .. } | Task::Tasks { .. } => "worker",
+            Task::Server { .. } => "ps",
+        }
+    }
+}
+
+impl Assignment {
+    /// That of this process, by its arguments.
+    pub fn of_this_process() -> Option<Self> {
+        let mut arguments = std::env::args_os().skip(3);
+        let option = arguments.next().filter(|option| option == OsStr::new(OPTION));
+        let text = option.and_then(|_| arguments.next())?;
+        serde_json::from_str(text.to_str()?).ok()
+    }
+
+    /// The role: master, worker or ps.
+    pub fn role(&self) -> &'static str {
+        self.task.name()
+    }
+
+    /// The process's number among those of its role.
+    pub fn number(&self) -> u32 {
+        match self.task {
+            Task::Master { .. } => 0,
+            Task::Worker { slot, .. } | Task::Tasks { slot, .. } => slot,
+            Task::Server { seat, .. } => seat,
+        }
+    }
+
+    /// Does it, to the end of the run.
+    pub fn run(self, models: &Models) -> Result<Exit, Error> {
+        die_with_parent(self.parent).map_err(|error| Error::Failed(error.to_string()))?;
+        let (run, keys) = (RunLayout::new(self.folder), KeyFiles::default());
+        let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let listening = |address| tracing::info!(%address, "listening");
+        match self.task {
+            Task::Master { listen, resume } => {
+                let options = master::Options {
+                    run,
+                    listen,
+                    keys,
+                    served: true,
+                    resume,
+                    #[cfg(feature = "kube")]
+                    pods: None,
+                };
+                master::run(&options, models, listening)
+            }
+            Task::Worker { master, slot, start } => worker::run(
+                &worker::Options { run, master, keys, listen: here, slot, start },
+                models,
+            ),
+            Task::Server { master, seat } => {
+                ps::run(&ps::Options { run, master, keys, listen: here, seat }, listening)
+            }
+            Task::Tasks { master, slot, scratch } => {
+                crate::tasks::worker::run(&RunLayout::new(scratch), &master, slot, models)
+            }
+        }
+    }
+}
+
+/// A process of a run, recognisable by its command line whatever the program is called.
+pub(crate) fn command(program: &Path, folder: &Path, log: &Path, task: Task) -> Command {
+    let mut command = Command::new(program);
+    command.arg0("salamander").arg(task.name()).arg(folder).arg(OPTION);
+    let parent = std::process::id();
+    let assignment = Assignment { parent, folder: folder.to_path_buf(), task };
+    command.arg(serde_json::json!(assignment).to_string());
+    let file = OpenOptions::new().create(true).append(true).open(log);
+    let streams = file.and_then(|file| Ok((file.try_clone()?, file)));
+    command.stdin(Stdio::null());
+    match streams {
+        Ok((out, err)) => command.stdout(out).stderr(err),
+        // Without a log the process is still of use.
+        Err(_) => command.stdout(Stdio::null()).stderr(Stdio::null()),
+    };
+    command
+}
+
+/// The name of a process's log.
+pub(crate) fn log_name(role: Role) -> String {
+    match role {
+        Role::Master => "master".to_string(),
+        Role::Worker(slot) => format!("worker-{slot}"),
+        Role::Server(seat) => format!("ps-{seat}"),
+    }
+}

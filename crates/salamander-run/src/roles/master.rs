@@ -1,0 +1,204 @@
+//! The master: leads a distributed run; workers and commands talk to it.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use salamander_core::elastic::{Ending, Timeouts};
+use salamander_core::experiment::{Experiment, Strategy};
+use salamander_core::layout::RunLayout;
+use salamander_core::report::Report;
+use salamander_files::{Durability, replace};
+use salamander_master::{Config, ModePlan, PlatformKind, Sink};
+use salamander_net::Keys;
+use salamander_train::callback::{Callback, Control};
+use salamander_train::checkpoint::Vault;
+use salamander_train::device;
+use salamander_train::model::Models;
+use salamander_train::trainer::Setup;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::Exit;
+use crate::Error;
+use crate::connect::note_address;
+use crate::experiment::load;
+use crate::keys::KeyFiles;
+use crate::metrics_log::{MetricsLog, cut_after};
+use crate::stored::{Clerk, bring_back_patiently};
+
+/// What a master is told.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The run's folder.
+    pub run: RunLayout,
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// Where its secrets are.
+    pub keys: KeyFiles,
+    /// Whether another process starts and ends workers as this master says.
+    pub served: bool,
+    /// Whether it goes on with a run that has ended.
+    pub resume: bool,
+    /// Whether workers are pods that it starts itself, and how.
+    #[cfg(feature = "kube")]
+    pub pods: Option<crate::cluster::PodOptions>,
+}
+
+/// Leads to the end of the run. `listening` is told the address.
+pub fn run(
+    options: &Options,
+    models: &Models,
+    listening: impl FnOnce(SocketAddr),
+) -> Result<Exit, Error> {
+    let folder = fs::canonicalize(options.run.folder()).map_err(Error::io(options.run.folder()))?;
+    let run = RunLayout::new(folder);
+    let experiment = load(&run.experiment(), &[])?;
+    let keys = options.keys.read(&run, options.listen.ip())?;
+    let vault = Vault::of_run(&experiment.checkpoint_storage, run.folder())?;
+    let mut brought = false;
+    if let Some(vault) = vault.as_ref().filter(|_| !run.journal().exists()) {
+        brought = bring_back_patiently(vault, &run, &experiment)?;
+    }
+    let mut config = config(&run, &experiment, &keys);
+    let storage = &experiment.checkpoint_storage;
+    let clerk = vault.map(|vault| Clerk::start(vault, &run, storage)).transpose()?;
+    config.sink = Box::new(RunFiles::open(&run, clerk)?);
+    if experiment.strategy == Strategy::Ps {
+        let setup = Setup {
+            device: device::select(&experiment.device.0)?,
+            experiment: experiment.clone(),
+            folder: run.folder().to_path_buf(),
+            stop: Default::default(),
+        };
+        let plan = models.find(experiment.model())?.lease_plan(setup)?;
+        config.mode = ModePlan::Leases(Box::new(plan));
+    }
+    // Processes of a master whose journal was lost may still be there; what they hold is not known to be of use.
+    config.resume = options.resume || brought;
+    if options.served {
+        config.platform = PlatformKind::Served;
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .map_err(Error::system("cannot start threads"))?;
+    #[cfg(feature = "kube")]
+    if let Some(pods) = &options.pods {
+        config.platform = PlatformKind::Served;
+        let led = crate::cluster::lead(config, options.listen, pods, &keys, listening);
+        return runtime.block_on(led);
+    }
+    match runtime.block_on(lead(config, options.listen, &run, listening))? {
+        Ending::Completed => Ok(Exit::Done),
+        Ending::Interrupted => Ok(Exit::Left),
+        Ending::Failed(reason) => Err(Error::Failed(reason)),
+    }
+}
+
+async fn lead(
+    config: Config,
+    listen: SocketAddr,
+    run: &RunLayout,
+    listening: impl FnOnce(SocketAddr),
+) -> Result<Ending, Error> {
+    let cannot = || Error::system("cannot lead a run");
+    let listener =
+        TcpListener::bind(listen).await.map_err(Error::broken(listen.to_string().as_ref()))?;
+    let address = listener.local_addr().map_err(cannot())?;
+    note_address(run, address)?;
+    listening(address);
+    let mut terminate = signal(SignalKind::terminate()).map_err(cannot())?;
+    // Ctrl-C is meant for the parent, which hears it too and decides.
+    let _interrupt = signal(SignalKind::interrupt()).map_err(cannot())?;
+    let shutdown = async move {
+        terminate.recv().await;
+    };
+    Ok(salamander_master::run(config, listener, shutdown).await?)
+}
+
+fn config(run: &RunLayout, experiment: &Experiment, keys: &Keys) -> Config {
+    let workers = experiment.workers;
+    let mut config = Config::new(run.folder(), keys.token.to_hex(), workers.max as usize);
+    config.tls = keys.tls.clone();
+    let silence = (experiment.elastic.silence * 1000.0) as u64;
+    config.min_workers = workers.min as usize;
+    if experiment.strategy.has_servers() {
+        config.servers = experiment.ps.servers.max(1) as usize;
+    }
+    config.max_restarts = experiment.max_restarts.0;
+    let promise = (silence / 2).clamp(100, 2_000);
+    config.timeouts = Timeouts { silence, promise, ..Timeouts::default() };
+    config.hang = Duration::from_secs_f64(experiment.elastic.hang);
+    config
+}
+
+/// The run's files that the master keeps: metrics, the list of checkpoints that count, how it ended.
+struct RunFiles {
+    run: RunLayout,
+    log: MetricsLog,
+    /// Keeps them in the run's store, too.
+    clerk: Option<Clerk>,
+}
+
+impl RunFiles {
+    fn open(run: &RunLayout, clerk: Option<Clerk>) -> Result<Self, Error> {
+        let log = MetricsLog::open(&run.metrics())?;
+        let checkpoints = run.checkpoints();
+        fs::create_dir_all(&checkpoints).map_err(Error::io(&checkpoints))?;
+        Ok(Self { run: run.clone(), log, clerk })
+    }
+
+    fn take(&mut self, report: &Report) -> Result<(), Error> {
+        match report {
+            Report::Step(step) => self.log.step_end(step, &mut Control::default()),
+            Report::Epoch(epoch) => self.log.epoch_end(epoch),
+            Report::Start(start) => {
+                // A run that was restored from a checkpoint goes through the steps after it again.
+                cut_after(&self.run.metrics(), start.done)?;
+                self.log = MetricsLog::open(&self.run.metrics())?;
+            }
+            Report::End(end) => {
+                let path = self.run.end();
+                let json = serde_json::to_vec(end).map_err(Error::broken(&path))?;
+                replace(&path, &json, Durability::Synced).map_err(Error::io(&path))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&self, id: &str) -> std::io::Result<()> {
+        let path = self.run.counted();
+        let mut list = fs::read_to_string(&path).unwrap_or_default();
+        if !list.lines().any(|line| line == id) {
+            list.push_str(id);
+            list.push('\n');
+            replace(&path, list.as_bytes(), Durability::Synced)?;
+        }
+        Ok(())
+    }
+}
+
+impl Sink for RunFiles {
+    fn report(&mut self, version: u64, report: &Report) {
+        if let Err(error) = self.take(report) {
+            tracing::warn!(version, %error, "a report could not be kept");
+        }
+    }
+
+    /// The master logs its notes itself.
+    fn note(&mut self, _text: &str) {}
+
+    fn kept(&mut self, id: &str) {
+        if let Err(error) = self.count(id) {
+            tracing::error!(id, %error, "a checkpoint could not be counted");
+        }
+        self.clerk.iter().for_each(Clerk::note);
+    }
+
+    /// Before anybody hears of this master: one that finds nothing but the store must not take its number again.
+    fn opened(&mut self) {
+        self.clerk.iter().for_each(Clerk::put);
+    }
+}

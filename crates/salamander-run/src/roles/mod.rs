@@ -1,0 +1,49 @@
+//! The processes of a distributed run. Each is a function from what it is told to how it ended; whoever reads
+//! arguments, sets up logs and ends the process is elsewhere.
+
+mod assignment;
+pub mod master;
+pub mod ps;
+pub mod worker;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::Error;
+
+pub use assignment::Assignment;
+pub(crate) use assignment::{Task, command, log_name};
+
+/// How a role ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// The run is over.
+    Done,
+    /// This process left on request; the run goes on without it.
+    Left,
+    /// With a code that the platform of pods understands.
+    Code(u8),
+}
+
+impl Exit {
+    /// The exit code: that of a process that left must not be taken for that of a finished one.
+    pub fn code(self) -> u8 {
+        match self {
+            Exit::Done => 0,
+            Exit::Left => 75,
+            Exit::Code(code) => code,
+        }
+    }
+}
+
+/// SIGTERM asks this process to leave; Ctrl-C is meant for the parent, which hears it too and decides.
+fn leave_on_signals() -> Result<Arc<AtomicBool>, Error> {
+    let leave = Arc::new(AtomicBool::new(false));
+    let ignored = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(SIGTERM, Arc::clone(&leave))
+        .and_then(|_| signal_hook::flag::register(SIGINT, ignored))
+        .map_err(Error::system("cannot listen for signals"))?;
+    Ok(leave)
+}

@@ -1,0 +1,266 @@
+//! A run's place in an object store, beside its checkpoints: what the master keeps there, and how a run's folder comes
+//! back on a machine that has nothing of it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use salamander_core::experiment::{CheckpointStorage, Experiment, Strategy};
+use salamander_core::layout::{BOOKS, COUNTED, EXPERIMENT, JOURNAL, METRICS, RunLayout};
+use salamander_core::push;
+use salamander_files::{Durability, PendingFolder, replace};
+use salamander_master::journal::Journal;
+use salamander_master::record::Record;
+use salamander_train::checkpoint::Vault;
+
+use crate::Error;
+use crate::experiment::load;
+
+/// Files of the run that are of use to whoever goes on with it, the one that says what counts last.
+const FILES: [&str; 4] = [EXPERIMENT, BOOKS, METRICS, JOURNAL];
+/// The pause after a first failure, and the longest one.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
+
+/// Keeps the master's files in the run's store, on a thread of its own.
+pub(crate) struct Clerk {
+    desk: Arc<Desk>,
+    wake: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Desk {
+    vault: Vault,
+    run: RunLayout,
+    patience: Duration,
+    /// Held while files are put, so that no older ones come last.
+    putting: Mutex<()>,
+}
+
+impl Clerk {
+    pub(crate) fn start(
+        vault: Vault,
+        run: &RunLayout,
+        storage: &CheckpointStorage,
+    ) -> Result<Self, Error> {
+        let patience = Duration::from_secs(storage.store_patience);
+        let desk = Desk { vault, run: run.clone(), patience, putting: Mutex::new(()) };
+        let desk = Arc::new(desk);
+        let (wake, woken) = sync_channel(1);
+        let own = Arc::clone(&desk);
+        let thread =
+            std::thread::Builder::new().name("clerk".into()).spawn(move || own.work(&woken));
+        let thread = thread.map_err(Error::system("cannot start a thread"))?;
+        Ok(Self { desk, wake: Some(wake), thread: Some(thread) })
+    }
+
+    /// Puts the files now; what cannot be put is put later.
+    pub(crate) fn put(&self) {
+        if let Err(error) = self.desk.put() {
+            tracing::warn!(%error, "the journal is not in the store yet");
+            self.note();
+        }
+    }
+
+    /// The files have changed.
+    pub(crate) fn note(&self) {
+        // A full channel: the thread has not looked yet.
+        let _ = self.wake.as_ref().map(|wake| wake.try_send(()));
+    }
+}
+
+impl Drop for Clerk {
+    fn drop(&mut self) {
+        self.note();
+        drop(self.wake.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Desk {
+    fn work(&self, woken: &Receiver<()>) {
+        while woken.recv().is_ok() {
+            let (mut pause, mut until) = (PAUSES.0, None);
+            while let Err(error) = self.put() {
+                let store = self.vault.url();
+                tracing::warn!(%error, store, "the run's files are not in the store yet; trying again");
+                if let Err(RecvTimeoutError::Disconnected) = woken.recv_timeout(pause) {
+                    let until = *until.get_or_insert_with(|| Instant::now() + self.patience);
+                    if Instant::now() > until {
+                        tracing::error!(%error, store, "the run's files are not in the store");
+                        return;
+                    }
+                    std::thread::sleep(pause);
+                }
+                pause = (pause * 2).min(PAUSES.1);
+            }
+        }
+    }
+
+    fn put(&self) -> Result<(), Error> {
+        let _putting = self.putting.lock().unwrap_or_else(PoisonError::into_inner);
+        // Read before the journal: what counts there must be in the journal that is there.
+        let counted = fs::read(self.run.counted()).ok();
+        FILES.iter().try_for_each(|name| self.vault.put(self.run.folder(), name))?;
+        Ok(counted.map_or(Ok(()), |counted| self.vault.put_bytes(COUNTED, counted))?)
+    }
+}
+
+/// Asks a store for a run that is about to begin or to go on, so that what is wrong with it is said at once.
+pub(crate) fn check(experiment: &Experiment) -> Result<(), Error> {
+    if let Some(vault) = Vault::of_run(&experiment.checkpoint_storage, Path::new(""))? {
+        let unusable = |error| {
+            Error::Invalid(format!("the store cannot be used (checkpoint_storage.store): {error}"))
+        };
+        vault.complete().map_err(unusable)?;
+    }
+    Ok(())
+}
+
+/// The folder of a run that is gone on with: below `runs`, or made anew from its place in a store.
+pub(crate) fn find(
+    run: &str,
+    runs: &Path,
+    store: Option<&str>,
+    note: &mut dyn FnMut(String),
+) -> Result<PathBuf, Error> {
+    let (url, id) = match (run.contains("://"), store) {
+        (true, _) => match run.trim_end_matches('/').rsplit_once('/') {
+            Some((url, id)) if !url.ends_with('/') => (url, id),
+            _ => {
+                let advice = "name the run as well, as in s3://bucket/prefix/RUN";
+                return Err(Error::Invalid(format!("{run}: {advice}")));
+            }
+        },
+        (false, Some(store)) if crate::folder::find(run, runs).is_err() => (store, run),
+        _ => return crate::folder::find(run, runs),
+    };
+    let folder = runs.join(id);
+    if folder.is_dir() {
+        return Ok(folder);
+    }
+    let vault = Vault::open(url, id)?;
+    // It appears when all of it is there.
+    let beside = runs.join(format!(".brought-{}", std::process::id()));
+    let pending = PendingFolder::create(beside).map_err(Error::io(runs))?;
+    if !bring_back(&vault, &RunLayout::new(pending.path()), None, note)? {
+        return Err(Error::Invalid(format!("there is no run at {}", vault.url())));
+    }
+    pending.commit(&folder, Durability::Unsynced).map_err(Error::io(&folder))?;
+    note(format!("brought {} from {}", folder.display(), vault.url()));
+    Ok(folder)
+}
+
+/// [`bring_back`], as often as it takes while the store does not answer.
+pub(crate) fn bring_back_patiently(
+    vault: &Vault,
+    run: &RunLayout,
+    experiment: &Experiment,
+) -> Result<bool, Error> {
+    let patience = Duration::from_secs(experiment.checkpoint_storage.store_patience);
+    let (until, mut pause) = (Instant::now() + patience, PAUSES.0);
+    loop {
+        let error =
+            match bring_back(vault, run, Some(experiment), &mut |note| tracing::warn!("{note}")) {
+                Err(error) if Instant::now() < until => error,
+                brought => return brought,
+            };
+        tracing::warn!(%error, store = vault.url(), "the run cannot be brought yet; trying again");
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(PAUSES.1);
+    }
+}
+
+/// Makes a run's folder from its place in a store; false if nothing is there. The journal comes last: whoever is killed
+/// meanwhile begins again. A master, which knows its experiment, leaves the checkpoint to workers unless it is the one
+/// that hands it out.
+fn bring_back(
+    vault: &Vault,
+    run: &RunLayout,
+    experiment: Option<&Experiment>,
+    note: &mut dyn FnMut(String),
+) -> Result<bool, Error> {
+    let Some(text) = vault.get(EXPERIMENT)? else { return Ok(false) };
+    let checkpoints = run.checkpoints();
+    fs::create_dir_all(&checkpoints).map_err(Error::io(&checkpoints))?;
+    if !run.experiment().exists() {
+        write(&run.experiment(), &text)?;
+    }
+    let strategy = match experiment {
+        Some(experiment) => experiment.strategy,
+        None => load(&run.experiment(), &[])?.strategy,
+    };
+    let mut newest = None;
+    if experiment.is_none() || strategy == Strategy::Ps {
+        newest = vault.newest(&checkpoints, &mut |error| {
+            note(format!("warning: {error}; trying the one before it"));
+        })?;
+    }
+    if let (Some(id), Strategy::Ps) = (&newest, strategy) {
+        link_rows(&checkpoints, id).map_err(Error::io(&checkpoints))?;
+    }
+    for (name, path) in [(METRICS, run.metrics()), (BOOKS, run.books()), (COUNTED, run.counted())] {
+        if let Some(bytes) = vault.get(name)? {
+            write(&path, &bytes)?;
+        }
+    }
+    if let Some(bytes) = vault.get(JOURNAL)? {
+        rewrite(run, &bytes, newest.as_deref())?;
+    }
+    Ok(true)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    replace(path, bytes, Durability::Synced).map_err(Error::io(path))
+}
+
+/// The number of an asynchronous checkpoint, at the end of its name.
+fn ending(id: &str) -> Option<(u32, u32)> {
+    let mut parts = id.rsplit('-');
+    let number = parts.next()?.parse().ok()?;
+    Some((parts.next()?.parse().ok()?, number))
+}
+
+/// Servers of asynchronous training begin with files in a folder of their own.
+fn link_rows(checkpoints: &Path, id: &str) -> std::io::Result<()> {
+    let Some((epoch, number)) = ending(id) else { return Ok(()) };
+    let rows = checkpoints.join(format!(".rows-{epoch}-{number}"));
+    fs::create_dir_all(&rows)?;
+    for entry in fs::read_dir(checkpoints.join(id))?.flatten() {
+        let to = rows.join(entry.file_name());
+        if entry.path().extension().is_some_and(|ending| ending == "rows") && !to.exists() {
+            fs::hard_link(entry.path(), &to).or_else(|_| fs::copy(entry.path(), &to).map(drop))?;
+        }
+    }
+    Ok(())
+}
+
+/// The journal without asynchronous checkpoints that were not in the store yet.
+fn rewrite(run: &RunLayout, bytes: &[u8], newest: Option<&str>) -> Result<(), Error> {
+    let (whole, fit) = (run.file(".journal.whole"), run.file(".journal.fit"));
+    fs::write(&whole, bytes).map_err(Error::io(&whole))?;
+    let (_, mut records) = Journal::<Record>::open(&whole)?;
+    fs::remove_file(&whole).map_err(Error::io(&whole))?;
+    let kept = newest.and_then(ending);
+    records.retain(|record| match record {
+        Record::Names { entry: push::Entry::Kept(checkpoint), .. } => {
+            Some((checkpoint.id.term.0, checkpoint.id.number)) == kept
+        }
+        _ => true,
+    });
+    let is_kept =
+        |record: &Record| matches!(record, Record::Names { entry: push::Entry::Kept(_), .. });
+    if kept.is_some() && !records.iter().any(is_kept) {
+        return Err(Error::Invalid(format!(
+            "the journal in the store does not know checkpoint {}, which counts there",
+            newest.unwrap_or_default()
+        )));
+    }
+    let _ = fs::remove_file(&fit);
+    Journal::<Record>::open(&fit)?.0.append(&records)?;
+    fs::rename(&fit, run.journal()).map_err(Error::io(&fit))
+}

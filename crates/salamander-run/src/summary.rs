@@ -1,0 +1,144 @@
+//! The end of a run for programs: one JSON object, and the report of a classifier.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use salamander_core::layout::RunLayout;
+use salamander_core::metrics::{Metric, Metrics};
+use salamander_train::trainer::{Outcome, Timings};
+use serde_json::{Value, json};
+
+use crate::Error;
+use crate::facts::Facts;
+use crate::report::{ClassReport, confusion_svg};
+use crate::run::Finished;
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// As far as its experiment says.
+    Completed,
+    /// Stopped before; it can be resumed.
+    Interrupted,
+    /// With an error.
+    Failed,
+}
+
+impl State {
+    /// As it is shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Completed => "completed",
+            State::Interrupted => "interrupted",
+            State::Failed => "failed",
+        }
+    }
+}
+
+/// A run that has ended, to be shown.
+pub struct Summary<'a> {
+    /// Where it is.
+    pub run: &'a RunLayout,
+    /// How it ended.
+    pub state: State,
+    /// What was trained; nothing where the run failed.
+    pub outcome: Option<&'a Outcome>,
+    /// What it has been through.
+    pub facts: Facts,
+    class_names: Vec<String>,
+    error: Option<String>,
+}
+
+impl<'a> Summary<'a> {
+    /// Of how a run ended.
+    pub fn new(
+        run: &'a RunLayout,
+        ended: &'a Result<Finished, Error>,
+        class_names: Vec<String>,
+    ) -> Self {
+        let state = match ended {
+            Ok(finished) if finished.outcome.interrupted => State::Interrupted,
+            Ok(_) => State::Completed,
+            Err(_) => State::Failed,
+        };
+        Self {
+            run,
+            state,
+            outcome: ended.as_ref().ok().map(|finished| &finished.outcome),
+            facts: ended.as_ref().map_or(Facts::LOCAL, |finished| finished.facts),
+            class_names,
+            error: ended.as_ref().err().map(ToString::to_string),
+        }
+    }
+
+    /// The report of a classifier, from its last validation.
+    pub fn class_report(&self) -> Option<ClassReport> {
+        let (names, counts) = self.confusion()?;
+        Some(ClassReport::from_confusion(&names, counts))
+    }
+
+    fn confusion(&self) -> Option<(Vec<String>, &[u64])> {
+        confusion(self.outcome?.progress.validation.as_ref()?, &self.class_names)
+    }
+
+    /// Writes it into the run's folder.
+    pub(crate) fn write(&self) {
+        // A disk so full that this fails is reported by the run's own error.
+        let _ = fs::write(self.run.summary(), format!("{:#}\n", self.to_json()));
+        if let Some((names, counts)) = self.confusion() {
+            let report = ClassReport::from_confusion(&names, counts);
+            let _ = fs::write(self.run.confusion(), confusion_svg(&names, counts));
+            let _ = fs::write(self.run.report(), format!("{:#}", json!(report)));
+        }
+    }
+
+    /// The object that the command line's contract describes.
+    pub fn to_json(&self) -> Value {
+        let (outcome, facts) = (self.outcome, self.facts);
+        let progress = outcome.map(|outcome| &outcome.progress);
+        let validation = progress.and_then(|progress| progress.validation.as_ref());
+        json!({
+            "run": self.run.id(),
+            "dir": self.run.folder(),
+            "state": self.state.name(),
+            "error": self.error,
+            "steps": progress.map_or(0, |progress| progress.steps),
+            "records": progress.map_or(0, |progress| progress.records),
+            "epochs": progress.map_or(0, |progress| progress.epoch),
+            "skipped_steps": progress.and_then(|progress| progress.scaler).map_or(0, |s| s.skipped),
+            "loss_scale": progress.and_then(|progress| progress.scaler).map(|scaler| scaler.scale),
+            "metrics": {
+                "training": finite(progress.map(|p| p.last_training.clone()).unwrap_or_default()),
+                "validation": finite(validation.map(Metrics::values).unwrap_or_default()),
+            },
+            "checkpoint": outcome.and_then(|outcome| outcome.checkpoint.as_ref()),
+            "workers": facts.workers,
+            "generations": facts.generations,
+            "restarts": {
+                "worker": facts.worker_restarts,
+                "ps": facts.server_restarts,
+                "master": facts.master_restarts,
+            },
+            "ledger": progress.map(|progress| progress.ledger.lines()).unwrap_or_default(),
+            "timings": outcome.map(|outcome| outcome.timings.to_json()),
+            "ranks": outcome.map(|o| o.ranks.iter().map(Timings::to_json).collect::<Vec<_>>()),
+        })
+    }
+}
+
+/// JSON has no NaN: such a value is shown as null.
+fn finite(values: BTreeMap<String, f64>) -> BTreeMap<String, Option<f64>> {
+    values.into_iter().map(|(name, value)| (name, Some(value).filter(|v| v.is_finite()))).collect()
+}
+
+/// The confusion matrix among the metrics, with names for its classes.
+pub fn confusion<'a>(metrics: &'a Metrics, names: &[String]) -> Option<(Vec<String>, &'a [u64])> {
+    metrics.iter().find_map(|(_, metric)| match metric {
+        Metric::Confusion { classes, counts } if *classes >= 2 => {
+            let named = names.len() == *classes;
+            let numbers = || (0..*classes).map(|class| class.to_string()).collect();
+            Some((if named { names.to_vec() } else { numbers() }, counts.as_slice()))
+        }
+        _ => None,
+    })
+}

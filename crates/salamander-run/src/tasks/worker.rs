@@ -1,0 +1,146 @@
+//! A worker of an evaluation or a prediction: loads the model once and does tasks as long as there are any. Each part
+//! is in its file before it is reported.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use salamander_core::elastic::WorkerId;
+use salamander_core::layout::RunLayout;
+use salamander_core::report::TaskResult;
+use salamander_data::Dataset;
+use salamander_net::Cancel;
+use salamander_proto::client::{
+    self, Admin, CallError, Lease, LeaseId, NonMember, Registration, Role, SessionOptions,
+    TrainedOn,
+};
+use salamander_train::Error as TrainError;
+use salamander_train::checkpoint::Which;
+use salamander_train::evaluate::Over;
+use salamander_train::model::{Instance, Models};
+use salamander_train::worker::fresh_id;
+
+use crate::Error;
+use crate::keys::keys;
+use crate::roles::Exit;
+use crate::trained::Found;
+
+use super::job::{Job, Work, part_name};
+
+/// How long a call to the master is tried again.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long to wait for the end once there is nothing left to do.
+const FAREWELL: Duration = Duration::from_secs(5);
+
+/// Runs to the end of the job. A signal may end this process at any moment: there is nothing to save.
+pub(crate) fn run(
+    scratch: &RunLayout,
+    master: &str,
+    slot: u32,
+    models: &Models,
+) -> Result<Exit, Error> {
+    let job = Job::read(scratch)?;
+    let options = SessionOptions::of(master, &keys(scratch)?);
+    let registration = Registration {
+        id: fresh_id()?,
+        endpoint: String::new(),
+        slot,
+        process: std::process::id(),
+        role: Role::Tasks(TrainedOn { records: job.records, fingerprint: job.fingerprint }),
+    };
+    let mut session = NonMember::open(&options, registration, Cancel::new())?;
+    let worked = work(&job, scratch, slot, models, &mut session);
+    match (session.end(), worked) {
+        (Some(_), _) | (None, Ok(())) => Ok(Exit::Done),
+        (None, Err(error)) => {
+            // No other worker can do better: the job ends with these words.
+            session.failed(error.to_string());
+            Err(error)
+        }
+    }
+}
+
+/// Tries for a while: a machine with too much to do answers late.
+fn call<T>(
+    session: &mut NonMember,
+    call: impl FnMut(&mut Admin, WorkerId) -> Result<T, client::Error>,
+) -> Result<T, Error> {
+    session.call(PATIENCE, || false, call).map_err(|error| match error {
+        CallError::Over => Error::Interrupted,
+        CallError::Unanswered(_) => Error::Failed(format!("a worker {error}")),
+    })
+}
+
+fn work(
+    job: &Job,
+    scratch: &RunLayout,
+    slot: u32,
+    models: &Models,
+    session: &mut NonMember,
+) -> Result<(), Error> {
+    let checkpoint = Which::Id(job.checkpoint.clone());
+    let found = Found::open(&job.folder, &checkpoint, &job.device, slot)?;
+    let model = models.find(found.experiment.model())?.load(found.trained())?;
+    let dataset = job.files.open(&found.experiment)?;
+    job.check(&dataset)?;
+    let over = Over::new(&found.experiment, job.work == Work::Evaluate);
+    let bench = Bench { job, scratch, model, dataset, over };
+    while session.end().is_none() {
+        match call(session, |admin, id| admin.lease(id))? {
+            Lease::Task { id: lease, records, .. } => {
+                let LeaseId { task, fence } = lease;
+                tracing::info!(task, fence, ?records, "begins");
+                let finished = bench.do_task(session, records, part_name(task, fence))?;
+                let result = || Ok(finished.clone());
+                let counted = call(session, |admin, id| admin.finish(id, lease, result()))?;
+                tracing::info!(task, fence, counted, skipped = finished.skipped, "done");
+            }
+            Lease::Wait(wait) => session.wait(wait),
+            // The end is told to all in a moment.
+            Lease::Done => session.wait(FAREWELL),
+        }
+    }
+    Ok(())
+}
+
+/// What tasks are done with.
+struct Bench<'a> {
+    job: &'a Job,
+    scratch: &'a RunLayout,
+    model: Box<dyn Instance>,
+    dataset: Arc<Dataset>,
+    over: Over,
+}
+
+impl Bench<'_> {
+    fn do_task(
+        &self,
+        session: &NonMember,
+        batches: std::ops::Range<u64>,
+        file: String,
+    ) -> Result<TaskResult, Error> {
+        let path = self.scratch.file(&file);
+        let mut out = BufWriter::new(File::create(&path).map_err(Error::io(&path))?);
+        // One JSON value per line.
+        let mut line = |text: serde_json::Result<String>| {
+            let text = text.map_err(|error| TrainError::Invalid(error.to_string()))?;
+            writeln!(out, "{text}").map_err(TrainError::io(&path))
+        };
+        let mut go_on = || if session.end().is_some() { Err(TrainError::Leaving) } else { Ok(()) };
+        let (dataset, over) = (&self.dataset, self.over);
+        let skipped = match self.job.work {
+            Work::Evaluate => {
+                let part = self.model.evaluate(dataset, over, batches, &mut go_on)?;
+                line(serde_json::to_string(&part))?;
+                part.skipped
+            }
+            Work::Predict => self.model.predict(dataset, over, batches, &mut |batch| {
+                line(serde_json::to_string(&batch))?;
+                go_on()
+            })?,
+        };
+        out.flush().map_err(Error::io(&path))?;
+        Ok(TaskResult { file, skipped })
+    }
+}

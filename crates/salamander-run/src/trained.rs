@@ -1,0 +1,269 @@
+//! A trained model to use, a run's checkpoint or an exported folder, and the data to use it on.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use burn::tensor::Device;
+use salamander_core::experiment::{Data, Experiment};
+use salamander_core::layout::{ExportLayout, RunLayout};
+use salamander_core::report::{Evaluation, EvaluationPart};
+use salamander_data::{Dataset, Format};
+use salamander_files::{Durability, replace};
+use salamander_train::checkpoint::{Checkpoint, Store, Which};
+use salamander_train::device;
+use salamander_train::evaluate::{Over, batches};
+use salamander_train::model::{Instance, Model, Models, Trained, Weights};
+use salamander_train::predict::Predictions;
+use salamander_train::trainer::open_data;
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::experiment::wrong;
+use crate::predict::Output;
+use crate::tasks::{self, Job, Launch, Sharing, Work};
+
+/// A trained model, found but not loaded: its weights are read when it is used.
+pub struct TrainedModel {
+    models: Arc<Models>,
+    found: Found,
+}
+
+/// How many records were predicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Predicted {
+    /// With an output each.
+    pub records: u64,
+    /// That could not be decoded.
+    pub skipped: u64,
+}
+
+impl TrainedModel {
+    pub(crate) fn open(
+        models: Arc<Models>,
+        folder: &Path,
+        checkpoint: &Which,
+        device: &str,
+    ) -> Result<Self, Error> {
+        let found = Found::open(folder, checkpoint, device, 0)?;
+        models.find(found.experiment.model())?;
+        Ok(Self { models, found })
+    }
+
+    /// The experiment that it was trained by.
+    pub fn experiment(&self) -> &Experiment {
+        &self.found.experiment
+    }
+
+    /// The checkpoint's id, or `exported`.
+    pub fn checkpoint(&self) -> &str {
+        &self.found.label
+    }
+
+    /// Names of its classes.
+    pub fn class_names(&self) -> Result<Vec<String>, Error> {
+        Ok(self.model()?.class_names())
+    }
+
+    /// Measures it on files, or on the validation data of its experiment. Sharing the work changes nothing but the
+    /// time.
+    pub fn evaluate(
+        &self,
+        data: &[String],
+        sharing: Option<Sharing<'_>>,
+    ) -> Result<Evaluation, Error> {
+        let experiment = &self.found.experiment;
+        let files = Files::to_evaluate(data, experiment)?;
+        let dataset = files.open(experiment)?;
+        let over = Over::new(experiment, true);
+        let batches = batches(&dataset, over.batch);
+        let Some(mut sharing) = sharing else {
+            let whole = self.instance()?.evaluate(&dataset, over, 0..batches, &mut || Ok(()))?;
+            return Ok(whole.finish());
+        };
+        let job = &Job::new(Work::Evaluate, &self.found, files, &dataset);
+        let mut whole = EvaluationPart::default();
+        tasks::run(&Launch { job, experiment, batches }, &mut sharing, &mut |part| {
+            let text = fs::read_to_string(part).map_err(Error::io(part))?;
+            whole.merge(&serde_json::from_str(&text).map_err(Error::broken(part))?);
+            Ok(())
+        })?;
+        Ok(whole.finish())
+    }
+
+    /// Its outputs for every record of files, batch by batch; labels may be absent.
+    pub fn predict(
+        &self,
+        data: &[String],
+        each: &mut dyn FnMut(Predictions) -> Result<(), Error>,
+    ) -> Result<Predicted, Error> {
+        let experiment = &self.found.experiment;
+        let dataset = Files::given(data, experiment).open(experiment)?;
+        let over = Over::new(experiment, false);
+        let all = 0..batches(&dataset, over.batch);
+        let mut failed = None;
+        let predicted = self.instance()?.predict(&dataset, over, all, &mut |batch| {
+            each(batch).map_err(|error| {
+                failed = Some(error);
+                salamander_train::Error::Leaving
+            })
+        });
+        match failed {
+            Some(error) => Err(error),
+            None => {
+                let skipped = predicted?;
+                Ok(Predicted { records: dataset.len() - skipped, skipped })
+            }
+        }
+    }
+
+    /// Writes its outputs for every record of files into a file: `.parquet`, `.csv` or `.jsonl`, which is there
+    /// completely or not at all. Sharing the work changes nothing but the time.
+    pub fn predict_to(
+        &self,
+        data: &[String],
+        out: &Path,
+        sharing: Option<Sharing<'_>>,
+    ) -> Result<Predicted, Error> {
+        let mut output = Output::create(out)?;
+        let predicted = match sharing {
+            None => self.predict(data, &mut |batch| output.write(&batch))?,
+            Some(mut sharing) => {
+                let experiment = &self.found.experiment;
+                let files = Files::given(data, experiment);
+                let dataset = files.open(experiment)?;
+                let batches = batches(&dataset, Over::new(experiment, false).batch);
+                let job = &Job::new(Work::Predict, &self.found, files, &dataset);
+                let launch = Launch { job, experiment, batches };
+                let skipped = tasks::run(&launch, &mut sharing, &mut |part| output.append(part))?;
+                Predicted { records: dataset.len() - skipped, skipped }
+            }
+        };
+        output.finish()?;
+        Ok(predicted)
+    }
+
+    /// Writes its weights as safetensors, and what is needed to use them, into a folder; returns the file of weights.
+    pub fn export(&self, out: &Path) -> Result<PathBuf, Error> {
+        let layout = ExportLayout::new(out);
+        fs::create_dir_all(out).map_err(Error::io(out))?;
+        self.instance()?.export(&layout.model())?;
+        let hparams = self.model()?.hparams_in_force(&self.found.experiment)?;
+        let (path, text) = (layout.experiment(), self.found.experiment.to_yaml(&hparams));
+        replace(&path, text.as_bytes(), Durability::Synced).map_err(Error::io(&path))?;
+        Ok(layout.model())
+    }
+
+    fn model(&self) -> Result<&dyn Model, Error> {
+        Ok(self.models.find(self.found.experiment.model())?)
+    }
+
+    fn instance(&self) -> Result<Box<dyn Instance>, Error> {
+        Ok(self.model()?.load(self.found.trained())?)
+    }
+}
+
+/// What was found, with the experiment that it was trained by.
+pub(crate) struct Found {
+    pub(crate) experiment: Experiment,
+    pub(crate) label: String,
+    /// The run's folder, or the exported one.
+    pub(crate) folder: PathBuf,
+    /// As it was asked for.
+    pub(crate) device_name: String,
+    source: Source,
+    device: Device,
+}
+
+enum Source {
+    Checkpoint(Box<Checkpoint>),
+    File(PathBuf),
+}
+
+impl Found {
+    /// Opens the run or the exported model of a folder, on the device of this name for this worker.
+    pub(crate) fn open(
+        folder: &Path,
+        which: &Which,
+        device_name: &str,
+        worker: u32,
+    ) -> Result<Self, Error> {
+        let device = device::select_for(device_name, worker as usize)?;
+        let checkpoints = RunLayout::new(folder).checkpoints();
+        let (experiment, label, source) = if checkpoints.is_dir() {
+            let checkpoint = Store::find(&checkpoints, which)?;
+            let experiment = Experiment::parse(&checkpoint.experiment, &[])
+                .map_err(Error::broken(&checkpoint.path))?;
+            let label = checkpoint.manifest.id.clone();
+            (experiment, label, Source::Checkpoint(Box::new(checkpoint)))
+        } else {
+            let (experiment, weights) = exported(folder)?;
+            (experiment, "exported".to_string(), Source::File(weights))
+        };
+        let (folder, device_name) = (folder.to_path_buf(), device_name.to_string());
+        Ok(Found { experiment, label, folder, device_name, source, device })
+    }
+
+    pub(crate) fn trained(&self) -> Trained<'_> {
+        let weights = match &self.source {
+            Source::Checkpoint(checkpoint) => Weights::Checkpoint(checkpoint),
+            Source::File(path) => Weights::File(path),
+        };
+        Trained { experiment: &self.experiment, weights, device: &self.device }
+    }
+}
+
+fn exported(folder: &Path) -> Result<(Experiment, PathBuf), Error> {
+    let layout = ExportLayout::new(folder);
+    let (weights, file) = (layout.model(), layout.experiment());
+    if !weights.is_file() {
+        let folder = folder.display();
+        return Err(Error::Invalid(format!("{folder}: neither a run nor an exported model")));
+    }
+    let text = fs::read_to_string(&file).map_err(Error::io(&file))?;
+    let experiment = Experiment::parse(&text, &[]).map_err(|error| wrong(&file, error))?;
+    Ok((experiment, weights))
+}
+
+/// The files that a trained model is used on.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Files {
+    /// Names them in messages.
+    pub(crate) what: String,
+    pub(crate) paths: Vec<String>,
+    pub(crate) format: Option<String>,
+}
+
+impl Files {
+    /// Those that were named, which need not have the format of the experiment's; but that is taken for files that do
+    /// not tell theirs.
+    pub(crate) fn given(paths: &[String], experiment: &Experiment) -> Self {
+        let tells = |path: &String| {
+            let path = Path::new(path);
+            path.is_dir() || Format::guess(path).is_ok()
+        };
+        let format = experiment.data.format.clone().filter(|_| !paths.iter().all(tells));
+        Self { what: "--data".to_string(), paths: paths.to_vec(), format }
+    }
+
+    /// Those that were named, or the experiment's validation data.
+    fn to_evaluate(given: &[String], experiment: &Experiment) -> Result<Self, Error> {
+        let data = &experiment.data;
+        match (given, data.validation.0.as_slice()) {
+            ([], []) => Err(Error::Invalid(
+                "the experiment has no validation data: name files with --data".to_string(),
+            )),
+            ([], validation) => Ok(Files {
+                what: "data.validation".to_string(),
+                paths: validation.to_vec(),
+                format: data.format.clone(),
+            }),
+            (given, _) => Ok(Files::given(given, experiment)),
+        }
+    }
+
+    pub(crate) fn open(&self, experiment: &Experiment) -> Result<Arc<Dataset>, Error> {
+        let data = Data { format: self.format.clone(), ..experiment.data.clone() };
+        Ok(open_data(&self.what, &self.paths, &data)?)
+    }
+}

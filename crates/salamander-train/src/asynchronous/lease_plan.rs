@@ -1,0 +1,94 @@
+//! What the master's process is told of the model: its first parameters, and how a checkpoint becomes a folder.
+
+use std::sync::Arc;
+
+use burn::tensor::TensorData;
+use salamander_core::course::LeasePlan;
+use salamander_core::experiment::PsMode;
+use salamander_core::layout::BOOKS;
+use salamander_core::push::{Consistency, Names, Settings};
+use salamander_ps::{Engine, EngineOptions, Mode, Rows};
+
+use super::dense::Dense;
+use super::folder::CheckpointFolders;
+use super::{Job, prepare};
+use crate::Error;
+use crate::evaluate::{self, Over};
+use crate::params;
+use crate::trainer::Setup;
+use crate::trial::Trial;
+
+/// The file with the rows that a run begins with.
+const INITIAL: &str = "initial.rows";
+/// A lease is over after this time without a report.
+const LEASE_MS: u64 = 120_000;
+
+/// What the master leads by. Checks the experiment, and writes the first rows unless they are there.
+pub(crate) fn lease_plan<T: Trial>(setup: Setup) -> Result<LeasePlan, Error> {
+    let (job, callbacks) = prepare::<T>(setup)?;
+    let Job { prepared, course, model, .. } = &job;
+    let experiment = &prepared.setup.experiment;
+    let names = Names::of(course.plan());
+    let dense = Dense::of(model);
+    let first = params::read(model);
+    let initial = prepared.setup.folder.join(INITIAL);
+    if !initial.exists() {
+        write_first_rows(&job, &dense, &first, names.slices())?.write(&initial)?;
+    }
+    let batch = Over::new(experiment, true).batch;
+    let batches = |dataset: &Arc<_>| evaluate::batches(dataset, batch);
+    let epochs = course.extent().epochs;
+    let settings = Settings {
+        names: names.clone(),
+        epochs,
+        consistency: match experiment.ps.mode {
+            PsMode::Async => Consistency::Async,
+            PsMode::Bounded => Consistency::Bounded(experiment.ps.staleness),
+            PsMode::Sync => Consistency::Bounded(0),
+        },
+        servers: experiment.ps.servers.max(1),
+        lease: LEASE_MS,
+    };
+    let folders = CheckpointFolders {
+        folder: prepared.setup.checkpoints(),
+        policy: experiment.checkpoint_policy,
+        storage: experiment.checkpoint_storage.clone(),
+        experiment: prepared.experiment_text.clone(),
+        model: first,
+        dense,
+        plan: *course.plan(),
+        names,
+        epochs,
+    };
+    let make_folder = move |kept| folders.keep(kept).map_err(|error| error.to_string());
+    Ok(LeasePlan {
+        callbacks,
+        settings,
+        parameters: params::trainable(model),
+        validation_batches: prepared.validation.as_ref().map_or(0, batches),
+        initial,
+        checkpoints: prepared.setup.checkpoints(),
+        file: prepared.setup.folder.join(BOOKS),
+        make_folder: Arc::new(make_folder),
+        course: job.course,
+    })
+}
+
+/// The rows that the run begins with: the model's first parameters.
+fn write_first_rows<T: Trial>(
+    job: &Job<T>,
+    dense: &Dense,
+    model: &[(String, TensorData)],
+    slices: u32,
+) -> Result<salamander_ps::Snapshot, Error> {
+    let seed = job.course.seed();
+    let options = EngineOptions { mode: Mode::Immediate, seed, slices, ..EngineOptions::default() };
+    let engine = Engine::new(options)?;
+    let table = engine.declare(dense.spec(job.pass.optimizer))?;
+    let (ids, values): (Vec<u64>, Vec<f32>) =
+        ((0..dense.blocks() as u64).collect(), dense.gather(model));
+    if !ids.is_empty() {
+        engine.set(Rows { table, ids: &ids, values: &values })?;
+    }
+    Ok(engine.snapshot()?)
+}

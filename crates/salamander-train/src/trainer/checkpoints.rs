@@ -1,0 +1,158 @@
+//! The checkpoints of a run, as a process that trains sees them: written on a thread of their own, brought from the
+//! run's store when their folder is not here.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use salamander_core::experiment::{CheckpointPolicy, CheckpointStorage};
+
+use super::Setup;
+use crate::Error;
+use crate::checkpoint::{self, COUNTED, Checkpoint, Manifest, SCRATCH, Snapshot, Store, Vault};
+use crate::tables::Finish;
+
+/// The pause before a store that did not answer is asked again.
+const STORE_PAUSE: Duration = Duration::from_secs(2);
+
+/// Writes checkpoints and finds them again.
+pub(super) struct CheckpointWriter {
+    run_folder: PathBuf,
+    folder: PathBuf,
+    policy: CheckpointPolicy,
+    storage: CheckpointStorage,
+    /// Opened by the member that writes.
+    store: Option<Store>,
+    /// Steps at the last checkpoint that was handed over.
+    saved: Option<u64>,
+}
+
+/// What became of the checkpoints that were handed over.
+#[derive(Default)]
+pub(super) struct Written {
+    /// Those on disk.
+    pub(super) paths: Vec<PathBuf>,
+    /// Why a server or the store did not take its part of one. The one before it stays in force.
+    pub(super) failed: Option<Error>,
+}
+
+impl CheckpointWriter {
+    pub(super) fn new(setup: &Setup) -> Self {
+        Self {
+            run_folder: setup.folder.clone(),
+            folder: setup.checkpoints(),
+            policy: setup.experiment.checkpoint_policy,
+            storage: setup.experiment.checkpoint_storage.clone(),
+            store: None,
+            saved: None,
+        }
+    }
+
+    /// What was handed over for a generation before may have come too late to count.
+    pub(super) fn forget_saved(&mut self) {
+        self.saved = None;
+    }
+
+    /// Hands a state over.
+    pub(super) fn save(&mut self, snapshot: Snapshot, rows: Option<Finish>) -> Result<(), Error> {
+        self.saved = Some(snapshot.progress.steps);
+        self.open()?.save(snapshot, rows)
+    }
+
+    /// Where files of a checkpoint are while they are being written.
+    pub(super) fn scratch(&self, id: &str) -> PathBuf {
+        self.folder.join(format!("{SCRATCH}{id}"))
+    }
+
+    /// Whether the last state is in a checkpoint, or about to be.
+    pub(super) fn has(&self, steps: u64, id: &str) -> bool {
+        // Where no list says what counts, one that was written for another generation may not.
+        let listed = self.folder.join(COUNTED).exists();
+        let counts = |old: &Manifest| old.steps == steps && (listed || old.id == id);
+        self.saved == Some(steps) || Store::list(&self.folder).iter().any(counts)
+    }
+
+    /// What a killed process could not put into the run's store any more goes there.
+    pub(super) fn catch_up(&mut self) -> Result<(), Error> {
+        match self.storage.store {
+            Some(_) => self.open().map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// The checkpoints that are on disk since the last call.
+    pub(super) fn finished(&mut self) -> Result<Written, Error> {
+        let finished = self.store.as_ref().map_or_else(Vec::new, Store::finished);
+        self.sort(finished)
+    }
+
+    /// Waits for all checkpoints to be on disk.
+    pub(super) fn flush(&mut self) -> Result<Written, Error> {
+        let finished = self.store.as_ref().map_or_else(Vec::new, Store::flush);
+        self.sort(finished)
+    }
+
+    /// The newest checkpoint in the folder.
+    pub(super) fn latest(&self) -> Option<PathBuf> {
+        Store::list(&self.folder).last().map(|manifest| self.folder.join(&manifest.id))
+    }
+
+    /// The checkpoint with this id; the newest one before it that is intact when this one is not.
+    pub(super) fn intact(&self, id: &str) -> Result<Checkpoint, Error> {
+        self.fetch(id)?;
+        checkpoint::read(&self.folder.join(id)).or_else(|error| {
+            tracing::warn!(%error, "trying the checkpoint before it");
+            Store::newest_intact(&self.folder, &mut |error| tracing::warn!(%error)).ok_or(error)
+        })
+    }
+
+    fn open(&mut self) -> Result<&Store, Error> {
+        if self.store.is_none() {
+            self.store = Some(Store::open(&self.folder, self.policy, self.storage.clone())?);
+        }
+        self.store.as_ref().ok_or_else(|| Error::Invalid("the checkpoint writer has ended".into()))
+    }
+
+    fn sort(&mut self, finished: Vec<Result<PathBuf, Error>>) -> Result<Written, Error> {
+        let mut written = Written::default();
+        for each in finished {
+            match each {
+                Ok(path) => written.paths.push(path),
+                Err(
+                    error @ (Error::Unreachable(_) | Error::NotWritten(_) | Error::NotStored(_)),
+                ) => {
+                    self.saved = None;
+                    written.failed = Some(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(written)
+    }
+
+    /// Brings a checkpoint from the run's store, if this process does not see its folder. A store that does not answer
+    /// is no reason to begin with something older: the generation is given up, and the next one asks again.
+    fn fetch(&self, id: &str) -> Result<(), Error> {
+        let folder: &Path = &self.folder;
+        if folder.join(id).exists() {
+            return Ok(());
+        }
+        let Some(vault) = Vault::of_run(&self.storage, &self.run_folder)? else { return Ok(()) };
+        let bring = || match vault.download(id, folder) {
+            Ok(_) => Ok(Some(id.to_string())),
+            Err(error @ Error::Checkpoint { .. }) => {
+                tracing::warn!(%error, "trying the checkpoint before it");
+                vault.newest(folder, &mut |error| tracing::warn!(%error))
+            }
+            Err(error) => Err(error),
+        };
+        let store = vault.url();
+        let brought = bring().or_else(|error| {
+            tracing::warn!(%error, store, "a checkpoint cannot be brought yet; trying again");
+            std::thread::sleep(STORE_PAUSE);
+            bring()
+        });
+        let brought = brought.map_err(|error| Error::Unreachable(format!("{store}: {error}")))?;
+        tracing::info!(?brought, store, "from the store");
+        Ok(())
+    }
+}

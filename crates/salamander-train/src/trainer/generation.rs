@@ -1,0 +1,116 @@
+//! The begin of a generation: where its members' state comes from.
+
+use std::path::Path;
+
+use salamander_core::progress::RowsMove;
+use salamander_core::push::Lineage;
+use salamander_core::seed::mix;
+
+use super::Trainer;
+use crate::checkpoint::{Checkpoint, Restored, Snapshot, pack, sweep, unpack};
+use crate::exchange::{Begin, Entered};
+use crate::trial::Trial;
+use crate::{Error, params};
+
+impl<T: Trial> Trainer<T> {
+    /// Goes on from a checkpoint.
+    pub fn resume(&mut self, checkpoint: Checkpoint) -> Result<(), Error> {
+        let files = checkpoint.table_files();
+        let Checkpoint { path, state, .. } = checkpoint;
+        self.state.restore_rows(&files, state.progress.steps)?;
+        self.restore(state).map_err(|reason| Error::checkpoint(&path, reason))?;
+        self.course.resume();
+        Ok(())
+    }
+
+    /// Comes by the state that a generation begins with.
+    pub(super) fn begin(&mut self, entered: Entered) -> Result<(), Error> {
+        self.state.set_lineage(entered.rows);
+        self.checkpoints.forget_saved();
+        if let Begin::Load(id) = &entered.begin {
+            // Nobody holds a state, so nothing that is still being written can count.
+            sweep(&self.prepared.setup.checkpoints());
+            self.state.begin_anew(&self.prepared)?;
+            self.course.begin_anew();
+            match id {
+                Some(id) => self.resume(self.checkpoints.intact(id)?)?,
+                None => self.state.restore_rows(&[], 0)?,
+            }
+            let to = self.course.progress().steps;
+            let moved = RowsMove { to, factor: 1.0, divisor: 1.0 };
+            self.course.progress_mut().rows = Some(moved);
+        }
+        let digest = match entered.transfer {
+            Some(source) => self.transfer(source, &entered)?,
+            None => 0,
+        };
+        self.state.follow_rows(entered.rows)?;
+        self.exchange.adopt(digest)?;
+        if entered.moves {
+            self.relocate_rows(entered.generation)?;
+        }
+        Ok(())
+    }
+
+    /// One member sends its state to those that have none; returns a hash of it.
+    fn transfer(&mut self, source: usize, entered: &Entered) -> Result<u64, Error> {
+        let own = match source == entered.place.rank {
+            true => pack(&self.snapshot(String::new(), None)).map_err(Error::Invalid)?,
+            false => Vec::new(),
+        };
+        let state = self.exchange.transfer(source, own)?;
+        let hash = blake3::hash(&state);
+        if entered.begin == Begin::Receive {
+            // Decoded as a whole before anything is replaced.
+            let sender = format!("the state of worker {source}");
+            let state = unpack(&state).map_err(|e| Error::checkpoint(Path::new(&sender), e))?;
+            self.restore(state).map_err(|e| Error::checkpoint(Path::new(&sender), e))?;
+        }
+        Ok(hash.as_bytes().iter().fold(0, |state, byte| mix(state ^ u64::from(*byte))))
+    }
+
+    /// Moves the rows of tables to other servers. All members hold the state that they belong to, and none of them does
+    /// anything before they are there.
+    fn relocate_rows(&mut self, lineage: u64) -> Result<(), Error> {
+        self.meet("rows", &())?;
+        if self.place.leads() {
+            let moved = self.course.progress().rows;
+            self.state.advance_rows(moved)?;
+            let version = moved.map_or(0, |rows| rows.to);
+            self.state.tables.with_store(|rows| match rows.shared() {
+                Some(rows) => rows.relocate(version, Lineage(lineage)),
+                None => Ok(()),
+            })?;
+            self.exchange.moved();
+        }
+        self.meet("moved rows", &())?;
+        self.state.tables.with_store(|rows| {
+            if let Some(rows) = rows.shared() {
+                rows.relocated();
+            }
+            Ok(())
+        })?;
+        self.state.follow_rows(lineage)
+    }
+
+    /// A copy of the state, for a checkpoint or a member that joins.
+    pub(super) fn snapshot(&mut self, id: String, watched: Option<f64>) -> Snapshot {
+        self.callbacks.save(self.course.progress_mut());
+        Snapshot {
+            id,
+            progress: self.course.progress().clone(),
+            model: params::read(&*self.state.model),
+            optimizers: self.state.optimizer_states(),
+            experiment: self.prepared.experiment_text.clone(),
+            watched,
+        }
+    }
+
+    fn restore(&mut self, state: Restored) -> Result<(), String> {
+        let Restored { progress, model, optimizers } = state;
+        self.state.restore(model, &optimizers)?;
+        self.callbacks.restore(&progress);
+        self.course.restore(progress);
+        Ok(())
+    }
+}

@@ -1,0 +1,135 @@
+//! An experiment that is ready to be trained: checked, its data open. The same in every process of a run, whatever the
+//! strategy.
+
+use std::sync::Arc;
+
+use burn::tensor::{Device, FloatDType};
+use salamander_core::callback::Callbacks;
+use salamander_core::course::{Course, DataSizes};
+use salamander_core::experiment::{Clip, Experiment, MixedPrecision};
+use salamander_core::hparams::{self, Hparams};
+use salamander_core::order::Order;
+use salamander_core::plan::Slice;
+use salamander_data::Dataset;
+
+use super::{Setup, open_all};
+use crate::Error;
+use crate::callback::Callback;
+use crate::exchange::About;
+use crate::loader::{Job, Loader, Options};
+use crate::step::Arithmetic;
+use crate::tables::{RowSource, StagedRows, Tables};
+use crate::trial::{BatchOf, Pass, Trial};
+
+/// What follows from an experiment and a model.
+pub(crate) struct Prepared {
+    pub(crate) setup: Setup,
+    pub(crate) passes: Vec<Pass>,
+    pub(crate) clip: Option<Clip>,
+    pub(crate) arithmetic: Arithmetic,
+    pub(crate) training: Arc<Dataset>,
+    pub(crate) validation: Option<Arc<Dataset>>,
+    /// The configuration in force, as text.
+    pub(crate) experiment_text: String,
+}
+
+impl Prepared {
+    /// Checks the experiment and opens the data. The model's callbacks come before the others.
+    pub(crate) fn new<T: Trial>(
+        setup: Setup,
+        mut callbacks: Vec<Box<dyn Callback>>,
+    ) -> Result<(Self, Course, Callbacks), Error> {
+        let experiment = &setup.experiment;
+        let hp = hparams::read::<T::Hparams>(&experiment.hyperparameters)?;
+        let precision = precision(experiment, &setup.device)?;
+        let (training, validation) = open_all(experiment, &setup.folder, &mut callbacks)?;
+        let records = validation.as_ref().map_or(0, |dataset| dataset.len());
+        let sizes = DataSizes { training: training.len(), validation: records };
+        let course = Course::new(experiment, T::schedule(&hp), sizes)?;
+        let passes = T::passes(&hp);
+        for pass in &passes {
+            let wrong = |reason| Error::Model { model: T::NAME, reason };
+            pass.optimizer.validate().map_err(wrong)?;
+        }
+        let (seed, on_nan) = (course.seed(), experiment.on_nan);
+        let mut all = T::callbacks(&hp);
+        all.extend(callbacks);
+        let prepared = Self {
+            passes,
+            clip: experiment.clip.or_else(|| T::clip(&hp)),
+            arithmetic: Arithmetic { seed, precision, loss_scale: None, on_nan },
+            training,
+            validation,
+            experiment_text: experiment.to_yaml(&hp.to_json()),
+            setup,
+        };
+        Ok((prepared, course, Callbacks::new(all)))
+    }
+
+    /// What all processes of a run must agree on.
+    pub(crate) fn about(&self, course: &Course) -> About {
+        About { records: course.plan().records, fingerprint: course.fingerprint() }
+    }
+
+    /// Loads micro-batches to train on, in this order.
+    pub(crate) fn loader<T: Trial>(
+        &self,
+        slices: impl Iterator<Item = Slice> + Send + 'static,
+    ) -> Result<Loader<BatchOf<T>>, Error> {
+        let data = &self.setup.experiment.data;
+        let (seed, shuffle, records) = (self.arithmetic.seed, data.shuffle, self.training.len());
+        let jobs = slices.map(move |slice| {
+            let order = Order::new(records, shuffle, seed, slice.name.epoch);
+            Job { slice, order }
+        });
+        let options = Options {
+            device: self.setup.device.clone().autodiff(),
+            on_bad_record: data.on_bad_record,
+            labels: true,
+            augment: Some(seed),
+            threads: data.threads(),
+        };
+        Loader::start::<T::Example>(Arc::clone(&self.training), jobs, options)
+    }
+
+    /// Opens the tables of a model, if it has any.
+    pub(crate) fn open_tables(
+        &self,
+        tables: &Tables,
+        rows: Box<dyn StagedRows>,
+    ) -> Result<(), Error> {
+        tables.with_optimizer(self.passes[0].optimizer).open(rows)?;
+        tables.compute_in(self.arithmetic.precision);
+        Ok(())
+    }
+
+    /// Opens the tables of a model whose gradients are pushed elsewhere.
+    pub(crate) fn open_source(
+        &self,
+        tables: &Tables,
+        rows: Box<dyn RowSource>,
+    ) -> Result<(), Error> {
+        tables.with_optimizer(self.passes[0].optimizer).open_source(rows)?;
+        tables.compute_in(self.arithmetic.precision);
+        Ok(())
+    }
+}
+
+fn precision(experiment: &Experiment, device: &Device) -> Result<Option<FloatDType>, Error> {
+    let (dtype, name) = match experiment.optimizations.mixed_precision {
+        MixedPrecision::O0 | MixedPrecision::F32 => return Ok(None),
+        MixedPrecision::O1 | MixedPrecision::O2 | MixedPrecision::Bf16 => {
+            (FloatDType::BF16, "bf16")
+        }
+        MixedPrecision::F16 => (FloatDType::F16, "f16"),
+    };
+    // Asked first: on some devices an unsupported type panics a driver thread and reads as zeros.
+    if !device.supports_dtype(dtype) {
+        let message = format!(
+            "optimizations.mixed_precision: this device cannot compute in {name}; write f32 \
+             (`salamander devices` shows the types of each device)"
+        );
+        return Err(Error::Invalid(message));
+    }
+    Ok(Some(dtype))
+}
