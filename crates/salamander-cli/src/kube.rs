@@ -8,16 +8,15 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 use salamander_core::elastic::Ending;
-use salamander_kube::client::{PodView, View};
-use salamander_kube::{crd as definition, job};
-use salamander_run::cluster::{Cluster, JobOptions, PodOptions, Storage, operate};
+use salamander_kube::crd as definition;
+use salamander_run::cluster::{Cluster, JobOptions, PodOptions, PodView, Storage, operate};
 use salamander_run::roles::Exit;
-use salamander_run::{Overrides, Program, Scale};
+use salamander_run::{Overrides, Program, Scale, State};
 use serde_json::Value;
 
 use crate::args::OverrideArgs;
 use crate::roles::log_to_stderr;
-use crate::ui::{JobFollower, Out, job_line};
+use crate::ui::{Follower, Out, job_line};
 
 /// Where processes of a run are.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -186,30 +185,16 @@ pub(crate) fn resume(job: &str, args: &JobArgs, as_json: bool) -> Result<ExitCod
     follow(&cluster, job, as_json)
 }
 
+/// Follows a job and tells how it ended.
 fn follow(cluster: &Cluster, job: &str, as_json: bool) -> Result<ExitCode> {
-    let mut follower = JobFollower::new(if as_json { Out::Stderr } else { Out::Stdout });
-    let mut last = None;
-    let ending = cluster.follow(job, |view| {
-        follower.take(view);
-        last = Some(view.clone());
-    })?;
+    let mut follower = Follower::new(if as_json { Out::Stderr } else { Out::Stdout });
+    let ended = cluster.follow(job, |event| follower.take(&event))?;
     follower.finish();
-    let Some(view) = last else { bail!("job {job} was never seen") };
-    finish(job, &ending, &view, as_json)
-}
-
-/// Tells how a job ended.
-fn finish(job: &str, ending: &Ending, view: &View, as_json: bool) -> Result<ExitCode> {
-    let state = match ending {
-        Ending::Completed => "completed",
-        Ending::Interrupted => "interrupted",
-        Ending::Failed(_) => "failed",
-    };
-    let line = job_line(job, &job::folder(job), state, view);
+    let line = job_line(job, &ended);
     if as_json {
         println!("{line}");
     } else {
-        println!("\njob        {job} ({state})");
+        println!("\njob        {job} ({})", State::from(&ended.ending).as_str());
         println!("trained    {} steps, {} records", line["steps"], line["records"]);
         let values = line["metrics"]["validation"].as_object().into_iter().flatten();
         let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
@@ -219,7 +204,7 @@ fn finish(job: &str, ending: &Ending, view: &View, as_json: bool) -> Result<Exit
             println!("validation {}", shown.join(", "));
         }
     }
-    match ending {
+    match ended.ending {
         Ending::Completed => Ok(ExitCode::SUCCESS),
         Ending::Interrupted => Ok(ExitCode::from(Exit::Left.code())),
         Ending::Failed(reason) => bail!("job {job}: {reason}"),

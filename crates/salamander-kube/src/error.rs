@@ -76,9 +76,9 @@ impl Error {
         }
     }
 
-    /// Whether the object is not there.
-    pub fn is_not_found(&self) -> bool {
-        matches!(self, Error::NotFound { .. })
+    /// For `map_err` on what a job is made of.
+    pub(crate) fn invalid(error: impl ToString) -> Self {
+        Error::Invalid(error.to_string())
     }
 }
 

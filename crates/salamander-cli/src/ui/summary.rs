@@ -18,7 +18,7 @@ pub(crate) fn print_summary(finished: &Summary<'_>, out: Out) {
     out.line(&format!(
         "\nrun        {} ({})",
         finished.run.folder().display(),
-        finished.state.name()
+        finished.state.as_str()
     ));
     out.line(&format!("trained    {} steps, {} records", progress.steps, progress.records));
     if !shown.is_empty() {

@@ -7,6 +7,7 @@ mod template;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResource, CustomResourceExt, KubeSchema};
+use salamander_core::layout::EXPERIMENT;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
@@ -189,7 +190,7 @@ pub struct ConfigMapKey {
 }
 
 fn experiment_key() -> String {
-    "experiment.yaml".to_string()
+    EXPERIMENT.to_string()
 }
 
 /// Where gradients meet.
@@ -203,17 +204,6 @@ pub enum Strategy {
     Ps,
     /// Dense parameters in a ring, tables on parameter servers.
     Hybrid,
-}
-
-impl Strategy {
-    /// As in an experiment file.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Strategy::Allreduce => "allreduce",
-            Strategy::Ps => "ps",
-            Strategy::Hybrid => "hybrid",
-        }
-    }
 }
 
 /// The priority classes of workers.

@@ -11,31 +11,21 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use salamander_core::layout::EXPERIMENT;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::env::{own_env, store_env};
 use super::security::{container_security, pod_security};
 use super::volumes::{own_mounts, own_volumes};
+use crate::Error;
 use crate::crd::{PodTemplate, Resources};
-use crate::job::{CONFIG, EXPERIMENT_FILE, Job, TOKEN, TOKEN_FILE};
+use crate::job::{CONFIG, Job, TOKEN, TOKEN_FILE};
 use crate::names::{self, CONTAINER, Role};
 use crate::quantity::mebibytes;
 
 /// How long a pod stays on a node that does not answer; the default is 300 s.
 const UNREACHABLE_SECONDS: i64 = 30;
-
-/// What is wrong with a template.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("spec.{role}.template.{field}: {reason}")]
-pub struct Error {
-    /// The role as the spec calls it.
-    pub role: &'static str,
-    /// The field.
-    pub field: &'static str,
-    /// The reason.
-    pub reason: String,
-}
 
 /// The memory that a pod's container may use, or asks for.
 pub fn container_memory(pod: &Pod) -> Option<u64> {
@@ -43,7 +33,7 @@ pub fn container_memory(pod: &Pod) -> Option<u64> {
     let resources = container.resources.as_ref()?;
     let memory = |map: &Option<BTreeMap<String, Quantity>>| map.as_ref()?.get("memory").cloned();
     let amount = memory(&resources.limits).or_else(|| memory(&resources.requests))?;
-    crate::quantity::bytes(&amount.0).ok()
+    crate::quantity::bytes(&amount.0)
 }
 
 /// An amount as Kubernetes writes it.
@@ -168,9 +158,10 @@ impl PodParts<'_> {
         Ok(all)
     }
 
-    fn read<T: DeserializeOwned>(&self, field: &'static str, value: Value) -> Result<T, Error> {
+    /// A part of the template, which is named where it is wrong.
+    fn read<T: DeserializeOwned>(&self, field: &str, value: Value) -> Result<T, Error> {
         let role = self.name;
-        let wrong = |error: serde_json::Error| Error { role, field, reason: error.to_string() };
+        let wrong = |error| Error::Invalid(format!("spec.{role}.template.{field}: {error}"));
         serde_json::from_value(value).map_err(wrong)
     }
 }
@@ -184,7 +175,7 @@ pub(super) fn role_args(job: &Job, role: Role) -> Vec<String> {
         role.to_string(),
         job.folder(),
         "--experiment".to_string(),
-        format!("{CONFIG}/{EXPERIMENT_FILE}"),
+        format!("{CONFIG}/{EXPERIMENT}"),
         "--token-file".to_string(),
         format!("{TOKEN}/{TOKEN_FILE}"),
         "--tls".to_string(),

@@ -4,7 +4,8 @@ use k8s_openapi::api::core::v1::{Pod, PodReadinessGate, Probe, ResourceRequireme
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-use super::pod::{Error, PodParts, port, probe, requirements, role_args};
+use super::pod::{PodParts, port, probe, requirements, role_args};
+use crate::Error;
 use crate::crd::ParameterServers;
 use crate::job::{CONFIG, JOB_FILE, Job};
 use crate::names::{self, HEALTH_PORT, MASTER_PORT, Role};

@@ -5,7 +5,6 @@ pub mod conditions;
 pub mod decide;
 pub mod lease;
 pub mod metrics;
-mod object_api;
 pub mod plan;
 mod reconciler;
 mod status;

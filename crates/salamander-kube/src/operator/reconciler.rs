@@ -10,17 +10,18 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::events::{EventType, Recorder};
 use kube::{Client, Resource};
+use salamander_core::layout::EXPERIMENT;
 use serde_json::json;
 use tracing::{debug, info};
 
 use super::decide;
 use super::metrics::Metrics;
-use super::object_api::{MANAGER, ObjectApi, unless_gone};
 use super::plan::{Action, JobEvent, ObservedJob, ReconcilePlan};
 use crate::crd::{TrainingJob, TrainingJobStatus};
 use crate::error::root;
-use crate::job::{self, EXPERIMENT_FILE, Job};
+use crate::job::{self, Job};
 use crate::names::{self, Role};
+use crate::object_api::{ObjectApi, unless_gone};
 use crate::objects::{self, MasterPod, MemberPod};
 use crate::secrets::Secrets;
 use crate::{Error, experiment, pod_calls};
@@ -29,6 +30,9 @@ use crate::{Error, experiment, pod_calls};
 const REFRESH: Duration = Duration::from_secs(600);
 /// How soon to reconcile again after a change that brings an event by itself.
 const SOON: Duration = Duration::from_secs(5);
+
+/// Who we are in the record of who set which field.
+const MANAGER: &str = "salamander-operator";
 
 /// What reconciling needs, shared by all jobs.
 pub(super) struct Context {
@@ -51,8 +55,7 @@ impl Context {
             // Its dependents go with it.
             return Ok(REFRESH);
         }
-        let job =
-            Job::from_resource(resource).map_err(|error| Error::Invalid(error.to_string()))?;
+        let job = Job::from_resource(resource)?;
         let owner = job::owner(resource)
             .ok_or_else(|| Error::Invalid(format!("job {} has no uid", job.name)))?;
         if resource.spec.workers.replicas.is_none() {
@@ -127,23 +130,17 @@ impl Context {
         experiment: &str,
     ) -> Result<(), Error> {
         let (api, own) = (self.api(job), Some(owner));
-        api.apply(&objects::master_account(job, own)).await?;
-        api.apply(&objects::pod_account(job, own)).await?;
-        api.apply(&objects::role(job, own)).await?;
-        api.apply(&objects::role_binding(job, own)).await?;
-        api.apply(&objects::network_policy(job, own)).await?;
-        api.apply(&objects::master_service(job, own)).await?;
+        for object in objects::surroundings(job, own) {
+            api.apply(&object).await?;
+        }
         if let Some(claim) = objects::claim(job, own) {
             api.create(&claim).await?;
         }
-        let config = objects::config_map(job, experiment, own)
-            .map_err(|error| Error::Invalid(error.to_string()))?;
-        if !api.create(&config).await? {
+        if !api.create(&objects::config_map(job, experiment, own)).await? {
             self.compare(resource, job, owner, experiment).await?;
         }
         // Those that are there stay, or the pods would no longer know each other.
-        let secrets = Secrets::random().map_err(|error| Error::Invalid(error.to_string()))?;
-        api.create(&objects::secret(job, &secrets, own)).await?;
+        api.create(&objects::secret(job, &Secrets::random()?, own)).await?;
         Ok(())
     }
 
@@ -181,7 +178,7 @@ impl Context {
             let text = format!("what an earlier job {:?} left is still being deleted", job.name);
             return Err(Error::Invalid(text));
         }
-        let old = found.and_then(|map| map.data?.remove(EXPERIMENT_FILE));
+        let old = found.and_then(|map| map.data?.remove(EXPERIMENT));
         if old.is_some_and(|old| experiment::differ(&old, text)) {
             let note = "the experiment of a job stays as it was at its start; delete the job and create another";
             let (warning, reason) = (true, "ExperimentChanged".to_string());
@@ -203,9 +200,8 @@ impl Context {
             match action {
                 Action::CreateMaster { number, resume } => {
                     let (owner, resume) = (Some(owner), *resume);
-                    let pod = MasterPod { job, number: *number, owner, resume }.build();
-                    let pod = pod.map_err(|error| Error::Invalid(error.to_string()))?;
-                    if self.api(job).create(&pod).await? {
+                    let pod = MasterPod { job, number: *number, owner, resume }.build()?;
+                    if self.api(job).create(&json!(pod)).await? {
                         self.metrics.masters.inc();
                     }
                 }
@@ -236,7 +232,7 @@ impl Context {
             "kind": TrainingJob::kind(&()),
             "status": status,
         });
-        let params = PatchParams::apply(MANAGER).force();
+        let params = self.api(job).forced();
         let written = jobs.patch_status(&job.name, &params, &Patch::Apply(patch)).await;
         // Deleted in between: there is nobody to tell.
         unless_gone(written, || format!("writing the status of job {}", job.name))
@@ -251,8 +247,8 @@ impl Context {
         }
     }
 
-    fn api<'a>(&'a self, job: &'a Job) -> ObjectApi<'a> {
-        ObjectApi::new(&self.client, &job.namespace)
+    fn api(&self, job: &Job) -> ObjectApi {
+        ObjectApi::new(self.client.clone(), &job.namespace, MANAGER)
     }
 
     fn made(&self) -> std::sync::MutexGuard<'_, HashMap<String, (Option<i64>, Instant)>> {

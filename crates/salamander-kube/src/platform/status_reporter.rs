@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use salamander_core::elastic::Ending;
+use salamander_core::status::State;
 use tokio::time::Instant;
 
 use super::master_poller::AdminRequest;
@@ -98,12 +99,11 @@ impl StatusReporter {
     /// The run is over.
     pub(super) fn over(&mut self, ending: &Ending) {
         let progress = self.progress.get_or_insert_default();
-        let (state, reason) = match ending {
-            Ending::Completed => ("completed", None),
-            Ending::Interrupted => ("interrupted", None),
-            Ending::Failed(reason) => ("failed", Some(reason.clone())),
+        progress.state = State::from(ending).as_str().to_string();
+        progress.reason = match ending {
+            Ending::Failed(reason) => Some(reason.clone()),
+            Ending::Completed | Ending::Interrupted => None,
         };
-        (progress.state, progress.reason) = (state.to_string(), reason);
         progress.workers = 0;
         catch_up(progress);
     }
