@@ -11,7 +11,7 @@ use salamander_core::elastic::Ending;
 use salamander_kube::crd as definition;
 use salamander_run::cluster::{Cluster, JobOptions, PodOptions, PodView, Storage, operate};
 use salamander_run::roles::Exit;
-use salamander_run::{Overrides, Program, Scale, State};
+use salamander_run::{Error, Overrides, Program, State};
 use serde_json::Value;
 
 use crate::args::OverrideArgs;
@@ -37,8 +37,8 @@ pub(crate) struct PlaceArgs {
 }
 
 impl PlaceArgs {
-    fn connect(&self) -> Result<Cluster> {
-        Ok(Cluster::connect(self.namespace.as_deref())?)
+    pub(crate) fn connect(&self) -> Result<Cluster, Error> {
+        Cluster::connect(self.namespace.as_deref())
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
@@ -212,8 +212,8 @@ fn follow(cluster: &Cluster, job: &str, as_json: bool) -> Result<ExitCode> {
 }
 
 /// Shows how a job stands.
-pub(crate) fn status(job: &str, place: &PlaceArgs, as_json: bool) -> Result<ExitCode> {
-    let view = place.connect()?.view(job)?;
+pub(crate) fn status(cluster: &Cluster, job: &str, as_json: bool) -> Result<ExitCode> {
+    let view = cluster.view(job)?;
     if as_json {
         println!("{}", view.json());
         return Ok(ExitCode::SUCCESS);
@@ -222,30 +222,6 @@ pub(crate) fn status(job: &str, place: &PlaceArgs, as_json: bool) -> Result<Exit
     for PodView { name, role, phase } in &view.pods {
         println!("{role:<8}{phase:<12}{name}");
     }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Prints the logs of a job's pods.
-pub(crate) fn logs(
-    job: &str,
-    place: &PlaceArgs,
-    role: Option<&str>,
-    follow: bool,
-) -> Result<ExitCode> {
-    let print = |pod: &str, line: &str| Out::Stdout.line(&format!("{pod:<10} {line}"));
-    place.connect()?.logs(job, role, follow, print)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Changes the number of workers or parameter servers of a job.
-pub(crate) fn scale(job: &str, place: &PlaceArgs, to: Scale) -> Result<()> {
-    Ok(place.connect()?.scale(job, to)?)
-}
-
-/// Stops a job so that it can go on later.
-pub(crate) fn stop(job: &str, place: &PlaceArgs) -> Result<ExitCode> {
-    place.connect()?.stop(job)?;
-    println!("asked to stop; `salamander train --platform kube --resume {job}` goes on with it");
     Ok(ExitCode::SUCCESS)
 }
 

@@ -15,17 +15,15 @@ use std::time::Duration;
 
 use salamander_core::elastic::Ending;
 use salamander_core::experiment::Experiment;
-use salamander_core::layout::RunLayout;
 use salamander_core::report::TaskResult;
-use salamander_master::local::{LocalPlatform, Options, Role};
+use salamander_master::local::{LocalPlatform, Role};
 use salamander_master::{Config, ModePlan, PlatformKind, Sink, TaskPlan};
 use salamander_proto::client::SessionOptions;
 use tokio::sync::oneshot;
 
 use crate::Error;
-use crate::distributed::share_cores;
 use crate::keys::ensure_keys;
-use crate::roles::{Task, command, log_name};
+use crate::roles::{Processes, Task, runtime};
 use job::Scratch;
 
 pub(crate) use job::{Job, Work};
@@ -79,7 +77,6 @@ pub(crate) fn run(
     let scratch = Scratch::create(&launch.job.folder)?;
     let folder = scratch.layout();
     let keys = ensure_keys(folder)?;
-    fs::create_dir(folder.logs()).map_err(Error::io(&folder.logs()))?;
     launch.job.write(folder)?;
     let plan = plan(launch.batches, sharing.workers);
     let tasks = plan.records.div_ceil(plan.size);
@@ -90,8 +87,14 @@ pub(crate) fn run(
     config.max_restarts = launch.experiment.max_restarts.0;
     config.mode = ModePlan::Tasks(plan);
     let leader = Leader::start(config)?;
-    let session = SessionOptions::of(leader.address.to_string(), &keys);
-    let platform = start_workers(launch, folder, session, workers)?;
+    let master = leader.address.to_string();
+    let session = SessionOptions::of(&master, &keys);
+    let own = folder.folder().to_path_buf();
+    let processes = Processes::new(&launch.job.folder, folder, workers)?;
+    let platform = LocalPlatform::start(processes.platform(session, move |role| {
+        let slot = if let Role::Worker(slot) = role { slot } else { 0 };
+        Task::Tasks { master: master.clone(), slot, scratch: own.clone() }
+    }))?;
 
     let folder = folder.folder();
     let mut parts = Parts { folder, early: BTreeMap::new(), next: 0, skipped: 0 };
@@ -171,28 +174,6 @@ impl Parts<'_> {
     }
 }
 
-fn start_workers(
-    launch: &Launch<'_>,
-    scratch: &RunLayout,
-    session: SessionOptions,
-    workers: u32,
-) -> Result<LocalPlatform, Error> {
-    let program = std::env::current_exe().map_err(Error::system("this program cannot be found"))?;
-    let (folder, logs) = (launch.job.folder.clone(), scratch.clone());
-    let (address, own) = (session.master.clone(), scratch.clone());
-    let process = move |role: Role| {
-        let (master, scratch) = (address.clone(), own.folder().to_path_buf());
-        let slot = if let Role::Worker(slot) = role { slot } else { 0 };
-        let task = Task::Tasks { master, slot, scratch };
-        let mut command = command(&program, &folder, &own.log(&log_name(role)), task);
-        share_cores(&mut command, workers);
-        command
-    };
-    let mut options = Options::new(session, process);
-    options.log = Box::new(move |role| Some(logs.log(&log_name(role))));
-    Ok(LocalPlatform::start(options)?)
-}
-
 /// What the master says.
 enum News {
     Result(u64, TaskResult),
@@ -218,11 +199,7 @@ impl Leader {
         let (sender, news) = channel();
         let (stop, stopped) = oneshot::channel();
         config.sink = Box::new(Told(sender.clone()));
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .map_err(cannot())?;
+        let runtime = runtime()?;
         let lead = move || {
             let led = runtime.block_on(async {
                 let listener = tokio::net::TcpListener::from_std(listener).map_err(cannot())?;

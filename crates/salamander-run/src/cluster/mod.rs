@@ -25,13 +25,12 @@ use salamander_train::model::Models;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::Error;
 use crate::connect::Scale;
 use crate::event::Event;
 use crate::experiment::{Overrides, in_file, wrong};
-use crate::roles::Exit;
+use crate::roles::{Exit, runtime, terminated};
 use follow::JobEvents;
 
 /// How often a job is looked at that is followed.
@@ -68,7 +67,7 @@ impl Submission {
 impl Cluster {
     /// Connects as the kubeconfig says; its namespace unless another is named.
     pub fn connect(namespace: Option<&str>) -> Result<Self, Error> {
-        let runtime = Runtime::new().map_err(Error::system("cannot start threads"))?;
+        let runtime = runtime()?;
         let jobs = runtime.block_on(Jobs::connect(namespace))?;
         Ok(Self { runtime, jobs })
     }
@@ -145,8 +144,7 @@ impl Cluster {
 
 /// Looks after the jobs of a cluster, until this process is told to leave.
 pub fn operate(namespace: Option<String>, health: SocketAddr) -> Result<(), Error> {
-    let runtime = Runtime::new().map_err(Error::system("cannot start threads"))?;
-    runtime.block_on(async {
+    runtime()?.block_on(async {
         Ok(salamander_kube::operator::serve(namespace, health, terminated()?).await?)
     })
 }
@@ -249,21 +247,23 @@ pub struct PodOptions {
     pub health: SocketAddr,
 }
 
+impl PodOptions {
+    /// All addresses of this pod, also where the cluster speaks IPv6 only.
+    pub(crate) fn in_family(&self, listen: SocketAddr) -> SocketAddr {
+        in_family(listen, std::env::var("POD_IP").ok().and_then(|ip| ip.parse().ok()))
+    }
+}
+
 /// Leads a run in a pod, with the platform of pods beside the master.
 pub(crate) async fn lead(
     config: Config,
-    listen: SocketAddr,
+    listener: TcpListener,
     pods: &PodOptions,
     keys: &Keys,
-    listening: impl FnOnce(SocketAddr),
 ) -> Result<Exit, Error> {
-    let own = std::env::var("POD_IP").ok().and_then(|ip| ip.parse().ok());
-    let (listen, health) = (in_family(listen, own), in_family(pods.health, own));
-    let cannot = || Error::system("cannot listen");
-    let listener = TcpListener::bind(listen).await.map_err(cannot())?;
-    let address = listener.local_addr().map_err(cannot())?;
-    listening(address);
-    let session = SessionOptions::of(format!("127.0.0.1:{}", address.port()), keys);
+    let port = listener.local_addr().map_err(Error::system("cannot listen"))?.port();
+    let session = SessionOptions::of(format!("127.0.0.1:{port}"), keys);
+    let health = pods.in_family(pods.health);
     let options = platform::Options::in_pod(&pods.job, session)?;
     let mut master = tokio::spawn(salamander_master::run(config, listener, terminated()?));
     let pods = platform::serve(options, health, terminated()?);
@@ -297,7 +297,6 @@ pub(crate) async fn lead(
     }
 }
 
-/// All addresses of a pod, also where the cluster speaks IPv6 only.
 fn in_family(listen: SocketAddr, own: Option<IpAddr>) -> SocketAddr {
     match own {
         Some(IpAddr::V6(_)) if listen.ip() == Ipv4Addr::UNSPECIFIED => {
@@ -305,15 +304,6 @@ fn in_family(listen: SocketAddr, own: Option<IpAddr>) -> SocketAddr {
         }
         _ => listen,
     }
-}
-
-/// Resolves when this process is told to leave.
-fn terminated() -> Result<impl Future<Output = ()>, Error> {
-    let terminate = signal(SignalKind::terminate());
-    let mut terminate = terminate.map_err(Error::system("cannot listen for signals"))?;
-    Ok(async move {
-        terminate.recv().await;
-    })
 }
 
 #[cfg(test)]
