@@ -14,7 +14,7 @@ pub fn in_force(text: &str, job: &Job, seed: u32) -> Result<String, Error> {
     let workers = &job.spec.workers;
     root.set(&format!("workers={{min: {}, max: {}}}", workers.min, workers.max)).map_err(wrong)?;
     root.set(&format!("strategy={}", serde_json::json!(job.spec.strategy))).map_err(wrong)?;
-    if let Some(servers) = job.servers() {
+    if let Some(servers) = job.spec.servers() {
         root.set(&format!("ps.servers={servers}")).map_err(wrong)?;
     }
     if let Some(store) = job.spec.object_store() {

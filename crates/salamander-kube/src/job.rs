@@ -76,11 +76,6 @@ impl Job {
         Self::new(name, namespace, spec)
     }
 
-    /// The run's folder, as pods see it.
-    pub fn folder(&self) -> String {
-        folder(&self.name)
-    }
-
     /// The priority class of a worker: those with the first indices are the important ones.
     pub fn priority_class(&self, role: Role, index: u32) -> Option<&str> {
         let classes = &self.spec.priority_classes;
@@ -94,22 +89,6 @@ impl Job {
             }
         };
         Some(if high { &classes.high } else { &classes.low })
-    }
-
-    /// How many parameter servers are wanted, if the strategy has any.
-    pub fn servers(&self) -> Option<i32> {
-        self.spec.servers()
-    }
-
-    /// How long the pods of a role have to leave.
-    pub fn grace_seconds(&self, role: Role) -> i64 {
-        let spec = &self.spec;
-        let template = match role {
-            Role::Master => Some(&spec.master.template),
-            Role::Worker => Some(&spec.workers.template),
-            Role::Ps => spec.ps.as_ref().map(|ps| &ps.template),
-        };
-        template.and_then(|template| template.termination_grace_period_seconds).unwrap_or(30)
     }
 }
 
@@ -196,8 +175,8 @@ mod tests {
         let error = job(Value::Null).expect_err("no storage").to_string();
         assert!(error.contains("storage that all pods share"), "{error}");
         assert!(job(json!({"size": "1Gi", "scope": "Master"})).is_err());
-        assert_eq!(job(json!({"claimName": "runs"})).expect("a job").servers(), Some(2));
-        assert_eq!(self::job(None).servers(), None);
+        assert_eq!(job(json!({"claimName": "runs"})).expect("a job").spec.servers(), Some(2));
+        assert_eq!(self::job(None).spec.servers(), None);
     }
 
     #[test]
@@ -205,7 +184,7 @@ mod tests {
         let job = job(Some("0.5"));
         let text = serde_json::to_string(&job).expect("written");
         assert_eq!(serde_json::from_str::<Job>(&text).expect("read"), job);
-        assert_eq!(job.folder(), "/runs/j");
+        assert_eq!(folder(&job.name), "/runs/j");
         assert!(Job::new("J", "n", job.spec).is_err());
     }
 }

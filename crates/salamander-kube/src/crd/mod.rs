@@ -148,17 +148,6 @@ pub enum PullPolicy {
     Never,
 }
 
-impl PullPolicy {
-    /// As in a pod.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            PullPolicy::Always => "Always",
-            PullPolicy::IfNotPresent => "IfNotPresent",
-            PullPolicy::Never => "Never",
-        }
-    }
-}
-
 /// An experiment file: here, or in a config map.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(

@@ -46,7 +46,7 @@ impl MasterPod<'_> {
         let wanted = job.spec.workers.wanted().to_string();
         let annotations = pod.metadata.annotations.get_or_insert_default();
         annotations.insert(names::WANTED.to_string(), wanted);
-        if let Some(servers) = job.servers() {
+        if let Some(servers) = job.spec.servers() {
             annotations.insert(names::WANTED_SERVERS.to_string(), servers.to_string());
         }
         if let Some(spec) = &mut pod.spec {

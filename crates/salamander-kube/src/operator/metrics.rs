@@ -69,10 +69,10 @@ struct JobsByPhase(Arc<OnceLock<Store<TrainingJob>>>);
 
 impl Collector for JobsByPhase {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut counts: BTreeMap<&str, i64> = BTreeMap::new();
+        let mut counts: BTreeMap<Phase, i64> = BTreeMap::new();
         for job in self.0.get().map(Store::state).unwrap_or_default() {
             let phase = job.status.as_ref().and_then(|status| status.phase);
-            *counts.entry(phase.map_or("Pending", Phase::as_str)).or_default() += 1;
+            *counts.entry(phase.unwrap_or(Phase::Pending)).or_default() += 1;
         }
         let mut family = encoder.encode_descriptor(
             "salamander_jobs",
@@ -81,7 +81,8 @@ impl Collector for JobsByPhase {
             MetricType::Gauge,
         )?;
         for (phase, count) in counts {
-            ConstGauge::new(count).encode(family.encode_family(&[("phase", phase)])?)?;
+            ConstGauge::new(count)
+                .encode(family.encode_family(&[("phase", phase.to_string())])?)?;
         }
         Ok(())
     }

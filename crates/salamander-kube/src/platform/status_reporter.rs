@@ -12,6 +12,7 @@ use crate::milestones::Milestones;
 use crate::progress::{Goodput, Progress};
 
 /// What is known of a run, and what of it was written.
+#[derive(Default)]
 pub(super) struct StatusReporter {
     every: Duration,
     /// How many workers people want.
@@ -41,18 +42,7 @@ pub(super) struct PodFacts {
 
 impl StatusReporter {
     pub(super) fn new(every: Duration) -> Self {
-        Self {
-            every,
-            wanted: None,
-            wanted_servers: None,
-            stop: false,
-            progress: None,
-            written: None,
-            writing: None,
-            last: None,
-            asked: None,
-            goodput: Goodput::default(),
-        }
+        Self { every, ..Self::default() }
     }
 
     /// What the master must still be asked for.

@@ -32,13 +32,13 @@ pub fn confusion_svg(names: &[String], counts: &[u64]) -> String {
     let side = classes * CELL;
     let size = GAP + side + margin;
     let shown = size.min(WIDEST);
+    let view = format!("-{margin} -{GAP} {size} {size}");
     let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{shown}\" height=\"{shown}\" viewBox=\"{} {} {size} {size}\" \
-         font-family=\"sans-serif\" font-size=\"{FONT}\" fill=\"#26262e\" text-anchor=\"middle\" \
-         dominant-baseline=\"central\">\n<rect x=\"-{margin}\" y=\"-{GAP}\" width=\"100%\" height=\"100%\" \
-         fill=\"#fff\"/>\n<rect width=\"{side}\" height=\"{side}\" fill=\"#fff\" stroke=\"#ced6e0\"/>\n",
-        -(margin as i64),
-        -(GAP as i64),
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{shown}\" height=\"{shown}\" viewBox=\"{view}\" \
+         font-family=\"sans-serif\" font-size=\"{FONT}\" fill=\"#26262e\" text-anchor=\"middle\">\n\
+         <style>text {{ dominant-baseline: central }}</style>\n\
+         <rect x=\"-{margin}\" y=\"-{GAP}\" width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n\
+         <rect width=\"{side}\" height=\"{side}\" fill=\"#fff\" stroke=\"#ced6e0\"/>\n"
     );
     for (at, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
         let (truth, predicted) = (at / classes, at % classes);
