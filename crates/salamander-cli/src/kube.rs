@@ -88,33 +88,37 @@ impl JobArgs {
     }
 }
 
-#[derive(clap::Args)]
-pub(crate) struct OperatorArgs {
-    /// Look after the jobs of this namespace only
-    #[arg(long, value_name = "NAME")]
-    namespace: Option<String>,
-    /// Where to answer probes and show metrics
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8081")]
-    health: SocketAddr,
-}
-
-#[derive(clap::Args)]
-pub(crate) struct DeleteArgs {
-    /// The job
-    job: String,
-    /// The job's namespace [default: that of the kubeconfig]
-    #[arg(long, value_name = "NAME")]
-    namespace: Option<String>,
-}
-
-#[derive(clap::Args)]
-pub(crate) struct ManifestArgs {
-    /// The experiment file; its paths are those that the pods see
-    experiment: PathBuf,
-    #[command(flatten)]
-    overrides: OverrideArgs,
-    #[command(flatten)]
-    job: JobArgs,
+/// Commands that are only about clusters.
+#[derive(clap::Subcommand)]
+pub(crate) enum Command {
+    /// Print the definition of the custom resource `TrainingJob`, for `kubectl apply`
+    Crd,
+    /// Look after the training jobs of a cluster
+    Operator {
+        /// Look after the jobs of this namespace only
+        #[arg(long, value_name = "NAME")]
+        namespace: Option<String>,
+        /// Where to answer probes and show metrics
+        #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8081")]
+        health: SocketAddr,
+    },
+    /// Print everything that a job needs on a cluster without the operator, for `kubectl apply`
+    Manifest {
+        /// The experiment file; its paths are those that the pods see
+        experiment: PathBuf,
+        #[command(flatten)]
+        overrides: OverrideArgs,
+        #[command(flatten)]
+        job: JobArgs,
+    },
+    /// Delete a job of a cluster with everything that was made for it; a claim that it was given stays
+    Delete {
+        /// The job
+        job: String,
+        /// The job's namespace [default: that of the kubeconfig]
+        #[arg(long, value_name = "NAME")]
+        namespace: Option<String>,
+    },
 }
 
 /// For a master in a pod.
@@ -139,25 +143,25 @@ impl PodArgs {
     }
 }
 
-/// Prints the custom resource's definition.
-pub(crate) fn crd() -> Result<ExitCode> {
-    print!("{}", definition::definition_yaml()?);
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Looks after the jobs of a cluster.
-pub(crate) fn operator(args: OperatorArgs) -> Result<ExitCode> {
-    log_to_stderr("operator", 0);
-    operate(args.namespace, args.health)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Prints what a job needs without the operator.
-pub(crate) fn manifest(args: &ManifestArgs, program: &Program) -> Result<ExitCode> {
-    let namespace = args.job.place.namespace.as_deref().unwrap_or("default");
-    let (overrides, options) = (args.overrides.overrides(), args.job.options());
-    let job = options.read(&args.experiment, &overrides, namespace, program.models())?;
-    print!("{}", job.to_manifest()?);
+/// Does what is only done for clusters.
+pub(crate) fn run(command: Command, program: &Program) -> Result<ExitCode> {
+    match command {
+        Command::Crd => print!("{}", definition::definition_yaml()?),
+        Command::Operator { namespace, health } => {
+            log_to_stderr("operator", 0);
+            operate(namespace, health)?;
+        }
+        Command::Manifest { experiment, overrides, job } => {
+            let namespace = job.place.namespace.as_deref().unwrap_or("default");
+            let (overrides, options) = (overrides.overrides(), job.options());
+            let job = options.read(&experiment, &overrides, namespace, program.models())?;
+            print!("{}", job.to_manifest()?);
+        }
+        Command::Delete { job, namespace } => {
+            Cluster::connect(namespace.as_deref())?.delete(&job)?;
+            println!("deleted");
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -222,12 +226,5 @@ pub(crate) fn status(cluster: &Cluster, job: &str, as_json: bool) -> Result<Exit
     for PodView { name, role, phase } in &view.pods {
         println!("{role:<8}{phase:<12}{name}");
     }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Deletes a job.
-pub(crate) fn delete(args: &DeleteArgs) -> Result<ExitCode> {
-    Cluster::connect(args.namespace.as_deref())?.delete(&args.job)?;
-    println!("deleted");
     Ok(ExitCode::SUCCESS)
 }

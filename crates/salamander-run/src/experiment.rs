@@ -66,13 +66,12 @@ pub fn load(path: &Path, sets: &[String]) -> Result<Experiment, Error> {
     let mut experiment = parse(path, sets)?;
     let file = fs::canonicalize(path).map_err(Error::io(path))?;
     experiment.resolve_paths(file.parent().unwrap_or(Path::new("/")));
-    match experiment.strategy {
-        Strategy::Local if experiment.workers.max > 1 => Err(wrong(
-            path,
-            "strategy local trains in one process: write `strategy: allreduce`, or `workers: 1`",
-        )),
-        Strategy::Local | Strategy::Allreduce | Strategy::Hybrid | Strategy::Ps => Ok(experiment),
+    if experiment.strategy == Strategy::Local && experiment.workers.max > 1 {
+        let advice =
+            "strategy local trains in one process: write `strategy: allreduce`, or `workers: 1`";
+        return Err(wrong(path, advice));
     }
+    Ok(experiment)
 }
 
 /// The strategy that a file asks for, before anything else about it is checked.

@@ -170,17 +170,16 @@ impl PodParts<'_> {
     }
 }
 
-pub(super) fn role_args(job: &Job, role: Role) -> Vec<String> {
-    vec![
-        role.to_string(),
-        folder(&job.name),
-        "--experiment".to_string(),
-        format!("{CONFIG}/{EXPERIMENT}"),
-        "--token-file".to_string(),
-        format!("{TOKEN}/{TOKEN_FILE}"),
-        "--tls".to_string(),
-        TOKEN.to_string(),
-    ]
+/// The arguments of a role: what all have, and options of its own.
+pub(super) fn role_args(job: &Job, role: Role, more: &[(&str, String)]) -> Vec<String> {
+    let common = [
+        ("--experiment", format!("{CONFIG}/{EXPERIMENT}")),
+        ("--token-file", format!("{TOKEN}/{TOKEN_FILE}")),
+        ("--tls", TOKEN.to_string()),
+    ];
+    let options = common.iter().chain(more);
+    let options = options.flat_map(|(name, value)| [name.to_string(), value.clone()]);
+    [role.to_string(), folder(&job.name)].into_iter().chain(options).collect()
 }
 
 pub(super) fn requirements(resources: &Resources, memory: Option<u64>) -> ResourceRequirements {

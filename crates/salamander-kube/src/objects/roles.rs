@@ -28,10 +28,12 @@ impl MasterPod<'_> {
     pub fn build(&self) -> Result<Pod, Error> {
         let job = self.job;
         let master = &job.spec.master;
-        let mut args = role_args(job, Role::Master);
-        args.extend(["--listen".to_string(), format!("0.0.0.0:{MASTER_PORT}")]);
-        args.extend(["--platform".to_string(), "kube".to_string()]);
-        args.extend(["--job".to_string(), format!("{CONFIG}/{JOB_FILE}")]);
+        let options = [
+            ("--listen", format!("0.0.0.0:{MASTER_PORT}")),
+            ("--platform", "kube".to_string()),
+            ("--job", format!("{CONFIG}/{JOB_FILE}")),
+        ];
+        let mut args = role_args(job, Role::Master, &options);
         args.extend(self.resume.then(|| "--resume".to_string()));
         let parts = PodParts {
             role: Role::Master,
@@ -111,11 +113,12 @@ impl<'a> MemberPod<'a> {
             Role::Ps => ("ps", "--seat", &servers.resources, &servers.template),
             _ => ("workers", "--slot", &workers.resources, &workers.template),
         };
-        let mut args = role_args(job, role);
-        let address = names::master_address(&job.name, &job.namespace);
-        args.extend(["--master".to_string(), address]);
-        args.extend([place.to_string(), self.index.to_string()]);
-        args.extend(["--listen".to_string(), "$(POD_IP)".to_string()]);
+        let options = [
+            ("--master", names::master_address(&job.name, &job.namespace)),
+            (place, self.index.to_string()),
+            ("--listen", "$(POD_IP)".to_string()),
+        ];
+        let args = role_args(job, role, &options);
         let (index, process) = (self.index, self.process);
         let resources = requirements(resources, self.memory);
         let parts = PodParts { role, name, index, process, args, resources, template };

@@ -34,6 +34,14 @@ const SOON: Duration = Duration::from_secs(5);
 /// Who we are in the record of who set which field.
 const MANAGER: &str = "salamander-operator";
 
+/// The job that is reconciled, and who owns what is made for it.
+#[derive(Clone, Copy)]
+struct Subject<'a> {
+    resource: &'a TrainingJob,
+    job: &'a Job,
+    owner: &'a OwnerReference,
+}
+
 /// What reconciling needs, shared by all jobs.
 pub(super) struct Context {
     client: Client,
@@ -64,13 +72,14 @@ impl Context {
             return Ok(SOON);
         }
         let over = resource.status.as_ref().and_then(|s| s.phase).is_some_and(|p| p.is_final());
+        let subject = Subject { resource, job: &job, owner: &owner };
         let invalid = match over {
             true => None,
-            false => self.prepare(resource, &job, &owner).await?,
+            false => self.prepare(subject).await?,
         };
         let observed = ObservedJob { pods: self.pods(&job, &owner).await?, invalid };
         let plan = decide::decide(resource, &observed, Timestamp::now());
-        self.execute(resource, &job, &owner, &plan).await?;
+        self.execute(subject, &plan).await?;
         self.metrics.reconciles.inc();
         Ok(plan.requeue_after)
     }
@@ -89,12 +98,8 @@ impl Context {
     }
 
     /// Makes what the pods need; what is wrong with the job, if that cannot be.
-    async fn prepare(
-        &self,
-        resource: &TrainingJob,
-        job: &Job,
-        owner: &OwnerReference,
-    ) -> Result<Option<String>, Error> {
+    async fn prepare(&self, subject: Subject<'_>) -> Result<Option<String>, Error> {
+        let Subject { resource, job, owner } = subject;
         let generation = resource.metadata.generation;
         let made = self.made().get(&owner.uid).copied();
         if made.is_some_and(|(for_, at)| for_ == generation && at.elapsed() < REFRESH) {
@@ -115,21 +120,16 @@ impl Context {
         if let Err(error) = worker.build().and(server.build()).and(master.build()) {
             return Ok(Some(error.to_string()));
         }
-        self.make(resource, job, owner, &text).await?;
+        self.make(subject, &text).await?;
         let mut made = self.made();
         made.retain(|_, (_, at)| at.elapsed() < REFRESH);
         made.insert(owner.uid.clone(), (generation, Instant::now()));
         Ok(None)
     }
 
-    async fn make(
-        &self,
-        resource: &TrainingJob,
-        job: &Job,
-        owner: &OwnerReference,
-        experiment: &str,
-    ) -> Result<(), Error> {
-        let (api, own) = (self.api(job), Some(owner));
+    async fn make(&self, subject: Subject<'_>, experiment: &str) -> Result<(), Error> {
+        let (job, own) = (subject.job, Some(subject.owner));
+        let api = self.api(job);
         for object in objects::surroundings(job, own) {
             api.apply(&object).await?;
         }
@@ -137,7 +137,7 @@ impl Context {
             api.create(&claim).await?;
         }
         if !api.create(&objects::config_map(job, experiment, own)).await? {
-            self.compare(resource, job, owner, experiment).await?;
+            self.compare(subject, experiment).await?;
         }
         // Those that are there stay, or the pods would no longer know each other.
         api.create(&objects::secret(job, &Secrets::random()?, own)).await?;
@@ -164,13 +164,8 @@ impl Context {
     }
 
     /// Pods that read different experiments cannot train together, so the first one stays.
-    async fn compare(
-        &self,
-        resource: &TrainingJob,
-        job: &Job,
-        owner: &OwnerReference,
-        text: &str,
-    ) -> Result<(), Error> {
+    async fn compare(&self, subject: Subject<'_>, text: &str) -> Result<(), Error> {
+        let Subject { resource, job, owner } = subject;
         let name = names::config_map(&job.name);
         let found = self.api(job).all::<ConfigMap>().get_opt(&name).await;
         let found = found.map_err(|error| Error::from_client("reading the experiment", error))?;
@@ -187,13 +182,8 @@ impl Context {
         Ok(())
     }
 
-    async fn execute(
-        &self,
-        resource: &TrainingJob,
-        job: &Job,
-        owner: &OwnerReference,
-        plan: &ReconcilePlan,
-    ) -> Result<(), Error> {
+    async fn execute(&self, subject: Subject<'_>, plan: &ReconcilePlan) -> Result<(), Error> {
+        let Subject { resource, job, owner } = subject;
         let pods = self.api(job).all::<Pod>();
         for action in &plan.actions {
             info!(job = job.name, ?action, "for a job");
