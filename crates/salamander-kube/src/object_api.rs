@@ -6,7 +6,7 @@ use kube::discovery::ApiResource;
 use kube::{Client, Resource, ResourceExt};
 use serde_json::Value;
 
-use crate::error::{Error, code};
+use crate::Error;
 use crate::names::job_query;
 
 /// The objects of a namespace.
@@ -44,8 +44,7 @@ impl ObjectApi {
     pub(crate) async fn apply(&self, object: &Value) -> Result<(), Error> {
         let (api, kind, name) = self.place_of(object);
         let applied = api.patch(&name, &self.forced(), &Patch::Apply(object)).await;
-        let what = || format!("applying the {kind} {name}");
-        applied.map(drop).map_err(|error| Error::from_client(what(), error))
+        applied.map(drop).map_err(Error::doing(format!("applying the {kind} {name}")))
     }
 
     /// Creates an object unless it is there; whether it was created.
@@ -55,7 +54,7 @@ impl ObjectApi {
         match api.create(&PostParams::default(), &whole).await {
             Ok(_) => Ok(true),
             Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(false),
-            Err(error) => Err(Error::from_client(format!("creating the {kind} {name}"), error)),
+            Err(error) => Err(Error::doing(format!("creating the {kind} {name}"))(error)),
         }
     }
 
@@ -67,13 +66,13 @@ impl ObjectApi {
         job: &str,
     ) -> Result<bool, Error> {
         let api = self.of_kind(group, "v1", kind);
-        let what = || format!("deleting the {kind} of job {job}");
+        let what = format!("deleting the {kind} of job {job}");
         let listed = api.list_metadata(&ListParams::default().labels(&job_query(job))).await;
-        let found = listed.map_err(|error| Error::from_client(what(), error))?.items;
+        let found = listed.map_err(Error::doing(&what))?.items;
         for object in &found {
             // The pods of a Kubernetes job would stay otherwise.
             let deleted = api.delete(&object.name_any(), &DeleteParams::background()).await;
-            unless_gone(deleted, what)?;
+            unless_gone(deleted, &what)?;
         }
         Ok(!found.is_empty())
     }
@@ -92,14 +91,13 @@ impl ObjectApi {
     }
 }
 
-/// Whatever was to be done to an object that is gone by now is done.
+/// The answer; nothing if the object, or its kind, is not there.
 pub(crate) fn unless_gone<T>(
     answer: Result<T, kube::Error>,
-    what: impl FnOnce() -> String,
-) -> Result<(), Error> {
-    match answer {
-        Ok(_) => Ok(()),
-        Err(error) if code(&error) == Some(404) => Ok(()),
-        Err(error) => Err(Error::from_client(what(), error)),
+    what: impl Into<String>,
+) -> Result<Option<T>, Error> {
+    match answer.map_err(Error::doing(what)) {
+        Err(Error::NotFound { .. }) => Ok(None),
+        answer => answer.map(Some),
     }
 }

@@ -12,10 +12,9 @@ use serde_json::{Value, json};
 use tracing::debug;
 
 use crate::crd::TrainingJob;
-use crate::error::code;
 use crate::manifest::Manifest;
 use crate::names::{self, Role};
-use crate::object_api::ObjectApi;
+use crate::object_api::{ObjectApi, unless_gone};
 use crate::pod_calls;
 use crate::progress::Progress;
 use crate::secrets::Secrets;
@@ -79,18 +78,15 @@ impl Jobs {
         secrets: &Secrets,
     ) -> Result<bool, Error> {
         let resource = TrainingJob::new(&job.name, job.spec.clone());
-        let what = || format!("submitting job {}", job.name);
-        match self.jobs().create(&PostParams::default(), &resource).await {
-            Ok(_) => Ok(true),
-            // The cluster does not know training jobs.
-            Err(error) if code(&error) == Some(404) => {
-                for object in Manifest::new(job, experiment, secrets)?.objects() {
-                    self.api.apply(object).await?;
-                }
-                Ok(false)
-            }
-            Err(error) => Err(Error::from_client(what(), error)),
+        let created = self.jobs().create(&PostParams::default(), &resource).await;
+        if unless_gone(created, format!("submitting job {}", job.name))?.is_some() {
+            return Ok(true);
         }
+        // The cluster does not know training jobs.
+        for object in Manifest::new(job, experiment, secrets)?.objects() {
+            self.api.apply(object).await?;
+        }
+        Ok(false)
     }
 
     /// How a job stands.
@@ -175,11 +171,11 @@ impl Jobs {
 
     /// Deletes a job and everything that was made for it.
     pub async fn delete(&self, job: &str) -> Result<(), Error> {
-        match self.jobs().delete(job, &DeleteParams::default()).await {
-            Ok(_) => Ok(()),
+        let deleted = self.jobs().delete(job, &DeleteParams::default()).await;
+        match unless_gone(deleted, format!("deleting job {job}"))? {
+            Some(_) => Ok(()),
             // Without the operator nobody owns what was applied.
-            Err(error) if code(&error) == Some(404) => self.delete_objects(job).await,
-            Err(error) => Err(Error::from_client(format!("deleting job {job}"), error)),
+            None => self.delete_objects(job).await,
         }
     }
 
@@ -200,7 +196,7 @@ impl Jobs {
     async fn resource(&self, job: &str) -> Result<Option<TrainingJob>, Error> {
         // 404 also if the cluster does not know training jobs at all.
         let found = self.jobs().get_opt(job).await;
-        found.map_err(|error| Error::from_client(format!("looking at job {job}"), error))
+        found.map_err(Error::doing(format!("looking at job {job}")))
     }
 
     pub(crate) fn pods(&self) -> Api<Pod> {
@@ -214,11 +210,8 @@ impl Jobs {
     /// Changes the custom resource; false if there is none.
     async fn change(&self, job: &str, patch: &Value) -> Result<bool, Error> {
         let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
-        match self.jobs().patch(job, &params, &patch).await {
-            Ok(_) => Ok(true),
-            Err(error) if code(&error) == Some(404) => Ok(false),
-            Err(error) => Err(Error::from_client(format!("changing job {job}"), error)),
-        }
+        let changed = self.jobs().patch(job, &params, &patch).await;
+        Ok(unless_gone(changed, format!("changing job {job}"))?.is_some())
     }
 
     /// Tells the master of a job without the operator.
@@ -229,7 +222,7 @@ impl Jobs {
             return Err(Error::NotFound { what: "looking for the master".into(), message });
         };
         let annotated = pod_calls::annotate(&self.pods(), &master.name_any(), key, value).await;
-        annotated.map_err(|error| Error::from_client("telling the master", error))
+        annotated.map_err(Error::doing("telling the master"))
     }
 
     fn jobs(&self) -> Api<TrainingJob> {

@@ -107,11 +107,7 @@ pub async fn run(
     };
     // Missing rights and a missing definition are told clearly, once, instead of again and again by a watch.
     let probe = kube::api::ListParams::default().limit(1);
-    let list = async || {
-        let listed = jobs.list(&probe).await;
-        listed.map(drop).map_err(|error| Error::from_client("listing training jobs", error))
-    };
-    retry(list).await?;
+    retry(async || jobs.list(&probe).await.map_err(Error::doing("listing training jobs"))).await?;
     health.set_ready(true);
     tokio::pin!(shutdown);
     let mut elector = options.lease.clone().map(|lease| LeaderElector::new(client.clone(), lease));

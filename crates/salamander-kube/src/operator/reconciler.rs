@@ -89,7 +89,7 @@ impl Context {
         let wanted = json!({"spec": {"workers": {"replicas": job.spec.workers.wanted()}}});
         let jobs = self.api(job).all::<TrainingJob>();
         let patched = jobs.patch(&job.name, &PatchParams::default(), &Patch::Merge(wanted)).await;
-        unless_gone(patched, || format!("filling in the workers of job {}", job.name))
+        unless_gone(patched, format!("filling in the workers of job {}", job.name)).map(drop)
     }
 
     async fn pods(&self, job: &Job, owner: &OwnerReference) -> Result<Vec<Pod>, Error> {
@@ -153,9 +153,8 @@ impl Context {
         let Some(key) = &source.config_map else {
             return Ok(Err("write experiment.inline or experiment.configMap".into()));
         };
-        let what = format!("reading the config map {}", key.name);
         let found = self.api(job).all::<ConfigMap>().get_opt(&key.name).await;
-        let found = found.map_err(|error| Error::from_client(what, error))?;
+        let found = found.map_err(Error::doing(format!("reading the config map {}", key.name)))?;
         let Some(map) = found else {
             return Ok(Err(format!("there is no config map {:?} yet", key.name)));
         };
@@ -168,7 +167,7 @@ impl Context {
         let Subject { resource, job, owner } = subject;
         let name = names::config_map(&job.name);
         let found = self.api(job).all::<ConfigMap>().get_opt(&name).await;
-        let found = found.map_err(|error| Error::from_client("reading the experiment", error))?;
+        let found = found.map_err(Error::doing("reading the experiment"))?;
         if found.as_ref().is_none_or(|map| !job::is_owned(map, &owner.uid)) {
             let text = format!("what an earlier job {:?} left is still being deleted", job.name);
             return Err(Error::Invalid(text));
@@ -197,11 +196,11 @@ impl Context {
                 }
                 Action::Delete { name, force } => {
                     let deleted = pods.delete(name, &pod_calls::delete_params(*force)).await;
-                    unless_gone(deleted, || format!("deleting the pod {name}"))?;
+                    unless_gone(deleted, format!("deleting the pod {name}"))?;
                 }
                 Action::Annotate { name, key, value } => {
                     let patched = pod_calls::annotate(&pods, name, key, value).await;
-                    unless_gone(patched, || format!("annotating the pod {name}"))?;
+                    unless_gone(patched, format!("annotating the pod {name}"))?;
                 }
             }
         }
@@ -225,7 +224,7 @@ impl Context {
         let params = self.api(job).forced();
         let written = jobs.patch_status(&job.name, &params, &Patch::Apply(patch)).await;
         // Deleted in between: there is nobody to tell.
-        unless_gone(written, || format!("writing the status of job {}", job.name))
+        unless_gone(written, format!("writing the status of job {}", job.name)).map(drop)
     }
 
     async fn publish(&self, resource: &TrainingJob, event: &JobEvent) {
