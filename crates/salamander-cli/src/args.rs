@@ -47,14 +47,15 @@ pub(crate) enum PlacedRun {
     Here(RunLayout),
     /// A job, by its name.
     #[cfg(feature = "kube")]
-    Cluster(salamander_run::cluster::Cluster, String),
+    Cluster(Box<salamander_run::cluster::Cluster>, String),
 }
 
 impl PlacedRunArgs {
     pub(crate) fn find(&self) -> Result<PlacedRun, Error> {
         #[cfg(feature = "kube")]
         if self.place.is_cluster() {
-            return Ok(PlacedRun::Cluster(self.place.connect()?, self.run.run.clone()));
+            let cluster = Box::new(self.place.connect()?);
+            return Ok(PlacedRun::Cluster(cluster, self.run.run.clone()));
         }
         self.run.find().map(PlacedRun::Here)
     }

@@ -103,14 +103,7 @@ pub(crate) enum Command {
         health: SocketAddr,
     },
     /// Print everything that a job needs on a cluster without the operator, for `kubectl apply`
-    Manifest {
-        /// The experiment file; its paths are those that the pods see
-        experiment: PathBuf,
-        #[command(flatten)]
-        overrides: OverrideArgs,
-        #[command(flatten)]
-        job: JobArgs,
-    },
+    Manifest(Box<ManifestArgs>),
     /// Delete a job of a cluster with everything that was made for it; a claim that it was given stays
     Delete {
         /// The job
@@ -119,6 +112,16 @@ pub(crate) enum Command {
         #[arg(long, value_name = "NAME")]
         namespace: Option<String>,
     },
+}
+
+#[derive(clap::Args)]
+pub(crate) struct ManifestArgs {
+    /// The experiment file; its paths are those that the pods see
+    experiment: PathBuf,
+    #[command(flatten)]
+    overrides: OverrideArgs,
+    #[command(flatten)]
+    job: JobArgs,
 }
 
 /// For a master in a pod.
@@ -151,10 +154,10 @@ pub(crate) fn run(command: Command, program: &Program) -> Result<ExitCode> {
             log_to_stderr("operator", 0);
             operate(namespace, health)?;
         }
-        Command::Manifest { experiment, overrides, job } => {
-            let namespace = job.place.namespace.as_deref().unwrap_or("default");
-            let (overrides, options) = (overrides.overrides(), job.options());
-            let job = options.read(&experiment, &overrides, namespace, program.models())?;
+        Command::Manifest(args) => {
+            let namespace = args.job.place.namespace.as_deref().unwrap_or("default");
+            let (overrides, options) = (args.overrides.overrides(), args.job.options());
+            let job = options.read(&args.experiment, &overrides, namespace, program.models())?;
             print!("{}", job.to_manifest()?);
         }
         Command::Delete { job, namespace } => {

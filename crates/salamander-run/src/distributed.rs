@@ -178,30 +178,30 @@ fn watch(session: SessionOptions) -> Receiver<v1::Event> {
 fn outcome(run: &RunLayout, ending: &Ending, started: Instant) -> Result<Outcome, Error> {
     let checkpoints = run.checkpoints();
     let latest = Store::list(&checkpoints).last().map(|manifest| checkpoints.join(&manifest.id));
-    let text = match fs::read(run.end()) {
-        Ok(text) => text,
+    let interrupted = *ending == Ending::Interrupted;
+    let EndReport { progress, ranks } = match fs::read(run.end()) {
+        Ok(text) => {
+            let end = serde_json::from_slice(&text).map_err(Error::broken(&run.end()))?;
+            write_stats(run, &end).map_err(Error::io(&run.stats()))?;
+            end
+        }
         // Stopped before there was anything to tell.
-        Err(_) if *ending == Ending::Interrupted => {
-            let progress = Progress { interrupted: true, ..Progress::default() };
-            let timings = Timings { wall: started.elapsed(), ..Timings::default() };
-            let (interrupted, ranks) = (true, Vec::new());
-            return Ok(Outcome { interrupted, progress, timings, ranks, checkpoint: latest });
+        Err(_) if interrupted => {
+            let progress = Progress { interrupted, ..Progress::default() };
+            EndReport { progress, ..EndReport::default() }
         }
         Err(error) => {
             return Err(Error::Failed(format!("the run ended without a word: {error}")));
         }
     };
-    let EndReport { progress, ranks } =
-        serde_json::from_slice(&text).map_err(Error::broken(&run.end()))?;
-    write_stats(run, &progress, &ranks).map_err(Error::io(&run.stats()))?;
-    let mut timings = ranks.first().copied().unwrap_or_default();
-    timings.wall = started.elapsed();
-    let interrupted = *ending == Ending::Interrupted;
+    let timings = ranks.first().copied().unwrap_or_default();
+    let timings = Timings { wall: started.elapsed(), ..timings };
     Ok(Outcome { interrupted, progress, timings, ranks, checkpoint: latest })
 }
 
 /// Where each worker's time went, one line each, appended: a resumed run adds its own.
-fn write_stats(run: &RunLayout, progress: &Progress, ranks: &[Timings]) -> std::io::Result<()> {
+fn write_stats(run: &RunLayout, end: &EndReport) -> std::io::Result<()> {
+    let EndReport { progress, ranks } = end;
     let path = run.stats();
     let new = !path.exists();
     let mut file = OpenOptions::new().create(true).append(true).open(&path)?;

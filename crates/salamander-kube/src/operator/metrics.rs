@@ -6,13 +6,14 @@ use std::sync::{Arc, OnceLock};
 
 use kube::runtime::reflector::Store;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 
 use crate::crd::{Phase, TrainingJob};
+use crate::health;
 
 /// Counters and gauges of an operator.
 #[derive(Debug)]
@@ -56,10 +57,7 @@ impl Metrics {
 
     /// All metrics as text.
     pub fn encode(&self) -> String {
-        let mut page = String::new();
-        // Writing to a string does not fail.
-        let _ = text::encode(&mut page, &self.registry);
-        page
+        health::encode(&self.registry)
     }
 }
 

@@ -68,9 +68,8 @@ pub async fn serve(
     let cannot =
         |error: std::io::Error| Error::Invalid(format!("cannot listen on {health_at}: {error}"));
     let listener = TcpListener::bind(health_at).await.map_err(cannot)?;
-    let metrics = Arc::new(Metrics::default());
-    let endpoints = health(&metrics);
-    let monitoring = Monitoring { metrics, health: endpoints.clone() };
+    let monitoring = Monitoring::default();
+    let endpoints = monitoring.health.clone();
     tokio::select! {
         result = run(Options { namespace, lease }, client, monitoring, shutdown) => result,
         never = endpoints.serve(listener) => match never {},
@@ -86,10 +85,12 @@ pub struct Monitoring {
     pub health: Health,
 }
 
-/// What the endpoints of an operator say.
-pub fn health(metrics: &Arc<Metrics>) -> Health {
-    let metrics = metrics.clone();
-    Health::new(move || metrics.encode())
+impl Default for Monitoring {
+    fn default() -> Self {
+        let metrics = Arc::new(Metrics::default());
+        let shown = metrics.clone();
+        Self { metrics, health: Health::new(move || shown.encode()) }
+    }
 }
 
 /// Looks after jobs until `shutdown` resolves, or until it leads no more, which is an error: the next one
