@@ -27,12 +27,11 @@ pub(crate) struct StatusArgs {
 
 /// Shows where a run stands.
 pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
-    let run = match args.run.find()? {
-        PlacedRun::Here(run) => run,
+    let status = match args.run.find()? {
+        PlacedRun::Here(run) => salamander_run::status(&run)?,
         #[cfg(feature = "kube")]
         PlacedRun::Cluster(cluster, job) => return crate::kube::status(&cluster, &job, args.json),
     };
-    let status = salamander_run::status(&run)?;
     let json = status.to_json();
     if args.json {
         println!("{json}");
