@@ -34,8 +34,8 @@ pub fn in_force(text: &str, job: &Job, seed: u32) -> Result<String, Error> {
     for path in paths {
         if !path.starts_with('/') && !path.contains("://") {
             return Err(Error::Invalid(format!(
-                "experiment: data: {path:?} is relative; write the path as the pods see it, for example /data/{path}, or an \
-                 address such as s3://bucket/{path}"
+                "experiment: data: {path:?} is relative; write the path as the pods see it, for example \
+                 /data/{path}, or an address such as s3://bucket/{path}"
             )));
         }
     }

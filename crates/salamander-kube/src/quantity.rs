@@ -4,7 +4,7 @@
 const GROWTH: (u64, u64) = (3, 2);
 const MEBIBYTE: u64 = 1 << 20;
 
-/// Reads an amount of bytes: `4Gi`, `512M`, `1e9`, `123456`; parts of a byte count as one, and what is no amount is none.
+/// Reads an amount of bytes: `4Gi`, `512M`, `1e9`, `123456`; parts of a byte count as one. What is no amount is none.
 ///
 /// ```
 /// use salamander_kube::quantity::bytes;
