@@ -21,7 +21,7 @@ pub(crate) struct RunsFolder {
 #[derive(clap::Args)]
 pub(crate) struct RunArg {
     /// The run, by its folder or id
-    pub(crate) run: String,
+    run: String,
     #[command(flatten)]
     folder: RunsFolder,
 }
@@ -29,6 +29,35 @@ pub(crate) struct RunArg {
 impl RunArg {
     pub(crate) fn find(&self) -> Result<RunLayout, Error> {
         find(&self.run, &self.folder.runs).map(RunLayout::new)
+    }
+}
+
+/// A run of this machine, or a job of a cluster.
+#[derive(clap::Args)]
+pub(crate) struct PlacedRunArgs {
+    #[command(flatten)]
+    run: RunArg,
+    #[cfg(feature = "kube")]
+    #[command(flatten)]
+    place: crate::kube::PlaceArgs,
+}
+
+/// Where a run is.
+pub(crate) enum PlacedRun {
+    Here(RunLayout),
+    /// A job, by its name.
+    #[cfg(feature = "kube")]
+    Cluster(Box<salamander_run::cluster::Cluster>, String),
+}
+
+impl PlacedRunArgs {
+    pub(crate) fn find(&self) -> Result<PlacedRun, Error> {
+        #[cfg(feature = "kube")]
+        if self.place.is_cluster() {
+            let cluster = Box::new(self.place.connect()?);
+            return Ok(PlacedRun::Cluster(cluster, self.run.run.clone()));
+        }
+        self.run.find().map(PlacedRun::Here)
     }
 }
 

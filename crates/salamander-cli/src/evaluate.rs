@@ -8,7 +8,7 @@ use salamander_run::{Evaluation, Program, confusion};
 use serde_json::json;
 
 use crate::args::TrainedArgs;
-use crate::sharing::{SharingArgs, stopped};
+use crate::sharing::SharingArgs;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -26,14 +26,14 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
     let model = args.trained.load(program)?;
-    let evaluated =
-        args.sharing.with("evaluating", |sharing| model.evaluate(&args.data, sharing))?;
-    let evaluation = match evaluated {
-        Ok(evaluation) => evaluation,
-        Err(error) => return stopped(error),
-    };
-    show(&evaluation, model.checkpoint(), &model.class_names()?, args.json);
-    Ok(ExitCode::SUCCESS)
+    let evaluated = args.sharing.with("evaluating", |by| model.evaluate(&args.data, by))?;
+    Ok(match evaluated {
+        Ok(evaluation) => {
+            show(&evaluation, model.checkpoint(), &model.class_names()?, args.json);
+            ExitCode::SUCCESS
+        }
+        Err(stopped) => stopped,
+    })
 }
 
 fn show(evaluation: &Evaluation, checkpoint: &str, class_names: &[String], json: bool) {

@@ -66,12 +66,12 @@ pub(crate) fn mnist(
     out: &Path,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Vec<PathBuf>> {
-    let source = Source::new(source.unwrap_or(DEFAULT_SOURCE))?;
+    let source = place(source.unwrap_or(DEFAULT_SOURCE))?;
     std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     let mut paths = Vec::new();
     for part in &PARTS {
-        let images = source.get(&part.images, progress)?;
-        let labels = source.get(&part.labels, progress)?;
+        let images = get(source, &part.images, progress)?;
+        let labels = get(source, &part.labels, progress)?;
         let path = out.join(part.output);
         let records = convert(&images, &labels, &path)?;
         progress(&format!("{}: {records} records", path.display()));
@@ -80,33 +80,33 @@ pub(crate) fn mnist(
     Ok(paths)
 }
 
-/// Where the files come from.
-enum Source {
-    Folder(PathBuf),
-    Web(String),
+/// Where the files are below: a folder or an http(s) address.
+fn place(source: &str) -> Result<&str> {
+    let found = is_web(source) || Path::new(source).is_dir();
+    ensure!(found, "{source}: neither a folder nor an http(s) address");
+    Ok(source.trim_end_matches('/'))
 }
 
-impl Source {
-    fn new(source: &str) -> Result<Source> {
-        if source.starts_with("http://") || source.starts_with("https://") {
-            return Ok(Source::Web(source.trim_end_matches('/').to_owned()));
-        }
-        let folder = PathBuf::from(source);
-        ensure!(folder.is_dir(), "{source}: neither a folder nor an http(s) address");
-        Ok(Source::Folder(folder))
-    }
+fn is_web(source: &str) -> bool {
+    source.starts_with("http://") || source.starts_with("https://")
+}
 
-    /// The unpacked and verified content of a file.
-    fn get(&self, file: &Published, progress: &mut dyn FnMut(&str)) -> Result<Vec<u8>> {
-        let (place, bytes) = match self {
-            Source::Folder(folder) => read_from_folder(folder, file)?,
-            Source::Web(prefix) => download(prefix, file, progress)?,
-        };
+/// The unpacked and verified content of a file. The packed one comes first, because it is a fifth of the size.
+fn get(source: &str, file: &Published, progress: &mut dyn FnMut(&str)) -> Result<Vec<u8>> {
+    // A packed file is never much larger than the plain one.
+    let limit = file.bytes as u64 + (1 << 20);
+    for ending in [".gz", ""] {
+        let place = format!("{source}/{}{ending}", file.name);
+        if is_web(source) {
+            progress(&format!("{place}: fetching"));
+        }
+        let Some(bytes) = read_all(&place, limit)? else { continue };
         let bytes = gunzip_if_needed(bytes).with_context(|| format!("{place}: cannot unpack"))?;
         verify(&bytes, file).with_context(|| format!("{place}: not the published file"))?;
         progress(&format!("{place}: {} bytes, checksum as published", bytes.len()));
-        Ok(bytes)
+        return Ok(bytes);
     }
+    bail!("{source}: has neither {} nor {}.gz", file.name, file.name)
 }
 
 fn verify(bytes: &[u8], file: &Published) -> Result<()> {
@@ -117,40 +117,7 @@ fn verify(bytes: &[u8], file: &Published) -> Result<()> {
     Ok(())
 }
 
-fn read_from_folder(folder: &Path, file: &Published) -> Result<(String, Vec<u8>)> {
-    for name in [file.name.to_owned(), format!("{}.gz", file.name)] {
-        let path = folder.join(name);
-        let place = path.display().to_string();
-        match std::fs::read(&path) {
-            Ok(bytes) => return Ok((place, bytes)),
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(error).context(place),
-        }
-    }
-    bail!("{}: has neither {} nor {}.gz", folder.display(), file.name, file.name)
-}
-
-/// Tries the packed file first, because it is a fifth of the size. The data crate's places retry what may pass.
-fn download(
-    prefix: &str,
-    file: &Published,
-    progress: &mut dyn FnMut(&str),
-) -> Result<(String, Vec<u8>)> {
-    let (packed, plain) = (format!("{prefix}/{}.gz", file.name), format!("{prefix}/{}", file.name));
-    progress(&format!("{packed}: fetching"));
-    // A packed file is never much larger than the plain one.
-    let limit = file.bytes as u64 + (1 << 20);
-    if let Some(bytes) = read_all(&packed, limit)? {
-        return Ok((packed, bytes));
-    }
-    progress(&format!("{plain}: fetching"));
-    match read_all(&plain, limit)? {
-        Some(bytes) => Ok((plain, bytes)),
-        None => bail!("{plain} (also tried .gz): it is not there"),
-    }
-}
-
-/// The bytes at an address, if there are any.
+/// The bytes at a path or an address, if there are any. The data crate's places retry what may pass.
 fn read_all(address: &str, limit: u64) -> Result<Option<Vec<u8>>> {
     let blob = match Blob::open(Path::new(address)) {
         Ok(blob) => blob,

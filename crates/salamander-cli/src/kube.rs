@@ -8,16 +8,15 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 use salamander_core::elastic::Ending;
-use salamander_kube::client::{PodView, View};
-use salamander_kube::{crd as definition, job};
-use salamander_run::cluster::{Cluster, JobOptions, PodOptions, Storage, operate};
+use salamander_kube::crd as definition;
+use salamander_run::cluster::{Cluster, JobOptions, PodOptions, PodView, Storage, operate};
 use salamander_run::roles::Exit;
-use salamander_run::{Overrides, Program, Scale};
+use salamander_run::{Error, Overrides, Program, State};
 use serde_json::Value;
 
 use crate::args::OverrideArgs;
 use crate::roles::log_to_stderr;
-use crate::ui::{JobFollower, Out, job_line};
+use crate::ui::{Follower, Out, job_line};
 
 /// Where processes of a run are.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -38,8 +37,8 @@ pub(crate) struct PlaceArgs {
 }
 
 impl PlaceArgs {
-    fn connect(&self) -> Result<Cluster> {
-        Ok(Cluster::connect(self.namespace.as_deref())?)
+    pub(crate) fn connect(&self) -> Result<Cluster, Error> {
+        Cluster::connect(self.namespace.as_deref())
     }
 
     pub(crate) fn is_cluster(&self) -> bool {
@@ -89,23 +88,30 @@ impl JobArgs {
     }
 }
 
-#[derive(clap::Args)]
-pub(crate) struct OperatorArgs {
-    /// Look after the jobs of this namespace only
-    #[arg(long, value_name = "NAME")]
-    namespace: Option<String>,
-    /// Where to answer probes and show metrics
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8081")]
-    health: SocketAddr,
-}
-
-#[derive(clap::Args)]
-pub(crate) struct DeleteArgs {
-    /// The job
-    job: String,
-    /// The job's namespace [default: that of the kubeconfig]
-    #[arg(long, value_name = "NAME")]
-    namespace: Option<String>,
+/// Commands that are only about clusters.
+#[derive(clap::Subcommand)]
+pub(crate) enum Command {
+    /// Print the definition of the custom resource `TrainingJob`, for `kubectl apply`
+    Crd,
+    /// Look after the training jobs of a cluster
+    Operator {
+        /// Look after the jobs of this namespace only
+        #[arg(long, value_name = "NAME")]
+        namespace: Option<String>,
+        /// Where to answer probes and show metrics
+        #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8081")]
+        health: SocketAddr,
+    },
+    /// Print everything that a job needs on a cluster without the operator, for `kubectl apply`
+    Manifest(Box<ManifestArgs>),
+    /// Delete a job of a cluster with everything that was made for it; a claim that it was given stays
+    Delete {
+        /// The job
+        job: String,
+        /// The job's namespace [default: that of the kubeconfig]
+        #[arg(long, value_name = "NAME")]
+        namespace: Option<String>,
+    },
 }
 
 #[derive(clap::Args)]
@@ -140,25 +146,25 @@ impl PodArgs {
     }
 }
 
-/// Prints the custom resource's definition.
-pub(crate) fn crd() -> Result<ExitCode> {
-    print!("{}", definition::definition_yaml()?);
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Looks after the jobs of a cluster.
-pub(crate) fn operator(args: OperatorArgs) -> Result<ExitCode> {
-    log_to_stderr("operator", 0);
-    operate(args.namespace, args.health)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Prints what a job needs without the operator.
-pub(crate) fn manifest(args: &ManifestArgs, program: &Program) -> Result<ExitCode> {
-    let namespace = args.job.place.namespace.as_deref().unwrap_or("default");
-    let (overrides, options) = (args.overrides.overrides(), args.job.options());
-    let job = options.read(&args.experiment, &overrides, namespace, program.models())?;
-    print!("{}", job.to_manifest()?);
+/// Does what is only done for clusters.
+pub(crate) fn run(command: Command, program: &Program) -> Result<ExitCode> {
+    match command {
+        Command::Crd => print!("{}", definition::definition_yaml()?),
+        Command::Operator { namespace, health } => {
+            log_to_stderr("operator", 0);
+            operate(namespace, health)?;
+        }
+        Command::Manifest(args) => {
+            let namespace = args.job.place.namespace.as_deref().unwrap_or("default");
+            let (overrides, options) = (args.overrides.overrides(), args.job.options());
+            let job = options.read(&args.experiment, &overrides, namespace, program.models())?;
+            print!("{}", job.to_manifest()?);
+        }
+        Command::Delete { job, namespace } => {
+            Cluster::connect(namespace.as_deref())?.delete(&job)?;
+            println!("deleted");
+        }
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -186,30 +192,16 @@ pub(crate) fn resume(job: &str, args: &JobArgs, as_json: bool) -> Result<ExitCod
     follow(&cluster, job, as_json)
 }
 
+/// Follows a job and tells how it ended.
 fn follow(cluster: &Cluster, job: &str, as_json: bool) -> Result<ExitCode> {
-    let mut follower = JobFollower::new(if as_json { Out::Stderr } else { Out::Stdout });
-    let mut last = None;
-    let ending = cluster.follow(job, |view| {
-        follower.take(view);
-        last = Some(view.clone());
-    })?;
+    let mut follower = Follower::new(if as_json { Out::Stderr } else { Out::Stdout });
+    let ended = cluster.follow(job, |event| follower.take(&event))?;
     follower.finish();
-    let Some(view) = last else { bail!("job {job} was never seen") };
-    finish(job, &ending, &view, as_json)
-}
-
-/// Tells how a job ended.
-fn finish(job: &str, ending: &Ending, view: &View, as_json: bool) -> Result<ExitCode> {
-    let state = match ending {
-        Ending::Completed => "completed",
-        Ending::Interrupted => "interrupted",
-        Ending::Failed(_) => "failed",
-    };
-    let line = job_line(job, &job::folder(job), state, view);
+    let line = job_line(job, &ended);
     if as_json {
         println!("{line}");
     } else {
-        println!("\njob        {job} ({state})");
+        println!("\njob        {job} ({})", State::from(&ended.ending).as_str());
         println!("trained    {} steps, {} records", line["steps"], line["records"]);
         let values = line["metrics"]["validation"].as_object().into_iter().flatten();
         let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
@@ -219,7 +211,7 @@ fn finish(job: &str, ending: &Ending, view: &View, as_json: bool) -> Result<Exit
             println!("validation {}", shown.join(", "));
         }
     }
-    match ending {
+    match ended.ending {
         Ending::Completed => Ok(ExitCode::SUCCESS),
         Ending::Interrupted => Ok(ExitCode::from(Exit::Left.code())),
         Ending::Failed(reason) => bail!("job {job}: {reason}"),
@@ -227,8 +219,8 @@ fn finish(job: &str, ending: &Ending, view: &View, as_json: bool) -> Result<Exit
 }
 
 /// Shows how a job stands.
-pub(crate) fn status(job: &str, place: &PlaceArgs, as_json: bool) -> Result<ExitCode> {
-    let view = place.connect()?.view(job)?;
+pub(crate) fn status(cluster: &Cluster, job: &str, as_json: bool) -> Result<ExitCode> {
+    let view = cluster.view(job)?;
     if as_json {
         println!("{}", view.json());
         return Ok(ExitCode::SUCCESS);
@@ -237,36 +229,5 @@ pub(crate) fn status(job: &str, place: &PlaceArgs, as_json: bool) -> Result<Exit
     for PodView { name, role, phase } in &view.pods {
         println!("{role:<8}{phase:<12}{name}");
     }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Prints the logs of a job's pods.
-pub(crate) fn logs(
-    job: &str,
-    place: &PlaceArgs,
-    role: Option<&str>,
-    follow: bool,
-) -> Result<ExitCode> {
-    let print = |pod: &str, line: &str| Out::Stdout.line(&format!("{pod:<10} {line}"));
-    place.connect()?.logs(job, role, follow, print)?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Changes the number of workers or parameter servers of a job.
-pub(crate) fn scale(job: &str, place: &PlaceArgs, to: Scale) -> Result<()> {
-    Ok(place.connect()?.scale(job, to)?)
-}
-
-/// Stops a job so that it can go on later.
-pub(crate) fn stop(job: &str, place: &PlaceArgs) -> Result<ExitCode> {
-    place.connect()?.stop(job)?;
-    println!("asked to stop; `salamander train --platform kube --resume {job}` goes on with it");
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Deletes a job.
-pub(crate) fn delete(args: &DeleteArgs) -> Result<ExitCode> {
-    Cluster::connect(args.namespace.as_deref())?.delete(&args.job)?;
-    println!("deleted");
     Ok(ExitCode::SUCCESS)
 }

@@ -78,18 +78,9 @@ enum Command {
         /// The folder to make, with ca.crt, tls.crt and tls.key
         folder: PathBuf,
     },
-    /// Print the definition of the custom resource `TrainingJob`, for `kubectl apply`
     #[cfg(feature = "kube")]
-    Crd,
-    /// Look after the training jobs of a cluster
-    #[cfg(feature = "kube")]
-    Operator(kube::OperatorArgs),
-    /// Print everything that a job needs on a cluster without the operator, for `kubectl apply`
-    #[cfg(feature = "kube")]
-    Manifest(kube::ManifestArgs),
-    /// Delete a job of a cluster with everything that was made for it; a claim that it was given stays
-    #[cfg(feature = "kube")]
-    Delete(kube::DeleteArgs),
+    #[command(flatten)]
+    Kube(kube::Command),
     /// Get data sets and look at them
     Data {
         #[command(subcommand)]
@@ -137,13 +128,7 @@ pub fn main(models: Models) -> ExitCode {
             make_certificates(&folder).map(|()| ExitCode::SUCCESS).map_err(Into::into)
         }
         #[cfg(feature = "kube")]
-        Command::Crd => kube::crd(),
-        #[cfg(feature = "kube")]
-        Command::Operator(args) => kube::operator(args),
-        #[cfg(feature = "kube")]
-        Command::Manifest(args) => kube::manifest(&args, program),
-        #[cfg(feature = "kube")]
-        Command::Delete(args) => kube::delete(&args),
+        Command::Kube(command) => kube::run(command, program),
         Command::Data { command } => data::run(command),
         Command::Models(args) => models::run(&args, program.models()).map(|()| ExitCode::SUCCESS),
         Command::Devices => devices::run().map(|()| ExitCode::SUCCESS),

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use salamander_run::{Report, RunStatus, Scale, Status};
 use serde_json::Value;
 
-use crate::args::RunArg;
+use crate::args::{PlacedRun, PlacedRunArgs};
 
 /// How often `logs --follow` looks for new lines.
 const LOOK: Duration = Duration::from_millis(300);
@@ -19,22 +19,19 @@ const LOOK: Duration = Duration::from_millis(300);
 #[derive(clap::Args)]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
-    run: RunArg,
+    run: PlacedRunArgs,
     /// Print a JSON object instead
     #[arg(long)]
     json: bool,
-    #[cfg(feature = "kube")]
-    #[command(flatten)]
-    place: crate::kube::PlaceArgs,
 }
 
 /// Shows where a run stands.
 pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
-    #[cfg(feature = "kube")]
-    if args.place.is_cluster() {
-        return crate::kube::status(&args.run.run, &args.place, args.json);
-    }
-    let status = salamander_run::status(&args.run.find()?)?;
+    let status = match args.run.find()? {
+        PlacedRun::Here(run) => salamander_run::status(&run)?,
+        #[cfg(feature = "kube")]
+        PlacedRun::Cluster(cluster, job) => return crate::kube::status(&cluster, &job, args.json),
+    };
     let json = status.to_json();
     if args.json {
         println!("{json}");
@@ -79,25 +76,27 @@ fn show_workers(status: &Status) {
 #[derive(clap::Args)]
 pub(crate) struct LogsArgs {
     #[command(flatten)]
-    run: RunArg,
+    run: PlacedRunArgs,
     /// Only this process, for example worker-0, ps-0 or master
     #[arg(long)]
     role: Option<String>,
     /// Wait for more
     #[arg(long, short)]
     follow: bool,
-    #[cfg(feature = "kube")]
-    #[command(flatten)]
-    place: crate::kube::PlaceArgs,
 }
 
 /// Prints the logs of a run's processes.
 pub(crate) fn logs(args: &LogsArgs) -> Result<ExitCode> {
-    #[cfg(feature = "kube")]
-    if args.place.is_cluster() {
-        return crate::kube::logs(&args.run.run, &args.place, args.role.as_deref(), args.follow);
-    }
-    let folder = args.run.find()?.logs();
+    let folder = match args.run.find()? {
+        PlacedRun::Here(run) => run.logs(),
+        #[cfg(feature = "kube")]
+        PlacedRun::Cluster(cluster, job) => {
+            let print =
+                |pod: &str, line: &str| crate::ui::Out::Stdout.line(&format!("{pod:<10} {line}"));
+            cluster.logs(&job, args.role.as_deref(), args.follow, print)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+    };
     let mut seen: BTreeMap<PathBuf, u64> = BTreeMap::new();
     loop {
         let entries = fs::read_dir(&folder)
@@ -138,7 +137,7 @@ fn show(path: &std::path::Path, name: &str, from: u64) -> Result<u64> {
 #[derive(clap::Args)]
 pub(crate) struct ScaleArgs {
     #[command(flatten)]
-    run: RunArg,
+    run: PlacedRunArgs,
     /// How many workers
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=4096))]
     #[arg(required_unless_present = "ps")]
@@ -146,55 +145,43 @@ pub(crate) struct ScaleArgs {
     /// How many parameter servers; partitions move between them while the run goes on
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     ps: Option<u32>,
-    #[cfg(feature = "kube")]
-    #[command(flatten)]
-    place: crate::kube::PlaceArgs,
-}
-
-impl ScaleArgs {
-    fn to(&self) -> Scale {
-        Scale { workers: self.workers, servers: self.ps }
-    }
 }
 
 /// Changes the number of workers or parameter servers of a run that is going on.
 pub(crate) fn scale(args: &ScaleArgs) -> Result<ExitCode> {
-    #[cfg(feature = "kube")]
-    if args.place.is_cluster() {
-        crate::kube::scale(&args.run.run, &args.place, args.to())?;
-        return Ok(wanted(args));
+    let to = Scale { workers: args.workers, servers: args.ps };
+    match args.run.find()? {
+        PlacedRun::Here(run) => salamander_run::scale(&run, to)?,
+        #[cfg(feature = "kube")]
+        PlacedRun::Cluster(cluster, job) => cluster.scale(&job, to)?,
     }
-    salamander_run::scale(&args.run.find()?, args.to())?;
-    Ok(wanted(args))
-}
-
-fn wanted(args: &ScaleArgs) -> ExitCode {
     for (number, what) in [(args.workers, "workers"), (args.ps, "parameter servers")] {
         if let Some(number) = number {
             println!("{number} {what} are wanted");
         }
     }
-    ExitCode::SUCCESS
+    Ok(ExitCode::SUCCESS)
 }
 
 #[derive(clap::Args)]
 pub(crate) struct StopArgs {
     #[command(flatten)]
-    run: RunArg,
-    #[cfg(feature = "kube")]
-    #[command(flatten)]
-    place: crate::kube::PlaceArgs,
+    run: PlacedRunArgs,
 }
 
 /// Ends a run at a step that all workers agree on; it can be resumed.
 pub(crate) fn stop(args: &StopArgs) -> Result<ExitCode> {
-    #[cfg(feature = "kube")]
-    if args.place.is_cluster() {
-        return crate::kube::stop(&args.run.run, &args.place);
-    }
-    let run = args.run.find()?;
-    salamander_run::stop(&run)?;
-    let folder = run.folder().display();
-    println!("asked to stop; `salamander train --resume {folder}` goes on with it");
+    let resume = match args.run.find()? {
+        PlacedRun::Here(run) => {
+            salamander_run::stop(&run)?;
+            format!("--resume {}", run.folder().display())
+        }
+        #[cfg(feature = "kube")]
+        PlacedRun::Cluster(cluster, job) => {
+            cluster.stop(&job)?;
+            format!("--platform kube --resume {job}")
+        }
+    };
+    println!("asked to stop; `salamander train {resume}` goes on with it");
     Ok(ExitCode::SUCCESS)
 }

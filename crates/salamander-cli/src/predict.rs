@@ -7,7 +7,7 @@ use anyhow::Result;
 use salamander_run::Program;
 
 use crate::args::TrainedArgs;
-use crate::sharing::{SharingArgs, stopped};
+use crate::sharing::SharingArgs;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -26,11 +26,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
     let model = args.trained.load(program)?;
     let (data, out) = (&args.data, &args.out);
-    let predicted =
-        args.sharing.with("predicting", |sharing| model.predict_to(data, out, sharing))?;
+    let predicted = args.sharing.with("predicting", |by| model.predict_to(data, out, by))?;
     let predicted = match predicted {
         Ok(predicted) => predicted,
-        Err(error) => return stopped(error),
+        Err(stopped) => return Ok(stopped),
     };
     println!("{} predictions in {}", predicted.records, args.out.display());
     if predicted.skipped > 0 {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use salamander_run::Program;
-use salamander_run::roles::{Exit, master, ps, worker};
+use salamander_run::roles::{Exit, MemberOptions, master, ps, worker};
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{MemberArgs, RoleArgs};
@@ -67,11 +67,8 @@ pub(crate) struct WorkerArgs {
 /// Trains together with others, as the master says.
 pub(crate) fn worker(args: WorkerArgs, program: &Program) -> Result<ExitCode> {
     log_to_stderr("worker", args.slot);
-    let (run, keys) = (args.role.run()?, args.role.keys());
-    let MemberArgs { master, listen } = args.member;
-    let (slot, start) = (args.slot, args.start);
-    let options = worker::Options { run, master, keys, listen, slot, start };
-    Ok(exit(worker::run(&options, program.models())?))
+    let options = member(&args.role, args.member, args.slot)?;
+    Ok(exit(worker::run(&options, args.start, program.models())?))
 }
 
 #[derive(clap::Args)]
@@ -92,10 +89,13 @@ pub(crate) struct ServerArgs {
 /// Holds rows of tables for the workers of a run.
 pub(crate) fn ps(args: ServerArgs) -> Result<ExitCode> {
     log_to_stderr("ps", args.seat);
-    let (run, keys) = (args.role.run()?, args.role.keys());
-    let MemberArgs { master, listen } = args.member;
-    let options = ps::Options { run, master, keys, listen, seat: args.seat };
-    Ok(exit(ps::run(&options, listening)?))
+    Ok(exit(ps::run(&member(&args.role, args.member, args.seat)?, listening)?))
+}
+
+fn member(role: &RoleArgs, member: MemberArgs, place: u32) -> Result<MemberOptions> {
+    let (run, keys) = (role.run()?, role.keys());
+    let MemberArgs { master, listen } = member;
+    Ok(MemberOptions { run, master, keys, listen, place })
 }
 
 fn listening(address: SocketAddr) {

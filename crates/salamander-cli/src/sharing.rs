@@ -1,7 +1,6 @@
 //! Evaluation and prediction by several processes: the option, the bar, and Ctrl-C.
 
 use std::process::ExitCode;
-use std::sync::OnceLock;
 
 use anyhow::Result;
 use salamander_run::{Error, Sharing, TaskEvent};
@@ -16,19 +15,15 @@ pub(crate) struct SharingArgs {
     workers: Option<u32>,
 }
 
-/// For the exit code of a process that was asked to stop.
-static SIGNALS: OnceLock<Signals> = OnceLock::new();
-
 impl SharingArgs {
-    /// Does the work, with a bar where several processes share it.
+    /// Does the work, with a bar where several processes share it; an exit code where it was asked to stop.
     pub(crate) fn with<T>(
         &self,
         word: &'static str,
-        work: impl FnOnce(Option<Sharing<'_>>) -> T,
-    ) -> Result<T> {
-        let Some(workers) = self.workers else { return Ok(work(None)) };
+        work: impl FnOnce(Option<Sharing<'_>>) -> Result<T, Error>,
+    ) -> Result<Result<T, ExitCode>> {
+        let Some(workers) = self.workers else { return Ok(Ok(work(None)?)) };
         let signals = Signals::install()?;
-        let signals = SIGNALS.get_or_init(|| signals);
         let mut bar = None;
         let mut watch = |event| match (event, &mut bar) {
             (TaskEvent::Planned(tasks), bar) => *bar = Some(TaskBar::new(word, tasks)),
@@ -38,14 +33,9 @@ impl SharingArgs {
         };
         let done = work(Some(Sharing { workers, stop: &signals.stop, watch: &mut watch }));
         bar.iter().for_each(TaskBar::finish);
-        Ok(done)
-    }
-}
-
-/// The end of what did not come to its end.
-pub(crate) fn stopped(error: Error) -> Result<ExitCode> {
-    match (error, SIGNALS.get()) {
-        (Error::Interrupted, Some(signals)) => Ok(ExitCode::from(signals.exit_code())),
-        (error, _) => Err(error.into()),
+        match done {
+            Err(Error::Interrupted) => Ok(Err(ExitCode::from(signals.exit_code()))),
+            done => Ok(Ok(done?)),
+        }
     }
 }

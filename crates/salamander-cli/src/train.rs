@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use salamander_run::{Error, Finished, Program, Run, RunLayout, State, Summary};
+use salamander_run::{Program, Run, State, Summary};
 
 use crate::args::OverrideArgs;
 use crate::signals::Signals;
@@ -75,7 +75,20 @@ pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
     let layout = run.layout().clone();
     follow(&run, &mut Follower::new(out), &signals, &mut |_| {});
     let ended = run.wait();
-    finish(&Ending { layout, class_names, ended, out }, &signals)
+    let summary = Summary::new(&layout, &ended, class_names);
+    print_summary(&summary, out);
+    if args.json {
+        println!("{}", summary.to_json());
+    }
+    let folder = layout.folder().display();
+    match (&ended, summary.state) {
+        (Err(error), _) => Err(anyhow!("{error} (the run is in {folder})")),
+        (Ok(_), State::Interrupted) => {
+            eprintln!("interrupted; go on with: salamander train --resume {folder}");
+            Ok(ExitCode::from(signals.exit_code()))
+        }
+        (Ok(_), _) => Ok(ExitCode::SUCCESS),
+    }
 }
 
 /// Shows a run to its end; `tick` is called now and then, and told whether training has begun.
@@ -96,29 +109,4 @@ pub(crate) fn follow(
     }
     run.events().for_each(|event| follower.take(&event));
     follower.finish();
-}
-
-/// A run that is over, and how it is told.
-struct Ending {
-    layout: RunLayout,
-    class_names: Vec<String>,
-    ended: Result<Finished, Error>,
-    out: Out,
-}
-
-fn finish(ending: &Ending, signals: &Signals) -> Result<ExitCode> {
-    let folder = ending.layout.folder().display();
-    let summary = Summary::new(&ending.layout, &ending.ended, ending.class_names.clone());
-    print_summary(&summary, ending.out);
-    if summary.state == State::Interrupted {
-        eprintln!("interrupted; go on with: salamander train --resume {folder}");
-    }
-    if ending.out == Out::Stderr {
-        println!("{}", summary.to_json());
-    }
-    match &ending.ended {
-        Err(error) => Err(anyhow!("{error} (the run is in {folder})")),
-        Ok(_) if summary.state == State::Completed => Ok(ExitCode::SUCCESS),
-        Ok(_) => Ok(ExitCode::from(signals.exit_code())),
-    }
 }

@@ -40,6 +40,7 @@ impl Report {
 
 /// Where training starts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Start {
     /// Steps done before, on resume.
     pub done: u64,

@@ -58,27 +58,27 @@ pub enum Error {
 }
 
 impl Error {
-    /// An error of the client in words.
-    pub fn from_client(what: impl Into<String>, error: kube::Error) -> Self {
+    /// For `map_err` on calls to the API server: its error in words.
+    pub(crate) fn doing(what: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
         let what = what.into();
-        match error {
-            kube::Error::Api(status) => {
-                let message = status.message.clone();
-                match status.code {
-                    401 | 403 => Error::Forbidden { what, message },
-                    404 => Error::NotFound { what, message },
-                    // It is there, but not able to.
-                    408 | 429 | 500.. => Error::Unreachable { what, reason: message },
-                    _ => Error::Refused { what, message },
-                }
+        move |error| {
+            let kube::Error::Api(status) = error else {
+                return Error::Unreachable { what, reason: root(&error) };
+            };
+            let message = status.message;
+            match status.code {
+                401 | 403 => Error::Forbidden { what, message },
+                404 => Error::NotFound { what, message },
+                // It is there, but not able to.
+                408 | 429 | 500.. => Error::Unreachable { what, reason: message },
+                _ => Error::Refused { what, message },
             }
-            other => Error::Unreachable { what, reason: root(&other) },
         }
     }
 
-    /// Whether the object is not there.
-    pub fn is_not_found(&self) -> bool {
-        matches!(self, Error::NotFound { .. })
+    /// For `map_err` on what a job is made of.
+    pub(crate) fn invalid(error: impl ToString) -> Self {
+        Error::Invalid(error.to_string())
     }
 }
 

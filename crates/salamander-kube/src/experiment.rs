@@ -4,21 +4,17 @@
 use salamander_core::experiment::Experiment;
 use salamander_core::yaml;
 
+use crate::Error;
 use crate::job::Job;
-
-/// What is wrong with an experiment.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("experiment: {0}")]
-pub struct Error(String);
 
 /// The experiment of a job: `text` with the job's strategy, workers and parameter servers, and a seed if it names none.
 pub fn in_force(text: &str, job: &Job, seed: u32) -> Result<String, Error> {
-    let wrong = |error: yaml::Error| Error(error.to_string());
+    let wrong = |error: yaml::Error| Error::Invalid(format!("experiment: {error}"));
     let mut root = yaml::parse(text).map_err(wrong)?;
     let workers = &job.spec.workers;
     root.set(&format!("workers={{min: {}, max: {}}}", workers.min, workers.max)).map_err(wrong)?;
-    root.set(&format!("strategy={}", job.spec.strategy.as_str())).map_err(wrong)?;
-    if let Some(servers) = job.servers() {
+    root.set(&format!("strategy={}", serde_json::json!(job.spec.strategy))).map_err(wrong)?;
+    if let Some(servers) = job.spec.servers() {
         root.set(&format!("ps.servers={servers}")).map_err(wrong)?;
     }
     if let Some(store) = job.spec.object_store() {
@@ -37,9 +33,9 @@ pub fn in_force(text: &str, job: &Job, seed: u32) -> Result<String, Error> {
     let paths = experiment.data.training.0.iter().chain(&experiment.data.validation.0);
     for path in paths {
         if !path.starts_with('/') && !path.contains("://") {
-            return Err(Error(format!(
-                "data: {path:?} is relative; write the path as the pods see it, for example /data/{path}, or an \
-                 address such as s3://bucket/{path}"
+            return Err(Error::Invalid(format!(
+                "experiment: data: {path:?} is relative; write the path as the pods see it, for example \
+                 /data/{path}, or an address such as s3://bucket/{path}"
             )));
         }
     }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use prometheus_client::encoding::text;
+use prometheus_client::registry::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
@@ -15,6 +17,14 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// The longest request that is read.
 const LONGEST: usize = 4_096;
+
+/// All metrics as text.
+pub(crate) fn encode(registry: &Registry) -> String {
+    let mut page = String::new();
+    // Writing to a string does not fail.
+    let _ = text::encode(&mut page, registry);
+    page
+}
 
 /// What the endpoints say.
 #[derive(Clone)]

@@ -5,6 +5,7 @@ use kube::{Resource, ResourceExt};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::Error;
 use crate::crd::{Scope, Strategy, TrainingJob, TrainingJobSpec};
 use crate::names::{Role, check_job_name};
 
@@ -14,8 +15,6 @@ pub const RUNS: &str = "/runs";
 pub const CONFIG: &str = "/etc/salamander/config";
 /// Where pods see the secrets: the token and the certificates.
 pub const TOKEN: &str = "/etc/salamander/token";
-/// The experiment in the config map.
-pub const EXPERIMENT_FILE: &str = "experiment.yaml";
 /// The job in the config map.
 pub const JOB_FILE: &str = "job.json";
 /// The token in the secret.
@@ -32,20 +31,6 @@ pub struct Job {
     pub spec: TrainingJobSpec,
 }
 
-/// Why there is no job.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// The name.
-    #[error("{0}")]
-    Name(String),
-    /// The spec.
-    #[error("spec: {0}")]
-    Spec(String),
-    /// The name or namespace is missing, which the API server never does.
-    #[error("a training job without a {0}")]
-    Missing(&'static str),
-}
-
 impl Job {
     /// Checks what no schema can: the API server checks it by rules, which a manifest does not pass through.
     pub fn new(
@@ -54,23 +39,25 @@ impl Job {
         spec: TrainingJobSpec,
     ) -> Result<Self, Error> {
         let (name, namespace) = (name.into(), namespace.into());
-        check_job_name(&name).map_err(Error::Name)?;
+        check_job_name(&name)?;
         let shared = spec.storage.as_ref().is_some_and(|storage| storage.scope == Scope::Job);
         if spec.strategy != Strategy::Allreduce && !shared {
-            let advice = "parameter servers keep their rows in the run's folder: give storage that all pods \
+            let advice = "spec: parameter servers keep their rows in the run's folder: give storage that all pods \
                           share (--storage-claim, --storage-size)";
-            return Err(Error::Spec(advice.to_string()));
+            return Err(Error::Invalid(advice.to_string()));
         }
         if let Some(store) = spec.object_store() {
-            store.check().map_err(Error::Spec)?;
+            store.check()?;
         }
         Ok(Self { name, namespace, spec })
     }
 
     /// From the custom resource.
     pub fn from_resource(resource: &TrainingJob) -> Result<Self, Error> {
-        let name = resource.metadata.name.clone().ok_or(Error::Missing("name"))?;
-        let namespace = resource.namespace().ok_or(Error::Missing("namespace"))?;
+        // The API server never leaves them out.
+        let missing = |what: &str| Error::Invalid(format!("a training job without a {what}"));
+        let name = resource.metadata.name.clone().ok_or_else(|| missing("name"))?;
+        let namespace = resource.namespace().ok_or_else(|| missing("namespace"))?;
         Self::new(name, namespace, resource.spec.clone())
     }
 
@@ -84,13 +71,9 @@ impl Job {
         for part in parts {
             lay_over(&mut spec, part);
         }
-        let spec = serde_json::from_value(spec).map_err(|error| Error::Spec(error.to_string()))?;
+        let spec = serde_json::from_value(spec);
+        let spec = spec.map_err(|error| Error::Invalid(format!("spec: {error}")))?;
         Self::new(name, namespace, spec)
-    }
-
-    /// The run's folder, as pods see it.
-    pub fn folder(&self) -> String {
-        folder(&self.name)
     }
 
     /// The priority class of a worker: those with the first indices are the important ones.
@@ -106,22 +89,6 @@ impl Job {
             }
         };
         Some(if high { &classes.high } else { &classes.low })
-    }
-
-    /// How many parameter servers are wanted, if the strategy has any.
-    pub fn servers(&self) -> Option<i32> {
-        self.spec.servers()
-    }
-
-    /// How long the pods of a role have to leave.
-    pub fn grace_seconds(&self, role: Role) -> i64 {
-        let spec = &self.spec;
-        let template = match role {
-            Role::Master => Some(&spec.master.template),
-            Role::Worker => Some(&spec.workers.template),
-            Role::Ps => spec.ps.as_ref().map(|ps| &ps.template),
-        };
-        template.and_then(|template| template.termination_grace_period_seconds).unwrap_or(30)
     }
 }
 
@@ -208,8 +175,8 @@ mod tests {
         let error = job(Value::Null).expect_err("no storage").to_string();
         assert!(error.contains("storage that all pods share"), "{error}");
         assert!(job(json!({"size": "1Gi", "scope": "Master"})).is_err());
-        assert_eq!(job(json!({"claimName": "runs"})).expect("a job").servers(), Some(2));
-        assert_eq!(self::job(None).servers(), None);
+        assert_eq!(job(json!({"claimName": "runs"})).expect("a job").spec.servers(), Some(2));
+        assert_eq!(self::job(None).spec.servers(), None);
     }
 
     #[test]
@@ -217,7 +184,7 @@ mod tests {
         let job = job(Some("0.5"));
         let text = serde_json::to_string(&job).expect("written");
         assert_eq!(serde_json::from_str::<Job>(&text).expect("read"), job);
-        assert_eq!(job.folder(), "/runs/j");
-        assert!(matches!(Job::new("J", "n", job.spec), Err(Error::Name(_))));
+        assert_eq!(folder(&job.name), "/runs/j");
+        assert!(Job::new("J", "n", job.spec).is_err());
     }
 }

@@ -16,7 +16,7 @@
 //! - [`platform`]: pods in the place of processes; [`progress`], [`milestones`]: what a master tells about itself
 //! - [`operator`]: decides what a job needs, and does it
 //! - [`client`]: submits, shows, scales, stops and deletes jobs from outside; `logs`: what their pods say;
-//!   `pod_calls`: calls that all of these share
+//!   `object_api`, `pod_calls`: calls that all of these share
 //! - [`health`]: the endpoints for probes and metrics; [`error`]: what the API server says, made clear
 
 pub mod client;
@@ -30,6 +30,7 @@ mod logs;
 pub mod manifest;
 pub mod milestones;
 pub mod names;
+mod object_api;
 pub mod objects;
 pub mod operator;
 pub mod platform;

@@ -154,7 +154,7 @@ impl Log {
         match self.api.log_stream(&self.name, &params).await {
             Ok(stream) => Ok(Some(stream.lines())),
             Err(error) if code(&error) == Some(400) => Ok(None),
-            Err(error) => Err(Error::from_client(self.what(), error)),
+            Err(error) => Err(Error::doing(self.what())(error)),
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use salamander_core::ledger::Line;
-use salamander_core::metrics::Metrics;
+use salamander_core::metrics::{Metric, Metrics};
 use salamander_core::report::{EpochReport, Report, Start};
 use serde::{Deserialize, Serialize};
 
@@ -19,31 +19,13 @@ const LINES: usize = 200;
 pub struct Milestones {
     /// What it has to do.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub plan: Option<Plan>,
+    pub plan: Option<Start>,
     /// Its last epochs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub epochs: Vec<Epoch>,
     /// How often each epoch's records were applied, once the run is over.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ledger: Vec<Line>,
-}
-
-/// What a run has to do.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Plan {
-    /// Steps in all.
-    pub total: u64,
-    /// Batches in all.
-    pub total_batches: u64,
-    /// Steps of an epoch.
-    pub steps_per_epoch: u64,
-    /// Epochs begun at the end.
-    pub epochs: u64,
-    /// Records of an epoch.
-    pub records: u64,
-    /// Parameters of the model.
-    pub parameters: u64,
 }
 
 /// Values by their names; what is no number is missing.
@@ -77,7 +59,7 @@ impl Milestones {
     /// Takes a report of the run.
     pub fn take(&mut self, report: Report) {
         match report {
-            Report::Start(start) => self.plan = Some(start.into()),
+            Report::Start(start) => self.plan = Some(start),
             Report::Epoch(epoch) => {
                 // A run that went back to a checkpoint tells epochs again.
                 self.epochs.retain(|known| known.steps < epoch.steps);
@@ -94,14 +76,6 @@ impl Milestones {
     }
 }
 
-impl From<Start> for Plan {
-    fn from(start: Start) -> Self {
-        let Start { total, total_batches, steps_per_epoch, epochs, records, parameters, .. } =
-            start;
-        Self { total, total_batches, steps_per_epoch, epochs, records, parameters }
-    }
-}
-
 impl From<EpochReport> for Epoch {
     fn from(report: EpochReport) -> Self {
         Self {
@@ -115,6 +89,28 @@ impl From<EpochReport> for Epoch {
     }
 }
 
+impl From<&Epoch> for EpochReport {
+    fn from(epoch: &Epoch) -> Self {
+        Self {
+            epoch: epoch.epoch,
+            complete: epoch.complete,
+            steps: epoch.steps,
+            training: metrics(&epoch.training),
+            validation: epoch.validation.as_ref().map(metrics),
+            seconds: epoch.seconds,
+            best: false,
+        }
+    }
+}
+
+/// Values whose parts nobody needs any more.
+fn metrics(values: &Values) -> Metrics {
+    let add = |all: Metrics, (name, value): (&String, &Option<f64>)| {
+        all.with(name, Metric::mean(value.unwrap_or(f64::NAN), 1.0))
+    };
+    values.iter().fold(Metrics::new(), add)
+}
+
 fn finite(metrics: &Metrics) -> Values {
     let finite = |value: f64| Some(value).filter(|value| value.is_finite());
     metrics.values().into_iter().map(|(name, value)| (name, finite(value))).collect()
@@ -122,7 +118,6 @@ fn finite(metrics: &Metrics) -> Values {
 
 #[cfg(test)]
 mod tests {
-    use salamander_core::metrics::Metric;
     use salamander_core::report::StepReport;
 
     use super::*;
@@ -145,6 +140,7 @@ mod tests {
         told.take(Report::Step(StepReport { steps: 41, ..StepReport::default() }));
         assert_eq!(told.epochs.len(), 2);
         assert_eq!(told.epochs[0].training["loss"], Some(0.5));
+        assert_eq!(EpochReport::from(&told.epochs[0]).training.values()["loss"], 0.5);
         assert_eq!((told.epochs[1].training["loss"], &told.epochs[1].validation), (None, &None));
         told.take(epoch(0, 20, 0.25));
         assert_eq!(told.epochs.len(), 1, "what came after it is told again");

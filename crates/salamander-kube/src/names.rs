@@ -5,6 +5,8 @@ use std::fmt;
 
 use salamander_core::elastic::{SERVER_SLOTS, Seat};
 
+use crate::Error;
+
 /// The job that an object belongs to.
 pub const JOB: &str = "salamander.dev/job";
 /// What a pod does: `master`, `worker` or `ps`.
@@ -168,14 +170,14 @@ pub fn claim(job: &str) -> String {
 }
 
 /// Checks a job's name.
-pub fn check_job_name(name: &str) -> Result<(), String> {
+pub fn check_job_name(name: &str) -> Result<(), Error> {
     let fine = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let begins = name.starts_with(|c: char| c.is_ascii_lowercase());
     if name.len() > LONGEST_JOB_NAME || !begins || !name.chars().all(fine) || name.ends_with('-') {
-        return Err(format!(
+        return Err(Error::Invalid(format!(
             "job name {name:?}: write at most {LONGEST_JOB_NAME} lower-case letters, digits and dashes, with a \
              letter first and no dash last"
-        ));
+        )));
     }
     Ok(())
 }
@@ -213,7 +215,7 @@ mod tests {
     #[test]
     fn names_that_a_service_cannot_have_are_refused() {
         for wrong in ["", "Mnist", "1st", "a_b", "a-", "a.b"] {
-            let error = check_job_name(wrong).expect_err(wrong);
+            let error = check_job_name(wrong).expect_err(wrong).to_string();
             assert!(error.starts_with(&format!("job name {wrong:?}: write")), "{error}");
         }
         assert!(check_job_name(&"j".repeat(LONGEST_JOB_NAME + 1)).is_err());

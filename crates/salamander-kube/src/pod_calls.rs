@@ -14,7 +14,7 @@ const LONGEST_NOTE: usize = 1_000;
 pub(crate) async fn list(pods: &Api<Pod>, job: &str) -> Result<Vec<Pod>, Error> {
     let params = ListParams::default().labels(&names::job_query(job));
     let listed = pods.list(&params).await;
-    Ok(listed.map_err(|error| Error::from_client("listing the job's pods", error))?.items)
+    Ok(listed.map_err(Error::doing("listing the job's pods"))?.items)
 }
 
 /// Sets an annotation of a pod.

@@ -4,23 +4,14 @@
 const GROWTH: (u64, u64) = (3, 2);
 const MEBIBYTE: u64 = 1 << 20;
 
-/// What is wrong with an amount.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not an amount; write for example 512Mi or 4Gi")]
-pub struct Error {
-    /// What was written.
-    pub text: String,
-}
-
-/// Reads an amount of bytes: `4Gi`, `512M`, `1e9`, `123456`; parts of a byte count as one.
+/// Reads an amount of bytes: `4Gi`, `512M`, `1e9`, `123456`; parts of a byte count as one. What is no amount is none.
 ///
 /// ```
 /// use salamander_kube::quantity::bytes;
-/// assert_eq!(bytes("1.5Ki"), Ok(1_536));
-/// assert!(bytes("much").is_err());
+/// assert_eq!(bytes("1.5Ki"), Some(1_536));
+/// assert_eq!(bytes("much"), None);
 /// ```
-pub fn bytes(text: &str) -> Result<u64, Error> {
-    let wrong = || Error { text: text.to_string() };
+pub fn bytes(text: &str) -> Option<u64> {
     let suffixes: [(&str, f64); 14] = [
         ("Ki", 1024.0),
         ("Mi", 1024.0f64.powi(2)),
@@ -44,13 +35,10 @@ pub fn bytes(text: &str) -> Result<u64, Error> {
     };
     // Rust also reads "inf" and "nan", which are no amounts.
     if !number.starts_with(|c: char| c.is_ascii_digit() || c == '.' || c == '+') {
-        return Err(wrong());
+        return None;
     }
-    let value = number.parse::<f64>().map_err(|_| wrong())? * factor;
-    if !value.is_finite() || value < 0.0 || value > u64::MAX as f64 {
-        return Err(wrong());
-    }
-    Ok(value.ceil() as u64)
+    let value = number.parse::<f64>().ok()? * factor;
+    (0.0..=u64::MAX as f64).contains(&value).then(|| value.ceil() as u64)
 }
 
 /// Writes an amount of bytes, rounded up to whole mebibytes.
@@ -81,10 +69,10 @@ mod tests {
             ("0.5Gi", 1 << 29),
         ];
         for (text, expected) in cases {
-            assert_eq!(bytes(text), Ok(expected), "{text}");
+            assert_eq!(bytes(text), Some(expected), "{text}");
         }
         for wrong in ["", "Gi", "-1", "1 Gi", "4GB", "inf", "NaN", "1e400"] {
-            assert!(bytes(wrong).is_err(), "{wrong}");
+            assert_eq!(bytes(wrong), None, "{wrong}");
         }
     }
 

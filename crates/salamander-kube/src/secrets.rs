@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use salamander_net::Token;
 use salamander_net::tls::Files;
 
+use crate::Error;
 use crate::job::TOKEN_FILE;
 
 /// The secrets of a job, fresh for each.
@@ -14,16 +15,11 @@ pub struct Secrets {
     certificates: Files,
 }
 
-/// There are no secrets.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot make the secrets of a job: {0}")]
-pub struct Error(String);
-
 impl Secrets {
     /// Secrets that nobody had before.
     pub fn random() -> Result<Self, Error> {
-        let token = Token::random().map_err(|error| Error(error.to_string()))?;
-        let certificates = Files::create().map_err(|error| Error(error.to_string()))?;
+        let token = Token::random().map_err(no_secrets)?;
+        let certificates = Files::create().map_err(no_secrets)?;
         Ok(Self { token, certificates })
     }
 
@@ -33,4 +29,8 @@ impl Secrets {
         let all = certificates.into_iter().chain([(TOKEN_FILE, self.token.to_hex())]);
         all.map(|(name, text)| (name.to_string(), text)).collect()
     }
+}
+
+fn no_secrets(error: impl std::fmt::Display) -> Error {
+    Error::Invalid(format!("cannot make the secrets of a job: {error}"))
 }

@@ -5,7 +5,6 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -18,7 +17,7 @@ use salamander_core::experiment::{Experiment, Strategy};
 use salamander_core::layout::RunLayout;
 use salamander_core::progress::Progress;
 use salamander_core::report::EndReport;
-use salamander_master::local::{LocalPlatform, Options, Role};
+use salamander_master::local::{LocalPlatform, Role};
 use salamander_proto::client::{Admin, SessionOptions};
 use salamander_proto::v1;
 use salamander_train::checkpoint::Store;
@@ -28,7 +27,7 @@ use crate::Error;
 use crate::event::{Event, Forward};
 use crate::facts::Facts;
 use crate::keys::ensure_keys;
-use crate::roles::{Task, command, log_name};
+use crate::roles::{Processes, Task};
 use crate::run::{Process, Shared};
 
 /// How often somebody else's wish to stop is looked at.
@@ -54,17 +53,26 @@ pub(crate) fn train(launch: &Launch<'_>) -> Result<(Outcome, Facts), Error> {
     let started = Instant::now();
     let run = launch.run;
     let keys = ensure_keys(run)?;
-    let logs = run.logs();
-    fs::create_dir_all(&logs).map_err(Error::io(&logs))?;
+    let processes = Processes::new(run.folder(), run, launch.experiment.workers.max)?;
     // Once and for all workers; what is wrong with the data is said before anything starts.
     open_all(launch.experiment, run.folder(), &mut vec![Box::new(launch.events.clone())])?;
     let _ = fs::remove_file(run.end());
     let (_held, address) = hold_port().map_err(Error::system("no port for the master"))?;
     let session = SessionOptions::of(address.to_string(), &keys);
-    let mut options = Options::new(session.clone(), process_command(launch, address)?);
-    options.master = Some(Box::new(master_command(launch, address)?));
-    let logs = run.clone();
-    options.log = Box::new(move |role| Some(logs.log(&log_name(role))));
+    let start = launch.resume.clone().flatten();
+    let mut options = processes.platform(session.clone(), move |role| {
+        let (master, start) = (address.to_string(), start.clone());
+        match role {
+            Role::Server(seat) => Task::Server { master, seat },
+            Role::Worker(slot) => Task::Worker { master, slot, start },
+            Role::Master => Task::Master { listen: address, resume: false },
+        }
+    });
+    let resumed = launch.resume.is_some();
+    options.master = Some(Box::new(move |before| {
+        let resume = resumed && before == 0;
+        processes.command(Role::Master, Task::Master { listen: address, resume })
+    }));
     let platform = LocalPlatform::start(options)?;
     let ending = follow(launch, &platform, &session);
     let master_restarts = platform.master_restarts();
@@ -167,76 +175,33 @@ fn watch(session: SessionOptions) -> Receiver<v1::Event> {
     events
 }
 
-fn process_command(
-    launch: &Launch<'_>,
-    address: SocketAddr,
-) -> Result<impl FnMut(Role) -> Command + Send + 'static, Error> {
-    let program = std::env::current_exe().map_err(Error::system("this program cannot be found"))?;
-    let (run, start) = (launch.run.clone(), launch.resume.clone().flatten());
-    let workers = launch.experiment.workers.max;
-    Ok(move |role: Role| {
-        let (master, start) = (address.to_string(), start.clone());
-        let task = match role {
-            Role::Server(seat) => Task::Server { master, seat },
-            Role::Worker(slot) => Task::Worker { master, slot, start },
-            Role::Master => Task::Master { listen: address, resume: false },
-        };
-        let mut command = command(&program, run.folder(), &run.log(&log_name(role)), task);
-        if let Role::Worker(_) = role {
-            share_cores(&mut command, workers);
-        }
-        command
-    })
-}
-
-/// Several workers share the cores; whoever sets this knows better.
-pub(crate) fn share_cores(command: &mut Command, workers: u32) {
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let share = (cores / workers.max(1) as usize).max(1);
-    if std::env::var_os("RAYON_NUM_THREADS").is_none() {
-        command.env("RAYON_NUM_THREADS", share.to_string());
-    }
-}
-
-fn master_command(
-    launch: &Launch<'_>,
-    listen: SocketAddr,
-) -> Result<impl FnMut(u64) -> Command + Send + 'static, Error> {
-    let program = std::env::current_exe().map_err(Error::system("this program cannot be found"))?;
-    let (run, resumed) = (launch.run.clone(), launch.resume.is_some());
-    Ok(move |before: u64| {
-        let task = Task::Master { listen, resume: resumed && before == 0 };
-        command(&program, run.folder(), &run.log(&log_name(Role::Master)), task)
-    })
-}
-
 fn outcome(run: &RunLayout, ending: &Ending, started: Instant) -> Result<Outcome, Error> {
     let checkpoints = run.checkpoints();
     let latest = Store::list(&checkpoints).last().map(|manifest| checkpoints.join(&manifest.id));
-    let text = match fs::read(run.end()) {
-        Ok(text) => text,
+    let interrupted = *ending == Ending::Interrupted;
+    let EndReport { progress, ranks } = match fs::read(run.end()) {
+        Ok(text) => {
+            let end = serde_json::from_slice(&text).map_err(Error::broken(&run.end()))?;
+            write_stats(run, &end).map_err(Error::io(&run.stats()))?;
+            end
+        }
         // Stopped before there was anything to tell.
-        Err(_) if *ending == Ending::Interrupted => {
-            let progress = Progress { interrupted: true, ..Progress::default() };
-            let timings = Timings { wall: started.elapsed(), ..Timings::default() };
-            let (interrupted, ranks) = (true, Vec::new());
-            return Ok(Outcome { interrupted, progress, timings, ranks, checkpoint: latest });
+        Err(_) if interrupted => {
+            let progress = Progress { interrupted, ..Progress::default() };
+            EndReport { progress, ..EndReport::default() }
         }
         Err(error) => {
             return Err(Error::Failed(format!("the run ended without a word: {error}")));
         }
     };
-    let EndReport { progress, ranks } =
-        serde_json::from_slice(&text).map_err(Error::broken(&run.end()))?;
-    write_stats(run, &progress, &ranks).map_err(Error::io(&run.stats()))?;
-    let mut timings = ranks.first().copied().unwrap_or_default();
-    timings.wall = started.elapsed();
-    let interrupted = *ending == Ending::Interrupted;
+    let timings = ranks.first().copied().unwrap_or_default();
+    let timings = Timings { wall: started.elapsed(), ..timings };
     Ok(Outcome { interrupted, progress, timings, ranks, checkpoint: latest })
 }
 
 /// Where each worker's time went, one line each, appended: a resumed run adds its own.
-fn write_stats(run: &RunLayout, progress: &Progress, ranks: &[Timings]) -> std::io::Result<()> {
+fn write_stats(run: &RunLayout, end: &EndReport) -> std::io::Result<()> {
+    let EndReport { progress, ranks } = end;
     let path = run.stats();
     let new = !path.exists();
     let mut file = OpenOptions::new().create(true).append(true).open(&path)?;

@@ -67,19 +67,11 @@ pub enum Error {
         /// The system's answer; not an error's source, because the message has it already.
         cause: io::Error,
     },
-    /// A new run has no place.
-    #[error("cannot make a run's folder in {}: {cause}", parent.display())]
-    NoFolder {
-        /// Where it was to be.
-        parent: PathBuf,
-        /// The system's answer.
-        cause: io::Error,
-    },
     /// The system refused something else.
     #[error("{what}: {cause}")]
     System {
         /// What was tried.
-        what: &'static str,
+        what: String,
         /// The system's answer.
         cause: io::Error,
     },
@@ -120,14 +112,9 @@ impl Error {
         move |cause| Error::Io { path, cause }
     }
 
-    /// For `map_err` on the making of a run's folder.
-    pub(crate) fn no_folder(parent: &Path) -> impl FnOnce(io::Error) -> Error {
-        let parent = parent.to_path_buf();
-        move |cause| Error::NoFolder { parent, cause }
-    }
-
     /// For `map_err` on what has no path.
-    pub(crate) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Error {
+    pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+        let what = what.into();
         move |cause| Error::System { what, cause }
     }
 

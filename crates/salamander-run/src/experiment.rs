@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use salamander_core::experiment::{Experiment, Strategy, Workers};
+use serde_json::json;
 
 use crate::Error;
 
@@ -35,11 +36,11 @@ impl Overrides {
         if let Some(Workers { min, max }) = self.workers {
             sets.push(format!("workers={{min: {min}, max: {max}}}"));
         }
-        sets.extend(self.strategy.map(|strategy| format!("strategy={}", name(strategy))));
+        sets.extend(self.strategy.map(set_strategy));
         sets.extend(self.servers.iter().map(|servers| format!("ps.servers={servers}")));
         sets.extend(self.store.iter().map(|url| format!("checkpoint_storage.store={url}")));
         let implied = self.implied(strategy(file, &sets)?);
-        sets.extend(implied.map(|strategy| format!("strategy={}", name(strategy))));
+        sets.extend(implied.map(set_strategy));
         Ok(sets)
     }
 
@@ -56,14 +57,8 @@ impl Overrides {
     }
 }
 
-/// The name of a strategy in experiment files.
-pub fn name(strategy: Strategy) -> &'static str {
-    match strategy {
-        Strategy::Local => "local",
-        Strategy::Allreduce => "allreduce",
-        Strategy::Ps => "ps",
-        Strategy::Hybrid => "hybrid",
-    }
+fn set_strategy(strategy: Strategy) -> String {
+    format!("strategy={}", json!(strategy))
 }
 
 /// Reads and checks a file; its paths become independent of the working directory.
@@ -71,13 +66,12 @@ pub fn load(path: &Path, sets: &[String]) -> Result<Experiment, Error> {
     let mut experiment = parse(path, sets)?;
     let file = fs::canonicalize(path).map_err(Error::io(path))?;
     experiment.resolve_paths(file.parent().unwrap_or(Path::new("/")));
-    match experiment.strategy {
-        Strategy::Local if experiment.workers.max > 1 => Err(wrong(
-            path,
-            "strategy local trains in one process: write `strategy: allreduce`, or `workers: 1`",
-        )),
-        Strategy::Local | Strategy::Allreduce | Strategy::Hybrid | Strategy::Ps => Ok(experiment),
+    if experiment.strategy == Strategy::Local && experiment.workers.max > 1 {
+        let advice =
+            "strategy local trains in one process: write `strategy: allreduce`, or `workers: 1`";
+        return Err(wrong(path, advice));
     }
+    Ok(experiment)
 }
 
 /// The strategy that a file asks for, before anything else about it is checked.

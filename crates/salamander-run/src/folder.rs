@@ -20,10 +20,12 @@ impl RunFolder {
     /// Makes a new folder below `parent`, named after the experiment and the time. It appears
     /// together with its experiment: a run that is killed at birth can be resumed, or is not there.
     pub(crate) fn create(parent: &Path, name: &str, experiment: &str) -> Result<Self, Error> {
-        fs::create_dir_all(parent).map_err(Error::no_folder(parent))?;
+        let cannot =
+            || Error::system(format!("cannot make a run's folder in {}", parent.display()));
+        fs::create_dir_all(parent).map_err(cannot())?;
         let beside = parent.join(format!(".new-{}", std::process::id()));
-        let pending = PendingFolder::create(&beside).map_err(Error::no_folder(parent))?;
-        fs::write(beside.join(EXPERIMENT), experiment).map_err(Error::no_folder(parent))?;
+        let pending = PendingFolder::create(&beside).map_err(cannot())?;
+        fs::write(beside.join(EXPERIMENT), experiment).map_err(cannot())?;
         let time = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string();
         let id = format!("{}-{time}", slug(name));
         for attempt in 1..1000 {
@@ -33,7 +35,7 @@ impl RunFolder {
             match pending.commit(&path, Durability::Unsynced) {
                 Ok(()) => return Self::open(&path),
                 Err(_) if path.exists() => {}
-                Err(error) => return Err(Error::no_folder(parent)(error)),
+                Err(error) => return Err(cannot()(error)),
             }
         }
         let parent = parent.display();

@@ -44,14 +44,14 @@ pub use folder::find;
 pub use keys::{KeyFiles, make_certificates};
 pub use program::{Draft, Program};
 pub use run::{Finished, Process, Run};
-pub use summary::{State, Summary, confusion};
+pub use summary::{Summary, confusion};
 pub use tasks::{Sharing, TaskEvent};
 pub use trained::{Predicted, TrainedModel};
 
 pub use salamander_core::experiment::{Experiment, Strategy, Workers};
 pub use salamander_core::layout::{ExportLayout, RunLayout};
 pub use salamander_core::report::{EndReport, EpochReport, Evaluation, Report, Start, StepReport};
-pub use salamander_core::status::Status;
+pub use salamander_core::status::{State, Status};
 pub use salamander_master::local::Role;
 pub use salamander_train::checkpoint::Which;
 pub use salamander_train::predict::Predictions;

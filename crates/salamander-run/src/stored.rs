@@ -14,6 +14,7 @@ use salamander_core::push;
 use salamander_files::{Durability, PendingFolder, replace};
 use salamander_master::journal::Journal;
 use salamander_master::record::Record;
+use salamander_net::{Backoff, retry};
 use salamander_train::checkpoint::Vault;
 
 use crate::Error;
@@ -162,17 +163,16 @@ pub(crate) fn bring_back_patiently(
     experiment: &Experiment,
 ) -> Result<bool, Error> {
     let patience = Duration::from_secs(experiment.checkpoint_storage.store_patience);
-    let (until, mut pause) = (Instant::now() + patience, PAUSES.0);
-    loop {
-        let error =
-            match bring_back(vault, run, Some(experiment), &mut |note| tracing::warn!("{note}")) {
-                Err(error) if Instant::now() < until => error,
-                brought => return brought,
-            };
-        tracing::warn!(%error, store = vault.url(), "the run cannot be brought yet; trying again");
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(PAUSES.1);
-    }
+    let backoff = Backoff::new(PAUSES.0, PAUSES.1).within(patience);
+    let mut note = |note| tracing::warn!("{note}");
+    retry(
+        backoff,
+        || bring_back(vault, run, Some(experiment), &mut note),
+        |error| {
+            tracing::warn!(%error, store = vault.url(), "the run cannot be brought yet; trying again");
+            true
+        },
+    )
 }
 
 /// Makes a run's folder from its place in a store; false if nothing is there. The journal comes last: whoever is killed

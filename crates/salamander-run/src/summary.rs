@@ -5,6 +5,7 @@ use std::fs;
 
 use salamander_core::layout::RunLayout;
 use salamander_core::metrics::{Metric, Metrics};
+use salamander_core::status::State;
 use salamander_train::trainer::{Outcome, Timings};
 use serde_json::{Value, json};
 
@@ -12,28 +13,6 @@ use crate::Error;
 use crate::facts::Facts;
 use crate::report::{ClassReport, confusion_svg};
 use crate::run::Finished;
-
-/// How a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// As far as its experiment says.
-    Completed,
-    /// Stopped before; it can be resumed.
-    Interrupted,
-    /// With an error.
-    Failed,
-}
-
-impl State {
-    /// As it is shown.
-    pub fn name(self) -> &'static str {
-        match self {
-            State::Completed => "completed",
-            State::Interrupted => "interrupted",
-            State::Failed => "failed",
-        }
-    }
-}
 
 /// A run that has ended, to be shown.
 pub struct Summary<'a> {
@@ -100,7 +79,7 @@ impl<'a> Summary<'a> {
         json!({
             "run": self.run.id(),
             "dir": self.run.folder(),
-            "state": self.state.name(),
+            "state": self.state,
             "error": self.error,
             "steps": progress.map_or(0, |progress| progress.steps),
             "records": progress.map_or(0, |progress| progress.records),

@@ -14,21 +14,20 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use salamander_core::elastic::Ending;
-use salamander_core::experiment::Experiment;
-use salamander_core::layout::RunLayout;
 use salamander_core::report::TaskResult;
-use salamander_master::local::{LocalPlatform, Options, Role};
+use salamander_master::local::{LocalPlatform, Role};
 use salamander_master::{Config, ModePlan, PlatformKind, Sink, TaskPlan};
 use salamander_proto::client::SessionOptions;
+use salamander_train::evaluate::batches;
 use tokio::sync::oneshot;
 
 use crate::Error;
-use crate::distributed::share_cores;
 use crate::keys::ensure_keys;
-use crate::roles::{Task, command, log_name};
-use job::Scratch;
+use crate::roles::{Processes, Task, runtime};
+use crate::trained::{Files, Found, Predicted};
+use job::{Job, Scratch};
 
-pub(crate) use job::{Job, Work};
+pub(crate) use job::Work;
 
 /// How often somebody else's wish to stop is looked at.
 const LOOK: Duration = Duration::from_millis(50);
@@ -62,36 +61,39 @@ pub enum TaskEvent {
     Note(String),
 }
 
-/// A job and who does it.
-pub(crate) struct Launch<'a> {
-    pub(crate) job: &'a Job,
-    pub(crate) experiment: &'a Experiment,
-    pub(crate) batches: u64,
-}
-
-/// Has all batches worked through and says how many records were skipped. `each` gets the files of the parts in the
-/// order of the records.
+/// Has a trained model used on all records of some files. `each` gets the files of the parts in the order of the
+/// records.
 pub(crate) fn run(
-    launch: &Launch<'_>,
+    work: Work,
+    found: &Found,
+    files: Files,
     sharing: &mut Sharing<'_>,
     each: &mut dyn FnMut(&Path) -> Result<(), Error>,
-) -> Result<u64, Error> {
-    let scratch = Scratch::create(&launch.job.folder)?;
+) -> Result<Predicted, Error> {
+    let experiment = &found.experiment;
+    let dataset = files.open(experiment)?;
+    let job = Job::new(work, found, files, &dataset);
+    let scratch = Scratch::create(&job.folder)?;
     let folder = scratch.layout();
     let keys = ensure_keys(folder)?;
-    fs::create_dir(folder.logs()).map_err(Error::io(&folder.logs()))?;
-    launch.job.write(folder)?;
-    let plan = plan(launch.batches, sharing.workers);
+    job.write(folder)?;
+    let plan = plan(batches(&dataset, work.over(experiment).batch), sharing.workers);
     let tasks = plan.records.div_ceil(plan.size);
     let workers = sharing.workers.min(tasks.try_into().unwrap_or(u32::MAX));
 
     let mut config = Config::new(folder.folder(), keys.token.to_hex(), workers as usize);
     config.platform = PlatformKind::Served;
-    config.max_restarts = launch.experiment.max_restarts.0;
+    config.max_restarts = experiment.max_restarts.0;
     config.mode = ModePlan::Tasks(plan);
     let leader = Leader::start(config)?;
-    let session = SessionOptions::of(leader.address.to_string(), &keys);
-    let platform = start_workers(launch, folder, session, workers)?;
+    let master = leader.address.to_string();
+    let session = SessionOptions::of(&master, &keys);
+    let own = folder.folder().to_path_buf();
+    let processes = Processes::new(&job.folder, folder, workers)?;
+    let platform = LocalPlatform::start(processes.platform(session, move |role| {
+        let slot = if let Role::Worker(slot) = role { slot } else { 0 };
+        Task::Tasks { master: master.clone(), slot, scratch: own.clone() }
+    }))?;
 
     let folder = folder.folder();
     let mut parts = Parts { folder, early: BTreeMap::new(), next: 0, skipped: 0 };
@@ -101,7 +103,10 @@ pub(crate) fn run(
     platform.shutdown();
     leader.end();
     match ended? {
-        Some(Ending::Completed) if parts.next == tasks => Ok(parts.skipped),
+        Some(Ending::Completed) if parts.next == tasks => {
+            let skipped = parts.skipped;
+            Ok(Predicted { records: dataset.len() - skipped, skipped })
+        }
         Some(Ending::Completed) => {
             let done = parts.next;
             Err(Error::Failed(format!("only {done} of {tasks} tasks were reported")))
@@ -171,28 +176,6 @@ impl Parts<'_> {
     }
 }
 
-fn start_workers(
-    launch: &Launch<'_>,
-    scratch: &RunLayout,
-    session: SessionOptions,
-    workers: u32,
-) -> Result<LocalPlatform, Error> {
-    let program = std::env::current_exe().map_err(Error::system("this program cannot be found"))?;
-    let (folder, logs) = (launch.job.folder.clone(), scratch.clone());
-    let (address, own) = (session.master.clone(), scratch.clone());
-    let process = move |role: Role| {
-        let (master, scratch) = (address.clone(), own.folder().to_path_buf());
-        let slot = if let Role::Worker(slot) = role { slot } else { 0 };
-        let task = Task::Tasks { master, slot, scratch };
-        let mut command = command(&program, &folder, &own.log(&log_name(role)), task);
-        share_cores(&mut command, workers);
-        command
-    };
-    let mut options = Options::new(session, process);
-    options.log = Box::new(move |role| Some(logs.log(&log_name(role))));
-    Ok(LocalPlatform::start(options)?)
-}
-
 /// What the master says.
 enum News {
     Result(u64, TaskResult),
@@ -218,11 +201,7 @@ impl Leader {
         let (sender, news) = channel();
         let (stop, stopped) = oneshot::channel();
         config.sink = Box::new(Told(sender.clone()));
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .map_err(cannot())?;
+        let runtime = runtime()?;
         let lead = move || {
             let led = runtime.block_on(async {
                 let listener = tokio::net::TcpListener::from_std(listener).map_err(cannot())?;

@@ -12,7 +12,7 @@ use salamander_data::{Dataset, Format};
 use salamander_files::{Durability, replace};
 use salamander_train::checkpoint::{Checkpoint, Store, Which};
 use salamander_train::device;
-use salamander_train::evaluate::{Over, batches};
+use salamander_train::evaluate::batches;
 use salamander_train::model::{Instance, Model, Models, Trained, Weights};
 use salamander_train::predict::Predictions;
 use salamander_train::trainer::open_data;
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::experiment::wrong;
 use crate::predict::Output;
-use crate::tasks::{self, Job, Launch, Sharing, Work};
+use crate::tasks::{self, Sharing, Work};
 
 /// A trained model, found but not loaded: its weights are read when it is used.
 pub struct TrainedModel {
@@ -74,16 +74,14 @@ impl TrainedModel {
     ) -> Result<Evaluation, Error> {
         let experiment = &self.found.experiment;
         let files = Files::to_evaluate(data, experiment)?;
-        let dataset = files.open(experiment)?;
-        let over = Over::new(experiment, true);
-        let batches = batches(&dataset, over.batch);
         let Some(mut sharing) = sharing else {
-            let whole = self.instance()?.evaluate(&dataset, over, 0..batches, &mut || Ok(()))?;
+            let (dataset, over) = (files.open(experiment)?, Work::Evaluate.over(experiment));
+            let all = 0..batches(&dataset, over.batch);
+            let whole = self.instance()?.evaluate(&dataset, over, all, &mut || Ok(()))?;
             return Ok(whole.finish());
         };
-        let job = &Job::new(Work::Evaluate, &self.found, files, &dataset);
         let mut whole = EvaluationPart::default();
-        tasks::run(&Launch { job, experiment, batches }, &mut sharing, &mut |part| {
+        tasks::run(Work::Evaluate, &self.found, files, &mut sharing, &mut |part| {
             let text = fs::read_to_string(part).map_err(Error::io(part))?;
             whole.merge(&serde_json::from_str(&text).map_err(Error::broken(part))?);
             Ok(())
@@ -99,7 +97,7 @@ impl TrainedModel {
     ) -> Result<Predicted, Error> {
         let experiment = &self.found.experiment;
         let dataset = Files::given(data, experiment).open(experiment)?;
-        let over = Over::new(experiment, false);
+        let over = Work::Predict.over(experiment);
         let all = 0..batches(&dataset, over.batch);
         let mut failed = None;
         let predicted = self.instance()?.predict(&dataset, over, all, &mut |batch| {
@@ -129,14 +127,9 @@ impl TrainedModel {
         let predicted = match sharing {
             None => self.predict(data, &mut |batch| output.write(&batch))?,
             Some(mut sharing) => {
-                let experiment = &self.found.experiment;
-                let files = Files::given(data, experiment);
-                let dataset = files.open(experiment)?;
-                let batches = batches(&dataset, Over::new(experiment, false).batch);
-                let job = &Job::new(Work::Predict, &self.found, files, &dataset);
-                let launch = Launch { job, experiment, batches };
-                let skipped = tasks::run(&launch, &mut sharing, &mut |part| output.append(part))?;
-                Predicted { records: dataset.len() - skipped, skipped }
+                let files = Files::given(data, &self.found.experiment);
+                let mut add = |part: &Path| output.append(part);
+                tasks::run(Work::Predict, &self.found, files, &mut sharing, &mut add)?
             }
         };
         output.finish()?;

@@ -1,137 +1,102 @@
 //! The progress bar on a terminal; elsewhere plain lines, a few per minute.
 
 use std::fmt::Write;
-use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressState, ProgressStyle};
-use salamander_train::callback::{Callback, Control, EpochReport, Start, StepReport};
+use salamander_run::{Start, StepReport};
 
-use super::clock;
-
-/// Plain lines come at most this often.
-const EVERY: Duration = Duration::from_secs(2);
+use super::{Pace, clock};
 
 /// A bar for fewer files would only flicker.
 pub(crate) const MANY_FILES: u64 = 100;
 
-/// How much was done since a step was shown last.
-pub(crate) struct Advance {
-    pub(crate) steps: u64,
-    pub(crate) records: u64,
-}
-
 /// Shows how far training is, how fast it goes and how long it will take.
 pub(crate) struct Bar {
-    bar: Option<ProgressBar>,
+    /// Hidden where standard error is no terminal.
+    bar: ProgressBar,
     start: Option<Start>,
     begun: Instant,
+    /// Steps done when a step was shown last.
+    steps: u64,
     done: u64,
     records: u64,
-    said: Option<Instant>,
+    pace: Pace,
 }
 
 impl Bar {
     pub(crate) fn new() -> Self {
-        let bar = std::io::stderr().is_terminal().then(ProgressBar::no_length);
-        Self { bar, start: None, begun: Instant::now(), done: 0, records: 0, said: None }
+        let (bar, begun) = (ProgressBar::no_length(), Instant::now());
+        Self { bar, start: None, begun, steps: 0, done: 0, records: 0, pace: Pace::default() }
     }
 
-    /// The bar, so that other lines can be printed above it.
-    pub(crate) fn handle(&self) -> Option<ProgressBar> {
-        self.bar.clone()
+    /// Prints something above the bar.
+    pub(crate) fn above(&self, print: impl FnOnce()) {
+        self.bar.suspend(print);
     }
 
-    /// Shows a step.
-    pub(crate) fn moved(&mut self, step: &StepReport, since: Advance) {
-        self.done += since.steps;
-        self.records += since.records;
-        let Some(start) = self.start.clone() else { return };
-        match &self.bar {
-            Some(bar) => {
-                bar.set_position(step.step + 1);
-                let rate = self.records as f64 / self.begun.elapsed().as_secs_f64();
-                bar.set_message(format!("loss {:.4}, {rate:.0} records/s", step.loss));
-            }
-            None => self.line(step, &start),
-        }
-    }
-
-    fn line(&mut self, step: &StepReport, start: &Start) {
-        if self.said.is_some_and(|said| said.elapsed() < EVERY) && step.steps != start.total {
-            return;
-        }
-        self.said = Some(Instant::now());
-        let seconds = self.begun.elapsed().as_secs_f64();
-        let rate = self.records as f64 / seconds;
-        let left =
-            start.total.saturating_sub(step.steps) as f64 * seconds / self.done.max(1) as f64;
-        eprintln!(
-            "epoch {}/{} step {}/{} loss {:.4} {rate:.0} records/s {} left",
-            step.epoch + 1,
-            start.epochs,
-            step.step + 1,
-            start.steps_per_epoch,
-            step.loss,
-            clock(left),
-        );
-    }
-}
-
-impl Callback for Bar {
-    fn indexing(&mut self, files: u64, of: u64) {
+    pub(crate) fn indexing(&mut self, files: u64, of: u64) {
         if of < MANY_FILES {
             return;
         }
-        match &self.bar {
-            Some(bar) => show_indexing(bar, files, of),
-            None if files < of && self.said.is_some_and(|said| said.elapsed() < EVERY) => {}
-            None => {
-                self.said = Some(Instant::now());
-                eprintln!("indexing {files} of {of} files");
-            }
+        if !self.bar.is_hidden() {
+            show_indexing(&self.bar, files, of);
+        } else if self.pace.is_due(files == of) {
+            eprintln!("indexing {files} of {of} files");
         }
     }
 
-    fn training_start(&mut self, start: &Start) {
-        self.begun = Instant::now();
-        self.said = None;
+    pub(crate) fn training_start(&mut self, start: &Start) {
+        (self.begun, self.pace, self.steps) = (Instant::now(), Pace::default(), start.done);
         self.start = Some(start.clone());
-        if let Some(bar) = &self.bar {
-            bar.set_style(style());
-            bar.enable_steady_tick(Duration::from_millis(250));
-        } else {
+        if self.bar.is_hidden() {
             eprintln!("training {} parameters on {} records", start.parameters, start.records);
+        } else {
+            self.bar.set_style(style());
+            self.bar.enable_steady_tick(Duration::from_millis(250));
         }
     }
 
-    fn epoch_start(&mut self, epoch: u64) {
-        if let (Some(bar), Some(start)) = (&self.bar, &self.start) {
-            let before = epoch * start.steps_per_epoch;
-            bar.set_length(start.steps_per_epoch.min(start.total - before));
-            bar.reset();
-            bar.set_prefix(format!("epoch: {}/{}", epoch + 1, start.epochs));
+    pub(crate) fn epoch_start(&mut self, epoch: u64) {
+        let Some(start) = &self.start else { return };
+        let before = epoch * start.steps_per_epoch;
+        self.bar.set_length(start.steps_per_epoch.min(start.total.saturating_sub(before)));
+        self.bar.reset();
+        self.bar.set_prefix(format!("epoch: {}/{}", epoch + 1, start.epochs));
+    }
+
+    /// Shows a step, which may stand for several: a job of a cluster is looked at now and then only.
+    pub(crate) fn step_end(&mut self, step: &StepReport) {
+        self.done += step.steps.saturating_sub(self.steps);
+        self.steps = step.steps;
+        self.records += step.records;
+        let Some(start) = &self.start else { return };
+        let seconds = self.begun.elapsed().as_secs_f64();
+        let rate = self.records as f64 / seconds;
+        if !self.bar.is_hidden() {
+            self.bar.set_position(step.step + 1);
+            self.bar.set_message(format!("loss {:.4}, {rate:.0} records/s", step.loss));
+        } else if self.pace.is_due(step.steps == start.total) {
+            let left = start.total.saturating_sub(step.steps) as f64;
+            let left = clock(left * seconds / self.done.max(1) as f64);
+            let (epoch, number, loss) = (step.epoch + 1, step.step + 1, step.loss);
+            let Start { epochs, steps_per_epoch, .. } = start;
+            eprintln!(
+                "epoch {epoch}/{epochs} step {number}/{steps_per_epoch} loss {loss:.4} {rate:.0} records/s {left} left"
+            );
         }
     }
 
-    fn step_end(&mut self, step: &StepReport, _control: &mut Control) {
-        self.moved(step, Advance { steps: 1, records: step.records });
+    pub(crate) fn validating(&self) {
+        self.bar.set_message("validating");
     }
 
-    fn validation_start(&mut self, _batches: u64) {
-        if let Some(bar) = &self.bar {
-            bar.set_message("validating");
-        }
+    pub(crate) fn epoch_end(&mut self) {
+        self.pace = Pace::default();
     }
 
-    fn epoch_end(&mut self, _epoch: &EpochReport) {
-        self.said = None;
-    }
-
-    fn training_end(&mut self, _progress: &salamander_train::progress::Progress) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
     }
 }
 

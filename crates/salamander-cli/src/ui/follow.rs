@@ -1,27 +1,22 @@
-//! A run as its parent sees it: the run's events drive the bar and the table, wherever it trains.
+//! A run as it is followed: its events drive the bar and the table, wherever it trains.
 
-use indicatif::ProgressBar;
 use salamander_run::{Event, Report};
-use salamander_train::callback::{Callback, Control};
-use salamander_train::progress::Progress;
 
 use super::{Bar, EpochTable, Out};
 
 /// Shows a run.
 pub(crate) struct Follower {
+    out: Out,
     bar: Bar,
     table: EpochTable,
-    handle: Option<ProgressBar>,
     epoch: Option<u64>,
     begun: bool,
 }
 
 impl Follower {
     pub(crate) fn new(out: Out) -> Self {
-        let bar = Bar::new();
-        let handle = bar.handle();
-        let table = EpochTable::new(out, bar.handle());
-        Self { bar, table, handle, epoch: None, begun: false }
+        let (bar, table) = (Bar::new(), EpochTable::default());
+        Self { out, bar, table, epoch: None, begun: false }
     }
 
     /// Whether training has begun.
@@ -34,11 +29,8 @@ impl Follower {
         match event {
             Event::Indexing { files, of } => self.bar.indexing(*files, *of),
             Event::Report(report) => self.show(report),
-            Event::Validating { batches } => self.bar.validation_start(*batches),
-            Event::Note(text) => match &self.handle {
-                Some(bar) => bar.println(text),
-                None => eprintln!("{text}"),
-            },
+            Event::Validating { .. } => self.bar.validating(),
+            Event::Note(text) => self.bar.above(|| eprintln!("{text}")),
             _ => {}
         }
     }
@@ -47,7 +39,6 @@ impl Follower {
         match report {
             Report::Start(start) if !self.begun => {
                 self.begun = true;
-                self.table.training_start(start);
                 self.bar.training_start(start);
             }
             Report::Step(step) => {
@@ -55,11 +46,12 @@ impl Follower {
                     self.epoch = Some(step.epoch);
                     self.bar.epoch_start(step.epoch);
                 }
-                self.bar.step_end(step, &mut Control::default());
+                self.bar.step_end(step);
             }
             Report::Epoch(epoch) => {
-                self.table.epoch_end(epoch);
-                self.bar.epoch_end(epoch);
+                let lines = self.table.add(epoch);
+                self.bar.above(|| self.out.line(&lines));
+                self.bar.epoch_end();
             }
             Report::Start(_) | Report::End(_) => {}
         }
@@ -67,6 +59,6 @@ impl Follower {
 
     /// The run is over.
     pub(crate) fn finish(&mut self) {
-        self.bar.training_end(&Progress::default());
+        self.bar.finish();
     }
 }

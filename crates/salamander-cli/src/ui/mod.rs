@@ -8,12 +8,12 @@ mod summary;
 mod table;
 mod tasks;
 
-#[cfg(feature = "kube")]
-pub(crate) use bar::Advance;
+use std::time::{Duration, Instant};
+
 pub(crate) use bar::{Bar, MANY_FILES, show_indexing};
 pub(crate) use follow::Follower;
 #[cfg(feature = "kube")]
-pub(crate) use job::{JobFollower, job_line};
+pub(crate) use job::job_line;
 pub(crate) use summary::print_summary;
 pub(crate) use table::EpochTable;
 pub(crate) use tasks::TaskBar;
@@ -35,6 +35,31 @@ impl Out {
             Out::Stdout => writeln!(std::io::stdout(), "{text}"),
             Out::Stderr => writeln!(std::io::stderr(), "{text}"),
         };
+    }
+}
+
+/// Plain lines come at most this often.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// Keeps plain lines apart.
+#[derive(Default)]
+struct Pace {
+    said: Option<Instant>,
+}
+
+impl Pace {
+    /// The first line waits, too.
+    fn from_now() -> Self {
+        Self { said: Some(Instant::now()) }
+    }
+
+    /// Whether a line is to be printed now; the last one is in any case.
+    fn is_due(&mut self, last: bool) -> bool {
+        let is_due = last || self.said.is_none_or(|said| said.elapsed() >= EVERY);
+        if is_due {
+            self.said = Some(Instant::now());
+        }
+        is_due
     }
 }
 

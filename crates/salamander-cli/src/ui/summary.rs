@@ -18,7 +18,7 @@ pub(crate) fn print_summary(finished: &Summary<'_>, out: Out) {
     out.line(&format!(
         "\nrun        {} ({})",
         finished.run.folder().display(),
-        finished.state.name()
+        finished.state.as_str()
     ));
     out.line(&format!("trained    {} steps, {} records", progress.steps, progress.records));
     if !shown.is_empty() {
@@ -45,21 +45,18 @@ pub(crate) fn print_summary(finished: &Summary<'_>, out: Out) {
             facts.workers, facts.generations, facts.worker_restarts, facts.master_restarts,
         ));
     }
+    let [wall, compute, exchange, data, test] =
+        [timings.wall, timings.compute, timings.exchange, timings.data, timings.test]
+            .map(|time| clock(time.as_secs_f64()));
     out.line(&format!(
-        "time       {} (compute {}, exchange {}, data {}, test {})",
-        clock(timings.wall.as_secs_f64()),
-        clock(timings.compute.as_secs_f64()),
-        clock(timings.exchange.as_secs_f64()),
-        clock(timings.data.as_secs_f64()),
-        clock(timings.test.as_secs_f64()),
+        "time       {wall} (compute {compute}, exchange {exchange}, data {data}, test {test})"
     ));
     for (rank, timings) in outcome.ranks.iter().enumerate() {
+        let [compute, exchange, data, test] =
+            [timings.compute, timings.exchange, timings.data, timings.test]
+                .map(|time| time.as_secs_f64());
         out.line(&format!(
-            "rank {rank:<5} compute {:.1} s, exchange {:.1} s, data {:.1} s, test {:.1} s",
-            timings.compute.as_secs_f64(),
-            timings.exchange.as_secs_f64(),
-            timings.data.as_secs_f64(),
-            timings.test.as_secs_f64(),
+            "rank {rank:<5} compute {compute:.1} s, exchange {exchange:.1} s, data {data:.1} s, test {test:.1} s"
         ));
     }
 }

@@ -5,18 +5,16 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::core::{DynamicObject, GroupVersionKind};
-use kube::discovery::ApiResource;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, Config, ResourceExt};
 use salamander_core::elastic::Ending;
 use serde_json::{Value, json};
 use tracing::debug;
 
 use crate::crd::TrainingJob;
-use crate::error::code;
 use crate::manifest::Manifest;
 use crate::names::{self, Role};
+use crate::object_api::{ObjectApi, unless_gone};
 use crate::pod_calls;
 use crate::progress::Progress;
 use crate::secrets::Secrets;
@@ -51,8 +49,7 @@ pub async fn connect() -> Result<Client, Error> {
 /// The jobs of a namespace.
 #[derive(Clone)]
 pub struct Jobs {
-    client: Client,
-    namespace: String,
+    api: ObjectApi,
 }
 
 impl Jobs {
@@ -65,12 +62,12 @@ impl Jobs {
 
     /// With a client that is there.
     pub fn new(client: Client, namespace: impl Into<String>) -> Self {
-        Self { client, namespace: namespace.into() }
+        Self { api: ObjectApi::new(client, namespace, MANAGER) }
     }
 
     /// The namespace.
     pub fn namespace(&self) -> &str {
-        &self.namespace
+        self.api.namespace()
     }
 
     /// Submits a job: to the operator, if the cluster has it, else as a manifest. True if the operator has it.
@@ -81,20 +78,15 @@ impl Jobs {
         secrets: &Secrets,
     ) -> Result<bool, Error> {
         let resource = TrainingJob::new(&job.name, job.spec.clone());
-        let what = || format!("submitting job {}", job.name);
-        match self.jobs().create(&PostParams::default(), &resource).await {
-            Ok(_) => Ok(true),
-            // The cluster does not know training jobs.
-            Err(error) if code(&error) == Some(404) => {
-                let manifest = Manifest::new(job, experiment, secrets);
-                let manifest = manifest.map_err(|error| Error::Invalid(error.to_string()))?;
-                for object in manifest.objects() {
-                    self.apply(object).await?;
-                }
-                Ok(false)
-            }
-            Err(error) => Err(Error::from_client(what(), error)),
+        let created = self.jobs().create(&PostParams::default(), &resource).await;
+        if unless_gone(created, format!("submitting job {}", job.name))?.is_some() {
+            return Ok(true);
         }
+        // The cluster does not know training jobs.
+        for object in Manifest::new(job, experiment, secrets)?.objects() {
+            self.api.apply(object).await?;
+        }
+        Ok(false)
     }
 
     /// How a job stands.
@@ -179,52 +171,36 @@ impl Jobs {
 
     /// Deletes a job and everything that was made for it.
     pub async fn delete(&self, job: &str) -> Result<(), Error> {
-        match self.jobs().delete(job, &DeleteParams::default()).await {
-            Ok(_) => Ok(()),
+        let deleted = self.jobs().delete(job, &DeleteParams::default()).await;
+        match unless_gone(deleted, format!("deleting job {job}"))? {
+            Some(_) => Ok(()),
             // Without the operator nobody owns what was applied.
-            Err(error) if code(&error) == Some(404) => self.delete_objects(job).await,
-            Err(error) => Err(Error::from_client(format!("deleting job {job}"), error)),
+            None => self.delete_objects(job).await,
         }
     }
 
     /// Deletes the objects of a job that was submitted as a manifest.
     async fn delete_objects(&self, job: &str) -> Result<(), Error> {
-        let params = ListParams::default().labels(&names::job_query(job));
         let mut found = false;
         for (group, kind) in MANIFEST_KINDS {
-            let api = self.objects(group, "v1", kind);
-            let what = || format!("deleting the {kind} of job {job}");
-            let listed = api.list_metadata(&params).await;
-            for object in listed.map_err(|error| Error::from_client(what(), error))? {
-                found = true;
-                // The pods of a Kubernetes job would stay otherwise.
-                match api.delete(&object.name_any(), &DeleteParams::background()).await {
-                    Err(error) if code(&error) != Some(404) => {
-                        return Err(Error::from_client(what(), error));
-                    }
-                    _ => {}
-                }
-            }
+            found |= self.api.delete_all(group, kind, job).await?;
         }
-        match found {
-            true => Ok(()),
-            false => Err(self.no_job(job)),
-        }
+        if found { Ok(()) } else { Err(self.no_job(job)) }
     }
 
     fn no_job(&self, job: &str) -> Error {
-        let message = format!("there is no job {job:?} in namespace {:?}", self.namespace);
+        let message = format!("there is no job {job:?} in namespace {:?}", self.namespace());
         Error::NotFound { what: "looking for the job".into(), message }
     }
 
     async fn resource(&self, job: &str) -> Result<Option<TrainingJob>, Error> {
         // 404 also if the cluster does not know training jobs at all.
         let found = self.jobs().get_opt(job).await;
-        found.map_err(|error| Error::from_client(format!("looking at job {job}"), error))
+        found.map_err(Error::doing(format!("looking at job {job}")))
     }
 
     pub(crate) fn pods(&self) -> Api<Pod> {
-        Api::namespaced(self.client.clone(), &self.namespace)
+        self.api.all()
     }
 
     pub(crate) async fn list(&self, job: &str) -> Result<Vec<Pod>, Error> {
@@ -234,50 +210,29 @@ impl Jobs {
     /// Changes the custom resource; false if there is none.
     async fn change(&self, job: &str, patch: &Value) -> Result<bool, Error> {
         let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
-        match self.jobs().patch(job, &params, &patch).await {
-            Ok(_) => Ok(true),
-            Err(error) if code(&error) == Some(404) => Ok(false),
-            Err(error) => Err(Error::from_client(format!("changing job {job}"), error)),
-        }
+        let changed = self.jobs().patch(job, &params, &patch).await;
+        Ok(unless_gone(changed, format!("changing job {job}"))?.is_some())
     }
 
     /// Tells the master of a job without the operator.
     async fn annotate(&self, job: &str, key: &str, value: &str) -> Result<(), Error> {
         let pods = self.list(job).await?;
         let Some(master) = newest_master(&pods) else {
-            let message = format!("job {job:?} has no master in namespace {:?}", self.namespace);
+            let message = format!("job {job:?} has no master in namespace {:?}", self.namespace());
             return Err(Error::NotFound { what: "looking for the master".into(), message });
         };
         let annotated = pod_calls::annotate(&self.pods(), &master.name_any(), key, value).await;
-        annotated.map_err(|error| Error::from_client("telling the master", error))
-    }
-
-    async fn apply(&self, object: &Value) -> Result<(), Error> {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
-        let (version, kind) = (text(&object["apiVersion"]), text(&object["kind"]));
-        let name = text(&object["metadata"]["name"]);
-        let (group, version) = version.split_once('/').unwrap_or(("", &version));
-        let params = PatchParams::apply(MANAGER).force();
-        let api = self.objects(group, version, &kind);
-        let applied = api.patch(&name, &params, &Patch::Apply(object)).await;
-        let what = format!("applying the {kind} {name}");
-        applied.map(drop).map_err(|error| Error::from_client(what, error))
-    }
-
-    fn objects(&self, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {
-        let gvk = GroupVersionKind::gvk(group, version, kind);
-        let resource = ApiResource::from_gvk(&gvk);
-        Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+        annotated.map_err(Error::doing("telling the master"))
     }
 
     fn jobs(&self) -> Api<TrainingJob> {
-        Api::namespaced(self.client.clone(), &self.namespace)
+        self.api.all()
     }
 }
 
 impl std::fmt::Debug for Jobs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Jobs").field("namespace", &self.namespace).finish_non_exhaustive()
+        f.debug_struct("Jobs").field("namespace", &self.namespace()).finish_non_exhaustive()
     }
 }
 

@@ -6,7 +6,7 @@ use salamander_core::elastic::Ending;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::crd::{Phase, TrainingJob};
+use crate::crd::{Phase, TrainingJob, TrainingJobStatus};
 use crate::names;
 use crate::progress::Progress;
 
@@ -47,7 +47,7 @@ impl PodView {
 impl View {
     /// How the job ended, if it did.
     pub fn ended(&self) -> Option<Ending> {
-        let status = self.resource.as_ref().and_then(|resource| resource.status.as_ref());
+        let status = self.status();
         let message = || status.and_then(|status| status.message.clone()).unwrap_or_default();
         match status.and_then(|status| status.phase) {
             Some(Phase::Complete) => Some(Ending::Completed),
@@ -61,14 +61,17 @@ impl View {
         }
     }
 
+    fn status(&self) -> Option<&TrainingJobStatus> {
+        self.resource.as_ref()?.status.as_ref()
+    }
+
     fn is_resumed(&self) -> bool {
         self.resource.as_ref().is_some_and(|resource| !resource.spec.suspend)
     }
 
     /// In one word.
     pub fn phase(&self) -> String {
-        let status = self.resource.as_ref().and_then(|resource| resource.status.as_ref());
-        let phase = status.and_then(|status| status.phase).map(|phase| phase.as_str().to_string());
+        let phase = self.status().and_then(|status| status.phase).map(|phase| phase.to_string());
         let state = self.progress.as_ref().map(|progress| progress.state.clone());
         phase.or(state).unwrap_or_else(|| "Pending".to_string())
     }
@@ -84,8 +87,7 @@ impl View {
                 line += &format!(", loss {loss:.4}");
             }
         }
-        let status = self.resource.as_ref().and_then(|resource| resource.status.as_ref());
-        if let Some(message) = status.and_then(|status| status.message.as_deref()) {
+        if let Some(message) = self.status().and_then(|status| status.message.as_deref()) {
             line += &format!(" ({message})");
         }
         line
@@ -106,12 +108,7 @@ impl View {
 
     /// For programs.
     pub fn json(&self) -> Value {
-        let status = self.resource.as_ref().and_then(|resource| resource.status.as_ref());
-        json!({
-            "state": self.phase(),
-            "status": status,
-            "progress": self.progress,
-            "pods": self.pods,
-        })
+        let (status, progress, pods) = (self.status(), &self.progress, &self.pods);
+        json!({"state": self.phase(), "status": status, "progress": progress, "pods": pods})
     }
 }

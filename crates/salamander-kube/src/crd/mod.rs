@@ -7,6 +7,7 @@ mod template;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResource, CustomResourceExt, KubeSchema};
+use salamander_core::layout::EXPERIMENT;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
@@ -147,17 +148,6 @@ pub enum PullPolicy {
     Never,
 }
 
-impl PullPolicy {
-    /// As in a pod.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            PullPolicy::Always => "Always",
-            PullPolicy::IfNotPresent => "IfNotPresent",
-            PullPolicy::Never => "Never",
-        }
-    }
-}
-
 /// An experiment file: here, or in a config map.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[x_kube(
@@ -189,7 +179,7 @@ pub struct ConfigMapKey {
 }
 
 fn experiment_key() -> String {
-    "experiment.yaml".to_string()
+    EXPERIMENT.to_string()
 }
 
 /// Where gradients meet.
@@ -203,17 +193,6 @@ pub enum Strategy {
     Ps,
     /// Dense parameters in a ring, tables on parameter servers.
     Hybrid,
-}
-
-impl Strategy {
-    /// As in an experiment file.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Strategy::Allreduce => "allreduce",
-            Strategy::Ps => "ps",
-            Strategy::Hybrid => "hybrid",
-        }
-    }
 }
 
 /// The priority classes of workers.

@@ -1,5 +1,7 @@
 //! What people see of a job.
 
+use std::fmt;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -70,7 +72,9 @@ pub struct TrainingJobStatus {
 }
 
 /// A job in one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 pub enum Phase {
     /// Something in the job's spec is wrong.
     Invalid,
@@ -92,22 +96,14 @@ pub enum Phase {
     Failed,
 }
 
-impl Phase {
-    /// As people see it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Phase::Invalid => "Invalid",
-            Phase::Pending => "Pending",
-            Phase::Gathering => "Gathering",
-            Phase::Running => "Running",
-            Phase::Suspending => "Suspending",
-            Phase::Suspended => "Suspended",
-            Phase::Recovering => "Recovering",
-            Phase::Complete => "Complete",
-            Phase::Failed => "Failed",
-        }
+/// As people see it: the name of the variant.
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
     }
+}
 
+impl Phase {
     /// Whether nothing comes after it.
     pub fn is_final(self) -> bool {
         matches!(self, Phase::Complete | Phase::Failed)

@@ -5,6 +5,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::Error;
+
 /// Where checkpoints are kept beside the run's folder.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -35,7 +37,7 @@ pub struct ObjectStore {
 
 impl ObjectStore {
     /// What is wrong with it, for manifests, which no API server checks.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), Error> {
         let rest =
             ["s3://", "gs://", "az://"].iter().find_map(|scheme| self.url.strip_prefix(scheme));
         let fine = rest.is_some_and(|rest| !rest.starts_with('/') && !rest.is_empty());
@@ -43,8 +45,9 @@ impl ObjectStore {
             return Ok(());
         }
         // It may have credentials, which are not repeated.
-        let text = "checkpoints.objectStore.url is like s3://bucket/prefix, without credentials";
-        Err(text.to_string())
+        let text =
+            "spec: checkpoints.objectStore.url is like s3://bucket/prefix, without credentials";
+        Err(Error::Invalid(text.to_string()))
     }
 }
 
@@ -98,14 +101,4 @@ pub enum AccessMode {
     ReadWriteMany,
     /// By pods of one node.
     ReadWriteOnce,
-}
-
-impl AccessMode {
-    /// As in a claim.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            AccessMode::ReadWriteMany => "ReadWriteMany",
-            AccessMode::ReadWriteOnce => "ReadWriteOnce",
-        }
-    }
 }

@@ -1,19 +1,16 @@
 //! What pods read: the experiment and the job in a config map, token and certificates in a secret.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use salamander_core::layout::EXPERIMENT;
+use serde_json::{Value, json};
 
 use super::metadata;
-use crate::job::{EXPERIMENT_FILE, JOB_FILE, Job};
+use crate::job::{JOB_FILE, Job};
 use crate::names;
 use crate::secrets::Secrets;
 
 /// The experiment in force, and the job that the master makes pods of.
-pub fn config_map(
-    job: &Job,
-    experiment: &str,
-    owner: Option<&OwnerReference>,
-) -> Result<ConfigMap, serde_json::Error> {
+pub fn config_map(job: &Job, experiment: &str, owner: Option<&OwnerReference>) -> Value {
     let mut described = job.clone();
     // It is in its own file, and may be long.
     described.spec.experiment = Default::default();
@@ -23,27 +20,25 @@ pub fn config_map(
         ps.replicas = 1;
     }
     described.spec.suspend = false;
-    let files = [
-        (EXPERIMENT_FILE.to_string(), experiment.to_string()),
-        (JOB_FILE.to_string(), serde_json::to_string(&described)?),
-    ];
-    Ok(ConfigMap {
-        metadata: metadata(job, names::config_map(&job.name), owner),
-        data: Some(files.into()),
+    json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": metadata(job, &names::config_map(&job.name), owner),
+        "data": {EXPERIMENT: experiment, JOB_FILE: json!(described).to_string()},
         // Pods that read different experiments cannot train together.
-        immutable: Some(true),
-        ..ConfigMap::default()
+        "immutable": true,
     })
 }
 
 /// The secrets that all connections between the pods of a job prove to have.
-pub fn secret(job: &Job, secrets: &Secrets, owner: Option<&OwnerReference>) -> Secret {
-    Secret {
-        metadata: metadata(job, names::secret(&job.name), owner),
-        string_data: Some(secrets.files()),
-        type_: Some("Opaque".to_string()),
+pub fn secret(job: &Job, secrets: &Secrets, owner: Option<&OwnerReference>) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": metadata(job, &names::secret(&job.name), owner),
+        "stringData": secrets.files(),
+        "type": "Opaque",
         // A job whose pods have different secrets cannot work.
-        immutable: Some(true),
-        ..Secret::default()
-    }
+        "immutable": true,
+    })
 }

@@ -16,16 +16,15 @@ pub(super) fn own_env(job: &Job, parts: &PodParts<'_>) -> Vec<EnvVar> {
         value: Some(value.to_string()),
         ..EnvVar::default()
     };
-    let field = |name: &str, path: &str| EnvVar {
+    let from = |name: &str, source: EnvVarSource| EnvVar {
         name: name.to_string(),
-        value_from: Some(EnvVarSource {
-            field_ref: Some(ObjectFieldSelector {
-                api_version: Some("v1".to_string()),
-                field_path: path.to_string(),
-            }),
-            ..EnvVarSource::default()
-        }),
+        value_from: Some(source),
         ..EnvVar::default()
+    };
+    let field = |name: &str, path: &str| {
+        let (api_version, field_path) = (Some("v1".to_string()), path.to_string());
+        let field_ref = Some(ObjectFieldSelector { api_version, field_path });
+        from(name, EnvVarSource { field_ref, ..EnvVarSource::default() })
     };
     let mut env = vec![
         field("POD_NAME", "metadata.name"),
@@ -39,17 +38,10 @@ pub(super) fn own_env(job: &Job, parts: &PodParts<'_>) -> Vec<EnvVar> {
     ];
     if parts.resources.limits.as_ref().is_some_and(|limits| limits.contains_key("cpu")) {
         // As many threads as the container may use, not as the node has.
-        env.push(EnvVar {
-            name: "RAYON_NUM_THREADS".to_string(),
-            value_from: Some(EnvVarSource {
-                resource_field_ref: Some(ResourceFieldSelector {
-                    resource: "limits.cpu".to_string(),
-                    ..ResourceFieldSelector::default()
-                }),
-                ..EnvVarSource::default()
-            }),
-            ..EnvVar::default()
-        });
+        let resource = "limits.cpu".to_string();
+        let limit = ResourceFieldSelector { resource, ..ResourceFieldSelector::default() };
+        let source = EnvVarSource { resource_field_ref: Some(limit), ..EnvVarSource::default() };
+        env.push(from("RAYON_NUM_THREADS", source));
     }
     env
 }

@@ -11,30 +11,42 @@ mod security;
 mod storage;
 mod volumes;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde_json::{Value, json};
 
 use crate::job::Job;
 use crate::names;
 
-pub use access::{master_account, pod_account, role, role_binding};
+pub use access::role;
 pub use batch::master_job;
 pub use config::{config_map, secret};
-pub use network::{master_service, network_policy};
-pub use pod::{Error, container_memory};
+pub use pod::container_memory;
 pub use roles::{MasterPod, MemberPod};
 pub use storage::claim;
 
 pub(crate) use pod::amount;
 
+/// What every job needs beside its secrets and its files, and what may be brought back to this at any time: accounts
+/// and rights, the network, the master's address.
+pub fn surroundings(job: &Job, owner: Option<&OwnerReference>) -> [Value; 6] {
+    [
+        access::account(job, &names::master_account(&job.name), owner),
+        access::account(job, &names::pod_account(&job.name), owner),
+        access::role(job, owner),
+        access::role_binding(job, owner),
+        network::network_policy(job, owner),
+        network::master_service(job, owner),
+    ]
+}
+
 /// The metadata of an object of a job.
-fn metadata(job: &Job, name: String, owner: Option<&OwnerReference>) -> ObjectMeta {
-    ObjectMeta {
-        name: Some(name),
-        namespace: Some(job.namespace.clone()),
-        labels: Some(names::job_labels(&job.name)),
-        owner_references: owner.map(|owner| vec![owner.clone()]),
-        ..ObjectMeta::default()
+fn metadata(job: &Job, name: &str, owner: Option<&OwnerReference>) -> Value {
+    let (namespace, labels) = (&job.namespace, names::job_labels(&job.name));
+    let mut metadata = json!({"name": name, "namespace": namespace, "labels": labels});
+    if let Some(owner) = owner {
+        metadata["ownerReferences"] = json!([owner]);
     }
+    metadata
 }
 
 #[cfg(test)]

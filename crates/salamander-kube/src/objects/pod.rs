@@ -4,38 +4,29 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, ContainerPort, EnvFromSource, EnvVar, HTTPGetAction, LocalObjectReference,
-    Pod, PodSpec, Probe, ResourceRequirements, Toleration, TopologySpreadConstraint, Volume,
-    VolumeMount,
+    Container, ContainerPort, HTTPGetAction, LocalObjectReference, Pod, PodSpec, Probe,
+    ResourceRequirements, Toleration,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use salamander_core::layout::EXPERIMENT;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::env::{own_env, store_env};
 use super::security::{container_security, pod_security};
 use super::volumes::{own_mounts, own_volumes};
+use crate::Error;
 use crate::crd::{PodTemplate, Resources};
-use crate::job::{CONFIG, EXPERIMENT_FILE, Job, TOKEN, TOKEN_FILE};
+use crate::job::{CONFIG, Job, TOKEN, TOKEN_FILE, folder};
 use crate::names::{self, CONTAINER, Role};
 use crate::quantity::mebibytes;
 
 /// How long a pod stays on a node that does not answer; the default is 300 s.
 const UNREACHABLE_SECONDS: i64 = 30;
-
-/// What is wrong with a template.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("spec.{role}.template.{field}: {reason}")]
-pub struct Error {
-    /// The role as the spec calls it.
-    pub role: &'static str,
-    /// The field.
-    pub field: &'static str,
-    /// The reason.
-    pub reason: String,
-}
+/// How long a pod has to leave.
+const GRACE_SECONDS: i64 = 30;
 
 /// The memory that a pod's container may use, or asks for.
 pub fn container_memory(pod: &Pod) -> Option<u64> {
@@ -43,7 +34,7 @@ pub fn container_memory(pod: &Pod) -> Option<u64> {
     let resources = container.resources.as_ref()?;
     let memory = |map: &Option<BTreeMap<String, Quantity>>| map.as_ref()?.get("memory").cloned();
     let amount = memory(&resources.limits).or_else(|| memory(&resources.requests))?;
-    crate::quantity::bytes(&amount.0).ok()
+    crate::quantity::bytes(&amount.0)
 }
 
 /// An amount as Kubernetes writes it.
@@ -91,33 +82,31 @@ impl PodParts<'_> {
 
     fn spec(&self, job: &Job) -> Result<PodSpec, Error> {
         let template = self.template;
-        let mut volumes = own_volumes(job, self.role);
-        volumes.extend(self.read::<Vec<Volume>>("volumes", list(&template.volumes))?);
         let pull_secrets = job.spec.image_pull_secrets.iter();
         let pull_secrets =
             pull_secrets.map(|name| LocalObjectReference { name: name.clone() }).collect();
+        let grace = template.termination_grace_period_seconds.unwrap_or(GRACE_SECONDS);
         let selector = (!template.node_selector.is_empty()).then(|| template.node_selector.clone());
-        let spread: Vec<TopologySpreadConstraint> =
-            self.read("topologySpreadConstraints", list(&template.topology_spread_constraints))?;
-        let affinity: Option<Affinity> = match &template.affinity {
-            Some(value) => Some(self.read("affinity", value.clone())?),
-            None => None,
-        };
+        let spread = &template.topology_spread_constraints;
         Ok(PodSpec {
             containers: vec![self.container(job)?],
-            volumes: Some(volumes),
+            volumes: self.list("volumes", own_volumes(job, self.role), &template.volumes)?,
             restart_policy: Some("Never".to_string()),
             service_account_name: Some(names::pod_account(&job.name)),
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
-            termination_grace_period_seconds: Some(job.grace_seconds(self.role)),
+            termination_grace_period_seconds: Some(grace),
             security_context: Some(pod_security(template)),
             priority_class_name: job.priority_class(self.role, self.index).map(str::to_string),
             image_pull_secrets: Some(pull_secrets).filter(|secrets: &Vec<_>| !secrets.is_empty()),
             node_selector: selector,
             tolerations: Some(self.tolerations()?),
-            affinity,
-            topology_spread_constraints: Some(spread).filter(|all| !all.is_empty()),
+            affinity: self.read("affinity", json!(template.affinity))?,
+            topology_spread_constraints: self.list(
+                "topologySpreadConstraints",
+                Vec::new(),
+                spread,
+            )?,
             runtime_class_name: template.runtime_class_name.clone(),
             scheduler_name: template.scheduler_name.clone(),
             ..PodSpec::default()
@@ -126,23 +115,17 @@ impl PodParts<'_> {
 
     fn container(&self, job: &Job) -> Result<Container, Error> {
         let template = self.template;
-        let mut env = own_env(job, self);
-        env.extend(self.read::<Vec<EnvVar>>("env", list(&template.env))?);
-        let mut env_from = store_env(job, self.role);
-        env_from.extend(self.read::<Vec<EnvFromSource>>("envFrom", list(&template.env_from))?);
-        let mut mounts = own_mounts();
-        mounts
-            .extend(self.read::<Vec<VolumeMount>>("volumeMounts", list(&template.volume_mounts))?);
+        let pull_policy = self.read("imagePullPolicy", json!(job.spec.image_pull_policy))?;
         Ok(Container {
             name: CONTAINER.to_string(),
             image: Some(job.spec.image.clone()),
-            image_pull_policy: job.spec.image_pull_policy.map(|policy| policy.as_str().to_string()),
+            image_pull_policy: pull_policy,
             command: Some(job.spec.command.clone()).filter(|command| !command.is_empty()),
             args: Some(self.args.clone()),
-            env: Some(env),
-            env_from: Some(env_from).filter(|all| !all.is_empty()),
+            env: self.list("env", own_env(job, self), &template.env)?,
+            env_from: self.list("envFrom", store_env(job, self.role), &template.env_from)?,
             resources: Some(self.resources.clone()),
-            volume_mounts: Some(mounts),
+            volume_mounts: self.list("volumeMounts", own_mounts(), &template.volume_mounts)?,
             security_context: Some(container_security()),
             // The last lines of its log come with its end, and need no rights to be read.
             termination_message_policy: Some("FallbackToLogsOnError".to_string()),
@@ -153,7 +136,7 @@ impl PodParts<'_> {
     /// Its own, and a short one for nodes that do not answer.
     fn tolerations(&self) -> Result<Vec<Toleration>, Error> {
         let mut all: Vec<Toleration> =
-            self.read("tolerations", list(&self.template.tolerations))?;
+            self.read("tolerations", json!(self.template.tolerations))?;
         for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
             if !all.iter().any(|toleration| toleration.key.as_deref() == Some(key)) {
                 all.push(Toleration {
@@ -168,28 +151,35 @@ impl PodParts<'_> {
         Ok(all)
     }
 
-    fn read<T: DeserializeOwned>(&self, field: &'static str, value: Value) -> Result<T, Error> {
+    /// What a pod has of its own, and what the template adds; nothing rather than an empty list.
+    fn list<T: DeserializeOwned>(
+        &self,
+        field: &str,
+        mut all: Vec<T>,
+        more: &[Value],
+    ) -> Result<Option<Vec<T>>, Error> {
+        all.extend(self.read::<Vec<T>>(field, json!(more))?);
+        Ok(Some(all).filter(|all| !all.is_empty()))
+    }
+
+    /// A part of the template, which is named where it is wrong.
+    fn read<T: DeserializeOwned>(&self, field: &str, value: Value) -> Result<T, Error> {
         let role = self.name;
-        let wrong = |error: serde_json::Error| Error { role, field, reason: error.to_string() };
+        let wrong = |error| Error::Invalid(format!("spec.{role}.template.{field}: {error}"));
         serde_json::from_value(value).map_err(wrong)
     }
 }
 
-fn list(values: &[Value]) -> Value {
-    Value::Array(values.to_vec())
-}
-
-pub(super) fn role_args(job: &Job, role: Role) -> Vec<String> {
-    vec![
-        role.to_string(),
-        job.folder(),
-        "--experiment".to_string(),
-        format!("{CONFIG}/{EXPERIMENT_FILE}"),
-        "--token-file".to_string(),
-        format!("{TOKEN}/{TOKEN_FILE}"),
-        "--tls".to_string(),
-        TOKEN.to_string(),
-    ]
+/// The arguments of a role: what all have, and options of its own.
+pub(super) fn role_args(job: &Job, role: Role, more: &[(&str, String)]) -> Vec<String> {
+    let common = [
+        ("--experiment", format!("{CONFIG}/{EXPERIMENT}")),
+        ("--token-file", format!("{TOKEN}/{TOKEN_FILE}")),
+        ("--tls", TOKEN.to_string()),
+    ];
+    let options = common.iter().chain(more);
+    let options = options.flat_map(|(name, value)| [name.to_string(), value.clone()]);
+    [role.to_string(), folder(&job.name)].into_iter().chain(options).collect()
 }
 
 pub(super) fn requirements(resources: &Resources, memory: Option<u64>) -> ResourceRequirements {

@@ -4,7 +4,8 @@ use k8s_openapi::api::core::v1::{Pod, PodReadinessGate, Probe, ResourceRequireme
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-use super::pod::{Error, PodParts, port, probe, requirements, role_args};
+use super::pod::{PodParts, port, probe, requirements, role_args};
+use crate::Error;
 use crate::crd::ParameterServers;
 use crate::job::{CONFIG, JOB_FILE, Job};
 use crate::names::{self, HEALTH_PORT, MASTER_PORT, Role};
@@ -27,10 +28,12 @@ impl MasterPod<'_> {
     pub fn build(&self) -> Result<Pod, Error> {
         let job = self.job;
         let master = &job.spec.master;
-        let mut args = role_args(job, Role::Master);
-        args.extend(["--listen".to_string(), format!("0.0.0.0:{MASTER_PORT}")]);
-        args.extend(["--platform".to_string(), "kube".to_string()]);
-        args.extend(["--job".to_string(), format!("{CONFIG}/{JOB_FILE}")]);
+        let options = [
+            ("--listen", format!("0.0.0.0:{MASTER_PORT}")),
+            ("--platform", "kube".to_string()),
+            ("--job", format!("{CONFIG}/{JOB_FILE}")),
+        ];
+        let mut args = role_args(job, Role::Master, &options);
         args.extend(self.resume.then(|| "--resume".to_string()));
         let parts = PodParts {
             role: Role::Master,
@@ -45,7 +48,7 @@ impl MasterPod<'_> {
         let wanted = job.spec.workers.wanted().to_string();
         let annotations = pod.metadata.annotations.get_or_insert_default();
         annotations.insert(names::WANTED.to_string(), wanted);
-        if let Some(servers) = job.servers() {
+        if let Some(servers) = job.spec.servers() {
             annotations.insert(names::WANTED_SERVERS.to_string(), servers.to_string());
         }
         if let Some(spec) = &mut pod.spec {
@@ -110,11 +113,12 @@ impl<'a> MemberPod<'a> {
             Role::Ps => ("ps", "--seat", &servers.resources, &servers.template),
             _ => ("workers", "--slot", &workers.resources, &workers.template),
         };
-        let mut args = role_args(job, role);
-        let address = names::master_address(&job.name, &job.namespace);
-        args.extend(["--master".to_string(), address]);
-        args.extend([place.to_string(), self.index.to_string()]);
-        args.extend(["--listen".to_string(), "$(POD_IP)".to_string()]);
+        let options = [
+            ("--master", names::master_address(&job.name, &job.namespace)),
+            (place, self.index.to_string()),
+            ("--listen", "$(POD_IP)".to_string()),
+        ];
+        let args = role_args(job, role, &options);
         let (index, process) = (self.index, self.process);
         let resources = requirements(resources, self.memory);
         let parts = PodParts { role, name, index, process, args, resources, template };

@@ -1,11 +1,10 @@
 //! Where the run's folder is.
 
 use k8s_openapi::api::core::v1::{
-    EmptyDirVolumeSource, HostPathVolumeSource, PersistentVolumeClaim, PersistentVolumeClaimSpec,
-    PersistentVolumeClaimVolumeSource, Volume, VolumeResourceRequirements,
+    EmptyDirVolumeSource, HostPathVolumeSource, PersistentVolumeClaimVolumeSource, Volume,
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde_json::{Value, json};
 
 use super::metadata;
 use super::pod::amount;
@@ -14,23 +13,22 @@ use crate::job::Job;
 use crate::names::{self, Role};
 
 /// The claim that is made for a job, if it wants one of its own.
-pub fn claim(job: &Job, owner: Option<&OwnerReference>) -> Option<PersistentVolumeClaim> {
+pub fn claim(job: &Job, owner: Option<&OwnerReference>) -> Option<Value> {
     let storage = job.spec.storage.as_ref()?;
-    let size = storage.size.as_ref()?;
-    let requests = [("storage".to_string(), Quantity(amount(size)))];
-    Some(PersistentVolumeClaim {
-        metadata: metadata(job, names::claim(&job.name), owner),
-        spec: Some(PersistentVolumeClaimSpec {
-            access_modes: Some(vec![storage.access_mode.as_str().to_string()]),
-            storage_class_name: storage.storage_class_name.clone(),
-            resources: Some(VolumeResourceRequirements {
-                requests: Some(requests.into()),
-                ..VolumeResourceRequirements::default()
-            }),
-            ..PersistentVolumeClaimSpec::default()
-        }),
-        ..PersistentVolumeClaim::default()
-    })
+    let size = amount(storage.size.as_ref()?);
+    let mut spec = json!({
+        "accessModes": [storage.access_mode],
+        "resources": {"requests": {"storage": size}},
+    });
+    if let Some(class) = &storage.storage_class_name {
+        spec["storageClassName"] = json!(class);
+    }
+    Some(json!({
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": metadata(job, &names::claim(&job.name), owner),
+        "spec": spec,
+    }))
 }
 
 /// The volume of the run's folder, as the pods of a job mount it.

@@ -7,7 +7,6 @@ use crate::crd::{Phase, TrainingJobStatus};
 
 /// What a phase says about all conditions.
 pub fn follow(status: &mut TrainingJobStatus, now: Timestamp, phase: Phase, message: &str) {
-    let reason = phase.as_str();
     let facts = [
         ("Valid", phase != Phase::Invalid),
         ("Running", phase == Phase::Running),
@@ -16,40 +15,26 @@ pub fn follow(status: &mut TrainingJobStatus, now: Timestamp, phase: Phase, mess
         ("Failed", phase == Phase::Failed),
     ];
     for (type_, holds) in facts {
-        set(status, now, Fact { type_, holds, reason, message });
+        let holds = if holds { "True" } else { "False" };
+        let known = status.conditions.iter_mut().find(|condition| condition.type_ == type_);
+        // Its time changes only when its status does.
+        let since = known.as_ref().filter(|known| known.status == holds);
+        let condition = Condition {
+            last_transition_time: since
+                .map_or(Time(now), |since| since.last_transition_time.clone()),
+            type_: type_.to_string(),
+            status: holds.to_string(),
+            reason: phase.to_string(),
+            message: message.to_string(),
+            observed_generation: status.observed_generation,
+        };
+        match known {
+            Some(known) => *known = condition,
+            None => status.conditions.push(condition),
+        }
     }
     status.phase = Some(phase);
     status.message = Some(message.to_string()).filter(|message| !message.is_empty());
-}
-
-/// A fact about a job, and why it is so.
-#[derive(Clone, Copy, Debug)]
-struct Fact<'a> {
-    type_: &'a str,
-    holds: bool,
-    reason: &'a str,
-    message: &'a str,
-}
-
-/// Sets a condition; its time changes only when its status does.
-fn set(status: &mut TrainingJobStatus, now: Timestamp, fact: Fact<'_>) {
-    let Fact { type_, holds, reason, message } = fact;
-    let holds = if holds { "True" } else { "False" };
-    let known = status.conditions.iter().find(|condition| condition.type_ == type_);
-    let since =
-        known.filter(|known| known.status == holds).map(|known| known.last_transition_time.clone());
-    let condition = Condition {
-        type_: type_.to_string(),
-        status: holds.to_string(),
-        reason: reason.to_string(),
-        message: message.to_string(),
-        observed_generation: status.observed_generation,
-        last_transition_time: since.unwrap_or(Time(now)),
-    };
-    match status.conditions.iter_mut().find(|condition| condition.type_ == type_) {
-        Some(known) => *known = condition,
-        None => status.conditions.push(condition),
-    }
 }
 
 #[cfg(test)]

@@ -78,8 +78,7 @@ impl Planner<'_> {
     fn without_master(&mut self, pods: &[Pod]) -> PhaseMessage {
         let stopped = matches!(self.status.phase, Some(Phase::Suspended | Phase::Suspending));
         if self.job.spec.suspend {
-            self.delete_members(pods);
-            return (Phase::Suspended, "stopped; set spec.suspend to false to go on".into());
+            return self.suspended(pods);
         }
         match self.status.master {
             None => self.launch(0, false, pods),
@@ -87,6 +86,11 @@ impl Planner<'_> {
             // Its pod was deleted before its end was seen.
             Some(number) => self.relaunch(number as u32, "its pod was deleted", pods),
         }
+    }
+
+    fn suspended(&mut self, pods: &[Pod]) -> PhaseMessage {
+        self.delete_members(pods);
+        (Phase::Suspended, "stopped; set spec.suspend to false to go on".into())
     }
 
     fn with_master(&mut self, number: u32, pod: &Pod, pods: &[Pod]) -> PhaseMessage {
@@ -107,11 +111,7 @@ impl Planner<'_> {
             {
                 self.delete(pod, matches!(state, PodState::Lost(_)));
                 if self.job.spec.suspend {
-                    self.delete_members(pods);
-                    return (
-                        Phase::Suspended,
-                        "stopped; set spec.suspend to false to go on".into(),
-                    );
+                    return self.suspended(pods);
                 }
                 return self.launch(number + 1, true, pods);
             }

@@ -97,7 +97,7 @@ impl LeaderElector {
                 Ok(Ok(false)) => {}
                 Ok(Err(error)) if matches!(code(&error), Some(401 | 403)) => {
                     let what = format!("taking the lease {}", self.options.name);
-                    return Err(Error::from_client(what, error));
+                    return Err(Error::doing(what)(error));
                 }
                 Ok(Err(error)) => warn!(error = root(&error), "the election"),
                 Err(_) => warn!("the API server does not answer in the election"),

@@ -6,13 +6,14 @@ use std::sync::{Arc, OnceLock};
 
 use kube::runtime::reflector::Store;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
 
 use crate::crd::{Phase, TrainingJob};
+use crate::health;
 
 /// Counters and gauges of an operator.
 #[derive(Debug)]
@@ -56,10 +57,7 @@ impl Metrics {
 
     /// All metrics as text.
     pub fn encode(&self) -> String {
-        let mut page = String::new();
-        // Writing to a string does not fail.
-        let _ = text::encode(&mut page, &self.registry);
-        page
+        health::encode(&self.registry)
     }
 }
 
@@ -69,10 +67,10 @@ struct JobsByPhase(Arc<OnceLock<Store<TrainingJob>>>);
 
 impl Collector for JobsByPhase {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut counts: BTreeMap<&str, i64> = BTreeMap::new();
+        let mut counts: BTreeMap<Phase, i64> = BTreeMap::new();
         for job in self.0.get().map(Store::state).unwrap_or_default() {
             let phase = job.status.as_ref().and_then(|status| status.phase);
-            *counts.entry(phase.map_or("Pending", Phase::as_str)).or_default() += 1;
+            *counts.entry(phase.unwrap_or(Phase::Pending)).or_default() += 1;
         }
         let mut family = encoder.encode_descriptor(
             "salamander_jobs",
@@ -81,7 +79,8 @@ impl Collector for JobsByPhase {
             MetricType::Gauge,
         )?;
         for (phase, count) in counts {
-            ConstGauge::new(count).encode(family.encode_family(&[("phase", phase)])?)?;
+            ConstGauge::new(count)
+                .encode(family.encode_family(&[("phase", phase.to_string())])?)?;
         }
         Ok(())
     }

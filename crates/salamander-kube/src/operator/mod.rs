@@ -5,7 +5,6 @@ pub mod conditions;
 pub mod decide;
 pub mod lease;
 pub mod metrics;
-mod object_api;
 pub mod plan;
 mod reconciler;
 mod status;
@@ -69,9 +68,8 @@ pub async fn serve(
     let cannot =
         |error: std::io::Error| Error::Invalid(format!("cannot listen on {health_at}: {error}"));
     let listener = TcpListener::bind(health_at).await.map_err(cannot)?;
-    let metrics = Arc::new(Metrics::default());
-    let endpoints = health(&metrics);
-    let monitoring = Monitoring { metrics, health: endpoints.clone() };
+    let monitoring = Monitoring::default();
+    let endpoints = monitoring.health.clone();
     tokio::select! {
         result = run(Options { namespace, lease }, client, monitoring, shutdown) => result,
         never = endpoints.serve(listener) => match never {},
@@ -87,10 +85,12 @@ pub struct Monitoring {
     pub health: Health,
 }
 
-/// What the endpoints of an operator say.
-pub fn health(metrics: &Arc<Metrics>) -> Health {
-    let metrics = metrics.clone();
-    Health::new(move || metrics.encode())
+impl Default for Monitoring {
+    fn default() -> Self {
+        let metrics = Arc::new(Metrics::default());
+        let shown = metrics.clone();
+        Self { metrics, health: Health::new(move || shown.encode()) }
+    }
 }
 
 /// Looks after jobs until `shutdown` resolves, or until it leads no more, which is an error: the next one
@@ -108,11 +108,7 @@ pub async fn run(
     };
     // Missing rights and a missing definition are told clearly, once, instead of again and again by a watch.
     let probe = kube::api::ListParams::default().limit(1);
-    let list = async || {
-        let listed = jobs.list(&probe).await;
-        listed.map(drop).map_err(|error| Error::from_client("listing training jobs", error))
-    };
-    retry(list).await?;
+    retry(async || jobs.list(&probe).await.map_err(Error::doing("listing training jobs"))).await?;
     health.set_ready(true);
     tokio::pin!(shutdown);
     let mut elector = options.lease.clone().map(|lease| LeaderElector::new(client.clone(), lease));

@@ -10,17 +10,18 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Patch, PatchParams};
 use kube::runtime::events::{EventType, Recorder};
 use kube::{Client, Resource};
+use salamander_core::layout::EXPERIMENT;
 use serde_json::json;
 use tracing::{debug, info};
 
 use super::decide;
 use super::metrics::Metrics;
-use super::object_api::{MANAGER, ObjectApi, unless_gone};
 use super::plan::{Action, JobEvent, ObservedJob, ReconcilePlan};
 use crate::crd::{TrainingJob, TrainingJobStatus};
 use crate::error::root;
-use crate::job::{self, EXPERIMENT_FILE, Job};
+use crate::job::{self, Job};
 use crate::names::{self, Role};
+use crate::object_api::{ObjectApi, unless_gone};
 use crate::objects::{self, MasterPod, MemberPod};
 use crate::secrets::Secrets;
 use crate::{Error, experiment, pod_calls};
@@ -29,6 +30,17 @@ use crate::{Error, experiment, pod_calls};
 const REFRESH: Duration = Duration::from_secs(600);
 /// How soon to reconcile again after a change that brings an event by itself.
 const SOON: Duration = Duration::from_secs(5);
+
+/// Who we are in the record of who set which field.
+const MANAGER: &str = "salamander-operator";
+
+/// The job that is reconciled, and who owns what is made for it.
+#[derive(Clone, Copy)]
+struct Subject<'a> {
+    resource: &'a TrainingJob,
+    job: &'a Job,
+    owner: &'a OwnerReference,
+}
 
 /// What reconciling needs, shared by all jobs.
 pub(super) struct Context {
@@ -51,8 +63,7 @@ impl Context {
             // Its dependents go with it.
             return Ok(REFRESH);
         }
-        let job =
-            Job::from_resource(resource).map_err(|error| Error::Invalid(error.to_string()))?;
+        let job = Job::from_resource(resource)?;
         let owner = job::owner(resource)
             .ok_or_else(|| Error::Invalid(format!("job {} has no uid", job.name)))?;
         if resource.spec.workers.replicas.is_none() {
@@ -61,13 +72,14 @@ impl Context {
             return Ok(SOON);
         }
         let over = resource.status.as_ref().and_then(|s| s.phase).is_some_and(|p| p.is_final());
+        let subject = Subject { resource, job: &job, owner: &owner };
         let invalid = match over {
             true => None,
-            false => self.prepare(resource, &job, &owner).await?,
+            false => self.prepare(subject).await?,
         };
         let observed = ObservedJob { pods: self.pods(&job, &owner).await?, invalid };
         let plan = decide::decide(resource, &observed, Timestamp::now());
-        self.execute(resource, &job, &owner, &plan).await?;
+        self.execute(subject, &plan).await?;
         self.metrics.reconciles.inc();
         Ok(plan.requeue_after)
     }
@@ -77,7 +89,7 @@ impl Context {
         let wanted = json!({"spec": {"workers": {"replicas": job.spec.workers.wanted()}}});
         let jobs = self.api(job).all::<TrainingJob>();
         let patched = jobs.patch(&job.name, &PatchParams::default(), &Patch::Merge(wanted)).await;
-        unless_gone(patched, || format!("filling in the workers of job {}", job.name))
+        unless_gone(patched, format!("filling in the workers of job {}", job.name)).map(drop)
     }
 
     async fn pods(&self, job: &Job, owner: &OwnerReference) -> Result<Vec<Pod>, Error> {
@@ -86,12 +98,8 @@ impl Context {
     }
 
     /// Makes what the pods need; what is wrong with the job, if that cannot be.
-    async fn prepare(
-        &self,
-        resource: &TrainingJob,
-        job: &Job,
-        owner: &OwnerReference,
-    ) -> Result<Option<String>, Error> {
+    async fn prepare(&self, subject: Subject<'_>) -> Result<Option<String>, Error> {
+        let Subject { resource, job, owner } = subject;
         let generation = resource.metadata.generation;
         let made = self.made().get(&owner.uid).copied();
         if made.is_some_and(|(for_, at)| for_ == generation && at.elapsed() < REFRESH) {
@@ -112,38 +120,27 @@ impl Context {
         if let Err(error) = worker.build().and(server.build()).and(master.build()) {
             return Ok(Some(error.to_string()));
         }
-        self.make(resource, job, owner, &text).await?;
+        self.make(subject, &text).await?;
         let mut made = self.made();
         made.retain(|_, (_, at)| at.elapsed() < REFRESH);
         made.insert(owner.uid.clone(), (generation, Instant::now()));
         Ok(None)
     }
 
-    async fn make(
-        &self,
-        resource: &TrainingJob,
-        job: &Job,
-        owner: &OwnerReference,
-        experiment: &str,
-    ) -> Result<(), Error> {
-        let (api, own) = (self.api(job), Some(owner));
-        api.apply(&objects::master_account(job, own)).await?;
-        api.apply(&objects::pod_account(job, own)).await?;
-        api.apply(&objects::role(job, own)).await?;
-        api.apply(&objects::role_binding(job, own)).await?;
-        api.apply(&objects::network_policy(job, own)).await?;
-        api.apply(&objects::master_service(job, own)).await?;
+    async fn make(&self, subject: Subject<'_>, experiment: &str) -> Result<(), Error> {
+        let (job, own) = (subject.job, Some(subject.owner));
+        let api = self.api(job);
+        for object in objects::surroundings(job, own) {
+            api.apply(&object).await?;
+        }
         if let Some(claim) = objects::claim(job, own) {
             api.create(&claim).await?;
         }
-        let config = objects::config_map(job, experiment, own)
-            .map_err(|error| Error::Invalid(error.to_string()))?;
-        if !api.create(&config).await? {
-            self.compare(resource, job, owner, experiment).await?;
+        if !api.create(&objects::config_map(job, experiment, own)).await? {
+            self.compare(subject, experiment).await?;
         }
         // Those that are there stay, or the pods would no longer know each other.
-        let secrets = Secrets::random().map_err(|error| Error::Invalid(error.to_string()))?;
-        api.create(&objects::secret(job, &secrets, own)).await?;
+        api.create(&objects::secret(job, &Secrets::random()?, own)).await?;
         Ok(())
     }
 
@@ -156,9 +153,8 @@ impl Context {
         let Some(key) = &source.config_map else {
             return Ok(Err("write experiment.inline or experiment.configMap".into()));
         };
-        let what = format!("reading the config map {}", key.name);
         let found = self.api(job).all::<ConfigMap>().get_opt(&key.name).await;
-        let found = found.map_err(|error| Error::from_client(what, error))?;
+        let found = found.map_err(Error::doing(format!("reading the config map {}", key.name)))?;
         let Some(map) = found else {
             return Ok(Err(format!("there is no config map {:?} yet", key.name)));
         };
@@ -167,21 +163,16 @@ impl Context {
     }
 
     /// Pods that read different experiments cannot train together, so the first one stays.
-    async fn compare(
-        &self,
-        resource: &TrainingJob,
-        job: &Job,
-        owner: &OwnerReference,
-        text: &str,
-    ) -> Result<(), Error> {
+    async fn compare(&self, subject: Subject<'_>, text: &str) -> Result<(), Error> {
+        let Subject { resource, job, owner } = subject;
         let name = names::config_map(&job.name);
         let found = self.api(job).all::<ConfigMap>().get_opt(&name).await;
-        let found = found.map_err(|error| Error::from_client("reading the experiment", error))?;
+        let found = found.map_err(Error::doing("reading the experiment"))?;
         if found.as_ref().is_none_or(|map| !job::is_owned(map, &owner.uid)) {
             let text = format!("what an earlier job {:?} left is still being deleted", job.name);
             return Err(Error::Invalid(text));
         }
-        let old = found.and_then(|map| map.data?.remove(EXPERIMENT_FILE));
+        let old = found.and_then(|map| map.data?.remove(EXPERIMENT));
         if old.is_some_and(|old| experiment::differ(&old, text)) {
             let note = "the experiment of a job stays as it was at its start; delete the job and create another";
             let (warning, reason) = (true, "ExperimentChanged".to_string());
@@ -190,32 +181,26 @@ impl Context {
         Ok(())
     }
 
-    async fn execute(
-        &self,
-        resource: &TrainingJob,
-        job: &Job,
-        owner: &OwnerReference,
-        plan: &ReconcilePlan,
-    ) -> Result<(), Error> {
+    async fn execute(&self, subject: Subject<'_>, plan: &ReconcilePlan) -> Result<(), Error> {
+        let Subject { resource, job, owner } = subject;
         let pods = self.api(job).all::<Pod>();
         for action in &plan.actions {
             info!(job = job.name, ?action, "for a job");
             match action {
                 Action::CreateMaster { number, resume } => {
                     let (owner, resume) = (Some(owner), *resume);
-                    let pod = MasterPod { job, number: *number, owner, resume }.build();
-                    let pod = pod.map_err(|error| Error::Invalid(error.to_string()))?;
-                    if self.api(job).create(&pod).await? {
+                    let pod = MasterPod { job, number: *number, owner, resume }.build()?;
+                    if self.api(job).create(&json!(pod)).await? {
                         self.metrics.masters.inc();
                     }
                 }
                 Action::Delete { name, force } => {
                     let deleted = pods.delete(name, &pod_calls::delete_params(*force)).await;
-                    unless_gone(deleted, || format!("deleting the pod {name}"))?;
+                    unless_gone(deleted, format!("deleting the pod {name}"))?;
                 }
                 Action::Annotate { name, key, value } => {
                     let patched = pod_calls::annotate(&pods, name, key, value).await;
-                    unless_gone(patched, || format!("annotating the pod {name}"))?;
+                    unless_gone(patched, format!("annotating the pod {name}"))?;
                 }
             }
         }
@@ -236,10 +221,10 @@ impl Context {
             "kind": TrainingJob::kind(&()),
             "status": status,
         });
-        let params = PatchParams::apply(MANAGER).force();
+        let params = self.api(job).forced();
         let written = jobs.patch_status(&job.name, &params, &Patch::Apply(patch)).await;
         // Deleted in between: there is nobody to tell.
-        unless_gone(written, || format!("writing the status of job {}", job.name))
+        unless_gone(written, format!("writing the status of job {}", job.name)).map(drop)
     }
 
     async fn publish(&self, resource: &TrainingJob, event: &JobEvent) {
@@ -251,8 +236,8 @@ impl Context {
         }
     }
 
-    fn api<'a>(&'a self, job: &'a Job) -> ObjectApi<'a> {
-        ObjectApi::new(&self.client, &job.namespace)
+    fn api(&self, job: &Job) -> ObjectApi {
+        ObjectApi::new(self.client.clone(), &job.namespace, MANAGER)
     }
 
     fn made(&self) -> std::sync::MutexGuard<'_, HashMap<String, (Option<i64>, Instant)>> {

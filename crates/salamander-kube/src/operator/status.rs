@@ -73,11 +73,8 @@ impl Planner<'_> {
         }
         if before.phase != Some(phase) {
             let warning = matches!(phase, Phase::Invalid | Phase::Failed);
-            self.event(
-                warning,
-                phase.as_str(),
-                if message.is_empty() { phase.as_str().into() } else { message },
-            );
+            let note = if message.is_empty() { phase.to_string() } else { message };
+            self.event(warning, &phase.to_string(), note);
         }
         if self.status.phase == Some(Phase::Invalid) {
             self.requeue_after = self.requeue_after.min(Duration::from_secs(30));

@@ -23,7 +23,7 @@ impl MemoryLimits {
     /// What a job says about a role.
     pub fn of(job: &Job, role: Role) -> Self {
         let read = |resources: &Resources, most: Option<&IntOrString>| {
-            let bytes = |value: &IntOrString| quantity::bytes(&amount(value)).ok();
+            let bytes = |value: &IntOrString| quantity::bytes(&amount(value));
             let first = resources.limits.get("memory").or_else(|| resources.requests.get("memory"));
             Self { first: first.and_then(bytes), most: most.and_then(bytes) }
         };

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::AtomicU64;
 
-use prometheus_client::encoding::text;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use crate::health;
 use crate::progress::Progress;
 
 /// Gauges of a run.
@@ -60,10 +60,7 @@ impl RunMetrics {
 
     /// All metrics as text.
     pub fn encode(&self) -> String {
-        let mut page = String::new();
-        // Writing to a string does not fail.
-        let _ = text::encode(&mut page, &self.registry);
-        page
+        health::encode(&self.registry)
     }
 }
 

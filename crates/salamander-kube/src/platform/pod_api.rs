@@ -51,9 +51,9 @@ impl PodApi {
     /// the death of one master removes nothing.
     pub(super) async fn open(client: Client, job: &Job, pod: &str) -> Result<Self, Error> {
         let pods: Api<Pod> = Api::namespaced(client.clone(), &job.namespace);
-        let what = format!("looking at the master's pod {pod}");
-        let own = pods.get(pod).await.map_err(|error| Error::from_client(what, error))?;
-        let owner = owner_of(&own)?;
+        let own = pods.get(pod).await;
+        let owner =
+            owner_of(&own.map_err(Error::doing(format!("looking at the master's pod {pod}")))?)?;
         let (sender, outcomes) = mpsc::channel(WAITING);
         let instance = Some(pod.to_string());
         let reporter = Reporter { controller: "salamander.dev/master".into(), instance };

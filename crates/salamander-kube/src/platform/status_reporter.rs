@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use salamander_core::elastic::Ending;
+use salamander_core::status::State;
 use tokio::time::Instant;
 
 use super::master_poller::AdminRequest;
@@ -11,6 +12,7 @@ use crate::milestones::Milestones;
 use crate::progress::{Goodput, Progress};
 
 /// What is known of a run, and what of it was written.
+#[derive(Default)]
 pub(super) struct StatusReporter {
     every: Duration,
     /// How many workers people want.
@@ -40,18 +42,7 @@ pub(super) struct PodFacts {
 
 impl StatusReporter {
     pub(super) fn new(every: Duration) -> Self {
-        Self {
-            every,
-            wanted: None,
-            wanted_servers: None,
-            stop: false,
-            progress: None,
-            written: None,
-            writing: None,
-            last: None,
-            asked: None,
-            goodput: Goodput::default(),
-        }
+        Self { every, ..Self::default() }
     }
 
     /// What the master must still be asked for.
@@ -98,12 +89,11 @@ impl StatusReporter {
     /// The run is over.
     pub(super) fn over(&mut self, ending: &Ending) {
         let progress = self.progress.get_or_insert_default();
-        let (state, reason) = match ending {
-            Ending::Completed => ("completed", None),
-            Ending::Interrupted => ("interrupted", None),
-            Ending::Failed(reason) => ("failed", Some(reason.clone())),
+        progress.state = State::from(ending).as_str().to_string();
+        progress.reason = match ending {
+            Ending::Failed(reason) => Some(reason.clone()),
+            Ending::Completed | Ending::Interrupted => None,
         };
-        (progress.state, progress.reason) = (state.to_string(), reason);
         progress.workers = 0;
         catch_up(progress);
     }

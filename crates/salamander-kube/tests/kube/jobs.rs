@@ -22,8 +22,8 @@ impl Operator {
     }
 
     pub(crate) fn elected(cluster: &Cluster, lease: Option<lease::Options>) -> Self {
-        let metrics = Arc::new(Metrics::default());
-        let health = operator::health(&metrics);
+        let monitoring = Monitoring::default();
+        let metrics = monitoring.metrics.clone();
         let options = Options { namespace: Some(NAMESPACE.to_string()), lease };
         let (stop, stopped) = oneshot::channel();
         let shutdown = async {
@@ -31,7 +31,6 @@ impl Operator {
             let _ = stopped.await;
         };
         let client = cluster.client();
-        let monitoring = Monitoring { metrics: metrics.clone(), health };
         let task = cluster.runtime.spawn(operator::run(options, client, monitoring, shutdown));
         Self { metrics, stop: Some(stop), task }
     }

@@ -3,7 +3,6 @@
 //! Both start from the same confusion counts, row-major with the truth as rows and the prediction
 //! as columns, so a count of class `t` predicted as `p` is at `t * classes + p`.
 
-mod colors;
 mod confusion;
 mod labels;
 mod table;

@@ -2,18 +2,19 @@
 //! which it does before anything else.
 
 use std::ffi::OsStr;
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use salamander_core::layout::RunLayout;
-use salamander_master::local::{Role, die_with_parent};
+use salamander_master::local::{Options, Role, die_with_parent};
+use salamander_proto::client::SessionOptions;
 use salamander_train::model::Models;
 use serde::{Deserialize, Serialize};
 
-use super::{Exit, master, ps, worker};
+use super::{Exit, MemberOptions, master, ps, worker};
 use crate::Error;
 use crate::keys::KeyFiles;
 
@@ -80,7 +81,11 @@ impl Assignment {
     pub fn run(self, models: &Models) -> Result<Exit, Error> {
         die_with_parent(self.parent).map_err(|error| Error::Failed(error.to_string()))?;
         let (run, keys) = (RunLayout::new(self.folder), KeyFiles::default());
-        let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let listen = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let member = |master, place| {
+            let (run, keys) = (run.clone(), keys.clone());
+            MemberOptions { run, master, keys, listen, place }
+        };
         let listening = |address| tracing::info!(%address, "listening");
         match self.task {
             Task::Master { listen, resume } => {
@@ -95,13 +100,10 @@ impl Assignment {
                 };
                 master::run(&options, models, listening)
             }
-            Task::Worker { master, slot, start } => worker::run(
-                &worker::Options { run, master, keys, listen: here, slot, start },
-                models,
-            ),
-            Task::Server { master, seat } => {
-                ps::run(&ps::Options { run, master, keys, listen: here, seat }, listening)
+            Task::Worker { master, slot, start } => {
+                worker::run(&member(master, slot), start, models)
             }
+            Task::Server { master, seat } => ps::run(&member(master, seat), listening),
             Task::Tasks { master, slot, scratch } => {
                 crate::tasks::worker::run(&RunLayout::new(scratch), &master, slot, models)
             }
@@ -109,26 +111,74 @@ impl Assignment {
     }
 }
 
-/// A process of a run, recognisable by its command line whatever the program is called.
-pub(crate) fn command(program: &Path, folder: &Path, log: &Path, task: Task) -> Command {
-    let mut command = Command::new(program);
-    command.arg0("salamander").arg(task.name()).arg(folder).arg(OPTION);
-    let parent = std::process::id();
-    let assignment = Assignment { parent, folder: folder.to_path_buf(), task };
-    command.arg(serde_json::json!(assignment).to_string());
-    let file = OpenOptions::new().create(true).append(true).open(log);
-    let streams = file.and_then(|file| Ok((file.try_clone()?, file)));
-    command.stdin(Stdio::null());
-    match streams {
-        Ok((out, err)) => command.stdout(out).stderr(err),
-        // Without a log the process is still of use.
-        Err(_) => command.stdout(Stdio::null()).stderr(Stdio::null()),
-    };
-    command
+/// Starts this program again for the processes of a run, each with a log of its own.
+#[derive(Clone)]
+pub(crate) struct Processes {
+    program: PathBuf,
+    folder: PathBuf,
+    logs: RunLayout,
+    workers: u32,
+}
+
+impl Processes {
+    /// For the run of a folder, with so many workers on this machine.
+    pub(crate) fn new(folder: &Path, logs: &RunLayout, workers: u32) -> Result<Self, Error> {
+        let program = std::env::current_exe();
+        let program = program.map_err(Error::system("this program cannot be found"))?;
+        let path = logs.logs();
+        fs::create_dir_all(&path).map_err(Error::io(&path))?;
+        Ok(Self { program, folder: folder.to_path_buf(), logs: logs.clone(), workers })
+    }
+
+    /// How a platform starts them.
+    pub(crate) fn platform(
+        &self,
+        session: SessionOptions,
+        task: impl Fn(Role) -> Task + Send + 'static,
+    ) -> Options {
+        let (own, logs) = (self.clone(), self.clone());
+        let mut options = Options::new(session, move |role| own.command(role, task(role)));
+        options.log = Box::new(move |role| Some(logs.log(role)));
+        options
+    }
+
+    /// A process of the run, recognisable by its command line whatever the program is called.
+    pub(crate) fn command(&self, role: Role, task: Task) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg0("salamander").arg(task.name()).arg(&self.folder).arg(OPTION);
+        let parent = std::process::id();
+        let assignment = Assignment { parent, folder: self.folder.clone(), task };
+        command.arg(serde_json::json!(assignment).to_string());
+        if let Role::Worker(_) = role {
+            share_cores(&mut command, self.workers);
+        }
+        let file = OpenOptions::new().create(true).append(true).open(self.log(role));
+        let streams = file.and_then(|file| Ok((file.try_clone()?, file)));
+        command.stdin(Stdio::null());
+        match streams {
+            Ok((out, err)) => command.stdout(out).stderr(err),
+            // Without a log the process is still of use.
+            Err(_) => command.stdout(Stdio::null()).stderr(Stdio::null()),
+        };
+        command
+    }
+
+    fn log(&self, role: Role) -> PathBuf {
+        self.logs.log(&log_name(role))
+    }
+}
+
+/// Several workers share the cores; whoever sets this knows better.
+fn share_cores(command: &mut Command, workers: u32) {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let share = (cores / workers.max(1) as usize).max(1);
+    if std::env::var_os("RAYON_NUM_THREADS").is_none() {
+        command.env("RAYON_NUM_THREADS", share.to_string());
+    }
 }
 
 /// The name of a process's log.
-pub(crate) fn log_name(role: Role) -> String {
+fn log_name(role: Role) -> String {
     match role {
         Role::Master => "master".to_string(),
         Role::Worker(slot) => format!("worker-{slot}"),

@@ -19,7 +19,7 @@ use salamander_train::trainer::Setup;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::Exit;
+use super::{Exit, runtime, terminated};
 use crate::Error;
 use crate::connect::note_address;
 use crate::experiment::load;
@@ -79,43 +79,34 @@ pub fn run(
     if options.served {
         config.platform = PlatformKind::Served;
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .map_err(Error::system("cannot start threads"))?;
-    #[cfg(feature = "kube")]
-    if let Some(pods) = &options.pods {
-        config.platform = PlatformKind::Served;
-        let led = crate::cluster::lead(config, options.listen, pods, &keys, listening);
-        return runtime.block_on(led);
-    }
-    match runtime.block_on(lead(config, options.listen, &run, listening))? {
-        Ending::Completed => Ok(Exit::Done),
-        Ending::Interrupted => Ok(Exit::Left),
-        Ending::Failed(reason) => Err(Error::Failed(reason)),
-    }
+    runtime()?.block_on(async {
+        #[cfg(feature = "kube")]
+        if let Some(pods) = &options.pods {
+            config.platform = PlatformKind::Served;
+            let (listener, address) = bind(pods.in_family(options.listen)).await?;
+            listening(address);
+            return crate::cluster::lead(config, listener, pods, &keys).await;
+        }
+        let (listener, address) = bind(options.listen).await?;
+        note_address(&run, address)?;
+        listening(address);
+        // Ctrl-C is meant for the parent, which hears it too and decides.
+        let _interrupt =
+            signal(SignalKind::interrupt()).map_err(Error::system("cannot lead a run"))?;
+        match salamander_master::run(config, listener, terminated()?).await? {
+            Ending::Completed => Ok(Exit::Done),
+            Ending::Interrupted => Ok(Exit::Left),
+            Ending::Failed(reason) => Err(Error::Failed(reason)),
+        }
+    })
 }
 
-async fn lead(
-    config: Config,
-    listen: SocketAddr,
-    run: &RunLayout,
-    listening: impl FnOnce(SocketAddr),
-) -> Result<Ending, Error> {
-    let cannot = || Error::system("cannot lead a run");
-    let listener =
-        TcpListener::bind(listen).await.map_err(Error::broken(listen.to_string().as_ref()))?;
+async fn bind(listen: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
+    let place = listen.to_string();
+    let cannot = || Error::broken(place.as_ref());
+    let listener = TcpListener::bind(listen).await.map_err(cannot())?;
     let address = listener.local_addr().map_err(cannot())?;
-    note_address(run, address)?;
-    listening(address);
-    let mut terminate = signal(SignalKind::terminate()).map_err(cannot())?;
-    // Ctrl-C is meant for the parent, which hears it too and decides.
-    let _interrupt = signal(SignalKind::interrupt()).map_err(cannot())?;
-    let shutdown = async move {
-        terminate.recv().await;
-    };
-    Ok(salamander_master::run(config, listener, shutdown).await?)
+    Ok((listener, address))
 }
 
 fn config(run: &RunLayout, experiment: &Experiment, keys: &Keys) -> Config {

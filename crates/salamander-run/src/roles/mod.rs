@@ -6,15 +6,35 @@ pub mod master;
 pub mod ps;
 pub mod worker;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use salamander_core::layout::RunLayout;
 use signal_hook::consts::{SIGINT, SIGTERM};
+use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::Error;
+use crate::keys::KeyFiles;
 
 pub use assignment::Assignment;
-pub(crate) use assignment::{Task, command, log_name};
+pub(crate) use assignment::{Processes, Task};
+
+/// What a worker or a parameter server is told.
+#[derive(Clone, Debug)]
+pub struct MemberOptions {
+    /// The run's folder.
+    pub run: RunLayout,
+    /// The master's address.
+    pub master: String,
+    /// Where its secrets are.
+    pub keys: KeyFiles,
+    /// Where others reach this process.
+    pub listen: IpAddr,
+    /// Its place among those of its role, from 0: a worker's slot, a server's seat.
+    pub place: u32,
+}
 
 /// How a role ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,4 +66,19 @@ fn leave_on_signals() -> Result<Arc<AtomicBool>, Error> {
         .and_then(|_| signal_hook::flag::register(SIGINT, ignored))
         .map_err(Error::system("cannot listen for signals"))?;
     Ok(leave)
+}
+
+/// Resolves when this process is told to leave.
+pub(crate) fn terminated() -> Result<impl Future<Output = ()>, Error> {
+    let terminate = signal(SignalKind::terminate());
+    let mut terminate = terminate.map_err(Error::system("cannot listen for signals"))?;
+    Ok(async move {
+        terminate.recv().await;
+    })
+}
+
+/// For connections; whoever computes has threads of its own.
+pub(crate) fn runtime() -> Result<Runtime, Error> {
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    runtime.map_err(Error::system("cannot start threads"))
 }

@@ -1,43 +1,26 @@
 //! A parameter server, which holds rows of tables for the workers of a run.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use salamander_core::elastic::{SERVER_SLOTS, WorkerId};
 use salamander_core::experiment::{Experiment, Strategy};
-use salamander_core::layout::RunLayout;
 use salamander_net::Cancel;
 use salamander_proto::client::{NonMember, Registration, Role, RunEnd, SessionOptions};
 use salamander_ps::{EngineOptions, Mode, role};
 use salamander_train::worker::process_number;
 
-use super::{Exit, leave_on_signals};
+use super::{Exit, MemberOptions, leave_on_signals};
 use crate::Error;
 use crate::experiment::load;
-use crate::keys::KeyFiles;
 
 /// How often signals are looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What a parameter server is told.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The run's folder.
-    pub run: RunLayout,
-    /// The master's address.
-    pub master: String,
-    /// Where its secrets are.
-    pub keys: KeyFiles,
-    /// Where workers reach this server.
-    pub listen: IpAddr,
-    /// This server's place among all, from 0.
-    pub seat: u32,
-}
-
 /// Serves to the end of the run. `listening` is told the address.
-pub fn run(options: &Options, listening: impl FnOnce(SocketAddr)) -> Result<Exit, Error> {
+pub fn run(options: &MemberOptions, listening: impl FnOnce(SocketAddr)) -> Result<Exit, Error> {
     let keys = options.keys.read(&options.run, options.listen)?;
     let experiment = load(&options.run.experiment(), &[])?;
     let leave = leave_on_signals()?;
@@ -48,19 +31,18 @@ pub fn run(options: &Options, listening: impl FnOnce(SocketAddr)) -> Result<Exit
     let registration = Registration {
         id: WorkerId(config.incarnation),
         endpoint,
-        slot: SERVER_SLOTS + options.seat,
+        slot: SERVER_SLOTS + options.place,
         process: process_number(),
         role: Role::Server,
     };
     let master = SessionOptions::of(&options.master, &keys);
     let session = NonMember::open(&master, registration, shutdown.clone())?;
-    let watching = (shutdown.clone(), Arc::clone(&leave));
+    let (leaving, asked) = (shutdown.clone(), Arc::clone(&leave));
     let watch = std::thread::spawn(move || {
-        let (shutdown, leave) = watching;
-        while !leave.load(Ordering::Relaxed) && !shutdown.is_cancelled() {
+        while !asked.load(Ordering::Relaxed) && !leaving.is_cancelled() {
             std::thread::sleep(LOOK);
         }
-        shutdown.cancel();
+        leaving.cancel();
     });
     let served = role::run(&config, &listener, &shutdown);
     // Also when serving failed: the thread that looks at signals ends.

@@ -1,13 +1,11 @@
 //! A worker: a process that trains together with others, as the master says.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use salamander_core::elastic::Ending;
 use salamander_core::experiment::{Experiment, Strategy, Transport};
-use salamander_core::layout::RunLayout;
 use salamander_net::Keys;
 use salamander_train::asynchronous::Line;
 use salamander_train::model::Models;
@@ -15,71 +13,49 @@ use salamander_train::trainer::Setup;
 use salamander_train::worker::{self, join};
 use salamander_train::{Error as TrainError, device};
 
-use super::{Exit, leave_on_signals};
+use super::{Exit, MemberOptions, leave_on_signals};
 use crate::Error;
 use crate::experiment::load;
-use crate::keys::KeyFiles;
 
-/// What a worker is told.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The run's folder.
-    pub run: RunLayout,
-    /// The master's address.
-    pub master: String,
-    /// Where its secrets are.
-    pub keys: KeyFiles,
-    /// Where other workers reach this one.
-    pub listen: IpAddr,
-    /// This worker's place among those of its platform.
-    pub slot: u32,
-    /// The checkpoint that a resumed run begins with.
-    pub start: Option<String>,
-}
-
-/// Trains to the end of the run.
-pub fn run(options: &Options, models: &Models) -> Result<Exit, Error> {
+/// Trains to the end of the run; a resumed run begins with the checkpoint `start`.
+pub fn run(options: &MemberOptions, start: Option<String>, models: &Models) -> Result<Exit, Error> {
     let keys = options.keys.read(&options.run, options.listen)?;
     let experiment = load(&options.run.experiment(), &[])?;
     let model = models.find(experiment.model())?;
     let leave = leave_on_signals()?;
+    let device = || device::select_for(&experiment.device.0, options.place as usize);
+    let setup = |device| Setup {
+        device,
+        experiment: experiment.clone(),
+        folder: options.run.folder().to_path_buf(),
+        stop: Arc::default(),
+    };
     if experiment.strategy == Strategy::Ps {
         let line = line(options, keys, &experiment, leave);
-        let setup = Setup {
-            device: device::select_for(&experiment.device.0, options.slot as usize)?,
-            experiment,
-            folder: options.run.folder().to_path_buf(),
-            stop: Arc::new(AtomicBool::new(false)),
-        };
-        return match model.push(setup, line) {
+        return match model.push(setup(device()?), line) {
             Ok(()) => Ok(Exit::Done),
             Err(TrainError::Leaving) => Ok(Exit::Left),
             Err(error) => Err(error.into()),
         };
     }
-    let membership = join(membership(options, keys, &experiment, Arc::clone(&leave)))?;
+    let membership = join(membership(options, start, keys, &experiment, leave))?;
     let handle = membership.handle.clone();
-    let setup = Setup {
-        device: device::select_for(&experiment.device.0, options.slot as usize)?,
-        experiment,
-        folder: options.run.folder().to_path_buf(),
-        stop: Arc::new(AtomicBool::new(false)),
-    };
-    let outcome = model.take_part(setup, membership);
+    let outcome = model.take_part(setup(device()?), membership);
     finish(outcome.err(), &handle)
 }
 
 fn membership(
-    args: &Options,
+    options: &MemberOptions,
+    start: Option<String>,
     keys: Keys,
     experiment: &Experiment,
     leave: Arc<AtomicBool>,
 ) -> worker::Options {
     worker::Options {
-        master: args.master.clone(),
+        master: options.master.clone(),
         keys,
-        listen: args.listen,
-        slot: args.slot,
+        listen: options.listen,
+        slot: options.place,
         transport: match experiment.elastic.transport {
             Transport::Auto => salamander_net::Transport::Auto,
             Transport::Shm => salamander_net::Transport::Shm,
@@ -89,15 +65,20 @@ fn membership(
         with_servers: experiment.strategy.has_servers(),
         beat_every: beat_every(experiment),
         leave,
-        start: args.start.clone(),
+        start,
     }
 }
 
-fn line(args: &Options, keys: Keys, experiment: &Experiment, leave: Arc<AtomicBool>) -> Line {
+fn line(
+    options: &MemberOptions,
+    keys: Keys,
+    experiment: &Experiment,
+    leave: Arc<AtomicBool>,
+) -> Line {
     Line {
-        master: args.master.clone(),
+        master: options.master.clone(),
         keys,
-        slot: args.slot,
+        slot: options.place,
         bf16: experiment.optimizations.gradient_compression,
         beat_every: beat_every(experiment),
         leave,

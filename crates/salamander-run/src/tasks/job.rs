@@ -4,10 +4,12 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
+use salamander_core::experiment::Experiment;
 use salamander_core::layout::RunLayout;
 use salamander_data::Dataset;
 use salamander_files::{Durability, replace};
 use salamander_net::Token;
+use salamander_train::evaluate::Over;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -24,6 +26,13 @@ pub(crate) enum Work {
     Predict,
 }
 
+impl Work {
+    /// How batches are cut and read.
+    pub(crate) fn over(self, experiment: &Experiment) -> Over {
+        Over::new(experiment, self == Work::Evaluate)
+    }
+}
+
 /// All that a worker needs to know, chosen once: a newer checkpoint changes nothing any more.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Job {
@@ -38,7 +47,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    pub(crate) fn new(work: Work, found: &Found, files: Files, dataset: &Dataset) -> Self {
+    pub(super) fn new(work: Work, found: &Found, files: Files, dataset: &Dataset) -> Self {
         Self {
             work,
             folder: found.folder.clone(),

@@ -84,7 +84,7 @@ fn work(
     let model = models.find(found.experiment.model())?.load(found.trained())?;
     let dataset = job.files.open(&found.experiment)?;
     job.check(&dataset)?;
-    let over = Over::new(&found.experiment, job.work == Work::Evaluate);
+    let over = job.work.over(&found.experiment);
     let bench = Bench { job, scratch, model, dataset, over };
     while session.end().is_none() {
         match call(session, |admin, id| admin.lease(id))? {

@@ -60,7 +60,7 @@ pub struct RoleMemory {
 }
 
 /// The pods of workers and parameter servers, by the slots that the master knows them by.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct PodSet {
     job: String,
     slots: BTreeMap<u32, SlotPod>,
@@ -75,16 +75,9 @@ pub struct PodSet {
 impl PodSet {
     /// Without pods; with the memory of a worker and of a parameter server.
     pub fn new(job: impl Into<String>, memory: RoleMemory) -> Self {
-        Self {
-            job: job.into(),
-            slots: BTreeMap::new(),
-            workers: MemoryGrowth::new(memory.worker),
-            servers: MemoryGrowth::new(memory.server),
-            newest: 0,
-            last_crash: None,
-            over: false,
-            closed: false,
-        }
+        let workers = MemoryGrowth::new(memory.worker);
+        let servers = MemoryGrowth::new(memory.server);
+        Self { job: job.into(), workers, servers, ..Self::default() }
     }
 
     /// All pods whose end was not reported.

@@ -1,5 +1,7 @@
 //! Kubernetes: jobs of a cluster, and a master in a pod. All that decides is in `salamander-kube`.
 
+mod follow;
+
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -8,9 +10,11 @@ use std::time::Duration;
 use salamander_core::elastic::Ending;
 use salamander_core::experiment::{Experiment, Strategy};
 use salamander_core::yaml;
-use salamander_kube::client::{Jobs, View};
+use salamander_kube::client::Jobs;
+pub use salamander_kube::client::{PodView, View};
 use salamander_kube::experiment as job_experiment;
 use salamander_kube::job::Job;
+pub use salamander_kube::job::folder;
 use salamander_kube::manifest::Manifest;
 use salamander_kube::platform;
 use salamander_kube::secrets::Secrets;
@@ -21,12 +25,13 @@ use salamander_train::model::Models;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::Error;
 use crate::connect::Scale;
-use crate::experiment::{Overrides, in_file, name, wrong};
-use crate::roles::Exit;
+use crate::event::Event;
+use crate::experiment::{Overrides, in_file, wrong};
+use crate::roles::{Exit, runtime, terminated};
+use follow::JobEvents;
 
 /// How often a job is looked at that is followed.
 const FOLLOW: Duration = Duration::from_secs(1);
@@ -35,6 +40,14 @@ const FOLLOW: Duration = Duration::from_secs(1);
 pub struct Cluster {
     runtime: Runtime,
     jobs: Jobs,
+}
+
+/// A job that was followed to its end.
+pub struct EndedJob {
+    /// How it ended.
+    pub ending: Ending,
+    /// How it was last seen.
+    pub view: View,
 }
 
 /// A job that was read and checked, with its experiment in force.
@@ -47,15 +60,14 @@ pub struct Submission {
 impl Submission {
     /// Everything that the job needs on a cluster without the operator, as YAML.
     pub fn to_manifest(&self) -> Result<String, Error> {
-        let secrets = Secrets::random().map_err(unfit)?;
-        Ok(Manifest::new(&self.job, &self.experiment, &secrets).map_err(unfit)?.to_yaml())
+        Ok(Manifest::new(&self.job, &self.experiment, &Secrets::random()?)?.to_yaml())
     }
 }
 
 impl Cluster {
     /// Connects as the kubeconfig says; its namespace unless another is named.
     pub fn connect(namespace: Option<&str>) -> Result<Self, Error> {
-        let runtime = Runtime::new().map_err(Error::system("cannot start threads"))?;
+        let runtime = runtime()?;
         let jobs = runtime.block_on(Jobs::connect(namespace))?;
         Ok(Self { runtime, jobs })
     }
@@ -67,14 +79,22 @@ impl Cluster {
 
     /// Submits a job; tells whether an operator looks after it, or only its own master.
     pub fn submit(&self, submission: &Submission) -> Result<bool, Error> {
-        let secrets = Secrets::random().map_err(unfit)?;
         let Submission { job, experiment } = submission;
+        let secrets = Secrets::random()?;
         Ok(self.runtime.block_on(self.jobs.submit(job, experiment, &secrets))?)
     }
 
-    /// Follows a job to its end; `each` sees how it stands every second.
-    pub fn follow(&self, job: &str, each: impl FnMut(&View)) -> Result<Ending, Error> {
-        Ok(self.runtime.block_on(self.jobs.follow(job, FOLLOW, each))?)
+    /// Follows a job to its end; `each` hears of it as of a run on this machine, if not of each step.
+    pub fn follow(&self, job: &str, mut each: impl FnMut(Event)) -> Result<EndedJob, Error> {
+        let mut events = JobEvents::default();
+        let mut last = None;
+        let take = |view: &View| {
+            events.take(view).into_iter().for_each(&mut each);
+            last = Some(view.clone());
+        };
+        let ending = self.runtime.block_on(self.jobs.follow(job, FOLLOW, take))?;
+        let view = last.ok_or_else(|| Error::Invalid(format!("job {job} was never seen")))?;
+        Ok(EndedJob { ending, view })
     }
 
     /// How a job stands.
@@ -124,8 +144,7 @@ impl Cluster {
 
 /// Looks after the jobs of a cluster, until this process is told to leave.
 pub fn operate(namespace: Option<String>, health: SocketAddr) -> Result<(), Error> {
-    let runtime = Runtime::new().map_err(Error::system("cannot start threads"))?;
-    runtime.block_on(async {
+    runtime()?.block_on(async {
         Ok(salamander_kube::operator::serve(namespace, health, terminated()?).await?)
     })
 }
@@ -175,9 +194,9 @@ impl JobOptions {
         let name = self.name.clone().or_else(|| experiment.name.clone());
         let name = name.unwrap_or_else(|| model.name().replace('_', "-"));
         let parts = self.parts(&experiment, &root.to_json())?;
-        let job = Job::assemble(name, namespace, &parts).map_err(unfit)?;
+        let job = Job::assemble(name, namespace, &parts)?;
         let seed = job_experiment::seed_of(&jiff::Timestamp::now().as_nanosecond().to_string());
-        let experiment = job_experiment::in_force(&text, &job, seed).map_err(unfit)?;
+        let experiment = job_experiment::in_force(&text, &job, seed)?;
         Ok(Submission { job, experiment })
     }
 
@@ -191,7 +210,7 @@ impl JobOptions {
         };
         let mut parts = vec![json!({
             "experiment": {"inline": inline},
-            "strategy": name(strategy),
+            "strategy": strategy,
             "workers": {"min": workers.min, "max": workers.max},
         })];
         if experiment.strategy.has_servers() {
@@ -228,22 +247,24 @@ pub struct PodOptions {
     pub health: SocketAddr,
 }
 
+impl PodOptions {
+    /// All addresses of this pod, also where the cluster speaks IPv6 only.
+    pub(crate) fn in_family(&self, listen: SocketAddr) -> SocketAddr {
+        in_family(listen, std::env::var("POD_IP").ok().and_then(|ip| ip.parse().ok()))
+    }
+}
+
 /// Leads a run in a pod, with the platform of pods beside the master.
 pub(crate) async fn lead(
     config: Config,
-    listen: SocketAddr,
+    listener: TcpListener,
     pods: &PodOptions,
     keys: &Keys,
-    listening: impl FnOnce(SocketAddr),
 ) -> Result<Exit, Error> {
-    let own = std::env::var("POD_IP").ok().and_then(|ip| ip.parse().ok());
-    let (listen, health) = (in_family(listen, own), in_family(pods.health, own));
-    let cannot = || Error::system("cannot listen");
-    let listener = TcpListener::bind(listen).await.map_err(cannot())?;
-    let address = listener.local_addr().map_err(cannot())?;
-    listening(address);
-    let session = SessionOptions::of(format!("127.0.0.1:{}", address.port()), keys);
-    let options = platform::Options::in_pod(&pods.job, session).map_err(unfit)?;
+    let port = listener.local_addr().map_err(Error::system("cannot listen"))?.port();
+    let session = SessionOptions::of(format!("127.0.0.1:{port}"), keys);
+    let health = pods.in_family(pods.health);
+    let options = platform::Options::in_pod(&pods.job, session)?;
     let mut master = tokio::spawn(salamander_master::run(config, listener, terminated()?));
     let pods = platform::serve(options, health, terminated()?);
     tokio::pin!(pods);
@@ -256,7 +277,7 @@ pub(crate) async fn lead(
             }
             ending
         }
-        led = &mut master => match led.map_err(unfit)? {
+        led = &mut master => match led.map_err(|error| Error::Failed(error.to_string()))? {
             // Its platform has last words to say.
             Ok(_) => pods.await,
             Err(salamander_master::Error::Shutdown) => return Ok(Exit::Left),
@@ -272,11 +293,10 @@ pub(crate) async fn lead(
             Ok(Exit::Code(platform::exit_code(&ending) as u8))
         }
         Err(platform::Error::Shutdown) => Ok(Exit::Left),
-        Err(error) => Err(unfit(error)),
+        Err(error) => Err(Error::Failed(error.to_string())),
     }
 }
 
-/// All addresses of a pod, also where the cluster speaks IPv6 only.
 fn in_family(listen: SocketAddr, own: Option<IpAddr>) -> SocketAddr {
     match own {
         Some(IpAddr::V6(_)) if listen.ip() == Ipv4Addr::UNSPECIFIED => {
@@ -284,19 +304,6 @@ fn in_family(listen: SocketAddr, own: Option<IpAddr>) -> SocketAddr {
         }
         _ => listen,
     }
-}
-
-/// Resolves when this process is told to leave.
-fn terminated() -> Result<impl Future<Output = ()>, Error> {
-    let terminate = signal(SignalKind::terminate());
-    let mut terminate = terminate.map_err(Error::system("cannot listen for signals"))?;
-    Ok(async move {
-        terminate.recv().await;
-    })
-}
-
-fn unfit(error: impl ToString) -> Error {
-    Error::Invalid(error.to_string())
 }
 
 #[cfg(test)]
