@@ -53,6 +53,55 @@ pub enum Metric {
         #[serde(with = "entries")]
         buckets: BTreeMap<u32, (u64, u64)>,
     },
+    /// Histograms of scores in `[0, 1]`; its value is the average precision, the area under the precision-recall curve.
+    PrAuc {
+        /// Bucket to (negatives, positives).
+        #[serde(with = "entries")]
+        buckets: BTreeMap<u32, (u64, u64)>,
+    },
+    /// The square root of a sum over records divided by their number.
+    RootMean {
+        /// Sum over records.
+        #[serde(with = "number")]
+        sum: f64,
+        /// Number of records.
+        #[serde(with = "number")]
+        records: f64,
+    },
+    /// Counts by class. With two classes its value is that of the second, else the mean over all classes that occur.
+    PerClass {
+        /// What is computed from them.
+        measure: Measure,
+        /// Records of the class that were predicted to be of it.
+        right: Vec<u64>,
+        /// Records predicted to be of the class.
+        predicted: Vec<u64>,
+        /// Records of the class.
+        actual: Vec<u64>,
+    },
+}
+
+/// What is computed from the counts of a class; 0 where it would be divided by 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Measure {
+    /// The share of predictions of the class that are right.
+    Precision,
+    /// The share of records of the class that are found.
+    Recall,
+    /// The harmonic mean of the two.
+    F1,
+}
+
+impl Measure {
+    fn of(self, right: u64, predicted: u64, actual: u64) -> f64 {
+        let (above, below) = match self {
+            Measure::Precision => (right, predicted),
+            Measure::Recall => (right, actual),
+            Measure::F1 => (2 * right, predicted + actual),
+        };
+        if below == 0 { 0.0 } else { above as f64 / below as f64 }
+    }
 }
 
 /// Numbers in JSON, which has no NaN and no infinity: those are written as text.
@@ -115,13 +164,12 @@ impl Metric {
 
     /// An area under the ROC curve from scores in `[0, 1]` and truths.
     pub fn auc(scores: impl IntoIterator<Item = (f64, bool)>) -> Self {
-        let mut buckets = BTreeMap::<u32, (u64, u64)>::new();
-        for (score, truth) in scores {
-            let at = (score.clamp(0.0, 1.0) * (AUC_BUCKETS - 1) as f64).round() as u32;
-            let entry = buckets.entry(at).or_default();
-            *(if truth { &mut entry.1 } else { &mut entry.0 }) += 1;
-        }
-        Metric::Auc { buckets }
+        Metric::Auc { buckets: histogram(scores) }
+    }
+
+    /// An average precision from scores in `[0, 1]` and truths.
+    pub fn pr_auc(scores: impl IntoIterator<Item = (f64, bool)>) -> Self {
+        Metric::PrAuc { buckets: histogram(scores) }
     }
 
     /// The metric's value; NaN while nothing was counted.
@@ -134,13 +182,27 @@ impl Metric {
                 right as f64 / counts.iter().sum::<u64>() as f64
             }
             Metric::Auc { buckets } => area(buckets),
+            Metric::PrAuc { buckets } => average_precision(buckets),
+            Metric::RootMean { sum, records } => (sum / records).sqrt(),
+            Metric::PerClass { measure, right, predicted, actual } => {
+                let class = |at: usize| measure.of(right[at], predicted[at], actual[at]);
+                let occurs = |at: &usize| predicted[*at] + actual[*at] > 0;
+                let classes = if right.len() == 2 { 1..2 } else { 0..right.len() };
+                let values: Vec<f64> = classes.filter(occurs).map(class).collect();
+                match (values.len(), actual.iter().sum::<u64>()) {
+                    (_, 0) => f64::NAN,
+                    (0, _) => 0.0,
+                    (classes, _) => values.iter().sum::<f64>() / classes as f64,
+                }
+            }
         }
     }
 
     /// Adds another part of the same metric; parts of different kinds are replaced by the newer.
     fn merge(&mut self, other: &Metric) {
         match (&mut *self, other) {
-            (Metric::Mean { sum, records }, Metric::Mean { sum: s, records: r }) => {
+            (Metric::Mean { sum, records }, Metric::Mean { sum: s, records: r })
+            | (Metric::RootMean { sum, records }, Metric::RootMean { sum: s, records: r }) => {
                 *sum += s;
                 *records += r;
             }
@@ -150,8 +212,17 @@ impl Metric {
             (
                 Metric::Confusion { classes, counts },
                 Metric::Confusion { classes: c, counts: other },
-            ) if classes == c => counts.iter_mut().zip(other).for_each(|(a, b)| *a += b),
-            (Metric::Auc { buckets }, Metric::Auc { buckets: other }) => {
+            ) if classes == c => add(counts, other),
+            (
+                Metric::PerClass { measure, right, predicted, actual },
+                Metric::PerClass { measure: m, right: r, predicted: p, actual: a },
+            ) if measure == m && right.len() == r.len() => {
+                add(right, r);
+                add(predicted, p);
+                add(actual, a);
+            }
+            (Metric::Auc { buckets }, Metric::Auc { buckets: other })
+            | (Metric::PrAuc { buckets }, Metric::PrAuc { buckets: other }) => {
                 for (at, (negative, positive)) in other {
                     let entry = buckets.entry(*at).or_default();
                     entry.0 += negative;
@@ -161,6 +232,31 @@ impl Metric {
             (mine, other) => *mine = other.clone(),
         }
     }
+}
+
+fn add(counts: &mut [u64], more: &[u64]) {
+    counts.iter_mut().zip(more).for_each(|(count, more)| *count += more);
+}
+
+fn histogram(scores: impl IntoIterator<Item = (f64, bool)>) -> BTreeMap<u32, (u64, u64)> {
+    let mut buckets = BTreeMap::<u32, (u64, u64)>::new();
+    for (score, truth) in scores {
+        let at = (score.clamp(0.0, 1.0) * (AUC_BUCKETS - 1) as f64).round() as u32;
+        let entry = buckets.entry(at).or_default();
+        *(if truth { &mut entry.1 } else { &mut entry.0 }) += 1;
+    }
+    buckets
+}
+
+/// The mean over positives of the precision among all that score at least as high.
+fn average_precision(buckets: &BTreeMap<u32, (u64, u64)>) -> f64 {
+    let (mut seen, mut found, mut sum) = (0u64, 0u64, 0.0);
+    for (negative, positive) in buckets.values().rev() {
+        seen += negative + positive;
+        found += positive;
+        sum += *positive as f64 * (found as f64 / seen as f64);
+    }
+    sum / found as f64
 }
 
 /// The probability that a positive scores above a negative, ties counted half.
@@ -235,7 +331,18 @@ mod tests {
         let metrics = super::Metrics::new()
             .with("loss", super::Metric::mean(f64::INFINITY, 2.0))
             .with("accuracy", super::Metric::Confusion { classes: 2, counts: vec![3, 1, 2, 4] })
-            .with("auc", super::Metric::auc([(0.3, false), (0.7, true), (0.2, true)]));
+            .with("auc", super::Metric::auc([(0.3, false), (0.7, true), (0.2, true)]))
+            .with("pr_auc", super::Metric::pr_auc([(0.3, false), (0.7, true)]))
+            .with("rmse", super::Metric::RootMean { sum: 8.0, records: 2.0 })
+            .with(
+                "f1",
+                super::Metric::PerClass {
+                    measure: super::Measure::F1,
+                    right: vec![1, 2],
+                    predicted: vec![2, 3],
+                    actual: vec![2, 3],
+                },
+            );
         let text = serde_json::to_string(&metrics).expect("JSON");
         assert_eq!(serde_json::from_str::<super::Metrics>(&text).expect("read"), metrics);
     }
@@ -255,6 +362,32 @@ mod tests {
     fn confusion_gives_accuracy() {
         let metric = Metric::Confusion { classes: 2, counts: vec![3, 1, 2, 4] };
         assert_eq!(metric.value(), 0.7);
+    }
+
+    #[test]
+    fn classes_are_measured_as_scikit_learn_does() {
+        let per_class = |measure, right: &[u64], predicted: &[u64], actual: &[u64]| {
+            let [right, predicted, actual] = [right, predicted, actual].map(<[u64]>::to_vec);
+            Metric::PerClass { measure, right, predicted, actual }.value()
+        };
+        // truth 1 1 1 0 0, predicted 1 1 0 1 0
+        assert_eq!(per_class(Measure::Precision, &[1, 2], &[2, 3], &[2, 3]), 2.0 / 3.0);
+        assert_eq!(per_class(Measure::Recall, &[1, 2], &[2, 3], &[2, 3]), 2.0 / 3.0);
+        // truth 0 1 2 2, predicted 0 2 2 2; macro averages of 1, 0, 2/3 and of 1, 0, 4/5
+        let counts = [[1, 0, 2], [1, 0, 3], [1, 1, 2]];
+        let [right, predicted, actual] = &counts;
+        assert_eq!(per_class(Measure::Precision, right, predicted, actual), (5.0 / 3.0) / 3.0);
+        assert_eq!(per_class(Measure::F1, right, predicted, actual), (1.0 + 0.8) / 3.0);
+        // Nobody was of the class and nobody was taken for it.
+        assert_eq!(per_class(Measure::F1, &[4, 0], &[4, 0], &[4, 0]), 0.0);
+        assert!(per_class(Measure::F1, &[0, 0], &[0, 0], &[0, 0]).is_nan());
+    }
+
+    #[test]
+    fn average_precision_goes_by_the_ranks_of_positives() {
+        // scikit-learn's example: 0.8333 for these four.
+        let scores = [(0.1, false), (0.4, false), (0.35, true), (0.8, true)];
+        assert!((Metric::pr_auc(scores).value() - (1.0 + 2.0 / 3.0) / 2.0).abs() < 1e-12);
     }
 
     fn exact_auc(scores: &[(f64, bool)]) -> f64 {

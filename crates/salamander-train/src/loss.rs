@@ -12,7 +12,7 @@
 //! ```
 
 use burn::tensor::activation::log_sigmoid;
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{Int, Tensor, TensorData};
 use salamander_kernels::ops;
 
 /// Cross-entropy of scores (before any softmax) against class numbers.
@@ -51,6 +51,21 @@ pub fn binary_cross_entropy(scores: &Tensor<2>, labels: &Tensor<1, Int>) -> Tens
     -(log_sigmoid(scores.clone()) - scores * (-truth + 1.0))
 }
 
+/// The losses of records, each times the weight of its class: `weighted(cross_entropy(..), &labels, &[1.0, 5.0])`.
+///
+/// The step divides by the number of records, not by the sum of weights, so that any split of a batch gives the same
+/// step: weights with a mean of 1 over the data keep the size of steps. Labels without a weight count once.
+pub fn weighted(losses: Tensor<1>, labels: &Tensor<1, Int>, weights: &[f32]) -> Tensor<1> {
+    let labels = labels.clone().into_data();
+    let of = |label: i64| usize::try_from(label).ok().and_then(|label| weights.get(label));
+    let each: Vec<f32> =
+        labels.iter::<i64>().map(|label| of(label).copied().unwrap_or(1.0)).collect();
+    let records = each.len();
+    let each = Tensor::<1>::from_data(TensorData::new(each, [records]), &losses.device());
+    let each = each.cast(losses.dtype());
+    losses * each
+}
+
 /// Squared error, summed over a record's outputs.
 pub fn squared_error(output: &Tensor<2>, targets: &Tensor<2>) -> Tensor<1> {
     let records = output.dims()[0];
@@ -78,6 +93,9 @@ mod tests {
         let scores = Tensor::<2>::from_data([[1.0, 2.0, 0.5], [0.0, 0.0, 0.0]], &device);
         let labels = Tensor::<1, Int>::from_data([1, 2], &device);
         check(cross_entropy(&scores, &labels), &[0.464_36, 1.098_61]);
+        // The last class has no weight of its own.
+        let of_classes = weighted(cross_entropy(&scores, &labels), &labels, &[1.0, 10.0]);
+        check(of_classes, &[4.643_6, 1.098_61]);
         // Labels come from examples with 64 bits.
         check(cross_entropy(&scores, &labels.cast(IntDType::I64)), &[0.464_36, 1.098_61]);
         // The first place of the second record is padding, and so is all of the third.

@@ -15,22 +15,57 @@
 //! ```
 
 use burn::tensor::{DType, Int, Tensor};
-use salamander_core::metrics::{Metric, Metrics};
+use salamander_core::metrics::{Measure, Metric, Metrics};
 
 /// Above this many classes only the accuracy is kept, not the whole confusion matrix.
 const MAX_CONFUSION: usize = 200;
 
-/// `accuracy`: the share of records whose greatest output is at the label. Up to 200 classes it
-/// also feeds the report and the confusion matrix.
+/// `accuracy`: the share of records whose greatest output is at the label. A single output is a score before any
+/// sigmoid: above 0 it says 1, else 0. Up to 200 classes it also feeds the report and the confusion matrix.
 pub fn accuracy(output: &Tensor<2>, labels: &Tensor<1, Int>) -> Metrics {
-    matches(predicted(output), ints(labels.clone()), output.dims()[1])
+    matches(predicted(output), ints(labels.clone()), classes(output))
+}
+
+/// `precision`: how many of those that are taken for a class are of it. With two classes, or a single output, that of
+/// class 1; with more, the mean over all classes that occur.
+pub fn precision(output: &Tensor<2>, labels: &Tensor<1, Int>) -> Metrics {
+    per_class("precision", Measure::Precision, output, labels)
+}
+
+/// `recall`: how many of those of a class are found; of which classes as with [`precision`].
+pub fn recall(output: &Tensor<2>, labels: &Tensor<1, Int>) -> Metrics {
+    per_class("recall", Measure::Recall, output, labels)
+}
+
+/// `f1`: the harmonic mean of [`precision`] and [`recall`] of a class.
+pub fn f1(output: &Tensor<2>, labels: &Tensor<1, Int>) -> Metrics {
+    per_class("f1", Measure::F1, output, labels)
+}
+
+fn per_class(name: &str, measure: Measure, output: &Tensor<2>, labels: &Tensor<1, Int>) -> Metrics {
+    let classes = classes(output);
+    let (predictions, truth) = (predicted(output), ints(labels.clone()));
+    let count = |chosen: &mut dyn Iterator<Item = i64>| {
+        let mut counts = vec![0; classes];
+        for class in chosen.filter_map(|class| usize::try_from(class).ok()) {
+            if let Some(count) = counts.get_mut(class) {
+                *count += 1;
+            }
+        }
+        counts
+    };
+    let pairs = predictions.iter().zip(&truth);
+    let right = count(&mut pairs.filter(|(p, t)| p == t).map(|(p, _)| *p));
+    let predicted = count(&mut predictions.iter().copied());
+    let actual = count(&mut truth.iter().copied());
+    Metrics::new().with(name, Metric::PerClass { measure, right, predicted, actual })
 }
 
 /// `accuracy` over the places of all records, such as tokens: scores are `[records, places, classes]`. Places with a
 /// label below 0, such as padding, are left out.
 pub fn token_accuracy(output: &Tensor<3>, labels: &Tensor<2, Int>) -> Metrics {
-    let classes = output.dims()[2];
-    let predicted = predicted(&output.clone().flatten(0, 1));
+    let places = output.clone().flatten(0, 1);
+    let (predicted, classes) = (predicted(&places), classes(&places));
     let truth = ints(labels.clone().flatten(0, 1));
     let counted = predicted.into_iter().zip(truth).filter(|(_, label)| *label >= 0);
     let (predicted, truth) = counted.unzip();
@@ -52,7 +87,7 @@ fn matches(predicted: Vec<i64>, truth: Vec<i64>, classes: usize) -> Metrics {
     Metrics::new().with("accuracy", metric)
 }
 
-/// `error`: the share of records whose greatest output is not at the label.
+/// `error`: the share of records that [`accuracy`] counts as wrong.
 pub fn error_rate(output: &Tensor<2>, labels: &Tensor<1, Int>) -> Metrics {
     let (predicted, truth) = (predicted(output), ints(labels.clone()));
     let wrong = predicted.iter().zip(&truth).filter(|(p, t)| p != t).count();
@@ -74,13 +109,44 @@ pub fn top_k(k: usize, output: &Tensor<2>, labels: &Tensor<1, Int>) -> Metrics {
 
 /// `auc`: the area under the ROC curve of one score per record; scores are squeezed by a sigmoid.
 pub fn auc(logits: &Tensor<2>, labels: &Tensor<1, Int>) -> Metrics {
+    Metrics::new().with("auc", Metric::auc(probabilities(logits, labels)))
+}
+
+/// `pr_auc`: the average precision (the area under the precision-recall curve) of one score per record; scores are
+/// squeezed by a sigmoid. It says more than [`auc`] where few records are positive.
+pub fn pr_auc(logits: &Tensor<2>, labels: &Tensor<1, Int>) -> Metrics {
+    Metrics::new().with("pr_auc", Metric::pr_auc(probabilities(logits, labels)))
+}
+
+fn probabilities(
+    logits: &Tensor<2>,
+    labels: &Tensor<1, Int>,
+) -> impl Iterator<Item = (f64, bool)> + use<> {
     let scores = floats(logits.clone().flatten::<1>(0, 1));
-    let truth = ints(labels.clone());
-    let pairs = scores.iter().zip(&truth).map(|(score, label)| {
-        let probability = 1.0 / (1.0 + f64::from(-*score).exp());
-        (probability, *label != 0)
-    });
-    Metrics::new().with("auc", Metric::auc(pairs))
+    scores.into_iter().zip(ints(labels.clone())).map(|(score, label)| {
+        let probability = 1.0 / (1.0 + f64::from(-score).exp());
+        (probability, label != 0)
+    })
+}
+
+/// `rmse`: the root of the mean squared difference, over all outputs of all records.
+pub fn rmse(output: &Tensor<2>, targets: &Tensor<2>) -> Metrics {
+    let differences = differences(output, targets);
+    let sum = differences.iter().map(|difference| difference * difference).sum();
+    Metrics::new().with("rmse", Metric::RootMean { sum, records: differences.len() as f64 })
+}
+
+/// `mae`: the mean absolute difference, over all outputs of all records.
+pub fn mae(output: &Tensor<2>, targets: &Tensor<2>) -> Metrics {
+    let differences = differences(output, targets);
+    let sum = differences.iter().map(|difference| difference.abs()).sum();
+    Metrics::new().with("mae", Metric::mean(sum, differences.len() as f64))
+}
+
+fn differences(output: &Tensor<2>, targets: &Tensor<2>) -> Vec<f64> {
+    let flat = |tensor: &Tensor<2>| floats(tensor.clone().flatten::<1>(0, 1));
+    let pairs = flat(output).into_iter().zip(flat(targets));
+    pairs.map(|(found, wanted)| f64::from(found) - f64::from(wanted)).collect()
 }
 
 /// The mean over records of one value each, under a name of the model's choice.
@@ -90,9 +156,16 @@ pub fn mean(name: &str, values: &Tensor<1>) -> Metrics {
     Metrics::new().with(name, Metric::mean(sum, values.len() as f64))
 }
 
-/// The class with the greatest output.
+/// The class with the greatest output, or by the sign of the only one.
 fn predicted(output: &Tensor<2>) -> Vec<i64> {
-    ints(output.clone().argmax(1).flatten::<1>(0, 1))
+    match output.dims()[1] {
+        1 => ints(output.clone().greater_elem(0.0).int().flatten::<1>(0, 1)),
+        _ => ints(output.clone().argmax(1).flatten::<1>(0, 1)),
+    }
+}
+
+fn classes(output: &Tensor<2>) -> usize {
+    output.dims()[1].max(2)
 }
 
 fn ints(tensor: Tensor<1, Int>) -> Vec<i64> {
@@ -129,5 +202,33 @@ mod tests {
         let logits = Tensor::<2>::from_data([[2.0], [-1.0], [0.5]], &device);
         let labels = Tensor::<1, Int>::from_data([1, 0, 0], &device);
         assert_eq!(auc(&logits, &labels).values()["auc"], 1.0);
+        assert_eq!(pr_auc(&logits, &labels).values()["pr_auc"], 1.0);
+    }
+
+    #[test]
+    fn one_output_is_compared_with_zero() {
+        let device = Device::flex();
+        let logits = Tensor::<2>::from_data([[2.0], [-1.0], [0.5], [-3.0]], &device);
+        let labels = Tensor::<1, Int>::from_data([1, 0, 0, 1], &device);
+        let all = accuracy(&logits, &labels)
+            .and(error_rate(&logits, &labels))
+            .and(precision(&logits, &labels))
+            .and(recall(&logits, &labels))
+            .and(f1(&logits, &labels))
+            .values();
+        for name in ["accuracy", "error", "precision", "recall", "f1"] {
+            assert_eq!(all[name], 0.5, "{name}");
+        }
+        let negative = Tensor::<1, Int>::from_data([0, 0, 0, 0], &device);
+        assert_eq!(accuracy(&logits, &negative).values()["accuracy"], 0.5);
+    }
+
+    #[test]
+    fn regressions_are_measured_over_all_outputs() {
+        let device = Device::flex();
+        let output = Tensor::<2>::from_data([[1.0, 2.0], [3.0, 4.0]], &device);
+        let targets = Tensor::<2>::from_data([[1.0, 0.0], [3.0, 6.0]], &device);
+        let all = rmse(&output, &targets).and(mae(&output, &targets)).values();
+        assert_eq!((all["rmse"], all["mae"]), (2f64.sqrt(), 1.0));
     }
 }

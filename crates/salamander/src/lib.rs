@@ -205,9 +205,12 @@ pub mod prelude {
     pub use salamander_train::context::{BatchContext, Context};
     pub use salamander_train::example::Ragged;
     pub use salamander_train::loss::{
-        binary_cross_entropy, cross_entropy, nll, squared_error, token_cross_entropy,
+        binary_cross_entropy, cross_entropy, nll, squared_error, token_cross_entropy, weighted,
     };
-    pub use salamander_train::metrics::{accuracy, auc, error_rate, mean, token_accuracy, top_k};
+    pub use salamander_train::metrics::{
+        accuracy, auc, error_rate, f1, mae, mean, pr_auc, precision, recall, rmse, token_accuracy,
+        top_k,
+    };
     pub use salamander_train::table::{Combine, Table};
     pub use salamander_train::{BatchLoss, BatchOf, BuildError, Output, Pass, Trial};
 
