@@ -125,6 +125,10 @@
 //! # Layout
 //! - [`prelude`]: what a model's file imports; [`train`] and [`data`]: what else a program may want
 //! - [`main`]: the whole command line, of `salamander-cli`; [`run`]: the same from code, of `salamander-run`
+//! - `guide`: compiles the code of `docs/guide`, in tests only
+
+#[cfg(doctest)]
+mod guide;
 
 // The derive macros name this crate from outside.
 extern crate self as salamander;
