@@ -113,6 +113,7 @@
 //! # Map
 //! | to .. | look at |
 //! | --- | --- |
+//! | learn it step by step | the guide, `docs/guide` in the repository |
 //! | write a model | [`prelude`]: the trait [`Trial`], the derives `Example` and `Hparams` |
 //! | choose a layer, a loss, a metric | [`layers`] and [`burn::nn`]; [`train::loss`]; [`train::metrics`] |
 //! | keep embeddings that no memory holds | [`train::table`] |
