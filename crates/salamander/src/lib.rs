@@ -113,6 +113,7 @@
 //! # Map
 //! | to .. | look at |
 //! | --- | --- |
+//! | learn it step by step | the guide, `docs/guide` in the repository |
 //! | write a model | [`prelude`]: the trait [`Trial`], the derives `Example` and `Hparams` |
 //! | choose a layer, a loss, a metric | [`layers`] and [`burn::nn`]; [`train::loss`]; [`train::metrics`] |
 //! | keep embeddings that no memory holds | [`train::table`] |
@@ -125,6 +126,10 @@
 //! # Layout
 //! - [`prelude`]: what a model's file imports; [`train`] and [`data`]: what else a program may want
 //! - [`main`]: the whole command line, of `salamander-cli`; [`run`]: the same from code, of `salamander-run`
+//! - `guide`: compiles the code of `docs/guide`, in tests only
+
+#[cfg(doctest)]
+mod guide;
 
 // The derive macros name this crate from outside.
 extern crate self as salamander;
