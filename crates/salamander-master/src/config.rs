@@ -15,7 +15,7 @@ pub enum PlatformKind {
     /// A person, or something that the master does not talk to.
     #[default]
     ByHand,
-    /// Whoever attaches with the call `Serve`: the supervisor on one machine.
+    /// Whoever opens a session with an inventory: the supervisor on one machine.
     Served,
 }
 

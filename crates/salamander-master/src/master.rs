@@ -8,10 +8,12 @@ use std::time::Instant;
 
 use salamander_core::elastic::{Coordinator, Crew, Ending, Millis, Pace, RunState, Wanted};
 use salamander_net::{Keys, Token};
+use salamander_proto::convert::FromMaster;
 use tokio::sync::mpsc;
 
+use crate::bookmark::Bookmark;
 use crate::clock::Clock;
-use crate::cluster::{self, Cluster, JOURNAL};
+use crate::cluster::Cluster;
 use crate::config::{Config, ModePlan};
 use crate::events::Events;
 use crate::inbox::{Handle, Input};
@@ -20,6 +22,11 @@ use crate::mode::{Effect, Event, Leases, Members, Mode, Tasks};
 use crate::processes::{Processes, Restarts};
 use crate::record::Past;
 use crate::workers::Workers;
+
+/// The journal's name in the run's folder,
+const JOURNAL: &str = "journal";
+/// and that of the file that says which report was taken last.
+const REPORTED: &str = "reported";
 
 /// Everything that a master knows.
 pub(crate) struct Master {
@@ -34,7 +41,8 @@ impl Master {
     /// Takes over the run in a folder, which may be new.
     pub(crate) fn open(config: Config, handle: Handle) -> Result<Self, journal::Error> {
         let (journal, records) = Journal::open(&config.folder.join(JOURNAL))?;
-        let (bookmark, reported) = cluster::open_bookmark(&config.folder)?;
+        let path = config.folder.join(REPORTED);
+        let told = Bookmark::open(&path).map_err(|source| journal::Error::Io { path, source })?;
         let mut past = Past::read(records);
         let mut effects = Vec::new();
         if config.resume {
@@ -52,11 +60,10 @@ impl Master {
             term: run.term(),
             workers: Workers::default(),
             processes: Processes::new(config.platform, workers, servers.of_servers(), restarts),
-            events: Events::new(run.term(), reported, config.sink),
+            events: Events::new(run.term(), told, config.sink),
             master_restarts: past.masters,
             version: past.history.checkpoint.as_ref().map_or(0, |mark| mark.version.0),
             journal,
-            bookmark,
             data: past.data,
             silence: config.timeouts.silence,
             written: restarts,
@@ -153,16 +160,13 @@ impl Master {
         match effect {
             Effect::Journal(record) => cluster.written(now, &record),
             Effect::Send(id, message) => {
-                if !cluster.workers.send(id, message) {
+                if !cluster.workers.send(id, FromMaster::Member(message)) {
                     self.step(now, Event::Disconnected(id));
                 }
             }
             Effect::Note(text) => cluster.events.note(text),
             Effect::Report { version, report } => cluster.report(version, report),
-            Effect::Restored(version) => {
-                cluster.events.restored(version);
-                cluster.mark_report();
-            }
+            Effect::Restored(version) => cluster.events.restored(version),
             Effect::Result { task, result } => cluster.events.result(task, result),
             Effect::Kept(id) => cluster.events.kept(&id),
             Effect::Progressed => cluster.processes.progressed(),

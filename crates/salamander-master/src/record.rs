@@ -5,16 +5,8 @@ use std::collections::BTreeMap;
 use salamander_core::elastic::{Entry, History, Term};
 use salamander_core::push;
 use salamander_core::report::TaskResult;
+use salamander_proto::client::TrainedOn;
 use serde::{Deserialize, Serialize};
-
-/// What a worker trains on; all workers of a run must see the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Data {
-    /// How many records.
-    pub records: u64,
-    /// A hash over their names and sizes.
-    pub fingerprint: u64,
-}
 
 /// One record of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +20,7 @@ pub enum Record {
         entry: Entry,
     },
     /// What the first worker trains on.
-    Data(Data),
+    Data(TrainedOn),
     /// How often workers were started again.
     Restarts(u64),
     /// How often parameter servers were started again.
@@ -53,7 +45,7 @@ pub enum Record {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Past {
     pub(crate) history: History,
-    pub(crate) data: Option<Data>,
+    pub(crate) data: Option<TrainedOn>,
     pub(crate) restarts: u64,
     pub(crate) server_restarts: u64,
     pub(crate) finished: BTreeMap<u64, TaskResult>,

@@ -5,9 +5,10 @@ use salamander_core::status::{
     CheckpointStatus, NamesStatus, RestartCounts, ServerStatus, State, Status, WorkerStatus,
 };
 
+use salamander_proto::client::Role;
+
 use crate::master::Master;
 use crate::mode::{Leases, Mode};
-use crate::workers::Kind;
 
 /// What the master knows.
 pub(crate) fn of(master: &Master) -> Status {
@@ -84,7 +85,7 @@ fn servers(master: &Master) -> Vec<ServerStatus> {
     let server = |(seat, peer): (u32, &salamander_core::elastic::Peer)| ServerStatus {
         seat,
         id: peer.id,
-        pid: master.cluster.workers.get(peer.id).map(|server| server.pid),
+        pid: master.cluster.workers.get(peer.id).map(|server| server.registration.process),
         endpoint: peer.endpoint.clone(),
     };
     master.mode.run().servers().map(server).collect()
@@ -99,15 +100,16 @@ fn workers(master: &Master) -> Vec<WorkerStatus> {
         let member = members.iter().position(|(member, _)| *member == id);
         WorkerStatus {
             id,
-            slot: worker.slot,
-            pid: worker.pid,
-            endpoint: worker.endpoint.clone(),
+            slot: worker.registration.slot,
+            pid: worker.registration.process,
+            endpoint: worker.registration.endpoint.clone(),
             connected: worker.is_connected(),
             member,
             confirmed: member.is_some_and(|rank| members[rank].1),
             beat: worker.beat,
         }
     };
-    let is_worker = |(_, worker): &(_, &crate::workers::Worker)| worker.kind != Kind::Server;
+    let is_worker =
+        |(_, worker): &(_, &crate::workers::Worker)| worker.registration.role != Role::Server;
     master.cluster.workers.iter().filter(is_worker).map(worker).collect()
 }

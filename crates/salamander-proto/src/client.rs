@@ -22,7 +22,7 @@ use tonic::{Code, Status};
 use crate::v1::control_client::ControlClient;
 use crate::{convert, limits, token};
 
-pub use admin::{Admin, Lease, LeaseId};
+pub use admin::Admin;
 pub use non_member::{CallError, NonMember, RunEnd};
 pub use platform::{Ends, PlatformClient, PlatformHandler};
 pub use session::{Handler, Registration, Role, Sender, Session, TrainedOn};

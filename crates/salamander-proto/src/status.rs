@@ -3,6 +3,7 @@
 use tonic::{Code, Status};
 
 use crate::convert;
+use crate::limits::FIRST_MESSAGE;
 
 /// Why a call is refused.
 #[derive(Debug, thiserror::Error)]
@@ -14,13 +15,8 @@ pub enum Error {
     #[error(transparent)]
     Message(#[from] convert::Error),
     /// A session began with something else, or not in time.
-    #[error("a session begins with {expected}, within {seconds} s")]
-    First {
-        /// With what it begins.
-        expected: &'static str,
-        /// How soon.
-        seconds: u64,
-    },
+    #[error("a session begins with a hello or an inventory, within {} s", FIRST_MESSAGE.as_secs())]
+    First,
     /// An argument makes no sense.
     #[error("{0}")]
     Argument(String),
@@ -42,7 +38,7 @@ pub enum Error {
 pub fn status(error: &Error) -> Status {
     let code = match error {
         Error::Token => Code::Unauthenticated,
-        Error::Message(_) | Error::First { .. } | Error::Argument(_) => Code::InvalidArgument,
+        Error::Message(_) | Error::First | Error::Argument(_) => Code::InvalidArgument,
         Error::Unfit(_) => Code::FailedPrecondition,
         Error::Busy | Error::Slow => Code::ResourceExhausted,
         Error::Leaving => Code::Unavailable,

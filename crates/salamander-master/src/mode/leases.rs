@@ -153,7 +153,7 @@ impl Leases {
             Event::Scale(numbers) => {
                 self.effects.extend(scale(&mut self.run, numbers));
                 if let Some(servers) = numbers.servers {
-                    self.dispatcher.resize(servers as u32);
+                    self.dispatcher.resize(servers);
                 }
             }
             Event::Stop => {

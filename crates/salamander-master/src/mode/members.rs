@@ -5,7 +5,9 @@ use salamander_core::elastic::{
     ToMember,
 };
 
-use super::{Effect, Event, Scale, journal};
+use salamander_proto::v1::ScaleRequest;
+
+use super::{Effect, Event, journal};
 
 /// The membership, and who holds the others up.
 pub(crate) struct Members {
@@ -61,9 +63,13 @@ impl Members {
                 coordinator.gone(now, id, reason);
             }
             Event::ServerUp(seat, server) => coordinator.server_up(now, seat, server),
-            Event::Scale(Scale { workers, servers }) => {
-                workers.into_iter().for_each(|workers| coordinator.scale(now, workers));
-                servers.into_iter().for_each(|servers| coordinator.scale_servers(now, servers));
+            Event::Scale(ScaleRequest { workers, servers }) => {
+                if let Some(workers) = workers {
+                    coordinator.scale(now, workers as usize);
+                }
+                if let Some(servers) = servers {
+                    coordinator.scale_servers(now, servers as usize);
+                }
             }
             Event::Stop => coordinator.stop(),
             Event::End(ending) => coordinator.end(ending),

@@ -3,8 +3,7 @@
 use salamander_core::elastic::{
     Count, Ending, Entry, Lease, Millis, RunState, TaskQueue, WorkerId,
 };
-use salamander_core::report::TaskResult;
-use salamander_proto::{convert, v1};
+use salamander_proto::convert::Finished;
 use tracing::debug;
 
 use super::{Effect, Event, end, journal, scale};
@@ -15,16 +14,6 @@ use crate::record::{Past, Record};
 pub(crate) struct Tasks {
     run: RunState,
     queue: TaskQueue,
-}
-
-/// What came of a task.
-#[derive(Debug)]
-pub(crate) struct Finished {
-    worker: WorkerId,
-    task: u64,
-    fence: u64,
-    /// The result, or why there is none.
-    outcome: Result<TaskResult, String>,
 }
 
 impl Tasks {
@@ -115,20 +104,5 @@ impl Tasks {
         }
         let record = Record::Finished { task, result: result.clone() };
         (true, vec![Effect::Journal(record), Effect::Result { task, result }])
-    }
-}
-
-impl TryFrom<v1::FinishRequest> for Finished {
-    type Error = convert::Error;
-
-    fn try_from(request: v1::FinishRequest) -> Result<Self, Self::Error> {
-        use v1::finish_request::Outcome;
-        let v1::FinishRequest { worker, task, fence, outcome } = request;
-        let missing = convert::Error::Missing { message: "FinishRequest", field: "outcome" };
-        let outcome = match outcome.ok_or(missing)? {
-            Outcome::Result(result) => Ok(result.into()),
-            Outcome::Error(reason) => Err(reason),
-        };
-        Ok(Self { worker: WorkerId(worker), task, fence, outcome })
     }
 }
