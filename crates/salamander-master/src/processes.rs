@@ -129,16 +129,12 @@ impl Processes {
         self.ended.push_back((slot, pid));
         let process = self.processes.remove(&slot).unwrap_or_default();
         let worker = process.worker.filter(|_| process.pid == Some(pid));
+        let crashed = |why: &str| Ended::Crashed(format!("slot {slot}, process {pid}: {why}"));
         let how = match how {
             // Otherwise a program that does nothing would be started over and over.
-            Ended::Finished => Ended::Crashed("it ended though the run goes on".into()),
-            how => how,
-        };
-        let how = match how {
-            Ended::Crashed(reason) => {
-                Ended::Crashed(format!("slot {slot}, process {pid}: {reason}"))
-            }
-            how => how,
+            Ended::Finished => crashed("it ended though the run goes on"),
+            Ended::Crashed(reason) => crashed(&reason),
+            killed @ Ended::Killed(_) => killed,
         };
         (worker, self.crew(slot).ended(now, slot, how))
     }

@@ -84,7 +84,10 @@ impl Leases {
             run,
             threads: ServerThreads::new(keys, dispatcher.epoch(), slices, handle),
             dispatcher,
-            files: RowFiles::new(plan.initial.clone(), plan.checkpoints.clone()),
+            files: RowFiles {
+                initial: plan.initial.clone(),
+                checkpoints: plan.checkpoints.clone(),
+            },
             validation_batches: plan.validation_batches,
             course: HostedCourse::open(plan),
             validations: 0,

@@ -43,42 +43,37 @@ impl Tasks {
     }
 
     pub(crate) fn step(&mut self, now: Millis, event: Event) -> Vec<Effect> {
+        let mut effects = Vec::new();
         match event {
             Event::Tick => {
                 for (task, worker) in self.queue.tick(now) {
                     debug!(task, %worker, "a lease is over");
                 }
-                let done = self.queue.is_done().then(|| end(&mut self.run, Ending::Completed));
-                done.flatten().into_iter().collect()
+                if self.queue.is_done() {
+                    effects.extend(end(&mut self.run, Ending::Completed));
+                }
             }
-            Event::Lost(id) => {
-                self.queue.release(id);
-                Vec::new()
-            }
+            Event::Lost(id) => drop(self.queue.release(id)),
             Event::Gone(id, _) => {
                 self.run.server_lost(id);
                 self.queue.release(id);
-                Vec::new()
             }
-            Event::ServerUp(seat, server) => {
-                self.run.server_up(seat, server);
-                Vec::new()
-            }
-            Event::Scale(numbers) => scale(&mut self.run, numbers),
+            Event::ServerUp(seat, server) => self.run.server_up(seat, server),
+            Event::Scale(numbers) => effects.extend(scale(&mut self.run, numbers)),
             Event::Stop => {
-                let stopping = self.run.stop().map(|entry| journal(&self.run, entry));
-                let ended = end(&mut self.run, Ending::Interrupted);
-                stopping.into_iter().chain(ended).collect()
+                effects.extend(self.run.stop().map(|entry| journal(&self.run, entry)));
+                effects.extend(end(&mut self.run, Ending::Interrupted));
             }
-            Event::End(ending) => end(&mut self.run, ending).into_iter().collect(),
+            Event::End(ending) => effects.extend(end(&mut self.run, ending)),
             Event::Joined(_)
             | Event::Beat(..)
             | Event::Said(..)
             | Event::Disconnected(_)
             | Event::Silent(_)
             | Event::Server(..)
-            | Event::Folder(_) => Vec::new(),
+            | Event::Folder(_) => {}
         }
+        effects
     }
 
     /// Work for a worker.
