@@ -129,17 +129,13 @@ impl Events {
 /// Whether the watcher stays.
 fn feed(watcher: &mut Watcher, kept: &VecDeque<v1::Event>, term: Term) -> bool {
     let oldest = kept.front().map_or(1, |event| event.number);
-    if watcher.seen + 1 < oldest {
+    let missed = (watcher.seen + 1 < oldest).then(|| {
         let missed = oldest - 1 - watcher.seen;
         let text = format!("{missed} events were missed: they are not kept for so long");
-        let note = v1::Event { number: oldest - 1, term: term.0, event: Some(Kind::Note(text)) };
-        match watcher.out.try_send(Ok(note)) {
-            Ok(()) => watcher.seen = oldest - 1,
-            Err(error) => return matches!(error, TrySendError::Full(_)),
-        }
-    }
-    let next = (watcher.seen + 1 - oldest) as usize;
-    for event in kept.iter().skip(next) {
+        v1::Event { number: oldest - 1, term: term.0, event: Some(Kind::Note(text)) }
+    });
+    let next = (watcher.seen + 1).saturating_sub(oldest) as usize;
+    for event in missed.iter().chain(kept.iter().skip(next)) {
         match watcher.out.try_send(Ok(event.clone())) {
             Ok(()) => watcher.seen = event.number,
             Err(error) => return matches!(error, TrySendError::Full(_)),

@@ -19,7 +19,7 @@ use crate::events::Events;
 use crate::inbox::{Handle, Input};
 use crate::journal::{self, Journal};
 use crate::mode::{Effect, Event, Leases, Members, Mode, Tasks};
-use crate::processes::{Processes, Restarts};
+use crate::processes::Processes;
 use crate::record::Past;
 use crate::workers::Workers;
 
@@ -42,7 +42,7 @@ impl Master {
     pub(crate) fn open(config: Config, handle: Handle) -> Result<Self, journal::Error> {
         let (journal, records) = Journal::open(&config.folder.join(JOURNAL))?;
         let path = config.folder.join(REPORTED);
-        let told = Bookmark::open(&path).map_err(|source| journal::Error::Io { path, source })?;
+        let told = Bookmark::open(&path).map_err(journal::Error::of(&path))?;
         let mut past = Past::read(records);
         let mut effects = Vec::new();
         if config.resume {
@@ -55,18 +55,22 @@ impl Master {
         let run = RunState::open(past.history.clone(), wanted);
         let crew = |wanted: usize| Crew::new(wanted as u32, config.max_restarts);
         let (workers, servers) = (crew(run.wanted().workers), crew(run.wanted().servers));
-        let restarts = Restarts { workers: past.restarts, servers: past.server_restarts };
         let cluster = Cluster {
             term: run.term(),
             workers: Workers::default(),
-            processes: Processes::new(config.platform, workers, servers.of_servers(), restarts),
+            processes: Processes::new(
+                config.platform,
+                workers,
+                servers.of_servers(),
+                past.restarts,
+            ),
             events: Events::new(run.term(), told, config.sink),
             master_restarts: past.masters,
             version: past.history.checkpoint.as_ref().map_or(0, |mark| mark.version.0),
             journal,
             data: past.data,
             silence: config.timeouts.silence,
-            written: restarts,
+            written: past.restarts,
             answers: Vec::new(),
             ended_at: None,
         };
@@ -79,10 +83,8 @@ impl Master {
                 Mode::Members(members)
             }
             ModePlan::Leases(plan) => {
-                let token = Token::from_hex(&config.token).map_err(|error| {
-                    let (path, source) = (config.folder, std::io::Error::other(error));
-                    journal::Error::Io { path, source }
-                })?;
+                let token = Token::from_hex(&config.token).map_err(std::io::Error::other);
+                let token = token.map_err(journal::Error::of(&config.folder))?;
                 let keys = Keys { token, tls: config.tls };
                 let history = std::mem::take(&mut past.names);
                 let mut leases = Box::new(Leases::open(run, *plan, history, keys, handle));

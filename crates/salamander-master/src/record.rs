@@ -8,6 +8,8 @@ use salamander_core::report::TaskResult;
 use salamander_proto::client::TrainedOn;
 use serde::{Deserialize, Serialize};
 
+use crate::processes::Restarts;
+
 /// One record of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Record {
@@ -46,8 +48,7 @@ pub enum Record {
 pub(crate) struct Past {
     pub(crate) history: History,
     pub(crate) data: Option<TrainedOn>,
-    pub(crate) restarts: u64,
-    pub(crate) server_restarts: u64,
+    pub(crate) restarts: Restarts,
     pub(crate) finished: BTreeMap<u64, TaskResult>,
     pub(crate) names: push::History,
     /// Masters since the run began or was resumed.
@@ -72,8 +73,8 @@ impl Past {
                 self.history.apply(term, &entry);
             }
             Record::Data(data) => self.data = Some(data),
-            Record::Restarts(restarts) => self.restarts = restarts,
-            Record::ServerRestarts(restarts) => self.server_restarts = restarts,
+            Record::Restarts(restarts) => self.restarts.workers = restarts,
+            Record::ServerRestarts(restarts) => self.restarts.servers = restarts,
             Record::Names { epoch, entry } => self.names.apply(epoch, &entry),
             Record::Finished { task, result } => {
                 self.finished.insert(task, result);

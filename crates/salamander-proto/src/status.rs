@@ -35,19 +35,15 @@ pub enum Error {
 }
 
 /// The code of each error. Nothing else makes a [`Status`].
-pub fn status(error: &Error) -> Status {
-    let code = match error {
-        Error::Token => Code::Unauthenticated,
-        Error::Message(_) | Error::First | Error::Argument(_) => Code::InvalidArgument,
-        Error::Unfit(_) => Code::FailedPrecondition,
-        Error::Busy | Error::Slow => Code::ResourceExhausted,
-        Error::Leaving => Code::Unavailable,
-    };
-    Status::new(code, error.to_string())
-}
-
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
-        status(&error)
+        let code = match error {
+            Error::Token => Code::Unauthenticated,
+            Error::Message(_) | Error::First | Error::Argument(_) => Code::InvalidArgument,
+            Error::Unfit(_) => Code::FailedPrecondition,
+            Error::Busy | Error::Slow => Code::ResourceExhausted,
+            Error::Leaving => Code::Unavailable,
+        };
+        Status::new(code, error.to_string())
     }
 }

@@ -124,7 +124,7 @@ pub struct LocalPlatform {
     orders: SyncSender<Message>,
     supervisor: Option<JoinHandle<()>>,
     /// Ends after the supervisor, which still has ends to tell.
-    client: Option<PlatformClient>,
+    _client: PlatformClient,
 }
 
 impl LocalPlatform {
@@ -138,7 +138,7 @@ impl LocalPlatform {
         let supervisor = Supervisor::new(options, shared.clone(), ends, orders.clone());
         let thread = std::thread::Builder::new().name("supervisor".into());
         let thread = thread.spawn(move || supervisor.work(&messages))?;
-        Ok(Self { shared, orders, supervisor: Some(thread), client: Some(client) })
+        Ok(Self { shared, orders, supervisor: Some(thread), _client: client })
     }
 
     /// Waits for the end of the run and of all its processes, but not longer than this.
@@ -160,24 +160,18 @@ impl LocalPlatform {
     }
 
     /// Ends all processes, gently first, and returns when none is left.
-    pub fn shutdown(mut self) {
-        self.end_all();
-    }
-
-    fn end_all(&mut self) {
-        let Some(supervisor) = self.supervisor.take() else { return };
-        // A supervisor that is gone has ended its processes.
-        let _ = self.orders.send(Message::Shutdown);
-        if supervisor.join().is_err() {
-            warn!("the supervisor's thread panicked");
-        }
-        self.client = None;
+    pub fn shutdown(self) {
+        drop(self);
     }
 }
 
 impl Drop for LocalPlatform {
     fn drop(&mut self) {
-        self.end_all();
+        // A supervisor that is gone has ended its processes.
+        let _ = self.orders.send(Message::Shutdown);
+        if self.supervisor.take().is_some_and(|supervisor| supervisor.join().is_err()) {
+            warn!("the supervisor's thread panicked");
+        }
     }
 }
 

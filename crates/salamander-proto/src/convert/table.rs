@@ -20,7 +20,7 @@ use salamander_core::status::{
 };
 
 use super::WorkerAsk;
-use super::wire::{At, Wire, alternatives, choices, message, payload, structs, words};
+use super::wire::{At, Wire, alternatives, message, payload, structs, words};
 use super::{Error, Finished, FromMaster, FromProcess, Hello, Inventory, Numbered, ProcessEnd};
 use crate::client::{Registration, Role, TrainedOn};
 use crate::v1;
@@ -46,34 +46,24 @@ alternatives! {
         Hello(hello), Inventory(inventory), Beat(beat), Member(message),
         Report { version, report } as VersionedReport, Failed(reason), End(end),
     }
-    FromMaster => master_message::Said {
+    FromMaster => master_message::Said in MasterMessage.said {
         Welcome(term), Received(number), Member(message), Order(order),
     }
-    Role => role::Kind { Member(data), Tasks(data), Server {} }
-    FromMember => from_member::Kind {
+    Role => role::Kind in Role.kind { Member(data), Tasks(data), Server {} }
+    FromMember => from_member::Kind in FromMember.kind {
         Promise(generation, holding) as Promise, Confirmed(generation),
         Broken(generation, accused) as Broken, Wrote(mark),
         Reached(generation, ending) as Reached, Moved(generation), Leave {},
     }
-    ToMember => to_member::Kind {
+    ToMember => to_member::Kind in ToMember.kind {
         Prepare(generation), Activate(activation), Kept(mark), Stop {}, Ended(ending),
     }
-    Source => source::Kind {
+    Source => source::Kind in Source.kind {
         Member { rank, identity } as MemberSource, Checkpoint { rank, mark } as CheckpointSource,
     }
-    Ending => ending::Kind { Completed {}, Interrupted {}, Failed(reason) }
-    Ended => ended::Kind { Finished {}, Killed(by), Crashed(reason) }
-    Order => order::Kind { Start(slot), End(slot) }
-}
-choices! {
-    FromMaster => MasterMessage(said);
-    Role => Role(kind);
-    FromMember => FromMember(kind);
-    ToMember => ToMember(kind);
-    Source => Source(kind);
-    Ending => Ending(kind);
-    Ended => Ended(kind);
-    Order => Order(kind);
+    Ending => ending::Kind in Ending.kind { Completed {}, Interrupted {}, Failed(reason) }
+    Ended => ended::Kind in Ended.kind { Finished {}, Killed(by), Crashed(reason) }
+    Order => order::Kind in Order.kind { Start(slot), End(slot) }
 }
 
 // Reports.
@@ -90,15 +80,11 @@ structs! {
     Timings => Timings { compute, exchange, data, test, wall };
 }
 alternatives! {
-    Report => report::Kind { Start(start), Step(step), Epoch(epoch), End(end) }
-    Metric => metric::Kind {
+    Report => report::Kind in Report.kind { Start(start), Step(step), Epoch(epoch), End(end) }
+    Metric => metric::Kind in Metric.kind {
         Mean { sum, records } as Mean, Sum { value }, Max { value }, Min { value },
         Confusion { classes, counts } as Confusion, Auc { buckets },
     }
-}
-choices! {
-    Report => Report(kind);
-    Metric => Metric(kind);
 }
 
 // Tasks, and leases of micro-batches.
@@ -120,21 +106,17 @@ structs! {
     Plateau => Plateau { factor, best, waited };
 }
 alternatives! {
-    Lease => lease_reply::Lease { Leased(task), Wait(wait), Done {} }
+    Lease => lease_reply::Lease in LeaseReply.lease { Leased(task), Wait(wait), Done {} }
     Result<TaskResult, String> => finish_request::Outcome { Ok(result), Err(reason) }
     Ask => names_request::Ask {
         Work { most }, Pushed { report, measured } as Pushed, GiveBack { fence },
         Validated { task, fence, part } as Validated,
     }
-    Told => names_reply::Told {
+    Told => names_reply::Told in NamesReply.told {
         Names { task, servers, brief } as LeasedNames,
         Validate { task, fence, batches, map, servers } as ValidationTask,
         Wait(wait), Done {}, Heard(heard),
     }
-}
-choices! {
-    Lease => LeaseReply(lease);
-    Told => NamesReply(told);
 }
 
 // Status.

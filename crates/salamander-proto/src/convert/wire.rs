@@ -158,9 +158,10 @@ macro_rules! structs {
     )*};
 }
 
-/// Enums and the alternatives of a message; `as` names the message that a variant's fields are in.
+/// Enums and the alternatives of a message: `in` names the message and the field if there is nothing else in it, `as`
+/// the message that a variant's fields are in.
 macro_rules! alternatives {
-    ($($ours:ty => $module:ident::$oneof:ident {
+    ($($ours:ty => $module:ident::$oneof:ident $(in $message:ident.$field:ident)? {
         $($variant:ident $shape:tt $(as $part:ident)?),* $(,)?
     })*) => {$(
         impl Wire<Option<v1::$module::$oneof>> for $ours {
@@ -181,6 +182,21 @@ macro_rules! alternatives {
                 })
             }
         }
+
+        $(
+            impl Wire<v1::$message> for $ours {
+                fn put(self) -> v1::$message {
+                    v1::$message { $field: self.put() }
+                }
+
+                fn take(message: v1::$message, _at: At) -> Result<Self, Error> {
+                    let at = At { message: stringify!($message), field: stringify!($field) };
+                    Wire::take(message.$field, at)
+                }
+            }
+
+            message!($ours => $message);
+        )?
     )*};
 }
 
@@ -205,24 +221,6 @@ macro_rules! payload {
     };
 }
 
-/// Enums that are messages with nothing but alternatives.
-macro_rules! choices {
-    ($($ours:ty => $message:ident($field:ident);)*) => {$(
-        impl Wire<v1::$message> for $ours {
-            fn put(self) -> v1::$message {
-                v1::$message { $field: self.put() }
-            }
-
-            fn take(message: v1::$message, _at: At) -> Result<Self, Error> {
-                let at = At { message: stringify!($message), field: stringify!($field) };
-                Wire::take(message.$field, at)
-            }
-        }
-
-        message!($ours => $message);
-    )*};
-}
-
 /// Enums without data.
 macro_rules! words {
     ($($ours:ty => $module:ident::$word:ident { $($variant:ident),* };)*) => {$(
@@ -243,4 +241,4 @@ macro_rules! words {
     )*};
 }
 
-pub(super) use {alternatives, choices, message, payload, structs, words};
+pub(super) use {alternatives, message, payload, structs, words};
