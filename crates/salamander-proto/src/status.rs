@@ -26,9 +26,6 @@ pub enum Error {
     /// The master has too much to do to take the call.
     #[error("the master is too busy; try again")]
     Busy,
-    /// The receiver reads too slowly.
-    #[error("too slow to take what was sent; connect again")]
-    Slow,
     /// The master is leaving.
     #[error("the master is leaving; try again")]
     Leaving,
@@ -41,7 +38,7 @@ impl From<Error> for Status {
             Error::Token => Code::Unauthenticated,
             Error::Message(_) | Error::First | Error::Argument(_) => Code::InvalidArgument,
             Error::Unfit(_) => Code::FailedPrecondition,
-            Error::Busy | Error::Slow => Code::ResourceExhausted,
+            Error::Busy => Code::ResourceExhausted,
             Error::Leaving => Code::Unavailable,
         };
         Status::new(code, error.to_string())

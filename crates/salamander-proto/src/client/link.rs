@@ -7,7 +7,7 @@ use std::time::Duration;
 use salamander_core::elastic::{Beat, Term};
 use salamander_net::Backoff;
 use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 use tracing::{debug, warn};
@@ -137,15 +137,9 @@ impl Dialer {
                     told = reason;
                 }
             }
-            self.pause(backoff.wait().unwrap_or(self.options.longest_wait)).await;
-        }
-    }
-
-    /// Waits, unless the owner goes.
-    async fn pause(&self, wait: Duration) {
-        tokio::select! {
-            () = sleep(wait) => {}
-            () = self.closed() => {}
+            let wait = backoff.wait().unwrap_or(self.options.longest_wait);
+            // Not for an owner that goes.
+            drop(timeout(wait, self.closed()).await);
         }
     }
 

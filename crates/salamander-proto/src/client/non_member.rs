@@ -101,7 +101,12 @@ impl NonMember {
     ) -> Result<T, CallError> {
         let mut backoff = Backoff::every(AGAIN).within(within);
         loop {
-            let error = match self.admin().and_then(|(admin, id)| call(admin, id)) {
+            let called = match &mut self.admin {
+                Some(admin) => call(admin, self.id),
+                none => Admin::connect(&self.options, CALL)
+                    .and_then(|admin| call(none.insert(admin), self.id)),
+            };
+            let error = match called {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
@@ -119,14 +124,6 @@ impl NonMember {
     pub fn failed(self, reason: String) {
         self.session.failed(reason);
         self.session.close(FAREWELL);
-    }
-
-    fn admin(&mut self) -> Result<(&mut Admin, WorkerId), Error> {
-        let admin = match self.admin.take() {
-            Some(admin) => admin,
-            None => Admin::connect(&self.options, CALL)?,
-        };
-        Ok((self.admin.insert(admin), self.id))
     }
 }
 
