@@ -122,26 +122,14 @@ impl Cluster {
         self.answers.push(Box::new(move || drop(to.send(answer))));
     }
 
-    /// Connects a worker, unless it trains on something else than the others: what that writes, or none.
+    /// Connects a worker or a parameter server.
     pub(crate) fn connect(
         &mut self,
         now: Millis,
         registration: Registration,
         connection: Connection,
-    ) -> Option<Option<Effect>> {
-        let Registration { id, slot, process: pid, role, .. } = registration;
-        let news = match role {
-            Role::Member(data) | Role::Tasks(data) => self.same_data(data),
-            Role::Server => Ok(None),
-        };
-        let news = match news {
-            Ok(news) => news,
-            Err(reason) => {
-                self.events.note(format!("worker {id} refused: {reason}"));
-                connection.dismiss(self.term, reason);
-                return None;
-            }
-        };
+    ) {
+        let Registration { id, slot, process: pid, .. } = registration;
         let is_new = self.workers.connect(now, registration, connection);
         self.processes.bind(slot, pid, id);
         self.workers.send(id, FromMaster::Welcome(self.term));
@@ -153,23 +141,23 @@ impl Cluster {
                 }
             });
         }
-        Some(news.map(Effect::Journal))
     }
 
-    /// All workers must train on the same; the first one says on what.
-    fn same_data(&mut self, found: TrainedOn) -> Result<Option<Record>, String> {
+    /// All workers must train on the same; the first one says on what, which is written down.
+    pub(crate) fn same_data(&mut self, role: Role) -> Result<Option<Record>, String> {
+        let (Role::Member(found) | Role::Tasks(found)) = role else { return Ok(None) };
         let Some(expected) = self.data else {
             self.data = Some(found);
             return Ok(Some(Record::Data(found)));
         };
-        if found == expected {
-            return Ok(None);
-        }
         if found.records != expected.records {
             let (found, expected) = (found.records, expected.records);
             return Err(format!("it sees {found} records and the others {expected}"));
         }
-        Err("its data differs from the others', though it has as many records".into())
+        if found != expected {
+            return Err("its data differs from the others', though it has as many records".into());
+        }
+        Ok(None)
     }
 
     /// Ends the process of a worker, so that another takes its place.

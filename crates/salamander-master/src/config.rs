@@ -1,6 +1,5 @@
 //! What a master is told when it starts.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -112,16 +111,5 @@ impl Config {
             mode: ModePlan::Members,
             sink: Box::new(()),
         }
-    }
-}
-
-impl fmt::Debug for Config {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The token stays out of logs.
-        f.debug_struct("Config")
-            .field("folder", &self.folder)
-            .field("workers", &(self.min_workers, self.workers))
-            .field("platform", &self.platform)
-            .finish_non_exhaustive()
     }
 }

@@ -1,6 +1,7 @@
 //! The port. Whoever connects and does not speak HTTP/2 at once, over TLS if the job has certificates, is sent away
 //! and logged once, before anything of it reaches the server.
 
+use std::error::Error;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -75,64 +76,52 @@ async fn accept(
         let (acceptor, out, refusals) = (acceptor.clone(), out.clone(), refusals.clone());
         greetings.spawn(async move {
             let greeting = timeout(limits::FIRST_MESSAGE, greet(tcp, acceptor)).await;
-            match greeting.unwrap_or_else(|_| Err(Refused::because("it does not begin to speak"))) {
+            match greeting.unwrap_or_else(|_| Err(refused("it does not begin to speak"))) {
                 // A server that is gone takes nothing any more.
                 Ok(guarded) => drop(out.send(Ok(guarded)).await),
-                Err(Refused::Reason(reason)) => refusals.log(&peer.ip().to_string(), &reason),
-                Err(Refused::Broken(error)) => debug!(%peer, %error, "a connection broke"),
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    refusals.log(&peer.ip().to_string(), &error.to_string());
+                }
+                Err(error) => debug!(%peer, %error, "a connection broke"),
             }
         });
     }
 }
 
-/// Why a connection does not reach the server.
-enum Refused {
-    Reason(String),
-    /// It ended by itself.
-    Broken(io::Error),
-}
-
-impl Refused {
-    fn because(reason: impl ToString) -> Self {
-        Self::Reason(reason.to_string())
-    }
-}
-
-impl From<io::Error> for Refused {
-    fn from(error: io::Error) -> Self {
-        Self::Broken(error)
-    }
+/// The error of whoever is sent away.
+fn refused(reason: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
 /// Shakes hands and looks at the first bytes.
-async fn greet(tcp: TcpStream, acceptor: Option<TlsAcceptor>) -> Result<Guarded, Refused> {
+async fn greet(tcp: TcpStream, acceptor: Option<TlsAcceptor>) -> io::Result<Guarded> {
     // A control plane has small messages that somebody waits for.
     tcp.set_nodelay(true)?;
     let info = tcp.connect_info();
     let mut stream: Box<dyn Duplex> = match acceptor {
         None => Box::new(tcp),
-        Some(acceptor) => match acceptor.accept(tcp).await {
-            Ok(stream) => Box::new(stream),
-            Err(error) => {
-                let meant = tls::Error::of_io(&error).map(Refused::because);
-                return Err(meant.unwrap_or_else(|| Refused::because(error)));
-            }
-        },
+        Some(acceptor) => {
+            let meant = |error| match tls::Error::of_io(&error) {
+                Some(meant) => refused(meant),
+                None => refused(error),
+            };
+            Box::new(acceptor.accept(tcp).await.map_err(meant)?)
+        }
     };
     let mut bytes = [0; PREFACE.len()];
     let mut seen = 0;
     while seen < PREFACE.len() {
         match stream.read(&mut bytes[seen..]).await? {
-            0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             read => seen += read,
         }
         if bytes[0] == HANDSHAKE {
             // It hears what this is, and can say so.
             stream.write_all(&SETTINGS).await?;
-            return Err(Refused::because(tls::Error::unwanted()));
+            return Err(refused(tls::Error::unwanted()));
         }
         if bytes[..seen] != PREFACE[..seen] {
-            return Err(Refused::because("it does not speak HTTP/2"));
+            return Err(refused("it does not speak HTTP/2"));
         }
     }
     Ok(Guarded { again: PREFACE, stream, info })

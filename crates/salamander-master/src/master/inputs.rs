@@ -9,7 +9,7 @@ use super::Master;
 use crate::connection::{Connection, SessionId};
 use crate::inbox::Input;
 use crate::journal;
-use crate::mode::Event;
+use crate::mode::{Effect, Event};
 
 impl Master {
     pub(super) fn take(&mut self, now: Millis, input: Input) -> Result<(), journal::Error> {
@@ -61,9 +61,14 @@ impl Master {
     fn hello(&mut self, now: Millis, connection: Connection, hello: Hello) {
         let Registration { id, ref endpoint, slot, role, .. } = hello.registration;
         let peer = Peer { id, endpoint: endpoint.clone() };
-        let connected = self.cluster.connect(now, hello.registration, connection);
-        let Some(news) = connected else { return };
-        self.effects.extend(news);
+        match self.cluster.same_data(role) {
+            Ok(record) => self.effects.extend(record.map(Effect::Journal)),
+            Err(reason) => {
+                self.cluster.events.note(format!("worker {id} refused: {reason}"));
+                return connection.dismiss(self.cluster.term, reason);
+            }
+        }
+        self.cluster.connect(now, hello.registration, connection);
         if let Some(ending) = self.ending().cloned() {
             self.cluster.workers.send(id, FromMaster::Member(ToMember::Ended(ending)));
             return;
