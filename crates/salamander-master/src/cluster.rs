@@ -63,7 +63,7 @@ impl Cluster {
         match entry {
             Entry::Checkpoint(mark) => {
                 self.version = self.version.max(mark.version.0);
-                self.events.kept(&mark.id);
+                self.events.sink.kept(&mark.id);
                 self.events.note(format!("checkpoint {} kept, version {}", mark.id, mark.version));
             }
             Entry::Scaled(workers) => self.events.note(format!("{workers} workers are wanted")),

@@ -29,8 +29,9 @@ pub(crate) struct Events {
     watchers: Vec<Watcher>,
     /// The newest (version, part) that was told.
     told: Bookmark,
-    last_report: Option<Report>,
-    sink: Box<dyn Sink>,
+    pub(crate) last_report: Option<Report>,
+    /// Where the program keeps what it is told.
+    pub(crate) sink: Box<dyn Sink>,
 }
 
 impl Events {
@@ -65,16 +66,6 @@ impl Events {
         self.told.set(version.checked_sub(1).map(|before| (before, u32::MAX)));
     }
 
-    /// The journal is open.
-    pub(crate) fn opened(&mut self) {
-        self.sink.opened();
-    }
-
-    /// A checkpoint counts.
-    pub(crate) fn kept(&mut self, id: &str) {
-        self.sink.kept(id);
-    }
-
     /// Takes the result of a task.
     pub(crate) fn result(&mut self, task: u64, result: TaskResult) {
         self.sink.result(task, &result);
@@ -89,10 +80,6 @@ impl Events {
 
     pub(crate) fn ended(&mut self, ending: Ending) {
         self.push(Kind::Ended(ending.into()));
-    }
-
-    pub(crate) fn last_report(&self) -> Option<&Report> {
-        self.last_report.as_ref()
     }
 
     pub(crate) fn watch(&mut self, request: v1::WatchRequest, out: Out<v1::Event>) {

@@ -79,7 +79,7 @@ impl Master {
                 let pace = Pace::new(config.hang.as_millis() as Millis);
                 let members = Coordinator::open(run, config.min_workers, config.timeouts, now);
                 let mut members = Box::new(Members::new(members, pace));
-                effects.extend(members.begin(now));
+                effects.extend(members.effects(now));
                 Mode::Members(members)
             }
             ModePlan::Leases(plan) => {
@@ -133,10 +133,10 @@ impl Master {
             self.cluster.events.note(format!("master restarted, term {term}"));
         }
         if let Some(mark) = &history.checkpoint {
-            self.cluster.events.kept(&mark.id);
+            self.cluster.events.sink.kept(&mark.id);
         }
         self.settle(now)?;
-        self.cluster.events.opened();
+        self.cluster.events.sink.opened();
         Ok(())
     }
 
@@ -170,7 +170,7 @@ impl Master {
             Effect::Report { version, report } => cluster.report(version, report),
             Effect::Restored(version) => cluster.events.restored(version),
             Effect::Result { task, result } => cluster.events.result(task, result),
-            Effect::Kept(id) => cluster.events.kept(&id),
+            Effect::Kept(id) => cluster.events.sink.kept(&id),
             Effect::Progressed => cluster.processes.progressed(),
             Effect::Replace(id, reason) => {
                 cluster.processes.scale_servers(self.mode.needed_servers() as u32);

@@ -100,18 +100,18 @@ impl Mode {
     /// What does not depend on the mode.
     pub(crate) fn run(&self) -> &RunState {
         match self {
-            Mode::Members(members) => members.run(),
-            Mode::Leases(leases) => leases.run(),
-            Mode::Tasks(tasks) => tasks.run(),
+            Mode::Members(members) => members.coordinator.run(),
+            Mode::Leases(leases) => &leases.run,
+            Mode::Tasks(tasks) => &tasks.run,
         }
     }
 
     /// How many parameter servers have to run. Those that are not wanted any more give their rows away first.
     pub(crate) fn needed_servers(&self) -> usize {
         match self {
-            Mode::Members(members) => members.needed_servers(),
-            Mode::Leases(leases) => leases.needed_servers(),
-            Mode::Tasks(tasks) => tasks.run().wanted().servers,
+            Mode::Members(members) => members.coordinator.needed_servers(),
+            Mode::Leases(leases) => leases.dispatcher.needed_servers() as usize,
+            Mode::Tasks(tasks) => tasks.run.wanted().servers,
         }
     }
 }

@@ -4,7 +4,6 @@ use salamander_core::elastic::{Coordinator, Ending, Phase};
 use salamander_core::status::{
     CheckpointStatus, NamesStatus, RestartCounts, ServerStatus, State, Status, WorkerStatus,
 };
-
 use salamander_proto::client::Role;
 
 use crate::master::Master;
@@ -17,8 +16,8 @@ pub(crate) fn of(master: &Master) -> Status {
     let history = run.history();
     let (generation, names, tasks, version) = match mode {
         Mode::Members(members) => (members.coordinator.generation(), None, None, 0),
-        Mode::Leases(leases) => (None, Some(names(leases)), None, leases.version()),
-        Mode::Tasks(tasks) => (None, None, Some(tasks.count()), 0),
+        Mode::Leases(leases) => (None, Some(names(leases)), None, leases.version),
+        Mode::Tasks(tasks) => (None, None, Some(tasks.queue.count()), 0),
     };
     let restarts = cluster.processes.restarts();
     Status {
@@ -46,7 +45,7 @@ pub(crate) fn of(master: &Master) -> Status {
             generation: mark.generation,
         }),
         names,
-        last_report: cluster.events.last_report().cloned(),
+        last_report: cluster.events.last_report.clone(),
         tasks,
     }
 }

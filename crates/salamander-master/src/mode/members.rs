@@ -1,8 +1,7 @@
 //! Synchronous training: workers are members of generations. The rules are the coordinator's.
 
 use salamander_core::elastic::{
-    Action, Activation, Coordinator, Entry, Generation, Millis, Pace, RunState, Slow, Source,
-    ToMember,
+    Action, Activation, Coordinator, Entry, Generation, Millis, Pace, Slow, Source, ToMember,
 };
 
 use salamander_proto::v1::ScaleRequest;
@@ -24,19 +23,6 @@ impl Members {
         let last = coordinator.history().activated.as_ref();
         let told = last.map_or_else(Generation::default, |(generation, _)| *generation);
         Self { coordinator, pace, regrouping: None, told }
-    }
-
-    pub(crate) fn run(&self) -> &RunState {
-        self.coordinator.run()
-    }
-
-    pub(crate) fn needed_servers(&self) -> usize {
-        self.coordinator.needed_servers()
-    }
-
-    /// What is to be done at first.
-    pub(crate) fn begin(&mut self, now: Millis) -> Vec<Effect> {
-        self.effects(now)
     }
 
     pub(crate) fn step(&mut self, now: Millis, event: Event) -> Vec<Effect> {
@@ -91,7 +77,8 @@ impl Members {
         self.pace.slow().into_iter().map(replaced).collect()
     }
 
-    fn effects(&mut self, now: Millis) -> Vec<Effect> {
+    /// What is to be done, also at first.
+    pub(crate) fn effects(&mut self, now: Millis) -> Vec<Effect> {
         let mut effects = Vec::new();
         for action in self.coordinator.take_actions() {
             match action {
@@ -126,7 +113,7 @@ impl Members {
                 None
             }
             Entry::Moved(_) => {
-                let servers = self.run().history().servers.len();
+                let servers = self.coordinator.history().servers.len();
                 let text = format!("the rows of tables are on {servers} parameter servers");
                 Some(Effect::Note(text))
             }

@@ -1,8 +1,6 @@
 //! Work in tasks, without membership: evaluation and prediction.
 
-use salamander_core::elastic::{
-    Count, Ending, Entry, Lease, Millis, RunState, TaskQueue, WorkerId,
-};
+use salamander_core::elastic::{Ending, Entry, Lease, Millis, RunState, TaskQueue, WorkerId};
 use salamander_proto::convert::Finished;
 use tracing::debug;
 
@@ -12,8 +10,8 @@ use crate::record::{Past, Record};
 
 /// Ranges of records that are leased until each has counted.
 pub(crate) struct Tasks {
-    run: RunState,
-    queue: TaskQueue,
+    pub(crate) run: RunState,
+    pub(crate) queue: TaskQueue,
 }
 
 impl Tasks {
@@ -32,14 +30,6 @@ impl Tasks {
             effects.push(Effect::Result { task: *task, result: result.clone() });
         }
         effects
-    }
-
-    pub(crate) fn run(&self) -> &RunState {
-        &self.run
-    }
-
-    pub(crate) fn count(&self) -> Count {
-        self.queue.count()
     }
 
     pub(crate) fn step(&mut self, now: Millis, event: Event) -> Vec<Effect> {
