@@ -7,13 +7,13 @@ use salamander_proto::client::{Registration, Role, TrainedOn};
 use salamander_proto::convert::FromMaster;
 use salamander_proto::status;
 
-use crate::connection::Connection;
 use crate::events::Events;
 use crate::inbox::Answer;
 use crate::journal::{self, Journal};
 use crate::mode::Effect;
 use crate::processes::{Processes, Restarts};
 use crate::record::Record;
+use crate::session::ProcessSession;
 use crate::workers::Workers;
 
 /// A silent worker is left out at once, but its process, which may only be stopped, is ended after so many times
@@ -127,7 +127,7 @@ impl Cluster {
         &mut self,
         now: Millis,
         registration: Registration,
-        connection: Connection,
+        connection: ProcessSession,
     ) {
         let Registration { id, slot, process: pid, .. } = registration;
         let is_new = self.workers.connect(now, registration, connection);

@@ -11,7 +11,7 @@ use tracing::info;
 
 use crate::bookmark::Bookmark;
 use crate::config::Sink;
-use crate::connection::Out;
+use crate::session::Out;
 
 /// So many are kept for watchers that come late.
 const KEPT: usize = 10_000;

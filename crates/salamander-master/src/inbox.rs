@@ -7,8 +7,8 @@ use salamander_proto::convert::{Finished, Hello, Inventory, Numbered, WorkerAsk}
 use salamander_proto::{status, v1};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::connection::{Connection, Out, SessionId};
 use crate::courier::News;
+use crate::session::{Out, ProcessSession, SessionId};
 
 /// How much may wait for the master.
 pub(crate) const WAITING: usize = 1_024;
@@ -20,9 +20,9 @@ pub(crate) type Answer<T> = oneshot::Sender<Result<T, status::Error>>;
 pub(crate) enum Input {
     Tick,
     /// A session of a worker or a parameter server begins,
-    Hello(Connection, Hello),
+    Hello(ProcessSession, Hello),
     /// or one of a platform.
-    Inventory(Connection, Inventory),
+    Inventory(ProcessSession, Inventory),
     /// Something was said in a session.
     Said(SessionId, Numbered),
     /// A session has ended.

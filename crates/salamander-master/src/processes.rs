@@ -10,7 +10,7 @@ use salamander_proto::v1;
 use tracing::{debug, info, warn};
 
 use crate::config::PlatformKind;
-use crate::connection::{Connection, SessionId};
+use crate::session::{ProcessSession, SessionId};
 
 /// So many ends are told apart from ones that are told again.
 const REMEMBERED: usize = 1_024;
@@ -39,7 +39,7 @@ pub(crate) struct Processes {
     processes: BTreeMap<u32, Process>,
     /// The newest (slot, process) whose end was taken: an end can be told twice.
     ended: VecDeque<(u32, u32)>,
-    platform: Option<Connection>,
+    platform: Option<ProcessSession>,
     /// What earlier masters counted.
     earlier_restarts: Restarts,
 }
@@ -67,7 +67,7 @@ impl Processes {
     pub(crate) fn attach(
         &mut self,
         now: Millis,
-        platform: Connection,
+        platform: ProcessSession,
         running: &[v1::Process],
         term: Term,
     ) {
@@ -223,7 +223,7 @@ impl Processes {
 
     /// Whether nothing is on its way to the platform.
     pub(crate) fn is_told(&self) -> bool {
-        self.platform.as_ref().is_none_or(Connection::is_idle)
+        self.platform.as_ref().is_none_or(ProcessSession::is_idle)
     }
 
     fn tell(&mut self, message: FromMaster) {

@@ -15,8 +15,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{debug, warn};
 
-use crate::connection::{Connection, SessionId};
 use crate::inbox::{Answer, Call, Handle, Input};
+use crate::session::{ProcessSession, SessionId};
 
 /// The control plane as a gRPC service.
 #[derive(Clone)]
@@ -59,7 +59,7 @@ impl Control for Service {
         let session = SessionId(self.sessions.fetch_add(1, Ordering::Relaxed));
         let handle = self.handle.clone();
         self.spawn(async move {
-            read(&handle, Connection::new(session, out), request.into_inner()).await;
+            read(&handle, ProcessSession::new(session, out), request.into_inner()).await;
             // A master that is gone needs no telling.
             let _ = handle.give(Input::Left(session)).await;
         });
@@ -103,7 +103,7 @@ impl Control for Service {
 /// Hands on what is said in a session, until it ends.
 async fn read(
     handle: &Handle,
-    connection: Connection,
+    connection: ProcessSession,
     mut messages: Streaming<v1::ProcessMessage>,
 ) {
     let session = connection.id;

@@ -7,7 +7,7 @@ use salamander_proto::client::{Registration, Role};
 use salamander_proto::convert::FromMaster;
 use tracing::debug;
 
-use crate::connection::{Connection, SessionId};
+use crate::session::{ProcessSession, SessionId};
 
 /// A worker or a parameter server, connected or not.
 pub(crate) struct Worker {
@@ -16,7 +16,7 @@ pub(crate) struct Worker {
     pub(crate) beat: Option<Beat>,
     /// Whether it knows that the run is over.
     told_end: bool,
-    connection: Option<Connection>,
+    connection: Option<ProcessSession>,
 }
 
 impl Worker {
@@ -43,7 +43,7 @@ impl Workers {
         &mut self,
         now: Millis,
         registration: Registration,
-        connection: Connection,
+        connection: ProcessSession,
     ) -> bool {
         let id = registration.id;
         self.sessions.retain(|_, other| *other != id);

@@ -6,10 +6,10 @@ use salamander_proto::convert::{FromMaster, FromProcess, Hello, Inventory, Numbe
 use tracing::{debug, warn};
 
 use super::Master;
-use crate::connection::{Connection, SessionId};
 use crate::inbox::Input;
 use crate::journal;
 use crate::mode::{Effect, Event};
+use crate::session::{ProcessSession, SessionId};
 
 impl Master {
     pub(super) fn take(&mut self, now: Millis, input: Input) -> Result<(), journal::Error> {
@@ -58,7 +58,7 @@ impl Master {
         self.cluster.write_restarts()
     }
 
-    fn hello(&mut self, now: Millis, connection: Connection, hello: Hello) {
+    fn hello(&mut self, now: Millis, connection: ProcessSession, hello: Hello) {
         let Registration { id, ref endpoint, slot, role, .. } = hello.registration;
         let peer = Peer { id, endpoint: endpoint.clone() };
         match self.cluster.same_data(role) {
@@ -119,7 +119,7 @@ impl Master {
         }
     }
 
-    fn inventory(&mut self, now: Millis, platform: Connection, inventory: Inventory) {
+    fn inventory(&mut self, now: Millis, platform: ProcessSession, inventory: Inventory) {
         inventory.ended.into_iter().for_each(|end| self.process_end(now, end));
         let ending = self.ending().cloned();
         let cluster = &mut self.cluster;

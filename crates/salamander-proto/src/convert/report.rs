@@ -6,19 +6,19 @@ use salamander_core::metrics::{Metric, Metrics};
 use salamander_core::progress::Progress;
 
 use super::Error;
-use super::wire::{At, Wire, message};
+use super::wire::{FieldName, MessageField, message};
 use crate::v1;
 
-impl Wire<v1::Metrics> for Metrics {
+impl MessageField<v1::Metrics> for Metrics {
     fn put(self) -> v1::Metrics {
         let metric = |(name, metric): (&str, &Metric)| (name.to_string(), metric.clone().put());
         v1::Metrics { metrics: self.iter().map(metric).collect() }
     }
 
-    fn take(message: v1::Metrics, at: At) -> Result<Self, Error> {
+    fn take(message: v1::Metrics, at: FieldName) -> Result<Self, Error> {
         let mut metrics = Metrics::new();
         for (name, metric) in message.metrics {
-            metrics = metrics.with(name, Wire::take(metric, at)?);
+            metrics = metrics.with(name, MessageField::take(metric, at)?);
         }
         Ok(metrics)
     }
@@ -27,7 +27,7 @@ impl Wire<v1::Metrics> for Metrics {
 message!(Metrics => Metrics);
 
 /// Buckets of scores, to (negatives, positives).
-impl Wire<v1::Auc> for BTreeMap<u32, (u64, u64)> {
+impl MessageField<v1::Auc> for BTreeMap<u32, (u64, u64)> {
     fn put(self) -> v1::Auc {
         v1::Auc {
             buckets: self.keys().copied().collect(),
@@ -36,20 +36,20 @@ impl Wire<v1::Auc> for BTreeMap<u32, (u64, u64)> {
         }
     }
 
-    fn take(auc: v1::Auc, _at: At) -> Result<Self, Error> {
+    fn take(auc: v1::Auc, _at: FieldName) -> Result<Self, Error> {
         let counts = auc.negatives.into_iter().zip(auc.positives);
         Ok(auc.buckets.into_iter().zip(counts).collect())
     }
 }
 
 /// As a checkpoint holds it.
-impl Wire<Option<v1::Value>> for Progress {
+impl MessageField<Option<v1::Value>> for Progress {
     fn put(self) -> Option<v1::Value> {
         // Numbers that JSON has not are written as text, and all keys are text.
         Some(serde_json::to_value(&self).unwrap_or_default().into())
     }
 
-    fn take(value: Option<v1::Value>, at: At) -> Result<Self, Error> {
+    fn take(value: Option<v1::Value>, at: FieldName) -> Result<Self, Error> {
         let value = value.ok_or(at.missing())?.into();
         serde_json::from_value(value).map_err(|error| Error::Progress(error.to_string()))
     }

@@ -20,7 +20,7 @@ use salamander_core::status::{
 };
 
 use super::WorkerAsk;
-use super::wire::{At, Wire, alternatives, message, payload, structs, words};
+use super::wire::{FieldName, MessageField, alternatives, message, payload, structs, words};
 use super::{Error, Finished, FromMaster, FromProcess, Hello, Inventory, Numbered, ProcessEnd};
 use crate::client::{Registration, Role, TrainedOn};
 use crate::v1;
@@ -144,6 +144,6 @@ fn has_source(activation: &Activation) -> Result<(), Error> {
     let rank = activation.source.rank();
     match rank < activation.members.len() {
         true => Ok(()),
-        false => Err(At { message: "Activation", field: "source" }.wrong(rank as i64)),
+        false => Err(FieldName { message: "Activation", field: "source" }.wrong(rank as i64)),
     }
 }

@@ -10,19 +10,19 @@ use super::Error;
 use crate::v1;
 
 /// A value that travels in a field of type `F`.
-pub(super) trait Wire<F>: Sized {
+pub(super) trait MessageField<F>: Sized {
     fn put(self) -> F;
-    fn take(field: F, at: At) -> Result<Self, Error>;
+    fn take(field: F, at: FieldName) -> Result<Self, Error>;
 }
 
 /// A field, for errors.
 #[derive(Clone, Copy)]
-pub(super) struct At {
+pub(super) struct FieldName {
     pub(super) message: &'static str,
     pub(super) field: &'static str,
 }
 
-impl At {
+impl FieldName {
     pub(super) fn missing(self) -> Error {
         Error::Missing { message: self.message, field: self.field }
     }
@@ -35,13 +35,13 @@ impl At {
 /// Values that are one value on the wire.
 macro_rules! scalars {
     ($($ours:ty as $wire:ty: $put:expr, $take:expr;)*) => {$(
-        impl Wire<$wire> for $ours {
+        impl MessageField<$wire> for $ours {
             fn put(self) -> $wire {
                 let put: fn($ours) -> $wire = $put;
                 put(self)
             }
 
-            fn take(field: $wire, _at: At) -> Result<Self, Error> {
+            fn take(field: $wire, _at: FieldName) -> Result<Self, Error> {
                 let take: fn($wire) -> $ours = $take;
                 Ok(take(field))
             }
@@ -66,42 +66,42 @@ scalars! {
     MapVersion as u64: |it| it.0.to_u64(), |it| MapVersion(Generation::from_u64(it));
 }
 
-impl<T: Wire<F>, F> Wire<F> for Box<T> {
+impl<T: MessageField<F>, F> MessageField<F> for Box<T> {
     fn put(self) -> F {
         (*self).put()
     }
 
-    fn take(field: F, at: At) -> Result<Self, Error> {
+    fn take(field: F, at: FieldName) -> Result<Self, Error> {
         T::take(field, at).map(Box::new)
     }
 }
 
-impl<T: Wire<F>, F> Wire<Option<F>> for Option<T> {
+impl<T: MessageField<F>, F> MessageField<Option<F>> for Option<T> {
     fn put(self) -> Option<F> {
         self.map(T::put)
     }
 
-    fn take(field: Option<F>, at: At) -> Result<Self, Error> {
+    fn take(field: Option<F>, at: FieldName) -> Result<Self, Error> {
         field.map(|field| T::take(field, at)).transpose()
     }
 }
 
-impl<T: Wire<F>, F> Wire<Vec<F>> for Vec<T> {
+impl<T: MessageField<F>, F> MessageField<Vec<F>> for Vec<T> {
     fn put(self) -> Vec<F> {
         self.into_iter().map(T::put).collect()
     }
 
-    fn take(fields: Vec<F>, at: At) -> Result<Self, Error> {
+    fn take(fields: Vec<F>, at: FieldName) -> Result<Self, Error> {
         fields.into_iter().map(|field| T::take(field, at)).collect()
     }
 }
 
-impl<T: Wire<F> + Ord, F> Wire<Vec<F>> for BTreeSet<T> {
+impl<T: MessageField<F> + Ord, F> MessageField<Vec<F>> for BTreeSet<T> {
     fn put(self) -> Vec<F> {
         self.into_iter().map(T::put).collect()
     }
 
-    fn take(fields: Vec<F>, at: At) -> Result<Self, Error> {
+    fn take(fields: Vec<F>, at: FieldName) -> Result<Self, Error> {
         fields.into_iter().map(|field| T::take(field, at)).collect()
     }
 }
@@ -109,13 +109,13 @@ impl<T: Wire<F> + Ord, F> Wire<Vec<F>> for BTreeSet<T> {
 /// What follows for a type that is a message: as a field it must be there, and the standard conversions.
 macro_rules! message {
     ($ours:ty => $message:ident) => {
-        impl Wire<Option<v1::$message>> for $ours {
+        impl MessageField<Option<v1::$message>> for $ours {
             fn put(self) -> Option<v1::$message> {
                 Some(self.put())
             }
 
-            fn take(field: Option<v1::$message>, at: At) -> Result<Self, Error> {
-                Wire::take(field.ok_or(at.missing())?, at)
+            fn take(field: Option<v1::$message>, at: FieldName) -> Result<Self, Error> {
+                MessageField::take(field.ok_or(at.missing())?, at)
             }
         }
 
@@ -129,7 +129,7 @@ macro_rules! message {
             type Error = Error;
 
             fn try_from(message: v1::$message) -> Result<Self, Error> {
-                Wire::take(message, At { message: stringify!($message), field: "" })
+                MessageField::take(message, FieldName { message: stringify!($message), field: "" })
             }
         }
     };
@@ -138,15 +138,15 @@ macro_rules! message {
 /// Structs and the messages with the same fields; `if` names a function that looks at what was read.
 macro_rules! structs {
     ($($ours:ty => $message:ident { $($field:ident),* } $(if $check:ident)?;)*) => {$(
-        impl Wire<v1::$message> for $ours {
+        impl MessageField<v1::$message> for $ours {
             fn put(self) -> v1::$message {
                 v1::$message { $($field: self.$field.put()),* }
             }
 
-            fn take(message: v1::$message, _at: At) -> Result<Self, Error> {
-                $(let $field = Wire::take(
+            fn take(message: v1::$message, _at: FieldName) -> Result<Self, Error> {
+                $(let $field = MessageField::take(
                     message.$field,
-                    At { message: stringify!($message), field: stringify!($field) },
+                    FieldName { message: stringify!($message), field: stringify!($field) },
                 )?;)*
                 let value = Self { $($field),* };
                 $($check(&value)?;)?
@@ -164,7 +164,7 @@ macro_rules! alternatives {
     ($($ours:ty => $module:ident::$oneof:ident $(in $message:ident.$field:ident)? {
         $($variant:ident $shape:tt $(as $part:ident)?),* $(,)?
     })*) => {$(
-        impl Wire<Option<v1::$module::$oneof>> for $ours {
+        impl MessageField<Option<v1::$module::$oneof>> for $ours {
             fn put(self) -> Option<v1::$module::$oneof> {
                 Some(match self {
                     $(Self::$variant $shape => {
@@ -173,7 +173,7 @@ macro_rules! alternatives {
                 })
             }
 
-            fn take(field: Option<v1::$module::$oneof>, at: At) -> Result<Self, Error> {
+            fn take(field: Option<v1::$module::$oneof>, at: FieldName) -> Result<Self, Error> {
                 Ok(match field.ok_or(at.missing())? {
                     $(v1::$module::$oneof::$variant(_it) => {
                         payload!(take _it, at, $shape $(as $part)?);
@@ -184,14 +184,14 @@ macro_rules! alternatives {
         }
 
         $(
-            impl Wire<v1::$message> for $ours {
+            impl MessageField<v1::$message> for $ours {
                 fn put(self) -> v1::$message {
                     v1::$message { $field: self.put() }
                 }
 
-                fn take(message: v1::$message, _at: At) -> Result<Self, Error> {
-                    let at = At { message: stringify!($message), field: stringify!($field) };
-                    Wire::take(message.$field, at)
+                fn take(message: v1::$message, _at: FieldName) -> Result<Self, Error> {
+                    let at = FieldName { message: stringify!($message), field: stringify!($field) };
+                    MessageField::take(message.$field, at)
                 }
             }
 
@@ -208,15 +208,15 @@ macro_rules! payload {
     (put ($($field:ident),*) as $part:ident) => { payload!(put {$($field),*} as $part) };
     (put {$($field:ident),*} as $part:ident) => { v1::$part { $($field: $field.put()),* } };
     (take $it:ident, $at:ident, {}) => {};
-    (take $it:ident, $at:ident, ($value:ident)) => { let $value = Wire::take($it, $at)?; };
-    (take $it:ident, $at:ident, {$value:ident}) => { let $value = Wire::take($it, $at)?; };
+    (take $it:ident, $at:ident, ($value:ident)) => { let $value = MessageField::take($it, $at)?; };
+    (take $it:ident, $at:ident, {$value:ident}) => { let $value = MessageField::take($it, $at)?; };
     (take $it:ident, $at:ident, ($($field:ident),*) as $part:ident) => {
         payload!(take $it, $at, {$($field),*} as $part);
     };
     (take $it:ident, $at:ident, {$($field:ident),*} as $part:ident) => {
-        $(let $field = Wire::take(
+        $(let $field = MessageField::take(
             $it.$field,
-            At { message: stringify!($part), field: stringify!($field) },
+            FieldName { message: stringify!($part), field: stringify!($field) },
         )?;)*
     };
 }
@@ -224,14 +224,14 @@ macro_rules! payload {
 /// Enums without data.
 macro_rules! words {
     ($($ours:ty => $module:ident::$word:ident { $($variant:ident),* };)*) => {$(
-        impl Wire<i32> for $ours {
+        impl MessageField<i32> for $ours {
             fn put(self) -> i32 {
                 match self {
                     $(Self::$variant => v1::$module::$word::$variant.into()),*
                 }
             }
 
-            fn take(number: i32, at: At) -> Result<Self, Error> {
+            fn take(number: i32, at: FieldName) -> Result<Self, Error> {
                 match v1::$module::$word::try_from(number) {
                     $(Ok(v1::$module::$word::$variant) => Ok(Self::$variant),)*
                     Err(_) => Err(at.wrong(number.into())),

@@ -14,14 +14,14 @@ pub(crate) struct SessionId(pub(crate) u64);
 pub(crate) type Out<T> = mpsc::Sender<Result<T, Status>>;
 
 /// Where a process is told things, and what was heard of it.
-pub(crate) struct Connection {
+pub(crate) struct ProcessSession {
     pub(crate) id: SessionId,
     out: Out<v1::MasterMessage>,
     received: u64,
     acknowledged: u64,
 }
 
-impl Connection {
+impl ProcessSession {
     pub(crate) fn new(id: SessionId, out: Out<v1::MasterMessage>) -> Self {
         Self { id, out, received: 0, acknowledged: 0 }
     }
@@ -36,7 +36,7 @@ impl Connection {
         self.received = self.received.max(number);
     }
 
-    /// Tells what was received; false as for [`Connection::send`].
+    /// Tells what was received; false as for [`ProcessSession::send`].
     pub(crate) fn acknowledge(&mut self) -> bool {
         let is_known = self.received == self.acknowledged;
         self.acknowledged = self.received;
