@@ -44,7 +44,7 @@ pub(super) trait Side: Send + 'static {
 /// The owner of the thread.
 #[derive(Debug)]
 pub(super) struct Link {
-    outbox: Arc<Outbox>,
+    pub(super) outbox: Arc<Outbox>,
     thread: Option<JoinHandle<()>>,
 }
 

@@ -53,7 +53,7 @@ struct Shared {
     started: Instant,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     end: Option<RunEnd>,
     activity: Activity,
@@ -66,8 +66,8 @@ impl NonMember {
         registration: Registration,
         cancel: Cancel,
     ) -> Result<Self, Error> {
-        let state = Mutex::new(State { end: None, activity: Activity::default() });
-        let shared = Arc::new(Shared { state, ended: Condvar::new(), started: Instant::now() });
+        let (state, ended) = (Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { state, ended, started: Instant::now() });
         let (id, options) = (registration.id, options.clone());
         let listener = Listener { shared: Arc::clone(&shared), cancel };
         let session = Session::open(&options, registration, listener)?;

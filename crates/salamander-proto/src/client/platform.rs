@@ -29,7 +29,6 @@ pub trait PlatformHandler: Send + 'static {
 #[derive(Debug)]
 pub struct PlatformClient {
     link: Link,
-    ends: Ends,
 }
 
 /// Tells of processes that ended, from any thread; never waits.
@@ -51,14 +50,13 @@ impl PlatformClient {
         make: impl FnOnce(Ends) -> H,
     ) -> Result<Self, Error> {
         let outbox = Arc::new(Outbox::default());
-        let ends = Ends(outbox.clone());
-        let side = Platform { handler: make(ends.clone()), outbox: outbox.clone() };
-        Ok(Self { link: Link::open(options, outbox, side)?, ends })
+        let side = Platform { handler: make(Ends(outbox.clone())), outbox: outbox.clone() };
+        Ok(Self { link: Link::open(options, outbox, side)? })
     }
 
     /// To tell of ends from other threads.
     pub fn ends(&self) -> Ends {
-        self.ends.clone()
+        Ends(self.link.outbox.clone())
     }
 
     /// Ends the session, after at most this time for what must be received; false if something was not.

@@ -77,7 +77,6 @@ pub trait Handler: Send + 'static {
 #[derive(Debug)]
 pub struct Session {
     link: Link,
-    sender: Sender,
 }
 
 /// Sends over a session, from any thread; never waits.
@@ -101,25 +100,23 @@ impl Session {
         make: impl FnOnce(Sender) -> H,
     ) -> Result<Self, Error> {
         let outbox = Arc::new(Outbox::default());
-        let sender = Sender(outbox.clone());
-        let worker = Worker { registration, handler: make(sender.clone()) };
-        let link = Link::open(options, outbox, worker)?;
-        Ok(Self { link, sender })
+        let worker = Worker { registration, handler: make(Sender(outbox.clone())) };
+        Ok(Self { link: Link::open(options, outbox, worker)? })
     }
 
     /// To send from other threads.
     pub fn sender(&self) -> Sender {
-        self.sender.clone()
+        Sender(self.link.outbox.clone())
     }
 
     /// See [`Sender::send`].
     pub fn send(&self, message: FromMember) {
-        self.sender.send(message);
+        self.sender().send(message);
     }
 
     /// See [`Sender::failed`].
     pub fn failed(&self, reason: String) {
-        self.sender.failed(reason);
+        self.sender().failed(reason);
     }
 
     /// Ends the session, after at most this time for what must be received; false if something was not.
