@@ -8,11 +8,11 @@ use std::sync::mpsc::{Sender, channel};
 
 use salamander_core::elastic::{Generation, Peer};
 use salamander_core::push::{Checkpoint, Placement, Process, Source};
-use salamander_net::Keys;
+use salamander_net::{Cancel, Keys};
 use salamander_ps::wire::{Before, Reset, Start};
 
 use crate::config::Keeping;
-use crate::courier::{Courier, Errand, Route};
+use crate::courier::{Courier, Errand, Talk};
 use crate::inbox::{Handle, Input};
 
 /// Something that is to be done about parameter servers.
@@ -51,11 +51,23 @@ impl ServerThreads {
         let thread = |error: io::Error| format!("cannot start a thread: {error}");
         match task {
             ServerTask::Meet { process, endpoint } => {
-                self.meet(process, endpoint).map_err(thread)?;
+                if self.courier(process).is_none() {
+                    let talk = Talk {
+                        process,
+                        endpoint,
+                        keys: self.keys.clone(),
+                        term: self.term,
+                        slices: self.slices,
+                        cancel: Cancel::new(),
+                        client: None,
+                    };
+                    let courier = Courier::start(talk, self.handle.clone()).map_err(thread)?;
+                    self.couriers.insert(process.server, courier);
+                }
                 self.tell(process, Errand::Look)
             }
             ServerTask::Forget(process) => {
-                if self.couriers.get(&process.server).is_some_and(|it| it.process == process) {
+                if self.courier(process).is_some() {
                     self.couriers.remove(&process.server);
                 }
                 Ok(())
@@ -69,27 +81,13 @@ impl ServerThreads {
         }
     }
 
-    fn meet(&mut self, process: Process, endpoint: String) -> io::Result<()> {
-        let known = self.couriers.get(&process.server);
-        if known.is_none_or(|courier| courier.process != process) {
-            let route = Route {
-                process,
-                endpoint,
-                keys: self.keys.clone(),
-                term: self.term,
-                slices: self.slices,
-            };
-            let courier = Courier::start(route, self.handle.clone())?;
-            self.couriers.insert(process.server, courier);
-        }
-        Ok(())
+    /// Whom a process is reached by, unless another took its place.
+    fn courier(&self, process: Process) -> Option<&Courier> {
+        self.couriers.get(&process.server).filter(|courier| courier.process == process)
     }
 
     fn tell(&self, process: Process, errand: Errand) -> Result<(), String> {
-        let courier = self.couriers.get(&process.server);
-        let Some(courier) = courier.filter(|courier| courier.process == process) else {
-            return Ok(());
-        };
+        let Some(courier) = self.courier(process) else { return Ok(()) };
         if let Errand::Save { path, .. } = &errand
             && let Some(folder) = path.parent()
         {
@@ -122,20 +120,13 @@ impl ServerThreads {
 /// Where servers write and read their rows.
 #[derive(Clone, Debug)]
 pub(crate) struct RowFiles {
-    initial: PathBuf,
-    checkpoints: PathBuf,
+    /// The rows that the run begins with.
+    pub(crate) initial: PathBuf,
+    /// The folder of the run's checkpoints.
+    pub(crate) checkpoints: PathBuf,
 }
 
 impl RowFiles {
-    pub(crate) fn new(initial: PathBuf, checkpoints: PathBuf) -> Self {
-        Self { initial, checkpoints }
-    }
-
-    /// The folder of the run's checkpoints.
-    pub(crate) fn checkpoints(&self) -> &Path {
-        &self.checkpoints
-    }
-
     /// Where a server gets its partitions of a map: from the servers of the map before that are known, and what
     /// those lack from files.
     pub(crate) fn placing<'a>(
@@ -152,17 +143,12 @@ impl RowFiles {
                 Some(Before::new(before.number.into(), before.servers as usize, known))
             }
         };
-        let servers = placement.map.servers as usize;
-        let start = Start { servers, version: 0, files: self.source(checkpoint), from };
-        start.reset(to.server as usize)
-    }
-
-    /// The files that servers begin with.
-    fn source(&self, checkpoint: Option<&Checkpoint>) -> Vec<PathBuf> {
-        match checkpoint {
+        let files = match checkpoint {
             Some(checkpoint) => self.files(checkpoint.id, checkpoint.map.servers),
             None => vec![self.initial.clone()],
-        }
+        };
+        let servers = placement.map.servers as usize;
+        Start { servers, version: 0, files, from }.reset(to.server as usize)
     }
 
     /// The files of a checkpoint.

@@ -5,27 +5,41 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use tracing::warn;
+
 /// Version, part, checksum.
 const LENGTH: usize = 16;
 
-/// The file. It survives the master, and mostly the machine; without it a report can be told twice.
+/// The file, and what is in it. It survives the master, and mostly the machine; without it a report can be told twice.
 #[derive(Debug)]
-pub(crate) struct Bookmark(File);
+pub(crate) struct Bookmark {
+    file: File,
+    place: Option<(u64, u32)>,
+}
 
 impl Bookmark {
-    /// Opens the file and says what is in it.
-    pub(crate) fn open(path: &Path) -> io::Result<(Self, Option<(u64, u32)>)> {
+    /// Opens the file.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).open(path)?;
         let mut bytes = [0; LENGTH];
         let place = file.read_exact_at(&mut bytes, 0).ok().and_then(|()| decode(&bytes));
-        Ok((Self(file), place))
+        Ok(Self { file, place })
+    }
+
+    /// The (version, part) that was taken last.
+    pub(crate) fn place(&self) -> Option<(u64, u32)> {
+        self.place
     }
 
     /// In one write, so that a master that is killed leaves the old or the new place.
-    pub(crate) fn set(&self, place: Option<(u64, u32)>) -> io::Result<()> {
+    pub(crate) fn set(&mut self, place: Option<(u64, u32)>) {
+        self.place = place;
         // Zeros have another checksum than zero.
-        self.0.write_all_at(&place.map_or([0; LENGTH], encode), 0)
+        let written = self.file.write_all_at(&place.map_or([0; LENGTH], encode), 0);
+        if let Err(error) = written {
+            warn!(%error, "cannot note which report was taken");
+        }
     }
 }
 
@@ -52,13 +66,13 @@ mod tests {
     fn the_last_place_comes_back_and_a_damaged_one_is_none() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("reported");
-        let (bookmark, place) = Bookmark::open(&path).expect("new");
-        assert_eq!(place, None);
+        let mut bookmark = Bookmark::open(&path).expect("new");
+        assert_eq!(bookmark.place(), None);
         for place in [Some((1, 0)), None, Some((7, 2))] {
-            bookmark.set(place).expect("written");
-            assert_eq!(Bookmark::open(&path).expect("there").1, place);
+            bookmark.set(place);
+            assert_eq!(Bookmark::open(&path).expect("there").place(), place);
         }
-        bookmark.0.write_all_at(&[9], 3).expect("written");
-        assert_eq!(Bookmark::open(&path).expect("there").1, None);
+        bookmark.file.write_all_at(&[9], 3).expect("written");
+        assert_eq!(Bookmark::open(&path).expect("there").place(), None);
     }
 }

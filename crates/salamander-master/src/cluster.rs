@@ -1,26 +1,21 @@
 //! What a run is made of, whatever its mode: who is connected, which processes run, what is told outside, and what is
 //! on disk.
 
-use std::path::Path;
-
 use salamander_core::elastic::{Ending, Entry, Millis, Seat, Term, ToMember, WorkerId};
 use salamander_core::report::Report;
-use salamander_proto::v1;
-use tracing::warn;
+use salamander_proto::client::{Registration, Role, TrainedOn};
+use salamander_proto::convert::FromMaster;
+use salamander_proto::status;
 
-use crate::bookmark::Bookmark;
 use crate::events::Events;
-use crate::inbox::{Answer, Session};
+use crate::inbox::Answer;
 use crate::journal::{self, Journal};
 use crate::mode::Effect;
 use crate::processes::{Processes, Restarts};
-use crate::record::{Data, Record};
-use crate::workers::{self, Kind, Workers};
+use crate::record::Record;
+use crate::session::ProcessSession;
+use crate::workers::Workers;
 
-/// The journal's name in the run's folder.
-pub(crate) const JOURNAL: &str = "journal";
-/// The name of the file that says which report was taken last.
-const REPORTED: &str = "reported";
 /// A silent worker is left out at once, but its process, which may only be stopped, is ended after so many times
 /// the silence.
 const PATIENCE: Millis = 6;
@@ -39,22 +34,13 @@ pub(crate) struct Cluster {
     /// The newest version that was told of.
     pub(crate) version: u64,
     pub(crate) journal: Journal<Record>,
-    pub(crate) bookmark: Bookmark,
-    pub(crate) data: Option<Data>,
+    pub(crate) data: Option<TrainedOn>,
     pub(crate) silence: Millis,
     /// What the journal says about restarts.
     pub(crate) written: Restarts,
     /// Answers that wait for the disk.
     pub(crate) answers: Vec<Box<dyn FnOnce() + Send>>,
     pub(crate) ended_at: Option<Millis>,
-}
-
-/// The newest (version, part) that was told, and the file that says so.
-pub(crate) fn open_bookmark(
-    folder: &Path,
-) -> Result<(Bookmark, Option<(u64, u32)>), journal::Error> {
-    let path = folder.join(REPORTED);
-    Bookmark::open(&path).map_err(|source| journal::Error::Io { path, source })
 }
 
 impl Cluster {
@@ -77,7 +63,7 @@ impl Cluster {
         match entry {
             Entry::Checkpoint(mark) => {
                 self.version = self.version.max(mark.version.0);
-                self.events.kept(&mark.id);
+                self.events.sink.kept(&mark.id);
                 self.events.note(format!("checkpoint {} kept, version {}", mark.id, mark.version));
             }
             Entry::Scaled(workers) => self.events.note(format!("{workers} workers are wanted")),
@@ -100,7 +86,7 @@ impl Cluster {
         self.processes.over(ending.clone());
         let ids: Vec<WorkerId> = self.workers.iter().map(|(id, _)| id).collect();
         for id in ids {
-            self.workers.send(id, ToMember::Ended(ending.clone()));
+            self.workers.send(id, FromMaster::Member(ToMember::Ended(ending.clone())));
         }
     }
 
@@ -123,14 +109,6 @@ impl Cluster {
         if self.events.report(version, report) {
             self.version = self.version.max(version);
             self.processes.progressed();
-            self.mark_report();
-        }
-    }
-
-    /// Notes which report was told last, for the next master.
-    pub(crate) fn mark_report(&self) {
-        if let Err(error) = self.bookmark.set(self.events.reported()) {
-            warn!(%error, "cannot note which report was taken");
         }
     }
 
@@ -138,36 +116,24 @@ impl Cluster {
     pub(crate) fn answer<T: Send + 'static>(
         &mut self,
         to: Answer<T>,
-        answer: Result<T, salamander_proto::status::Error>,
+        answer: Result<T, status::Error>,
     ) {
         // Whoever asked may have gone.
         self.answers.push(Box::new(move || drop(to.send(answer))));
     }
 
-    /// Connects a worker, unless it trains on something else than the others: what that writes, or none.
+    /// Connects a worker or a parameter server.
     pub(crate) fn connect(
         &mut self,
         now: Millis,
-        id: WorkerId,
-        hello: &v1::Hello,
-        session: Session<v1::MasterMessage>,
-    ) -> Option<Vec<Effect>> {
-        let mut effects = Vec::new();
-        if Kind::of(hello) != Kind::Server {
-            match self.same_data(hello) {
-                Ok(record) => effects.extend(record.map(Effect::Journal)),
-                Err(reason) => {
-                    self.events.note(format!("worker {id} refused: {reason}"));
-                    workers::refuse(self.term, reason, &session.out);
-                    return None;
-                }
-            }
-        }
-        let is_new = self.workers.connect(now, id, hello, session);
-        self.processes.bind(hello.slot, hello.pid, id);
-        self.workers.welcome(id, self.term);
+        registration: Registration,
+        connection: ProcessSession,
+    ) {
+        let Registration { id, slot, process: pid, .. } = registration;
+        let is_new = self.workers.connect(now, registration, connection);
+        self.processes.bind(slot, pid, id);
+        self.workers.send(id, FromMaster::Welcome(self.term));
         if is_new {
-            let (slot, pid) = (hello.slot, hello.pid);
             self.events.note(match Seat::of(slot) {
                 Seat::Worker(slot) => format!("worker {id} joined: slot {slot}, process {pid}"),
                 Seat::Server(seat) => {
@@ -175,24 +141,23 @@ impl Cluster {
                 }
             });
         }
-        Some(effects)
     }
 
-    /// All workers must train on the same; the first one says on what.
-    fn same_data(&mut self, hello: &v1::Hello) -> Result<Option<Record>, String> {
-        let found = Data { records: hello.records, fingerprint: hello.fingerprint };
+    /// All workers must train on the same; the first one says on what, which is written down.
+    pub(crate) fn same_data(&mut self, role: Role) -> Result<Option<Record>, String> {
+        let (Role::Member(found) | Role::Tasks(found)) = role else { return Ok(None) };
         let Some(expected) = self.data else {
             self.data = Some(found);
             return Ok(Some(Record::Data(found)));
         };
-        if found == expected {
-            return Ok(None);
-        }
         if found.records != expected.records {
             let (found, expected) = (found.records, expected.records);
             return Err(format!("it sees {found} records and the others {expected}"));
         }
-        Err("its data differs from the others', though it has as many records".into())
+        if found != expected {
+            return Err("its data differs from the others', though it has as many records".into());
+        }
+        Ok(None)
     }
 
     /// Ends the process of a worker, so that another takes its place.

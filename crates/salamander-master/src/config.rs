@@ -1,6 +1,5 @@
 //! What a master is told when it starts.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ pub enum PlatformKind {
     /// A person, or something that the master does not talk to.
     #[default]
     ByHand,
-    /// Whoever attaches with the call `Serve`: the supervisor on one machine.
+    /// Whoever opens a session with an inventory: the supervisor on one machine.
     Served,
 }
 
@@ -112,16 +111,5 @@ impl Config {
             mode: ModePlan::Members,
             sink: Box::new(()),
         }
-    }
-}
-
-impl fmt::Debug for Config {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The token stays out of logs.
-        f.debug_struct("Config")
-            .field("folder", &self.folder)
-            .field("workers", &(self.min_workers, self.workers))
-            .field("platform", &self.platform)
-            .finish_non_exhaustive()
     }
 }

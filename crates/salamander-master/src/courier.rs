@@ -54,10 +54,9 @@ pub(crate) struct Courier {
 
 impl Courier {
     /// Starts the thread.
-    pub(crate) fn start(route: Route, handle: Handle) -> std::io::Result<Self> {
+    pub(crate) fn start(talk: Talk, handle: Handle) -> std::io::Result<Self> {
         let (errands, inbox) = channel();
-        let (process, cancel) = (route.process, Cancel::new());
-        let talk = Talk { route, cancel: cancel.clone(), client: None };
+        let (process, cancel) = (talk.process, talk.cancel.clone());
         std::thread::Builder::new()
             .name(format!("courier-{}", process.server))
             .spawn(move || talk.run(&inbox, &handle))?;
@@ -77,19 +76,16 @@ impl Drop for Courier {
 }
 
 /// How a process of a server is reached, and by whom.
-pub(crate) struct Route {
+pub(crate) struct Talk {
     pub(crate) process: Process,
     pub(crate) endpoint: String,
     pub(crate) keys: Keys,
     /// The master's term.
     pub(crate) term: u32,
     pub(crate) slices: u32,
-}
-
-struct Talk {
-    route: Route,
-    cancel: Cancel,
-    client: Option<Client>,
+    pub(crate) cancel: Cancel,
+    /// The connection, if there is one.
+    pub(crate) client: Option<Client>,
 }
 
 impl Talk {
@@ -99,14 +95,14 @@ impl Talk {
                 Ok(news) => news,
                 Err(_) if self.cancel.is_cancelled() => return,
                 Err(error) => {
-                    warn!(server = self.route.process.server, %error, ?errand, "a server did not obey");
+                    warn!(server = self.process.server, %error, ?errand, "a server did not obey");
                     self.client = None;
                     std::thread::sleep(PAUSE);
                     Some(News::Trouble)
                 }
             };
             if let Some(news) = news
-                && !handle.give_blocking(Input::Server(self.route.process, news))
+                && !handle.give_blocking(Input::Server(self.process, news))
             {
                 return;
             }
@@ -114,37 +110,37 @@ impl Talk {
     }
 
     fn attend(&mut self, errand: Errand) -> Result<Option<News>, Error> {
-        debug!(server = self.route.process.server, ?errand, "asks a server");
+        debug!(server = self.process.server, ?errand, "asks a server");
         match errand {
-            Errand::Look => self.look().map(Some),
+            Errand::Look => {}
             Errand::Place { map, reset } => {
                 let gives_all = reset.partitions.is_empty();
                 self.client()?.reset_each(map.into(), &[reset])?;
                 // One that only gives has nothing that the map counts on.
-                if gives_all { Ok(None) } else { self.look().map(Some) }
+                if gives_all {
+                    return Ok(None);
+                }
             }
-            Errand::Release { map } => {
-                self.client()?.set_lineage(map.into());
-                self.client()?.release()?;
-                Ok(None)
-            }
+            Errand::Release { map } => return self.of(map)?.release().map(|_| None),
+            Errand::Prune { map, below } => return self.of(map)?.prune(below).map(|_| None),
             Errand::Save { map, id, path } => {
-                self.client()?.set_lineage(map.into());
-                self.client()?.save(&[path])?;
-                Ok(Some(News::Saved(id)))
-            }
-            Errand::Prune { map, below } => {
-                self.client()?.set_lineage(map.into());
-                self.client()?.prune(below)?;
-                Ok(None)
+                return self.of(map)?.save(&[path]).map(|_| Some(News::Saved(id)));
             }
         }
+        self.look().map(Some)
+    }
+
+    /// A connection for orders about a map.
+    fn of(&mut self, map: MapVersion) -> Result<&mut Client, Error> {
+        let client = self.client()?;
+        client.set_lineage(map.into());
+        Ok(client)
     }
 
     /// What the server has. One that was just started has the lineage 0, and one that is getting its partitions has
     /// nothing that counts.
     fn look(&mut self) -> Result<News, Error> {
-        let (slices, incarnation) = (self.route.slices, self.route.process.incarnation);
+        let (slices, incarnation) = (self.slices, self.process.incarnation);
         let client = self.client()?;
         let info = client.info()?;
         if let Some(other) = info.iter().find(|info| info.incarnation != incarnation) {
@@ -169,16 +165,15 @@ impl Talk {
         match &mut self.client {
             Some(client) => Ok(client),
             none => {
-                let Route { process, endpoint, keys, term, .. } = &self.route;
                 let options = Options {
                     patience: PATIENCE,
-                    term: *term,
-                    processes: vec![process.incarnation],
+                    term: self.term,
+                    processes: vec![self.process.incarnation],
                     cancel: self.cancel.clone(),
                     ..Options::default()
                 };
-                let endpoints = vec![endpoint.clone()];
-                Ok(none.insert(Client::connect(endpoints, keys.clone(), options)?))
+                let endpoints = vec![self.endpoint.clone()];
+                Ok(none.insert(Client::connect(endpoints, self.keys.clone(), options)?))
             }
         }
     }

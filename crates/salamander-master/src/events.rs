@@ -9,8 +9,9 @@ use salamander_proto::v1::event::Event as Kind;
 use tokio::sync::mpsc::error::TrySendError;
 use tracing::info;
 
+use crate::bookmark::Bookmark;
 use crate::config::Sink;
-use crate::inbox::Out;
+use crate::session::Out;
 
 /// So many are kept for watchers that come late.
 const KEPT: usize = 10_000;
@@ -26,19 +27,21 @@ pub(crate) struct Events {
     newest: u64,
     kept: VecDeque<v1::Event>,
     watchers: Vec<Watcher>,
-    reported: Option<(u64, u32)>,
-    last_report: Option<Report>,
-    sink: Box<dyn Sink>,
+    /// The newest (version, part) that was told.
+    told: Bookmark,
+    pub(crate) last_report: Option<Report>,
+    /// Where the program keeps what it is told.
+    pub(crate) sink: Box<dyn Sink>,
 }
 
 impl Events {
-    pub(crate) fn new(term: Term, reported: Option<(u64, u32)>, sink: Box<dyn Sink>) -> Self {
+    pub(crate) fn new(term: Term, told: Bookmark, sink: Box<dyn Sink>) -> Self {
         Self {
             term,
             newest: 0,
             kept: VecDeque::new(),
             watchers: Vec::new(),
-            reported,
+            told,
             last_report: None,
             sink,
         }
@@ -48,29 +51,19 @@ impl Events {
     /// repeat what another has told already.
     pub(crate) fn report(&mut self, version: u64, report: Report) -> bool {
         let place = (version, report.part());
-        if self.reported.is_some_and(|newest| place <= newest) {
+        if self.told.place().is_some_and(|newest| place <= newest) {
             return false;
         }
         self.sink.report(version, &report);
-        self.reported = Some(place);
-        self.push(Kind::Report(v1::Report::new(version, report.clone())));
+        self.told.set(Some(place));
+        self.push(Kind::Report(report.clone().into()));
         self.last_report = Some(report);
         true
     }
 
     /// The run goes on from a checkpoint of this version: what comes after it is told anew.
     pub(crate) fn restored(&mut self, version: u64) {
-        self.reported = version.checked_sub(1).map(|before| (before, u32::MAX));
-    }
-
-    /// The journal is open.
-    pub(crate) fn opened(&mut self) {
-        self.sink.opened();
-    }
-
-    /// A checkpoint counts.
-    pub(crate) fn kept(&mut self, id: &str) {
-        self.sink.kept(id);
+        self.told.set(version.checked_sub(1).map(|before| (before, u32::MAX)));
     }
 
     /// Takes the result of a task.
@@ -87,15 +80,6 @@ impl Events {
 
     pub(crate) fn ended(&mut self, ending: Ending) {
         self.push(Kind::Ended(ending.into()));
-    }
-
-    /// The newest (version, part) that was told.
-    pub(crate) fn reported(&self) -> Option<(u64, u32)> {
-        self.reported
-    }
-
-    pub(crate) fn last_report(&self) -> Option<&Report> {
-        self.last_report.as_ref()
     }
 
     pub(crate) fn watch(&mut self, request: v1::WatchRequest, out: Out<v1::Event>) {
@@ -132,17 +116,13 @@ impl Events {
 /// Whether the watcher stays.
 fn feed(watcher: &mut Watcher, kept: &VecDeque<v1::Event>, term: Term) -> bool {
     let oldest = kept.front().map_or(1, |event| event.number);
-    if watcher.seen + 1 < oldest {
+    let missed = (watcher.seen + 1 < oldest).then(|| {
         let missed = oldest - 1 - watcher.seen;
         let text = format!("{missed} events were missed: they are not kept for so long");
-        let note = v1::Event { number: oldest - 1, term: term.0, event: Some(Kind::Note(text)) };
-        match watcher.out.try_send(Ok(note)) {
-            Ok(()) => watcher.seen = oldest - 1,
-            Err(error) => return matches!(error, TrySendError::Full(_)),
-        }
-    }
-    let next = (watcher.seen + 1 - oldest) as usize;
-    for event in kept.iter().skip(next) {
+        v1::Event { number: oldest - 1, term: term.0, event: Some(Kind::Note(text)) }
+    });
+    let next = (watcher.seen + 1).saturating_sub(oldest) as usize;
+    for event in missed.iter().chain(kept.iter().skip(next)) {
         match watcher.out.try_send(Ok(event.clone())) {
             Ok(()) => watcher.seen = event.number,
             Err(error) => return matches!(error, TrySendError::Full(_)),
@@ -173,6 +153,13 @@ mod tests {
         fn note(&mut self, _text: &str) {}
     }
 
+    fn events(term: u32, told: Option<(u64, u32)>, sink: impl Sink + 'static) -> Events {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let mut bookmark = Bookmark::open(file.path()).expect("new");
+        bookmark.set(told);
+        Events::new(Term(term), bookmark, Box::new(sink))
+    }
+
     fn of_part(part: u32) -> Report {
         match part {
             0 => Report::Start(Start::default()),
@@ -185,7 +172,7 @@ mod tests {
     #[test]
     fn a_report_is_told_once() {
         let told = Told::default();
-        let mut events = Events::new(Term(1), Some((1, 0)), Box::new(told.clone()));
+        let mut events = events(1, Some((1, 0)), told.clone());
         let places = [(1, 0), (2, 0), (2, 0), (1, 9), (2, 1), (5, 0), (3, 0)];
         let taken = places.map(|(version, part)| events.report(version, of_part(part)));
         assert_eq!(taken, [false, true, false, false, true, true, false]);
@@ -199,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_watcher_goes_on_where_it_was() {
-        let mut events = Events::new(Term(2), None, Box::new(()));
+        let mut events = events(2, None, ());
         (0..5).for_each(|n| events.note(n.to_string()));
         for (after, term, first) in [(0, 0, 1), (3, 2, 4), (3, 1, 1), (99, 2, 6)] {
             let (out, mut seen) = mpsc::channel(64);
@@ -212,7 +199,7 @@ mod tests {
 
     #[test]
     fn a_slow_watcher_is_told_what_it_missed() {
-        let mut events = Events::new(Term(1), None, Box::new(()));
+        let mut events = events(1, None, ());
         let (out, mut seen) = mpsc::channel(2);
         events.watch(v1::WatchRequest::default(), out);
         (0..KEPT + 7).for_each(|n| events.note(n.to_string()));
@@ -227,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_watcher_leaves_after_the_end() {
-        let mut events = Events::new(Term(1), None, Box::new(()));
+        let mut events = events(1, None, ());
         let (out, mut seen) = mpsc::channel(8);
         events.watch(v1::WatchRequest::default(), out);
         events.ended(Ending::Completed);

@@ -1,41 +1,49 @@
 //! The port. Whoever connects and does not speak HTTP/2 at once, over TLS if the job has certificates, is sent away
 //! and logged once, before anything of it reaches the server.
 
+use std::error::Error;
 use std::io;
-use std::net::IpAddr;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use salamander_net::tls::{self, HANDSHAKE};
 use salamander_net::{Refusals, Tls};
 use salamander_proto::limits;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{Sleep, sleep};
-use tokio_rustls::server::TlsStream;
-use tokio_rustls::{Accept, TlsAcceptor};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
 use tokio_stream::Stream;
 use tonic::transport::server::{Connected, TcpConnectInfo};
-use tracing::warn;
+use tracing::{debug, warn};
 
 /// The first bytes of every HTTP/2 connection, <https://www.rfc-editor.org/rfc/rfc9113#section-3.4>.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// The first bytes of every server of HTTP/2: settings, none of them unusual.
+const SETTINGS: [u8; 9] = [0, 0, 0, 4, 0, 0, 0, 0, 0];
 /// How long to wait when no connection can be taken, for want of descriptors for example.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Connections that may wait for the server.
+const WAITING: usize = 64;
 
-/// Connections of a listener, for as long as the listener lives.
+/// Connections of a listener, for as long as this lives.
 pub(crate) struct Port {
-    listener: TcpListener,
-    acceptor: Option<TlsAcceptor>,
-    pause: Option<Pin<Box<Sleep>>>,
-    refusals: Refusals,
+    guarded: mpsc::Receiver<io::Result<Guarded>>,
+    /// The task that takes connections; it ends with its owner.
+    _accepting: JoinSet<()>,
 }
 
 impl Port {
+    /// Within a runtime, which takes the connections.
     pub(crate) fn new(listener: TcpListener, tls: Option<Tls>) -> Self {
+        let (out, guarded) = mpsc::channel(WAITING);
         let acceptor = tls.map(|tls| TlsAcceptor::from(tls.server()));
-        Self { listener, acceptor, pause: None, refusals: Refusals::default() }
+        let mut accepting = JoinSet::new();
+        accepting.spawn(accept(listener, acceptor, out));
+        Self { guarded, _accepting: accepting }
     }
 }
 
@@ -43,113 +51,93 @@ impl Stream for Port {
     type Item = io::Result<Guarded>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        loop {
-            if let Some(pause) = &mut self.pause {
-                ready!(pause.as_mut().poll(cx));
-                self.pause = None;
-            }
-            match ready!(self.listener.poll_accept(cx)) {
-                Ok((stream, peer)) => {
-                    // A control plane has small messages that somebody waits for.
-                    if let Err(error) = stream.set_nodelay(true) {
-                        warn!(%peer, %error, "cannot send small messages at once");
-                    }
-                    return Poll::Ready(Some(Ok(Guarded {
-                        info: stream.connect_info(),
-                        line: match &self.acceptor {
-                            Some(acceptor) => Line::Shaking(Box::new(acceptor.accept(stream))),
-                            None => Line::Plain(stream),
-                        },
-                        seen: 0,
-                        deadline: Some(Box::pin(sleep(limits::FIRST_MESSAGE))),
-                        peer: peer.ip(),
-                        refusals: self.refusals.clone(),
-                    })));
-                }
-                Err(error) => {
-                    warn!(%error, "cannot take a connection");
-                    self.pause = Some(Box::pin(sleep(PAUSE)));
-                }
-            }
-        }
+        self.guarded.poll_recv(cx)
     }
 }
 
-/// A connection whose first bytes are looked at.
-pub(crate) struct Guarded {
-    line: Line,
-    info: TcpConnectInfo,
-    seen: usize,
-    /// Handshakes and first bytes must be there by then.
-    deadline: Option<Pin<Box<Sleep>>>,
-    peer: IpAddr,
-    refusals: Refusals,
-}
-
-/// What is below: handshakes happen while the server asks for bytes, so that a slow one holds up nobody else.
-enum Line {
-    Plain(TcpStream),
-    Shaking(Box<Accept<TcpStream>>),
-    Encrypted(Box<TlsStream<TcpStream>>),
-    Refused,
-}
-
-/// Both directions of a line.
-trait Duplex: AsyncRead + AsyncWrite + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Unpin> Duplex for T {}
-
-impl Guarded {
-    fn refuse(&self, reason: &str) -> io::Error {
-        self.refusals.log(&self.peer.to_string(), reason);
-        io::Error::new(io::ErrorKind::InvalidData, reason)
-    }
-
-    /// The line, once hands are shaken.
-    fn poll_line(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Pin<&mut dyn Duplex>>> {
-        if let Some(deadline) = &mut self.deadline
-            && deadline.as_mut().poll(cx).is_ready()
-        {
-            return Poll::Ready(Err(self.refuse("it does not begin to speak")));
-        }
-        if let Line::Shaking(accept) = &mut self.line {
-            match ready!(Pin::new(accept).poll(cx)) {
-                Ok(stream) => self.line = Line::Encrypted(Box::new(stream)),
-                Err(error) => {
-                    self.line = Line::Refused;
-                    let meant = tls::Error::of_io(&error).map(|error| error.to_string());
-                    return Poll::Ready(Err(
-                        self.refuse(&meant.unwrap_or_else(|| error.to_string()))
-                    ));
-                }
-            }
-        }
-        let line: Pin<&mut dyn Duplex> = match &mut self.line {
-            Line::Plain(stream) => Pin::new(stream),
-            Line::Encrypted(stream) => Pin::new(stream),
-            Line::Shaking(_) | Line::Refused => {
-                return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
+async fn accept(
+    listener: TcpListener,
+    acceptor: Option<TlsAcceptor>,
+    out: mpsc::Sender<io::Result<Guarded>>,
+) {
+    let refusals = Refusals::default();
+    // Each on its own, so that a slow one holds up nobody else.
+    let mut greetings = JoinSet::new();
+    loop {
+        let (tcp, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                warn!(%error, "cannot take a connection");
+                sleep(PAUSE).await;
+                continue;
             }
         };
-        Poll::Ready(Ok(line))
+        while greetings.try_join_next().is_some() {}
+        let (acceptor, out, refusals) = (acceptor.clone(), out.clone(), refusals.clone());
+        greetings.spawn(async move {
+            let greeting = timeout(limits::FIRST_MESSAGE, greet(tcp, acceptor)).await;
+            match greeting.unwrap_or_else(|_| Err(refused("it does not begin to speak"))) {
+                // A server that is gone takes nothing any more.
+                Ok(guarded) => drop(out.send(Ok(guarded)).await),
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    refusals.log(&peer.ip().to_string(), &error.to_string());
+                }
+                Err(error) => debug!(%peer, %error, "a connection broke"),
+            }
+        });
     }
+}
 
-    /// Looks at the first bytes that have come.
-    fn check(&mut self, new: &[u8]) -> io::Result<()> {
-        let expected = &PREFACE[self.seen..];
-        let common = new.len().min(expected.len());
-        if new[..common] != expected[..common] {
-            return Err(match (self.seen, new.first()) {
-                (0, Some(&HANDSHAKE)) => self.refuse(&tls::Error::unwanted().to_string()),
-                _ => self.refuse("it does not speak HTTP/2"),
-            });
+/// The error of whoever is sent away.
+fn refused(reason: impl Into<Box<dyn Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, reason)
+}
+
+/// Shakes hands and looks at the first bytes.
+async fn greet(tcp: TcpStream, acceptor: Option<TlsAcceptor>) -> io::Result<Guarded> {
+    // A control plane has small messages that somebody waits for.
+    tcp.set_nodelay(true)?;
+    let info = tcp.connect_info();
+    let mut stream: Box<dyn Duplex> = match acceptor {
+        None => Box::new(tcp),
+        Some(acceptor) => {
+            let meant = |error| match tls::Error::of_io(&error) {
+                Some(meant) => refused(meant),
+                None => refused(error),
+            };
+            Box::new(acceptor.accept(tcp).await.map_err(meant)?)
         }
-        self.seen += common;
-        if self.seen == PREFACE.len() {
-            self.deadline = None;
+    };
+    let mut bytes = [0; PREFACE.len()];
+    let mut seen = 0;
+    while seen < PREFACE.len() {
+        match stream.read(&mut bytes[seen..]).await? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => seen += read,
         }
-        Ok(())
+        if bytes[0] == HANDSHAKE {
+            // It hears what this is, and can say so.
+            stream.write_all(&SETTINGS).await?;
+            return Err(refused(tls::Error::unwanted()));
+        }
+        if bytes[..seen] != PREFACE[..seen] {
+            return Err(refused("it does not speak HTTP/2"));
+        }
     }
+    Ok(Guarded { again: PREFACE, stream, info })
+}
+
+/// Both directions of a connection.
+trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+
+/// A connection whose first bytes were looked at.
+pub(crate) struct Guarded {
+    /// What the server has yet to read of the preface.
+    again: &'static [u8],
+    stream: Box<dyn Duplex>,
+    info: TcpConnectInfo,
 }
 
 impl AsyncRead for Guarded {
@@ -158,12 +146,11 @@ impl AsyncRead for Guarded {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        ready!(ready!(self.poll_line(cx))?.poll_read(cx, buf))?;
-        if self.deadline.is_none() {
-            return Poll::Ready(Ok(()));
+        if self.again.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(cx, buf);
         }
-        Poll::Ready(self.check(&buf.filled()[before..]))
+        // It is read like any other bytes, as much as there is room for.
+        Pin::new(&mut self.again).poll_read(cx, buf)
     }
 }
 
@@ -173,19 +160,15 @@ impl AsyncWrite for Guarded {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_line(cx))?.poll_write(cx, bytes)
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_line(cx))?.poll_flush(cx)
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Without hands shaken there is nothing to end in order.
-        if let Line::Shaking(_) | Line::Refused = self.line {
-            return Poll::Ready(Ok(()));
-        }
-        ready!(self.poll_line(cx))?.poll_shutdown(cx)
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 
     fn poll_write_vectored(
@@ -193,15 +176,11 @@ impl AsyncWrite for Guarded {
         cx: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        ready!(self.poll_line(cx))?.poll_write_vectored(cx, bytes)
+        Pin::new(&mut self.stream).poll_write_vectored(cx, bytes)
     }
 
     fn is_write_vectored(&self) -> bool {
-        match &self.line {
-            Line::Plain(stream) => stream.is_write_vectored(),
-            // As its stream will be.
-            Line::Shaking(_) | Line::Encrypted(_) | Line::Refused => true,
-        }
+        self.stream.is_write_vectored()
     }
 }
 

@@ -1,28 +1,17 @@
 //! What reaches the master's thread: one bounded queue, so that one thing happens at a time.
 
-use salamander_core::elastic::Ended;
-use salamander_core::push::Process;
-use salamander_proto::convert::FromWorker;
+use salamander_core::elastic::{Lease, WorkerId};
+use salamander_core::push::{Process, Told};
+use salamander_core::status::Status;
+use salamander_proto::convert::{Finished, Hello, Inventory, Numbered, WorkerAsk};
 use salamander_proto::{status, v1};
 use tokio::sync::{mpsc, oneshot};
-use tonic::Status;
 
 use crate::courier::News;
+use crate::session::{Out, ProcessSession, SessionId};
 
 /// How much may wait for the master.
 pub(crate) const WAITING: usize = 1_024;
-
-/// A connection, counted by the service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct SessionId(pub(crate) u64);
-
-/// The other end of a stream of answers. Dropping it ends the stream.
-pub(crate) type Out<T> = mpsc::Sender<Result<T, Status>>;
-/// A stream of answers to a connection.
-pub(crate) struct Session<T> {
-    pub(crate) id: SessionId,
-    pub(crate) out: Out<T>,
-}
 
 /// The answer to a call.
 pub(crate) type Answer<T> = oneshot::Sender<Result<T, status::Error>>;
@@ -30,12 +19,14 @@ pub(crate) type Answer<T> = oneshot::Sender<Result<T, status::Error>>;
 /// Something that the master takes.
 pub(crate) enum Input {
     Tick,
-    Hello(Session<v1::MasterMessage>, v1::Hello),
-    Worker(SessionId, u64, FromWorker),
-    WorkerLeft(SessionId),
-    Inventory(Session<v1::PlatformOrder>, v1::Inventory),
-    ProcessEnd(SessionId, u64, ProcessEnd),
-    PlatformLeft(SessionId),
+    /// A session of a worker or a parameter server begins,
+    Hello(ProcessSession, Hello),
+    /// or one of a platform.
+    Inventory(ProcessSession, Inventory),
+    /// Something was said in a session.
+    Said(SessionId, Numbered),
+    /// A session has ended.
+    Left(SessionId),
     Watch(v1::WatchRequest, Out<v1::Event>),
     Call(Call),
     /// A parameter server has answered.
@@ -46,29 +37,12 @@ pub(crate) enum Input {
 
 /// A call that is answered once.
 pub(crate) enum Call {
-    Status(Answer<v1::StatusReply>),
+    Status(Answer<Status>),
     Scale(v1::ScaleRequest, Answer<v1::ScaleReply>),
     Stop(Answer<v1::StopReply>),
-    Lease(v1::LeaseRequest, Answer<v1::LeaseReply>),
-    Finish(v1::FinishRequest, Answer<v1::FinishReply>),
-    Names(v1::NamesRequest, Answer<v1::NamesReply>),
-}
-
-/// The end of a process.
-#[derive(Clone, Debug)]
-pub(crate) struct ProcessEnd {
-    pub(crate) slot: u32,
-    pub(crate) pid: u32,
-    pub(crate) how: Ended,
-}
-
-impl TryFrom<v1::ProcessEnd> for ProcessEnd {
-    type Error = salamander_proto::convert::Error;
-
-    fn try_from(end: v1::ProcessEnd) -> Result<Self, Self::Error> {
-        let (slot, pid) = (end.slot, end.pid);
-        Ok(Self { slot, pid, how: end.try_into()? })
-    }
+    Lease(WorkerId, Answer<Lease>),
+    Finish(Finished, Answer<v1::FinishReply>),
+    Names(WorkerAsk, Answer<Told>),
 }
 
 /// Reaches the master for as long as it is there.

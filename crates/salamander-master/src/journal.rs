@@ -20,47 +20,44 @@ const LONGEST: usize = 16 << 20;
 
 /// What goes wrong with a journal.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+#[error("journal {path}: {problem}")]
+pub struct Error {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub problem: Problem,
+}
+
+/// What can be wrong with a journal.
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
     /// The file cannot be read or written.
-    #[error("journal {path}: {source}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Io(#[from] io::Error),
     /// Another process has it.
-    #[error("journal {path}: another master is using it; end that one first")]
-    Locked {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("another master is using it; end that one first")]
+    Locked,
     /// It is another kind of file.
-    #[error("journal {path}: this is no journal")]
-    Foreign {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("this is no journal")]
+    Foreign,
     /// What was written is not what is there.
-    #[error(
-        "journal {path}: damaged at byte {offset}: {what}; restore the file or start a new run"
-    )]
+    #[error("damaged at byte {offset}: {what}; restore the file or start a new run")]
     Damaged {
-        /// The file.
-        path: PathBuf,
         /// Where.
         offset: u64,
         /// What is wrong there.
         what: String,
     },
     /// A record is too long.
-    #[error("journal {path}: a record of {bytes} bytes is too long")]
-    TooLong {
-        /// The file.
-        path: PathBuf,
-        /// Its length.
-        bytes: usize,
-    },
+    #[error("a record of {0} bytes is too long")]
+    TooLong(usize),
+}
+
+impl Error {
+    /// For `map_err`, with the file.
+    pub(crate) fn of<P: Into<Problem>>(path: &Path) -> impl FnOnce(P) -> Self {
+        |problem| Self { path: path.to_path_buf(), problem: problem.into() }
+    }
 }
 
 /// An open journal of records of one type. No other process can have it open.
@@ -89,48 +86,46 @@ impl<T: Serialize + DeserializeOwned> Journal<T> {
     /// Opens or makes the journal, and reads what is in it. A tail that a crash has torn is cut off: nobody can
     /// depend on it, since its append never returned.
     pub fn open(path: &Path) -> Result<(Self, Vec<T>), Error> {
-        let io = |source| Error::Io { path: path.to_path_buf(), source };
+        Self::open_file(path).map_err(Error::of(path))
+    }
+
+    fn open_file(path: &Path) -> Result<(Self, Vec<T>), Problem> {
         let mut options = OpenOptions::new();
-        let mut file =
-            options.read(true).write(true).create(true).truncate(false).open(path).map_err(io)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(Error::Locked { path: path.to_path_buf() });
-            }
-            Err(TryLockError::Error(error)) => return Err(io(error)),
-        }
+        let mut file = options.read(true).write(true).create(true).truncate(false).open(path)?;
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => Problem::Locked,
+            TryLockError::Error(error) => Problem::Io(error),
+        })?;
         let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes).map_err(io)?;
-        let (records, good) = read(path, &bytes)?;
+        file.read_to_end(&mut bytes)?;
+        let (records, good) = read(&bytes)?;
         let mut journal =
             Self { file, path: path.to_path_buf(), length: good, records: PhantomData };
         if good < bytes.len() as u64 {
             let cut = bytes.len() as u64 - good;
             warn!(path = %path.display(), offset = good, cut, "cut a torn tail off the journal");
         }
-        journal.prepare().map_err(io)?;
+        journal.prepare()?;
         Ok((journal, records))
     }
 
     /// Appends records; they are on disk when this returns.
     pub fn append(&mut self, records: &[T]) -> Result<(), Error> {
-        self.write(records)?;
-        self.file.sync_data().map_err(|source| Error::Io { path: self.path.clone(), source })
+        self.append_lazily(records)?;
+        self.file.sync_data().map_err(Error::of(&self.path))
     }
 
     /// Appends records that may be lost with the machine, but not with the process.
     pub fn append_lazily(&mut self, records: &[T]) -> Result<(), Error> {
-        self.write(records)
+        self.write(records).map_err(Error::of(&self.path))
     }
 
-    fn write(&mut self, records: &[T]) -> Result<(), Error> {
-        let io = |source| Error::Io { path: self.path.clone(), source };
+    fn write(&mut self, records: &[T]) -> Result<(), Problem> {
         let mut bytes = Vec::new();
         for record in records {
-            let payload = serde_json::to_vec(record).map_err(|error| io(error.into()))?;
+            let payload = serde_json::to_vec(record).map_err(io::Error::from)?;
             if payload.len() > LONGEST {
-                return Err(Error::TooLong { path: self.path.clone(), bytes: payload.len() });
+                return Err(Problem::TooLong(payload.len()));
             }
             let length = (payload.len() as u32).to_le_bytes();
             bytes.extend_from_slice(&length);
@@ -145,7 +140,7 @@ impl<T: Serialize + DeserializeOwned> Journal<T> {
             if let Err(error) = back {
                 warn!(path = %self.path.display(), %error, "cannot take back half an append");
             }
-            return Err(io(error));
+            return Err(error.into());
         }
         self.length += bytes.len() as u64;
         Ok(())
@@ -170,21 +165,16 @@ impl<T: Serialize + DeserializeOwned> Journal<T> {
 }
 
 /// The records of a file, and how many of its bytes are good.
-fn read<T: DeserializeOwned>(path: &Path, bytes: &[u8]) -> Result<(Vec<T>, u64), Error> {
+fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<(Vec<T>, u64), Problem> {
     if !bytes.starts_with(MAGIC) {
         // The first write can be torn, too.
         let torn = MAGIC.starts_with(bytes) || bytes.iter().all(|byte| *byte == 0);
-        return if torn {
-            Ok((Vec::new(), 0))
-        } else {
-            Err(Error::Foreign { path: path.to_path_buf() })
-        };
+        return if torn { Ok((Vec::new(), 0)) } else { Err(Problem::Foreign) };
     }
     let mut records = Vec::new();
     let mut at = MAGIC.len();
     loop {
-        let damaged =
-            |what: String| Error::Damaged { path: path.to_path_buf(), offset: at as u64, what };
+        let damaged = |what: String| Problem::Damaged { offset: at as u64, what };
         match frame(&bytes[at..]) {
             Frame::Whole(payload) => {
                 let record = serde_json::from_slice(payload);

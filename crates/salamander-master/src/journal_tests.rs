@@ -37,7 +37,7 @@ fn records_come_back_and_more_can_follow() {
 fn two_masters_cannot_have_it() {
     let (_folder, path) = written(&["a"]);
     let first = Journal::<String>::open(&path).expect("free");
-    assert!(matches!(open(&path), Err(Error::Locked { .. })));
+    assert!(matches!(open(&path), Err(Error { problem: Problem::Locked, .. })));
     drop(first);
     assert!(open(&path).is_ok());
 }
@@ -47,7 +47,7 @@ fn another_file_is_refused_and_left_alone() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("journal");
     fs::write(&path, "my only copy").expect("written");
-    assert!(matches!(open(&path), Err(Error::Foreign { .. })));
+    assert!(matches!(open(&path), Err(Error { problem: Problem::Foreign, .. })));
     assert_eq!(fs::read(&path).expect("there"), b"my only copy");
 }
 

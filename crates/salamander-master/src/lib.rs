@@ -10,7 +10,7 @@
 //! - `cluster`: what every run has: `workers`, `processes`, `events`, the journal
 //! - `asynchronous`, `courier`: the threads and files of leases
 //! - [`journal`], [`record`], `bookmark`: what a restarted master goes on from
-//! - `service`, `guard`, `status`: the port
+//! - `service`, `guard`, `session`, `status`: the port
 //! - [`local`]: starts, watches and ends the processes of a run on this machine
 
 mod asynchronous;
@@ -30,6 +30,7 @@ mod processes;
 pub mod record;
 mod run;
 mod service;
+mod session;
 mod status;
 mod workers;
 

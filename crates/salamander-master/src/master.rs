@@ -8,18 +8,25 @@ use std::time::Instant;
 
 use salamander_core::elastic::{Coordinator, Crew, Ending, Millis, Pace, RunState, Wanted};
 use salamander_net::{Keys, Token};
+use salamander_proto::convert::FromMaster;
 use tokio::sync::mpsc;
 
+use crate::bookmark::Bookmark;
 use crate::clock::Clock;
-use crate::cluster::{self, Cluster, JOURNAL};
+use crate::cluster::Cluster;
 use crate::config::{Config, ModePlan};
 use crate::events::Events;
 use crate::inbox::{Handle, Input};
 use crate::journal::{self, Journal};
 use crate::mode::{Effect, Event, Leases, Members, Mode, Tasks};
-use crate::processes::{Processes, Restarts};
+use crate::processes::Processes;
 use crate::record::Past;
 use crate::workers::Workers;
+
+/// The journal's name in the run's folder,
+const JOURNAL: &str = "journal";
+/// and that of the file that says which report was taken last.
+const REPORTED: &str = "reported";
 
 /// Everything that a master knows.
 pub(crate) struct Master {
@@ -34,7 +41,8 @@ impl Master {
     /// Takes over the run in a folder, which may be new.
     pub(crate) fn open(config: Config, handle: Handle) -> Result<Self, journal::Error> {
         let (journal, records) = Journal::open(&config.folder.join(JOURNAL))?;
-        let (bookmark, reported) = cluster::open_bookmark(&config.folder)?;
+        let path = config.folder.join(REPORTED);
+        let told = Bookmark::open(&path).map_err(journal::Error::of(&path))?;
         let mut past = Past::read(records);
         let mut effects = Vec::new();
         if config.resume {
@@ -47,19 +55,22 @@ impl Master {
         let run = RunState::open(past.history.clone(), wanted);
         let crew = |wanted: usize| Crew::new(wanted as u32, config.max_restarts);
         let (workers, servers) = (crew(run.wanted().workers), crew(run.wanted().servers));
-        let restarts = Restarts { workers: past.restarts, servers: past.server_restarts };
         let cluster = Cluster {
             term: run.term(),
             workers: Workers::default(),
-            processes: Processes::new(config.platform, workers, servers.of_servers(), restarts),
-            events: Events::new(run.term(), reported, config.sink),
+            processes: Processes::new(
+                config.platform,
+                workers,
+                servers.of_servers(),
+                past.restarts,
+            ),
+            events: Events::new(run.term(), told, config.sink),
             master_restarts: past.masters,
             version: past.history.checkpoint.as_ref().map_or(0, |mark| mark.version.0),
             journal,
-            bookmark,
             data: past.data,
             silence: config.timeouts.silence,
-            written: restarts,
+            written: past.restarts,
             answers: Vec::new(),
             ended_at: None,
         };
@@ -68,14 +79,12 @@ impl Master {
                 let pace = Pace::new(config.hang.as_millis() as Millis);
                 let members = Coordinator::open(run, config.min_workers, config.timeouts, now);
                 let mut members = Box::new(Members::new(members, pace));
-                effects.extend(members.begin(now));
+                effects.extend(members.effects(now));
                 Mode::Members(members)
             }
             ModePlan::Leases(plan) => {
-                let token = Token::from_hex(&config.token).map_err(|error| {
-                    let (path, source) = (config.folder, std::io::Error::other(error));
-                    journal::Error::Io { path, source }
-                })?;
+                let token = Token::from_hex(&config.token).map_err(std::io::Error::other);
+                let token = token.map_err(journal::Error::of(&config.folder))?;
                 let keys = Keys { token, tls: config.tls };
                 let history = std::mem::take(&mut past.names);
                 let mut leases = Box::new(Leases::open(run, *plan, history, keys, handle));
@@ -124,10 +133,10 @@ impl Master {
             self.cluster.events.note(format!("master restarted, term {term}"));
         }
         if let Some(mark) = &history.checkpoint {
-            self.cluster.events.kept(&mark.id);
+            self.cluster.events.sink.kept(&mark.id);
         }
         self.settle(now)?;
-        self.cluster.events.opened();
+        self.cluster.events.sink.opened();
         Ok(())
     }
 
@@ -153,18 +162,15 @@ impl Master {
         match effect {
             Effect::Journal(record) => cluster.written(now, &record),
             Effect::Send(id, message) => {
-                if !cluster.workers.send(id, message) {
+                if !cluster.workers.send(id, FromMaster::Member(message)) {
                     self.step(now, Event::Disconnected(id));
                 }
             }
             Effect::Note(text) => cluster.events.note(text),
             Effect::Report { version, report } => cluster.report(version, report),
-            Effect::Restored(version) => {
-                cluster.events.restored(version);
-                cluster.mark_report();
-            }
+            Effect::Restored(version) => cluster.events.restored(version),
             Effect::Result { task, result } => cluster.events.result(task, result),
-            Effect::Kept(id) => cluster.events.kept(&id),
+            Effect::Kept(id) => cluster.events.sink.kept(&id),
             Effect::Progressed => cluster.processes.progressed(),
             Effect::Replace(id, reason) => {
                 cluster.processes.scale_servers(self.mode.needed_servers() as u32);

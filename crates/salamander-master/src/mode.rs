@@ -10,10 +10,11 @@ use salamander_core::elastic::{
 };
 use salamander_core::push::Process;
 use salamander_core::report::{Report, TaskResult};
+use salamander_proto::v1::ScaleRequest;
 
 pub(crate) use leases::Leases;
 pub(crate) use members::Members;
-pub(crate) use tasks::{Finished, Tasks};
+pub(crate) use tasks::Tasks;
 
 use crate::asynchronous::ServerTask;
 use crate::courier::News;
@@ -50,8 +51,8 @@ pub(crate) enum Event {
     Gone(WorkerId, &'static str),
     /// A parameter server is ready to take its seat.
     ServerUp(u32, Peer),
-    /// Other numbers of processes are wanted.
-    Scale(Scale),
+    /// Other numbers of processes are wanted than now.
+    Scale(ScaleRequest),
     /// An early end is wanted.
     Stop,
     /// The run is over.
@@ -60,13 +61,6 @@ pub(crate) enum Event {
     Server(Process, News),
     /// The folder of a checkpoint is made, or why not.
     Folder(Result<String, String>),
-}
-
-/// Numbers of processes that differ from those that are wanted now.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Scale {
-    pub(crate) workers: Option<usize>,
-    pub(crate) servers: Option<usize>,
 }
 
 /// Something that is to be done.
@@ -106,18 +100,18 @@ impl Mode {
     /// What does not depend on the mode.
     pub(crate) fn run(&self) -> &RunState {
         match self {
-            Mode::Members(members) => members.run(),
-            Mode::Leases(leases) => leases.run(),
-            Mode::Tasks(tasks) => tasks.run(),
+            Mode::Members(members) => members.coordinator.run(),
+            Mode::Leases(leases) => &leases.run,
+            Mode::Tasks(tasks) => &tasks.run,
         }
     }
 
     /// How many parameter servers have to run. Those that are not wanted any more give their rows away first.
     pub(crate) fn needed_servers(&self) -> usize {
         match self {
-            Mode::Members(members) => members.needed_servers(),
-            Mode::Leases(leases) => leases.needed_servers(),
-            Mode::Tasks(tasks) => tasks.run().wanted().servers,
+            Mode::Members(members) => members.coordinator.needed_servers(),
+            Mode::Leases(leases) => leases.dispatcher.needed_servers() as usize,
+            Mode::Tasks(tasks) => tasks.run.wanted().servers,
         }
     }
 }
@@ -128,9 +122,9 @@ fn journal(run: &RunState, entry: Entry) -> Effect {
 }
 
 /// What scaling writes where nothing else depends on it.
-fn scale(run: &mut RunState, scale: Scale) -> Vec<Effect> {
-    let workers = scale.workers.map(|workers| run.scale(workers));
-    let servers = scale.servers.map(|servers| run.scale_servers(servers));
+fn scale(run: &mut RunState, wanted: ScaleRequest) -> Vec<Effect> {
+    let workers = wanted.workers.map(|workers| run.scale(workers as usize));
+    let servers = wanted.servers.map(|servers| run.scale_servers(servers as usize));
     workers.into_iter().chain(servers).map(|entry| journal(run, entry)).collect()
 }
 

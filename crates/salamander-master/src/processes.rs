@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use salamander_core::elastic::{Crew, Ended, Ending, Millis, Order, Seat, Slot, Term, WorkerId};
+use salamander_core::elastic::{
+    Crew, Ended, Ending, Millis, Order, Seat, Slot, Term, ToMember, WorkerId,
+};
+use salamander_proto::convert::{FromMaster, ProcessEnd};
 use salamander_proto::v1;
-use salamander_proto::v1::platform_order::Order as Message;
 use tracing::{debug, info, warn};
 
 use crate::config::PlatformKind;
-use crate::inbox::{ProcessEnd, Session, SessionId};
+use crate::session::{ProcessSession, SessionId};
 
 /// So many ends are told apart from ones that are told again.
 const REMEMBERED: usize = 1_024;
@@ -20,12 +22,6 @@ struct Process {
     worker: Option<WorkerId>,
     /// When an earlier master's process was found; it should be heard of soon.
     found: Option<Millis>,
-}
-
-struct Platform {
-    session: Session<v1::PlatformOrder>,
-    received: u64,
-    acknowledged: u64,
 }
 
 /// How often processes were started again.
@@ -43,7 +39,7 @@ pub(crate) struct Processes {
     processes: BTreeMap<u32, Process>,
     /// The newest (slot, process) whose end was taken: an end can be told twice.
     ended: VecDeque<(u32, u32)>,
-    platform: Option<Platform>,
+    platform: Option<ProcessSession>,
     /// What earlier masters counted.
     earlier_restarts: Restarts,
 }
@@ -71,12 +67,12 @@ impl Processes {
     pub(crate) fn attach(
         &mut self,
         now: Millis,
-        session: Session<v1::PlatformOrder>,
+        platform: ProcessSession,
         running: &[v1::Process],
         term: Term,
     ) {
-        self.platform = Some(Platform { session, received: 0, acknowledged: 0 });
-        self.tell(Message::Welcome(v1::Welcome { term: term.0 }));
+        self.platform = Some(platform);
+        self.tell(FromMaster::Welcome(term));
         let slots = self.workers.slots().iter().chain(self.servers.slots());
         let slots: Vec<(u32, Slot)> = slots.map(|(slot, state)| (*slot, *state)).collect();
         for (slot, state) in slots {
@@ -94,7 +90,7 @@ impl Processes {
                 *known = Process { pid: Some(process.pid), worker: None, found: Some(now) };
             }
             if self.is_ending(process.slot) {
-                self.tell(Message::End(process.slot));
+                self.tell(FromMaster::Order(Order::End(process.slot)));
             } else {
                 self.crew(process.slot).found(process.slot);
             }
@@ -103,7 +99,7 @@ impl Processes {
     }
 
     pub(crate) fn detach(&mut self, session: SessionId) {
-        if self.platform.as_ref().is_some_and(|platform| platform.session.id == session) {
+        if self.platform.as_ref().is_some_and(|platform| platform.id == session) {
             self.platform = None;
             warn!("the platform is gone; waiting for it");
         }
@@ -133,27 +129,20 @@ impl Processes {
         self.ended.push_back((slot, pid));
         let process = self.processes.remove(&slot).unwrap_or_default();
         let worker = process.worker.filter(|_| process.pid == Some(pid));
+        let crashed = |why: &str| Ended::Crashed(format!("slot {slot}, process {pid}: {why}"));
         let how = match how {
             // Otherwise a program that does nothing would be started over and over.
-            Ended::Finished => Ended::Crashed("it ended though the run goes on".into()),
-            how => how,
-        };
-        let how = match how {
-            Ended::Crashed(reason) => {
-                Ended::Crashed(format!("slot {slot}, process {pid}: {reason}"))
-            }
-            how => how,
+            Ended::Finished => crashed("it ended though the run goes on"),
+            Ended::Crashed(reason) => crashed(&reason),
+            killed @ Ended::Killed(_) => killed,
         };
         (worker, self.crew(slot).ended(now, slot, how))
     }
 
-    /// A message of the platform was acted on.
-    pub(crate) fn received(&mut self, session: SessionId, number: u64) {
-        if let Some(platform) = &mut self.platform
-            && platform.session.id == session
-        {
-            platform.received = platform.received.max(number);
-        }
+    /// The platform has sent a message with this number. False: it is another one that speaks.
+    pub(crate) fn received(&mut self, session: SessionId, number: u64) -> bool {
+        let platform = self.platform.as_mut().filter(|platform| platform.id == session);
+        platform.map(|platform| platform.received(number)).is_some()
     }
 
     /// Ends the process of a worker, so that another takes its slot. False if that is not in our hands.
@@ -178,11 +167,8 @@ impl Processes {
         if let Some(process) = self.processes.get_mut(&slot) {
             process.found = None;
         }
-        match self.crew(slot).replace(slot) {
-            Some(Order::End(slot)) => self.tell(Message::End(slot)),
-            _ => return false,
-        }
-        true
+        let order = self.crew(slot).replace(slot);
+        order.map(|order| self.tell(FromMaster::Order(order))).is_some()
     }
 
     pub(crate) fn scale(&mut self, workers: u32) {
@@ -221,41 +207,29 @@ impl Processes {
         let orders = [self.servers.orders(now), self.workers.orders(now)].concat();
         for order in orders {
             debug!(?order, "told the platform");
-            self.tell(match order {
-                Order::Start(slot) => Message::Start(slot),
-                Order::End(slot) => Message::End(slot),
-            });
+            self.tell(FromMaster::Order(order));
         }
     }
 
     /// Tells the platform which ends were acted on.
     pub(crate) fn acknowledge(&mut self) {
-        let Some(platform) = &mut self.platform else { return };
-        if platform.received > platform.acknowledged {
-            platform.acknowledged = platform.received;
-            let number = platform.received;
-            self.tell(Message::Received(number));
-        }
+        self.platform.take_if(|platform| !platform.acknowledge());
     }
 
     /// Tells the platform that the run is over.
     pub(crate) fn over(&mut self, ending: Ending) {
-        self.tell(Message::Over(ending.into()));
+        self.tell(FromMaster::Member(ToMember::Ended(ending)));
     }
 
     /// Whether nothing is on its way to the platform.
     pub(crate) fn is_told(&self) -> bool {
-        self.platform
-            .as_ref()
-            .is_none_or(|p| p.session.out.capacity() == p.session.out.max_capacity())
+        self.platform.as_ref().is_none_or(ProcessSession::is_idle)
     }
 
-    fn tell(&mut self, order: Message) {
-        let Some(platform) = &self.platform else { return };
+    fn tell(&mut self, message: FromMaster) {
         // A platform that does not take orders is as good as gone: it will attach again and say what it has.
-        if platform.session.out.try_send(Ok(v1::PlatformOrder { order: Some(order) })).is_err() {
+        if self.platform.take_if(|platform| !platform.send(message.clone())).is_some() {
             warn!("cut the connection of a platform that takes no orders");
-            self.platform = None;
         }
     }
 }

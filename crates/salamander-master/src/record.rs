@@ -5,16 +5,10 @@ use std::collections::BTreeMap;
 use salamander_core::elastic::{Entry, History, Term};
 use salamander_core::push;
 use salamander_core::report::TaskResult;
+use salamander_proto::client::TrainedOn;
 use serde::{Deserialize, Serialize};
 
-/// What a worker trains on; all workers of a run must see the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Data {
-    /// How many records.
-    pub records: u64,
-    /// A hash over their names and sizes.
-    pub fingerprint: u64,
-}
+use crate::processes::Restarts;
 
 /// One record of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +22,7 @@ pub enum Record {
         entry: Entry,
     },
     /// What the first worker trains on.
-    Data(Data),
+    Data(TrainedOn),
     /// How often workers were started again.
     Restarts(u64),
     /// How often parameter servers were started again.
@@ -53,9 +47,8 @@ pub enum Record {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Past {
     pub(crate) history: History,
-    pub(crate) data: Option<Data>,
-    pub(crate) restarts: u64,
-    pub(crate) server_restarts: u64,
+    pub(crate) data: Option<TrainedOn>,
+    pub(crate) restarts: Restarts,
     pub(crate) finished: BTreeMap<u64, TaskResult>,
     pub(crate) names: push::History,
     /// Masters since the run began or was resumed.
@@ -80,8 +73,8 @@ impl Past {
                 self.history.apply(term, &entry);
             }
             Record::Data(data) => self.data = Some(data),
-            Record::Restarts(restarts) => self.restarts = restarts,
-            Record::ServerRestarts(restarts) => self.server_restarts = restarts,
+            Record::Restarts(restarts) => self.restarts.workers = restarts,
+            Record::ServerRestarts(restarts) => self.restarts.servers = restarts,
             Record::Names { epoch, entry } => self.names.apply(epoch, &entry),
             Record::Finished { task, result } => {
                 self.finished.insert(task, result);

@@ -1,6 +1,5 @@
 //! The spine: takes over the run, opens the port, and works until the run is over.
 
-use std::io;
 use std::time::Duration;
 
 use salamander_core::elastic::Ending;
@@ -37,9 +36,6 @@ pub enum Error {
     /// The port cannot be served.
     #[error("cannot serve the port: {0}")]
     Port(#[from] tonic::transport::Error),
-    /// The master's thread cannot start.
-    #[error("cannot start the master's thread: {0}")]
-    Thread(#[from] io::Error),
     /// The master's thread is gone.
     #[error("the master's thread panicked")]
     Panicked,
@@ -77,17 +73,14 @@ pub async fn run(
     if let Ok(address) = listener.local_addr() {
         info!(%address, term = %master.cluster.term, "the master listens");
     }
-    let (done, ended) = oneshot::channel();
     let service = Service::new(Handle::new(&inbox));
-    let thread = std::thread::Builder::new().name("master".into()).spawn(move || {
-        // Nobody waits any more when the run was dropped.
-        let _ = done.send(master.work(inputs));
-    })?;
+    // It ends when its inbox is closed, which also happens when this future is dropped.
+    let mut working = tokio::task::spawn_blocking(move || master.work(inputs));
     let (close, closed) = oneshot::channel::<()>();
     let server = serve(service, guard, Port::new(listener, tls), closed);
     tokio::pin!(server);
     let result = tokio::select! {
-        ended = ended => match ended {
+        ended = &mut working => match ended {
             Ok(Ok(Some(ending))) => Ok(ending),
             Ok(Ok(None)) => Err(Error::Shutdown),
             Ok(Err(error)) => Err(error.into()),
@@ -103,7 +96,10 @@ pub async fn run(
         info!("left connections that would not close");
     }
     // The journal is closed in order, and what is to be told elsewhere is told.
-    let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+    if !working.is_finished() {
+        // Its error would be told if it had come first.
+        let _ = working.await;
+    }
     result
 }
 

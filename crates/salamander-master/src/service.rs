@@ -3,19 +3,20 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use salamander_proto::convert::{self, FromWorker};
+use salamander_core::elastic::WorkerId;
+use salamander_proto::convert::{self, FromProcess, Numbered};
 use salamander_proto::status::Error;
 use salamander_proto::v1::control_server::Control;
-use salamander_proto::v1::{platform_message, worker_message};
 use salamander_proto::{limits, v1};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
-use tracing::debug;
+use tracing::{debug, warn};
 
-use crate::inbox::{Call, Handle, Input, Out, Session, SessionId};
+use crate::inbox::{Answer, Call, Handle, Input};
+use crate::session::{ProcessSession, SessionId};
 
 /// The control plane as a gRPC service.
 #[derive(Clone)]
@@ -31,8 +32,8 @@ impl Service {
         Self { handle, sessions: Arc::default(), readers: Arc::default() }
     }
 
-    fn session(&self) -> SessionId {
-        SessionId(self.sessions.fetch_add(1, Ordering::Relaxed))
+    async fn ask<T, A: From<T>>(&self, call: impl FnOnce(Answer<T>) -> Call) -> Reply<A> {
+        Ok(Response::new(self.handle.ask(call).await?.into()))
     }
 
     fn spawn(&self, reader: impl Future<Output = ()> + Send + 'static) {
@@ -43,171 +44,101 @@ impl Service {
 }
 
 type Answers<T> = ReceiverStream<Result<T, Status>>;
+type Reply<T> = Result<Response<T>, Status>;
 
 #[tonic::async_trait]
 impl Control for Service {
     type JoinStream = Answers<v1::MasterMessage>;
-    type ServeStream = Answers<v1::PlatformOrder>;
     type WatchStream = Answers<v1::Event>;
 
     async fn join(
         &self,
-        request: Request<Streaming<v1::WorkerMessage>>,
-    ) -> Result<Response<Self::JoinStream>, Status> {
+        request: Request<Streaming<v1::ProcessMessage>>,
+    ) -> Reply<Self::JoinStream> {
         let (out, answers) = mpsc::channel(limits::IN_FLIGHT);
-        let (handle, session) = (self.handle.clone(), self.session());
+        let session = SessionId(self.sessions.fetch_add(1, Ordering::Relaxed));
+        let handle = self.handle.clone();
         self.spawn(async move {
-            read_worker(&handle, session, request.into_inner(), out).await;
+            read(&handle, ProcessSession::new(session, out), request.into_inner()).await;
             // A master that is gone needs no telling.
-            let _ = handle.give(Input::WorkerLeft(session)).await;
+            let _ = handle.give(Input::Left(session)).await;
         });
         Ok(Response::new(ReceiverStream::new(answers)))
     }
 
-    async fn serve(
-        &self,
-        request: Request<Streaming<v1::PlatformMessage>>,
-    ) -> Result<Response<Self::ServeStream>, Status> {
-        let (out, orders) = mpsc::channel(limits::IN_FLIGHT);
-        let (handle, session) = (self.handle.clone(), self.session());
-        self.spawn(async move {
-            read_platform(&handle, session, request.into_inner(), out).await;
-            let _ = handle.give(Input::PlatformLeft(session)).await;
-        });
-        Ok(Response::new(ReceiverStream::new(orders)))
-    }
-
-    async fn watch(
-        &self,
-        request: Request<v1::WatchRequest>,
-    ) -> Result<Response<Self::WatchStream>, Status> {
+    async fn watch(&self, request: Request<v1::WatchRequest>) -> Reply<Self::WatchStream> {
         let (out, events) = mpsc::channel(limits::IN_FLIGHT);
         self.handle.give(Input::Watch(request.into_inner(), out)).await?;
         Ok(Response::new(ReceiverStream::new(events)))
     }
 
-    async fn status(
-        &self,
-        _request: Request<v1::StatusRequest>,
-    ) -> Result<Response<v1::StatusReply>, Status> {
-        Ok(Response::new(self.handle.ask(Call::Status).await?))
+    async fn status(&self, _request: Request<v1::StatusRequest>) -> Reply<v1::StatusReply> {
+        self.ask(Call::Status).await
     }
 
-    async fn scale(
-        &self,
-        request: Request<v1::ScaleRequest>,
-    ) -> Result<Response<v1::ScaleReply>, Status> {
-        let request = request.into_inner();
-        Ok(Response::new(self.handle.ask(|answer| Call::Scale(request, answer)).await?))
+    async fn scale(&self, request: Request<v1::ScaleRequest>) -> Reply<v1::ScaleReply> {
+        self.ask(|answer| Call::Scale(request.into_inner(), answer)).await
     }
 
-    async fn stop(
-        &self,
-        _request: Request<v1::StopRequest>,
-    ) -> Result<Response<v1::StopReply>, Status> {
-        Ok(Response::new(self.handle.ask(Call::Stop).await?))
+    async fn stop(&self, _request: Request<v1::StopRequest>) -> Reply<v1::StopReply> {
+        self.ask(Call::Stop).await
     }
 
-    async fn lease(
-        &self,
-        request: Request<v1::LeaseRequest>,
-    ) -> Result<Response<v1::LeaseReply>, Status> {
-        let request = request.into_inner();
-        Ok(Response::new(self.handle.ask(|answer| Call::Lease(request, answer)).await?))
+    async fn lease(&self, request: Request<v1::LeaseRequest>) -> Reply<v1::LeaseReply> {
+        let worker = WorkerId(request.into_inner().worker);
+        self.ask(|answer| Call::Lease(worker, answer)).await
     }
 
-    async fn finish(
-        &self,
-        request: Request<v1::FinishRequest>,
-    ) -> Result<Response<v1::FinishReply>, Status> {
-        let request = request.into_inner();
-        Ok(Response::new(self.handle.ask(|answer| Call::Finish(request, answer)).await?))
+    async fn finish(&self, request: Request<v1::FinishRequest>) -> Reply<v1::FinishReply> {
+        let finished = request.into_inner().try_into().map_err(Error::Message)?;
+        self.ask(|answer| Call::Finish(finished, answer)).await
     }
 
-    async fn names(
-        &self,
-        request: Request<v1::NamesRequest>,
-    ) -> Result<Response<v1::NamesReply>, Status> {
-        let request = request.into_inner();
-        Ok(Response::new(self.handle.ask(|answer| Call::Names(request, answer)).await?))
+    async fn names(&self, request: Request<v1::NamesRequest>) -> Reply<v1::NamesReply> {
+        let ask = request.into_inner().try_into().map_err(Error::Message)?;
+        self.ask(|answer| Call::Names(ask, answer)).await
     }
 }
 
-async fn read_worker(
+/// Hands on what is said in a session, until it ends.
+async fn read(
     handle: &Handle,
-    session: SessionId,
-    mut messages: Streaming<v1::WorkerMessage>,
-    out: Out<v1::MasterMessage>,
+    connection: ProcessSession,
+    mut messages: Streaming<v1::ProcessMessage>,
 ) {
-    let first = timeout(limits::FIRST_MESSAGE, messages.message()).await;
-    let Ok(Ok(Some(v1::WorkerMessage {
-        message: Some(worker_message::Message::Hello(hello)),
-        ..
-    }))) = first
-    else {
-        refuse(out, "a hello").await;
-        return;
-    };
-    if handle.give(Input::Hello(Session { id: session, out }, hello)).await.is_err() {
-        return;
-    }
-    while let Some(message) = next(session, &mut messages).await {
-        let number = message.number;
-        let input = match FromWorker::try_from(message) {
-            Ok(message) => Input::Worker(session, number, message),
-            Err(error) => return complain(session, &error),
-        };
-        if handle.give(input).await.is_err() {
-            return;
+    let session = connection.id;
+    let first = timeout(limits::FIRST_MESSAGE, next(session, &mut messages)).await;
+    let opened = match first {
+        Ok(Ok(Some(Numbered { said: FromProcess::Hello(hello), .. }))) => {
+            Input::Hello(connection, hello)
         }
-    }
-}
-
-async fn read_platform(
-    handle: &Handle,
-    session: SessionId,
-    mut messages: Streaming<v1::PlatformMessage>,
-    out: Out<v1::PlatformOrder>,
-) {
-    use platform_message::Message as M;
-    let first = timeout(limits::FIRST_MESSAGE, messages.message()).await;
-    let Ok(Ok(Some(v1::PlatformMessage { message: Some(M::Inventory(inventory)), .. }))) = first
-    else {
-        refuse(out, "an inventory").await;
-        return;
-    };
-    if handle.give(Input::Inventory(Session { id: session, out }, inventory)).await.is_err() {
-        return;
-    }
-    while let Some(message) = next(session, &mut messages).await {
-        let Some(M::End(end)) = message.message else { continue };
-        let input = match end.try_into() {
-            Ok(end) => Input::ProcessEnd(session, message.number, end),
-            Err(error) => return complain(session, &error),
-        };
-        if handle.give(input).await.is_err() {
-            return;
+        Ok(Ok(Some(Numbered { said: FromProcess::Inventory(inventory), .. }))) => {
+            Input::Inventory(connection, inventory)
         }
+        Ok(Err(error)) => return connection.refuse(error.into()),
+        Ok(Ok(_)) | Err(_) => return connection.refuse(Error::First),
+    };
+    let mut given = handle.give(opened).await;
+    while given.is_ok() {
+        let input = match next(session, &mut messages).await {
+            Ok(Some(said)) => Input::Said(session, said),
+            Ok(None) => return,
+            Err(error) => return warn!(session = session.0, %error, "ended a session"),
+        };
+        given = handle.give(input).await;
     }
 }
 
 /// The next message, until the stream ends, breaks or has something too long.
-async fn next<T>(session: SessionId, messages: &mut Streaming<T>) -> Option<T> {
+async fn next(
+    session: SessionId,
+    messages: &mut Streaming<v1::ProcessMessage>,
+) -> Result<Option<Numbered>, convert::Error> {
     match messages.message().await {
-        Ok(message) => message,
+        Ok(message) => message.map(TryInto::try_into).transpose(),
         Err(status) => {
             debug!(session = session.0, reason = status.message(), "a session broke");
-            None
+            Ok(None)
         }
     }
-}
-
-async fn refuse<T>(out: Out<T>, expected: &'static str) {
-    let seconds = limits::FIRST_MESSAGE.as_secs();
-    // If nobody listens any more, nobody need be told.
-    let _ = out.send(Err(Error::First { expected, seconds }.into())).await;
-}
-
-fn complain(session: SessionId, error: &convert::Error) {
-    tracing::warn!(session = session.0, %error, "ended a session");
 }

@@ -4,10 +4,10 @@ use salamander_core::elastic::{Coordinator, Ending, Phase};
 use salamander_core::status::{
     CheckpointStatus, NamesStatus, RestartCounts, ServerStatus, State, Status, WorkerStatus,
 };
+use salamander_proto::client::Role;
 
 use crate::master::Master;
 use crate::mode::{Leases, Mode};
-use crate::workers::Kind;
 
 /// What the master knows.
 pub(crate) fn of(master: &Master) -> Status {
@@ -16,8 +16,8 @@ pub(crate) fn of(master: &Master) -> Status {
     let history = run.history();
     let (generation, names, tasks, version) = match mode {
         Mode::Members(members) => (members.coordinator.generation(), None, None, 0),
-        Mode::Leases(leases) => (None, Some(names(leases)), None, leases.version()),
-        Mode::Tasks(tasks) => (None, None, Some(tasks.count()), 0),
+        Mode::Leases(leases) => (None, Some(names(leases)), None, leases.version),
+        Mode::Tasks(tasks) => (None, None, Some(tasks.queue.count()), 0),
     };
     let restarts = cluster.processes.restarts();
     Status {
@@ -45,7 +45,7 @@ pub(crate) fn of(master: &Master) -> Status {
             generation: mark.generation,
         }),
         names,
-        last_report: cluster.events.last_report().cloned(),
+        last_report: cluster.events.last_report.clone(),
         tasks,
     }
 }
@@ -84,7 +84,7 @@ fn servers(master: &Master) -> Vec<ServerStatus> {
     let server = |(seat, peer): (u32, &salamander_core::elastic::Peer)| ServerStatus {
         seat,
         id: peer.id,
-        pid: master.cluster.workers.get(peer.id).map(|server| server.pid),
+        pid: master.cluster.workers.get(peer.id).map(|server| server.registration.process),
         endpoint: peer.endpoint.clone(),
     };
     master.mode.run().servers().map(server).collect()
@@ -99,15 +99,16 @@ fn workers(master: &Master) -> Vec<WorkerStatus> {
         let member = members.iter().position(|(member, _)| *member == id);
         WorkerStatus {
             id,
-            slot: worker.slot,
-            pid: worker.pid,
-            endpoint: worker.endpoint.clone(),
+            slot: worker.registration.slot,
+            pid: worker.registration.process,
+            endpoint: worker.registration.endpoint.clone(),
             connected: worker.is_connected(),
             member,
             confirmed: member.is_some_and(|rank| members[rank].1),
             beat: worker.beat,
         }
     };
-    let is_worker = |(_, worker): &(_, &crate::workers::Worker)| worker.kind != Kind::Server;
+    let is_worker =
+        |(_, worker): &(_, &crate::workers::Worker)| worker.registration.role != Role::Server;
     master.cluster.workers.iter().filter(is_worker).map(worker).collect()
 }

@@ -22,7 +22,7 @@ use tonic::{Code, Status};
 use crate::v1::control_client::ControlClient;
 use crate::{convert, limits, token};
 
-pub use admin::{Admin, Lease, LeaseId};
+pub use admin::Admin;
 pub use non_member::{CallError, NonMember, RunEnd};
 pub use platform::{Ends, PlatformClient, PlatformHandler};
 pub use session::{Handler, Registration, Role, Sender, Session, TrainedOn};
@@ -124,9 +124,6 @@ fn is_passing(status: &Status) -> bool {
 
 /// The reason at the root of a chain of errors: the outer ones only say "transport error".
 fn root(error: &dyn std::error::Error) -> String {
-    let mut deepest = error;
-    while let Some(source) = deepest.source() {
-        deepest = source;
-    }
-    deepest.to_string()
+    let chain = std::iter::successors(Some(error), |error| error.source());
+    chain.last().map(ToString::to_string).unwrap_or_default()
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The longest message. An activation has some hundred bytes per member, a report is some lines of JSON.
+/// The longest message. An activation has some hundred bytes per member.
 pub const MESSAGE: usize = 4 << 20;
 /// The longest report, so that one always fits into a message.
 pub const REPORT: usize = 1 << 20;

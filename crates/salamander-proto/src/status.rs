@@ -3,6 +3,7 @@
 use tonic::{Code, Status};
 
 use crate::convert;
+use crate::limits::FIRST_MESSAGE;
 
 /// Why a call is refused.
 #[derive(Debug, thiserror::Error)]
@@ -14,13 +15,8 @@ pub enum Error {
     #[error(transparent)]
     Message(#[from] convert::Error),
     /// A session began with something else, or not in time.
-    #[error("a session begins with {expected}, within {seconds} s")]
-    First {
-        /// With what it begins.
-        expected: &'static str,
-        /// How soon.
-        seconds: u64,
-    },
+    #[error("a session begins with a hello or an inventory, within {} s", FIRST_MESSAGE.as_secs())]
+    First,
     /// An argument makes no sense.
     #[error("{0}")]
     Argument(String),
@@ -30,28 +26,21 @@ pub enum Error {
     /// The master has too much to do to take the call.
     #[error("the master is too busy; try again")]
     Busy,
-    /// The receiver reads too slowly.
-    #[error("too slow to take what was sent; connect again")]
-    Slow,
     /// The master is leaving.
     #[error("the master is leaving; try again")]
     Leaving,
 }
 
 /// The code of each error. Nothing else makes a [`Status`].
-pub fn status(error: &Error) -> Status {
-    let code = match error {
-        Error::Token => Code::Unauthenticated,
-        Error::Message(_) | Error::First { .. } | Error::Argument(_) => Code::InvalidArgument,
-        Error::Unfit(_) => Code::FailedPrecondition,
-        Error::Busy | Error::Slow => Code::ResourceExhausted,
-        Error::Leaving => Code::Unavailable,
-    };
-    Status::new(code, error.to_string())
-}
-
 impl From<Error> for Status {
     fn from(error: Error) -> Self {
-        status(&error)
+        let code = match error {
+            Error::Token => Code::Unauthenticated,
+            Error::Message(_) | Error::First | Error::Argument(_) => Code::InvalidArgument,
+            Error::Unfit(_) => Code::FailedPrecondition,
+            Error::Busy => Code::ResourceExhausted,
+            Error::Leaving => Code::Unavailable,
+        };
+        Status::new(code, error.to_string())
     }
 }

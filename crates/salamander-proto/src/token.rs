@@ -75,7 +75,7 @@ impl Interceptor for Guard {
         let peer = request.remote_addr().map(|address| address.ip());
         let peer = peer.map_or("unknown".to_string(), |peer| peer.to_string());
         self.refusals.log(&peer, if found.is_some() { "wrong token" } else { "no token" });
-        Err(status::status(&status::Error::Token))
+        Err(status::Error::Token.into())
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use salamander_core::elastic::Ended;
@@ -62,8 +62,9 @@ impl Child {
         self.child.id()
     }
 
-    /// Asks it to end; the second time it is not asked any more.
-    pub(super) fn end(&mut self) {
+    /// Asks it to end; the second time, which comes after the grace, it is not asked any more.
+    pub(super) fn end(&mut self, grace: Duration) {
+        self.deadline = Some(Instant::now() + grace);
         let first = !std::mem::replace(&mut self.asked, true);
         self.signal(if first { Signal::TERM } else { Signal::KILL });
         if first {

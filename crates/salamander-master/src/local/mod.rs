@@ -10,7 +10,7 @@ use std::process::Command;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use salamander_core::elastic::{Ending, Order, SERVER_SLOTS, Seat};
 use salamander_proto::client::{self, PlatformClient, PlatformHandler, SessionOptions};
@@ -124,7 +124,7 @@ pub struct LocalPlatform {
     orders: SyncSender<Message>,
     supervisor: Option<JoinHandle<()>>,
     /// Ends after the supervisor, which still has ends to tell.
-    client: Option<PlatformClient>,
+    _client: PlatformClient,
 }
 
 impl LocalPlatform {
@@ -132,34 +132,21 @@ impl LocalPlatform {
     pub fn start(options: Options) -> Result<Self, Error> {
         let (orders, messages) = sync_channel(WAITING);
         let shared = Arc::new(Shared::default());
-        let (session, handler_shared) = (options.session.clone(), shared.clone());
-        let handler_orders = orders.clone();
-        let client = PlatformClient::open_with(&session, |_| Handler {
-            shared: handler_shared,
-            orders: handler_orders,
-        })?;
+        let handler = Handler { shared: shared.clone(), orders: orders.clone() };
+        let client = PlatformClient::open_with(&options.session, |_| handler)?;
         let ends = client.ends();
         let supervisor = Supervisor::new(options, shared.clone(), ends, orders.clone());
         let thread = std::thread::Builder::new().name("supervisor".into());
         let thread = thread.spawn(move || supervisor.work(&messages))?;
-        Ok(Self { shared, orders, supervisor: Some(thread), client: Some(client) })
+        Ok(Self { shared, orders, supervisor: Some(thread), _client: client })
     }
 
     /// Waits for the end of the run and of all its processes, but not longer than this.
     pub fn wait(&self, longest: Duration) -> Option<Ending> {
-        let until = Instant::now() + longest;
-        let mut state = self.shared.lock();
-        loop {
-            if state.ending.is_some() && state.running.is_empty() {
-                return state.ending.clone();
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return None;
-            }
-            let waited = self.shared.changed.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
+        let runs = |state: &mut State| state.ending.is_none() || !state.running.is_empty();
+        let waited = self.shared.changed.wait_timeout_while(self.shared.lock(), longest, runs);
+        let (state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.ending.clone().filter(|_| !waited.timed_out())
     }
 
     /// The processes that run now.
@@ -173,24 +160,18 @@ impl LocalPlatform {
     }
 
     /// Ends all processes, gently first, and returns when none is left.
-    pub fn shutdown(mut self) {
-        self.end_all();
-    }
-
-    fn end_all(&mut self) {
-        let Some(supervisor) = self.supervisor.take() else { return };
-        // A supervisor that is gone has ended its processes.
-        let _ = self.orders.send(Message::Shutdown);
-        if supervisor.join().is_err() {
-            warn!("the supervisor's thread panicked");
-        }
-        self.client = None;
+    pub fn shutdown(self) {
+        drop(self);
     }
 }
 
 impl Drop for LocalPlatform {
     fn drop(&mut self) {
-        self.end_all();
+        // A supervisor that is gone has ended its processes.
+        let _ = self.orders.send(Message::Shutdown);
+        if self.supervisor.take().is_some_and(|supervisor| supervisor.join().is_err()) {
+            warn!("the supervisor's thread panicked");
+        }
     }
 }
 

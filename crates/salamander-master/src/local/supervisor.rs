@@ -91,8 +91,7 @@ impl Supervisor {
         let grace = self.options.grace;
         for child in self.children.values_mut() {
             if child.deadline.is_some_and(|deadline| deadline <= now) {
-                child.end();
-                child.deadline = Some(now + grace);
+                child.end(grace);
             }
         }
     }
@@ -143,12 +142,10 @@ impl Supervisor {
     }
 
     fn end(&mut self, role: Role) {
-        let grace = self.options.grace;
         if let Some(child) = self.children.get_mut(&role)
             && !child.was_asked()
         {
-            child.end();
-            child.deadline = Some(Instant::now() + grace);
+            child.end(self.options.grace);
         }
     }
 
@@ -227,10 +224,8 @@ impl Supervisor {
     fn leave(&mut self) {
         self.leaving = true;
         self.master_at = None;
-        let (now, grace) = (Instant::now(), self.options.grace);
         for child in self.children.values_mut().filter(|child| !child.was_asked()) {
-            child.end();
-            child.deadline = Some(now + grace);
+            child.end(self.options.grace);
         }
     }
 

@@ -1,13 +1,13 @@
 //! What the master answers to single calls.
 
-use salamander_core::elastic::{Lease, Millis, WorkerId};
-use salamander_core::push::Ask;
-use salamander_proto::v1::lease_reply;
+use salamander_core::elastic::Millis;
+use salamander_core::push::Told;
+use salamander_proto::convert::{Finished, WorkerAsk};
 use salamander_proto::{status, v1};
 
 use super::Master;
 use crate::inbox::Call;
-use crate::mode::{Event, Finished, Mode, Scale};
+use crate::mode::{Event, Mode};
 
 /// More than anybody has, and few enough to start.
 const MOST_WORKERS: u32 = 10_000;
@@ -17,27 +17,29 @@ impl Master {
         match call {
             Call::Status(answer) => {
                 let status = crate::status::of(self);
-                self.cluster.answer(answer, Ok(status.into()));
+                self.cluster.answer(answer, Ok(status));
             }
             Call::Scale(request, answer) => {
                 let done = self.scale(now, request);
                 self.cluster.answer(answer, done.map(|()| v1::ScaleReply {}));
             }
-            Call::Names(request, answer) => {
-                let told = self.names(now, request);
+            Call::Names(ask, answer) => {
+                let told = self.names(now, ask);
                 self.cluster.answer(answer, told);
             }
             Call::Stop(answer) => {
                 self.step(now, Event::Stop);
                 self.cluster.answer(answer, Ok(v1::StopReply {}));
             }
-            Call::Lease(request, answer) => {
-                let lease = self.lease(now, WorkerId(request.worker));
-                let lease = lease.map(|lease| v1::LeaseReply { lease: Some(lease) });
+            Call::Lease(worker, answer) => {
+                let lease = match &mut self.mode {
+                    Mode::Tasks(tasks) => Ok(tasks.lease(now, worker)),
+                    _ => Err(no_tasks()),
+                };
                 self.cluster.answer(answer, lease);
             }
-            Call::Finish(request, answer) => {
-                let counted = self.finish(now, request);
+            Call::Finish(finished, answer) => {
+                let counted = self.finish(now, finished);
                 self.cluster.answer(answer, counted.map(|counted| v1::FinishReply { counted }));
             }
         }
@@ -58,57 +60,29 @@ impl Master {
         if servers.is_some() && wanted.servers == 0 {
             return Err(status::Error::Unfit("the run has no parameter servers".into()));
         }
-        let workers = workers.map(|workers| workers as usize);
         // A platform may ask again for the same number.
-        let servers = servers.map(|servers| servers as usize);
-        let servers = servers.filter(|servers| *servers != wanted.servers);
-        self.step(now, Event::Scale(Scale { workers, servers }));
+        let servers = servers.filter(|servers| *servers as usize != wanted.servers);
+        self.step(now, Event::Scale(v1::ScaleRequest { workers, servers }));
         self.cluster.processes.scale(self.mode.run().wanted().workers as u32);
         Ok(())
     }
 
-    fn lease(
-        &mut self,
-        now: Millis,
-        worker: WorkerId,
-    ) -> Result<lease_reply::Lease, status::Error> {
+    fn finish(&mut self, now: Millis, finished: Finished) -> Result<bool, status::Error> {
         let Mode::Tasks(tasks) = &mut self.mode else { return Err(no_tasks()) };
-        Ok(match tasks.lease(now, worker) {
-            Lease::Leased(task) => lease_reply::Lease::Task(v1::Task {
-                id: task.id,
-                start: task.range.start,
-                end: task.range.end,
-                fence: task.fence,
-                deadline_ms: task.deadline - now,
-            }),
-            Lease::Wait(wait) => lease_reply::Lease::WaitMs(wait),
-            Lease::Done => lease_reply::Lease::Done(true),
-        })
-    }
-
-    fn finish(&mut self, now: Millis, request: v1::FinishRequest) -> Result<bool, status::Error> {
-        let Mode::Tasks(tasks) = &mut self.mode else { return Err(no_tasks()) };
-        let finished = Finished::try_from(request)?;
         let (counted, effects) = tasks.finish(now, finished);
         self.effects.extend(effects);
         Ok(counted)
     }
 
-    /// What a worker says about names.
-    fn names(
-        &mut self,
-        now: Millis,
-        request: v1::NamesRequest,
-    ) -> Result<v1::NamesReply, status::Error> {
-        let worker = WorkerId(request.worker);
-        let ask = Ask::try_from(request)?;
+    fn names(&mut self, now: Millis, asked: WorkerAsk) -> Result<Told, status::Error> {
+        let WorkerAsk { worker, ask } = asked;
         let known = self.cluster.workers.get(worker).is_some();
         let Mode::Leases(leases) = &mut self.mode else {
             return Err(status::Error::Unfit("this run has no names".into()));
         };
         let (told, effects) = leases.ask(now, worker, known, ask);
         self.effects.extend(effects);
-        Ok(told.into())
+        Ok(told)
     }
 }
 

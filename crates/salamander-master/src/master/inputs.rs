@@ -1,39 +1,30 @@
 //! What workers and the platform say, in the words of the mode.
 
-use salamander_core::elastic::{Ended, Ending, Hello, Millis, Seat, ToMember, WorkerId};
-use salamander_proto::convert::FromWorker;
-use salamander_proto::{status, v1};
+use salamander_core::elastic::{self, Ended, Ending, Millis, Peer, Seat, ToMember, WorkerId};
+use salamander_proto::client::{Registration, Role};
+use salamander_proto::convert::{FromMaster, FromProcess, Hello, Inventory, Numbered, ProcessEnd};
 use tracing::{debug, warn};
 
 use super::Master;
-use crate::inbox::{Input, ProcessEnd, Session};
+use crate::inbox::Input;
 use crate::journal;
-use crate::mode::Event;
-use crate::workers::Kind;
+use crate::mode::{Effect, Event};
+use crate::session::{ProcessSession, SessionId};
 
 impl Master {
     pub(super) fn take(&mut self, now: Millis, input: Input) -> Result<(), journal::Error> {
         match input {
             Input::Tick => return self.tick(now),
-            Input::Hello(session, hello) => self.hello(now, session, &hello),
-            Input::Worker(session, number, message) => {
-                if let Some(id) = self.cluster.workers.speaker(now, session) {
-                    self.worker(now, id, message);
-                    self.cluster.workers.received(id, number);
-                }
-            }
-            Input::WorkerLeft(session) => {
+            Input::Hello(connection, hello) => self.hello(now, connection, hello),
+            Input::Inventory(platform, inventory) => self.inventory(now, platform, inventory),
+            Input::Said(session, message) => self.said(now, session, message),
+            Input::Left(session) => {
+                self.cluster.processes.detach(session);
                 if let Some(id) = self.cluster.workers.left(session) {
                     debug!(worker = %id, "disconnected");
                     self.step(now, Event::Disconnected(id));
                 }
             }
-            Input::Inventory(session, inventory) => self.inventory(now, session, inventory),
-            Input::ProcessEnd(session, number, end) => {
-                self.process_end(now, end);
-                self.cluster.processes.received(session, number);
-            }
-            Input::PlatformLeft(session) => self.cluster.processes.detach(session),
             Input::Watch(request, out) => self.cluster.events.watch(request, out),
             Input::Server(process, news) => self.step(now, Event::Server(process, news)),
             Input::Folder(made) => self.step(now, Event::Folder(made)),
@@ -67,73 +58,72 @@ impl Master {
         self.cluster.write_restarts()
     }
 
-    fn hello(&mut self, now: Millis, session: Session<v1::MasterMessage>, message: &v1::Hello) {
-        let hello = match Hello::try_from(message) {
-            Ok(hello) => hello,
-            Err(error) => {
-                // If even this does not fit, the stream ends without a reason.
-                let _ = session.out.try_send(Err(status::Error::from(error).into()));
-                return;
+    fn hello(&mut self, now: Millis, connection: ProcessSession, hello: Hello) {
+        let Registration { id, ref endpoint, slot, role, .. } = hello.registration;
+        let peer = Peer { id, endpoint: endpoint.clone() };
+        match self.cluster.same_data(role) {
+            Ok(record) => self.effects.extend(record.map(Effect::Journal)),
+            Err(reason) => {
+                self.cluster.events.note(format!("worker {id} refused: {reason}"));
+                return connection.dismiss(self.cluster.term, reason);
             }
-        };
-        let id = hello.peer.id;
-        let Some(effects) = self.cluster.connect(now, id, message, session) else { return };
-        self.effects.extend(effects);
+        }
+        self.cluster.connect(now, hello.registration, connection);
         if let Some(ending) = self.ending().cloned() {
-            self.cluster.workers.send(id, ToMember::Ended(ending));
+            self.cluster.workers.send(id, FromMaster::Member(ToMember::Ended(ending)));
             return;
         }
-        match Kind::of(message) {
-            Kind::Member => self.step(now, Event::Joined(hello)),
-            Kind::Server => {
-                // One that is about to be ended is of no use.
-                if let Seat::Server(seat) = Seat::of(message.slot)
-                    && !self.cluster.processes.is_ending(message.slot)
-                {
-                    self.step(now, Event::ServerUp(seat, hello.peer));
-                }
+        match (role, Seat::of(slot)) {
+            (Role::Member(_), _) => {
+                self.step(now, Event::Joined(elastic::Hello { peer, active: hello.active }));
             }
-            Kind::Tasks => {}
+            // One that is about to be ended is of no use.
+            (Role::Server, Seat::Server(seat)) if !self.cluster.processes.is_ending(slot) => {
+                self.step(now, Event::ServerUp(seat, peer));
+            }
+            (Role::Server | Role::Tasks(_), _) => {}
         }
     }
 
-    fn worker(&mut self, now: Millis, id: WorkerId, message: FromWorker) {
+    fn said(&mut self, now: Millis, session: SessionId, message: Numbered) {
+        let Numbered { number, said } = message;
+        if let Some(id) = self.cluster.workers.speaker(now, session) {
+            self.worker(now, id, said);
+            self.cluster.workers.received(id, number);
+        } else if self.cluster.processes.received(session, number)
+            && let FromProcess::End(end) = said
+        {
+            self.process_end(now, end);
+        }
+    }
+
+    fn worker(&mut self, now: Millis, id: WorkerId, said: FromProcess) {
         let Some(worker) = self.cluster.workers.get_mut(id) else { return };
-        let is_member = worker.kind == Kind::Member;
-        match message {
-            FromWorker::Beat(beat) => {
+        let is_member = worker.is_member();
+        match said {
+            FromProcess::Beat(beat) => {
                 worker.beat = Some(beat);
                 if is_member {
                     self.step(now, Event::Beat(id, beat));
                 }
             }
-            FromWorker::Member(message) if is_member => self.step(now, Event::Said(id, message)),
-            FromWorker::Report { version, report } => self.cluster.report(version, *report),
-            FromWorker::Failed(reason) => {
+            FromProcess::Member(message) if is_member => self.step(now, Event::Said(id, message)),
+            FromProcess::Report { version, report } => self.cluster.report(version, *report),
+            FromProcess::Failed(reason) => {
                 warn!(worker = %id, reason, "the run cannot go on");
                 self.step(now, Event::End(Ending::Failed(reason)));
             }
-            FromWorker::Hello(_) | FromWorker::Member(_) => {
+            _ => {
                 debug!(worker = %id, "said something out of place");
             }
         }
     }
 
-    fn inventory(
-        &mut self,
-        now: Millis,
-        session: Session<v1::PlatformOrder>,
-        inventory: v1::Inventory,
-    ) {
-        for end in inventory.ended {
-            match ProcessEnd::try_from(end) {
-                Ok(end) => self.process_end(now, end),
-                Err(error) => warn!(%error, "an end in an inventory makes no sense"),
-            }
-        }
+    fn inventory(&mut self, now: Millis, platform: ProcessSession, inventory: Inventory) {
+        inventory.ended.into_iter().for_each(|end| self.process_end(now, end));
         let ending = self.ending().cloned();
         let cluster = &mut self.cluster;
-        cluster.processes.attach(now, session, &inventory.running, cluster.term);
+        cluster.processes.attach(now, platform, &inventory.running, cluster.term);
         for process in &inventory.running {
             let (slot, pid) = (process.slot, process.pid);
             for id in cluster.workers.of_process(slot, pid) {

@@ -24,7 +24,7 @@ use crate::record::Record;
 
 /// Names of micro-batches that are leased until all servers have applied them.
 pub(crate) struct Leases {
-    run: RunState,
+    pub(crate) run: RunState,
     pub(crate) dispatcher: Dispatcher,
     course: HostedCourse,
     files: RowFiles,
@@ -41,7 +41,7 @@ pub(crate) struct Leases {
     /// Folders of checkpoints that are being made, one after the other.
     keeping: usize,
     /// The newest version that was reached.
-    version: u64,
+    pub(crate) version: u64,
     effects: Vec<Effect>,
     /// Does what is to be done about servers.
     pub(crate) threads: ServerThreads,
@@ -84,7 +84,10 @@ impl Leases {
             run,
             threads: ServerThreads::new(keys, dispatcher.epoch(), slices, handle),
             dispatcher,
-            files: RowFiles::new(plan.initial.clone(), plan.checkpoints.clone()),
+            files: RowFiles {
+                initial: plan.initial.clone(),
+                checkpoints: plan.checkpoints.clone(),
+            },
             validation_batches: plan.validation_batches,
             course: HostedCourse::open(plan),
             validations: 0,
@@ -118,21 +121,9 @@ impl Leases {
         self.settle(now)
     }
 
-    pub(crate) fn run(&self) -> &RunState {
-        &self.run
-    }
-
-    pub(crate) fn needed_servers(&self) -> usize {
-        self.dispatcher.needed_servers() as usize
-    }
-
     /// Whether the run is about to end.
     pub(crate) fn is_leaving(&self) -> bool {
         self.leaving.is_some()
-    }
-
-    pub(crate) fn version(&self) -> u64 {
-        self.version
     }
 
     pub(crate) fn step(&mut self, now: Millis, event: Event) -> Vec<Effect> {
@@ -153,7 +144,7 @@ impl Leases {
             Event::Scale(numbers) => {
                 self.effects.extend(scale(&mut self.run, numbers));
                 if let Some(servers) = numbers.servers {
-                    self.dispatcher.resize(servers as u32);
+                    self.dispatcher.resize(servers);
                 }
             }
             Event::Stop => {

@@ -1,11 +1,12 @@
 //! Synchronous training: workers are members of generations. The rules are the coordinator's.
 
 use salamander_core::elastic::{
-    Action, Activation, Coordinator, Entry, Generation, Millis, Pace, RunState, Slow, Source,
-    ToMember,
+    Action, Activation, Coordinator, Entry, Generation, Millis, Pace, Slow, Source, ToMember,
 };
 
-use super::{Effect, Event, Scale, journal};
+use salamander_proto::v1::ScaleRequest;
+
+use super::{Effect, Event, journal};
 
 /// The membership, and who holds the others up.
 pub(crate) struct Members {
@@ -22,19 +23,6 @@ impl Members {
         let last = coordinator.history().activated.as_ref();
         let told = last.map_or_else(Generation::default, |(generation, _)| *generation);
         Self { coordinator, pace, regrouping: None, told }
-    }
-
-    pub(crate) fn run(&self) -> &RunState {
-        self.coordinator.run()
-    }
-
-    pub(crate) fn needed_servers(&self) -> usize {
-        self.coordinator.needed_servers()
-    }
-
-    /// What is to be done at first.
-    pub(crate) fn begin(&mut self, now: Millis) -> Vec<Effect> {
-        self.effects(now)
     }
 
     pub(crate) fn step(&mut self, now: Millis, event: Event) -> Vec<Effect> {
@@ -61,9 +49,13 @@ impl Members {
                 coordinator.gone(now, id, reason);
             }
             Event::ServerUp(seat, server) => coordinator.server_up(now, seat, server),
-            Event::Scale(Scale { workers, servers }) => {
-                workers.into_iter().for_each(|workers| coordinator.scale(now, workers));
-                servers.into_iter().for_each(|servers| coordinator.scale_servers(now, servers));
+            Event::Scale(ScaleRequest { workers, servers }) => {
+                if let Some(workers) = workers {
+                    coordinator.scale(now, workers as usize);
+                }
+                if let Some(servers) = servers {
+                    coordinator.scale_servers(now, servers as usize);
+                }
             }
             Event::Stop => coordinator.stop(),
             Event::End(ending) => coordinator.end(ending),
@@ -85,7 +77,8 @@ impl Members {
         self.pace.slow().into_iter().map(replaced).collect()
     }
 
-    fn effects(&mut self, now: Millis) -> Vec<Effect> {
+    /// What is to be done, also at first.
+    pub(crate) fn effects(&mut self, now: Millis) -> Vec<Effect> {
         let mut effects = Vec::new();
         for action in self.coordinator.take_actions() {
             match action {
@@ -120,7 +113,7 @@ impl Members {
                 None
             }
             Entry::Moved(_) => {
-                let servers = self.run().history().servers.len();
+                let servers = self.coordinator.history().servers.len();
                 let text = format!("the rows of tables are on {servers} parameter servers");
                 Some(Effect::Note(text))
             }

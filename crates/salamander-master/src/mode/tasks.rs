@@ -1,10 +1,7 @@
 //! Work in tasks, without membership: evaluation and prediction.
 
-use salamander_core::elastic::{
-    Count, Ending, Entry, Lease, Millis, RunState, TaskQueue, WorkerId,
-};
-use salamander_core::report::TaskResult;
-use salamander_proto::{convert, v1};
+use salamander_core::elastic::{Ending, Entry, Lease, Millis, RunState, TaskQueue, WorkerId};
+use salamander_proto::convert::Finished;
 use tracing::debug;
 
 use super::{Effect, Event, end, journal, scale};
@@ -13,18 +10,8 @@ use crate::record::{Past, Record};
 
 /// Ranges of records that are leased until each has counted.
 pub(crate) struct Tasks {
-    run: RunState,
-    queue: TaskQueue,
-}
-
-/// What came of a task.
-#[derive(Debug)]
-pub(crate) struct Finished {
-    worker: WorkerId,
-    task: u64,
-    fence: u64,
-    /// The result, or why there is none.
-    outcome: Result<TaskResult, String>,
+    pub(crate) run: RunState,
+    pub(crate) queue: TaskQueue,
 }
 
 impl Tasks {
@@ -45,51 +32,38 @@ impl Tasks {
         effects
     }
 
-    pub(crate) fn run(&self) -> &RunState {
-        &self.run
-    }
-
-    pub(crate) fn count(&self) -> Count {
-        self.queue.count()
-    }
-
     pub(crate) fn step(&mut self, now: Millis, event: Event) -> Vec<Effect> {
+        let mut effects = Vec::new();
         match event {
             Event::Tick => {
                 for (task, worker) in self.queue.tick(now) {
                     debug!(task, %worker, "a lease is over");
                 }
-                let done = self.queue.is_done().then(|| end(&mut self.run, Ending::Completed));
-                done.flatten().into_iter().collect()
+                if self.queue.is_done() {
+                    effects.extend(end(&mut self.run, Ending::Completed));
+                }
             }
-            Event::Lost(id) => {
-                self.queue.release(id);
-                Vec::new()
-            }
+            Event::Lost(id) => drop(self.queue.release(id)),
             Event::Gone(id, _) => {
                 self.run.server_lost(id);
                 self.queue.release(id);
-                Vec::new()
             }
-            Event::ServerUp(seat, server) => {
-                self.run.server_up(seat, server);
-                Vec::new()
-            }
-            Event::Scale(numbers) => scale(&mut self.run, numbers),
+            Event::ServerUp(seat, server) => self.run.server_up(seat, server),
+            Event::Scale(numbers) => effects.extend(scale(&mut self.run, numbers)),
             Event::Stop => {
-                let stopping = self.run.stop().map(|entry| journal(&self.run, entry));
-                let ended = end(&mut self.run, Ending::Interrupted);
-                stopping.into_iter().chain(ended).collect()
+                effects.extend(self.run.stop().map(|entry| journal(&self.run, entry)));
+                effects.extend(end(&mut self.run, Ending::Interrupted));
             }
-            Event::End(ending) => end(&mut self.run, ending).into_iter().collect(),
+            Event::End(ending) => effects.extend(end(&mut self.run, ending)),
             Event::Joined(_)
             | Event::Beat(..)
             | Event::Said(..)
             | Event::Disconnected(_)
             | Event::Silent(_)
             | Event::Server(..)
-            | Event::Folder(_) => Vec::new(),
+            | Event::Folder(_) => {}
         }
+        effects
     }
 
     /// Work for a worker.
@@ -115,20 +89,5 @@ impl Tasks {
         }
         let record = Record::Finished { task, result: result.clone() };
         (true, vec![Effect::Journal(record), Effect::Result { task, result }])
-    }
-}
-
-impl TryFrom<v1::FinishRequest> for Finished {
-    type Error = convert::Error;
-
-    fn try_from(request: v1::FinishRequest) -> Result<Self, Self::Error> {
-        use v1::finish_request::Outcome;
-        let v1::FinishRequest { worker, task, fence, outcome } = request;
-        let missing = convert::Error::Missing { message: "FinishRequest", field: "outcome" };
-        let outcome = match outcome.ok_or(missing)? {
-            Outcome::Result(result) => Ok(result.into()),
-            Outcome::Error(reason) => Err(reason),
-        };
-        Ok(Self { worker: WorkerId(worker), task, fence, outcome })
     }
 }

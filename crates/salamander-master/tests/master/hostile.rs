@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use salamander_core::elastic::WorkerId;
 use salamander_proto::client::{Admin, Registration, Role, Session, SessionOptions};
+use salamander_proto::convert::FromProcess;
 use salamander_proto::token::Bearer;
 use salamander_proto::v1;
 use salamander_proto::v1::control_client::ControlClient;
@@ -21,17 +22,16 @@ async fn call_all(address: String, intercept: impl Interceptor + Clone) -> Vec<C
     let channel = endpoint.connect().await.expect("connected");
     let mut client = ControlClient::with_interceptor(channel, intercept);
     let code = |status: Option<Status>| status.map_or(Code::Ok, |status| status.code());
-    let nothing = || tokio_stream::iter(Vec::<v1::WorkerMessage>::new());
-    let no_orders = || tokio_stream::iter(Vec::<v1::PlatformMessage>::new());
+    let nothing = || tokio_stream::iter(Vec::<v1::ProcessMessage>::new());
     vec![
         code(client.join(nothing()).await.err()),
-        code(client.serve(no_orders()).await.err()),
         code(client.watch(v1::WatchRequest::default()).await.err()),
         code(client.status(v1::StatusRequest {}).await.err()),
         code(client.scale(v1::ScaleRequest { workers: Some(9), servers: None }).await.err()),
         code(client.stop(v1::StopRequest {}).await.err()),
         code(client.lease(v1::LeaseRequest::default()).await.err()),
         code(client.finish(v1::FinishRequest::default()).await.err()),
+        code(client.names(v1::NamesRequest::default()).await.err()),
     ]
 }
 
@@ -119,7 +119,7 @@ fn a_message_that_is_too_long_ends_its_session_only() {
     let run = Run::new(1);
     let worker = Worker::join(&run, 1);
     together(&[&worker]);
-    let outcome = Some(v1::finish_request::Outcome::Error("x".repeat(5 << 20)));
+    let outcome = Some(v1::finish_request::Outcome::Err("x".repeat(5 << 20)));
     let long = v1::FinishRequest { outcome, ..Default::default() };
     let (address, bearer) = (run.master(), Bearer::new(TOKEN).expect("visible"));
     let status = runtime().block_on(async move {
@@ -135,11 +135,11 @@ fn a_message_that_is_too_long_ends_its_session_only() {
         let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
         let channel = endpoint.connect().await.expect("connected");
         let mut client = ControlClient::with_interceptor(channel, bearer);
-        let words = vec![v1::WorkerMessage::default()];
+        let words = vec![v1::ProcessMessage::from(FromProcess::Failed("too soon".into()))];
         let mut answers = client.join(tokio_stream::iter(words)).await.expect("open").into_inner();
         answers.message().await.expect_err("refused")
     });
-    assert_eq!(status.message(), "a session begins with a hello, within 5 s");
+    assert_eq!(status.message(), "a session begins with a hello or an inventory, within 5 s");
     assert!(worker.seen().connected);
     assert_eq!(worker.id, WorkerId(1));
     assert_eq!(run.status()["state"], "running");

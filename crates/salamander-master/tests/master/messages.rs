@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use salamander_core::elastic::{Ending, FromMember};
+use salamander_core::report::Report;
 use salamander_proto::v1::event::Event;
 
 use crate::support::{Run, Worker, step, together, wait_until};
@@ -56,10 +57,13 @@ fn a_watcher_sees_everything_over_a_restart() {
     let watcher = std::thread::spawn(move || {
         admin.watch(0, |event| {
             watched.lock().expect("not poisoned").push(match event.event.expect("some event") {
-                Event::Report(report) => format!("report {}", report.version),
+                Event::Report(report) => match report.try_into() {
+                    Ok(Report::Step(step)) => format!("report {}", step.steps),
+                    other => panic!("{other:?}"),
+                },
                 Event::Note(text) => text,
                 Event::Result(done) => format!("task {}", done.task),
-                Event::Ended(ending) => format!("ended {}", ending.kind),
+                Event::Ended(ending) => format!("ended {:?}", Ending::try_from(ending)),
             });
             ControlFlow::Continue(())
         })
@@ -76,7 +80,7 @@ fn a_watcher_sees_everything_over_a_restart() {
     wait_until("it is told", || worker.seen().ended.is_some());
     drop(worker);
     watcher.join().expect("no panic").expect("watched to the end");
-    assert!(has("report 2") && has("ended 1"));
+    assert!(has("report 2") && has("ended Ok(Completed)"));
     assert_eq!(run.finish().expect("ended"), Ending::Completed);
 }
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use salamander_core::elastic::{Ending, WorkerId};
+use salamander_core::elastic::{Ending, Lease, WorkerId};
 use salamander_core::report::TaskResult;
 use salamander_master::{Config, ModePlan, TaskPlan};
-use salamander_proto::client::{Admin, Lease};
+use salamander_proto::client::Admin;
 
 use crate::support::{Birth, Run, Worker, wait_until};
 
@@ -18,10 +18,10 @@ fn plan(config: &mut Config) {
 fn work(admin: &mut Admin, worker: WorkerId, most: usize) -> bool {
     for _ in 0..most {
         match admin.lease(worker).expect("an answer") {
-            Lease::Task { id, .. } => {
-                admin.finish(worker, id, Ok(TaskResult::default())).expect("an answer");
+            Lease::Leased(task) => {
+                admin.finish(worker, &task, Ok(TaskResult::default())).expect("an answer");
             }
-            Lease::Wait(wait) => std::thread::sleep(wait),
+            Lease::Wait(wait) => std::thread::sleep(Duration::from_millis(wait)),
             Lease::Done => return true,
         }
     }
@@ -35,9 +35,7 @@ fn each_task_counts_once_over_deaths_of_workers_and_master() {
     let lives = Worker::born(&run, Birth { tasks_only: true, ..Birth::new(2) });
     wait_until("both are there", || dies.seen().connected && lives.seen().connected);
     let mut admin = run.admin();
-    let Lease::Task { id: held, .. } = admin.lease(dies.id).expect("an answer") else {
-        panic!("a task")
-    };
+    let Lease::Leased(held) = admin.lease(dies.id).expect("an answer") else { panic!("a task") };
     work(&mut admin, lives.id, 4);
     assert_eq!(run.status()["tasks"]["done"], 4);
     run.kill();
@@ -45,7 +43,7 @@ fn each_task_counts_once_over_deaths_of_workers_and_master() {
     run.start(plan);
     let mut admin = run.admin();
     // The result of a lease of the last master does not count.
-    assert!(!admin.finish(dies.id, held, Ok(TaskResult::default())).expect("an answer"));
+    assert!(!admin.finish(dies.id, &held, Ok(TaskResult::default())).expect("an answer"));
     wait_until("it is back", || dies.seen().connected);
     admin.lease(dies.id).expect("an answer");
     drop(dies);
@@ -62,10 +60,10 @@ fn each_task_counts_once_over_deaths_of_workers_and_master() {
 fn a_task_that_cannot_be_done_ends_the_run() {
     let mut run = Run::with(1, plan);
     let mut admin = run.admin();
-    let Lease::Task { id, .. } = admin.lease(WorkerId(1)).expect("an answer") else {
+    let Lease::Leased(task) = admin.lease(WorkerId(1)).expect("an answer") else {
         panic!("a task")
     };
-    admin.finish(WorkerId(1), id, Err("record 3 is cut off".into())).expect("taken");
+    admin.finish(WorkerId(1), &task, Err("record 3 is cut off".into())).expect("taken");
     let ending = run.finish().expect("ended");
     assert_eq!(ending, Ending::Failed("task 0: record 3 is cut off".into()));
 }

@@ -1,9 +1,9 @@
 //! Single calls to the master, for commands and for workers of tasks. They block; not for async callers.
 
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 use std::time::Duration;
 
-use salamander_core::elastic::WorkerId;
+use salamander_core::elastic::{Lease, Task, WorkerId};
 use salamander_core::push::{Ask, Told};
 use salamander_core::report::TaskResult;
 use salamander_core::status::Status as RunStatus;
@@ -14,8 +14,9 @@ use tonic::{Response, Status};
 
 use super::road::Road;
 use super::{Client, Error, SessionOptions, client, is_passing, root};
+use crate::convert::{Finished, WorkerAsk};
 use crate::token::Bearer;
-use crate::{convert, status, v1};
+use crate::{status, v1};
 
 /// How long to wait before it is tried again to watch.
 const WATCH_AGAIN: Duration = Duration::from_millis(100);
@@ -28,33 +29,6 @@ pub struct Admin {
     master: String,
     road: Road,
     deadline: Duration,
-}
-
-/// One lease of a task: a later one of the same task has another fence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LeaseId {
-    /// The task.
-    pub task: u64,
-    /// To be given back with the result.
-    pub fence: u64,
-}
-
-/// The answer to a worker that asks for a task.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Lease {
-    /// Records to work on.
-    Task {
-        /// Which one.
-        id: LeaseId,
-        /// Its records.
-        records: Range<u64>,
-        /// How soon the result must be there.
-        within: Duration,
-    },
-    /// Others hold what is left; ask again after this time.
-    Wait(Duration),
-    /// Everything is done.
-    Done,
 }
 
 impl Admin {
@@ -80,8 +54,7 @@ impl Admin {
 
     /// Where the run stands.
     pub fn status(&mut self) -> Result<RunStatus, Error> {
-        let reply = self.call(async |client| client.status(v1::StatusRequest {}).await)?;
-        Ok(reply.try_into()?)
+        Ok(self.call(async |client| client.status(v1::StatusRequest {}).await)?.try_into()?)
     }
 
     /// Asks for another number of workers, of parameter servers, or both.
@@ -98,19 +71,7 @@ impl Admin {
     /// Asks for a task.
     pub fn lease(&mut self, worker: WorkerId) -> Result<Lease, Error> {
         let request = v1::LeaseRequest { worker: worker.0 };
-        let reply = self.call(async move |client| client.lease(request).await)?;
-        match reply.lease {
-            Some(v1::lease_reply::Lease::Task(task)) => Ok(Lease::Task {
-                id: LeaseId { task: task.id, fence: task.fence },
-                records: task.start..task.end,
-                within: Duration::from_millis(task.deadline_ms),
-            }),
-            Some(v1::lease_reply::Lease::WaitMs(wait)) => {
-                Ok(Lease::Wait(Duration::from_millis(wait)))
-            }
-            Some(v1::lease_reply::Lease::Done(_)) => Ok(Lease::Done),
-            None => Err(convert::Error::Missing { message: "LeaseReply", field: "lease" }.into()),
-        }
+        Ok(self.call(async move |client| client.lease(request).await)?.try_into()?)
     }
 
     /// Gives a task back: with its result, or with the reason why there can be none, which ends the run.
@@ -118,24 +79,18 @@ impl Admin {
     pub fn finish(
         &mut self,
         worker: WorkerId,
-        LeaseId { task, fence }: LeaseId,
-        result: Result<TaskResult, String>,
+        task: &Task,
+        outcome: Result<TaskResult, String>,
     ) -> Result<bool, Error> {
-        use v1::finish_request::Outcome;
-        let outcome = match result {
-            Ok(result) => Outcome::Result(result.into()),
-            Err(reason) => Outcome::Error(reason),
-        };
-        let outcome = Some(outcome);
-        let request = v1::FinishRequest { worker: worker.0, task, fence, outcome };
+        let request = Finished { worker, task: task.id, fence: task.fence, outcome };
+        let request = v1::FinishRequest::from(request);
         Ok(self.call(async move |client| client.finish(request).await)?.counted)
     }
 
     /// Says something about names, in asynchronous training.
     pub fn names(&mut self, worker: WorkerId, ask: &Ask) -> Result<Told, Error> {
-        let request = v1::NamesRequest::new(worker, ask.clone());
-        let reply = self.call(async move |client| client.names(request).await)?;
-        Ok(reply.try_into()?)
+        let request = v1::NamesRequest::from(WorkerAsk { worker, ask: ask.clone() });
+        Ok(self.call(async move |client| client.names(request).await)?.try_into()?)
     }
 
     /// Watches the run to its end or until `each` breaks. Goes on with a restarted master, and gives up when

@@ -10,23 +10,17 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_util::either::Either;
 use tonic::transport::Uri;
 
 use super::road::Refusal;
 
 /// A connection.
 pub(super) struct Line {
-    stream: Stream,
+    stream: Either<TcpStream, Box<TlsStream<TcpStream>>>,
+    /// Whether the first byte of the other side was looked at.
+    heard: bool,
     refusal: Refusal,
-}
-
-enum Stream {
-    /// `heard` once the first byte of the other side was looked at.
-    Plain {
-        tcp: TcpStream,
-        heard: bool,
-    },
-    Encrypted(Box<TlsStream<TcpStream>>),
 }
 
 impl Line {
@@ -37,14 +31,14 @@ impl Line {
         // Small messages that somebody waits for.
         tcp.set_nodelay(true)?;
         let stream = match tls {
-            None => Stream::Plain { tcp, heard: false },
+            None => Either::Left(tcp),
             Some(tls) => {
                 let shaking = TlsConnector::from(tls.client()).connect(tls::name(), tcp);
                 let shaken = shaking.await.map_err(|error| explain(error, &refusal))?;
-                Stream::Encrypted(Box::new(shaken))
+                Either::Right(Box::new(shaken))
             }
         };
-        Ok(Self { stream, refusal })
+        Ok(Self { stream, heard: false, refusal })
     }
 }
 
@@ -79,24 +73,16 @@ impl AsyncRead for Line {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let Self { stream, refusal } = &mut *self;
-        match stream {
-            Stream::Encrypted(stream) => {
-                let read = ready!(Pin::new(stream).poll_read(cx, buf));
-                Poll::Ready(read.map_err(|error| explain(error, refusal)))
-            }
-            Stream::Plain { tcp, heard: true } => Pin::new(tcp).poll_read(cx, buf),
-            Stream::Plain { tcp, heard } => {
-                let before = buf.filled().len();
-                ready!(Pin::new(tcp).poll_read(cx, buf))?;
-                *heard = true;
-                // An HTTP/2 server begins with settings, whose first byte is a zero.
-                if buf.filled()[before..].first() == Some(&ALERT[0]) {
-                    return Poll::Ready(Err(wanted(refusal)));
-                }
-                Poll::Ready(Ok(()))
-            }
+        let Self { stream, heard, refusal } = &mut *self;
+        let before = buf.filled().len();
+        let read = ready!(Pin::new(stream).poll_read(cx, buf));
+        read.map_err(|error| explain(error, refusal))?;
+        // An HTTP/2 server begins with settings, whose first byte is a zero.
+        let first = buf.filled()[before..].first();
+        if !std::mem::replace(heard, true) && first == Some(&ALERT[0]) {
+            return Poll::Ready(Err(wanted(refusal)));
         }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -106,31 +92,24 @@ impl AsyncWrite for Line {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let Self { stream, refusal } = &mut *self;
-        match stream {
-            Stream::Encrypted(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Stream::Plain { tcp, heard } => {
-                let written = ready!(Pin::new(&mut *tcp).poll_write(cx, bytes));
-                // Writing may fail before the alert is read that says why.
-                if written.is_err() && !*heard && ready!(poll_alert(tcp, cx)) {
-                    return Poll::Ready(Err(wanted(refusal)));
-                }
-                Poll::Ready(written)
-            }
+        let Self { stream, heard, refusal } = &mut *self;
+        let written = ready!(Pin::new(&mut *stream).poll_write(cx, bytes));
+        // Writing may fail before the alert is read that says why.
+        if written.is_err()
+            && !*heard
+            && let Either::Left(tcp) = stream
+            && ready!(poll_alert(tcp, cx))
+        {
+            return Poll::Ready(Err(wanted(refusal)));
         }
+        Poll::Ready(written)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.stream {
-            Stream::Plain { tcp, .. } => Pin::new(tcp).poll_flush(cx),
-            Stream::Encrypted(stream) => Pin::new(stream).poll_flush(cx),
-        }
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.stream {
-            Stream::Plain { tcp, .. } => Pin::new(tcp).poll_shutdown(cx),
-            Stream::Encrypted(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }

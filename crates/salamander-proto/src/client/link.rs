@@ -4,63 +4,55 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use salamander_core::elastic::{Beat, Term};
 use salamander_net::Backoff;
 use tokio::sync::mpsc;
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Response, Status, Streaming};
+use tonic::{Status, Streaming};
 use tracing::{debug, warn};
 
 use super::outbox::Outbox;
 use super::road::Road;
-use super::{Client, Error, SessionOptions, client, is_passing};
-use crate::{limits, token::Bearer};
+use super::{Error, SessionOptions, client, is_passing};
+use crate::convert::{self, FromMaster, FromProcess};
+use crate::{limits, token::Bearer, v1};
 
 /// The first wait before it is tried again to connect; doubled each time.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 
-/// What a message of the master was.
-pub(super) enum Taken {
-    /// Something for the owner.
-    Done,
-    /// The first words of an acceptable master.
-    Welcome,
-    /// What was sent up to this number was acted on.
-    Received(u64),
-}
-
 /// What differs between the sessions of workers and of platforms.
 pub(super) trait Side: Send + 'static {
-    type Out: Clone + Send + 'static;
-    type In: 'static;
-
     /// The first words at each connection.
-    fn first(&mut self) -> Self::Out;
-    /// A sign of life, if this side gives any.
-    fn beat(&mut self) -> Option<Self::Out>;
-    /// Takes a message; the error is a reason to leave this master.
-    fn take(&mut self, message: Self::In) -> Result<Taken, String>;
-    fn connection(&mut self, up: bool);
+    fn first(&mut self) -> FromProcess;
+    /// A master introduces itself; the error is a reason to leave it.
+    fn welcome(&mut self, _term: Term) -> Result<(), String> {
+        Ok(())
+    }
+    /// Takes what the master says.
+    fn take(&mut self, message: FromMaster);
+    /// A heartbeat, if this side gives any.
+    fn beat(&mut self) -> Option<Beat> {
+        None
+    }
+    /// The connection is there, or gone.
+    fn connection(&mut self, _up: bool) {}
+    /// The master refuses this side; told once per reason.
     fn refused(&mut self, reason: &str);
-    /// The call.
-    fn call(
-        client: &mut Client,
-        out: ReceiverStream<Self::Out>,
-    ) -> impl Future<Output = Result<Response<Streaming<Self::In>>, Status>>;
 }
 
 /// The owner of the thread.
 #[derive(Debug)]
-pub(super) struct Link<T: Clone> {
-    outbox: Arc<Outbox<T>>,
+pub(super) struct Link {
+    pub(super) outbox: Arc<Outbox>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl<T: Clone + Send + 'static> Link<T> {
-    pub(super) fn open<S: Side<Out = T>>(
+impl Link {
+    pub(super) fn open(
         options: &SessionOptions,
-        outbox: Arc<Outbox<T>>,
-        side: S,
+        outbox: Arc<Outbox>,
+        side: impl Side,
     ) -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let dialer = Dialer {
@@ -80,7 +72,7 @@ impl<T: Clone + Send + 'static> Link<T> {
     }
 }
 
-impl<T: Clone> Drop for Link<T> {
+impl Drop for Link {
     fn drop(&mut self) {
         self.outbox.close();
         if let Some(thread) = self.thread.take()
@@ -111,15 +103,18 @@ impl From<Status> for End {
     }
 }
 
-struct Dialer<T: Clone> {
+type Words = mpsc::Sender<v1::ProcessMessage>;
+type Answers = Streaming<v1::MasterMessage>;
+
+struct Dialer {
     road: Road,
     bearer: Bearer,
     options: SessionOptions,
-    outbox: Arc<Outbox<T>>,
+    outbox: Arc<Outbox>,
 }
 
-impl<T: Clone + Send + 'static> Dialer<T> {
-    async fn drive<S: Side<Out = T>>(self, mut side: S) {
+impl Dialer {
+    async fn drive(self, mut side: impl Side) {
         let mut backoff = Backoff::new(FIRST_WAIT, self.options.longest_wait);
         let mut told = String::new();
         let master = self.options.master.as_str();
@@ -142,19 +137,13 @@ impl<T: Clone + Send + 'static> Dialer<T> {
                     told = reason;
                 }
             }
-            self.pause(backoff.wait().unwrap_or(self.options.longest_wait)).await;
+            let wait = backoff.wait().unwrap_or(self.options.longest_wait);
+            // Not for an owner that goes.
+            drop(timeout(wait, self.closed()).await);
         }
     }
 
-    /// Waits, unless the owner goes.
-    async fn pause(&self, wait: Duration) {
-        tokio::select! {
-            () = sleep(wait) => {}
-            () = self.closed() => {}
-        }
-    }
-
-    async fn connection<S: Side<Out = T>>(&self, side: &mut S, was_up: &mut bool) -> End {
+    async fn connection(&self, side: &mut impl Side, was_up: &mut bool) -> End {
         let begun = tokio::select! {
             begun = self.begin(side) => begun,
             () = self.closed() => return End::Closed,
@@ -169,51 +158,34 @@ impl<T: Clone + Send + 'static> Dialer<T> {
     }
 
     /// Connects and waits for the master's first words.
-    async fn begin<S: Side<Out = T>>(
-        &self,
-        side: &mut S,
-    ) -> Result<(mpsc::Sender<T>, Streaming<S::In>), End> {
+    async fn begin(&self, side: &mut impl Side) -> Result<(Words, Answers), End> {
         let channel = self.road.connect().await.map_err(End::Broken)?;
         let mut client = client(channel, self.bearer.clone());
         let (sender, receiver) = mpsc::channel(limits::IN_FLIGHT);
         self.outbox.rewind();
-        if sender.try_send(side.first()).is_err() {
+        if sender.try_send(side.first().into()).is_err() {
             return Err(End::Broken("the first message does not fit".into()));
         }
         let slow = |_| End::Broken("the master does not answer".into());
-        let call = S::call(&mut client, ReceiverStream::new(receiver));
+        let call = client.join(ReceiverStream::new(receiver));
         let mut stream = timeout(limits::FIRST_MESSAGE, call).await.map_err(slow)??.into_inner();
-        let message = timeout(limits::FIRST_MESSAGE, stream.message()).await.map_err(slow)??;
-        match message.map(|message| side.take(message)) {
-            Some(Ok(Taken::Welcome)) => Ok((sender, stream)),
-            Some(Ok(_)) => Err(End::Broken("the master's first words are no welcome".into())),
-            Some(Err(reason)) => Err(End::Refused(reason)),
-            None => Err(End::Broken("the master went".into())),
+        match timeout(limits::FIRST_MESSAGE, next(&mut stream)).await.map_err(slow)?? {
+            FromMaster::Welcome(term) => side.welcome(term).map_err(End::Refused)?,
+            _ => return Err(End::Broken("the master's first words are no welcome".into())),
         }
+        Ok((sender, stream))
     }
 
-    async fn talk<S: Side<Out = T>>(
-        &self,
-        side: &mut S,
-        sender: mpsc::Sender<T>,
-        mut stream: Streaming<S::In>,
-    ) -> End {
+    async fn talk(&self, side: &mut impl Side, sender: Words, mut stream: Answers) -> End {
         let mut beats = interval(self.options.beat_every);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                message = stream.message() => {
-                    let taken = match message {
-                        Ok(Some(message)) => side.take(message),
-                        Ok(None) => return End::Broken("the master went".into()),
-                        Err(status) => return status.into(),
-                    };
-                    match taken {
-                        Ok(Taken::Received(number)) => self.outbox.received(number),
-                        Ok(_) => {}
-                        Err(reason) => return End::Refused(reason),
-                    }
-                }
+                message = next(&mut stream) => match message {
+                    Ok(FromMaster::Received(number)) => self.outbox.received(number),
+                    Ok(message) => side.take(message),
+                    Err(end) => return end,
+                },
                 permit = sender.reserve(), if self.outbox.is_waiting() => match permit {
                     Ok(permit) => if let Some(message) = self.outbox.next() {
                         permit.send(message);
@@ -228,7 +200,7 @@ impl<T: Clone + Send + 'static> Dialer<T> {
                 _ = beats.tick() => {
                     // A full pipe has signs of life enough.
                     if let Some(beat) = side.beat() {
-                        drop(sender.try_send(beat));
+                        drop(sender.try_send(FromProcess::Beat(beat).into()));
                     }
                 }
             }
@@ -240,4 +212,10 @@ impl<T: Clone + Send + 'static> Dialer<T> {
             self.outbox.changed().await;
         }
     }
+}
+
+/// What the master says next.
+async fn next(answers: &mut Answers) -> Result<FromMaster, End> {
+    let message = answers.message().await?.ok_or_else(|| End::Broken("the master went".into()))?;
+    message.try_into().map_err(|error: convert::Error| End::Refused(error.to_string()))
 }

@@ -53,7 +53,7 @@ struct Shared {
     started: Instant,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     end: Option<RunEnd>,
     activity: Activity,
@@ -66,8 +66,8 @@ impl NonMember {
         registration: Registration,
         cancel: Cancel,
     ) -> Result<Self, Error> {
-        let state = Mutex::new(State { end: None, activity: Activity::default() });
-        let shared = Arc::new(Shared { state, ended: Condvar::new(), started: Instant::now() });
+        let (state, ended) = (Mutex::default(), Condvar::new());
+        let shared = Arc::new(Shared { state, ended, started: Instant::now() });
         let (id, options) = (registration.id, options.clone());
         let listener = Listener { shared: Arc::clone(&shared), cancel };
         let session = Session::open(&options, registration, listener)?;
@@ -101,7 +101,12 @@ impl NonMember {
     ) -> Result<T, CallError> {
         let mut backoff = Backoff::every(AGAIN).within(within);
         loop {
-            let error = match self.admin().and_then(|(admin, id)| call(admin, id)) {
+            let called = match &mut self.admin {
+                Some(admin) => call(admin, self.id),
+                none => Admin::connect(&self.options, CALL)
+                    .and_then(|admin| call(none.insert(admin), self.id)),
+            };
+            let error = match called {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
@@ -119,14 +124,6 @@ impl NonMember {
     pub fn failed(self, reason: String) {
         self.session.failed(reason);
         self.session.close(FAREWELL);
-    }
-
-    fn admin(&mut self) -> Result<(&mut Admin, WorkerId), Error> {
-        let admin = match self.admin.take() {
-            Some(admin) => admin,
-            None => Admin::connect(&self.options, CALL)?,
-        };
-        Ok((self.admin.insert(admin), self.id))
     }
 }
 

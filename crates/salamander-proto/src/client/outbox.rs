@@ -3,12 +3,12 @@
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{Notify, futures::Notified};
 use tracing::warn;
 
-use crate::limits;
+use crate::{limits, v1};
 
 /// How much a message matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,15 +22,15 @@ pub(super) enum Matters {
 }
 
 #[derive(Debug)]
-struct Letter<T> {
+struct Letter {
     order: u64,
     matters: Matters,
-    message: T,
+    message: v1::ProcessMessage,
 }
 
-#[derive(Debug)]
-struct State<T> {
-    letters: VecDeque<Letter<T>>,
+#[derive(Debug, Default)]
+struct State {
+    letters: VecDeque<Letter>,
     /// The order of the newest letter.
     last: u64,
     /// Letters up to this order were sent over this connection.
@@ -40,28 +40,23 @@ struct State<T> {
 }
 
 /// A bounded queue between callers, who never wait, and the thread of a link.
-#[derive(Debug)]
-pub(super) struct Outbox<T> {
-    state: Mutex<State<T>>,
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    state: Mutex<State>,
     changed: Notify,
     emptied: Condvar,
 }
 
-impl<T: Clone> Outbox<T> {
-    pub(super) fn new() -> Self {
-        let state = State { letters: VecDeque::new(), last: 0, sent: 0, lost: 0, closed: false };
-        Self { state: Mutex::new(state), changed: Notify::new(), emptied: Condvar::new() }
-    }
-
-    /// Adds a message, made with its number, which is 0 for those that need not be received.
-    pub(super) fn push(&self, matters: Matters, make: impl FnOnce(u64) -> T) {
+impl Outbox {
+    /// Adds a message, whose number stays 0 if it need not be received.
+    pub(super) fn push(&self, matters: Matters, mut message: v1::ProcessMessage) {
         let mut state = self.lock();
         if state.letters.len() >= limits::KEPT {
             make_room(&mut state);
         }
         state.last += 1;
         let order = state.last;
-        let message = make(if matters == Matters::Now { 0 } else { order });
+        message.number = if matters == Matters::Now { 0 } else { order };
         state.letters.push_back(Letter { order, matters, message });
         drop(state);
         self.changed.notify_one();
@@ -75,7 +70,7 @@ impl<T: Clone> Outbox<T> {
     }
 
     /// The next message to send.
-    pub(super) fn next(&self) -> Option<T> {
+    pub(super) fn next(&self) -> Option<v1::ProcessMessage> {
         let mut state = self.lock();
         let at = state.letters.partition_point(|letter| letter.order <= state.sent);
         let letter = state.letters.get(at)?;
@@ -104,7 +99,7 @@ impl<T: Clone> Outbox<T> {
     }
 
     /// What was not received yet.
-    pub(super) fn kept(&self) -> Vec<T> {
+    pub(super) fn kept(&self) -> Vec<v1::ProcessMessage> {
         let state = self.lock();
         let kept = state.letters.iter().filter(|letter| letter.matters != Matters::Now);
         kept.map(|letter| letter.message.clone()).collect()
@@ -127,32 +122,24 @@ impl<T: Clone> Outbox<T> {
 
     /// Waits until everything was received; false if that took too long.
     pub(super) fn wait_until_empty(&self, longest: Duration) -> bool {
-        let until = Instant::now() + longest;
-        let mut state = self.lock();
-        while !state.letters.is_empty() && !state.closed {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            let waited = self.emptied.wait_timeout(state, left);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        state.letters.is_empty()
+        let waits = |state: &mut State| !state.letters.is_empty() && !state.closed;
+        let waited = self.emptied.wait_timeout_while(self.lock(), longest, waits);
+        waited.unwrap_or_else(PoisonError::into_inner).0.letters.is_empty()
     }
 
-    fn tell_if_empty(&self, state: &State<T>) {
+    fn tell_if_empty(&self, state: &State) {
         if state.letters.is_empty() {
             self.emptied.notify_all();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Gives up the oldest message that may be given up.
-fn make_room<T>(state: &mut State<T>) {
+fn make_room(state: &mut State) {
     let oldest = state.letters.iter().position(|letter| letter.matters != Matters::Always);
     if let Some(oldest) = oldest {
         state.letters.remove(oldest);
@@ -167,14 +154,22 @@ fn make_room<T>(state: &mut State<T>) {
 mod tests {
     use super::*;
 
-    fn filled(kinds: &[Matters]) -> Outbox<u64> {
-        let outbox = Outbox::new();
-        kinds.iter().for_each(|kind| outbox.push(*kind, |number| number));
+    fn push(outbox: &Outbox, matters: Matters) {
+        outbox.push(matters, v1::ProcessMessage::default());
+    }
+
+    fn filled(kinds: &[Matters]) -> Outbox {
+        let outbox = Outbox::default();
+        kinds.iter().for_each(|kind| push(&outbox, *kind));
         outbox
     }
 
-    fn sent(outbox: &Outbox<u64>) -> Vec<u64> {
-        std::iter::from_fn(|| outbox.next()).collect()
+    fn sent(outbox: &Outbox) -> Vec<u64> {
+        std::iter::from_fn(|| outbox.next()).map(|message| message.number).collect()
+    }
+
+    fn kept(outbox: &Outbox) -> Vec<u64> {
+        outbox.kept().iter().map(|message| message.number).collect()
     }
 
     #[test]
@@ -198,16 +193,16 @@ mod tests {
     #[test]
     fn a_number_that_was_not_sent_receives_nothing() {
         let outbox = filled(&[Matters::Always, Matters::Always]);
-        assert_eq!(outbox.next(), Some(1));
+        assert_eq!(outbox.next().map(|message| message.number), Some(1));
         outbox.received(99);
-        assert_eq!(outbox.kept(), [2]);
+        assert_eq!(kept(&outbox), [2]);
     }
 
     #[test]
     fn reports_are_given_up_before_anything_else() {
         let outbox = filled(&[Matters::Always]);
-        (0..2 * limits::KEPT).for_each(|_| outbox.push(Matters::Long, |number| number));
-        let kept = outbox.kept();
+        (0..2 * limits::KEPT).for_each(|_| push(&outbox, Matters::Long));
+        let kept = kept(&outbox);
         assert_eq!((kept.len(), kept[0]), (limits::KEPT, 1));
         assert_eq!(kept.last(), Some(&(2 * limits::KEPT as u64 + 1)));
     }

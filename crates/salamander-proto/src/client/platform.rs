@@ -3,16 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use salamander_core::elastic::{Ended, Ending, Order};
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Response, Status, Streaming};
+use salamander_core::elastic::{Ended, Ending, Order, ToMember};
 
-use super::link::{Link, Side, Taken};
+use super::link::{Link, Side};
 use super::outbox::{Matters, Outbox};
-use super::{Client, Error, SessionOptions};
-use crate::convert::process_end;
+use super::{Error, SessionOptions};
+use crate::convert::{FromMaster, FromProcess, Inventory, ProcessEnd};
 use crate::v1;
-use crate::v1::platform_message::Message;
+use crate::v1::process_message::Said;
 
 /// What a platform does with its session. All is called on the session's thread.
 pub trait PlatformHandler: Send + 'static {
@@ -30,22 +28,18 @@ pub trait PlatformHandler: Send + 'static {
 /// A platform's session. It connects again, also to a restarted master, for as long as it lives.
 #[derive(Debug)]
 pub struct PlatformClient {
-    link: Link<v1::PlatformMessage>,
-    ends: Ends,
+    link: Link,
 }
 
 /// Tells of processes that ended, from any thread; never waits.
 #[derive(Clone, Debug)]
-pub struct Ends(Arc<Outbox<v1::PlatformMessage>>);
+pub struct Ends(Arc<Outbox>);
 
 impl Ends {
     /// A process ended. Kept until a master has received it.
     pub fn ended(&self, slot: u32, pid: u32, how: Ended) {
-        let end = process_end(slot, pid, how);
-        self.0.push(Matters::Always, |number| v1::PlatformMessage {
-            message: Some(Message::End(end)),
-            number,
-        });
+        let end = FromProcess::End(ProcessEnd { slot, pid, how });
+        self.0.push(Matters::Always, end.into());
     }
 }
 
@@ -55,15 +49,14 @@ impl PlatformClient {
         options: &SessionOptions,
         make: impl FnOnce(Ends) -> H,
     ) -> Result<Self, Error> {
-        let outbox = Arc::new(Outbox::new());
-        let ends = Ends(outbox.clone());
-        let side = Platform { handler: make(ends.clone()), outbox: outbox.clone() };
-        Ok(Self { link: Link::open(options, outbox, side)?, ends })
+        let outbox = Arc::new(Outbox::default());
+        let side = Platform { handler: make(Ends(outbox.clone())), outbox: outbox.clone() };
+        Ok(Self { link: Link::open(options, outbox, side)? })
     }
 
     /// To tell of ends from other threads.
     pub fn ends(&self) -> Ends {
-        self.ends.clone()
+        Ends(self.link.outbox.clone())
     }
 
     /// Ends the session, after at most this time for what must be received; false if something was not.
@@ -74,54 +67,30 @@ impl PlatformClient {
 
 struct Platform<H> {
     handler: H,
-    outbox: Arc<Outbox<v1::PlatformMessage>>,
+    outbox: Arc<Outbox>,
 }
 
 impl<H: PlatformHandler> Side for Platform<H> {
-    type Out = v1::PlatformMessage;
-    type In = v1::PlatformOrder;
-
-    fn first(&mut self) -> v1::PlatformMessage {
+    fn first(&mut self) -> FromProcess {
         // In this order: a process that ends in between is in both, which does no harm.
         let running = self.handler.inventory().into_iter();
         let running = running.map(|(slot, pid)| v1::Process { slot, pid }).collect();
-        let kept = self.outbox.kept().into_iter().filter_map(|kept| match kept.message {
-            Some(Message::End(end)) => Some(end),
+        let kept = self.outbox.kept().into_iter().filter_map(|kept| match kept.said {
+            Some(Said::End(end)) => end.try_into().ok(),
             _ => None,
         });
-        let inventory = v1::Inventory { running, ended: kept.collect() };
-        v1::PlatformMessage { message: Some(Message::Inventory(inventory)), number: 0 }
+        FromProcess::Inventory(Inventory { running, ended: kept.collect() })
     }
 
-    fn beat(&mut self) -> Option<v1::PlatformMessage> {
-        None
-    }
-
-    fn take(&mut self, order: v1::PlatformOrder) -> Result<Taken, String> {
-        use v1::platform_order::Order as O;
-        match order.order {
-            Some(O::Welcome(_)) => return Ok(Taken::Welcome),
-            Some(O::Received(number)) => return Ok(Taken::Received(number)),
-            Some(O::Start(slot)) => self.handler.order(Order::Start(slot)),
-            Some(O::End(slot)) => self.handler.order(Order::End(slot)),
-            Some(O::Over(ending)) => {
-                self.handler.over(ending.try_into().map_err(|error| format!("{error}"))?);
-            }
-            None => return Err("message PlatformOrder: field \"order\" is missing".into()),
+    fn take(&mut self, message: FromMaster) {
+        match message {
+            FromMaster::Order(order) => self.handler.order(order),
+            FromMaster::Member(ToMember::Ended(ending)) => self.handler.over(ending),
+            _ => {}
         }
-        Ok(Taken::Done)
     }
-
-    fn connection(&mut self, _up: bool) {}
 
     fn refused(&mut self, reason: &str) {
         self.handler.refused(reason);
-    }
-
-    async fn call(
-        client: &mut Client,
-        out: ReceiverStream<v1::PlatformMessage>,
-    ) -> Result<Response<Streaming<v1::PlatformOrder>>, Status> {
-        client.serve(out).await
     }
 }

@@ -6,19 +6,17 @@ use std::time::Duration;
 use prost::Message as _;
 use salamander_core::elastic::{Beat, FromMember, Generation, Term, ToMember, WorkerId};
 use salamander_core::report::Report;
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Response, Status, Streaming};
+use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use super::link::{Link, Side, Taken};
+use super::link::{Link, Side};
 use super::outbox::{Matters, Outbox};
-use super::{Client, Error, SessionOptions};
-use crate::convert::FromMaster;
-use crate::v1::worker_message::Message;
+use super::{Error, SessionOptions};
+use crate::convert::{FromMaster, FromProcess, Hello};
 use crate::{limits, v1};
 
 /// Who opens a session: what it says of itself at each connection.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
     /// Who.
     pub id: WorkerId,
@@ -44,31 +42,12 @@ pub enum Role {
 }
 
 /// What a worker trains on: all workers of a run must see the same.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TrainedOn {
     /// Records of an epoch.
     pub records: u64,
     /// A hash over the experiment and the sizes of its data.
     pub fingerprint: u64,
-}
-
-impl Registration {
-    fn hello(&self, active: Option<Generation>) -> v1::Hello {
-        let TrainedOn { records, fingerprint } = match self.role {
-            Role::Member(data) | Role::Tasks(data) => data,
-            Role::Server => TrainedOn::default(),
-        };
-        v1::Hello {
-            peer: Some(v1::Peer { id: self.id.0, endpoint: self.endpoint.clone() }),
-            active: active.map(Generation::to_u64),
-            slot: self.slot,
-            pid: self.process,
-            records,
-            fingerprint,
-            tasks_only: matches!(self.role, Role::Tasks(_)),
-            server: self.role == Role::Server,
-        }
-    }
 }
 
 /// What a worker does with its session. All is called on the session's thread and must be quick: heartbeats wait
@@ -97,13 +76,12 @@ pub trait Handler: Send + 'static {
 /// A worker's session. It connects again for as long as it lives; dropping it ends it at once.
 #[derive(Debug)]
 pub struct Session {
-    link: Link<v1::WorkerMessage>,
-    sender: Sender,
+    link: Link,
 }
 
 /// Sends over a session, from any thread; never waits.
 #[derive(Clone, Debug)]
-pub struct Sender(Arc<Outbox<v1::WorkerMessage>>);
+pub struct Sender(Arc<Outbox>);
 
 impl Session {
     /// Opens a session. The master need not be there yet.
@@ -121,26 +99,24 @@ impl Session {
         registration: Registration,
         make: impl FnOnce(Sender) -> H,
     ) -> Result<Self, Error> {
-        let outbox = Arc::new(Outbox::new());
-        let sender = Sender(outbox.clone());
-        let worker = Worker { registration, handler: make(sender.clone()) };
-        let link = Link::open(options, outbox, worker)?;
-        Ok(Self { link, sender })
+        let outbox = Arc::new(Outbox::default());
+        let worker = Worker { registration, handler: make(Sender(outbox.clone())) };
+        Ok(Self { link: Link::open(options, outbox, worker)? })
     }
 
     /// To send from other threads.
     pub fn sender(&self) -> Sender {
-        self.sender.clone()
+        Sender(self.link.outbox.clone())
     }
 
     /// See [`Sender::send`].
     pub fn send(&self, message: FromMember) {
-        self.sender.send(message);
+        self.sender().send(message);
     }
 
     /// See [`Sender::failed`].
     pub fn failed(&self, reason: String) {
-        self.sender.failed(reason);
+        self.sender().failed(reason);
     }
 
     /// Ends the session, after at most this time for what must be received; false if something was not.
@@ -157,31 +133,27 @@ impl Sender {
             FromMember::Promise(..) => Matters::Now,
             _ => Matters::Always,
         };
-        self.push(matters, message.into());
+        self.0.push(matters, FromProcess::Member(message).into());
     }
 
     /// Sends something for people and files. The master takes each (version, [`Report::part`]) once, in growing
     /// order.
     pub fn report(&self, version: u64, report: &Report) {
-        let report = v1::Report::new(version, report.clone());
-        let bytes = report.encoded_len();
+        let report = Box::new(report.clone());
+        let message = v1::ProcessMessage::from(FromProcess::Report { version, report });
+        let bytes = message.encoded_len();
         if bytes > limits::REPORT {
             warn!(version, bytes, "a report is too long and was left out");
             return;
         }
-        self.push(Matters::Long, Message::Report(report));
+        self.0.push(Matters::Long, message);
     }
 
     /// The worker's own data or model is wrong: the run ends with this reason.
-    pub fn failed(&self, reason: String) {
-        let mut reason = reason;
+    pub fn failed(&self, mut reason: String) {
         let longest = reason.floor_char_boundary(limits::REPORT);
         reason.truncate(longest);
-        self.push(Matters::Always, Message::Failed(reason));
-    }
-
-    fn push(&self, matters: Matters, message: Message) {
-        self.0.push(matters, |number| v1::WorkerMessage { message: Some(message), number });
+        self.0.push(Matters::Always, FromProcess::Failed(reason).into());
     }
 }
 
@@ -191,28 +163,23 @@ struct Worker<H> {
 }
 
 impl<H: Handler> Side for Worker<H> {
-    type Out = v1::WorkerMessage;
-    type In = v1::MasterMessage;
-
-    fn first(&mut self) -> v1::WorkerMessage {
-        let hello = self.registration.hello(self.handler.active());
-        v1::WorkerMessage { message: Some(Message::Hello(hello)), number: 0 }
+    fn first(&mut self) -> FromProcess {
+        let (registration, active) = (self.registration.clone(), self.handler.active());
+        FromProcess::Hello(Hello { registration, active })
     }
 
-    fn beat(&mut self) -> Option<v1::WorkerMessage> {
-        let beat = Message::Beat(self.handler.beat().into());
-        Some(v1::WorkerMessage { message: Some(beat), number: 0 })
+    fn welcome(&mut self, term: Term) -> Result<(), String> {
+        self.handler.welcome(term)
     }
 
-    fn take(&mut self, message: v1::MasterMessage) -> Result<Taken, String> {
-        match FromMaster::try_from(message).map_err(|error| error.to_string())? {
-            FromMaster::Welcome(term) => self.handler.welcome(term).map(|()| Taken::Welcome),
-            FromMaster::Received(number) => Ok(Taken::Received(number)),
-            FromMaster::Member(message) => {
-                self.handler.message(message);
-                Ok(Taken::Done)
-            }
+    fn take(&mut self, message: FromMaster) {
+        if let FromMaster::Member(message) = message {
+            self.handler.message(message);
         }
+    }
+
+    fn beat(&mut self) -> Option<Beat> {
+        Some(self.handler.beat())
     }
 
     fn connection(&mut self, up: bool) {
@@ -221,12 +188,5 @@ impl<H: Handler> Side for Worker<H> {
 
     fn refused(&mut self, reason: &str) {
         self.handler.refused(reason);
-    }
-
-    async fn call(
-        client: &mut Client,
-        out: ReceiverStream<v1::WorkerMessage>,
-    ) -> Result<Response<Streaming<v1::MasterMessage>>, Status> {
-        client.join(out).await
     }
 }

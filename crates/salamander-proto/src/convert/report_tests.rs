@@ -15,6 +15,7 @@ use salamander_core::status::{
     CheckpointStatus, NamesStatus, RestartCounts, ServerStatus, State, Status, WorkerStatus,
 };
 
+use super::WorkerAsk;
 use crate::v1;
 
 /// Over the wire and back.
@@ -52,11 +53,10 @@ fn reports_come_back_as_they_were() {
         Report::End(Box::new(EndReport { progress, ranks })),
     ];
     for report in reports {
-        let wire = sent(v1::Report::new(9, report.clone()));
-        assert_eq!((wire.version, Report::try_from(wire)), (9, Ok(report)));
+        assert_eq!(Report::try_from(sent(v1::Report::from(report.clone()))), Ok(report));
     }
     let lost = StepReport { loss: f64::NAN, ..StepReport::default() };
-    let wire = sent(v1::Report::new(1, Report::Step(lost)));
+    let wire = sent(v1::Report::from(Report::Step(lost)));
     assert!(matches!(Report::try_from(wire), Ok(Report::Step(step)) if step.loss.is_nan()));
     assert!(Report::try_from(v1::Report::default()).is_err());
 }
@@ -118,8 +118,8 @@ fn talk_about_leased_names_comes_back_as_it_was() {
         Ask::Validated { task: 1, fence: 2, part },
     ];
     for ask in asks {
-        let wire = sent(v1::NamesRequest::new(WorkerId(9), ask.clone()));
-        assert_eq!((wire.worker, Ask::try_from(wire)), (9, Ok(ask)));
+        let ask = WorkerAsk { worker: WorkerId(9), ask };
+        assert_eq!(WorkerAsk::try_from(sent(v1::NamesRequest::from(ask.clone()))), Ok(ask));
     }
     let task = push::Task { fence: 1, map, names, deadline: 77 };
     let (servers, brief) = (vec!["a".to_string()], Brief::default());

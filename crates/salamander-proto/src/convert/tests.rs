@@ -1,14 +1,15 @@
 //! Every message comes back as it was, through bytes; what cannot be understood is an error with the field's name.
 
 use salamander_core::elastic::{
-    Activation, Beat, CheckpointMark, Ended, Ending, FromMember, Generation, Hello, Holding,
-    Identity, Peer, Source, StateLineage, Term, ToMember, Version, Work, WorkerId,
+    Activation, CheckpointMark, Ending, Holding, Identity, Peer, Source, StateLineage, Version,
+    Work,
 };
 
 use proptest::prelude::*;
 use prost::Message as _;
 
 use super::*;
+use crate::client::{Role, TrainedOn};
 
 fn generations() -> impl Strategy<Value = Generation> {
     any::<(u32, u32)>().prop_map(|(term, number)| Generation { term: Term(term), number })
@@ -93,16 +94,18 @@ fn from_members() -> impl Strategy<Value = FromMember> {
 proptest! {
     #[test]
     fn what_the_master_says_arrives(message in to_members()) {
+        let message = FromMaster::Member(message);
         let bytes = v1::MasterMessage::from(message.clone()).encode_to_vec();
         let back = v1::MasterMessage::decode(&bytes[..]).expect("its own bytes");
-        prop_assert_eq!(FromMaster::try_from(back), Ok(FromMaster::Member(message)));
+        prop_assert_eq!(FromMaster::try_from(back), Ok(message));
     }
 
     #[test]
     fn what_a_member_says_arrives(message in from_members()) {
-        let sent = v1::WorkerMessage { message: Some(message.clone().into()), number: 1 };
-        let back = v1::WorkerMessage::decode(&sent.encode_to_vec()[..]).expect("its own bytes");
-        prop_assert_eq!(FromWorker::try_from(back), Ok(FromWorker::Member(message)));
+        let message = Numbered { number: 1, said: FromProcess::Member(message) };
+        let sent = v1::ProcessMessage::from(message.clone());
+        let back = v1::ProcessMessage::decode(&sent.encode_to_vec()[..]).expect("its own bytes");
+        prop_assert_eq!(Numbered::try_from(back), Ok(message));
     }
 
     #[test]
@@ -110,8 +113,8 @@ proptest! {
         if let Ok(message) = v1::MasterMessage::decode(&bytes[..]) {
             drop(FromMaster::try_from(message));
         }
-        if let Ok(message) = v1::WorkerMessage::decode(&bytes[..]) {
-            drop(FromWorker::try_from(message));
+        if let Ok(message) = v1::ProcessMessage::decode(&bytes[..]) {
+            drop(Numbered::try_from(message));
         }
     }
 }
@@ -122,16 +125,17 @@ fn beats_hellos_and_ends_come_back() {
         let beat = Beat { work, for_ms: 1, records: 2, compute_ms: 3 };
         assert_eq!(Beat::try_from(v1::Beat::from(beat)), Ok(beat));
     }
-    let peer = Peer { id: WorkerId(7), endpoint: "unix:/x".into() };
-    let active = Some(Generation { term: Term(2), number: 9 });
-    let sent = v1::Hello {
-        peer: Some(peer.clone().into()),
-        active: active.map(Generation::to_u64),
-        ..v1::Hello::default()
-    };
-    assert_eq!(Hello::try_from(&sent), Ok(Hello { peer, active }));
-    for end in [Ended::Finished, Ended::Killed("SIGKILL".into()), Ended::Crashed("1".into())] {
-        assert_eq!(Ended::try_from(process_end(3, 4, end.clone())), Ok(end));
+    let data = TrainedOn { records: 3, fingerprint: u64::MAX };
+    for role in [Role::Member(data), Role::Tasks(data), Role::Server] {
+        let (id, endpoint) = (WorkerId(7), "unix:/x".to_string());
+        let registration = Registration { id, endpoint, slot: 1, process: 2, role };
+        let active = Some(Generation { term: Term(2), number: 9 });
+        let hello = Hello { registration, active };
+        assert_eq!(Hello::try_from(v1::Hello::from(hello.clone())), Ok(hello));
+    }
+    for how in [Ended::Finished, Ended::Killed("SIGKILL".into()), Ended::Crashed("1".into())] {
+        let end = ProcessEnd { slot: 3, pid: 4, how };
+        assert_eq!(ProcessEnd::try_from(v1::ProcessEnd::from(end.clone())), Ok(end));
     }
 }
 
@@ -140,21 +144,25 @@ fn an_error_names_the_field() {
     fn check<T: std::fmt::Debug>(result: Result<T, Error>, text: &str) {
         assert_eq!(result.expect_err(text).to_string(), text);
     }
-    check(Hello::try_from(&v1::Hello::default()), "message Hello: field \"peer\" is missing");
-    check(Ending::try_from(v1::Ending::default()), "message Ending: field \"kind\" cannot be 0");
+    check(
+        Hello::try_from(v1::Hello::default()),
+        "message Hello: field \"registration\" is missing",
+    );
+    check(Ending::try_from(v1::Ending::default()), "message Ending: field \"kind\" is missing");
     check(
         Beat::try_from(v1::Beat { work: 9, ..v1::Beat::default() }),
         "message Beat: field \"work\" cannot be 9",
     );
+    let source = Some(Source::Checkpoint { rank: 1, mark: None }.into());
     check(
-        Activation::try_from(v1::Activation { source: 1, ..v1::Activation::default() }),
+        Activation::try_from(v1::Activation { source, ..v1::Activation::default() }),
         "message Activation: field \"source\" cannot be 1",
     );
-    let promise = worker_promise_without_holding();
-    check(FromWorker::try_from(promise), "message Promise: field \"holding\" is missing");
-}
-
-fn worker_promise_without_holding() -> v1::WorkerMessage {
     let promise = v1::Promise { generation: 1, holding: None };
-    v1::WorkerMessage { message: Some(v1::worker_message::Message::Promise(promise)), number: 0 }
+    let promise = v1::FromMember { kind: Some(v1::from_member::Kind::Promise(promise)) };
+    check(FromMember::try_from(promise), "message Promise: field \"holding\" is missing");
+    check(
+        Numbered::try_from(v1::ProcessMessage::default()),
+        "message ProcessMessage: field \"said\" is missing",
+    );
 }

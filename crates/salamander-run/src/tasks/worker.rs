@@ -6,14 +6,13 @@ use std::io::{BufWriter, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use salamander_core::elastic::WorkerId;
+use salamander_core::elastic::{Lease, Task, WorkerId};
 use salamander_core::layout::RunLayout;
 use salamander_core::report::TaskResult;
 use salamander_data::Dataset;
 use salamander_net::Cancel;
 use salamander_proto::client::{
-    self, Admin, CallError, Lease, LeaseId, NonMember, Registration, Role, SessionOptions,
-    TrainedOn,
+    self, Admin, CallError, NonMember, Registration, Role, SessionOptions, TrainedOn,
 };
 use salamander_train::Error as TrainError;
 use salamander_train::checkpoint::Which;
@@ -88,15 +87,15 @@ fn work(
     let bench = Bench { job, scratch, model, dataset, over };
     while session.end().is_none() {
         match call(session, |admin, id| admin.lease(id))? {
-            Lease::Task { id: lease, records, .. } => {
-                let LeaseId { task, fence } = lease;
+            Lease::Leased(leased) => {
+                let Task { id: task, fence, range: ref records, .. } = leased;
                 tracing::info!(task, fence, ?records, "begins");
-                let finished = bench.do_task(session, records, part_name(task, fence))?;
+                let finished = bench.do_task(session, records.clone(), part_name(task, fence))?;
                 let result = || Ok(finished.clone());
-                let counted = call(session, |admin, id| admin.finish(id, lease, result()))?;
+                let counted = call(session, |admin, id| admin.finish(id, &leased, result()))?;
                 tracing::info!(task, fence, counted, skipped = finished.skipped, "done");
             }
-            Lease::Wait(wait) => session.wait(wait),
+            Lease::Wait(wait) => session.wait(Duration::from_millis(wait)),
             // The end is told to all in a moment.
             Lease::Done => session.wait(FAREWELL),
         }

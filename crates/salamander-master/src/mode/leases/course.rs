@@ -18,6 +18,7 @@ use salamander_core::push::Checkpoint;
 use salamander_core::report::{
     Brief, EndReport, EpochReport, EvaluationPart, Measured, Report, Timings,
 };
+use salamander_files::Durability;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
@@ -67,18 +68,17 @@ impl HostedCourse {
         };
         course.resume();
         callbacks.restore(course.progress());
-        let (last, written, changed, begun) = (Arc::default(), None, false, None);
         Self {
             course,
             collected,
             callbacks,
             parameters,
             make_folder,
-            last,
+            last: Arc::default(),
             file,
-            written,
-            changed,
-            begun,
+            written: None,
+            changed: false,
+            begun: None,
         }
     }
 
@@ -102,14 +102,9 @@ impl HostedCourse {
         next
     }
 
-    /// Whether training ends before its length is reached.
-    pub(super) fn is_stopped(&self) -> bool {
-        self.course.progress().stopped
-    }
-
-    /// Whether what comes next belongs to a complete epoch.
-    pub(super) fn ends_epoch(&self) -> bool {
-        self.course.ends_epoch()
+    /// Where it stands.
+    pub(super) fn state(&self) -> &Course {
+        &self.course
     }
 
     /// Whether nothing may be computed before the checkpoint that comes next counts: it is of a complete epoch, or of
@@ -173,14 +168,14 @@ impl HostedCourse {
         let told = self.course.validated(found, stop, Duration::from_millis(now));
         let told = told.map_err(|error| error.to_string())?;
         let reports = self.epoch(told).into_iter().collect();
-        self.write(write_through);
+        self.write(Durability::Synced);
         Ok(reports)
     }
 
     fn epoch(&mut self, told: Option<EpochReport>) -> Option<(u64, Report)> {
         let report = told?;
         self.callbacks.tell(|callback| callback.epoch_end(&report));
-        self.write(write_through);
+        self.write(Durability::Synced);
         Some((report.steps, Report::Epoch(report)))
     }
 
@@ -227,7 +222,7 @@ impl HostedCourse {
             false => own.training.values(),
         };
         let version = own.steps;
-        self.write(write_through);
+        self.write(Durability::Synced);
         self.callbacks.tell(|callback| callback.training_end(&progress));
         let timings = Timings { wall: Duration::from_millis(now), ..self.collected.timings };
         (version, Report::End(Box::new(EndReport { progress, ranks: vec![timings] })))
@@ -238,25 +233,19 @@ impl HostedCourse {
         if self.changed && self.written.is_none_or(|written| now > written + OFTEN) {
             self.written = Some(now);
             // Without waiting for the disk: it is for a master that is killed, not for a machine that is.
-            self.write(|path, text| std::fs::write(path, text));
+            self.write(Durability::Unsynced);
         }
     }
 
-    fn write(&mut self, by: impl FnOnce(&Path, &[u8]) -> std::io::Result<()>) {
+    fn write(&mut self, durability: Durability) {
         self.callbacks.save(self.course.progress_mut());
         let page = Page { progress: self.course.progress(), collected: &self.collected };
         let text = serde_json::to_vec(&page).unwrap_or_default();
-        let beside = self.file.with_extension("new");
-        if let Err(error) = by(&beside, &text).and_then(|()| std::fs::rename(&beside, &self.file)) {
+        if let Err(error) = salamander_files::replace(&self.file, &text, durability) {
             warn!(%error, file = %self.file.display(), "the course could not be written");
         }
         self.changed = false;
     }
-}
-
-fn write_through(path: &Path, text: &[u8]) -> std::io::Result<()> {
-    std::fs::write(path, text)?;
-    std::fs::File::open(path)?.sync_all()
 }
 
 #[cfg(test)]
@@ -367,7 +356,7 @@ mod tests {
         assert_eq!(course.begin(1).len(), 1);
         assert!(matches!(course.next(), Next::Step(_)));
         assert_eq!([2, 0, 0, 1].map(|at| step(&mut course, 0, at)), [1, 1, 0, 1]);
-        assert_eq!((course.next(), course.ends_epoch()), (Next::Validate, true));
+        assert_eq!((course.next(), course.state().ends_epoch()), (Next::Validate, true));
         assert_eq!(course.validated(9, std::iter::once(part())).expect("a loss").len(), 1);
         assert!(course.next() == Next::Save && course.waits_for_checkpoint());
         let keeping = course.keep(checkpoint(), Vec::new(), true);
@@ -381,7 +370,7 @@ mod tests {
         assert_eq!([0, 1].map(|at| step(&mut course, 1, at)), [1, 1]);
         assert_eq!(course.next(), Next::Validate, "the callback ends training at its fifth step");
         course.validated(9, std::iter::once(part())).expect("a loss");
-        assert!(course.next() == Next::Save && course.is_stopped());
+        assert!(course.next() == Next::Save && course.state().progress().stopped);
         let (version, report) = course.end(9, false);
         assert!(matches!(report, Report::End(end) if end.progress.steps == version));
         let expected = "start 0, epoch 0, step 1, step 2, step 3, validated, ended 0, \
@@ -395,10 +384,10 @@ mod tests {
         let more = "perform_initial_validation: true\nmin_validation_period: {batches: 2}\n\
                     checkpoint_policy: none";
         let mut course = HostedCourse::open(plan(folder.path(), more, 99, &Arc::default()));
-        assert_eq!((course.next(), course.ends_epoch()), (Next::Validate, false));
+        assert_eq!((course.next(), course.state().ends_epoch()), (Next::Validate, false));
         assert!(course.validated(0, std::iter::once(part())).expect("a loss").is_empty());
         assert_eq!([0, 1].map(|at| step(&mut course, 0, at)), [1, 1]);
-        assert_eq!((course.next(), course.ends_epoch()), (Next::Validate, false));
+        assert_eq!((course.next(), course.state().ends_epoch()), (Next::Validate, false));
         assert_eq!(course.validated(0, std::iter::once(part())).expect("a loss").len(), 1);
         assert!(matches!(course.next(), Next::Step(place) if place.step == 2));
     }

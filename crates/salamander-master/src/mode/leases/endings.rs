@@ -29,7 +29,7 @@ impl Leases {
         match self.course.next() {
             Next::Validate => {
                 // Within an epoch, the names that are leased come first.
-                let ready = match self.course.ends_epoch() {
+                let ready = match self.course.state().ends_epoch() {
                     true => self.ended.is_some(),
                     false => self.dispatcher.is_idle(),
                 };
@@ -39,7 +39,7 @@ impl Leases {
                 ready
             }
             // The last checkpoint is taken by the dispatcher.
-            Next::Save | Next::Finished if self.course.is_stopped() => {
+            Next::Save | Next::Finished if self.course.state().progress().stopped => {
                 self.leave(now, Ending::Completed);
                 true
             }
@@ -132,7 +132,7 @@ impl Leases {
                 if self.keeping == 0 {
                     self.sweep();
                 }
-                self.course.kept(&self.files.checkpoints().join(&id));
+                self.course.kept(&self.files.checkpoints.join(&id));
                 let note = format!("checkpoint {id} kept");
                 self.effects.extend([Effect::Kept(id), Effect::Note(note)]);
             }
@@ -149,7 +149,7 @@ impl Leases {
         let last = self.dispatcher.history().checkpoint.map(|last| last.id);
         let keep = last.into_iter().chain(self.dispatcher.saving());
         let keep = keep.map(|id| self.files.rows(id)).collect();
-        let folder = self.files.checkpoints().to_path_buf();
+        let folder = self.files.checkpoints.clone();
         self.effects.push(Effect::Server(ServerTask::Sweep { folder, keep }));
     }
 }

@@ -78,7 +78,7 @@ impl Leases {
                 Task::Done => Told::Wait(PAUSE),
             };
         }
-        let drains = self.course.next() == Next::Validate && !self.course.ends_epoch();
+        let drains = self.course.next() == Next::Validate && !self.course.state().ends_epoch();
         if drains || self.awaited.is_some() {
             return Told::Wait(PAUSE);
         }

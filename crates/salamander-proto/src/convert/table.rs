@@ -1,0 +1,149 @@
+//! The table: each type of ours, and the message that it travels as.
+
+use std::ops::Range;
+
+use salamander_core::elastic::{
+    Activation, Beat, CheckpointMark, Count, Ended, Ending, FromMember, Holding, Identity, Lease,
+    Order, Peer, Source, Task, ToMember, Work,
+};
+use salamander_core::ledger::Tally;
+use salamander_core::metrics::Metric;
+use salamander_core::plan::MicroBatch;
+use salamander_core::push::{self, Ask, Map, Told};
+use salamander_core::report::{
+    Brief, EndReport, EpochReport, EvaluationPart, Measured, Report, Start, StepReport, TaskResult,
+    Timings,
+};
+use salamander_core::schedule::Plateau;
+use salamander_core::status::{
+    CheckpointStatus, NamesStatus, RestartCounts, ServerStatus, State, Status, WorkerStatus,
+};
+
+use super::WorkerAsk;
+use super::wire::{FieldName, MessageField, alternatives, message, payload, structs, words};
+use super::{Error, Finished, FromMaster, FromProcess, Hello, Inventory, Numbered, ProcessEnd};
+use crate::client::{Registration, Role, TrainedOn};
+use crate::v1;
+
+// Sessions.
+structs! {
+    Numbered => ProcessMessage { number, said };
+    Hello => Hello { registration, active };
+    Registration => Registration { id, endpoint, slot, process, role };
+    TrainedOn => TrainedOn { records, fingerprint };
+    Inventory => Inventory { running, ended };
+    ProcessEnd => ProcessEnd { slot, pid, how };
+    Beat => Beat { work, for_ms, records, compute_ms };
+    Identity => Identity { version, generation, lineage };
+    Holding => Holding { identity, confirmed };
+    CheckpointMark => Checkpoint { id, version, generation };
+    Peer => Peer { id, endpoint };
+    Activation => Activation { generation, members, source, transfer, servers, rows, destination }
+        if has_source;
+}
+alternatives! {
+    FromProcess => process_message::Said {
+        Hello(hello), Inventory(inventory), Beat(beat), Member(message),
+        Report { version, report } as VersionedReport, Failed(reason), End(end),
+    }
+    FromMaster => master_message::Said in MasterMessage.said {
+        Welcome(term), Received(number), Member(message), Order(order),
+    }
+    Role => role::Kind in Role.kind { Member(data), Tasks(data), Server {} }
+    FromMember => from_member::Kind in FromMember.kind {
+        Promise(generation, holding) as Promise, Confirmed(generation),
+        Broken(generation, accused) as Broken, Wrote(mark),
+        Reached(generation, ending) as Reached, Moved(generation), Leave {},
+    }
+    ToMember => to_member::Kind in ToMember.kind {
+        Prepare(generation), Activate(activation), Kept(mark), Stop {}, Ended(ending),
+    }
+    Source => source::Kind in Source.kind {
+        Member { rank, identity } as MemberSource, Checkpoint { rank, mark } as CheckpointSource,
+    }
+    Ending => ending::Kind in Ending.kind { Completed {}, Interrupted {}, Failed(reason) }
+    Ended => ended::Kind in Ended.kind { Finished {}, Killed(by), Crashed(reason) }
+    Order => order::Kind in Order.kind { Start(slot), End(slot) }
+}
+
+// Reports.
+structs! {
+    Start => Start {
+        done, total, total_batches, steps_per_epoch, epochs, records, parameters, workers, leads
+    };
+    StepReport => Step {
+        epoch, step, steps, batches, records, loss, learning_rate, gradient_norm, skipped,
+        loss_scale
+    };
+    EpochReport => Epoch { epoch, complete, steps, training, validation, seconds, best };
+    EndReport => End { progress, ranks };
+    Timings => Timings { compute, exchange, data, test, wall };
+}
+alternatives! {
+    Report => report::Kind in Report.kind { Start(start), Step(step), Epoch(epoch), End(end) }
+    Metric => metric::Kind in Metric.kind {
+        Mean { sum, records } as Mean, Sum { value }, Max { value }, Min { value },
+        Confusion { classes, counts } as Confusion, Auc { buckets },
+    }
+}
+
+// Tasks, and leases of micro-batches.
+structs! {
+    Task => Task { id, range, fence, deadline };
+    Range<u64> => Range { start, end };
+    Finished => FinishRequest { worker, task, fence, outcome };
+    TaskResult => TaskResult { file, skipped };
+    WorkerAsk => NamesRequest { worker, ask };
+    push::Report => PushReport { fence, map, names, acks };
+    push::Task => NamesTask { fence, map, names, deadline };
+    push::Process => ServerProcess { server, incarnation };
+    Map => ServerMap { number, servers };
+    MicroBatch => MicroBatch { epoch, step, k };
+    Measured => Measured { tally, loss, metrics, rate, gradient_norm, timings };
+    Tally => Tally { applied, skipped, overflowed, digest, positions };
+    EvaluationPart => EvaluationPart { loss, metrics, records, skipped };
+    Brief => Brief { plateau };
+    Plateau => Plateau { factor, best, waited };
+}
+alternatives! {
+    Lease => lease_reply::Lease in LeaseReply.lease { Leased(task), Wait(wait), Done {} }
+    Result<TaskResult, String> => finish_request::Outcome { Ok(result), Err(reason) }
+    Ask => names_request::Ask {
+        Work { most }, Pushed { report, measured } as Pushed, GiveBack { fence },
+        Validated { task, fence, part } as Validated,
+    }
+    Told => names_reply::Told in NamesReply.told {
+        Names { task, servers, brief } as LeasedNames,
+        Validate { task, fence, batches, map, servers } as ValidationTask,
+        Wait(wait), Done {}, Heard(heard),
+    }
+}
+
+// Status.
+structs! {
+    Status => StatusReply {
+        state, reason, term, generation, generations, version, workers, wanted, servers,
+        wanted_servers, restarts, checkpoint, names, last_report, tasks
+    };
+    WorkerStatus => WorkerStatus { id, slot, pid, endpoint, connected, member, confirmed, beat };
+    ServerStatus => ServerStatus { seat, id, pid, endpoint };
+    RestartCounts => RestartCounts { workers, servers, masters };
+    CheckpointStatus => Checkpoint { id, version, generation };
+    NamesStatus => NamesStatus { epochs, left, leased, servers, map };
+    Count => TaskCount { left, leased, done };
+}
+words! {
+    State => status_reply::State {
+        Gathering, Regrouping, Running, Stopping, Completed, Interrupted, Failed
+    };
+    Work => beat::Work { Idle, Computing, Exchanging };
+}
+
+/// The state of a generation comes from one of its members.
+fn has_source(activation: &Activation) -> Result<(), Error> {
+    let rank = activation.source.rank();
+    match rank < activation.members.len() {
+        true => Ok(()),
+        false => Err(FieldName { message: "Activation", field: "source" }.wrong(rank as i64)),
+    }
+}
