@@ -185,15 +185,17 @@ impl Metric {
             Metric::PrAuc { buckets } => average_precision(buckets),
             Metric::RootMean { sum, records } => (sum / records).sqrt(),
             Metric::PerClass { measure, right, predicted, actual } => {
-                let class = |at: usize| measure.of(right[at], predicted[at], actual[at]);
-                let occurs = |at: &usize| predicted[*at] + actual[*at] > 0;
-                let classes = if right.len() == 2 { 1..2 } else { 0..right.len() };
-                let values: Vec<f64> = classes.filter(occurs).map(class).collect();
-                match (values.len(), actual.iter().sum::<u64>()) {
-                    (_, 0) => f64::NAN,
-                    (0, _) => 0.0,
-                    (classes, _) => values.iter().sum::<f64>() / classes as f64,
+                if actual.iter().all(|count| *count == 0) {
+                    return f64::NAN;
                 }
+                let classes = right.iter().zip(predicted).zip(actual);
+                let wanted = classes.skip(usize::from(right.len() == 2));
+                let occurring =
+                    wanted.filter(|((_, predicted), actual)| **predicted + **actual > 0);
+                let values: Vec<f64> = occurring
+                    .map(|((right, all), actual)| measure.of(*right, *all, *actual))
+                    .collect();
+                values.iter().sum::<f64>() / values.len().max(1) as f64
             }
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use salamander_core::elastic::{Beat, Count, Generation, Term, Version, WorkerId};
 use salamander_core::ledger::Tally;
-use salamander_core::metrics::{Metric, Metrics};
+use salamander_core::metrics::{Measure, Metric, Metrics};
 use salamander_core::plan::MicroBatch;
 use salamander_core::progress::Progress;
 use salamander_core::push::{self, Ask, Told};
@@ -29,6 +29,17 @@ fn metrics() -> Metrics {
         .with("least", Metric::Min { value: -0.5 })
         .with("accuracy", Metric::Confusion { classes: 2, counts: vec![3, 1, 2, 4] })
         .with("auc", Metric::auc([(0.3, false), (0.7, true), (0.2, true)]))
+        .with("pr_auc", Metric::pr_auc([(0.3, false), (0.7, true)]))
+        .with("rmse", Metric::RootMean { sum: 8.0, records: 2.0 })
+        .with(
+            "recall",
+            Metric::PerClass {
+                measure: Measure::Recall,
+                right: vec![1, 2],
+                predicted: vec![2, 3],
+                actual: vec![2, 3],
+            },
+        )
 }
 
 #[test]

@@ -7,7 +7,7 @@ use salamander_core::elastic::{
     Order, Peer, Source, Task, ToMember, Work,
 };
 use salamander_core::ledger::Tally;
-use salamander_core::metrics::Metric;
+use salamander_core::metrics::{Measure, Metric};
 use salamander_core::plan::MicroBatch;
 use salamander_core::push::{self, Ask, Map, Told};
 use salamander_core::report::{
@@ -83,7 +83,9 @@ alternatives! {
     Report => report::Kind in Report.kind { Start(start), Step(step), Epoch(epoch), End(end) }
     Metric => metric::Kind in Metric.kind {
         Mean { sum, records } as Mean, Sum { value }, Max { value }, Min { value },
-        Confusion { classes, counts } as Confusion, Auc { buckets },
+        Confusion { classes, counts } as Confusion, Auc { buckets }, PrAuc { buckets },
+        RootMean { sum, records } as Mean,
+        PerClass { measure, right, predicted, actual } as PerClass,
     }
 }
 
@@ -137,6 +139,7 @@ words! {
         Gathering, Regrouping, Running, Stopping, Completed, Interrupted, Failed
     };
     Work => beat::Work { Idle, Computing, Exchanging };
+    Measure => per_class::Measure { Precision, Recall, F1 };
 }
 
 /// The state of a generation comes from one of its members.
