@@ -22,7 +22,7 @@ use salamander_kernels::ops::is_gpu;
 pub use bucket::{BucketSum, Part};
 
 use crate::Error;
-use crate::params::Path;
+use crate::params::{Path, keep_path};
 use crate::step::finite;
 use crate::trial::Pass;
 
@@ -183,13 +183,7 @@ struct Collect<'a> {
 }
 
 impl ModuleVisitor for Collect<'_> {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.path.enter(name);
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.exit();
-    }
+    keep_path!();
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         // Running values of normalisation layers are visited too; they have no gradients.

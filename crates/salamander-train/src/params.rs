@@ -51,29 +51,44 @@ impl Path {
     }
 }
 
+/// The methods of a visitor or a mapper that keep its `path` up to date.
+macro_rules! keep_path {
+    () => {
+        fn enter_module(&mut self, name: &str, _container: &str) {
+            self.path.enter(name);
+        }
+
+        fn exit_module(&mut self, _name: &str, _container: &str) {
+            self.path.exit();
+        }
+    };
+}
+
+pub(crate) use keep_path;
+
 /// Lists the float parameters of a module that is in training, in their fixed order. Parameters
 /// that were not initialised yet are, in this order, so that a seed gives the same values always.
 pub fn list<M: Module>(module: &M) -> Vec<ParamInfo> {
-    struct List(Path, Vec<ParamInfo>);
+    #[derive(Default)]
+    struct List {
+        path: Path,
+        found: Vec<ParamInfo>,
+    }
     impl ModuleVisitor for List {
-        fn enter_module(&mut self, name: &str, _container: &str) {
-            self.0.enter(name);
-        }
-        fn exit_module(&mut self, _name: &str, _container: &str) {
-            self.0.exit();
-        }
+        keep_path!();
+
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
             let value = param.val();
-            self.1.push(ParamInfo {
-                path: self.0.name(),
+            self.found.push(ParamInfo {
+                path: self.path.name(),
                 shape: value.dims().to_vec(),
                 trainable: value.is_require_grad(),
             });
         }
     }
-    let mut list = List(Path::default(), Vec::new());
+    let mut list = List::default();
     module.visit(&mut list);
-    list.1
+    list.found
 }
 
 /// How many numbers of a module are trained.
@@ -84,54 +99,57 @@ pub(crate) fn trainable<M: Module>(module: &M) -> u64 {
 
 /// Everything a module keeps, by path. Running values that are still pending are taken in first.
 pub fn read<M: Module>(module: &M) -> Vec<(String, TensorData)> {
-    struct Read(Path, Vec<(String, TensorData)>);
-    impl ModuleVisitor for Read {
-        fn enter_module(&mut self, name: &str, _container: &str) {
-            self.0.enter(name);
-        }
-        fn exit_module(&mut self, _name: &str, _container: &str) {
-            self.0.exit();
-        }
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.1.push((self.0.name(), param.val().into_data()));
-        }
-        fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<D, Int>>) {
-            self.1.push((self.0.name(), param.val().into_data()));
-        }
-        fn visit_bool<const D: usize>(&mut self, param: &Param<Tensor<D, Bool>>) {
-            self.1.push((self.0.name(), param.val().into_data()));
-        }
-    }
-    let mut read = Read(Path::default(), Vec::new());
-    // `valid` is what folds pending updates of running values in; a plain visit may be one late.
-    module.valid().visit(&mut read);
-    read.1
+    read_some(module, None)
 }
 
 /// What a module in training keeps besides its trainable parameters: BatchNorm's running values.
 pub(crate) fn running<M: Module>(module: &M) -> Vec<(String, TensorData)> {
-    struct Running(Path, Vec<String>, Vec<(String, TensorData)>);
-    impl ModuleVisitor for Running {
-        fn enter_module(&mut self, name: &str, _container: &str) {
-            self.0.enter(name);
-        }
-        fn exit_module(&mut self, _name: &str, _container: &str) {
-            self.0.exit();
-        }
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let path = self.0.name();
-            if self.1.contains(&path) {
-                self.2.push((path, param.val().into_data().convert::<f32>()));
-            }
-        }
-    }
     let kept = list(module).into_iter().filter(|info| !info.trainable).map(|info| info.path);
-    let mut running = Running(Path::default(), kept.collect(), Vec::new());
-    if !running.1.is_empty() {
-        // As in `read`: what is pending is folded in first.
-        module.valid().visit(&mut running);
+    let kept: Vec<String> = kept.collect();
+    if kept.is_empty() {
+        return Vec::new();
     }
-    running.2
+    let found = read_some(module, Some(kept)).into_iter();
+    found.map(|(path, data)| (path, data.convert::<f32>())).collect()
+}
+
+/// The values of these paths, or of all.
+fn read_some<M: Module>(module: &M, only: Option<Vec<String>>) -> Vec<(String, TensorData)> {
+    let mut read = Read { path: Path::default(), only, found: Vec::new() };
+    // `valid` is what folds pending updates of running values in; a plain visit may be one late.
+    module.valid().visit(&mut read);
+    read.found
+}
+
+struct Read {
+    path: Path,
+    only: Option<Vec<String>>,
+    found: Vec<(String, TensorData)>,
+}
+
+impl Read {
+    fn take(&mut self, data: impl FnOnce() -> TensorData) {
+        let path = self.path.name();
+        if self.only.as_ref().is_none_or(|only| only.contains(&path)) {
+            self.found.push((path, data()));
+        }
+    }
+}
+
+impl ModuleVisitor for Read {
+    keep_path!();
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        self.take(|| param.val().into_data());
+    }
+
+    fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<D, Int>>) {
+        self.take(|| param.val().into_data());
+    }
+
+    fn visit_bool<const D: usize>(&mut self, param: &Param<Tensor<D, Bool>>) {
+        self.take(|| param.val().into_data());
+    }
 }
 
 /// A copy with the same parameter ids whose running values are its own: Burn's clones share them.
@@ -196,13 +214,7 @@ impl Write {
 }
 
 impl ModuleMapper for Write {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.path.enter(name);
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.exit();
-    }
+    keep_path!();
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         match self.take(&param.lazy_shape().to_vec()) {

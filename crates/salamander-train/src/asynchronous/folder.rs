@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::TensorData;
 use salamander_core::course::KeptRows;
-use salamander_core::experiment::{CheckpointPolicy, CheckpointStorage};
 use salamander_core::ledger::{Ledger, Tally};
 use salamander_core::plan::Plan;
 use salamander_core::push::{Applied, Names};
@@ -15,14 +14,12 @@ use salamander_ps::{Held, checkpoint as rows};
 
 use super::dense::{BLOCK, Dense, TABLE};
 use crate::Error;
-use crate::checkpoint::{Snapshot, Store, read_manifest};
+use crate::checkpoint::{Keeping, Snapshot, Store, read_manifest};
 use crate::progress::Progress;
 
 /// What all checkpoints of a run have in common.
 pub(super) struct CheckpointFolders {
-    pub(super) folder: PathBuf,
-    pub(super) policy: CheckpointPolicy,
-    pub(super) storage: CheckpointStorage,
+    pub(super) keeping: Keeping,
     pub(super) experiment: String,
     /// Everything the model keeps, as it began.
     pub(super) model: Vec<(String, TensorData)>,
@@ -42,7 +39,7 @@ impl CheckpointFolders {
         let ending = format!("-{:03}-{:04}", id.term.0, id.number);
         let name = format!("step-{:08}{ending}", progress.steps);
         if let Some(there) = self.find(&ending) {
-            self.close(Store::open(&self.folder, self.policy, self.storage.clone())?)?;
+            self.close(Store::open(self.keeping.clone())?)?;
             return Ok((there, progress));
         }
         let snapshot = Snapshot {
@@ -53,7 +50,7 @@ impl CheckpointFolders {
             experiment: self.experiment.clone(),
             watched,
         };
-        let store = Store::open(&self.folder, self.policy, self.storage.clone())?;
+        let store = Store::open(self.keeping.clone())?;
         store.save(snapshot, Some(Box::new(move |folder: &Path| link(&files, folder))))?;
         self.close(store)?;
         Ok((name, progress))
@@ -72,12 +69,12 @@ impl CheckpointFolders {
 
     /// The folder of a checkpoint with this ending.
     fn find(&self, ending: &str) -> Option<String> {
-        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let entries = fs::read_dir(&self.keeping.folder).into_iter().flatten().flatten();
         let mut names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
         names.find(|name| {
             name.starts_with("step-")
                 && name.ends_with(ending)
-                && read_manifest(&self.folder.join(name)).is_ok()
+                && read_manifest(&self.keeping.folder.join(name)).is_ok()
         })
     }
 
@@ -184,6 +181,7 @@ fn link(files: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>, Error> {
 
 #[cfg(test)]
 mod tests {
+    use salamander_core::experiment::{CheckpointPolicy, CheckpointStorage};
     use salamander_core::ledger::Line;
     use salamander_core::plan::MicroBatch;
     use salamander_core::seed::mix;
@@ -197,9 +195,11 @@ mod tests {
     fn folders() -> CheckpointFolders {
         let plan = Plan { records: RECORDS, batch: 4, aggregation: 1, slices: 2 };
         CheckpointFolders {
-            folder: PathBuf::new(),
-            policy: CheckpointPolicy::Best,
-            storage: CheckpointStorage::default(),
+            keeping: Keeping {
+                folder: PathBuf::new(),
+                policy: CheckpointPolicy::Best,
+                storage: CheckpointStorage::default(),
+            },
             experiment: String::new(),
             model: Vec::new(),
             dense: Dense::empty(),

@@ -48,7 +48,12 @@ pub(crate) fn read_manifest(path: &Path) -> Result<Manifest, Error> {
         std::io::ErrorKind::NotFound => Error::checkpoint(path, "it has no manifest"),
         _ => Error::checkpoint(path, error),
     })?;
-    let manifest: Manifest = serde_json::from_slice(&text)
+    parse_manifest(path, &text)
+}
+
+/// The manifest of the checkpoint at this place.
+pub(super) fn parse_manifest(path: &Path, text: &[u8]) -> Result<Manifest, Error> {
+    let manifest: Manifest = serde_json::from_slice(text)
         .map_err(|error| Error::checkpoint(path, format!("its manifest is broken: {error}")))?;
     match manifest.format {
         FORMAT => Ok(manifest),
