@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use salamander_core::elastic::{Ending, Work};
+use salamander_core::push::Lineage;
 use salamander_core::report::EndReport;
+pub use salamander_proto::client::TrainedOn;
 
 use crate::Error;
 use crate::tables::{LocalRows, StagedRows};
@@ -61,25 +63,16 @@ pub struct Entered {
     /// The generation's number.
     pub generation: u64,
     /// The history that the rows of tables are part of.
-    pub rows: u64,
+    pub rows: Lineage,
     /// Whether the rows move to other servers, and begin another history, before the first exchange.
     pub moves: bool,
 }
 
-/// What a member trains on. All members must see the same.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct About {
-    /// Records of an epoch.
-    pub records: u64,
-    /// A hash over the experiment and the sizes of its data.
-    pub fingerprint: u64,
-}
-
 /// What the trainer needs from the other members. [`Error::Broken`] means that the generation is over: the trainer
-/// drops what is not committed and enters the next one.
+/// drops what is not committed and enters the next one. Who has nobody to tell leaves out what is only told.
 pub trait Exchange: Send {
     /// Tells what this member trains on, before it takes part in anything.
-    fn introduce(&mut self, about: About);
+    fn introduce(&mut self, _data: TrainedOn) {}
     /// Where the rows of the model's tables live; first values are drawn from this seed.
     fn rows(&mut self, seed: u64) -> Result<Box<dyn StagedRows>, Error>;
     /// Waits until this member takes part in a generation.
@@ -96,21 +89,21 @@ pub trait Exchange: Send {
     /// dropped it is in the state.
     fn commit(&mut self, digest: u64) -> Result<Applying, Error>;
     /// The rows of tables are where the generation moves them to.
-    fn moved(&mut self);
+    fn moved(&mut self) {}
     /// The rows of tables cannot be reached: the generation is over for this member, and the master is told.
-    fn give_up(&mut self, reason: &str);
+    fn give_up(&mut self, _reason: &str) {}
     /// What this member does from now on, and how many records it computed since it last said so.
-    fn working(&mut self, work: Work, records: u64);
+    fn working(&mut self, _work: Work, _records: u64) {}
     /// Whether an early end of the run was asked for.
     fn wants_stop(&self) -> bool;
     /// The name of a checkpoint of the state that all members hold.
     fn checkpoint_id(&mut self, steps: u64) -> String;
     /// The checkpoint with this id is on disk.
-    fn wrote(&mut self, id: &str);
+    fn wrote(&mut self, _id: &str) {}
     /// The last state is reached and all members hold it.
     fn conclude(&mut self, ending: Ending, report: EndReport) -> Result<(), Error>;
     /// The run cannot go on: the data or the model is wrong, which no other worker can mend.
-    fn failed(&mut self, error: &Error);
+    fn failed(&mut self, _error: &Error) {}
 }
 
 /// A committed result that is being put into the state. This member promises nothing meanwhile, so that what it
@@ -154,8 +147,6 @@ impl Alone {
 }
 
 impl Exchange for Alone {
-    fn introduce(&mut self, _about: About) {}
-
     fn rows(&mut self, seed: u64) -> Result<Box<dyn StagedRows>, Error> {
         Ok(Box::new(LocalRows::new(seed)?))
     }
@@ -166,7 +157,7 @@ impl Exchange for Alone {
             begin: Begin::Keep,
             transfer: None,
             generation: 0,
-            rows: 0,
+            rows: Lineage::default(),
             moves: false,
         })
     }
@@ -194,12 +185,6 @@ impl Exchange for Alone {
         Ok(Applying::unwatched())
     }
 
-    fn moved(&mut self) {}
-
-    fn give_up(&mut self, _reason: &str) {}
-
-    fn working(&mut self, _work: Work, _records: u64) {}
-
     fn wants_stop(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -208,13 +193,9 @@ impl Exchange for Alone {
         crate::checkpoint::id(steps)
     }
 
-    fn wrote(&mut self, _id: &str) {}
-
     fn conclude(&mut self, _ending: Ending, _report: EndReport) -> Result<(), Error> {
         Ok(())
     }
-
-    fn failed(&mut self, _error: &Error) {}
 }
 
 #[cfg(test)]

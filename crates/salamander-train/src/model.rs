@@ -66,10 +66,10 @@ use crate::context::Context;
 use crate::evaluate::{EvaluationPart, Over, evaluate_part};
 use crate::exchange::Alone;
 use crate::predict::{Predictions, predict_part};
-use crate::tables::{self, LocalRows, RowSource, Tables};
+use crate::tables::{self, LocalRows, Opened, RowSource, Tables};
 use crate::trainer::{Outcome, Setup, Trainer};
 use crate::trial::Trial;
-use crate::worker::Membership;
+use crate::worker::{Membership, WorkerConnection};
 use crate::{Error, params, weights};
 
 /// A model without its type.
@@ -94,7 +94,7 @@ pub trait Model: Send + Sync {
     /// Trains it together with other workers, as a member of a distributed run.
     fn take_part(&self, setup: Setup, membership: Membership) -> Result<Outcome, Error>;
     /// Computes micro-batches of asynchronous training, as the master leases them, to the end of the run.
-    fn push(&self, setup: Setup, line: asynchronous::Line) -> Result<(), Error>;
+    fn push(&self, setup: Setup, connection: WorkerConnection) -> Result<(), Error>;
     /// What the master of asynchronous training leads by.
     fn lease_plan(&self, setup: Setup) -> Result<LeasePlan, Error>;
     /// Loads trained weights, to be used as often as wanted.
@@ -193,8 +193,8 @@ impl<T: Trial> Model for Entry<T> {
         Trainer::<T>::new(setup, exchange, vec![reports])?.run()
     }
 
-    fn push(&self, setup: Setup, line: asynchronous::Line) -> Result<(), Error> {
-        asynchronous::work::<T>(setup, line)
+    fn push(&self, setup: Setup, connection: WorkerConnection) -> Result<(), Error> {
+        asynchronous::work::<T>(setup, connection)
     }
 
     fn lease_plan(&self, setup: Setup) -> Result<LeasePlan, Error> {
@@ -221,7 +221,7 @@ impl<T: Trial> Model for Entry<T> {
                 rows.declare(&specs)?;
                 rows.import(&rows_beside(path), &specs)?;
             }
-            tables.open(Box::new(rows))?;
+            tables.open(Opened::Staged(Box::new(rows)))?;
             if !files.is_empty() {
                 tables.with_store(|rows| rows.restore(&files, 0, Lineage::default()))?;
             }

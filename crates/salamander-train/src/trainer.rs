@@ -40,7 +40,7 @@ use checkpoints::CheckpointWriter;
 use model_state::ModelState;
 use together::Reduced;
 
-pub(crate) use prepared::Prepared;
+pub(crate) use prepared::{Prepared, trained_on};
 pub use salamander_core::report::Timings;
 pub use setup::{Setup, open_all, open_data};
 
@@ -104,7 +104,7 @@ impl<T: Trial> Trainer<T> {
     pub fn run(mut self) -> Result<Outcome, Error> {
         let started = Instant::now();
         threads::join(self.prepared.setup.experiment.threads);
-        self.exchange.introduce(self.prepared.about(&self.course));
+        self.exchange.introduce(trained_on(&self.course));
         loop {
             match self.take_part() {
                 Ok(()) => return self.finish(started),

@@ -11,39 +11,64 @@ mod shared;
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use salamander_core::elastic::{Ending, WorkerId};
 use salamander_net::{Keys, Token, Transport};
+use salamander_proto::client::{Registration, Role, SessionOptions};
 
 use crate::Error;
 use crate::callback::Callback;
 
 pub use group::Group;
+use reports::Reports;
 use shared::SharedMember;
 
-/// How a worker takes part in a run.
+/// How a worker is connected to its run, whatever the strategy.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct WorkerConnection {
     /// The master's address, `host:port`.
     pub master: String,
     /// The run's secrets.
     pub keys: Keys,
-    /// Where other workers reach this one.
-    pub listen: IpAddr,
     /// The platform's place for this process.
     pub slot: u32,
-    /// How gradients travel.
-    pub transport: Transport,
     /// bf16 on the wire.
     pub bf16: bool,
-    /// Whether parameter servers are part of the run.
-    pub with_servers: bool,
     /// How often the master hears from this worker.
     pub beat_every: Duration,
     /// Set from outside when this worker has to go.
     pub leave: Arc<AtomicBool>,
+}
+
+impl WorkerConnection {
+    pub(crate) fn has_to_leave(&self) -> bool {
+        self.leave.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn session(&self) -> SessionOptions {
+        let beat_every = self.beat_every;
+        SessionOptions { beat_every, ..SessionOptions::of(&self.master, &self.keys) }
+    }
+
+    /// What this worker says of itself to the master.
+    pub(crate) fn registration(&self, id: WorkerId, endpoint: String, role: Role) -> Registration {
+        Registration { id, endpoint, slot: self.slot, process: process_number(), role }
+    }
+}
+
+/// How a worker takes part in generations.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// To the run.
+    pub connection: WorkerConnection,
+    /// Where other workers reach this one.
+    pub listen: IpAddr,
+    /// How gradients travel.
+    pub transport: Transport,
+    /// Whether parameter servers are part of the run.
+    pub with_servers: bool,
     /// The checkpoint that a resumed run begins with.
     pub start: Option<String>,
 }
@@ -74,11 +99,10 @@ impl Handle {
 pub fn join(options: Options) -> Result<Membership, Error> {
     let id = fresh_id()?;
     let member = Arc::new(SharedMember::new(id));
-    let queue = reports::Queue::shared();
-    let reports = Box::new(reports::Reports(Arc::clone(&queue)));
+    let reports = Reports::default();
     let handle = Handle(Arc::clone(&member));
-    let exchange = Box::new(Group::new(id, options, member, queue)?);
-    Ok(Membership { exchange, reports, handle })
+    let exchange = Box::new(Group::new(id, options, member, reports.clone())?);
+    Ok(Membership { exchange, reports: Box::new(reports), handle })
 }
 
 /// An id that no other worker has.

@@ -8,11 +8,9 @@ use std::time::Duration;
 use salamander_core::elastic::Ending;
 use salamander_core::experiment::{Experiment, Strategy, Transport};
 use salamander_core::layout::RunLayout;
-use salamander_net::Keys;
-use salamander_train::asynchronous::Line;
 use salamander_train::model::Models;
 use salamander_train::trainer::Setup;
-use salamander_train::worker::{self, join};
+use salamander_train::worker::{self, WorkerConnection, join};
 use salamander_train::{Error as TrainError, device};
 
 use super::{Exit, leave_on_signals};
@@ -42,65 +40,50 @@ pub fn run(options: &Options, models: &Models) -> Result<Exit, Error> {
     let keys = options.keys.read(&options.run, options.listen)?;
     let experiment = load(&options.run.experiment(), &[])?;
     let model = models.find(experiment.model())?;
-    let leave = leave_on_signals()?;
-    if experiment.strategy == Strategy::Ps {
-        let line = line(options, keys, &experiment, leave);
-        let setup = Setup {
+    let connection = WorkerConnection {
+        master: options.master.clone(),
+        keys,
+        slot: options.slot,
+        bf16: experiment.optimizations.gradient_compression,
+        beat_every: beat_every(&experiment),
+        leave: leave_on_signals()?,
+    };
+    let setup = |experiment: Experiment| {
+        Ok::<Setup, Error>(Setup {
             device: device::select_for(&experiment.device.0, options.slot as usize)?,
             experiment,
             folder: options.run.folder().to_path_buf(),
             stop: Arc::new(AtomicBool::new(false)),
-        };
-        return match model.push(setup, line) {
+        })
+    };
+    if experiment.strategy == Strategy::Ps {
+        return match model.push(setup(experiment)?, connection) {
             Ok(()) => Ok(Exit::Done),
             Err(TrainError::Leaving) => Ok(Exit::Left),
             Err(error) => Err(error.into()),
         };
     }
-    let membership = join(membership(options, keys, &experiment, Arc::clone(&leave)))?;
+    let membership = join(membership(options, connection, &experiment))?;
     let handle = membership.handle.clone();
-    let setup = Setup {
-        device: device::select_for(&experiment.device.0, options.slot as usize)?,
-        experiment,
-        folder: options.run.folder().to_path_buf(),
-        stop: Arc::new(AtomicBool::new(false)),
-    };
-    let outcome = model.take_part(setup, membership);
+    let outcome = model.take_part(setup(experiment)?, membership);
     finish(outcome.err(), &handle)
 }
 
 fn membership(
     args: &Options,
-    keys: Keys,
+    connection: WorkerConnection,
     experiment: &Experiment,
-    leave: Arc<AtomicBool>,
 ) -> worker::Options {
     worker::Options {
-        master: args.master.clone(),
-        keys,
+        connection,
         listen: args.listen,
-        slot: args.slot,
         transport: match experiment.elastic.transport {
             Transport::Auto => salamander_net::Transport::Auto,
             Transport::Shm => salamander_net::Transport::Shm,
             Transport::Tcp => salamander_net::Transport::Tcp,
         },
-        bf16: experiment.optimizations.gradient_compression,
         with_servers: experiment.strategy.has_servers(),
-        beat_every: beat_every(experiment),
-        leave,
         start: args.start.clone(),
-    }
-}
-
-fn line(args: &Options, keys: Keys, experiment: &Experiment, leave: Arc<AtomicBool>) -> Line {
-    Line {
-        master: args.master.clone(),
-        keys,
-        slot: args.slot,
-        bf16: experiment.optimizations.gradient_compression,
-        beat_every: beat_every(experiment),
-        leave,
     }
 }
 

@@ -29,7 +29,6 @@ use crate::trial::{Pass, Trial};
 
 pub use dense::{BLOCK, Dense, TABLE};
 pub(crate) use lease_plan::lease_plan;
-pub use line::Line;
 pub use worker::work;
 
 /// What follows from the experiment, the same in all processes.

@@ -8,14 +8,15 @@ use std::time::{Duration, Instant};
 use salamander_core::elastic::Work as Doing;
 use salamander_core::experiment::{Ps, PsMode, Settings};
 use salamander_core::plan::MicroBatch;
-use salamander_core::push::{Ask, Map, MapVersion, Process, Task, Told, Work};
+use salamander_core::push::{Ask, MapVersion, Process, Task, Told, Work};
 use salamander_core::report::{Brief, Measured};
 use salamander_net::Cancel;
+use salamander_proto::client::LeaseId;
 use salamander_ps::Page;
 use salamander_ps::client::{Ack, Sent};
 
 use super::dense::{BLOCK, Dense};
-use super::line::{Desk, Line};
+use super::line::Desk;
 use super::servers::{Gradients, Servers};
 use super::{Job, prepare};
 use crate::Error;
@@ -23,8 +24,10 @@ use crate::evaluate::{Over, evaluate_part};
 use crate::loader::{Loaded, Loader};
 use crate::params;
 use crate::step::{Destination, Staging, StepSum, compute};
-use crate::trainer::{Setup, Timings};
+use crate::tables::Opened;
+use crate::trainer::{Setup, Timings, trained_on};
 use crate::trial::{BatchOf, Trial};
+use crate::worker::WorkerConnection;
 
 /// Names of a lease at most: enough to load ahead, few enough to be done again cheaply.
 const NAMES: u64 = 4;
@@ -32,24 +35,25 @@ const NAMES: u64 = 4;
 const FAREWELL: Duration = Duration::from_millis(200);
 
 /// Works to the end of the run.
-pub fn work<T: Trial>(setup: Setup, line: Line) -> Result<(), Error> {
+pub fn work<T: Trial>(setup: Setup, connection: WorkerConnection) -> Result<(), Error> {
     crate::threads::join(setup.experiment.threads);
     let (job, _) = prepare::<T>(setup)?;
     let dense = Dense::of(&job.model);
     let cancel = Cancel::new();
     let spec = dense.spec(job.pass.optimizer);
-    let servers = Servers::new(line.keys.clone(), line.bf16, cancel.clone(), spec);
+    let servers = Servers::new(connection.keys.clone(), connection.bf16, cancel.clone(), spec);
     if !job.tables.is_empty() {
-        job.prepared.open_source(&job.tables, Box::new(servers.clone()))?;
+        let rows = Opened::Source(Box::new(servers.clone()));
+        job.prepared.open_tables(&job.tables, rows)?;
     }
-    let about = job.prepared.about(&job.course);
+    let data = trained_on(&job.course);
     let Ps { local_steps, scale_by_staleness, .. } = job.prepared.setup.experiment.ps;
     if scale_by_staleness {
         servers.scale_by_staleness();
     }
     let blocks = vec![0.0; dense.blocks() * BLOCK];
     let mut bench = Bench { job, dense, servers, blocks, local_steps, since_pull: 0, stale: true };
-    let mut desk = Desk::open(line, about, cancel)?;
+    let mut desk = Desk::open(connection, data, cancel)?;
     let worked = bench.work(&mut desk);
     desk.close(worked)
 }
@@ -87,13 +91,13 @@ impl<T: Trial> Bench<T> {
             desk.working(Doing::Idle, 0);
             match desk.ask(&Ask::Work { most: self.lease() })? {
                 Told::Names { task, servers, brief } => {
-                    self.begin(task.map, servers);
+                    self.servers.follow(task.map, servers);
                     self.names(desk, task, &brief)?;
                 }
                 Told::Validate { task, fence, batches, map, servers } => {
-                    self.begin(map, servers);
+                    self.servers.follow(map, servers);
                     self.stale = true;
-                    self.validate(desk, (task, fence), batches)?;
+                    self.validate(desk, LeaseId { task, fence }, batches)?;
                 }
                 Told::Wait(wait) => desk.wait(Duration::from_millis(wait)),
                 // The end is told to all in a moment.
@@ -115,10 +119,6 @@ impl<T: Trial> Bench<T> {
             }
         };
         names as usize
-    }
-
-    fn begin(&mut self, map: Map, servers: Vec<String>) {
-        self.servers.follow(map, servers);
     }
 
     /// Computes and pushes the names of a lease, and reports those that all servers have.
@@ -155,8 +155,7 @@ impl<T: Trial> Bench<T> {
         let told = desk.ask(&Ask::Pushed { report, measured })?;
         tracing::debug!(fence, ?told, "reported");
         if !work.is_done() {
-            desk.ask(&Ask::GiveBack { fence })?;
-            desk.wait(Duration::from_millis(20));
+            desk.give_back(fence)?;
         }
         Ok(())
     }
@@ -284,7 +283,7 @@ impl<T: Trial> Bench<T> {
     fn validate(
         &mut self,
         desk: &mut Desk,
-        (task, fence): (u64, u64),
+        LeaseId { task, fence }: LeaseId,
         batches: Range<u64>,
     ) -> Result<(), Error> {
         let Some(dataset) = self.job.prepared.validation.clone() else {
@@ -297,17 +296,13 @@ impl<T: Trial> Bench<T> {
             self.job.tables.check().map(|()| part)
         });
         match found {
-            Ok(part) => {
-                desk.ask(&Ask::Validated { task, fence, part })?;
-            }
+            Ok(part) => desk.ask(&Ask::Validated { task, fence, part }).map(drop),
             Err(Error::Unreachable(reason)) => {
                 tracing::info!(reason, "gives a validation back");
                 self.forget();
-                desk.ask(&Ask::GiveBack { fence })?;
-                desk.wait(Duration::from_millis(20));
+                desk.give_back(fence)
             }
-            Err(error) => return Err(error),
+            Err(error) => Err(error),
         }
-        Ok(())
     }
 }

@@ -9,9 +9,9 @@ use salamander_core::push::Lineage;
 use salamander_net::{Cancel, Keys};
 use salamander_ps::client::{self, Client, Lookup, Sent};
 use salamander_ps::wire::{Advance, Before, Code, Failure, Reset, Start};
-use salamander_ps::{Read, Rows, TableId, TableSpec};
+use salamander_ps::{Read, TableSpec};
 
-use super::{Finish, RowGradient, RowSource, SharedRows, StagedRows};
+use super::{Declared, Finish, RowGradient, RowSource, SharedRows, StagedRows};
 use crate::Error;
 
 /// How long a request may take before this member gives its generation up.
@@ -58,10 +58,40 @@ pub struct RemoteRows {
     staged: VecDeque<Sent<'static>>,
 }
 
-/// A connection to the servers of a generation, and the model's tables on it.
-struct Connection {
-    client: Client,
-    tables: Vec<TableId>,
+/// A connection to servers, and tables on it.
+pub(crate) struct Connection {
+    pub(crate) client: Client,
+    pub(crate) tables: Vec<Declared>,
+}
+
+impl Connection {
+    /// Declares the tables, in this order.
+    pub(crate) fn new<'a>(
+        mut client: Client,
+        specs: impl IntoIterator<Item = &'a TableSpec>,
+    ) -> Result<Self, Error> {
+        let mut tables = Vec::new();
+        for spec in specs {
+            let id = client.declare(spec.clone()).map_err(trouble)?;
+            tables.push(Declared { id, dim: spec.dim });
+        }
+        Ok(Self { client, tables })
+    }
+
+    /// The rows of these ids; a step may have to be completed first.
+    pub(crate) fn pull(
+        &mut self,
+        table: usize,
+        ids: &[u64],
+        read: Read,
+        advance: Option<Advance>,
+    ) -> Result<Vec<f32>, Error> {
+        let table = self.tables[table];
+        let mut rows = table.room(ids);
+        let mut lookup = [Lookup { table: table.id, ids, out: &mut rows }];
+        self.client.pull_into(read, advance, &mut lookup).map_err(trouble)?;
+        Ok(rows)
+    }
 }
 
 impl RemoteRows {
@@ -96,10 +126,8 @@ impl RemoteRows {
             none => {
                 let Known { endpoints, cancel, .. } = self.servers.get();
                 let to = Address { endpoints, keys: self.keys.clone(), cancel };
-                let mut client = to.connect(self.lineage, self.bf16)?;
-                let declared = self.specs.iter().map(|spec| client.declare(spec.clone()));
-                let tables = declared.collect::<Result<_, _>>().map_err(trouble)?;
-                Ok(none.insert(Connection { client, tables }))
+                let client = to.connect(self.lineage, self.bf16)?;
+                Ok(none.insert(Connection::new(client, &self.specs)?))
             }
         }
     }
@@ -176,13 +204,9 @@ impl RowSource for RemoteRows {
         Ok(())
     }
 
-    fn pull(&mut self, table: usize, ids: &[u64], training: bool) -> Result<Vec<f32>, Error> {
-        let mut rows = vec![0.0; ids.len() * self.specs[table].dim];
-        let read = if training { Read::Train } else { Read::Evaluate };
+    fn pull(&mut self, table: usize, ids: &[u64], read: Read) -> Result<Vec<f32>, Error> {
         let advance = self.advance;
-        let Connection { client, tables } = self.connection()?;
-        let mut lookup = [Lookup { table: tables[table], ids, out: &mut rows }];
-        client.pull_into(read, advance, &mut lookup).map_err(trouble)?;
+        let rows = self.connection()?.pull(table, ids, read, advance)?;
         self.advance = None;
         Ok(rows)
     }
@@ -194,10 +218,7 @@ impl StagedRows for RemoteRows {
         self.complete()?;
         self.keep_staged(1)?;
         let Connection { client, tables } = self.connection()?;
-        let rows: Vec<Rows<'_>> = rows
-            .iter()
-            .map(|row| Rows { table: tables[row.table], ids: &row.ids, values: &row.values })
-            .collect();
+        let rows = Declared::rows(tables, rows);
         let sent = client.begin_stage(version, k, &rows).map_err(trouble)?.into_owned();
         self.staged.push_back(sent);
         Ok(())
@@ -305,7 +326,7 @@ mod tests {
             servers.set(vec![endpoint], Vec::new(), Cancel::new());
             let mut rows = RemoteRows::new(servers, keys, false);
             rows.declare(&[TableSpec::new("item", 2)]).expect("declared");
-            let before = rows.pull(0, &[1], true).expect("pulled");
+            let before = rows.pull(0, &[1], Read::Train).expect("pulled");
             for k in 0..3 {
                 let gradient = RowGradient { table: 0, ids: vec![1], values: vec![1.0, 2.0] };
                 rows.stage(0, k, &[gradient]).expect("staged");
@@ -318,7 +339,7 @@ mod tests {
             rows.settle().expect("completed");
             assert_eq!(engine.version(), 1);
             rows.advance(2, 1.0, 1.0).expect("told later");
-            let after = rows.pull(0, &[1], true).expect("pulled");
+            let after = rows.pull(0, &[1], Read::Train).expect("pulled");
             assert_eq!(engine.version(), 2);
             assert_ne!(before, after);
         });
