@@ -12,7 +12,7 @@ use salamander_data::{Dataset, Format};
 use salamander_files::{Durability, replace};
 use salamander_train::checkpoint::{Checkpoint, Store, Which};
 use salamander_train::device;
-use salamander_train::evaluate::{Over, batches};
+use salamander_train::evaluate::{BatchRange, Over, batches};
 use salamander_train::model::{Instance, Model, Models, Trained, Weights};
 use salamander_train::predict::Predictions;
 use salamander_train::trainer::open_data;
@@ -78,7 +78,8 @@ impl TrainedModel {
         let over = Over::new(experiment, true);
         let batches = batches(&dataset, over.batch);
         let Some(mut sharing) = sharing else {
-            let whole = self.instance()?.evaluate(&dataset, over, 0..batches, &mut || Ok(()))?;
+            let all = BatchRange::all(&dataset, over);
+            let whole = self.instance()?.evaluate(all, &mut || Ok(()))?;
             return Ok(whole.finish());
         };
         let job = &Job::new(Work::Evaluate, &self.found, files, &dataset);
@@ -100,9 +101,9 @@ impl TrainedModel {
         let experiment = &self.found.experiment;
         let dataset = Files::given(data, experiment).open(experiment)?;
         let over = Over::new(experiment, false);
-        let all = 0..batches(&dataset, over.batch);
         let mut failed = None;
-        let predicted = self.instance()?.predict(&dataset, over, all, &mut |batch| {
+        let all = BatchRange::all(&dataset, over);
+        let predicted = self.instance()?.predict(all, &mut |batch| {
             each(batch).map_err(|error| {
                 failed = Some(error);
                 salamander_train::Error::Leaving

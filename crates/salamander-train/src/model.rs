@@ -46,7 +46,6 @@
 //! ```
 
 use std::marker::PhantomData;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -56,14 +55,13 @@ use salamander_core::experiment::Experiment;
 use salamander_core::hparams::{self, HparamInfo, Hparams};
 use salamander_core::push::Lineage;
 use salamander_core::yaml::nearest;
-use salamander_data::Dataset;
 use serde_json::Value;
 
 use crate::asynchronous;
 use crate::callback::Callback;
 use crate::checkpoint::Checkpoint;
 use crate::context::Context;
-use crate::evaluate::{EvaluationPart, Over, evaluate_part};
+use crate::evaluate::{BatchRange, EvaluationPart, evaluate_part};
 use crate::exchange::Alone;
 use crate::predict::{Predictions, predict_part};
 use crate::tables::{self, LocalRows, Opened, RowSource, Tables};
@@ -106,17 +104,13 @@ pub trait Instance {
     /// Evaluates some of the batches; `each` is called after every one and may end it.
     fn evaluate(
         &self,
-        dataset: &Arc<Dataset>,
-        over: Over,
-        part: Range<u64>,
+        part: BatchRange<'_>,
         each: &mut dyn FnMut() -> Result<(), Error>,
     ) -> Result<EvaluationPart, Error>;
     /// Predicts the records of some of the batches; returns how many were skipped.
     fn predict(
         &self,
-        dataset: &Arc<Dataset>,
-        over: Over,
-        part: Range<u64>,
+        part: BatchRange<'_>,
         each: &mut dyn FnMut(Predictions) -> Result<(), Error>,
     ) -> Result<u64, Error>;
     /// Writes the weights under their module paths.
@@ -245,23 +239,19 @@ fn rows_beside(weights: &Path) -> PathBuf {
 impl<T: Trial> Instance for Loaded<T> {
     fn evaluate(
         &self,
-        dataset: &Arc<Dataset>,
-        over: Over,
-        part: Range<u64>,
+        part: BatchRange<'_>,
         each: &mut dyn FnMut() -> Result<(), Error>,
     ) -> Result<EvaluationPart, Error> {
-        let found = evaluate_part(&self.model, dataset, over, part, each)?;
+        let found = evaluate_part(&self.model, part, each)?;
         self.tables.check().map(|()| found)
     }
 
     fn predict(
         &self,
-        dataset: &Arc<Dataset>,
-        over: Over,
-        part: Range<u64>,
+        part: BatchRange<'_>,
         each: &mut dyn FnMut(Predictions) -> Result<(), Error>,
     ) -> Result<u64, Error> {
-        let skipped = predict_part(&self.model, dataset, over, part, each)?;
+        let skipped = predict_part(&self.model, part, each)?;
         self.tables.check().map(|()| skipped)
     }
 
@@ -275,11 +265,10 @@ impl<T: Trial> Instance for Loaded<T> {
 /// with [tables](crate::table) has rows besides its parameters, which only the trainer moves.
 pub fn build<T: Trial>(experiment: &Experiment, device: &Device) -> Result<T, Error> {
     let (model, tables) = build_with_tables::<T>(experiment, device)?;
-    if tables.is_empty() {
-        return Ok(model);
+    match tables.is_empty() {
+        true => Ok(model),
+        false => Err(Error::model::<T>("it has tables, whose rows only the trainer moves")),
     }
-    let reason = "it has tables, whose rows only the trainer moves".to_string();
-    Err(Error::Model { model: T::NAME, reason })
 }
 
 /// Builds a model with fresh parameters, and the tables that it declares, which are not open yet.
@@ -295,8 +284,7 @@ pub(crate) fn build_with_tables<T: Trial>(
     // Burn initialises parameters when they are first looked at; look at all of them now.
     let listed = params::list(&model);
     if tables.is_empty() && !listed.iter().any(|param| param.trainable) {
-        let reason = "it has no trainable parameters".to_string();
-        return Err(Error::Model { model: T::NAME, reason });
+        return Err(Error::model::<T>("it has no trainable parameters"));
     }
     Ok((model.train(), tables))
 }
@@ -306,8 +294,7 @@ fn context<H>(hp: H, experiment: &Experiment, device: &Device) -> Context<H> {
 }
 
 fn built<T: Trial>(cx: &Context<T::Hparams>) -> Result<T, Error> {
-    let unfit = |error| format!("it cannot be built: {error}");
-    T::build(cx).map_err(|error| Error::Model { model: T::NAME, reason: unfit(error) })
+    T::build(cx).map_err(|error| Error::model::<T>(format!("it cannot be built: {error}")))
 }
 
 /// The seed that everything random of a run follows from.

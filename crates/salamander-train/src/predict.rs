@@ -38,14 +38,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use salamander_data::Dataset;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::evaluate::{Over, batches, in_file_order, rows_fit};
+use crate::evaluate::{BatchRange, Over, in_file_order, rows_fit};
 use crate::gradients::host;
 use crate::trial::{Output, Trial};
 
@@ -77,20 +76,18 @@ pub fn predict<T: Trial>(
     over: Over,
     each: &mut dyn FnMut(Predictions) -> Result<(), Error>,
 ) -> Result<u64, Error> {
-    predict_part(model, dataset, over, 0..batches(dataset, over.batch), each)
+    predict_part(model, BatchRange::all(dataset, over), each)
 }
 
 /// Predicts the records of some of the batches.
 pub fn predict_part<T: Trial>(
     model: &T,
-    dataset: &Arc<Dataset>,
-    over: Over,
-    part: Range<u64>,
+    part: BatchRange<'_>,
     each: &mut dyn FnMut(Predictions) -> Result<(), Error>,
 ) -> Result<u64, Error> {
     let model = model.valid();
     let mut skipped = 0;
-    for loaded in in_file_order(&model, dataset, over, part)? {
+    for loaded in in_file_order(&model, part)? {
         let loaded = loaded?;
         skipped += loaded.tally.skipped;
         let Some(batch) = &loaded.batch else { continue };

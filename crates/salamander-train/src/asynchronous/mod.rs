@@ -45,7 +45,7 @@ pub(crate) fn prepare<T: Trial>(setup: Setup) -> Result<(Job<T>, Callbacks), Err
     let (prepared, course, callbacks) = Prepared::new::<T>(setup, Vec::new())?;
     let [pass] = prepared.passes.as_slice() else {
         let reason = "it has several passes, which meet in a step: use strategy allreduce";
-        return Err(Error::Model { model: T::NAME, reason: reason.to_string() });
+        return Err(Error::model::<T>(reason));
     };
     let pass = pass.clone();
     let (model, tables) = prepared.setup.fresh::<T>()?;

@@ -20,7 +20,7 @@ use super::line::Desk;
 use super::servers::{Gradients, Servers};
 use super::{Job, prepare};
 use crate::Error;
-use crate::evaluate::{Over, evaluate_part};
+use crate::evaluate::{BatchRange, Over, evaluate_part};
 use crate::loader::{Loaded, Loader};
 use crate::params;
 use crate::step::{Destination, Staging, StepSum, compute};
@@ -232,8 +232,8 @@ impl<T: Trial> Bench<T> {
         }
         let changed = self.servers.refresh(&self.dense, &mut self.blocks)?;
         if !changed.is_empty() {
-            let wrong = |reason| Error::Model { model: T::NAME, reason };
-            self.job.model = params::overwrite(self.job.model.clone(), changed).map_err(wrong)?;
+            let changed = params::overwrite(self.job.model.clone(), changed);
+            self.job.model = changed.map_err(Error::model::<T>)?;
         }
         (self.stale, self.since_pull) = (false, 0);
         Ok(())
@@ -261,11 +261,10 @@ impl<T: Trial> Bench<T> {
             old.is_none_or(|(_, old)| old.iter::<f32>().ne(value.iter::<f32>()))
         });
         moved.map_or(Ok(()), |(path, _)| {
-            let reason = format!(
+            Err(Error::model::<T>(format!(
                 "{path} moves besides the parameters (batch normalisation), which asynchronous \
                  training does not keep: use strategy hybrid or allreduce"
-            );
-            Err(Error::Model { model: T::NAME, reason })
+            )))
         })
     }
 
@@ -292,7 +291,8 @@ impl<T: Trial> Bench<T> {
         let over = Over::new(&self.job.prepared.setup.experiment, true);
         desk.working(Doing::Computing, 0);
         let found = self.pull().and_then(|()| {
-            let part = evaluate_part(&self.job.model, &dataset, over, batches, &mut || Ok(()))?;
+            let part = BatchRange { dataset: &dataset, over, batches };
+            let part = evaluate_part(&self.job.model, part, &mut || Ok(()))?;
             self.job.tables.check().map(|()| part)
         });
         match found {

@@ -7,7 +7,7 @@ use salamander_core::report::{EndReport, EpochReport, EvaluationPart, Timings};
 
 use super::{Outcome, Trainer};
 use crate::Error;
-use crate::evaluate::{self, Over, evaluate_part};
+use crate::evaluate::{self, BatchRange, Over, evaluate_part};
 use crate::trial::Trial;
 
 impl<T: Trial> Trainer<T> {
@@ -20,10 +20,11 @@ impl<T: Trial> Trainer<T> {
         };
         let over = Over::new(&self.prepared.setup.experiment, true);
         let share = self.place.share(evaluate::batches(dataset, over.batch) as usize);
-        let share = share.start as u64..share.end as u64;
         let callbacks = &mut self.callbacks;
-        callbacks.tell(|callback| callback.validation_start(share.end - share.start));
-        let own = evaluate_part(&*self.state.model, dataset, over, share, &mut || {
+        callbacks.tell(|callback| callback.validation_start(share.len() as u64));
+        let batches = share.start as u64..share.end as u64;
+        let part = BatchRange { dataset, over, batches };
+        let own = evaluate_part(&*self.state.model, part, &mut || {
             callbacks.tell(|callback| callback.validation_batch());
             Ok(())
         })?;

@@ -38,8 +38,7 @@ impl<T: Trial> ModelState<T> {
         let passes = prepared.passes.clone();
         if !tables.is_empty() {
             if passes.len() > 1 {
-                let reason = "tables move in one pass, and it has several".to_string();
-                return Err(Error::Model { model: T::NAME, reason });
+                return Err(Error::model::<T>("tables move in one pass, and it has several"));
             }
             prepared.open_tables(&tables, Opened::Staged(rows()?))?;
         }
@@ -121,8 +120,8 @@ impl<T: Trial> ModelState<T> {
     ) -> Result<(), Error> {
         if !running.sums.is_empty() {
             let running: HashMap<_, _> = running.means().collect();
-            let model = params::overwrite(self.model.clone(), running)
-                .map_err(|reason| Error::Model { model: T::NAME, reason })?;
+            let model =
+                params::overwrite(self.model.clone(), running).map_err(Error::model::<T>)?;
             self.model = Held::new(model);
         }
         let optimizer = &mut self.optimizers[pass];

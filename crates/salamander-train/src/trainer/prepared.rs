@@ -48,8 +48,7 @@ impl Prepared {
         let course = Course::new(experiment, T::schedule(&hp), sizes)?;
         let passes = T::passes(&hp);
         for pass in &passes {
-            let wrong = |reason| Error::Model { model: T::NAME, reason };
-            pass.optimizer.validate().map_err(wrong)?;
+            pass.optimizer.validate().map_err(Error::model::<T>)?;
         }
         let (seed, on_nan) = (course.seed(), experiment.on_nan);
         let mut all = T::callbacks(&hp);
