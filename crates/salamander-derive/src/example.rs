@@ -241,8 +241,9 @@ fn tensor(column: &Column, values: &TokenStream) -> TokenStream {
     let Column { ident, shape, columns, .. } = column;
     let (private, name) = (quote!(::salamander::__private), ident.to_string());
     let shape = quote!([examples.len() #(, #shape)*]);
+    let target = quote!(#private::Target { name: #name, shape: #shape, device });
     if let Some(several) = &column.several {
-        return several.collate(column, values, &shape);
+        return several.collate(column, values, &target);
     }
     if let Some(buckets) = &column.buckets {
         let bucket = buckets.function(ident, column.is_text());
@@ -256,23 +257,23 @@ fn tensor(column: &Column, values: &TokenStream) -> TokenStream {
                 )?
             },
             Buckets::Hash(_) => {
-                quote!(#private::bucket_ints(#name, #values, #shape, #bucket, device)?)
+                quote!(#private::bucketed(#target, #values, #private::Column::ints, #bucket)?)
             }
-            _ => quote!(#private::bucket_floats(#name, #values, #shape, #bucket, device)?),
+            _ => quote!(#private::bucketed(#target, #values, #private::Column::floats, #bucket)?),
         };
     }
     match &column.scale {
         Some(Scale::Measured(_)) => {
             let normaliser = buckets::held("NORMALISER", ident);
-            quote!(#private::normalised_tensor(#name, #values, #shape, &#normaliser, device)?)
+            quote!(#private::normalised_tensor(#target, #values, &#normaliser)?)
         }
         Some(Scale::Said { offset, scale }) => {
             let scale = quote!(#private::Scale { offset: #offset, scale: #scale });
-            quote!(#private::float_tensor(#name, #values, #shape, #scale, device)?)
+            quote!(#private::float_tensor(#target, #values, #scale)?)
         }
         None => {
             let kind = kind(column);
-            quote!(<#kind as #private::Kind>::tensor(#name, #values, #shape, device)?)
+            quote!(<#kind as #private::Kind>::tensor(#target, #values)?)
         }
     }
 }

@@ -79,14 +79,14 @@ impl Several {
         &self,
         column: &Column,
         values: &TokenStream,
-        shape: &TokenStream,
+        target: &TokenStream,
     ) -> TokenStream {
         let Column { ident, buckets, .. } = column;
         let (private, name) = (quote!(::salamander::__private), ident.to_string());
         let bucket = buckets.as_ref().map(|buckets| buckets.function(ident, column.is_text()));
         match self {
             Self::Concatenate(sizes) => quote! {
-                #private::concatenated(#name, #values, #shape, &[#((#sizes) as i64),*], device)?
+                #private::concatenated(#target, #values, &[#((#sizes) as i64),*])?
             },
             Self::Ragged(Some(separator)) => {
                 let list = word_list(separator, column);

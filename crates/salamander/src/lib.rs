@@ -314,7 +314,7 @@ pub mod __private {
     pub use salamander_train::example::fitted;
     pub use salamander_train::example::{
         Augmentation, Augmented, Batch, Column, DecodeError, Example, Float, Int, Kind, Lookup,
-        Normaliser, Ragged, Scale, WordList, ascending, bucket_floats, bucket_ints, bucket_texts,
+        Normaliser, Ragged, Scale, Target, WordList, ascending, bucket_texts, bucketed,
         concatenated, feature, feature_or, float_tensor, hashed_columns, label, normalised_tensor,
         ragged_feature, ragged_ints, ragged_texts, shifted, text, texts,
     };

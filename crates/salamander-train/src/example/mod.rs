@@ -46,11 +46,10 @@ use salamander_data::Row;
 
 pub use augment::{Augmentation, Augmented};
 pub use buckets::{
-    Lookup, ascending, bucket_floats, bucket_ints, bucket_texts, feature_or, hashed_columns, text,
-    texts,
+    Lookup, ascending, bucket_texts, bucketed, feature_or, hashed_columns, text, texts,
 };
 pub use column::{Column, Number};
-pub use kind::{Float, Int, Kind, Scale, float_tensor};
+pub use kind::{Float, Int, Kind, Scale, Target, float_tensor};
 pub use normalise::{Normaliser, normalised_tensor};
 #[cfg(feature = "images")]
 pub use picture::fitted;
