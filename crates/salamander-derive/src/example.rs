@@ -36,7 +36,7 @@ fn batch_struct(input: &DeriveInput, name: &Ident, columns: &[Column]) -> TokenS
     let vis = &input.vis;
     let about = format!("Several [`{}`]s side by side.", input.ident);
     let fields = columns.iter().map(|column| {
-        let (ident, rank, kind) = (&column.ident, column.rank(), kind(column));
+        let (ident, rank, kind) = (&column.ident, column.shape.len() + 1, kind(column));
         let about = format!("`{ident}` of each record.");
         let tensor = match column.is_ragged() {
             true => quote!(::salamander::__private::Ragged),

@@ -103,11 +103,6 @@ impl Column {
     pub(crate) fn is_ragged(&self) -> bool {
         matches!(self.several, Some(Several::Ragged(_)))
     }
-
-    /// The tensor's rank: the shape and the batch.
-    pub(crate) fn rank(&self) -> usize {
-        self.shape.len() + 1
-    }
 }
 
 #[derive(Default)]

@@ -43,7 +43,7 @@ use salamander_core::plan::Plan;
 use salamander_data::Dataset;
 
 use crate::Error;
-use crate::loader::{Loaded, Loader, Options, steps};
+use crate::loader::{Loader, Options, steps};
 use crate::trial::{BatchOf, Trial};
 
 pub use salamander_core::report::{Evaluation, EvaluationPart};
@@ -153,14 +153,4 @@ pub(crate) fn in_file_order<T: Trial>(
     let Over { on_bad_record, labels, threads, .. } = over;
     let options = Options { device, on_bad_record, labels, augment: None, threads };
     Loader::start::<T::Example>(Arc::clone(dataset), jobs, options)
-}
-
-/// Checks that a loaded batch's output has one row per record.
-pub(crate) fn rows_fit<T: Trial, B>(loaded: &Loaded<B>, rows: usize) -> Result<(), Error> {
-    match loaded.records.len() {
-        records if records == rows => Ok(()),
-        records => {
-            Err(Error::model::<T>(format!("forward gave {rows} rows for {records} records")))
-        }
-    }
 }

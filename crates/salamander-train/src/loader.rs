@@ -42,7 +42,7 @@ use salamander_data::{Dataset, Row};
 use crate::Error;
 use crate::context::{AUGMENT_DRAWS, stream};
 use crate::example::Example;
-use crate::threads::OwnedThread;
+use crate::threads::{OwnedThread, panic_text};
 
 /// Micro-batches decoded ahead.
 const AHEAD: usize = 4;
@@ -196,8 +196,7 @@ fn run<E: Example>(
 }
 
 fn panicked(job: &Job, panic: &(dyn Any + Send)) -> Error {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+    let text = panic_text(panic).unwrap_or("no message");
     let MicroBatch { epoch, step, k } = job.slice.name;
     Error::Invalid(format!(
         "loading micro-batch {k} of step {step} in epoch {epoch} panicked: {text}"

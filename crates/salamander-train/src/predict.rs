@@ -44,7 +44,7 @@ use salamander_data::Dataset;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::evaluate::{BatchRange, Over, in_file_order, rows_fit};
+use crate::evaluate::{BatchRange, Over, in_file_order};
 use crate::gradients::host;
 use crate::trial::{Output, Trial};
 
@@ -93,9 +93,13 @@ pub fn predict_part<T: Trial>(
         let Some(batch) = &loaded.batch else { continue };
         let output = model.predict(model.forward(batch));
         let [rows, width] = output.dims();
-        rows_fit::<T, _>(&loaded, rows)?;
-        let classes = T::Output::CLASSES;
-        each(Predictions { records: loaded.records, width, classes, values: host(output) })?;
+        let (records, classes) = (loaded.records, T::Output::CLASSES);
+        if records.len() != rows {
+            let records = records.len();
+            let reason = format!("forward gave {rows} rows for {records} records");
+            return Err(Error::model::<T>(reason));
+        }
+        each(Predictions { records, width, classes, values: host(output) })?;
     }
     Ok(skipped)
 }

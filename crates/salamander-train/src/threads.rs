@@ -13,6 +13,7 @@
 //! assert!(loop_of_my_own.join().is_ok());
 //! ```
 
+use std::any::Any;
 use std::thread::JoinHandle;
 
 use rayon::ThreadPoolBuilder;
@@ -42,6 +43,12 @@ impl Drop for OwnedThread {
             let _ = thread.join();
         }
     }
+}
+
+/// What a panic said, if it was text.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> Option<&str> {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
 }
 
 /// Makes the calling thread one of `count` that compute, or of as many as `RAYON_NUM_THREADS` or else the machine says.

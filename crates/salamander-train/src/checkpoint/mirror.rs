@@ -156,21 +156,22 @@ impl Owner {
     /// Waits before the next try, unless there is something newer to try; gives up when somebody waited long enough.
     fn rest(&mut self, pause: Duration, error: &Error) {
         let wake = Instant::now() + pause;
-        let mut open = true;
-        while open {
+        loop {
             let end = self.until.map_or(wake, |until| until.min(wake));
             match self.orders.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(order) => {
                     let newer = matches!(order, Order::Put(_));
                     self.take(order);
-                    open = !newer;
+                    if newer {
+                        break;
+                    }
                 }
-                Err(RecvTimeoutError::Timeout) => open = false,
+                Err(RecvTimeoutError::Timeout) => break,
                 Err(RecvTimeoutError::Disconnected) => {
                     let patience = self.patience();
                     let until = *self.until.get_or_insert_with(|| Instant::now() + patience);
                     std::thread::sleep(until.min(wake).saturating_duration_since(Instant::now()));
-                    open = false;
+                    break;
                 }
             }
         }

@@ -19,8 +19,8 @@ use crate::tables::Finish;
 
 /// Writes a snapshot into the folder of checkpoints and returns its path.
 pub fn write(folder: &Path, snapshot: &Snapshot, tables: Option<Finish>) -> Result<PathBuf, Error> {
-    let id = snapshot.id.clone();
-    let target = folder.join(&id);
+    let id = &snapshot.id;
+    let target = folder.join(id);
     // A resumed run comes by the same versions again, with the same content.
     if read_manifest(&target).is_ok_and(|old| old.watched == snapshot.watched) {
         return Ok(target);
@@ -28,7 +28,7 @@ pub fn write(folder: &Path, snapshot: &Snapshot, tables: Option<Finish>) -> Resu
     // Half a checkpoint is of no use, and on a full disk it takes the room of the next.
     let beside = folder.join(format!(".{id}.tmp"));
     let pending = PendingFolder::create(&beside).map_err(Error::io(&beside))?;
-    fill(&beside, &id, snapshot, tables)?;
+    fill(&beside, snapshot, tables)?;
     if target.exists() {
         fs::remove_dir_all(&target).map_err(Error::io(&target))?;
     }
@@ -36,7 +36,7 @@ pub fn write(folder: &Path, snapshot: &Snapshot, tables: Option<Finish>) -> Resu
     Ok(target)
 }
 
-fn fill(beside: &Path, id: &str, snapshot: &Snapshot, tables: Option<Finish>) -> Result<(), Error> {
+fn fill(beside: &Path, snapshot: &Snapshot, tables: Option<Finish>) -> Result<(), Error> {
     let unfit = |reason: String| Error::checkpoint(beside, reason);
     let contents = contents(snapshot).map_err(unfit)?;
     let mut files = BTreeMap::new();
@@ -49,7 +49,7 @@ fn fill(beside: &Path, id: &str, snapshot: &Snapshot, tables: Option<Finish>) ->
     let progress = &snapshot.progress;
     let manifest = Manifest {
         format: FORMAT,
-        id: id.to_string(),
+        id: snapshot.id.clone(),
         steps: progress.steps,
         epoch: progress.epoch,
         watched: snapshot.watched,

@@ -124,48 +124,31 @@ impl RemoteRows {
         match &mut self.connection {
             Some(connection) => Ok(connection),
             none => {
-                let Known { endpoints, cancel, .. } = self.servers.get();
-                let to = Address { endpoints, keys: self.keys.clone(), cancel };
-                let client = to.connect(self.lineage, self.bf16)?;
-                Ok(none.insert(Connection::new(client, &self.specs)?))
+                let known = self.servers.get();
+                let options = options(self.lineage, self.bf16, known.cancel);
+                let client = Client::connect(known.endpoints, self.keys.clone(), options);
+                Ok(none.insert(Connection::new(client.map_err(trouble)?, &self.specs)?))
             }
         }
     }
 }
 
-/// Servers to connect to.
-struct Address {
-    endpoints: Vec<String>,
-    keys: Keys,
-    cancel: Cancel,
+fn options(lineage: Lineage, bf16: bool, cancel: Cancel) -> client::Options {
+    client::Options { patience: PATIENCE, bf16, lineage, cancel, ..client::Options::default() }
 }
 
-impl Address {
-    fn connect(self, lineage: Lineage, bf16: bool) -> Result<Client, Error> {
-        let Self { endpoints, keys, cancel } = self;
-        let options = client::Options {
-            patience: PATIENCE,
-            bf16,
-            lineage,
-            cancel,
-            ..client::Options::default()
-        };
-        Client::connect(endpoints, keys, options).map_err(trouble)
+/// Waits until servers have written their files, and moves those to a folder.
+fn collect(mut client: Client, files: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    client.written(files).map_err(unwritten)?;
+    let mut moved = Vec::new();
+    for file in files {
+        let to = folder.join(file.file_name().unwrap_or_default());
+        // Whoever began anew from an older checkpoint has removed what is of no use any more.
+        let gone = |error| Error::Unreachable(format!("{}: {error}", file.display()));
+        std::fs::rename(file, &to).map_err(gone)?;
+        moved.push(to);
     }
-
-    /// Waits until servers have written their files, and moves those to a folder.
-    fn collect(self, files: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>, Error> {
-        self.connect(Lineage::default(), false)?.written(files).map_err(unwritten)?;
-        let mut moved = Vec::new();
-        for file in files {
-            let to = folder.join(file.file_name().unwrap_or_default());
-            // Whoever began anew from an older checkpoint has removed what is of no use any more.
-            let gone = |error| Error::Unreachable(format!("{}: {error}", file.display()));
-            std::fs::rename(file, &to).map_err(gone)?;
-            moved.push(to);
-        }
-        Ok(moved)
-    }
+    Ok(moved)
 }
 
 /// Another try, in the next generation, helps against everything but a mistake of this program.
@@ -239,16 +222,17 @@ impl StagedRows for RemoteRows {
     fn save(&mut self, scratch: &Path) -> Result<Finish, Error> {
         self.complete()?;
         std::fs::create_dir_all(scratch).map_err(Error::io(scratch))?;
-        let servers = self.servers.get().endpoints.len();
+        let Known { endpoints, cancel, .. } = self.servers.get();
+        let servers = endpoints.len();
         let file = |server: usize| scratch.join(format!("tables-{server}-of-{servers}.rows"));
         let files: Vec<PathBuf> = (0..servers).map(file).collect();
         // Training goes on as soon as all servers have their copies; what they write is waited for elsewhere.
         self.connection()?.client.copy(&files).map_err(trouble)?;
-        let scratch = scratch.to_path_buf();
-        let Known { endpoints, cancel, .. } = self.servers.get();
-        let address = Address { endpoints, keys: self.keys.clone(), cancel };
+        let (scratch, keys) = (scratch.to_path_buf(), self.keys.clone());
+        let options = options(Lineage::default(), false, cancel);
         Ok(Box::new(move |folder: &Path| {
-            let moved = address.collect(&files, folder);
+            let client = Client::connect(endpoints, keys, options).map_err(trouble);
+            let moved = client.and_then(|client| collect(client, &files, folder));
             // Empty by now, or of no use to anybody.
             let _ = std::fs::remove_dir_all(&scratch);
             moved
@@ -281,8 +265,8 @@ impl SharedRows for RemoteRows {
         // Both sit in the same seats.
         let endpoints = if to.len() > from.len() { to } else { from };
         let resets: Vec<Reset> = (0..endpoints.len()).map(|server| start.reset(server)).collect();
-        let address = Address { endpoints, keys: self.keys.clone(), cancel };
-        let mut client = address.connect(self.lineage, false)?;
+        let options = options(self.lineage, false, cancel);
+        let mut client = Client::connect(endpoints, self.keys.clone(), options).map_err(trouble)?;
         client.reset_each(lineage, &resets).map_err(trouble)?;
         client.release().map(drop).map_err(trouble)
     }

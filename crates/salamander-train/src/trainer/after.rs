@@ -7,6 +7,7 @@ use salamander_core::report::{EndReport, EpochReport, EvaluationPart, Timings};
 
 use super::{Outcome, Trainer};
 use crate::Error;
+use crate::checkpoint::Store;
 use crate::evaluate::{self, BatchRange, Over, evaluate_part};
 use crate::trial::Trial;
 
@@ -68,7 +69,7 @@ impl<T: Trial> Trainer<T> {
     /// Tells of the checkpoints that are on disk by now. One whose rows a server could not write is left out: the one
     /// before it stays in force, and training goes on.
     pub(super) fn report_saved(&mut self) -> Result<(), Error> {
-        let written = self.checkpoints.finished()?;
+        let written = self.checkpoints.written(Store::finished)?;
         self.tell_saved(&written.paths);
         if let Some(error) = written.failed {
             tracing::warn!(%error, "a checkpoint was not written");
@@ -78,7 +79,7 @@ impl<T: Trial> Trainer<T> {
 
     /// Waits for all checkpoints to be on disk.
     fn flush(&mut self) -> Result<(), Error> {
-        let written = self.checkpoints.flush()?;
+        let written = self.checkpoints.written(Store::flush)?;
         self.tell_saved(&written.paths);
         written.failed.map_or(Ok(()), Err)
     }

@@ -67,16 +67,25 @@ impl CheckpointWriter {
         }
     }
 
-    /// The checkpoints that are on disk since the last call.
-    pub(super) fn finished(&mut self) -> Result<Written, Error> {
-        let finished = self.store.as_ref().map_or_else(Vec::new, Store::finished);
-        self.sort(finished)
-    }
-
-    /// Waits for all checkpoints to be on disk.
-    pub(super) fn flush(&mut self) -> Result<Written, Error> {
-        let finished = self.store.as_ref().map_or_else(Vec::new, Store::flush);
-        self.sort(finished)
+    /// The checkpoints since the last call: [`Store::finished`] or [`Store::flush`] says which.
+    pub(super) fn written(
+        &mut self,
+        which: fn(&Store) -> Vec<Result<PathBuf, Error>>,
+    ) -> Result<Written, Error> {
+        let mut written = Written::default();
+        for each in self.store.as_ref().map_or_else(Vec::new, which) {
+            match each {
+                Ok(path) => written.paths.push(path),
+                Err(
+                    error @ (Error::Unreachable(_) | Error::NotWritten(_) | Error::NotStored(_)),
+                ) => {
+                    self.saved = None;
+                    written.failed = Some(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(written)
     }
 
     /// The newest checkpoint in the folder.
@@ -101,23 +110,6 @@ impl CheckpointWriter {
             Some(store) => Ok(store),
             none => Ok(none.insert(Store::open(self.keeping.clone())?)),
         }
-    }
-
-    fn sort(&mut self, finished: Vec<Result<PathBuf, Error>>) -> Result<Written, Error> {
-        let mut written = Written::default();
-        for each in finished {
-            match each {
-                Ok(path) => written.paths.push(path),
-                Err(
-                    error @ (Error::Unreachable(_) | Error::NotWritten(_) | Error::NotStored(_)),
-                ) => {
-                    self.saved = None;
-                    written.failed = Some(error);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(written)
     }
 
     /// Brings a checkpoint from the run's store, if this process does not see its folder. A store that does not answer

@@ -148,12 +148,17 @@ impl Group {
         if !self.options.connection.has_to_leave() {
             return Ok(());
         }
-        if let Some(session) = self.session.take() {
-            session.send(FromMember::Leave);
-            session.close(FAREWELL);
-        }
+        self.part(|session| session.send(FromMember::Leave));
         self.joined = None;
         Err(Error::Leaving)
+    }
+
+    /// Ends the session with a last word.
+    fn part(&mut self, say: impl FnOnce(&Session)) {
+        if let Some(session) = self.session.take() {
+            say(&session);
+            session.close(FAREWELL);
+        }
     }
 }
 
@@ -176,13 +181,8 @@ impl Exchange for Group {
         self.joined = None;
         let sender = self.sender()?;
         loop {
-            let (begun, cancel) = match self.member.begin(&self.options.connection.leave) {
-                Err(Error::Leaving) => {
-                    self.heed_leave()?;
-                    return Err(Error::Leaving);
-                }
-                begun => begun?,
-            };
+            let begun = self.member.begin(&self.options.connection.leave);
+            let (begun, cancel) = begun.or_else(|error| self.heed_leave().and(Err(error)))?;
             let Begun { activation, rank, part } = begun;
             let (generation, size) = (activation.generation, activation.members.len());
             let place = Place { rank, size };
@@ -313,16 +313,11 @@ impl Exchange for Group {
             sender.send(FromMember::Reached(generation, ending));
         }
         self.member.await_end(generation, &self.options.connection.leave)?;
-        if let Some(session) = self.session.take() {
-            session.close(FAREWELL);
-        }
+        self.part(|_| {});
         Ok(())
     }
 
     fn failed(&mut self, error: &Error) {
-        if let Some(session) = self.session.take() {
-            session.failed(error.to_string());
-            session.close(FAREWELL);
-        }
+        self.part(|session| session.failed(error.to_string()));
     }
 }
