@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use salamander_core::elastic::{Ending, Work};
 use salamander_core::push::Lineage;
 use salamander_core::report::EndReport;
-pub use salamander_proto::client::TrainedOn;
+pub(crate) use salamander_proto::client::TrainedOn;
 
 use crate::Error;
 use crate::tables::{LocalRows, StagedRows};
 
 /// A member's place in its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub(crate) struct Place {
     /// From 0; the first one speaks for all.
     pub rank: usize,
     /// How many members there are.
@@ -27,22 +27,22 @@ pub struct Place {
 
 impl Place {
     /// The only member.
-    pub const ALONE: Place = Place { rank: 0, size: 1 };
+    pub(crate) const ALONE: Place = Place { rank: 0, size: 1 };
 
     /// Whether this member speaks for all.
-    pub fn leads(&self) -> bool {
+    pub(crate) fn leads(&self) -> bool {
         self.rank == 0
     }
 
     /// This member's part of so many items: all parts together are all items, each once.
-    pub fn share(&self, items: usize) -> Range<usize> {
+    pub(crate) fn share(&self, items: usize) -> Range<usize> {
         self.rank * items / self.size..(self.rank + 1) * items / self.size
     }
 }
 
 /// How a member comes by the state that a generation begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Begin {
+pub(crate) enum Begin {
     /// It holds it.
     Keep,
     /// It reads the checkpoint with this id, or starts anew.
@@ -53,7 +53,7 @@ pub enum Begin {
 
 /// The begin of a generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entered {
+pub(crate) struct Entered {
     /// This member's place.
     pub place: Place,
     /// How it comes by the state.
@@ -70,7 +70,7 @@ pub struct Entered {
 
 /// What the trainer needs from the other members. [`Error::Broken`] means that the generation is over: the trainer
 /// drops what is not committed and enters the next one. Who has nobody to tell leaves out what is only told.
-pub trait Exchange: Send {
+pub(crate) trait Exchange: Send {
     /// Tells what this member trains on, before it takes part in anything.
     fn introduce(&mut self, _data: TrainedOn) {}
     /// Where the rows of the model's tables live; first values are drawn from this seed.
@@ -109,16 +109,16 @@ pub trait Exchange: Send {
 /// A committed result that is being put into the state. This member promises nothing meanwhile, so that what it
 /// promises is what it holds; dropping this says that the state is complete.
 #[must_use = "the state counts as complete when this is dropped"]
-pub struct Applying(Option<Box<dyn FnOnce() + Send>>);
+pub(crate) struct Applying(Option<Box<dyn FnOnce() + Send>>);
 
 impl Applying {
     /// With what is done when the state is complete.
-    pub fn new(applied: impl FnOnce() + Send + 'static) -> Self {
+    pub(crate) fn new(applied: impl FnOnce() + Send + 'static) -> Self {
         Self(Some(Box::new(applied)))
     }
 
     /// Nobody waits for the state.
-    pub fn unwatched() -> Self {
+    pub(crate) fn unwatched() -> Self {
         Self(None)
     }
 }
@@ -134,14 +134,14 @@ impl Drop for Applying {
 
 /// A local run: one member that nobody waits for.
 #[derive(Debug)]
-pub struct Alone {
+pub(crate) struct Alone {
     stop: Arc<AtomicBool>,
     bucket: Vec<f32>,
 }
 
 impl Alone {
     /// A run that ends early when the flag is set.
-    pub fn new(stop: Arc<AtomicBool>) -> Self {
+    pub(crate) fn new(stop: Arc<AtomicBool>) -> Self {
         Self { stop, bucket: Vec::new() }
     }
 }

@@ -15,12 +15,12 @@ use salamander_ps::{Read, TableSpec};
 use crate::Error;
 use crate::gradients::host;
 
-pub use exported::{export, import};
-pub use local::LocalRows;
+pub(crate) use exported::export;
+pub(crate) use local::LocalRows;
 pub(crate) use remote::{Connection, trouble};
-pub use remote::{RemoteRows, Servers};
+pub(crate) use remote::{RemoteRows, Servers};
 pub(crate) use store::Declared;
-pub use store::{Finish, RowGradient, RowSource, SharedRows, StagedRows};
+pub(crate) use store::{Finish, RowGradient, RowSource, SharedRows, StagedRows};
 
 /// A model's tables; clones are the same tables.
 #[derive(Clone, Default)]

@@ -45,7 +45,7 @@ pub use salamander_core::report::Timings;
 pub use setup::{Setup, open_all, open_data};
 
 /// A training, ready to run.
-pub struct Trainer<T: Trial> {
+pub(crate) struct Trainer<T: Trial> {
     prepared: Prepared,
     course: Course,
     state: ModelState<T>,
@@ -76,7 +76,7 @@ pub struct Outcome {
 
 impl<T: Trial> Trainer<T> {
     /// Checks the experiment, opens the data and builds the model.
-    pub fn new(
+    pub(crate) fn new(
         setup: Setup,
         mut exchange: Box<dyn Exchange>,
         callbacks: Vec<Box<dyn Callback>>,
@@ -101,7 +101,7 @@ impl<T: Trial> Trainer<T> {
     }
 
     /// Trains until the end, a stop, or an interruption from outside.
-    pub fn run(mut self) -> Result<Outcome, Error> {
+    pub(crate) fn run(mut self) -> Result<Outcome, Error> {
         let started = Instant::now();
         threads::join(self.prepared.setup.experiment.threads);
         self.exchange.introduce(trained_on(&self.course));

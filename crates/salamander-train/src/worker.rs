@@ -21,7 +21,7 @@ use salamander_proto::client::{Registration, Role, SessionOptions};
 use crate::Error;
 use crate::callback::Callback;
 
-pub use group::Group;
+use group::Group;
 use reports::Reports;
 use shared::SharedMember;
 
@@ -76,10 +76,8 @@ pub struct Options {
 /// A worker that is ready to take part: the exchange, the callback that tells what happens, and how the run ended
 /// once the trainer is back.
 pub struct Membership {
-    /// For the trainer.
-    pub exchange: Box<Group>,
-    /// For the trainer.
-    pub reports: Box<dyn Callback>,
+    pub(crate) exchange: Box<Group>,
+    pub(crate) reports: Box<dyn Callback>,
     /// For the program.
     pub handle: Handle,
 }

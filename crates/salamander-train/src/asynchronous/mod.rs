@@ -7,8 +7,8 @@
 //! The schedule's factor is that of the name's own step.
 //!
 //! # Layout
-//! - [`Dense`]: dense parameters as rows of a table
-//! - [`work`] (`worker`): a worker's loop; `line`: the master; `servers`: the rows
+//! - `dense`: dense parameters as rows of a table
+//! - `worker`: a worker's loop; `line`: the master; `servers`: the rows
 //! - `lease_plan`: what the master's process is told of the model; `folder`: a checkpoint's folder from the files of
 //!   servers
 
@@ -27,9 +27,8 @@ use crate::tables::Tables;
 use crate::trainer::{Prepared, Setup};
 use crate::trial::{Pass, Trial};
 
-pub use dense::{BLOCK, Dense, TABLE};
 pub(crate) use lease_plan::lease_plan;
-pub use worker::work;
+pub(crate) use worker::work;
 
 /// What follows from the experiment, the same in all processes.
 pub(crate) struct Job<T> {

@@ -35,7 +35,7 @@ const NAMES: u64 = 4;
 const FAREWELL: Duration = Duration::from_millis(200);
 
 /// Works to the end of the run.
-pub fn work<T: Trial>(setup: Setup, connection: WorkerConnection) -> Result<(), Error> {
+pub(crate) fn work<T: Trial>(setup: Setup, connection: WorkerConnection) -> Result<(), Error> {
     crate::threads::join(setup.experiment.threads);
     let (job, _) = prepare::<T>(setup)?;
     let dense = Dense::of(&job.model);

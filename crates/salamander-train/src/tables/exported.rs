@@ -13,7 +13,7 @@ use crate::checkpoint::{from_safetensors, to_safetensors, write_atomic};
 const SHARD: usize = 1 << 26;
 
 /// Writes the rows of a checkpoint's files as `NAME-00000.safetensors` and so on.
-pub fn export(files: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>, Error> {
+pub(crate) fn export(files: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>, Error> {
     if files.is_empty() {
         return Ok(Vec::new());
     }
@@ -38,7 +38,7 @@ pub fn export(files: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>, Error> {
 }
 
 /// Hands over the rows of an exported table, shard by shard.
-pub fn import(
+pub(crate) fn import(
     folder: &Path,
     spec: &TableSpec,
     mut each: impl FnMut(&[u64], &[f32]) -> Result<(), Error>,

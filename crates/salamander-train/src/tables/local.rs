@@ -13,20 +13,20 @@ use crate::Error;
 const FILE: &str = "tables.rows";
 
 /// Rows in this process.
-pub struct LocalRows {
+pub(crate) struct LocalRows {
     engine: Engine,
     tables: Vec<Declared>,
 }
 
 impl LocalRows {
     /// No rows yet; first values are drawn from this seed.
-    pub fn new(seed: u64) -> Result<Self, Error> {
+    pub(crate) fn new(seed: u64) -> Result<Self, Error> {
         let engine = Engine::new(EngineOptions { seed, ..EngineOptions::default() })?;
         Ok(Self { engine, tables: Vec::new() })
     }
 
     /// Replaces rows by exported ones.
-    pub fn import(&mut self, folder: &Path, specs: &[TableSpec]) -> Result<(), Error> {
+    pub(crate) fn import(&mut self, folder: &Path, specs: &[TableSpec]) -> Result<(), Error> {
         for (table, spec) in self.tables.iter().zip(specs) {
             import(folder, spec, |ids, values| {
                 Ok(self.engine.set(Rows { table: table.id, ids, values })?)

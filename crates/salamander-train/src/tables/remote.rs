@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The servers of a generation: whoever enters one says where they are.
 #[derive(Clone, Debug, Default)]
-pub struct Servers(Arc<Mutex<Known>>);
+pub(crate) struct Servers(Arc<Mutex<Known>>);
 
 #[derive(Clone, Debug, Default)]
 struct Known {
@@ -31,7 +31,7 @@ struct Known {
 
 impl Servers {
     /// The servers of the generation that begins, those that the rows move to, and the flag that ends it.
-    pub fn set(&self, endpoints: Vec<String>, destination: Vec<String>, cancel: Cancel) {
+    pub(crate) fn set(&self, endpoints: Vec<String>, destination: Vec<String>, cancel: Cancel) {
         *self.lock() = Known { endpoints, destination, cancel };
     }
 
@@ -45,7 +45,7 @@ impl Servers {
 }
 
 /// Rows on servers.
-pub struct RemoteRows {
+pub(crate) struct RemoteRows {
     servers: Servers,
     keys: Keys,
     bf16: bool,
@@ -96,7 +96,7 @@ impl Connection {
 
 impl RemoteRows {
     /// Rows on the servers that are known when they are first asked.
-    pub fn new(servers: Servers, keys: Keys, bf16: bool) -> Self {
+    pub(crate) fn new(servers: Servers, keys: Keys, bf16: bool) -> Self {
         let (specs, staged, lineage) = (Vec::new(), VecDeque::new(), Lineage::default());
         Self { servers, keys, bf16, specs, lineage, connection: None, advance: None, staged }
     }

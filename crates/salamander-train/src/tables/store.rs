@@ -43,7 +43,7 @@ impl Declared {
 }
 
 /// Finishes a save on another thread: writes what was copied, and says which files there are.
-pub type Finish = Box<dyn FnOnce(&Path) -> Result<Vec<PathBuf>, Error> + Send>;
+pub(crate) type Finish = Box<dyn FnOnce(&Path) -> Result<Vec<PathBuf>, Error> + Send>;
 
 /// Where rows are read: this process, or parameter servers.
 pub trait RowSource: Send {

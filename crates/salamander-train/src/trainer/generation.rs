@@ -14,7 +14,7 @@ use crate::{Error, params};
 
 impl<T: Trial> Trainer<T> {
     /// Goes on from a checkpoint.
-    pub fn resume(&mut self, checkpoint: Checkpoint) -> Result<(), Error> {
+    pub(crate) fn resume(&mut self, checkpoint: Checkpoint) -> Result<(), Error> {
         let files = checkpoint.table_files();
         let Checkpoint { path, state, .. } = checkpoint;
         self.state.restore_rows(&files, state.progress.steps)?;

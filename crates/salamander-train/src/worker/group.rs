@@ -27,7 +27,7 @@ const LARGEST_STATE: u64 = 64 << 30;
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// An exchange with other workers.
-pub struct Group {
+pub(crate) struct Group {
     id: WorkerId,
     options: Options,
     member: Arc<SharedMember>,
