@@ -4,6 +4,26 @@
 //! everything follows from the state, so that any member that holds it can go on, in whatever generation. What comes
 //! when, and who is told what, is decided by [`Course`], for every strategy alike.
 //!
+//! A program says what to train from; [`Model::train`](crate::model::Model::train) does the rest:
+//!
+//! ```
+//! use salamander::train::{Data, Experiment, Setup, device, open_data};
+//! # let folder = tempfile::tempdir()?;
+//! # let file = folder.path().join("points.csv");
+//! # std::fs::write(&file, "x,y,side\n0.9,0.1,0\n0.1,0.8,1\n")?;
+//!
+//! let points = open_data("points", &[file.display().to_string()], &Data::default())?;
+//! assert_eq!(points.len(), 2);
+//! let setup = Setup {
+//!     experiment: Experiment::parse("hyperparameters: {global_batch_size: 2}", &[])?,
+//!     folder: folder.path().join("run"),
+//!     device: device::select("cpu")?,
+//!     stop: Default::default(),
+//! };
+//! assert!(setup.checkpoints().ends_with("run/checkpoints"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Layout
 //! - `setup`, `prepared`: from an experiment to what is trained; also for asynchronous training
 //! - `model_state`: model, optimizers and tables; `held`: a model that changes in place

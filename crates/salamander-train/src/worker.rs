@@ -1,5 +1,28 @@
 //! A member of a distributed run: the same trainer, with an exchange that meets other workers.
 //!
+//! ```no_run
+//! use salamander_net::Transport;
+//! use salamander_train::Error;
+//! use salamander_train::model::Model;
+//! use salamander_train::trainer::Setup;
+//! use salamander_train::worker::{Options, WorkerConnection, join};
+//!
+//! /// Trains with the other workers of a run until it is over.
+//! fn work(model: &dyn Model, setup: Setup, connection: WorkerConnection) -> Result<(), Error> {
+//!     let membership = join(Options {
+//!         connection,
+//!         listen: [127, 0, 0, 1].into(),
+//!         transport: Transport::Auto,
+//!         with_servers: false,
+//!         start: None,
+//!     })?;
+//!     let handle = membership.handle.clone();
+//!     let outcome = model.take_part(setup, membership)?;
+//!     println!("{:?} after {} steps", handle.ending(), outcome.progress.steps);
+//!     Ok(())
+//! }
+//! ```
+//!
 //! # Layout
 //! - `shared`: the participant of `salamander_core::elastic`, shared by the session and the trainer
 //! - `group`: the exchange over a ring of workers
