@@ -12,6 +12,6 @@ pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), Error> {
 }
 
 /// Replaces a file in one step: readers see the old content or the new.
-pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+pub(crate) fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     replace(path, bytes, Durability::Synced).map_err(Error::io(path))
 }

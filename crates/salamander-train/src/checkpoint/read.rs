@@ -62,7 +62,7 @@ pub(super) fn parse_manifest(path: &Path, text: &[u8]) -> Result<Manifest, Error
 }
 
 /// Reads and verifies a whole checkpoint.
-pub fn read(path: &Path) -> Result<Checkpoint, Error> {
+pub(crate) fn read(path: &Path) -> Result<Checkpoint, Error> {
     let manifest = read_manifest(path)?;
     let mut contents = HashMap::new();
     for (name, entry) in &manifest.files {

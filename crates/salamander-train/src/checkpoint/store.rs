@@ -46,7 +46,7 @@ impl std::str::FromStr for Which {
 
 /// What a run keeps of its checkpoints, and where.
 #[derive(Clone, Debug)]
-pub struct Keeping {
+pub(crate) struct Keeping {
     /// The folder of checkpoints, which is in the run's.
     pub folder: PathBuf,
     /// Which ones are kept.
@@ -104,7 +104,7 @@ pub struct Store {
 impl Store {
     /// Starts the writer. Only the copy to the host holds training up; two snapshots at most are in
     /// memory. With a store a checkpoint is finished when it is there.
-    pub fn open(keeping: Keeping) -> Result<Self, Error> {
+    pub(crate) fn open(keeping: Keeping) -> Result<Self, Error> {
         fs::create_dir_all(&keeping.folder).map_err(Error::io(&keeping.folder))?;
         let (sender, orders) = sync_channel::<Order>(1);
         let (done, results) = channel();
@@ -136,18 +136,18 @@ impl Store {
     }
 
     /// Hands a snapshot to the writer.
-    pub fn save(&self, snapshot: Snapshot, tables: Option<Finish>) -> Result<(), Error> {
+    pub(crate) fn save(&self, snapshot: Snapshot, tables: Option<Finish>) -> Result<(), Error> {
         let ended = |_| Error::Invalid("the checkpoint writer has ended".to_string());
         self.sender.send(Order::Save(Box::new(snapshot), tables)).map_err(ended)
     }
 
     /// Checkpoints that were finished since the last call, or why they could not be.
-    pub fn finished(&self) -> Vec<Result<PathBuf, Error>> {
+    pub(crate) fn finished(&self) -> Vec<Result<PathBuf, Error>> {
         self.results.try_iter().collect()
     }
 
     /// Waits until everything handed over is on disk, and tells what was.
-    pub fn flush(&self) -> Vec<Result<PathBuf, Error>> {
+    pub(crate) fn flush(&self) -> Vec<Result<PathBuf, Error>> {
         let (done, wait) = channel();
         if self.sender.send(Order::Flush(done)).is_ok() {
             let _ = wait.recv();
@@ -156,7 +156,7 @@ impl Store {
     }
 
     /// Waits for everything handed over.
-    pub fn close(self) -> Result<Vec<PathBuf>, Error> {
+    pub(crate) fn close(self) -> Result<Vec<PathBuf>, Error> {
         let Self { sender, thread, results } = self;
         drop(sender);
         drop(thread);

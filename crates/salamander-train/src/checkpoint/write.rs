@@ -18,7 +18,11 @@ use crate::Error;
 use crate::tables::Finish;
 
 /// Writes a snapshot into the folder of checkpoints and returns its path.
-pub fn write(folder: &Path, snapshot: &Snapshot, tables: Option<Finish>) -> Result<PathBuf, Error> {
+pub(crate) fn write(
+    folder: &Path,
+    snapshot: &Snapshot,
+    tables: Option<Finish>,
+) -> Result<PathBuf, Error> {
     let id = &snapshot.id;
     let target = folder.join(id);
     // A resumed run comes by the same versions again, with the same content.

@@ -4,9 +4,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use salamander_core::layout::COUNTED;
+
 use super::Setup;
 use crate::Error;
-use crate::checkpoint::{self, COUNTED, Checkpoint, Keeping, Manifest, SCRATCH, Snapshot, Store};
+use crate::checkpoint::{self, Checkpoint, Keeping, Manifest, SCRATCH, Snapshot, Store};
 use crate::tables::Finish;
 
 /// The pause before a store that did not answer is asked again.
