@@ -79,6 +79,9 @@ impl Over {
     }
 }
 
+/// Called after every batch; its error ends the evaluation.
+pub type AfterBatch<'a> = dyn FnMut() -> Result<(), Error> + 'a;
+
 /// Some batches of a dataset, in the order of the files.
 #[derive(Clone, Debug)]
 pub struct BatchRange<'a> {
@@ -120,7 +123,7 @@ pub fn evaluate<T: Trial>(
 pub fn evaluate_part<T: Trial>(
     model: &T,
     part: BatchRange<'_>,
-    each: &mut dyn FnMut() -> Result<(), Error>,
+    each: &mut AfterBatch<'_>,
 ) -> Result<EvaluationPart, Error> {
     let model = model.valid();
     let mut found = EvaluationPart::default();

@@ -61,9 +61,9 @@ use crate::asynchronous;
 use crate::callback::Callback;
 use crate::checkpoint::Checkpoint;
 use crate::context::Context;
-use crate::evaluate::{BatchRange, EvaluationPart, evaluate_part};
+use crate::evaluate::{AfterBatch, BatchRange, EvaluationPart, evaluate_part};
 use crate::exchange::Alone;
-use crate::predict::{Predictions, predict_part};
+use crate::predict::{TakePredictions, predict_part};
 use crate::tables::{self, LocalRows, Opened, RowSource, Tables};
 use crate::trainer::{Outcome, Setup, Trainer};
 use crate::trial::Trial;
@@ -105,14 +105,10 @@ pub trait Instance {
     fn evaluate(
         &self,
         part: BatchRange<'_>,
-        each: &mut dyn FnMut() -> Result<(), Error>,
+        each: &mut AfterBatch<'_>,
     ) -> Result<EvaluationPart, Error>;
     /// Predicts the records of some of the batches; returns how many were skipped.
-    fn predict(
-        &self,
-        part: BatchRange<'_>,
-        each: &mut dyn FnMut(Predictions) -> Result<(), Error>,
-    ) -> Result<u64, Error>;
+    fn predict(&self, part: BatchRange<'_>, each: &mut TakePredictions<'_>) -> Result<u64, Error>;
     /// Writes the weights under their module paths.
     fn export(&self, path: &Path) -> Result<(), Error>;
 }
@@ -240,17 +236,13 @@ impl<T: Trial> Instance for Loaded<T> {
     fn evaluate(
         &self,
         part: BatchRange<'_>,
-        each: &mut dyn FnMut() -> Result<(), Error>,
+        each: &mut AfterBatch<'_>,
     ) -> Result<EvaluationPart, Error> {
         let found = evaluate_part(&self.model, part, each)?;
         self.tables.check().map(|()| found)
     }
 
-    fn predict(
-        &self,
-        part: BatchRange<'_>,
-        each: &mut dyn FnMut(Predictions) -> Result<(), Error>,
-    ) -> Result<u64, Error> {
+    fn predict(&self, part: BatchRange<'_>, each: &mut TakePredictions<'_>) -> Result<u64, Error> {
         let skipped = predict_part(&self.model, part, each)?;
         self.tables.check().map(|()| skipped)
     }

@@ -69,12 +69,15 @@ impl Predictions {
     }
 }
 
+/// Gets the predictions batch by batch; its error ends them.
+pub type TakePredictions<'a> = dyn FnMut(Predictions) -> Result<(), Error> + 'a;
+
 /// Predicts all records; `each` gets them batch by batch. Returns how many were skipped.
 pub fn predict<T: Trial>(
     model: &T,
     dataset: &Arc<Dataset>,
     over: Over,
-    each: &mut dyn FnMut(Predictions) -> Result<(), Error>,
+    each: &mut TakePredictions<'_>,
 ) -> Result<u64, Error> {
     predict_part(model, BatchRange::all(dataset, over), each)
 }
@@ -83,7 +86,7 @@ pub fn predict<T: Trial>(
 pub fn predict_part<T: Trial>(
     model: &T,
     part: BatchRange<'_>,
-    each: &mut dyn FnMut(Predictions) -> Result<(), Error>,
+    each: &mut TakePredictions<'_>,
 ) -> Result<u64, Error> {
     let model = model.valid();
     let mut skipped = 0;

@@ -72,7 +72,7 @@ pub(crate) use packed::{pack, unpack};
 pub use read::Checkpoint;
 pub(crate) use read::{read, read_manifest};
 use salamander_core::layout::{EXPERIMENT, MODEL};
-pub(crate) use store::{Keeping, SCRATCH, sweep};
+pub(crate) use store::{Keeping, SCRATCH, beginning_with, sweep};
 pub use store::{Store, Which};
 pub(crate) use tensors::{from_safetensors, to_safetensors};
 pub use vault::Vault;

@@ -208,23 +208,23 @@ fn names(folder: &Path) -> Vec<String> {
         Some(list) => list.lines().any(|line| line == name),
         None => true,
     };
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .filter(|name| name.starts_with("step-"))
-        .filter(counts)
-        .collect();
+    let mut names: Vec<String> = beginning_with("step-", folder).filter(counts).collect();
     names.sort();
     names
 }
 
+/// The names in a folder that begin with these letters.
+pub(crate) fn beginning_with(prefix: &str, folder: &Path) -> impl Iterator<Item = String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(move |name| name.starts_with(prefix))
+}
+
 /// Removes the folders in which servers were writing rows when their run was killed.
 pub(crate) fn sweep(folder: &Path) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(SCRATCH) {
-            // A folder that cannot be removed is only a waste of room.
-            let _ = fs::remove_dir_all(entry.path());
-        }
+    for name in beginning_with(SCRATCH, folder) {
+        // A folder that cannot be removed is only a waste of room.
+        let _ = fs::remove_dir_all(folder.join(name));
     }
 }
 
