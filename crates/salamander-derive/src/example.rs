@@ -147,7 +147,7 @@ fn decode(column: &Column) -> TokenStream {
         (_, Some(Several::Concatenate(sizes))) => {
             let name = column.ident.to_string();
             quote! {{
-                let ids = #private::feature(row, &[#(#columns),*])?;
+                let ids = #private::Column::read(row, &[#(#columns),*])?;
                 #private::shifted(#name, &ids, &[#((#sizes) as i64),*])?;
                 ids
             }}
@@ -155,7 +155,7 @@ fn decode(column: &Column) -> TokenStream {
         (Some(missing), None) => {
             quote!(#private::feature_or(row, &[#(#columns),*], (#missing) as f64, #len)?)
         }
-        (None, None) => quote!(#private::feature(row, &[#(#columns),*])?),
+        (None, None) => quote!(#private::Column::read(row, &[#(#columns),*])?),
     }
 }
 

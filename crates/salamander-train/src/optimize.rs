@@ -34,7 +34,7 @@ use salamander_kernels::ops;
 
 use crate::Error;
 use crate::gradients::{BucketSum, GradientSum, ParamGradient, host};
-use crate::params::{Path, keep_path};
+use crate::params::keep_path;
 use crate::trial::Pass;
 
 /// What an optimizer keeps for one parameter.
@@ -136,7 +136,7 @@ impl OptimizerState {
     /// holds is changed in place.
     pub(crate) fn moved<M: Module>(&mut self, module: M, gradient: GradientSum, along: Along) -> M {
         let Along { rate, factor } = along;
-        let path = Path::default();
+        let path = Vec::new();
         match gradient {
             GradientSum::Device(mut sum) => {
                 sum.scale(factor);
@@ -185,7 +185,7 @@ pub struct Along {
 }
 
 struct HostStep<'a> {
-    path: Path,
+    path: Vec<String>,
     state: &'a mut OptimizerState,
     gradients: HashMap<String, Vec<f32>>,
     along: Along,
@@ -195,7 +195,7 @@ impl ModuleMapper for HostStep<'_> {
     keep_path!();
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let path = self.path.name();
+        let path = self.path.join(".");
         let Some(mut gradient) = self.gradients.remove(&path) else { return param };
         let optimizer = self.state.optimizer;
         let mut state = self.state.take_to_host(&path, gradient.len());
@@ -213,7 +213,7 @@ impl ModuleMapper for HostStep<'_> {
 }
 
 struct DeviceStep<'a> {
-    path: Path,
+    path: Vec<String>,
     state: &'a mut OptimizerState,
     places: HashMap<String, usize>,
     sum: &'a BucketSum,
@@ -224,7 +224,7 @@ impl ModuleMapper for DeviceStep<'_> {
     keep_path!();
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let path = self.path.name();
+        let path = self.path.join(".");
         let Some(at) = self.places.get(&path).copied() else { return param };
         let optimizer = self.state.optimizer;
         let (bucket, factor) = self.sum.bucket();

@@ -33,33 +33,15 @@ pub struct ParamInfo {
     pub trainable: bool,
 }
 
-/// The path down to the parameter that a visitor is at.
-#[derive(Debug, Default)]
-pub(crate) struct Path(Vec<String>);
-
-impl Path {
-    pub(crate) fn enter(&mut self, name: &str) {
-        self.0.push(name.to_string());
-    }
-
-    pub(crate) fn exit(&mut self) {
-        self.0.pop();
-    }
-
-    pub(crate) fn name(&self) -> String {
-        self.0.join(".")
-    }
-}
-
-/// The methods of a visitor or a mapper that keep its `path` up to date.
+/// The methods of a visitor or a mapper that keep its `path`, the names down to the parameter that it is at.
 macro_rules! keep_path {
     () => {
         fn enter_module(&mut self, name: &str, _container: &str) {
-            self.path.enter(name);
+            self.path.push(name.to_string());
         }
 
         fn exit_module(&mut self, _name: &str, _container: &str) {
-            self.path.exit();
+            self.path.pop();
         }
     };
 }
@@ -71,7 +53,7 @@ pub(crate) use keep_path;
 pub fn list<M: Module>(module: &M) -> Vec<ParamInfo> {
     #[derive(Default)]
     struct List {
-        path: Path,
+        path: Vec<String>,
         found: Vec<ParamInfo>,
     }
     impl ModuleVisitor for List {
@@ -80,7 +62,7 @@ pub fn list<M: Module>(module: &M) -> Vec<ParamInfo> {
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
             let value = param.val();
             self.found.push(ParamInfo {
-                path: self.path.name(),
+                path: self.path.join("."),
                 shape: value.dims().to_vec(),
                 trainable: value.is_require_grad(),
             });
@@ -115,21 +97,21 @@ pub(crate) fn running<M: Module>(module: &M) -> Vec<(String, TensorData)> {
 
 /// The values of these paths, or of all.
 fn read_some<M: Module>(module: &M, only: Option<Vec<String>>) -> Vec<(String, TensorData)> {
-    let mut read = Read { path: Path::default(), only, found: Vec::new() };
+    let mut read = Read { path: Vec::new(), only, found: Vec::new() };
     // `valid` is what folds pending updates of running values in; a plain visit may be one late.
     module.valid().visit(&mut read);
     read.found
 }
 
 struct Read {
-    path: Path,
+    path: Vec<String>,
     only: Option<Vec<String>>,
     found: Vec<(String, TensorData)>,
 }
 
 impl Read {
     fn take(&mut self, data: impl FnOnce() -> TensorData) {
-        let path = self.path.name();
+        let path = self.path.join(".");
         if self.only.as_ref().is_none_or(|only| only.contains(&path)) {
             self.found.push((path, data()));
         }
@@ -175,7 +157,7 @@ fn write_some<M: Module>(
     values: HashMap<String, TensorData>,
     all: bool,
 ) -> Result<M, String> {
-    let mut write = Write { path: Path::default(), values, all, wrong: Vec::new() };
+    let mut write = Write { path: Vec::new(), values, all, wrong: Vec::new() };
     // Through `valid`, so that pending running values cannot overwrite the ones written here.
     let module = module.valid().map(&mut write).train();
     let Write { values, mut wrong, .. } = write;
@@ -191,7 +173,7 @@ fn write_some<M: Module>(
 }
 
 struct Write {
-    path: Path,
+    path: Vec<String>,
     values: HashMap<String, TensorData>,
     all: bool,
     wrong: Vec<String>,
@@ -199,7 +181,7 @@ struct Write {
 
 impl Write {
     fn take(&mut self, shape: &[usize]) -> Option<TensorData> {
-        let path = self.path.name();
+        let path = self.path.join(".");
         match self.values.remove(&path) {
             None if self.all => self.wrong.push(format!("{path} is missing")),
             None => {}

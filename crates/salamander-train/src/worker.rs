@@ -112,7 +112,7 @@ pub struct Handle(Arc<SharedMember>);
 impl Handle {
     /// How the run ended, if the master said so.
     pub fn ending(&self) -> Option<Ending> {
-        self.0.ending()
+        self.0.with(|machine| machine.ending().cloned())
     }
 }
 

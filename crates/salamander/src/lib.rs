@@ -315,7 +315,7 @@ pub mod __private {
     pub use salamander_train::example::{
         Augmentation, Augmented, Batch, Column, DecodeError, Example, Float, Int, Kind, Lookup,
         Normaliser, Ragged, Scale, Target, WordList, ascending, bucket_texts, bucketed,
-        concatenated, feature, feature_or, float_tensor, hashed_columns, label, normalised_tensor,
+        concatenated, feature_or, float_tensor, hashed_columns, label, normalised_tensor,
         ragged_feature, ragged_ints, ragged_texts, shifted, text, texts,
     };
     pub use salamander_train::model::entry;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use salamander_core::elastic::{Ending, Work};
+use salamander_core::elastic::Ending;
 use salamander_core::push::{Ask, Told};
 use salamander_net::Cancel;
 use salamander_proto::client::{NonMember, Role, RunEnd};
@@ -14,7 +14,7 @@ use crate::worker::{WorkerConnection, fresh_id};
 /// The line.
 pub(super) struct Desk {
     connection: WorkerConnection,
-    session: NonMember,
+    pub(super) session: NonMember,
     cancel: Cancel,
 }
 
@@ -30,25 +30,15 @@ impl Desk {
         Ok(Self { connection, session, cancel })
     }
 
-    /// Says what this worker does from now on, and how many records it has computed.
-    pub(super) fn working(&mut self, work: Work, records: u64) {
-        self.session.working(work, records);
-    }
-
     /// Whether this worker has nothing to do here any more: the run is over, or it was told to go.
     pub(super) fn is_over(&mut self) -> bool {
         self.session.end().is_some() || self.connection.has_to_leave()
     }
 
-    /// Waits, but not past the end.
-    pub(super) fn wait(&mut self, longest: Duration) {
-        self.session.wait(longest);
-    }
-
     /// Gives a lease back, and leaves servers some time.
     pub(super) fn give_back(&mut self, fence: u64) -> Result<(), Error> {
         self.ask(&Ask::GiveBack { fence })?;
-        self.wait(Duration::from_millis(20));
+        self.session.wait(Duration::from_millis(20));
         Ok(())
     }
 

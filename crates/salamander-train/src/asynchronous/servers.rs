@@ -13,6 +13,7 @@ use salamander_ps::{Page, Push, Read, Rows, TableSpec};
 use super::dense::{BLOCK, Dense};
 use crate::Error;
 use crate::tables::{Connection, Declared, RowGradient, RowSource, trouble};
+use crate::worker::WorkerConnection;
 
 /// How long a server may take before a worker gives its lease back.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -41,7 +42,7 @@ struct State {
     known: Option<Known>,
     connection: Option<Connection>,
     seen: Seen,
-    /// The age of gradients counts.
+    /// The rate of a push is divided by how many others came since its parameters were pulled.
     by_age: bool,
 }
 
@@ -54,22 +55,22 @@ struct Known {
 }
 
 impl Servers {
-    pub(super) fn new(keys: Keys, bf16: bool, cancel: Cancel, dense: TableSpec) -> Self {
+    pub(super) fn new(
+        worker: &WorkerConnection,
+        cancel: Cancel,
+        dense: TableSpec,
+        by_age: bool,
+    ) -> Self {
         Self(Arc::new(Mutex::new(State {
-            keys,
-            bf16,
+            keys: worker.keys.clone(),
+            bf16: worker.bf16,
             cancel,
             specs: vec![dense],
             known: None,
             connection: None,
             seen: Seen::default(),
-            by_age: false,
+            by_age,
         })))
-    }
-
-    /// From now on the rate of a push is divided by how many others came since its parameters were pulled.
-    pub(super) fn scale_by_staleness(&self) {
-        self.lock().by_age = true;
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -41,16 +41,13 @@ pub(crate) fn work<T: Trial>(setup: Setup, connection: WorkerConnection) -> Resu
     let dense = Dense::of(&job.model);
     let cancel = Cancel::new();
     let spec = dense.spec(job.pass.optimizer);
-    let servers = Servers::new(connection.keys.clone(), connection.bf16, cancel.clone(), spec);
+    let Ps { local_steps, scale_by_staleness, .. } = job.prepared.setup.experiment.ps;
+    let servers = Servers::new(&connection, cancel.clone(), spec, scale_by_staleness);
     if !job.tables.is_empty() {
         let rows = Opened::Source(Box::new(servers.clone()));
         job.prepared.open_tables(&job.tables, rows)?;
     }
     let data = trained_on(&job.course);
-    let Ps { local_steps, scale_by_staleness, .. } = job.prepared.setup.experiment.ps;
-    if scale_by_staleness {
-        servers.scale_by_staleness();
-    }
     let blocks = vec![0.0; dense.blocks() * BLOCK];
     let mut bench = Bench { job, dense, servers, blocks, local_steps, since_pull: 0, stale: true };
     let mut desk = Desk::open(connection, data, cancel)?;
@@ -88,7 +85,7 @@ struct Pushed {
 impl<T: Trial> Bench<T> {
     fn work(&mut self, desk: &mut Desk) -> Result<(), Error> {
         while !desk.is_over() {
-            desk.working(Doing::Idle, 0);
+            desk.session.working(Doing::Idle, 0);
             match desk.ask(&Ask::Work { most: self.lease() })? {
                 Told::Names { task, servers, brief } => {
                     self.servers.follow(task.map, servers);
@@ -99,9 +96,9 @@ impl<T: Trial> Bench<T> {
                     self.stale = true;
                     self.validate(desk, LeaseId { task, fence }, batches)?;
                 }
-                Told::Wait(wait) => desk.wait(Duration::from_millis(wait)),
+                Told::Wait(wait) => desk.session.wait(Duration::from_millis(wait)),
                 // The end is told to all in a moment.
-                Told::Done | Told::Heard(_) => desk.wait(FAREWELL),
+                Told::Done | Told::Heard(_) => desk.session.wait(FAREWELL),
             }
         }
         Ok(())
@@ -189,12 +186,12 @@ impl<T: Trial> Bench<T> {
         mut timings: Timings,
     ) -> Result<Pushed, Error> {
         let (name, started) = (loaded.name, Instant::now());
-        desk.working(Doing::Exchanging, 0);
+        desk.session.working(Doing::Exchanging, 0);
         self.pull()?;
         timings.exchange += started.elapsed();
 
         let started = Instant::now();
-        desk.working(Doing::Computing, 0);
+        desk.session.working(Doing::Computing, 0);
         let rows = RefCell::new(Vec::new());
         let staging = Staging { tables: &self.job.tables, to: Destination::Collect(&rows) };
         let staging = (!self.job.tables.is_empty()).then_some(staging);
@@ -214,7 +211,7 @@ impl<T: Trial> Bench<T> {
         timings.compute += started.elapsed();
 
         let started = Instant::now();
-        desk.working(Doing::Exchanging, tally.applied);
+        desk.session.working(Doing::Exchanging, tally.applied);
         let page = Page { applied: tally.applied, skipped: tally.skipped, digest: tally.digest };
         let gradients = Gradients { blocks: &ids, dense: &values, rows: &rows };
         let sent = self.servers.begin_push(name, page, factor, &gradients)?;
@@ -289,7 +286,7 @@ impl<T: Trial> Bench<T> {
             return Err(Error::Invalid("data.validation: this worker sees no files".to_string()));
         };
         let over = Over::new(&self.job.prepared.setup.experiment, true);
-        desk.working(Doing::Computing, 0);
+        desk.session.working(Doing::Computing, 0);
         let found = self.pull().and_then(|()| {
             let part = BatchRange { dataset: &dataset, over, batches };
             let part = evaluate_part(&self.job.model, part, &mut || Ok(()))?;

@@ -50,7 +50,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod files;
 mod mirror;
 mod packed;
 mod read;
@@ -67,14 +66,13 @@ use serde::{Deserialize, Serialize};
 use crate::optimize::ParamState;
 use crate::progress::Progress;
 
-pub(crate) use files::write_atomic;
 pub(crate) use packed::{pack, unpack};
 pub use read::Checkpoint;
 pub(crate) use read::{read, read_manifest};
 use salamander_core::layout::{EXPERIMENT, MODEL};
 pub(crate) use store::{Keeping, SCRATCH, beginning_with, sweep};
 pub use store::{Store, Which};
-pub(crate) use tensors::{from_safetensors, to_safetensors};
+pub(crate) use tensors::{from_safetensors, write_safetensors};
 pub use vault::Vault;
 use write::write;
 

@@ -1,12 +1,16 @@
 //! Tensors to safetensors and back, without going through Python or a model.
 
 use std::collections::HashMap;
+use std::path::Path;
 
 use burn::tensor::{BoolStore, DType, TensorData};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+use salamander_files::{Durability, replace};
+
+use crate::Error;
 
 /// Named tensors as the bytes of a safetensors file.
-pub(crate) fn to_safetensors(tensors: &[(String, TensorData)]) -> Result<Vec<u8>, String> {
+pub(super) fn to_safetensors(tensors: &[(String, TensorData)]) -> Result<Vec<u8>, String> {
     let views = tensors.iter().map(|(name, data)| {
         let dtype = to_dtype(data.dtype()).ok_or_else(|| {
             format!("{name} has type {:?}, which safetensors cannot hold", data.dtype())
@@ -18,6 +22,15 @@ pub(crate) fn to_safetensors(tensors: &[(String, TensorData)]) -> Result<Vec<u8>
     let views: Vec<(&str, TensorView<'_>)> = views.collect::<Result<_, String>>()?;
     let about = HashMap::from([("format".to_string(), "salamander".to_string())]);
     safetensors::serialize(views, Some(about)).map_err(|error| error.to_string())
+}
+
+/// Replaces a safetensors file in one step: readers see the old content or the new.
+pub(crate) fn write_safetensors(
+    path: &Path,
+    tensors: &[(String, TensorData)],
+) -> Result<(), Error> {
+    let bytes = to_safetensors(tensors).map_err(Error::Invalid)?;
+    replace(path, &bytes, Durability::Synced).map_err(Error::io(path))
 }
 
 /// The tensors of a safetensors file.

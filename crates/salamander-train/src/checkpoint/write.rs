@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use burn::tensor::TensorData;
 use serde_json::json;
 
-use salamander_files::{Durability, PendingFolder, sync_folder};
+use salamander_files::{Durability, PendingFolder, sync_folder, write_synced};
 
-use super::files::write_synced;
+use super::tensors::to_safetensors;
 use super::{
     EXPERIMENT, FORMAT, FileEntry, MANIFEST, MODEL, Manifest, OPTIMIZER, OptimizerStates, STATE,
-    Snapshot, read_manifest, to_safetensors,
+    Snapshot, read_manifest,
 };
 use crate::Error;
 use crate::tables::Finish;
@@ -45,7 +45,8 @@ fn fill(beside: &Path, snapshot: &Snapshot, tables: Option<Finish>) -> Result<()
     let contents = contents(snapshot).map_err(unfit)?;
     let mut files = BTreeMap::new();
     for (name, bytes) in &contents {
-        write_synced(&beside.join(name), bytes)?;
+        let path = beside.join(name);
+        write_synced(&path, bytes).map_err(Error::io(&path))?;
         let blake3 = blake3::hash(bytes).to_hex().to_string();
         files.insert(name.to_string(), FileEntry { bytes: bytes.len() as u64, blake3 });
     }
@@ -62,7 +63,8 @@ fn fill(beside: &Path, snapshot: &Snapshot, tables: Option<Finish>) -> Result<()
         tables: sizes(&tables)?,
     };
     let text = serde_json::to_vec_pretty(&manifest).map_err(|error| unfit(error.to_string()))?;
-    write_synced(&beside.join(MANIFEST), &text)?;
+    let path = beside.join(MANIFEST);
+    write_synced(&path, &text).map_err(Error::io(&path))?;
     sync_folder(beside).map_err(Error::io(beside))
 }
 

@@ -115,11 +115,6 @@ impl DecodeError {
     }
 }
 
-/// Reads a feature: from the column of its name, or from several columns in a row.
-pub fn feature<C: Column>(row: &Row<'_>, columns: &[&str]) -> Result<C, DecodeError> {
-    C::read(row, columns)
-}
-
 /// Reads a label; where none is asked for and none is there, `len` zeros.
 pub fn label<C: Column>(
     row: &Row<'_>,

@@ -7,7 +7,7 @@ use salamander_ps::TableSpec;
 use salamander_ps::checkpoint::{describe, for_each_row};
 
 use crate::Error;
-use crate::checkpoint::{from_safetensors, to_safetensors, write_atomic};
+use crate::checkpoint::{from_safetensors, write_safetensors};
 
 /// Floats of a shard at the most, so that a table of any size is written in bounded memory.
 const SHARD: usize = 1 << 26;
@@ -88,8 +88,7 @@ impl Shard<'_> {
         ];
         let path = path(self.folder, &self.spec.name, self.number);
         self.number += 1;
-        let bytes = to_safetensors(&tensors).map_err(Error::Invalid)?;
-        write_atomic(&path, &bytes).map(|()| path)
+        write_safetensors(&path, &tensors).map(|()| path)
     }
 }
 
