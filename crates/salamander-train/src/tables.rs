@@ -92,13 +92,11 @@ impl Tables {
             shelf.failed.get_or_insert(Error::Invalid(reason));
         }
         let number = shelf.specs.len();
-        match optimizer {
-            Some(optimizer) => shelf.specs.push(TableSpec { optimizer, ..spec }),
-            None => {
-                shelf.specs.push(spec);
-                shelf.undecided.push(number);
-            }
+        if optimizer.is_none() {
+            shelf.undecided.push(number);
         }
+        let optimizer = optimizer.unwrap_or(spec.optimizer);
+        shelf.specs.push(TableSpec { optimizer, ..spec });
         number
     }
 

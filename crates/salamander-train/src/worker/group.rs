@@ -97,12 +97,9 @@ impl Group {
         rank: usize,
         cancel: &Cancel,
     ) -> Result<Ring, salamander_net::Error> {
-        let mut members = Vec::new();
-        for peer in &activation.members {
-            let endpoint = Endpoint::from_str(&peer.endpoint)
-                .map_err(|error| salamander_net::Error::Refused(error.to_string()))?;
-            members.push(endpoint);
-        }
+        let members = activation.members.iter().map(|peer| Endpoint::from_str(&peer.endpoint));
+        let members = members.collect::<Result<Vec<_>, _>>();
+        let members = members.map_err(|error| salamander_net::Error::Refused(error.to_string()))?;
         let options = salamander_net::Options {
             transport: self.options.transport,
             bf16: self.options.connection.bf16,
