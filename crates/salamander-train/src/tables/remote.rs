@@ -8,7 +8,7 @@ use std::time::Duration;
 use salamander_core::push::Lineage;
 use salamander_net::{Cancel, Keys};
 use salamander_ps::client::{self, Client, Lookup, Sent};
-use salamander_ps::wire::{Advance, Before, Code, Failure, Reset, Start};
+use salamander_ps::wire::{Advance, Before, Code, Reset, Start};
 use salamander_ps::{Read, TableSpec};
 
 use super::{Declared, Finish, RowGradient, RowSource, SharedRows, StagedRows};
@@ -153,15 +153,16 @@ fn collect(mut client: Client, files: &[PathBuf], folder: &Path) -> Result<Vec<P
 
 /// Another try, in the next generation, helps against everything but a mistake of this program.
 pub(crate) fn trouble(error: client::Error) -> Error {
-    match error {
-        client::Error::Request(_) | client::Error::Answer { .. } => {
-            Error::Invalid(error.to_string())
-        }
-        client::Error::Refused { ref failure, .. } if is_mistake(failure) => {
-            Error::Invalid(error.to_string())
-        }
-        error => Error::Unreachable(error.to_string()),
-    }
+    let is_mistake = match &error {
+        client::Error::Request(_) | client::Error::Answer { .. } => true,
+        client::Error::Refused { failure, .. } => matches!(
+            failure.code,
+            Code::Malformed | Code::TooLarge | Code::OutOfStep | Code::Wrong | Code::Undeclared
+        ),
+        _ => false,
+    };
+    let text = error.to_string();
+    if is_mistake { Error::Invalid(text) } else { Error::Unreachable(text) }
 }
 
 /// A server that says that it cannot write says so again.
@@ -172,13 +173,6 @@ fn unwritten(error: client::Error) -> Error {
         }
         error => trouble(error),
     }
-}
-
-fn is_mistake(failure: &Failure) -> bool {
-    matches!(
-        failure.code,
-        Code::Malformed | Code::TooLarge | Code::OutOfStep | Code::Wrong | Code::Undeclared
-    )
 }
 
 impl RowSource for RemoteRows {
