@@ -60,12 +60,10 @@ pub(crate) struct Entered {
     pub begin: Begin,
     /// Who sends the state round, if somebody needs it.
     pub transfer: Option<usize>,
-    /// The generation's number.
-    pub generation: u64,
     /// The history that the rows of tables are part of.
     pub rows: Lineage,
-    /// Whether the rows move to other servers, and begin another history, before the first exchange.
-    pub moves: bool,
+    /// The history that begins when the rows move to other servers, which they do before the first exchange.
+    pub moves: Option<Lineage>,
 }
 
 /// What the trainer needs from the other members. [`Error::Broken`] means that the generation is over: the trainer
@@ -156,9 +154,8 @@ impl Exchange for Alone {
             place: Place::ALONE,
             begin: Begin::Keep,
             transfer: None,
-            generation: 0,
             rows: Lineage::default(),
-            moves: false,
+            moves: None,
         })
     }
 

@@ -46,8 +46,8 @@ impl<T: Trial> Trainer<T> {
         };
         self.state.follow_rows(entered.rows)?;
         self.exchange.adopt(digest)?;
-        if entered.moves {
-            self.relocate_rows(Lineage(entered.generation))?;
+        if let Some(lineage) = entered.moves {
+            self.relocate_rows(lineage)?;
         }
         Ok(())
     }

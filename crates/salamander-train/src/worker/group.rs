@@ -134,10 +134,9 @@ impl Group {
             servers.iter().map(|server| server.endpoint.clone()).collect::<Vec<_>>()
         };
         let destination = endpoints(&activation.destination);
-        let moves = !destination.is_empty();
+        let moves = (!destination.is_empty()).then(|| activation.generation.into());
         self.servers.set(endpoints(&activation.servers), destination, cancel);
-        let (generation, rows) = (activation.generation.to_u64(), activation.rows.into());
-        Entered { place, begin, transfer, generation, rows, moves }
+        Entered { place, begin, transfer, rows: activation.rows.into(), moves }
     }
 
     /// A worker that has to go says so before it would take part again.
@@ -213,7 +212,7 @@ impl Exchange for Group {
     fn adopt(&mut self, digest: u64) -> Result<(), Error> {
         let generation = self.joined()?.generation;
         let identity = self.member.within(|machine| machine.adopt(generation, digest))?;
-        self.reports.queue().version = identity.version.0;
+        self.reports.queue().version = identity.version;
         Ok(())
     }
 
@@ -256,8 +255,8 @@ impl Exchange for Group {
         let applying = Applying::new(move || member.with(Participant::applied));
         let sender = self.sender()?;
         let mut queue = self.reports.queue();
-        queue.release(common.unwrap_or_default().0, place.leads().then_some(&sender));
-        queue.version = identity.version.0;
+        queue.release(common.unwrap_or_default(), place.leads().then_some(&sender));
+        queue.version = identity.version;
         drop(queue);
         Ok(applying)
     }
@@ -302,11 +301,11 @@ impl Exchange for Group {
     fn conclude(&mut self, ending: Ending, report: EndReport) -> Result<(), Error> {
         let Joined { generation, place, .. } = *self.joined()?;
         let held = self.member.with(|machine| machine.member().holding().identity);
-        let version = held.map_or(0, |identity| identity.version.0);
+        let version = held.map(|identity| identity.version).unwrap_or_default();
         if place.leads() {
             let sender = self.sender()?;
             self.reports.queue().release(version, Some(&sender));
-            sender.report(version, &Report::End(Box::new(report)));
+            sender.report(version.0, &Report::End(Box::new(report)));
             sender.send(FromMember::Reached(generation, ending));
         }
         self.member.await_end(generation, &self.options.connection.leave)?;

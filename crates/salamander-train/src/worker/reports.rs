@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use salamander_core::elastic::Version;
 use salamander_core::report::Report;
 use salamander_proto::client::Sender;
 
@@ -16,14 +17,14 @@ const KEPT: usize = 256;
 #[derive(Default)]
 pub(super) struct Queue {
     /// The version that the next report is about.
-    pub(super) version: u64,
+    pub(super) version: Version,
     waiting: VecDeque<Versioned>,
     told: VecDeque<Versioned>,
 }
 
 /// A report and the version that it is about.
 struct Versioned {
-    version: u64,
+    version: Version,
     report: Report,
 }
 
@@ -33,10 +34,10 @@ impl Queue {
     }
 
     /// All members hold versions up to this one.
-    pub(super) fn release(&mut self, common: u64, sender: Option<&Sender>) {
+    pub(super) fn release(&mut self, common: Version, sender: Option<&Sender>) {
         while let Some(told) = self.waiting.pop_front_if(|report| report.version <= common) {
             if let Some(sender) = sender {
-                sender.report(told.version, &told.report);
+                sender.report(told.version.0, &told.report);
             }
             self.told.push_back(told);
         }
@@ -47,7 +48,7 @@ impl Queue {
     /// This member is the first one from now on: the one before may not have sent them all.
     pub(super) fn repeat(&self, sender: &Sender) {
         for Versioned { version, report } in &self.told {
-            sender.report(*version, report);
+            sender.report(version.0, report);
         }
     }
 
