@@ -11,7 +11,6 @@ use salamander_core::plan::MicroBatch;
 use salamander_core::push::{Ask, MapVersion, Process, Task, Told, Work};
 use salamander_core::report::{Brief, Measured};
 use salamander_net::Cancel;
-use salamander_proto::client::LeaseId;
 use salamander_ps::Page;
 use salamander_ps::client::{Ack, Sent};
 
@@ -66,6 +65,12 @@ struct Bench<T> {
     since_pull: u64,
     /// The dense parameters must be pulled before they are used.
     stale: bool,
+}
+
+/// A task that the master has leased, and the number that fences its holder off from the next one.
+struct LeaseId {
+    task: u64,
+    fence: u64,
 }
 
 /// Names that this worker holds for a while, and what was found for those that all servers have.
