@@ -18,6 +18,7 @@ use salamander_core::plan::Plan;
 use salamander_data::example_proto::{Example, Feature};
 use salamander_data::recordio::{ChunkInfo, Compression, Options, RecordFile, Writer};
 use salamander_data::{Dataset, Format, Reader, sink};
+use salamander_train::example::ExampleContext;
 use salamander_train::loader::{Job, Loader, Options as Loading};
 
 const ROUNDS: usize = 9;
@@ -164,7 +165,7 @@ fn pipeline(record: &Record) {
                     let options = Loading {
                         device: Device::flex(),
                         on_bad_record: OnBadRecord::Fail,
-                        labels: true,
+                        reading: ExampleContext::labelled(),
                         augment: None,
                         threads,
                     };

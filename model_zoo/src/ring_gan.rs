@@ -16,6 +16,7 @@ pub struct Hp {
 
 /// A point of the ring.
 #[derive(Example)]
+#[example(unlabelled)]
 pub struct Point {
     #[input(columns = ["x", "y"])]
     at: [f32; 2],

@@ -72,6 +72,7 @@ impl Pace {
 
 /// A record's number.
 #[derive(Example)]
+#[example(unlabelled)]
 pub struct Numbered {
     #[input]
     id: u32,

@@ -70,7 +70,7 @@ pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
     }
     let out = if args.json { Out::Stderr } else { Out::Stdout };
     let signals = Signals::install()?;
-    let class_names = program.models().find(draft.experiment().model())?.class_names();
+    let class_names = draft.class_names()?;
     let run = draft.start()?;
     let layout = run.layout().clone();
     follow(&run, &mut Follower::new(out), &signals, &mut |_| {});

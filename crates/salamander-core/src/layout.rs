@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 pub const EXPERIMENT: &str = "experiment.yaml";
 /// Trained weights, of a checkpoint and an exported model; names are module paths.
 pub const MODEL: &str = "model.safetensors";
+/// The folder of statistics and vocabularies that examples are read with, of a run and an exported model.
+pub const ASSETS: &str = "assets";
 /// The master's journal.
 pub const JOURNAL: &str = "journal";
 /// Steps and validations, one JSON object per line.
@@ -54,6 +56,11 @@ impl RunLayout {
     /// The experiment in force.
     pub fn experiment(&self) -> PathBuf {
         self.file(EXPERIMENT)
+    }
+
+    /// The folder of statistics and vocabularies that examples are read with.
+    pub fn assets(&self) -> PathBuf {
+        self.file(ASSETS)
     }
 
     /// Held by the process that trains here.
@@ -157,6 +164,11 @@ impl ExportLayout {
     /// The layout of a folder, which need not be there.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into() }
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// The weights.

@@ -1,4 +1,5 @@
-//! Inputs that become buckets: `discretise`, `log_round`, `round`, `hash` and `vocabulary`.
+//! Inputs that become buckets: `discretise`, `log_round`, `round`, `hash`, `vocabulary` and `classes`; the last two are
+//! for labels too.
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
@@ -14,6 +15,7 @@ pub(crate) enum Buckets {
     Round(Expr),
     Hash(Expr),
     Vocabulary { file: LitStr, oov: Expr },
+    Classes(Vec<LitStr>),
 }
 
 /// What the attributes say about buckets, before it is known to fit together.
@@ -37,6 +39,7 @@ impl Said {
             "vocabulary" => {
                 Buckets::Vocabulary { file: meta.value()?.parse()?, oov: syn::parse_quote!(0) }
             }
+            "classes" => Buckets::Classes(classes(meta.value()?.parse()?)?),
             "oov" => {
                 self.oov = Some(meta.value()?.parse()?);
                 return Ok(true);
@@ -52,8 +55,8 @@ impl Said {
         let wrong = |message: String| Err(Error::new_spanned(ty, message));
         if self.ways.len() > 1 {
             return wrong(format!(
-                "`{ident}` has two ways to its bucket: keep one of discretise, log_round, round, hash \
-                 and vocabulary"
+                "`{ident}` has two ways to its bucket: keep one of discretise, log_round, round, hash, \
+                 vocabulary and classes"
             ));
         }
         let mut way = self.ways.pop();
@@ -78,6 +81,9 @@ impl Said {
             )),
             Some(Buckets::Vocabulary { .. }) if !is_text(ty) => {
                 wrong(format!("a vocabulary looks text up: make `{ident}` a String"))
+            }
+            Some(Buckets::Classes(_)) if !is_text(ty) => {
+                wrong(format!("classes are text: make `{ident}` a String"))
             }
             _ => Ok(way),
         }
@@ -104,7 +110,7 @@ impl Buckets {
             Self::Hash(buckets) => quote! {
                 const _: () = ::std::assert!((#buckets) as i64 > 0, "hash: write at least one bucket");
             },
-            Self::Vocabulary { .. } => TokenStream::new(),
+            Self::Vocabulary { .. } | Self::Classes(_) => TokenStream::new(),
         }
     }
 
@@ -122,17 +128,39 @@ impl Buckets {
             },
             Self::Hash(buckets) => quote!(|value| #private::hash_int(value, (#buckets) as u64)),
             Self::Vocabulary { .. } => {
-                let (name, lookup) = (ident.to_string(), held("VOCABULARY", ident));
-                quote!(|word| #lookup.number(#name, word))
+                let (name, asset) = (ident.to_string(), asset_name(ident));
+                quote!(|word: &str| cx.assets.number(#asset, #name, word))
+            }
+            Self::Classes(classes) => {
+                let name = ident.to_string();
+                quote!(|word: &str| #private::class_number(#name, &[#(#classes),*], word))
             }
         }
     }
 }
 
-/// The name of the static that holds a field's vocabulary or statistics.
-pub(crate) fn held(what: &str, ident: &Ident) -> Ident {
+/// The name of the constant with the number of a field's vocabulary or statistics.
+pub(crate) fn asset_name(ident: &Ident) -> Ident {
     let name = ident.to_string().trim_start_matches("r#").to_uppercase();
-    format_ident!("{what}_{name}")
+    format_ident!("ASSET_{name}")
+}
+
+fn classes(list: ExprArray) -> Result<Vec<LitStr>> {
+    let wrong = |item| Err(Error::new_spanned(item, "write classes = [\"no\", \"yes\"]"));
+    let mut found: Vec<LitStr> = Vec::new();
+    for item in list.elems {
+        let Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(class), .. }) = item else {
+            return wrong(item);
+        };
+        if found.iter().any(|other| other.value() == class.value()) {
+            return Err(Error::new_spanned(
+                class,
+                "this class is there already: remove one of them",
+            ));
+        }
+        found.push(class);
+    }
+    Ok(found)
 }
 
 pub(crate) fn is_text(ty: &Type) -> bool {

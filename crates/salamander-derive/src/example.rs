@@ -17,9 +17,18 @@ pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
         let message = "an example needs at least one input: a field without #[label]";
         return Err(Error::new_spanned(&input.ident, message));
     }
+    let options = Options::read(&input)?;
+    if !options.unlabelled && !columns.iter().any(|column| column.label) {
+        let name = &input.ident;
+        let message = format!(
+            "`{name}` has no #[label]: put it on the field that the loss compares with, or say \
+             #[example(unlabelled)] where there is none"
+        );
+        return Err(Error::new_spanned(name, message));
+    }
     let name = format_ident!("{}Batch", input.ident);
     let batch = batch_struct(&input, &name, &columns);
-    let example = example_impl(&input, &name, &columns)?;
+    let example = example_impl(&input, &name, &columns, options.augment);
     Ok(quote!(#batch #example))
 }
 
@@ -75,12 +84,17 @@ fn batch_struct(input: &DeriveInput, name: &Ident, columns: &[Column]) -> TokenS
     }
 }
 
-fn example_impl(input: &DeriveInput, batch: &Ident, columns: &[Column]) -> Result<TokenStream> {
+fn example_impl(
+    input: &DeriveInput,
+    batch: &Ident,
+    columns: &[Column],
+    function: Option<Path>,
+) -> TokenStream {
     let name = &input.ident;
     let idents: Vec<_> = columns.iter().map(|column| &column.ident).collect();
     let (decode, collate) = (columns.iter().map(decode), columns.iter().map(collate));
     let changes: Vec<TokenStream> = columns.iter().filter_map(pictures::augment).collect();
-    let function = augment(input)?.map(|function| quote!(#function(self, rng)));
+    let function = function.map(|function| quote!(#function(self, rng)));
     let augment = (function.is_some() || !changes.is_empty()).then(|| {
         quote! {
             fn augment(&mut self, rng: &mut ::salamander::__private::Rng) {
@@ -89,49 +103,93 @@ fn example_impl(input: &DeriveInput, batch: &Ident, columns: &[Column]) -> Resul
             }
         }
     });
-    let statics = columns.iter().filter_map(held);
+    let (numbers, assets) = assets(columns);
+    let class_names = columns.iter().find_map(class_names);
     let assertions = columns.iter().filter_map(|c| c.buckets.as_ref()).map(Buckets::assertion);
-    Ok(quote! {
+    quote! {
         const _: () = {
         #(#assertions)*
-        #(#statics)*
+        #(#numbers)*
 
         impl ::salamander::__private::Example for #name {
             type Batch = #batch;
+            const ASSETS: &'static [::salamander::__private::AssetSpec] = &[#(#assets),*];
 
             fn decode(
                 row: &::salamander::__private::Row<'_>,
-                labels: bool,
+                cx: &::salamander::__private::ExampleContext,
             ) -> ::std::result::Result<Self, ::salamander::__private::DecodeError> {
-                let _ = labels;
+                let _ = cx;
                 ::std::result::Result::Ok(Self { #(#idents: #decode),* })
             }
 
             fn collate(
                 examples: &[Self],
+                cx: &::salamander::__private::ExampleContext,
                 device: &::salamander::__private::Device,
             ) -> ::std::result::Result<Self::Batch, ::salamander::__private::DecodeError> {
+                let _ = cx;
                 ::std::result::Result::Ok(#batch { #(#idents: #collate),* })
             }
+
+            #class_names
 
             #augment
         }
         };
+    }
+}
+
+/// The files that fields are read with, and a constant for each with its number among them.
+fn assets(columns: &[Column]) -> (Vec<TokenStream>, Vec<TokenStream>) {
+    let found = columns.iter().filter_map(|column| Some((column, asset(column)?)));
+    let with_number = |(number, (column, asset)): (usize, (&Column, TokenStream))| {
+        let name = buckets::asset_name(&column.ident);
+        (quote!(const #name: usize = #number;), asset)
+    };
+    found.enumerate().map(with_number).unzip()
+}
+
+fn asset(column: &Column) -> Option<TokenStream> {
+    let (private, columns) = (quote!(::salamander::__private), &column.columns);
+    let (file, kind) = match (&column.buckets, &column.scale) {
+        (Some(Buckets::Vocabulary { file, oov }), _) => {
+            let list = option(match &column.several {
+                Some(Several::Ragged(Some(separator))) => {
+                    Some(several::word_list(separator, column))
+                }
+                _ => None,
+            });
+            (file, quote!(#private::AssetKind::Vocabulary { oov: (#oov) as u64, list: #list }))
+        }
+        (_, Some(Scale::Measured(file))) => (file, quote!(#private::AssetKind::Statistics)),
+        _ => return None,
+    };
+    let field = column.ident.to_string();
+    Some(quote! {
+        #private::AssetSpec { file: #file, field: #field, columns: &[#(#columns),*], kind: #kind }
     })
 }
 
-/// What a field holds for the whole process: its vocabulary, shared by decoding and collating, or its statistics.
-fn held(column: &Column) -> Option<TokenStream> {
-    let (private, columns) = (quote!(::salamander::__private), &column.columns);
-    if let Some(Buckets::Vocabulary { file, oov }) = &column.buckets {
-        let name = buckets::held("VOCABULARY", &column.ident);
-        let lookup = quote!(#private::Lookup);
-        return Some(quote!(static #name: #lookup = #lookup::new(#file, (#oov) as u64);));
-    }
-    let Some(Scale::Measured(file)) = &column.scale else { return None };
-    let name = buckets::held("NORMALISER", &column.ident);
-    let normaliser = quote!(#private::Normaliser);
-    Some(quote!(static #name: #normaliser = #normaliser::new(#file, &[#(#columns),*]);))
+/// The names of a label's classes, if it is text.
+fn class_names(column: &Column) -> Option<TokenStream> {
+    let private = quote!(::salamander::__private);
+    let names = match &column.buckets {
+        Some(Buckets::Classes(classes)) if column.label => {
+            quote!([#(#classes),*].map(::std::string::String::from).into())
+        }
+        Some(Buckets::Vocabulary { .. }) if column.label => {
+            let asset = buckets::asset_name(&column.ident);
+            quote!(assets.words(#asset))
+        }
+        _ => return None,
+    };
+    Some(quote! {
+        fn class_names(assets: &#private::Assets) -> ::std::vec::Vec<::std::string::String> {
+            let _ = assets;
+            #names
+        }
+    })
 }
 
 /// The value of a field, from a row.
@@ -140,7 +198,8 @@ fn decode(column: &Column) -> TokenStream {
         (quote!(::salamander::__private), &column.columns, &column.shape);
     let len = quote!(1 #(* (#shape))*);
     match (&column.missing, &column.several) {
-        _ if column.label => quote!(#private::label(row, &[#(#columns),*], labels, #len)?),
+        _ if column.label && column.is_text() => decode_class(column),
+        _ if column.label => quote!(#private::label(row, &[#(#columns),*], cx.labels, #len)?),
         _ if column.is_text() || column.is_texts() => decode_text(column),
         (_, Some(Several::Ragged(_))) => quote!(#private::ragged_feature(row, &[#(#columns),*])?),
         // Ids are checked here already, so that the error of a wrong one names its record.
@@ -169,10 +228,12 @@ fn decode_text(column: &Column) -> TokenStream {
         return quote!(::salamander::__private::texts(row, &[#(#columns),*], #missing)?);
     }
     let text = quote!(::salamander::__private::text(row, &[#(#columns),*], #missing)?);
-    if !matches!(column.buckets, Some(Buckets::Vocabulary { .. })) {
-        return text;
-    }
-    let (lookup, name) = (buckets::held("VOCABULARY", ident), ident.to_string());
+    let number = match &column.buckets {
+        Some(named @ (Buckets::Vocabulary { .. } | Buckets::Classes(_))) => {
+            named.function(ident, true)
+        }
+        _ => return text,
+    };
     let words = match &column.several {
         Some(Several::Ragged(Some(separator))) => {
             let list = several::word_list(separator, column);
@@ -182,8 +243,22 @@ fn decode_text(column: &Column) -> TokenStream {
     };
     quote! {{
         let text = #text;
+        let number = #number;
         for word in #words {
-            #lookup.number(#name, word)?;
+            number(word)?;
+        }
+        text
+    }}
+}
+
+/// A label's class is looked up here already, where labels are asked for.
+fn decode_class(column: &Column) -> TokenStream {
+    let Column { ident, columns, .. } = column;
+    let number = column.buckets.as_ref().map(|buckets| buckets.function(ident, true));
+    quote! {{
+        let text = ::salamander::__private::label_text(row, &[#(#columns),*], cx.labels)?;
+        if cx.labels {
+            (#number)(&text)?;
         }
         text
     }}
@@ -215,6 +290,9 @@ fn tensor(column: &Column, values: &TokenStream) -> TokenStream {
     if let Some(buckets) = &column.buckets {
         let bucket = buckets.function(ident, column.is_text());
         return match buckets {
+            _ if column.label => {
+                quote!(#private::label_texts(#name, #values, cx.labels, #bucket, device)?)
+            }
             _ if column.is_text() => {
                 quote!(#private::bucket_texts(#name, #values, #bucket, device)?)
             }
@@ -231,8 +309,9 @@ fn tensor(column: &Column, values: &TokenStream) -> TokenStream {
     }
     match &column.scale {
         Some(Scale::Measured(_)) => {
-            let normaliser = buckets::held("NORMALISER", ident);
-            quote!(#private::normalised_tensor(#target, #values, &#normaliser)?)
+            let asset = buckets::asset_name(ident);
+            let statistics = quote!(cx.assets.statistics(#asset, #name)?);
+            quote!(#private::normalised_tensor(#target, #values, #statistics)?)
         }
         Some(Scale::Said { offset, scale }) => {
             let scale = quote!(#private::Scale { offset: #offset, scale: #scale });
@@ -245,16 +324,30 @@ fn tensor(column: &Column, values: &TokenStream) -> TokenStream {
     }
 }
 
-fn augment(input: &DeriveInput) -> Result<Option<Path>> {
-    let mut function = None;
-    for attr in input.attrs.iter().filter(|attr| attr.path().is_ident("example")) {
-        attr.parse_nested_meta(|meta| match meta.path.is_ident("augment") {
-            true => {
-                function = Some(meta.value()?.parse()?);
+/// What the struct itself says.
+#[derive(Default)]
+struct Options {
+    augment: Option<Path>,
+    unlabelled: bool,
+}
+
+impl Options {
+    fn read(input: &DeriveInput) -> Result<Self> {
+        let mut options = Self::default();
+        for attr in input.attrs.iter().filter(|attr| attr.path().is_ident("example")) {
+            attr.parse_nested_meta(|meta| {
+                if meta.path.is_ident("augment") {
+                    options.augment = Some(meta.value()?.parse()?);
+                } else if meta.path.is_ident("unlabelled") {
+                    options.unlabelled = true;
+                } else {
+                    let advice = "unknown key: write #[example(augment = function)] or \
+                                  #[example(unlabelled)]";
+                    return Err(meta.error(advice));
+                }
                 Ok(())
-            }
-            false => Err(meta.error("unknown key: write #[example(augment = function)]")),
-        })?;
+            })?;
+        }
+        Ok(options)
     }
-    Ok(function)
 }

@@ -56,7 +56,8 @@ impl Column {
         }
         let (scale, missing) = (said.scale(&field.ty)?, said.missing(&field.ty)?);
         let buckets = said.buckets.check(&ident, &field.ty)?;
-        if label && (buckets.is_some() || missing.is_some()) {
+        let named = matches!(&buckets, Some(Buckets::Vocabulary { .. } | Buckets::Classes(_)));
+        if label && ((buckets.is_some() && !named) || missing.is_some()) {
             return wrong("a label stays as it is: put buckets and missing on an input");
         }
         if buckets.is_some() && scale.is_some() {
@@ -150,7 +151,7 @@ impl Said {
                         return Err(meta.error(
                             "unknown key: write column, columns, shape, scale, offset, mean, std, \
                              normalise, missing, discretise, log_round, round, hash, vocabulary, oov, \
-                             ragged, ignore, concatenate or augment",
+                             classes, ragged, ignore, concatenate or augment",
                         ));
                     }
                 },
@@ -226,6 +227,10 @@ fn shape(ident: &Ident, kind: &Type, said: Option<Vec<Expr>>, label: bool) -> Re
     let wrong = |message: String| Err(Error::new(kind.span(), message));
     match kind {
         Type::Array(array) => Ok(vec![array.len.clone()]),
+        _ if is_text(kind) && label => wrong(format!(
+            "`{ident}` is text: say its classes, #[label(classes = [\"no\", \"yes\"])] or \
+             #[label(vocabulary = \"classes.txt\")]"
+        )),
         _ if is_text(kind) => wrong(format!(
             "`{ident}` is text: use a number, bool, `[T; N]` or `Vec<T>`, or say #[input(hash = 1000)] \
              or #[input(vocabulary = \"words.txt\")]"

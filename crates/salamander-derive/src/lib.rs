@@ -57,12 +57,19 @@ pub fn derive_hparams(input: TokenStream) -> TokenStream {
 /// `columns = ["x", "y"]` (the field's name by default) and `shape = [1, 28, 28]` (needed for a
 /// `Vec`), written as `#[input(..)]`; inputs also `scale`, `offset`, `mean` and `std`, or `normalise = "stats.json"`
 /// to take each column's mean and deviation from what `salamander data inspect DATA --stats --json > stats.json`
-/// wrote. The struct may say `#[example(augment = function)]` to be changed before training on it.
+/// wrote. The struct may say `#[example(augment = function)]` to be changed before training on it, and must say
+/// `#[example(unlabelled)]` where nothing is a label.
+///
+/// A label that is text has classes: `#[label(classes = ["no", "yes"])] bought: String`, or one per line of a file,
+/// `#[label(vocabulary = "classes.txt")]`. The batch has their numbers, reports and predictions their names.
 ///
 /// An input becomes the integer of its bucket with one of `discretise = [18.0, 25.0]`, `log_round = 10.0` and
 /// `round = 100` (numbers), `hash = 1000` (a `String` or integers) and `vocabulary = "words.txt", oov = 1` (a
-/// `String`; the file has one word per line and is looked for in the current folder). `missing = 0.0`, or
+/// `String`; the file has one word per line), or `classes = ["a", "b"]` for a few words. `missing = 0.0`, or
 /// `missing = "none"` for a `String`, is the value of a column that is absent or empty.
+///
+/// Statistics and vocabularies are looked for beside the experiment file and then in the current folder when a run is
+/// made. From then on they are part of the run, of its checkpoints and of its exports, and are read from there.
 ///
 /// `ragged` is for any number of ids per record: `#[input(ragged)] tags: Vec<i64>`, or text cut at a separator,
 /// `#[input(ragged = "|", hash = 1000)] genres: String`; the batch has a `Ragged` of all ids and their records.

@@ -69,8 +69,11 @@ impl Several {
                  {ident}: String, or #[input(ragged)] {ident}: Vec<i64>"
             )),
             Self::Ragged(_) => match buckets {
-                None | Some(Buckets::Hash(_) | Buckets::Vocabulary { .. }) => Ok(()),
-                Some(_) => wrong("ragged goes with hash or vocabulary"),
+                None
+                | Some(Buckets::Hash(_) | Buckets::Vocabulary { .. } | Buckets::Classes(_)) => {
+                    Ok(())
+                }
+                Some(_) => wrong("ragged goes with hash, vocabulary or classes"),
             },
         }
     }

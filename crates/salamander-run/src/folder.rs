@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use salamander_core::layout::{EXPERIMENT, RunLayout};
 use salamander_files::{Durability, PendingFolder};
+use salamander_train::example::AssetFiles;
 
 use crate::Error;
 
@@ -18,14 +19,20 @@ pub(crate) struct RunFolder {
 
 impl RunFolder {
     /// Makes a new folder below `parent`, named after the experiment and the time. It appears
-    /// together with its experiment: a run that is killed at birth can be resumed, or is not there.
-    pub(crate) fn create(parent: &Path, name: &str, experiment: &str) -> Result<Self, Error> {
+    /// together with its experiment and the files that records are read with: a run that is killed at birth can be resumed, or is not there.
+    pub(crate) fn create(
+        parent: &Path,
+        name: &str,
+        experiment: &str,
+        assets: &AssetFiles,
+    ) -> Result<Self, Error> {
         let cannot =
             || Error::system(format!("cannot make a run's folder in {}", parent.display()));
         fs::create_dir_all(parent).map_err(cannot())?;
         let beside = parent.join(format!(".new-{}", std::process::id()));
         let pending = PendingFolder::create(&beside).map_err(cannot())?;
         fs::write(beside.join(EXPERIMENT), experiment).map_err(cannot())?;
+        assets.write(&beside)?;
         let time = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string();
         let id = format!("{}-{time}", slug(name));
         for attempt in 1..1000 {
@@ -96,8 +103,10 @@ mod tests {
     #[test]
     fn a_run_is_locked_and_unique() {
         let parent = tempfile::tempdir().expect("a folder");
-        let first = RunFolder::create(parent.path(), "My model!", "x").expect("made");
-        let second = RunFolder::create(parent.path(), "My model!", "x").expect("made");
+        let first = RunFolder::create(parent.path(), "My model!", "x", &AssetFiles::default())
+            .expect("made");
+        let second = RunFolder::create(parent.path(), "My model!", "x", &AssetFiles::default())
+            .expect("made");
         assert!(first.layout().id().starts_with("my-model-"));
         assert_ne!(first.layout(), second.layout());
         let error = RunFolder::open(first.layout().folder()).err().expect("locked").to_string();
@@ -107,7 +116,8 @@ mod tests {
     #[test]
     fn runs_are_found_by_id_and_path() {
         let parent = tempfile::tempdir().expect("a folder");
-        let folder = RunFolder::create(parent.path(), "x", "").expect("made");
+        let folder =
+            RunFolder::create(parent.path(), "x", "", &AssetFiles::default()).expect("made");
         let run = folder.layout();
         assert_eq!(find(&run.id(), parent.path()).expect("there"), parent.path().join(run.id()));
         assert!(find(&run.folder().to_string_lossy(), Path::new("nowhere")).is_ok());

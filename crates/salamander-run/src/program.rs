@@ -9,6 +9,7 @@ use salamander_files::{Durability, replace};
 use salamander_train::callback::Callback;
 use salamander_train::checkpoint::{Checkpoint, Store, Which};
 use salamander_train::device;
+use salamander_train::example::AssetFiles;
 use salamander_train::model::{Model, Models};
 use salamander_train::trainer::{Outcome, Setup};
 
@@ -116,6 +117,8 @@ pub struct Draft {
     experiment: Experiment,
     file: PathBuf,
     in_force: String,
+    /// What records are read with.
+    assets: AssetFiles,
     place: Place,
 }
 
@@ -133,8 +136,13 @@ impl Draft {
         let model = program.models.find(experiment.model()).map_err(wrong)?;
         experiment.settings_mut().entrypoint = Some(model.name().to_string());
         let in_force = experiment.to_yaml(&model.hparams_in_force(&experiment).map_err(wrong)?);
+        let assets = match &place {
+            Place::New(_) => find_assets(model, file),
+            Place::There(folder) => AssetFiles::of_run(model.assets(), folder),
+        };
+        let assets = assets.map_err(wrong)?;
         let (models, file) = (Arc::clone(&program.models), file.to_path_buf());
-        Ok(Self { models, experiment, file, in_force, place })
+        Ok(Self { models, experiment, file, in_force, assets, place })
     }
 
     /// The configuration in force, as YAML.
@@ -145,6 +153,11 @@ impl Draft {
     /// The experiment in force.
     pub fn experiment(&self) -> &Experiment {
         &self.experiment
+    }
+
+    /// Names of the model's classes.
+    pub fn class_names(&self) -> Result<Vec<String>, Error> {
+        Ok(self.model()?.class_names(&self.assets)?)
     }
 
     /// Only makes the run's folder with its secrets, for a master and workers that are started by hand on several
@@ -179,7 +192,7 @@ impl Draft {
             };
             let finished =
                 trained.map(|(outcome, facts)| Finished { run: run.clone(), outcome, facts });
-            Summary::new(run, &finished, self.model()?.class_names()).write();
+            Summary::new(run, &finished, self.class_names()?).write();
             finished
         })
     }
@@ -195,12 +208,16 @@ impl Draft {
                 let path = folder.layout().experiment();
                 replace(&path, self.in_force.as_bytes(), Durability::Synced)
                     .map_err(Error::io(&path))?;
+                // A run that came from a store has them in its checkpoints only.
+                if !folder.layout().assets().is_dir() {
+                    self.assets.write(folder.layout().folder())?;
+                }
                 Ok(folder)
             }
             Place::New(runs) => {
                 let model = self.model()?.name();
                 let name = self.experiment.name.as_deref().unwrap_or(model);
-                RunFolder::create(runs, name, &self.in_force)
+                RunFolder::create(runs, name, &self.in_force, &self.assets)
             }
         }
     }
@@ -228,6 +245,11 @@ impl Draft {
         let experiment = &self.experiment;
         distributed::train(&Launch { run, experiment, resume, shared, events })
     }
+}
+
+/// What the model's records are read with: beside the experiment file, else in the current folder.
+pub fn find_assets(model: &dyn Model, file: &Path) -> Result<AssetFiles, salamander_train::Error> {
+    AssetFiles::find(model.assets(), &[file.parent().unwrap_or(Path::new("")), Path::new("")])
 }
 
 /// The seed of a run whose experiment names none; shown in the configuration in force.

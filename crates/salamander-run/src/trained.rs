@@ -62,7 +62,8 @@ impl TrainedModel {
 
     /// Names of its classes.
     pub fn class_names(&self) -> Result<Vec<String>, Error> {
-        Ok(self.model()?.class_names())
+        let model = self.model()?;
+        Ok(model.class_names(&self.found.trained().assets(model.assets())?)?)
     }
 
     /// Measures it on files, or on the validation data of its experiment. Sharing the work changes nothing but the

@@ -43,6 +43,7 @@ use salamander_core::plan::Plan;
 use salamander_data::Dataset;
 
 use crate::Error;
+use crate::example::{Assets, Example, ExampleContext};
 use crate::loader::{Loader, Options, steps};
 use crate::trial::{BatchOf, Trial};
 
@@ -105,7 +106,8 @@ pub fn batches(dataset: &Dataset, batch: u64) -> u64 {
     dataset.len().div_ceil(batch.max(1))
 }
 
-/// Evaluates a model; `each` is called after every batch.
+/// Evaluates a model; `each` is called after every batch. Statistics and vocabularies of its examples are looked for in
+/// the current folder.
 pub fn evaluate<T: Trial>(
     model: &T,
     dataset: &Arc<Dataset>,
@@ -116,18 +118,20 @@ pub fn evaluate<T: Trial>(
         each();
         Ok(())
     };
-    Ok(evaluate_part(model, BatchRange::all(dataset, over), &mut go_on)?.finish())
+    let assets = Assets::in_current_folder(T::Example::ASSETS)?;
+    Ok(evaluate_part(model, &assets, BatchRange::all(dataset, over), &mut go_on)?.finish())
 }
 
 /// Evaluates a model on some of the batches; `each` is called after every one and may end it.
 pub fn evaluate_part<T: Trial>(
     model: &T,
+    assets: &Assets,
     part: BatchRange<'_>,
     each: &mut AfterBatch<'_>,
 ) -> Result<EvaluationPart, Error> {
     let model = model.valid();
     let mut found = EvaluationPart::default();
-    for loaded in in_file_order(&model, part)? {
+    for loaded in in_file_order(&model, assets, part)? {
         let loaded = loaded?;
         found.records += loaded.tally.applied;
         found.skipped += loaded.tally.skipped;
@@ -145,6 +149,7 @@ pub fn evaluate_part<T: Trial>(
 /// Some batches of the records in the order of the files.
 pub(crate) fn in_file_order<T: Trial>(
     model: &T,
+    assets: &Assets,
     part: BatchRange<'_>,
 ) -> Result<Loader<BatchOf<T>>, Error> {
     let BatchRange { dataset, over, batches } = part;
@@ -154,6 +159,7 @@ pub(crate) fn in_file_order<T: Trial>(
     let jobs = steps(plan, order, 0, batches);
     let device = model.devices().into_iter().next().unwrap_or_default().without_autodiff();
     let Over { on_bad_record, labels, threads, .. } = over;
-    let options = Options { device, on_bad_record, labels, augment: None, threads };
+    let reading = ExampleContext { labels, assets: assets.clone() };
+    let options = Options { device, on_bad_record, reading, augment: None, threads };
     Loader::start::<T::Example>(Arc::clone(dataset), jobs, options)
 }

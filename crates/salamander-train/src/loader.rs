@@ -9,11 +9,13 @@
 //! struct Point {
 //!     #[input(columns = ["x", "y"])]
 //!     at: [f32; 2],
+//!     #[label]
+//!     side: u8,
 //! }
 //!
 //! # let folder = tempfile::tempdir()?;
 //! let file = folder.path().join("points.csv");
-//! std::fs::write(&file, "x,y\n1,2\n3,4\n5,6\n")?;
+//! std::fs::write(&file, "x,y,side\n1,2,0\n3,4,1\n5,6,0\n")?;
 //! let points = open_data("points", &[file.display().to_string()], &Data::default())?;
 //! let epoch = Epoch { number: 0, batch: 2, seed: 1 };
 //! let mut sizes = Vec::new();
@@ -41,7 +43,7 @@ use salamander_data::{Dataset, Row};
 
 use crate::Error;
 use crate::context::{AUGMENT_DRAWS, stream};
-use crate::example::Example;
+use crate::example::{Assets, Example, ExampleContext};
 use crate::threads::{OwnedThread, panic_text};
 
 /// Micro-batches decoded ahead.
@@ -85,8 +87,8 @@ pub struct Options {
     pub device: Device,
     /// What a record that cannot be decoded does.
     pub on_bad_record: OnBadRecord,
-    /// Whether labels must be there.
-    pub labels: bool,
+    /// What records are read with.
+    pub reading: ExampleContext,
     /// Augment with this seed; not at all in evaluation.
     pub augment: Option<u64>,
     /// Threads that read and decode.
@@ -122,6 +124,7 @@ type Done<B> = (u64, Result<Loaded<B>, Error>);
 
 impl<B: Send + 'static> Loader<B> {
     /// Starts to load an epoch, one batch per step, its records augmented. One that cannot be decoded is an error.
+    /// Statistics and vocabularies of the example are looked for in the current folder.
     pub fn epoch<E: Example<Batch = B>>(
         dataset: &Arc<Dataset>,
         epoch: Epoch,
@@ -133,7 +136,7 @@ impl<B: Send + 'static> Loader<B> {
         let options = Options {
             device: device.clone(),
             on_bad_record: OnBadRecord::Fail,
-            labels: true,
+            reading: ExampleContext { labels: true, assets: Assets::in_current_folder(E::ASSETS)? },
             augment: Some(seed),
             threads: 1,
         };
@@ -241,10 +244,12 @@ pub fn load<E: Example>(
     records.iter().for_each(|record| tally.record(*record, true));
     let batch = match examples.is_empty() {
         true => None,
-        false => Some(E::collate(&examples, &options.device).map_err(|error| {
-            let first = dataset.describe(records[0]);
-            Error::Invalid(format!("in the batch of {first}: {error}"))
-        })?),
+        false => {
+            Some(E::collate(&examples, &options.reading, &options.device).map_err(|error| {
+                let first = dataset.describe(records[0]);
+                Error::Invalid(format!("in the batch of {first}: {error}"))
+            })?)
+        }
     };
     Ok(Loaded { name, batch, tally, records })
 }
@@ -263,7 +268,7 @@ fn decode<E: Example>(
     let mut examples: Vec<Option<E>> = records.iter().map(|_| None).collect();
     let mut each = |at: usize, row: Row<'_>| {
         // The reader adds the file and the record.
-        let example = E::decode(&row, options.labels).map_err(|error| {
+        let example = E::decode(&row, &options.reading).map_err(|error| {
             salamander_data::Error::Column { column: error.column, reason: error.reason }
         })?;
         examples[at] = Some(example);
@@ -316,11 +321,15 @@ mod tests {
     impl Example for Clumsy {
         type Batch = Clumsies;
 
-        fn decode(_row: &Row<'_>, _labels: bool) -> Result<Self, DecodeError> {
+        fn decode(_row: &Row<'_>, _cx: &ExampleContext) -> Result<Self, DecodeError> {
             Ok(Clumsy)
         }
 
-        fn collate(_examples: &[Self], _device: &Device) -> Result<Clumsies, DecodeError> {
+        fn collate(
+            _examples: &[Self],
+            _cx: &ExampleContext,
+            _device: &Device,
+        ) -> Result<Clumsies, DecodeError> {
             panic!("slipped")
         }
     }
@@ -334,7 +343,7 @@ mod tests {
         let options = Options {
             device: Device::flex(),
             on_bad_record: OnBadRecord::Skip,
-            labels: true,
+            reading: ExampleContext::labelled(),
             augment: None,
             threads: 1,
         };

@@ -62,6 +62,7 @@ use crate::callback::Callback;
 use crate::checkpoint::Checkpoint;
 use crate::context::Context;
 use crate::evaluate::{AfterBatch, BatchRange, EvaluationPart, evaluate_part};
+use crate::example::{AssetFiles, AssetSpec, Assets, Example};
 use crate::exchange::Alone;
 use crate::predict::{TakePredictions, predict_part};
 use crate::tables::{self, LocalRows, Opened, RowSource, Tables};
@@ -78,8 +79,10 @@ pub trait Model: Send + Sync {
     fn is_called(&self, name: &str) -> bool;
     /// Its hyperparameters.
     fn hparams(&self) -> Vec<HparamInfo>;
-    /// Names of its classes.
-    fn class_names(&self) -> Vec<String>;
+    /// The files that its examples are read with.
+    fn assets(&self) -> &'static [AssetSpec];
+    /// Names of its classes, which may be in the files.
+    fn class_names(&self, files: &AssetFiles) -> Result<Vec<String>, Error>;
     /// The hyperparameters in force for an experiment, with which the model can be built.
     fn hparams_in_force(&self, experiment: &Experiment) -> Result<Value, Error>;
     /// Trains it.
@@ -109,7 +112,7 @@ pub trait Instance {
     ) -> Result<EvaluationPart, Error>;
     /// Predicts the records of some of the batches; returns how many were skipped.
     fn predict(&self, part: BatchRange<'_>, each: &mut TakePredictions<'_>) -> Result<u64, Error>;
-    /// Writes the weights under their module paths.
+    /// Writes the weights under their module paths, and beside them what else is needed to use them.
     fn export(&self, path: &Path) -> Result<(), Error>;
 }
 
@@ -121,6 +124,26 @@ pub struct Trained<'a> {
     pub weights: Weights<'a>,
     /// Where to compute.
     pub device: &'a Device,
+}
+
+impl Trained<'_> {
+    /// The files that its examples were read with.
+    pub fn assets(&self, specs: &[AssetSpec]) -> Result<AssetFiles, Error> {
+        match self.weights {
+            Weights::File(path) => AssetFiles::read(specs, path.parent().unwrap_or(Path::new(""))),
+            Weights::Checkpoint(checkpoint) => {
+                let absent = specs.iter().find(|spec| checkpoint.assets.get(spec.file).is_none());
+                match absent {
+                    None => Ok(checkpoint.assets.clone()),
+                    Some(AssetSpec { file, field, .. }) => {
+                        let reason =
+                            format!("it has no copy of {file}, which `{field}` is read with");
+                        Err(Error::checkpoint(&checkpoint.path, reason))
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// Where weights come from.
@@ -152,8 +175,16 @@ impl<T: Trial> Model for Entry<T> {
         T::Hparams::describe()
     }
 
-    fn class_names(&self) -> Vec<String> {
-        T::class_names()
+    fn assets(&self) -> &'static [AssetSpec] {
+        T::Example::ASSETS
+    }
+
+    fn class_names(&self, files: &AssetFiles) -> Result<Vec<String>, Error> {
+        let said = T::class_names();
+        if !said.is_empty() {
+            return Ok(said);
+        }
+        Ok(T::Example::class_names(&Assets::load(T::Example::ASSETS, files.clone())?))
     }
 
     fn hparams_in_force(&self, experiment: &Experiment) -> Result<Value, Error> {
@@ -193,6 +224,8 @@ impl<T: Trial> Model for Entry<T> {
 
     fn load(&self, trained: Trained<'_>) -> Result<Box<dyn Instance>, Error> {
         let device = trained.device.clone().autodiff();
+        let assets = trained.assets(T::Example::ASSETS)?;
+        let assets = Assets::load(T::Example::ASSETS, assets)?;
         let (model, tables) = build_with_tables::<T>(trained.experiment, &device)?;
         let (model, files) = match trained.weights {
             Weights::Checkpoint(checkpoint) => {
@@ -216,7 +249,7 @@ impl<T: Trial> Model for Entry<T> {
                 tables.with_store(|rows| rows.restore(&files, 0, Lineage::default()))?;
             }
         }
-        Ok(Box::new(Loaded { model, tables, files }))
+        Ok(Box::new(Loaded { model, tables, files, assets }))
     }
 }
 
@@ -225,6 +258,7 @@ struct Loaded<T> {
     tables: Tables,
     /// The checkpoint's files with rows.
     files: Vec<PathBuf>,
+    assets: Assets,
 }
 
 /// Where an exported model has its rows.
@@ -238,16 +272,17 @@ impl<T: Trial> Instance for Loaded<T> {
         part: BatchRange<'_>,
         each: &mut AfterBatch<'_>,
     ) -> Result<EvaluationPart, Error> {
-        let found = evaluate_part(&self.model, part, each)?;
+        let found = evaluate_part(&self.model, &self.assets, part, each)?;
         self.tables.check().map(|()| found)
     }
 
     fn predict(&self, part: BatchRange<'_>, each: &mut TakePredictions<'_>) -> Result<u64, Error> {
-        let skipped = predict_part(&self.model, part, each)?;
+        let skipped = predict_part(&self.model, &self.assets, part, each)?;
         self.tables.check().map(|()| skipped)
     }
 
     fn export(&self, path: &Path) -> Result<(), Error> {
+        self.assets.files().write(path.parent().unwrap_or(Path::new("")))?;
         tables::export(&self.files, &rows_beside(path))?;
         weights::save(&self.model, path)
     }

@@ -45,6 +45,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::evaluate::{BatchRange, Over, in_file_order};
+use crate::example::{Assets, Example};
 use crate::gradients::host;
 use crate::trial::{Output, Trial};
 
@@ -72,25 +73,28 @@ impl Predictions {
 /// Gets the predictions batch by batch; its error ends them.
 pub type TakePredictions<'a> = dyn FnMut(Predictions) -> Result<(), Error> + 'a;
 
-/// Predicts all records; `each` gets them batch by batch. Returns how many were skipped.
+/// Predicts all records; `each` gets them batch by batch. Returns how many were skipped. Statistics and vocabularies of
+/// the model's examples are looked for in the current folder.
 pub fn predict<T: Trial>(
     model: &T,
     dataset: &Arc<Dataset>,
     over: Over,
     each: &mut TakePredictions<'_>,
 ) -> Result<u64, Error> {
-    predict_part(model, BatchRange::all(dataset, over), each)
+    let assets = Assets::in_current_folder(T::Example::ASSETS)?;
+    predict_part(model, &assets, BatchRange::all(dataset, over), each)
 }
 
 /// Predicts the records of some of the batches.
 pub fn predict_part<T: Trial>(
     model: &T,
+    assets: &Assets,
     part: BatchRange<'_>,
     each: &mut TakePredictions<'_>,
 ) -> Result<u64, Error> {
     let model = model.valid();
     let mut skipped = 0;
-    for loaded in in_file_order(&model, part)? {
+    for loaded in in_file_order(&model, assets, part)? {
         let loaded = loaded?;
         skipped += loaded.tally.skipped;
         let Some(batch) = &loaded.batch else { continue };

@@ -124,7 +124,7 @@ impl<T: Trial> Trainer<T> {
     pub(crate) fn run(mut self) -> Result<Outcome, Error> {
         let started = Instant::now();
         threads::join(self.prepared.setup.experiment.threads);
-        self.exchange.introduce(trained_on(&self.course));
+        self.exchange.introduce(trained_on(&self.course, &self.prepared.assets));
         loop {
             match self.take_part() {
                 Ok(()) => return self.finish(started),

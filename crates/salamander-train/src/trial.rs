@@ -154,7 +154,7 @@ pub trait Trial: Module + 'static {
         output.rows()
     }
 
-    /// Names of the classes, for reports; numbers when there are none.
+    /// Names of the classes, for reports; those of the example's label, or numbers, when there are none.
     fn class_names() -> Vec<String> {
         Vec::new()
     }

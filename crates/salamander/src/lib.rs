@@ -321,10 +321,11 @@ pub mod __private {
     #[cfg(feature = "formats")]
     pub use salamander_train::example::fitted;
     pub use salamander_train::example::{
-        Augmentation, Augmented, Batch, Column, DecodeError, Example, Float, Int, Kind, Lookup,
-        Normaliser, Ragged, Scale, Target, WordList, ascending, bucket_texts, bucketed,
-        concatenated, feature_or, float_tensor, hashed_columns, label, normalised_tensor,
-        ragged_feature, ragged_ints, ragged_texts, shifted, text, texts,
+        AssetKind, AssetSpec, Assets, Augmentation, Augmented, Batch, Column, DecodeError, Example,
+        ExampleContext, Float, Int, Kind, Ragged, Scale, Target, WordList, ascending, bucket_texts,
+        bucketed, class_number, concatenated, feature_or, float_tensor, hashed_columns, label,
+        label_text, label_texts, normalised_tensor, ragged_feature, ragged_ints, ragged_texts,
+        shifted, text, texts,
     };
     pub use salamander_train::model::entry;
     pub use serde_json::{Map as JsonMap, Value as Json};

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use salamander::__private::{Example as _, Hparams as _};
+use salamander::__private::{Example as _, ExampleContext, Hparams as _};
 use salamander::prelude::*;
 use salamander_core::{hparams, yaml};
 use salamander_data::{Row, Value};
@@ -70,8 +70,8 @@ fn floats<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
 
 #[test]
 fn examples_are_decoded_scaled_and_collated() {
-    let example = Everything::decode(&row(true), true).expect("complete");
-    let batch = Everything::collate(&[example], &Device::flex()).expect("fits");
+    let example = Everything::decode(&row(true), &labelled()).expect("complete");
+    let batch = Everything::collate(&[example], &labelled(), &Device::flex()).expect("fits");
     let (class, targets) = labels(&batch);
     assert_eq!(class.into_data().iter::<i64>().collect::<Vec<_>>(), [2]);
     assert_eq!(floats(targets), [0.5, 0.25]);
@@ -85,16 +85,17 @@ fn examples_are_decoded_scaled_and_collated() {
 
 #[test]
 fn labels_may_be_absent_in_prediction_only() {
-    let example = Everything::decode(&row(false), false).expect("labels are not asked for");
-    let batch = Everything::collate(&[example], &Device::flex()).expect("fits");
+    let example = Everything::decode(&row(false), &ExampleContext::unlabelled())
+        .expect("labels are not asked for");
+    let batch = Everything::collate(&[example], &labelled(), &Device::flex()).expect("fits");
     assert_eq!(floats(batch.targets), [0.0, 0.0]);
-    let error = Everything::decode(&row(false), true).err().expect("labels are asked for");
+    let error = Everything::decode(&row(false), &labelled()).err().expect("labels are asked for");
     assert_eq!(error.column, "class");
 }
 
 #[test]
 fn augmentation_is_the_functions() {
-    let mut example = Everything::decode(&row(true), true).expect("complete");
+    let mut example = Everything::decode(&row(true), &labelled()).expect("complete");
     example.augment(&mut Rng::new(1));
     assert!(example.category < 3);
 }
@@ -115,6 +116,7 @@ fn hyperparameters_have_their_defaults() {
 }
 
 #[derive(Example)]
+#[example(unlabelled)]
 struct Buckets {
     #[input(discretise = [18.0, 25.0], missing = 30.0)]
     age: f32,
@@ -133,6 +135,16 @@ struct Buckets {
 /// The types of the batch's fields are the point: this must compile.
 fn buckets(batch: BucketsBatch) -> ([Tensor<1, Int>; 5], Tensor<2, Int>) {
     ([batch.age, batch.income, batch.city, batch.postcode, batch.genre], batch.house)
+}
+
+/// Records with labels, of an example that needs no files.
+fn labelled() -> ExampleContext {
+    ExampleContext::labelled()
+}
+
+/// The same with the files of an example, from this crate's folder.
+fn files<E: salamander::__private::Example>() -> ExampleContext {
+    ExampleContext::of_current_folder::<E>(true).expect("files")
 }
 
 fn person(cells: &[(&'static str, &'static str)]) -> Row<'static> {
@@ -160,9 +172,11 @@ fn ints<const D: usize>(tensor: Tensor<D, Int>) -> Vec<i64> {
 fn inputs_become_the_numbers_of_their_buckets() {
     let rows =
         [person(&[]), person(&[("age", ""), ("floors", ""), ("city", ""), ("genre", "polka")])];
-    let examples: Vec<Buckets> =
-        rows.iter().map(|row| Buckets::decode(row, true).expect("complete")).collect();
-    let batch = Buckets::collate(&examples, &Device::flex()).expect("fits");
+    let examples: Vec<Buckets> = rows
+        .iter()
+        .map(|row| Buckets::decode(row, &files::<Buckets>()).expect("complete"))
+        .collect();
+    let batch = Buckets::collate(&examples, &files::<Buckets>(), &Device::flex()).expect("fits");
     let ([age, income, city, postcode, genre], house) = buckets(batch);
     assert_eq!(ints(age), [1, 2]);
     assert_eq!(ints(income), [5, 5]);
@@ -177,6 +191,7 @@ fn inputs_become_the_numbers_of_their_buckets() {
 /// `tests/stats.json` is the answer of `salamander data inspect people.csv --stats --json`, where people.csv is
 /// "age,height,city\n30,1.5,Bern\n50,1.5,Chur\n".
 #[derive(Example)]
+#[example(unlabelled)]
 struct Measured {
     #[input(normalise = "tests/stats.json")]
     age: f32,
@@ -185,12 +200,14 @@ struct Measured {
 }
 
 #[derive(Example)]
+#[example(unlabelled)]
 struct Unmeasured {
     #[input(normalise = "tests/stats.json")]
     city: f32,
 }
 
 #[derive(Example)]
+#[example(unlabelled)]
 struct Unmade {
     #[input(normalise = "tests/words.txt")]
     age: f32,
@@ -204,25 +221,29 @@ fn statistics_of_the_data_normalise_inputs() {
     };
     let examples: Vec<Measured> = ["30", "50", "60"]
         .iter()
-        .map(|age| Measured::decode(&row(age), true).expect("complete"))
+        .map(|age| Measured::decode(&row(age), &files::<Measured>()).expect("complete"))
         .collect();
-    let MeasuredBatch { age, both } = Measured::collate(&examples, &Device::flex()).expect("fits");
+    let MeasuredBatch { age, both } =
+        Measured::collate(&examples, &files::<Measured>(), &Device::flex()).expect("fits");
     assert_eq!(floats(age), [-1.0, 1.0, 2.0]);
     // The height is the same in all records: it says nothing.
     assert_eq!(floats(both), [0.0, -1.0, 0.0, 1.0, 0.0, 2.0]);
 
-    let example = Unmeasured::decode(&row("30"), true).expect("a number");
-    let error = Unmeasured::collate(&[example], &Device::flex()).expect_err("no statistics");
+    let error = ExampleContext::of_current_folder::<Unmeasured>(true).expect_err("no statistics");
     assert_eq!(
         error.to_string(),
-        "column \"city\": tests/stats.json has no numbers of \"city\" (it has: age, height)"
+        "tests/stats.json has no numbers of \"city\", by which `city` is normalised (it has: age, height)"
     );
-    let example = Unmade::decode(&row("30"), true).expect("a number");
-    let error = Unmade::collate(&[example], &Device::flex()).expect_err("no statistics");
+    let error = ExampleContext::of_current_folder::<Unmade>(true).expect_err("no statistics");
     assert!(error.to_string().contains("`salamander data inspect DATA --stats --json`"), "{error}");
+    let example = Measured::decode(&row("30"), &labelled()).expect("a number");
+    let error =
+        Measured::collate(&[example], &labelled(), &Device::flex()).expect_err("not loaded");
+    assert!(error.to_string().starts_with("column \"age\": its statistics"), "{error}");
 }
 
 #[derive(Example)]
+#[example(unlabelled)]
 struct Several {
     #[input(ragged)]
     tags: Vec<i64>,
@@ -252,9 +273,11 @@ fn several_ids_become_one_row_of_ids() {
         evening(Value::Ints(Cow::Borrowed(&[])), "", ""),
         evening(Value::Text("9"), "polka", "soul soul"),
     ];
-    let examples: Vec<Several> =
-        rows.iter().map(|row| Several::decode(row, true).expect("complete")).collect();
-    let batch = Several::collate(&examples, &Device::flex()).expect("fits");
+    let examples: Vec<Several> = rows
+        .iter()
+        .map(|row| Several::decode(row, &files::<Several>()).expect("complete"))
+        .collect();
+    let batch = Several::collate(&examples, &files::<Several>(), &Device::flex()).expect("fits");
     assert_eq!(salamander::__private::Batch::records(&batch), 3);
     let SeveralBatch { tags, genres, known, when } = batch;
     assert_eq!((ints(tags.values), ints(tags.rows)), (vec![5, 7, 9], vec![0, 0, 2]));
@@ -263,12 +286,14 @@ fn several_ids_become_one_row_of_ids() {
     assert_eq!((ints(known.values), ints(known.rows)), (vec![1, 1, 1], vec![0, 2, 2]));
     assert_eq!(ints(when), [6, 27, 6, 27, 6, 27]);
 
-    let nothing = Several::decode(&evening(Value::Text(""), "", ""), true).expect("complete");
-    let batch = Several::collate(&[nothing], &Device::flex()).expect("fits");
+    let nothing =
+        Several::decode(&evening(Value::Text(""), "", ""), &files::<Several>()).expect("complete");
+    let batch = Several::collate(&[nothing], &files::<Several>(), &Device::flex()).expect("fits");
     assert_eq!((batch.tags.records(), ints(batch.tags.values)), (1, vec![]));
 }
 
 #[derive(Example)]
+#[example(unlabelled)]
 struct Sparse {
     #[input(ragged, ignore = -1)]
     tags: Vec<i64>,
@@ -285,9 +310,9 @@ fn ids_that_stand_for_nothing_are_left_out() {
         evening(Value::Text("-1 -1"), "none", "-"),
     ];
     let examples: Vec<Sparse> =
-        rows.iter().map(|row| Sparse::decode(row, true).expect("complete")).collect();
+        rows.iter().map(|row| Sparse::decode(row, &files::<Sparse>()).expect("complete")).collect();
     let SparseBatch { tags, genres, known } =
-        Sparse::collate(&examples, &Device::flex()).expect("fits");
+        Sparse::collate(&examples, &files::<Sparse>(), &Device::flex()).expect("fits");
     assert_eq!((tags.records(), ints(tags.values), ints(tags.rows)), (2, vec![5, 0], vec![0, 0]));
     let jazz = salamander::data::preprocess::hash("jazz", 1000);
     assert_eq!((ints(genres.values), ints(genres.rows)), (vec![jazz], vec![0]));
@@ -295,7 +320,7 @@ fn ids_that_stand_for_nothing_are_left_out() {
 }
 
 #[derive(Example)]
-#[example(augment = brighten)]
+#[example(augment = brighten, unlabelled)]
 struct Pictures {
     #[input(shape = [1, 2, 3], augment = [flip, crop(1)])]
     planes: Vec<u8>,
@@ -323,11 +348,11 @@ fn picture() -> Row<'static> {
 }
 
 fn collated(seed: Option<u64>) -> PicturesBatch {
-    let mut example = Pictures::decode(&picture(), true).expect("complete");
+    let mut example = Pictures::decode(&picture(), &labelled()).expect("complete");
     if let Some(seed) = seed {
         example.augment(&mut Rng::new(seed));
     }
-    Pictures::collate(&[example], &Device::flex()).expect("fits")
+    Pictures::collate(&[example], &labelled(), &Device::flex()).expect("fits")
 }
 
 #[test]
@@ -357,6 +382,7 @@ fn pictures_are_changed_in_training_only() {
 }
 
 #[derive(Example)]
+#[example(unlabelled)]
 struct Shared {
     #[input(columns = ["from", "to"], hash = 1u64 << 40, missing = "nowhere")]
     cities: [String; 2],
@@ -369,9 +395,10 @@ fn columns_of_text_share_a_table() {
     };
     let examples: Vec<Shared> = [row("Bern", "Bern"), row("", "Chur")]
         .iter()
-        .map(|row| Shared::decode(row, true).expect("complete"))
+        .map(|row| Shared::decode(row, &labelled()).expect("complete"))
         .collect();
-    let SharedBatch { cities } = Shared::collate(&examples, &Device::flex()).expect("fits");
+    let SharedBatch { cities } =
+        Shared::collate(&examples, &labelled(), &Device::flex()).expect("fits");
     assert_eq!(cities.dims(), [2, 2]);
     // More than 32 bits can hold.
     assert!(ints(cities.clone()).iter().any(|id| *id > i64::from(u32::MAX)));
@@ -386,17 +413,19 @@ fn an_id_past_its_column_is_named() {
         ("day".into(), Value::Ints(Cow::Borrowed(&[7]))),
         ("hour".into(), Value::Ints(Cow::Borrowed(&[1]))),
     ]);
-    let error = Several::decode(&row, true).err().expect("there is no eighth day");
+    let error = Several::decode(&row, &files::<Several>()).err().expect("there is no eighth day");
     assert!(error.to_string().contains("id 7 is not below its size 7"), "{error}");
 }
 
 #[derive(Example)]
+#[example(unlabelled)]
 struct Strict {
     #[input(vocabulary = "tests/words.txt")]
     genre: String,
 }
 
 #[derive(Example)]
+#[example(unlabelled)]
 struct Lost {
     #[input(vocabulary = "tests/no_words.txt")]
     genre: String,
@@ -407,13 +436,58 @@ fn words_that_cannot_be_looked_up_are_named() {
     let check = |result: Option<salamander::__private::DecodeError>, expected: &str| {
         assert_eq!(result.expect("refused").to_string(), expected);
     };
-    assert_eq!(Strict::decode(&person(&[]), true).expect("known").genre, "soul");
+    assert_eq!(Strict::decode(&person(&[]), &files::<Strict>()).expect("known").genre, "soul");
     check(
-        Strict::decode(&person(&[("genre", "polka")]), true).err(),
+        Strict::decode(&person(&[("genre", "polka")]), &files::<Strict>()).err(),
         "column \"genre\": \"polka\" is not in tests/words.txt: add it, or say oov = 1",
     );
-    check(
-        Lost::decode(&person(&[]), true).err(),
-        "column \"genre\": vocabulary tests/no_words.txt: No such file or directory (os error 2)",
+    let error = ExampleContext::of_current_folder::<Lost>(true).expect_err("there is no file");
+    assert_eq!(
+        error.to_string(),
+        "tests/no_words.txt, which `genre` is read with, is not in the current folder"
     );
+}
+
+#[derive(Example)]
+struct Shopper {
+    #[input(classes = ["a", "b"])]
+    group: String,
+    #[label(classes = ["no", "yes"])]
+    bought: String,
+}
+
+#[derive(Example)]
+struct Listener {
+    age: f32,
+    #[label(vocabulary = "tests/words.txt")]
+    genre: String,
+}
+
+#[test]
+fn labels_of_text_become_the_numbers_of_their_classes() {
+    let row = |group: &'static str, bought: &'static str| {
+        let columns = [("group", group), ("bought", bought)];
+        Row::new(columns.map(|(name, text)| (name.into(), Value::Text(text))).into())
+    };
+    let cx = labelled();
+    let rows = [row("b", "yes"), row("a", "no")];
+    let examples: Vec<Shopper> =
+        rows.iter().map(|row| Shopper::decode(row, &cx).expect("complete")).collect();
+    let ShopperBatch { group, bought } =
+        Shopper::collate(&examples, &cx, &Device::flex()).expect("fits");
+    assert_eq!((ints(group), ints(bought)), (vec![1, 0], vec![1, 0]));
+    assert_eq!(Shopper::class_names(&cx.assets), ["no", "yes"]);
+    let error = Shopper::decode(&row("a", "perhaps"), &cx).err().expect("no class").to_string();
+    assert_eq!(error, "column \"bought\": \"perhaps\" is none of its classes: no, yes");
+    let error = Shopper::decode(&row("c", "no"), &cx).err().expect("no class").to_string();
+    assert_eq!(error, "column \"group\": \"c\" is none of its classes: a, b");
+
+    let cx = files::<Listener>();
+    let example = Listener::decode(&person(&[]), &cx).expect("complete");
+    let batch = Listener::collate(&[example], &cx, &Device::flex()).expect("fits");
+    assert_eq!((floats(batch.age), ints(batch.genre)), (vec![18.0], vec![1]));
+    assert_eq!(Listener::class_names(&cx.assets)[1], "soul");
+    assert!(Listener::decode(&person(&[("genre", "polka")]), &cx).is_err());
+    let unasked = ExampleContext { labels: false, ..cx };
+    assert!(Listener::decode(&person(&[("genre", "polka")]), &unasked).is_ok());
 }

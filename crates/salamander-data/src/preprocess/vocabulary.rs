@@ -31,6 +31,11 @@ impl Vocabulary {
     pub fn from_file(path: &Path, oov: u64) -> Result<Vocabulary, Error> {
         let text = std::fs::read_to_string(path)
             .map_err(|cause| Error::Io { path: path.to_owned(), cause })?;
+        Self::parse(path, &text, oov)
+    }
+
+    /// The words in the text of the file at `path`, which errors name.
+    pub fn parse(path: &Path, text: &str, oov: u64) -> Result<Vocabulary, Error> {
         let mut words = HashMap::new();
         for (number, word) in text.lines().enumerate() {
             let (line, vocabulary) = (number + 1, || path.display().to_string());
@@ -43,6 +48,14 @@ impl Vocabulary {
             }
         }
         Ok(Vocabulary { words, oov })
+    }
+
+    /// The words in their order.
+    pub fn words(&self) -> Vec<&str> {
+        let mut words: Vec<(i64, &str)> =
+            self.words.iter().map(|(word, &number)| (number, word.as_str())).collect();
+        words.sort_unstable();
+        words.into_iter().map(|(_, word)| word).collect()
     }
 
     /// The word's number; for a word out of the vocabulary one of the buckets after the last word, chosen by

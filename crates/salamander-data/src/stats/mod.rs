@@ -107,14 +107,18 @@ impl Stats {
     /// Takes back what was written as JSON: statistics, or the answer of `salamander data inspect DATA --stats
     /// --json`, which has them inside.
     pub fn from_file(path: &Path) -> Result<Stats, Error> {
+        Self::from_bytes(path, &std::fs::read(path).map_err(Error::io(path))?)
+    }
+
+    /// [`Stats::from_file`] of the content of the file at `path`, which errors name.
+    pub fn from_bytes(path: &Path, bytes: &[u8]) -> Result<Stats, Error> {
         #[derive(Deserialize)]
         #[serde(untagged)]
         enum StatsFile {
             Answer { stats: Stats },
             Stats(Stats),
         }
-        let bytes = std::fs::read(path).map_err(Error::io(path))?;
-        match serde_json::from_slice(&bytes) {
+        match serde_json::from_slice(bytes) {
             Ok(StatsFile::Answer { stats } | StatsFile::Stats(stats)) => Ok(stats),
             Err(_) => {
                 let reason =

@@ -15,12 +15,14 @@ use salamander_ps::{Held, checkpoint as rows};
 use super::dense::{BLOCK, Dense, TABLE};
 use crate::Error;
 use crate::checkpoint::{self, Keeping, Snapshot, Store, beginning_with, read_manifest};
+use crate::example::AssetFiles;
 use crate::progress::Progress;
 
 /// What all checkpoints of a run have in common.
 pub(super) struct CheckpointFolders {
     pub(super) keeping: Keeping,
     pub(super) experiment: String,
+    pub(super) assets: AssetFiles,
     /// Everything the model keeps, as it began.
     pub(super) model: Vec<(String, TensorData)>,
     pub(super) dense: Dense,
@@ -46,6 +48,7 @@ impl CheckpointFolders {
                     model: self.parameters(&files)?,
                     optimizers: Default::default(),
                     experiment: self.experiment.clone(),
+                    assets: self.assets.clone(),
                     watched,
                 };
                 let name = snapshot.id.clone();
@@ -199,6 +202,7 @@ mod tests {
                 storage: CheckpointStorage::default(),
             },
             experiment: String::new(),
+            assets: AssetFiles::default(),
             model: Vec::new(),
             dense: Dense::empty(),
             plan,

@@ -52,6 +52,7 @@ pub(crate) fn lease_plan<T: Trial>(setup: Setup) -> Result<LeasePlan, Error> {
     let folders = CheckpointFolders {
         keeping: prepared.setup.keeping(),
         experiment: prepared.experiment_text.clone(),
+        assets: prepared.assets.files().clone(),
         model: first,
         dense,
         plan: *course.plan(),

@@ -46,7 +46,7 @@ pub(crate) fn work<T: Trial>(setup: Setup, connection: WorkerConnection) -> Resu
         let rows = Opened::Source(Box::new(servers.clone()));
         job.prepared.open_tables(&job.tables, rows)?;
     }
-    let data = trained_on(&job.course);
+    let data = trained_on(&job.course, &job.prepared.assets);
     let blocks = vec![0.0; dense.blocks() * BLOCK];
     let mut bench = Bench { job, dense, servers, blocks, local_steps, since_pull: 0, stale: true };
     let mut desk = Desk::open(connection, data, cancel)?;
@@ -294,7 +294,8 @@ impl<T: Trial> Bench<T> {
         desk.session.working(Doing::Computing, 0);
         let found = self.pull().and_then(|()| {
             let part = BatchRange { dataset: &dataset, over, batches };
-            let part = evaluate_part(&self.job.model, part, &mut || Ok(()))?;
+            let assets = &self.job.prepared.assets;
+            let part = evaluate_part(&self.job.model, assets, part, &mut || Ok(()))?;
             self.job.tables.check().map(|()| part)
         });
         match found {

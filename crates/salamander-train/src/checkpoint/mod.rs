@@ -63,6 +63,7 @@ use std::collections::{BTreeMap, HashMap};
 use burn::tensor::TensorData;
 use serde::{Deserialize, Serialize};
 
+use crate::example::AssetFiles;
 use crate::optimize::ParamState;
 use crate::progress::Progress;
 
@@ -81,6 +82,8 @@ const FORMAT: u32 = 1;
 const MANIFEST: &str = "manifest.json";
 const OPTIMIZER: &str = "optimizer.safetensors";
 const STATE: &str = "state.json";
+/// How the names of statistics and vocabularies begin.
+const ASSET: &str = "asset-";
 
 /// Optimizer state by pass, then by parameter path.
 pub type OptimizerStates = BTreeMap<String, HashMap<String, ParamState>>;
@@ -98,6 +101,8 @@ pub(crate) struct Snapshot {
     pub optimizers: OptimizerStates,
     /// The configuration in force.
     pub experiment: String,
+    /// What records are read with.
+    pub assets: AssetFiles,
     /// The watched metric at this point, smaller being better, if it was just measured.
     pub watched: Option<f64>,
 }

@@ -61,6 +61,7 @@ mod tests {
             model: vec![("weight".to_string(), TensorData::from([1.0f32, 2.0]))],
             optimizers: Default::default(),
             experiment: "{}".to_string(),
+            assets: Default::default(),
             watched: None,
         }
     }

@@ -8,10 +8,11 @@ use burn::tensor::TensorData;
 use serde::Deserialize;
 
 use super::{
-    EXPERIMENT, FORMAT, MANIFEST, MODEL, Manifest, OPTIMIZER, OptimizerStates, Restored, STATE,
-    from_safetensors,
+    ASSET, EXPERIMENT, FORMAT, MANIFEST, MODEL, Manifest, OPTIMIZER, OptimizerStates, Restored,
+    STATE, from_safetensors,
 };
 use crate::Error;
+use crate::example::AssetFiles;
 use crate::optimize::ParamState;
 use crate::progress::Progress;
 
@@ -26,6 +27,8 @@ pub struct Checkpoint {
     pub state: Restored,
     /// The configuration in force.
     pub experiment: String,
+    /// What records are read with.
+    pub assets: AssetFiles,
 }
 
 impl Checkpoint {
@@ -87,7 +90,10 @@ pub(crate) fn read(path: &Path) -> Result<Checkpoint, Error> {
     let experiment = contents.remove(EXPERIMENT).unwrap_or_default();
     let experiment = String::from_utf8(experiment).map_err(|error| unfit(error.to_string()))?;
     let state = decode(&mut contents).map_err(unfit)?;
-    Ok(Checkpoint { path: path.to_path_buf(), manifest, state, experiment })
+    let asset =
+        |(name, bytes): (&str, Vec<u8>)| Some((name.strip_prefix(ASSET)?.to_string(), bytes));
+    let assets = AssetFiles::stored(contents.into_iter().filter_map(asset));
+    Ok(Checkpoint { path: path.to_path_buf(), manifest, state, experiment, assets })
 }
 
 /// The state in the files of a checkpoint.

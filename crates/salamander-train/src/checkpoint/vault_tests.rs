@@ -86,6 +86,7 @@ fn checkpoint(folder: &Path, steps: u64) -> PathBuf {
         model: vec![("w".to_string(), TensorData::new(vec![steps as f32], [1]))],
         optimizers: Default::default(),
         experiment: "entrypoint: x\n".to_string(),
+        assets: Default::default(),
         watched: None,
     };
     write(folder, &snapshot, None).expect("written")

@@ -11,8 +11,8 @@ use salamander_files::{Durability, PendingFolder, sync_folder, write_synced};
 
 use super::tensors::to_safetensors;
 use super::{
-    EXPERIMENT, FORMAT, FileEntry, MANIFEST, MODEL, Manifest, OPTIMIZER, OptimizerStates, STATE,
-    Snapshot, read_manifest,
+    ASSET, EXPERIMENT, FORMAT, FileEntry, MANIFEST, MODEL, Manifest, OPTIMIZER, OptimizerStates,
+    STATE, Snapshot, read_manifest,
 };
 use crate::Error;
 use crate::tables::Finish;
@@ -44,11 +44,13 @@ fn fill(beside: &Path, snapshot: &Snapshot, tables: Option<Finish>) -> Result<()
     let unfit = |reason: String| Error::checkpoint(beside, reason);
     let contents = contents(snapshot).map_err(unfit)?;
     let mut files = BTreeMap::new();
-    for (name, bytes) in &contents {
-        let path = beside.join(name);
+    let contents = contents.iter().map(|(name, bytes)| (name.to_string(), bytes.as_slice()));
+    let assets = snapshot.assets.iter().map(|(name, bytes)| (format!("{ASSET}{name}"), bytes));
+    for (name, bytes) in contents.chain(assets) {
+        let path = beside.join(&name);
         write_synced(&path, bytes).map_err(Error::io(&path))?;
         let blake3 = blake3::hash(bytes).to_hex().to_string();
-        files.insert(name.to_string(), FileEntry { bytes: bytes.len() as u64, blake3 });
+        files.insert(name, FileEntry { bytes: bytes.len() as u64, blake3 });
     }
     let tables = tables.map_or(Ok(Vec::new()), |finish| finish(beside))?;
     let progress = &snapshot.progress;

@@ -1,39 +1,10 @@
 //! Inputs that become buckets: text is read and looked up, numbers and words become integers.
 
-use std::path::Path;
-use std::sync::OnceLock;
-
 use burn::tensor::{Device, Int, Tensor};
-use salamander_data::preprocess::{Vocabulary, hash_of_column};
+use salamander_data::preprocess::hash_of_column;
 use salamander_data::{Row, Value};
 
 use super::{Column, DecodeError, Target};
-
-/// A vocabulary's file, read once per process when the first record needs it.
-#[derive(Debug)]
-pub struct Lookup {
-    file: &'static str,
-    oov: u64,
-    words: OnceLock<Result<Vocabulary, String>>,
-}
-
-impl Lookup {
-    /// The words of a file, relative to the current folder, and the buckets for all others.
-    pub const fn new(file: &'static str, oov: u64) -> Self {
-        Self { file, oov, words: OnceLock::new() }
-    }
-
-    /// The number of a word.
-    pub fn number(&self, column: &str, word: &str) -> Result<i64, DecodeError> {
-        let read = || Vocabulary::from_file(Path::new(self.file), self.oov);
-        let words = self.words.get_or_init(|| read().map_err(|error| error.to_string()));
-        let words = words.as_ref().map_err(|error| DecodeError::new(column, error))?;
-        words.lookup(word).ok_or_else(|| {
-            let reason = format!("{word:?} is not in {}: add it, or say oov = 1", self.file);
-            DecodeError::new(column, reason)
-        })
-    }
-}
 
 /// Reads a column of text; `missing` stands in for one that is absent or empty.
 pub fn text(row: &Row<'_>, columns: &[&str], missing: Option<&str>) -> Result<String, DecodeError> {
@@ -106,6 +77,34 @@ pub fn bucket_texts<'a>(
 ) -> Result<Tensor<1, Int>, DecodeError> {
     let buckets = words.map(|word| bucket(word)).collect::<Result<Vec<i64>, _>>()?;
     Target { name, shape: [buckets.len()], device }.ints(buckets)
+}
+
+/// Reads a label that is text; where none is asked for and none is there, nothing.
+pub fn label_text(row: &Row<'_>, columns: &[&str], required: bool) -> Result<String, DecodeError> {
+    text(row, columns, (!required).then_some(""))
+}
+
+/// A tensor of the numbers of labels' classes. Where labels are not asked for, one that is no class is 0.
+pub fn label_texts<'a>(
+    name: &str,
+    words: impl Iterator<Item = &'a String>,
+    required: bool,
+    class: impl Fn(&str) -> Result<i64, DecodeError>,
+    device: &Device,
+) -> Result<Tensor<1, Int>, DecodeError> {
+    let number = |word: &str| match class(word) {
+        Err(_) if !required => Ok(0),
+        number => number,
+    };
+    bucket_texts(name, words, number, device)
+}
+
+/// The number of a word among a few.
+pub fn class_number(name: &str, classes: &[&str], word: &str) -> Result<i64, DecodeError> {
+    let found = classes.iter().position(|class| *class == word);
+    found.map(|number| number as i64).ok_or_else(|| {
+        DecodeError::new(name, format!("{word:?} is none of its classes: {}", classes.join(", ")))
+    })
 }
 
 /// A tensor of buckets of one word per column, in which the same word of two columns has two buckets: the columns can
@@ -189,6 +188,26 @@ mod tests {
             None,
             "column \"x\": floats where text are needed",
         );
+    }
+
+    #[test]
+    fn labels_of_text_are_asked_for_in_training_only() {
+        let check = |value: Option<&'static str>, required: bool, expected: &str| {
+            let found = label_text(&row(value.map(Value::Text)), &["x"], required);
+            let number = found.and_then(|word| {
+                let class = |word: &str| class_number("x", &["no", "yes"], word);
+                label_texts("x", [word].iter(), required, class, &Device::flex())
+            });
+            let number = number.map(|tensor| tensor.into_data().iter::<i64>().collect::<Vec<_>>());
+            let found = number.map_or_else(|error| error.to_string(), |found| format!("{found:?}"));
+            assert_eq!(found, expected);
+        };
+        check(Some("yes"), true, "[1]");
+        check(Some("perhaps"), true, "column \"x\": \"perhaps\" is none of its classes: no, yes");
+        check(None, true, "column \"x\": missing (the record has: )");
+        check(Some("yes"), false, "[1]");
+        check(Some("perhaps"), false, "[0]");
+        check(None, false, "[0]");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! ```
 //! use salamander::data::{Row, Value};
 //! use salamander::prelude::*;
-//! use salamander::train::example::{Batch, Example as _};
+//! use salamander::train::example::{Batch, Example as _, ExampleContext};
 //!
 //! #[derive(Example)]
 //! struct Person {
@@ -21,16 +21,19 @@
 //!     let cells = [("age", age), ("height", "180"), ("weight", "75"), ("rich", "0")];
 //!     Row::new(cells.map(|(name, text)| (name.into(), Value::Text(text))).into())
 //! };
-//! let people = [Person::decode(&row("17"), true)?, Person::decode(&row("40"), true)?];
-//! let batch = Person::collate(&people, &Device::flex())?;
+//! let cx = ExampleContext::labelled();
+//! let people = [Person::decode(&row("17"), &cx)?, Person::decode(&row("40"), &cx)?];
+//! let batch = Person::collate(&people, &cx, &Device::flex())?;
 //! assert_eq!(batch.records(), 2);
 //! assert_eq!(batch.age.into_data().iter::<i64>().collect::<Vec<_>>(), [0, 1]);
 //! assert_eq!(batch.size.dims(), [2, 2]);
-//! let error = Person::decode(&row("old"), true).err().expect("no number").to_string();
+//! let error = Person::decode(&row("old"), &cx).err().expect("no number").to_string();
 //! assert!(error.starts_with("column \"age\":"), "{error}");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod asset_files;
+mod assets;
 mod augment;
 mod buckets;
 mod column;
@@ -44,13 +47,16 @@ use burn::tensor::{Device, FloatDType};
 use salamander_core::seed::Rng;
 use salamander_data::Row;
 
+pub use asset_files::AssetFiles;
+pub use assets::{AssetKind, AssetSpec, Assets, ExampleContext};
 pub use augment::{Augmentation, Augmented};
 pub use buckets::{
-    Lookup, ascending, bucket_texts, bucketed, feature_or, hashed_columns, text, texts,
+    ascending, bucket_texts, bucketed, class_number, feature_or, hashed_columns, label_text,
+    label_texts, text, texts,
 };
 pub use column::{Column, Number};
 pub use kind::{Float, Int, Kind, Scale, Target, float_tensor};
-pub use normalise::{Normaliser, normalised_tensor};
+pub use normalise::normalised_tensor;
 #[cfg(feature = "images")]
 pub use picture::fitted;
 pub use several::{
@@ -67,13 +73,26 @@ pub trait Example: Sized + Send + 'static {
     /// What a model's `forward` takes.
     type Batch: Batch;
 
-    /// Reads the record's columns, on a thread of the loader. Without `labels`, as in prediction, the label columns may
-    /// be absent. An error names the column; the loader adds file and record, and skips the record if the experiment
-    /// says `on_bad_record: skip`.
-    fn decode(row: &Row<'_>, labels: bool) -> Result<Self, DecodeError>;
+    /// The files that it is read with: statistics and vocabularies. They are part of each run, and reach `decode` and
+    /// `collate` in the context.
+    const ASSETS: &'static [AssetSpec] = &[];
+
+    /// Reads the record's columns, on a thread of the loader. Without `cx.labels`, as in prediction, the label columns
+    /// may be absent. An error names the column; the loader adds file and record, and skips the record if the
+    /// experiment says `on_bad_record: skip`.
+    fn decode(row: &Row<'_>, cx: &ExampleContext) -> Result<Self, DecodeError>;
 
     /// Puts examples side by side into tensors: the first dimension is the record.
-    fn collate(examples: &[Self], device: &Device) -> Result<Self::Batch, DecodeError>;
+    fn collate(
+        examples: &[Self],
+        cx: &ExampleContext,
+        device: &Device,
+    ) -> Result<Self::Batch, DecodeError>;
+
+    /// Names of the label's classes, for reports and predictions; none where labels are numbers.
+    fn class_names(_assets: &Assets) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Changes the example for training: crops, flips, noise. The generator depends only on the
     /// record's place in the run.

@@ -25,7 +25,7 @@ impl<T: Trial> Trainer<T> {
         callbacks.tell(|callback| callback.validation_start(share.len() as u64));
         let batches = share.start as u64..share.end as u64;
         let part = BatchRange { dataset, over, batches };
-        let own = evaluate_part(&*self.state.model, part, &mut || {
+        let own = evaluate_part(&*self.state.model, &self.prepared.assets, part, &mut || {
             callbacks.tell(|callback| callback.validation_batch());
             Ok(())
         })?;

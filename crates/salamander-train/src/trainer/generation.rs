@@ -16,6 +16,13 @@ impl<T: Trial> Trainer<T> {
     /// Goes on from a checkpoint.
     pub(crate) fn resume(&mut self, checkpoint: Checkpoint) -> Result<(), Error> {
         let files = checkpoint.table_files();
+        if let Some(name) = self.prepared.assets.files().difference(&checkpoint.assets) {
+            let reason = format!(
+                "{name} is not what it was when this was saved, so the model would see other inputs: put it back \
+                 (asset-{name} in this checkpoint is a copy)"
+            );
+            return Err(Error::checkpoint(&checkpoint.path, reason));
+        }
         let Checkpoint { path, state, .. } = checkpoint;
         self.state.restore_rows(&files, state.progress.steps)?;
         self.restore(state).map_err(|reason| Error::checkpoint(&path, reason))?;
@@ -97,6 +104,7 @@ impl<T: Trial> Trainer<T> {
             model: params::read(&*self.state.model),
             optimizers: self.state.optimizer_states(),
             experiment: self.prepared.experiment_text.clone(),
+            assets: self.prepared.assets.files().clone(),
             watched,
         }
     }

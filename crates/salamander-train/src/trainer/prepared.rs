@@ -15,6 +15,7 @@ use salamander_data::Dataset;
 use super::{Setup, open_all};
 use crate::Error;
 use crate::callback::Callback;
+use crate::example::{Assets, Example, ExampleContext};
 use crate::exchange::TrainedOn;
 use crate::loader::{Job, Loader, Options};
 use crate::step::Arithmetic;
@@ -29,6 +30,8 @@ pub(crate) struct Prepared {
     pub(crate) arithmetic: Arithmetic,
     pub(crate) training: Arc<Dataset>,
     pub(crate) validation: Option<Arc<Dataset>>,
+    /// What records are read with.
+    pub(crate) assets: Assets,
     /// The configuration in force, as text.
     pub(crate) experiment_text: String,
 }
@@ -41,6 +44,7 @@ impl Prepared {
     ) -> Result<(Self, Course, Callbacks), Error> {
         let experiment = &setup.experiment;
         let hp = hparams::read::<T::Hparams>(&experiment.hyperparameters)?;
+        let assets = Assets::of_run(T::Example::ASSETS, &setup.folder)?;
         let precision = precision(experiment, &setup.device)?;
         let (training, validation) = open_all(experiment, &setup.folder, &mut callbacks)?;
         let records = validation.as_ref().map_or(0, |dataset| dataset.len());
@@ -59,6 +63,7 @@ impl Prepared {
             arithmetic: Arithmetic { seed, precision, loss_scale: None, on_nan },
             training,
             validation,
+            assets,
             experiment_text: experiment.to_yaml(&hp.to_json()),
             setup,
         };
@@ -79,7 +84,7 @@ impl Prepared {
         let options = Options {
             device: self.setup.device.clone().autodiff(),
             on_bad_record: data.on_bad_record,
-            labels: true,
+            reading: ExampleContext { labels: true, assets: self.assets.clone() },
             augment: Some(seed),
             threads: data.threads(),
         };
@@ -95,8 +100,9 @@ impl Prepared {
 }
 
 /// What all processes of a run must agree on.
-pub(crate) fn trained_on(course: &Course) -> TrainedOn {
-    TrainedOn { records: course.plan().records, fingerprint: course.fingerprint() }
+pub(crate) fn trained_on(course: &Course, assets: &Assets) -> TrainedOn {
+    let fingerprint = assets.in_fingerprint(course.fingerprint());
+    TrainedOn { records: course.plan().records, fingerprint }
 }
 
 fn precision(experiment: &Experiment, device: &Device) -> Result<Option<FloatDType>, Error> {

@@ -1,0 +1,276 @@
+//! The files of examples as they are kept: found beside an experiment, copied into its run, into checkpoints and into
+//! exports, and read from there with their checksums.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+
+use salamander_core::layout::ASSETS;
+use salamander_files::{Durability, replace};
+
+use super::AssetSpec;
+use crate::Error;
+use crate::checkpoint::Store;
+
+/// The checksums of a folder of assets.
+const CHECKSUMS: &str = "checksums.json";
+
+/// The content of each file that examples are read with. A copy is cheap.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AssetFiles(Arc<BTreeMap<String, Vec<u8>>>);
+
+impl AssetFiles {
+    /// Looks for each file in folders, in this order.
+    pub fn find(specs: &[AssetSpec], folders: &[&Path]) -> Result<Self, Error> {
+        let mut found = BTreeMap::new();
+        let mut files = BTreeMap::new();
+        for AssetSpec { file, field, .. } in specs {
+            let name = stored_name(file);
+            if *files.entry(name.clone()).or_insert(*file) != *file {
+                let other = files[&name];
+                let reason = format!("{file} and {other} have the same name in a run: rename one");
+                return Err(Error::Invalid(reason));
+            }
+            if found.contains_key(&name) {
+                continue;
+            }
+            let Some(bytes) = first(folders, file)? else {
+                return Err(missing(file, field, folders));
+            };
+            found.insert(name, bytes);
+        }
+        Ok(Self(Arc::new(found)))
+    }
+
+    /// The files that none of the folders has.
+    pub fn absent(specs: &[AssetSpec], folders: &[&Path]) -> Vec<AssetSpec> {
+        let is_absent =
+            |spec: &&AssetSpec| folders.iter().all(|folder| !folder.join(spec.file).is_file());
+        specs.iter().filter(is_absent).copied().collect()
+    }
+
+    /// Those of a run: from its folder; for a run that came from a store, from its newest checkpoint; for one that was
+    /// made without them, such as a job on a cluster, from the current folder.
+    pub fn of_run(specs: &[AssetSpec], folder: &Path) -> Result<Self, Error> {
+        if specs.is_empty() {
+            return Ok(Self::default());
+        }
+        if folder.join(ASSETS).is_dir() {
+            return Self::read(specs, folder);
+        }
+        let checkpoints = folder.join(salamander_core::layout::CHECKPOINTS);
+        match Store::newest_intact(&checkpoints, &mut |_| {}) {
+            Some(checkpoint) => Ok(checkpoint.assets),
+            None => Self::find(specs, &[Path::new("")]),
+        }
+    }
+
+    /// Reads what [`AssetFiles::write`] has put into a folder; a file that is missing or was changed is an error.
+    pub fn read(specs: &[AssetSpec], folder: &Path) -> Result<Self, Error> {
+        let mut found = BTreeMap::new();
+        if specs.is_empty() {
+            return Ok(Self::default());
+        }
+        let assets = folder.join(ASSETS);
+        let path = assets.join(CHECKSUMS);
+        let text = fs::read(&path).map_err(Error::io(&path))?;
+        let checksums: BTreeMap<String, String> = serde_json::from_slice(&text)
+            .map_err(|error| Error::Invalid(format!("{}: {error}", path.display())))?;
+        for AssetSpec { file, field, .. } in specs {
+            let name = stored_name(file);
+            let path = assets.join(&name);
+            let bytes = match fs::read(&path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    return Err(missing(&name, field, &[&assets]));
+                }
+                bytes => bytes.map_err(Error::io(&path))?,
+            };
+            if checksums.get(&name) != Some(&checksum(&bytes)) {
+                return Err(Error::Invalid(format!(
+                    "{} was changed since the model was trained with it: put it back (checkpoints have a copy)",
+                    path.display()
+                )));
+            }
+            found.insert(name, bytes);
+        }
+        Ok(Self(Arc::new(found)))
+    }
+
+    /// Puts them into a folder, below `assets`; nothing where there are none.
+    pub fn write(&self, folder: &Path) -> Result<(), Error> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let assets = folder.join(ASSETS);
+        fs::create_dir_all(&assets).map_err(Error::io(&assets))?;
+        let put = |name: &str, bytes: &[u8]| {
+            let path = assets.join(name);
+            replace(&path, bytes, Durability::Synced).map_err(Error::io(&path))
+        };
+        let mut checksums = BTreeMap::new();
+        for (name, bytes) in self.iter() {
+            put(name, bytes)?;
+            checksums.insert(name, checksum(bytes));
+        }
+        let text = serde_json::to_vec_pretty(&checksums)
+            .map_err(|error| Error::Invalid(format!("{CHECKSUMS}: {error}")))?;
+        put(CHECKSUMS, &text)
+    }
+
+    /// Those with these stored names, as a checkpoint has them.
+    pub(crate) fn stored(files: impl Iterator<Item = (String, Vec<u8>)>) -> Self {
+        Self(Arc::new(files.collect()))
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Stored names and contents.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.0.iter().map(|(name, bytes)| (name.as_str(), bytes.as_slice()))
+    }
+
+    /// The content of a file, by the name that the example has for it.
+    pub(crate) fn get(&self, file: &str) -> Option<&[u8]> {
+        self.0.get(&stored_name(file)).map(Vec::as_slice)
+    }
+
+    /// A file that is not the same in both.
+    pub(crate) fn difference(&self, other: &Self) -> Option<&str> {
+        self.iter().find(|(name, bytes)| other.get(name) != Some(bytes)).map(|(name, _)| name)
+    }
+
+    /// A hash over names and contents.
+    pub(crate) fn hash(&self) -> u64 {
+        let mut hasher = blake3::Hasher::new();
+        for (name, bytes) in self.iter() {
+            hasher.update(&(name.len() as u64).to_le_bytes()).update(name.as_bytes());
+            hasher.update(blake3::hash(bytes).as_bytes());
+        }
+        let mut first = [0; 8];
+        first.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
+        u64::from_le_bytes(first)
+    }
+}
+
+/// The name of a file among those of a run: its path as one word.
+fn stored_name(file: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    file.chars().map(|c| if plain(c) { c } else { '_' }).collect()
+}
+
+fn checksum(bytes: &[u8]) -> String {
+    blake3::hash(bytes).to_hex().to_string()
+}
+
+fn first(folders: &[&Path], file: &str) -> Result<Option<Vec<u8>>, Error> {
+    for folder in folders {
+        let path = folder.join(file);
+        match fs::read(&path) {
+            Ok(bytes) => return Ok(Some(bytes)),
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(Error::io(&path)(error)),
+        }
+    }
+    Ok(None)
+}
+
+fn missing(file: &str, field: &str, folders: &[&Path]) -> Error {
+    let place = |folder: &&Path| match folder.as_os_str().is_empty() {
+        true => "the current folder".to_string(),
+        false => folder.display().to_string(),
+    };
+    let places: Vec<String> = folders.iter().map(place).collect();
+    let places = places.join(" nor in ");
+    let not = if folders.len() > 1 { "neither in" } else { "not in" };
+    Error::Invalid(format!("{file}, which `{field}` is read with, is {not} {places}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::example::{AssetKind, Assets};
+
+    const SPECS: &[AssetSpec] = &[AssetSpec {
+        file: "lists/words.txt",
+        field: "genre",
+        columns: &["genre"],
+        kind: AssetKind::Vocabulary { oov: 0, list: None },
+    }];
+
+    fn with_words(words: &str) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().expect("a folder");
+        fs::create_dir(folder.path().join("lists")).expect("made");
+        fs::write(folder.path().join("lists/words.txt"), words).expect("written");
+        folder
+    }
+
+    #[test]
+    fn files_are_found_in_the_first_folder_that_has_them() {
+        let (empty, first, second) =
+            (tempfile::tempdir().expect("a folder"), with_words("a\n"), with_words("b\n"));
+        let folders = [empty.path(), first.path(), second.path()];
+        let found = AssetFiles::find(SPECS, &folders).expect("found");
+        assert_eq!(found.get("lists/words.txt"), Some(b"a\n".as_slice()));
+        assert!(AssetFiles::absent(SPECS, &folders).is_empty());
+        assert_eq!(AssetFiles::absent(SPECS, &folders[..1]).len(), 1);
+        let error = AssetFiles::find(SPECS, &folders[..1]).expect_err("not there").to_string();
+        let expected = format!(
+            "lists/words.txt, which `genre` is read with, is not in {}",
+            empty.path().display()
+        );
+        assert_eq!(error, expected);
+    }
+
+    #[test]
+    fn a_run_keeps_its_own_copy_and_notices_changes() {
+        let (beside, run) = (with_words("a\nb\n"), tempfile::tempdir().expect("a folder"));
+        let found = AssetFiles::find(SPECS, &[beside.path()]).expect("found");
+        found.write(run.path()).expect("written");
+        fs::remove_dir_all(beside.path().join("lists")).expect("removed");
+        let kept = AssetFiles::of_run(SPECS, run.path()).expect("kept");
+        assert_eq!((&kept, kept.hash()), (&found, found.hash()));
+        let assets = Assets::load(SPECS, kept).expect("loaded");
+        assert_eq!(assets.number(0, "genre", "b"), Ok(1));
+
+        let copy = run.path().join("assets/lists_words.txt");
+        fs::write(&copy, "b\na\n").expect("written");
+        let error = AssetFiles::of_run(SPECS, run.path()).expect_err("changed").to_string();
+        assert!(error.contains("lists_words.txt was changed since"), "{error}");
+        fs::remove_file(&copy).expect("removed");
+        let error = AssetFiles::of_run(SPECS, run.path()).expect_err("gone").to_string();
+        assert!(error.contains("which `genre` is read with, is not in"), "{error}");
+    }
+
+    #[test]
+    fn other_contents_and_names_have_other_hashes() {
+        let files = |name: &str, bytes: &[u8]| {
+            AssetFiles::stored(std::iter::once((name.to_string(), bytes.to_vec())))
+        };
+        let hashes = [files("a", b"1").hash(), files("a", b"2").hash(), files("b", b"1").hash()];
+        assert!(hashes[0] != hashes[1] && hashes[0] != hashes[2] && hashes[1] != hashes[2]);
+        assert_eq!(files("a", b"1").difference(&files("a", b"2")), Some("a"));
+        assert_eq!(files("a", b"1").difference(&files("a", b"1")), None);
+    }
+
+    #[test]
+    fn two_files_that_would_have_one_name_are_refused() {
+        let other = AssetSpec { file: "lists_words.txt", ..SPECS[0] };
+        let folder = with_words("a\n");
+        let error = AssetFiles::find(&[SPECS[0], other], &[folder.path()]).expect_err("alike");
+        assert!(error.to_string().contains("have the same name in a run"), "{error}");
+    }
+
+    #[test]
+    fn examples_without_files_need_no_folder() {
+        let nowhere = PathBuf::from("/nowhere/at/all");
+        assert!(AssetFiles::of_run(&[], &nowhere).expect("nothing is needed").is_empty());
+        AssetFiles::default().write(&nowhere).expect("nothing is written");
+    }
+}

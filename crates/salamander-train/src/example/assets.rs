@@ -1,0 +1,184 @@
+//! Statistics and vocabularies that examples are read with: what an example asks for, and what was loaded for it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use salamander_core::seed::derive;
+use salamander_data::preprocess::Vocabulary;
+use salamander_data::stats::Stats;
+
+use super::{AssetFiles, DecodeError, WordList};
+use crate::Error;
+
+/// A file that examples are read with. It belongs to the run, as the weights do: with another one the model's inputs
+/// mean something else.
+#[derive(Clone, Copy, Debug)]
+pub struct AssetSpec {
+    /// The file, relative to the experiment file.
+    pub file: &'static str,
+    /// The field that needs it.
+    pub field: &'static str,
+    /// The columns of the field.
+    pub columns: &'static [&'static str],
+    /// What is in it.
+    pub kind: AssetKind,
+}
+
+/// What is in a file that examples are read with.
+#[derive(Clone, Copy, Debug)]
+pub enum AssetKind {
+    /// Means and deviations of columns, as `salamander data inspect --stats --json` writes them.
+    Statistics,
+    /// Words, one per line.
+    Vocabulary {
+        /// Buckets for words that are not in it.
+        oov: u64,
+        /// How a text is cut into words; a text is one word without it.
+        list: Option<WordList>,
+    },
+}
+
+/// The files of an example, loaded: the same ones in every process of a run. A copy is cheap.
+#[derive(Clone, Debug, Default)]
+pub struct Assets(Arc<Loaded>);
+
+#[derive(Debug, Default)]
+struct Loaded {
+    files: AssetFiles,
+    /// In the order of the specs.
+    assets: Vec<Asset>,
+}
+
+#[derive(Debug)]
+enum Asset {
+    /// Mean and standard deviation of each column.
+    Statistics(Vec<(f32, f32)>),
+    Vocabulary {
+        file: &'static str,
+        words: Vocabulary,
+    },
+}
+
+impl Assets {
+    /// Loads what was found; an error names the file and the field that needs it.
+    pub fn load(specs: &[AssetSpec], files: AssetFiles) -> Result<Self, Error> {
+        let one = |spec: &AssetSpec| {
+            let bytes = files.get(spec.file).ok_or_else(|| {
+                let AssetSpec { file, field, .. } = spec;
+                Error::Invalid(format!("{file} is missing: `{field}` is read with it"))
+            })?;
+            asset(spec, bytes).map_err(Error::Invalid)
+        };
+        let assets = specs.iter().map(one).collect::<Result<_, _>>()?;
+        Ok(Self(Arc::new(Loaded { files, assets })))
+    }
+
+    /// Finds and loads them in the current folder: for a loop of one's own, which has no run.
+    pub fn in_current_folder(specs: &[AssetSpec]) -> Result<Self, Error> {
+        Self::load(specs, AssetFiles::find(specs, &[Path::new("")])?)
+    }
+
+    /// Loads those of a run, from its folder.
+    pub(crate) fn of_run(specs: &[AssetSpec], folder: &Path) -> Result<Self, Error> {
+        Self::load(specs, AssetFiles::of_run(specs, folder)?)
+    }
+
+    /// The files.
+    pub fn files(&self) -> &AssetFiles {
+        &self.0.files
+    }
+
+    /// A fingerprint that includes the files; the one given where there are none.
+    pub(crate) fn in_fingerprint(&self, fingerprint: u64) -> u64 {
+        match self.0.files.is_empty() {
+            true => fingerprint,
+            false => derive(fingerprint, &[self.0.files.hash()]),
+        }
+    }
+
+    /// Mean and deviation of the columns of the field `name`, which has the spec with this number.
+    pub fn statistics(&self, spec: usize, name: &str) -> Result<&[(f32, f32)], DecodeError> {
+        match self.0.assets.get(spec) {
+            Some(Asset::Statistics(found)) => Ok(found),
+            _ => Err(not_loaded(name)),
+        }
+    }
+
+    /// The number of a word in the vocabulary of the field `name`, which has the spec with this number.
+    pub fn number(&self, spec: usize, name: &str, word: &str) -> Result<i64, DecodeError> {
+        let Some(Asset::Vocabulary { file, words }) = self.0.assets.get(spec) else {
+            return Err(not_loaded(name));
+        };
+        words.lookup(word).ok_or_else(|| {
+            DecodeError::new(name, format!("{word:?} is not in {file}: add it, or say oov = 1"))
+        })
+    }
+
+    /// The words of the vocabulary with this number, in their order.
+    pub fn words(&self, spec: usize) -> Vec<String> {
+        match self.0.assets.get(spec) {
+            Some(Asset::Vocabulary { words, .. }) => {
+                words.words().into_iter().map(str::to_owned).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn not_loaded(name: &str) -> DecodeError {
+    let reason = "its statistics or vocabulary are not loaded: make the context with \
+                  ExampleContext::of_current_folder";
+    DecodeError::new(name, reason)
+}
+
+fn asset(spec: &AssetSpec, bytes: &[u8]) -> Result<Asset, String> {
+    let path = Path::new(spec.file);
+    match spec.kind {
+        AssetKind::Statistics => {
+            let stats = Stats::from_bytes(path, bytes).map_err(|error| error.to_string())?;
+            let found = spec.columns.iter().map(|column| normaliser(&stats, column, spec));
+            Ok(Asset::Statistics(found.collect::<Result<_, _>>()?))
+        }
+        AssetKind::Vocabulary { oov, .. } => {
+            let text = std::str::from_utf8(bytes)
+                .map_err(|error| format!("vocabulary {}: {error}", spec.file))?;
+            let words = Vocabulary::parse(path, text, oov).map_err(|error| error.to_string())?;
+            Ok(Asset::Vocabulary { file: spec.file, words })
+        }
+    }
+}
+
+fn normaliser(stats: &Stats, column: &str, spec: &AssetSpec) -> Result<(f32, f32), String> {
+    stats.normaliser(column).ok_or_else(|| {
+        let names = stats.columns().iter().map(|column| column.name.as_str());
+        let known: Vec<&str> = names.filter(|name| stats.normaliser(name).is_some()).collect();
+        let (AssetSpec { file, field, .. }, known) = (spec, known.join(", "));
+        format!("{file} has no numbers of {column:?}, by which `{field}` is normalised (it has: {known})")
+    })
+}
+
+/// What records are read with.
+#[derive(Clone, Debug)]
+pub struct ExampleContext {
+    /// Whether labels must be there: not in prediction.
+    pub labels: bool,
+    /// The example's files.
+    pub assets: Assets,
+}
+
+impl ExampleContext {
+    /// Records with labels, of an example that needs no files.
+    pub fn labelled() -> Self {
+        Self { labels: true, assets: Assets::default() }
+    }
+
+    /// Records whose labels may be absent, of an example that needs no files.
+    pub fn unlabelled() -> Self {
+        Self { labels: false, assets: Assets::default() }
+    }
+
+    /// Records of an example whose files are in the current folder.
+    pub fn of_current_folder<E: super::Example>(labels: bool) -> Result<Self, Error> {
+        Ok(Self { labels, assets: Assets::in_current_folder(E::ASSETS)? })
+    }
+}
