@@ -1,5 +1,6 @@
 //! The real program, run as a user runs it: trained, killed, starved of disk, fed with nonsense.
 
+mod assets;
 mod asynchronous;
 mod cluster;
 mod commands;

@@ -7,6 +7,7 @@ use model_zoo::recommend::deepfm::DeepFm;
 use model_zoo::ring_gan::RingGan;
 use tests::factors::Factors;
 use tests::next_token::NextToken;
+use tests::people::People;
 use tests::points::Points;
 use tests::resilient::Resilient;
 use tests::tally::{TableTally, Tally};
@@ -18,6 +19,7 @@ fn main() -> ExitCode {
         RingGan,
         DeepFm,
         Resilient,
+        People,
         Points,
         NextToken,
         Factors,

@@ -9,13 +9,14 @@ use salamander_train::model::Models;
 use salamander_train::trainer::open_data;
 
 use salamander_run::experiment::{in_file, load};
+use salamander_run::find_assets;
 
 /// Checkpoints of a small model fit into this; less would stop almost any run.
 const LITTLE_ROOM: u64 = 1 << 30;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// An experiment to check too: its fields, model, device and data
+    /// An experiment to check too: its fields, device and data, and its model on one record
     experiment: Option<PathBuf>,
     #[command(flatten)]
     folder: crate::args::RunsFolder,
@@ -101,5 +102,8 @@ fn experiment(path: &Path, models: &Models) -> Result<String> {
         [] => 0,
         paths => open_data("data.validation", paths, data)?.len(),
     };
+    let assets = find_assets(model, &experiment, path).map_err(|error| in_file(path, error))?;
+    let tried = model.preflight(&experiment, &assets, None);
+    tried.map_err(|error| in_file(path, error))?;
     Ok(format!("{}: {training} records to train on, {validation} to validate", model.name()))
 }

@@ -129,7 +129,7 @@ pub fn main(models: Models) -> ExitCode {
         }
         #[cfg(feature = "kube")]
         Command::Kube(command) => kube::run(command, program),
-        Command::Data { command } => data::run(command),
+        Command::Data { command } => data::run(command, program),
         Command::Models(args) => models::run(&args, program.models()).map(|()| ExitCode::SUCCESS),
         Command::Devices => devices::run().map(|()| ExitCode::SUCCESS),
         Command::Doctor(args) => doctor::run(&args, program.models()),

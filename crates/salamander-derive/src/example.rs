@@ -160,7 +160,12 @@ fn asset(column: &Column) -> Option<TokenStream> {
                 }
                 _ => None,
             });
-            (file, quote!(#private::AssetKind::Vocabulary { oov: (#oov) as u64, list: #list }))
+            let missing = option(column.missing.as_ref().map(|missing| quote!(#missing)));
+            let oov = quote!((#oov) as u64);
+            let kind = quote! {
+                #private::AssetKind::Vocabulary { oov: #oov, list: #list, missing: #missing }
+            };
+            (file, kind)
         }
         (_, Some(Scale::Measured(file))) => (file, quote!(#private::AssetKind::Statistics)),
         _ => return None,

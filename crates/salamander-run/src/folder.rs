@@ -4,9 +4,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
-use salamander_core::layout::{EXPERIMENT, RunLayout};
+use salamander_core::layout::RunLayout;
 use salamander_files::{Durability, PendingFolder};
-use salamander_train::example::AssetFiles;
 
 use crate::Error;
 
@@ -19,20 +18,26 @@ pub(crate) struct RunFolder {
 
 impl RunFolder {
     /// Makes a new folder below `parent`, named after the experiment and the time. It appears
-    /// together with its experiment and the files that records are read with: a run that is killed at birth can be resumed, or is not there.
+    /// together with what `fill` puts into it, or not at all: a run that is killed at birth can be resumed, or is not there.
     pub(crate) fn create(
         parent: &Path,
         name: &str,
-        experiment: &str,
-        assets: &AssetFiles,
+        fill: impl FnOnce(&Path) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let cannot =
             || Error::system(format!("cannot make a run's folder in {}", parent.display()));
+        let is_new = !parent.exists();
         fs::create_dir_all(parent).map_err(cannot())?;
         let beside = parent.join(format!(".new-{}", std::process::id()));
         let pending = PendingFolder::create(&beside).map_err(cannot())?;
-        fs::write(beside.join(EXPERIMENT), experiment).map_err(cannot())?;
-        assets.write(&beside)?;
+        if let Err(error) = fill(&beside) {
+            drop(pending);
+            if is_new {
+                // Only if nobody has put anything into it.
+                let _ = fs::remove_dir(parent);
+            }
+            return Err(error);
+        }
         let time = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string();
         let id = format!("{}-{time}", slug(name));
         for attempt in 1..1000 {
@@ -103,10 +108,8 @@ mod tests {
     #[test]
     fn a_run_is_locked_and_unique() {
         let parent = tempfile::tempdir().expect("a folder");
-        let first = RunFolder::create(parent.path(), "My model!", "x", &AssetFiles::default())
-            .expect("made");
-        let second = RunFolder::create(parent.path(), "My model!", "x", &AssetFiles::default())
-            .expect("made");
+        let first = RunFolder::create(parent.path(), "My model!", |_| Ok(())).expect("made");
+        let second = RunFolder::create(parent.path(), "My model!", |_| Ok(())).expect("made");
         assert!(first.layout().id().starts_with("my-model-"));
         assert_ne!(first.layout(), second.layout());
         let error = RunFolder::open(first.layout().folder()).err().expect("locked").to_string();
@@ -116,8 +119,7 @@ mod tests {
     #[test]
     fn runs_are_found_by_id_and_path() {
         let parent = tempfile::tempdir().expect("a folder");
-        let folder =
-            RunFolder::create(parent.path(), "x", "", &AssetFiles::default()).expect("made");
+        let folder = RunFolder::create(parent.path(), "x", |_| Ok(())).expect("made");
         let run = folder.layout();
         assert_eq!(find(&run.id(), parent.path()).expect("there"), parent.path().join(run.id()));
         assert!(find(&run.folder().to_string_lossy(), Path::new("nowhere")).is_ok());

@@ -42,7 +42,7 @@ pub use experiment::Overrides;
 pub use facts::Facts;
 pub use folder::find;
 pub use keys::{KeyFiles, make_certificates};
-pub use program::{Draft, Program, find_assets};
+pub use program::{Draft, Program, find_assets, fit_assets};
 pub use run::{Finished, Process, Run};
 pub use summary::{Summary, confusion};
 pub use tasks::{Sharing, TaskEvent};

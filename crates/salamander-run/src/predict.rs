@@ -14,37 +14,31 @@ use serde_json::json;
 
 use crate::Error;
 
-pub(crate) enum Output {
+pub(crate) struct Output {
+    file: OutputFile,
+    /// Names of the classes, where labels are text.
+    names: Vec<String>,
+}
+
+enum OutputFile {
     Table(Box<dyn Sink>),
     JsonLines(PendingFile),
 }
 
 impl Output {
-    pub(crate) fn create(path: &Path) -> Result<Self, Error> {
-        let format = match path.extension().and_then(|extension| extension.to_str()) {
-            Some("csv") => Format::Csv,
-            Some("parquet") => Format::Parquet,
-            Some("jsonl") => {
-                let file = PendingFile::create(path, Durability::Synced);
-                return Ok(Self::JsonLines(file.map_err(Error::io(path))?));
-            }
-            _ => {
-                let path = path.display();
-                let advice = "name a file that ends in .parquet, .csv or .jsonl";
-                return Err(Error::Invalid(format!("{path}: {advice}")));
-            }
-        };
-        Ok(Self::Table(sink::create(path, format)?))
+    pub(crate) fn create(path: &Path, names: Vec<String>) -> Result<Self, Error> {
+        Ok(Self { file: OutputFile::create(path)?, names })
     }
 
     pub(crate) fn write(&mut self, predictions: &Predictions) -> Result<(), Error> {
         for (record, row) in predictions.rows() {
-            match self {
-                Self::Table(sink) => sink.write(&table_row(record, row, predictions.classes))?,
-                Self::JsonLines(file) => {
+            let prediction = predictions.classes.then(|| Prediction::of(row, &self.names));
+            match &mut self.file {
+                OutputFile::Table(sink) => sink.write(&table_row(record, row, prediction))?,
+                OutputFile::JsonLines(file) => {
                     let mut object = json!({"record": record});
-                    if predictions.classes {
-                        object["prediction"] = prediction(row);
+                    if let Some(prediction) = prediction {
+                        object["prediction"] = prediction.to_json();
                     }
                     object["scores"] = json!(row);
                     let written = writeln!(file, "{object}");
@@ -65,9 +59,9 @@ impl Output {
     }
 
     pub(crate) fn finish(self) -> Result<(), Error> {
-        match self {
-            Self::Table(sink) => Ok(sink.finish()?),
-            Self::JsonLines(file) => {
+        match self.file {
+            OutputFile::Table(sink) => Ok(sink.finish()?),
+            OutputFile::JsonLines(file) => {
                 let beside = file.beside().to_path_buf();
                 file.commit().map_err(Error::io(&beside))
             }
@@ -75,14 +69,34 @@ impl Output {
     }
 }
 
-fn table_row(record: u64, scores: &[f32], classes: bool) -> Row<'static> {
+impl OutputFile {
+    fn create(path: &Path) -> Result<Self, Error> {
+        let format = match path.extension().and_then(|extension| extension.to_str()) {
+            Some("csv") => Format::Csv,
+            Some("parquet") => Format::Parquet,
+            Some("jsonl") => {
+                let file = PendingFile::create(path, Durability::Synced);
+                return Ok(Self::JsonLines(file.map_err(Error::io(path))?));
+            }
+            _ => {
+                let path = path.display();
+                let advice = "name a file that ends in .parquet, .csv or .jsonl";
+                return Err(Error::Invalid(format!("{path}: {advice}")));
+            }
+        };
+        Ok(Self::Table(sink::create(path, format)?))
+    }
+}
+
+fn table_row<'a>(record: u64, scores: &[f32], prediction: Option<Prediction<'a>>) -> Row<'a> {
     let number = |value: f32| Value::Floats(Cow::Owned(vec![value]));
     let record = Value::Ints(Cow::Owned(vec![record as i64]));
     let mut columns = vec![(Cow::Borrowed("record"), record)];
-    if classes {
-        let prediction = match scores {
-            [value] => number(*value),
-            row => Value::Ints(Cow::Owned(vec![class(row) as i64])),
+    if let Some(prediction) = prediction {
+        let prediction = match prediction {
+            Prediction::Value(value) => number(value),
+            Prediction::Class(class) => Value::Ints(Cow::Owned(vec![class as i64])),
+            Prediction::Name(name) => Value::Text(name),
         };
         columns.push((Cow::Borrowed("prediction"), prediction));
     }
@@ -92,11 +106,34 @@ fn table_row(record: u64, scores: &[f32], classes: bool) -> Row<'static> {
     Row::new(columns)
 }
 
-/// The class with the greatest score; the value itself where there is only one.
-fn prediction(row: &[f32]) -> serde_json::Value {
-    match row {
-        [value] => json!(value),
-        row => json!(class(row)),
+/// What the scores of a record say.
+#[derive(Clone, Copy)]
+enum Prediction<'a> {
+    /// The only one there is.
+    Value(f32),
+    /// The class with the greatest score.
+    Class(usize),
+    /// The name of that class.
+    Name(&'a str),
+}
+
+impl<'a> Prediction<'a> {
+    fn of(row: &[f32], names: &'a [String]) -> Self {
+        match row {
+            [value] => Self::Value(*value),
+            row => {
+                let class = class(row);
+                names.get(class).map_or(Self::Class(class), |name| Self::Name(name))
+            }
+        }
+    }
+
+    fn to_json(self) -> serde_json::Value {
+        match self {
+            Self::Value(value) => json!(value),
+            Self::Class(class) => json!(class),
+            Self::Name(name) => json!(name),
+        }
     }
 }
 

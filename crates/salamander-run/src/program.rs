@@ -1,5 +1,6 @@
 //! A program that trains: its models, and what can be done with them.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,9 +10,9 @@ use salamander_files::{Durability, replace};
 use salamander_train::callback::Callback;
 use salamander_train::checkpoint::{Checkpoint, Store, Which};
 use salamander_train::device;
-use salamander_train::example::AssetFiles;
+use salamander_train::example::{AssetFiles, AssetSpec, fit};
 use salamander_train::model::{Model, Models};
-use salamander_train::trainer::{Outcome, Setup};
+use salamander_train::trainer::{Outcome, Setup, open_data};
 
 use crate::Error;
 use crate::distributed::{self, Launch};
@@ -137,7 +138,7 @@ impl Draft {
         experiment.settings_mut().entrypoint = Some(model.name().to_string());
         let in_force = experiment.to_yaml(&model.hparams_in_force(&experiment).map_err(wrong)?);
         let assets = match &place {
-            Place::New(_) => find_assets(model, file),
+            Place::New(_) => find_assets(model, &experiment, file),
             Place::There(folder) => AssetFiles::of_run(model.assets(), folder),
         };
         let assets = assets.map_err(wrong)?;
@@ -163,7 +164,8 @@ impl Draft {
     /// Only makes the run's folder with its secrets, for a master and workers that are started by hand on several
     /// hosts.
     pub fn prepare(self) -> Result<RunLayout, Error> {
-        let folder = self.make_folder()?;
+        // The data may be on other hosts only.
+        let folder = self.make_folder(|_| Ok(()))?;
         ensure_keys(folder.layout())?;
         ensure_certificates(folder.layout())?;
         Ok(folder.layout().clone())
@@ -176,7 +178,7 @@ impl Draft {
         }
         let device = device::select(&self.experiment.device.0)?;
         stored::check(&self.experiment)?;
-        let folder = self.make_folder()?;
+        let folder = self.make_folder(|folder| self.preflight(folder))?;
         Run::spawn(folder.layout().clone(), move |shared, events| {
             let run = folder.layout();
             let trained = if self.experiment.strategy == Strategy::Local {
@@ -201,10 +203,15 @@ impl Draft {
         Ok(self.models.find(self.experiment.model())?)
     }
 
-    fn make_folder(&self) -> Result<RunFolder, Error> {
+    /// Takes the run's folder, or makes it if `check` finds nothing wrong.
+    fn make_folder(
+        &self,
+        check: impl FnOnce(&Path) -> Result<(), Error>,
+    ) -> Result<RunFolder, Error> {
         match &self.place {
             Place::There(folder) => {
                 let folder = RunFolder::open(folder)?;
+                check(folder.layout().folder())?;
                 let path = folder.layout().experiment();
                 replace(&path, self.in_force.as_bytes(), Durability::Synced)
                     .map_err(Error::io(&path))?;
@@ -217,9 +224,20 @@ impl Draft {
             Place::New(runs) => {
                 let model = self.model()?.name();
                 let name = self.experiment.name.as_deref().unwrap_or(model);
-                RunFolder::create(runs, name, &self.in_force, &self.assets)
+                RunFolder::create(runs, name, |folder| {
+                    let path = RunLayout::new(folder).experiment();
+                    fs::write(&path, &self.in_force).map_err(Error::io(&path))?;
+                    self.assets.write(folder)?;
+                    check(folder)
+                })
             }
         }
+    }
+
+    /// Tries the model on one record; indexes of data are kept in the run's folder.
+    fn preflight(&self, folder: &Path) -> Result<(), Error> {
+        let tried = self.model()?.preflight(&self.experiment, &self.assets, Some(folder));
+        tried.map_err(|error| in_file(&self.file, error))
     }
 
     fn is_resumed(&self) -> bool {
@@ -248,8 +266,52 @@ impl Draft {
 }
 
 /// What the model's records are read with: beside the experiment file, else in the current folder.
-pub fn find_assets(model: &dyn Model, file: &Path) -> Result<AssetFiles, salamander_train::Error> {
-    AssetFiles::find(model.assets(), &[file.parent().unwrap_or(Path::new("")), Path::new("")])
+/// With `data: {fit: true}` those that are not there are made from the training data.
+pub fn find_assets(
+    model: &dyn Model,
+    experiment: &Experiment,
+    file: &Path,
+) -> Result<AssetFiles, salamander_train::Error> {
+    let specs = model.assets();
+    let folders = [file.parent().unwrap_or(Path::new("")), Path::new("")];
+    let absent = AssetFiles::absent(specs, &folders);
+    if absent.is_empty() || !experiment.data.fit {
+        return AssetFiles::find(specs, &folders);
+    }
+    let is_absent = |spec: &AssetSpec| absent.iter().any(|other| other.file == spec.file);
+    let there: Vec<AssetSpec> = specs.iter().filter(|spec| !is_absent(spec)).copied().collect();
+    let data = &experiment.data;
+    let training = open_data("data.training", &data.training.0, data)?;
+    Ok(AssetFiles::find(&there, &folders)?.with(fit(&absent, &training)?))
+}
+
+/// Makes the statistics and vocabularies that an experiment's model reads its records with from the training data, and
+/// puts them beside the experiment file. Returns the files; those that are there stay unless they are to be replaced.
+pub fn fit_assets(program: &Program, file: &Path, replaced: bool) -> Result<Vec<PathBuf>, Error> {
+    let experiment = load(file, &[])?;
+    let wrong = |error| in_file(file, error);
+    let model = program.models.find(experiment.model()).map_err(wrong)?;
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let there = |spec: &&AssetSpec| folder.join(spec.file).exists();
+    if let Some(spec) = model.assets().iter().find(there).filter(|_| !replaced) {
+        let path = folder.join(spec.file);
+        return Err(Error::Invalid(format!(
+            "{} is there already: --force replaces it",
+            path.display()
+        )));
+    }
+    let data = &experiment.data;
+    let training = open_data("data.training", &data.training.0, data).map_err(wrong)?;
+    let mut written = Vec::new();
+    for (name, bytes) in fit(model.assets(), &training).map_err(wrong)? {
+        let path = folder.join(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(Error::io(parent))?;
+        }
+        replace(&path, &bytes, Durability::Unsynced).map_err(Error::io(&path))?;
+        written.push(path);
+    }
+    Ok(written)
 }
 
 /// The seed of a run whose experiment names none; shown in the configuration in force.

@@ -137,9 +137,12 @@ impl Run {
     /// Waits for the end.
     pub fn wait(mut self) -> Result<Finished, Error> {
         let ended = self.thread.take().map(JoinHandle::join);
-        ended
-            .unwrap_or(Ok(Err(Error::Interrupted)))
-            .unwrap_or_else(|_| Err(Error::Failed("the thread of this run panicked".to_string())))
+        ended.unwrap_or(Ok(Err(Error::Interrupted))).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            let text = text.unwrap_or("without a message");
+            Err(Error::Failed(format!("the thread of this run panicked: {text}")))
+        })
     }
 }
 

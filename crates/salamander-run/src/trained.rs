@@ -124,7 +124,9 @@ impl TrainedModel {
         out: &Path,
         sharing: Option<Sharing<'_>>,
     ) -> Result<Predicted, Error> {
-        let mut output = Output::create(out)?;
+        let model = self.model()?;
+        let names = model.label_names(&self.found.trained().assets(model.assets())?)?;
+        let mut output = Output::create(out, names)?;
         let predicted = match sharing {
             None => self.predict(data, &mut |batch| output.write(&batch))?,
             Some(mut sharing) => {

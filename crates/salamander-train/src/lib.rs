@@ -11,12 +11,14 @@
 //! - [`table`]: embedding tables as fields of a model; `tables`: where their rows come from
 //! - [`worker`]: a member of a distributed run; `asynchronous`: training on parameter servers
 //! - [`trainer`]: the loop; [`progress`]: where it stands; [`callback`]: who is told
+//! - `preflight`: a model tried on one record before a run; `caught`: its panics as errors
 //! - [`evaluate`], [`predict`]: a trained model on other data
 //! - [`checkpoint`]: what is kept; [`weights`]: import and export; [`params`]: parameters by path
 //! - [`model`]: models by name, without their types; [`device`]: devices by name; [`threads`]: who computes
 
 mod asynchronous;
 mod bucket;
+mod caught;
 pub mod checkpoint;
 pub mod context;
 pub mod device;
@@ -33,6 +35,7 @@ pub mod optimize;
 mod output;
 pub mod params;
 pub mod predict;
+mod preflight;
 pub mod step;
 pub mod table;
 mod tables;

@@ -69,7 +69,7 @@ use crate::tables::{self, LocalRows, Opened, RowSource, Tables};
 use crate::trainer::{Outcome, Setup, Trainer};
 use crate::trial::Trial;
 use crate::worker::{Membership, WorkerConnection};
-use crate::{Error, params, weights};
+use crate::{Error, params, preflight, weights};
 
 /// A model without its type.
 pub trait Model: Send + Sync {
@@ -83,8 +83,18 @@ pub trait Model: Send + Sync {
     fn assets(&self) -> &'static [AssetSpec];
     /// Names of its classes, which may be in the files.
     fn class_names(&self, files: &AssetFiles) -> Result<Vec<String>, Error>;
+    /// Names of the classes of a label that is text, which predictions are written with.
+    fn label_names(&self, files: &AssetFiles) -> Result<Vec<String>, Error>;
     /// The hyperparameters in force for an experiment, with which the model can be built.
     fn hparams_in_force(&self, experiment: &Experiment) -> Result<Value, Error>;
+    /// Tries it on one record, on the host: decoding, building, forward, loss and metrics. What is wrong is told before
+    /// a run is made. Indexes of data files are kept in `folder`.
+    fn preflight(
+        &self,
+        experiment: &Experiment,
+        files: &AssetFiles,
+        folder: Option<&Path>,
+    ) -> Result<(), Error>;
     /// Trains it.
     fn train(
         &self,
@@ -184,6 +194,10 @@ impl<T: Trial> Model for Entry<T> {
         if !said.is_empty() {
             return Ok(said);
         }
+        self.label_names(files)
+    }
+
+    fn label_names(&self, files: &AssetFiles) -> Result<Vec<String>, Error> {
         Ok(T::Example::class_names(&Assets::load(T::Example::ASSETS, files.clone())?))
     }
 
@@ -193,6 +207,15 @@ impl<T: Trial> Model for Entry<T> {
         // Burn draws parameters when they are first looked at, which nobody does here.
         built::<T>(&context(hp, experiment, &Device::flex().autodiff()))?;
         Ok(in_force)
+    }
+
+    fn preflight(
+        &self,
+        experiment: &Experiment,
+        files: &AssetFiles,
+        folder: Option<&Path>,
+    ) -> Result<(), Error> {
+        preflight::preflight::<T>(experiment, files, folder)
     }
 
     fn train(

@@ -16,6 +16,7 @@ use anyhow::{Result, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use indicatif::{ProgressBar, ProgressStyle};
 use salamander_data::{Dataset, Format, OpenOptions, Row, Value, open_indexed};
+use salamander_run::{Program, fit_assets};
 
 use crate::ui::{MANY_FILES, show_indexing};
 
@@ -44,9 +45,22 @@ pub(crate) enum Command {
     Split(split::Args),
     /// Show exactly which records a step takes
     Peek(peek::Args),
+    /// Write the statistics and vocabularies that an experiment's model needs, from its training data
+    #[command(
+        long_about = "Write the statistics (`normalise`) and vocabularies that the examples of an \
+        experiment's model are read with, from its training data, beside the experiment file. The words of a \
+        vocabulary come by how often they occur."
+    )]
+    Fit {
+        /// The experiment
+        experiment: PathBuf,
+        /// Replace files that are there
+        #[arg(long)]
+        force: bool,
+    },
 }
 
-pub(crate) fn run(command: Command) -> Result<ExitCode> {
+pub(crate) fn run(command: Command, program: &Program) -> Result<ExitCode> {
     match command {
         Command::Fetch { name, from, to } if name == "mnist" => {
             let files = crate::fetch::mnist(from.as_deref(), &to, &mut |line| eprintln!("{line}"))?;
@@ -59,6 +73,13 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
         Command::Convert(args) => convert::run(&args)?,
         Command::Split(args) => split::run(&args)?,
         Command::Peek(args) => peek::run(&args)?,
+        Command::Fit { experiment, force } => {
+            let written = fit_assets(program, &experiment, force)?;
+            if written.is_empty() {
+                println!("nothing to do: the model's examples need no statistics or vocabulary");
+            }
+            written.iter().for_each(|file| println!("{}", file.display()));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

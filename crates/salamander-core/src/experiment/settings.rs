@@ -119,6 +119,9 @@ pub struct Data {
     pub format: Option<String>,
     /// The order of an epoch: `none`, `{window: n}` or `full`.
     pub shuffle: Shuffle,
+    /// Makes statistics and vocabularies that are not there from the training data.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub fit: bool,
     /// What a record that cannot be decoded does.
     pub on_bad_record: OnBadRecord,
     /// Threads that read and decode; by default half of the cores.

@@ -51,6 +51,14 @@ impl AssetFiles {
         specs.iter().filter(is_absent).copied().collect()
     }
 
+    /// The same and others, by the names that the example has for them.
+    #[must_use]
+    pub fn with(self, made: BTreeMap<&'static str, Vec<u8>>) -> Self {
+        let mut files = (*self.0).clone();
+        files.extend(made.into_iter().map(|(file, bytes)| (stored_name(file), bytes)));
+        Self(Arc::new(files))
+    }
+
     /// Those of a run: from its folder; for a run that came from a store, from its newest checkpoint; for one that was
     /// made without them, such as a job on a cluster, from the current folder.
     pub fn of_run(specs: &[AssetSpec], folder: &Path) -> Result<Self, Error> {
@@ -186,8 +194,15 @@ fn missing(file: &str, field: &str, folders: &[&Path]) -> Error {
     };
     let places: Vec<String> = folders.iter().map(place).collect();
     let places = places.join(" nor in ");
-    let not = if folders.len() > 1 { "neither in" } else { "not in" };
-    Error::Invalid(format!("{file}, which `{field}` is read with, is {not} {places}"))
+    let (not, hint) = match folders.len() {
+        // The experiment's folder and the current one.
+        2.. => (
+            "neither in",
+            ": make it with `salamander data fit EXPERIMENT.yaml`, or say `data: {fit: true}`",
+        ),
+        _ => ("not in", ""),
+    };
+    Error::Invalid(format!("{file}, which `{field}` is read with, is {not} {places}{hint}"))
 }
 
 #[cfg(test)]
@@ -201,7 +216,7 @@ mod tests {
         file: "lists/words.txt",
         field: "genre",
         columns: &["genre"],
-        kind: AssetKind::Vocabulary { oov: 0, list: None },
+        kind: AssetKind::Vocabulary { oov: 0, list: None, missing: None },
     }];
 
     fn with_words(words: &str) -> tempfile::TempDir {

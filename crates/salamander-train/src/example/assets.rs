@@ -35,6 +35,8 @@ pub enum AssetKind {
         oov: u64,
         /// How a text is cut into words; a text is one word without it.
         list: Option<WordList>,
+        /// Stands in for a text that is absent or empty.
+        missing: Option<&'static str>,
     },
 }
 

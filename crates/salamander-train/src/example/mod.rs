@@ -37,6 +37,7 @@ mod assets;
 mod augment;
 mod buckets;
 mod column;
+mod fit;
 mod kind;
 mod normalise;
 #[cfg(feature = "images")]
@@ -55,6 +56,7 @@ pub use buckets::{
     label_texts, text, texts,
 };
 pub use column::{Column, Number};
+pub use fit::fit;
 pub use kind::{Float, Int, Kind, Scale, Target, float_tensor};
 pub use normalise::normalised_tensor;
 #[cfg(feature = "images")]

@@ -1,0 +1,106 @@
+//! Panics of a model's own code as errors that name the model, the phase and the layers: the tensor library panics where
+//! shapes do not fit.
+
+use std::cell::{Cell, RefCell};
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Once;
+
+use crate::Error;
+use crate::params::ParamInfo;
+use crate::threads::panic_text;
+use crate::trial::Trial;
+
+thread_local! {
+    /// Whether this thread turns panics into errors, so that none is printed.
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+    /// Where the last of them was.
+    static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Does something with a model; `phase` names it in the error that a panic becomes, and the layers are those whose
+/// shapes such an error may show.
+pub(crate) fn attempt<T: Trial, R>(
+    phase: &str,
+    layers: &[ParamInfo],
+    work: impl FnOnce() -> R,
+) -> Result<R, Error> {
+    be_quiet_on_demand();
+    QUIET.set(true);
+    let done = panic::catch_unwind(AssertUnwindSafe(work));
+    QUIET.set(false);
+    done.map_err(|payload| {
+        let text = panic_text(&*payload).unwrap_or("it panicked without a message");
+        let place = PLACE.take().map(|place| format!(" (at {place})")).unwrap_or_default();
+        let reason = format!("{phase}: {}{place}{}", one_line(text), suspects(text, layers));
+        Error::model::<T>(reason)
+    })
+}
+
+/// Panics of other threads, and of this one at other times, are printed as ever.
+fn be_quiet_on_demand() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| match QUIET.get() {
+            true => PLACE.set(info.location().map(ToString::to_string).filter(is_own)),
+            false => before(info),
+        }));
+    });
+}
+
+/// A line within a library tells the user nothing.
+fn is_own(place: &String) -> bool {
+    !["/.cargo/", "/rustc/", "/rustlib/"].iter().any(|library| place.contains(library))
+}
+
+/// The text without the frame that the tensor library puts around it.
+fn one_line(text: &str) -> String {
+    let lines = text.lines().map(str::trim);
+    let told = lines.filter(|line| !line.is_empty() && !line.starts_with("==="));
+    told.collect::<Vec<_>>().join(" ")
+}
+
+/// The parameters whose shapes are in the text.
+fn suspects(text: &str, layers: &[ParamInfo]) -> String {
+    let without_spaces = |text: &str| text.replace(' ', "");
+    let text = without_spaces(text);
+    let is_meant = |layer: &&ParamInfo| {
+        layer.shape.len() > 1 && text.contains(&without_spaces(&format!("{:?}", layer.shape)))
+    };
+    let found: Vec<String> = layers
+        .iter()
+        .filter(is_meant)
+        .map(|layer| format!("{} {:?}", layer.path, layer.shape))
+        .collect();
+    match found.as_slice() {
+        [] => String::new(),
+        found => format!("; look at {}", found.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_are_found_by_the_shapes_in_a_message() {
+        let layer = |path: &str, shape: &[usize]| ParamInfo {
+            path: path.to_string(),
+            shape: shape.to_vec(),
+            trainable: true,
+        };
+        let layers = [layer("fc1.weight", &[784, 32]), layer("fc2.weight", &[100, 10])];
+        let text = "=== Tensor Operation Error ===\n  Operation: 'Matmul'\n  Reason:\n    1. Lhs shape \
+                    [1, 32], rhs shape [100,10].\n";
+        assert_eq!(suspects(text, &layers), "; look at fc2.weight [100, 10]");
+        assert_eq!(suspects("index out of bounds", &layers), "");
+        let expected = "Operation: 'Matmul' Reason: 1. Lhs shape [1, 32], rhs shape [100,10].";
+        assert_eq!(one_line(text), expected);
+    }
+
+    #[test]
+    fn lines_of_libraries_are_not_shown() {
+        assert!(is_own(&"src/model.rs:12:5".to_string()));
+        assert!(!is_own(&"/root/.cargo/registry/src/x/burn/src/lib.rs:1:1".to_string()));
+    }
+}
