@@ -17,8 +17,8 @@ pub(crate) struct RunFolder {
 }
 
 impl RunFolder {
-    /// Makes a new folder below `parent`, named after the experiment and the time. It appears
-    /// together with what `fill` puts into it, or not at all: a run that is killed at birth can be resumed, or is not there.
+    /// Makes a new folder below `parent`, named after the experiment and the time. It appears together with what `fill`
+    /// puts into it: a run that is killed at birth can be resumed, or is not there.
     pub(crate) fn create(
         parent: &Path,
         name: &str,

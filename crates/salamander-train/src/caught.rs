@@ -1,5 +1,5 @@
-//! Panics of a model's own code as errors that name the model, the phase and the layers: the tensor library panics where
-//! shapes do not fit.
+//! Panics of a model's own code as errors that name the model, the phase and the layers: the tensor library panics
+//! where shapes do not fit.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe};
@@ -60,12 +60,17 @@ fn one_line(text: &str) -> String {
     told.collect::<Vec<_>>().join(" ")
 }
 
-/// The parameters whose shapes are in the text.
+/// The parameters whose shapes are in the text, or that have a dimension which it expects ("expected 3, got 2").
 fn suspects(text: &str, layers: &[ParamInfo]) -> String {
     let without_spaces = |text: &str| text.replace(' ', "");
+    let expected: Option<usize> = text
+        .split_once("expected ")
+        .and_then(|(_, rest)| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok());
     let text = without_spaces(text);
     let is_meant = |layer: &&ParamInfo| {
-        layer.shape.len() > 1 && text.contains(&without_spaces(&format!("{:?}", layer.shape)))
+        let is_expected = expected.is_some_and(|size| layer.shape.contains(&size));
+        let is_shown = || text.contains(&without_spaces(&format!("{:?}", layer.shape)));
+        layer.shape.len() > 1 && (is_expected || is_shown())
     };
     let found: Vec<String> = layers
         .iter()
@@ -94,6 +99,8 @@ mod tests {
                     [1, 32], rhs shape [100,10].\n";
         assert_eq!(suspects(text, &layers), "; look at fc2.weight [100, 10]");
         assert_eq!(suspects("index out of bounds", &layers), "");
+        let linear = "axis 1 expected 784, got 2 (dims [1, 2])";
+        assert_eq!(suspects(linear, &layers), "; look at fc1.weight [784, 32]");
         let expected = "Operation: 'Matmul' Reason: 1. Lhs shape [1, 32], rhs shape [100,10].";
         assert_eq!(one_line(text), expected);
     }

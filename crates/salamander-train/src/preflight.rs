@@ -208,3 +208,156 @@ fn has_metric(found: &Metrics, experiment: &Experiment) -> Result<(), Error> {
     let known: Vec<&str> = values.keys().map(String::as_str).collect();
     Err(course::Error::NoMetric { name: name.to_string(), known: known.join(", ") }.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use burn::module::Module;
+    use burn::nn::{Linear, LinearConfig};
+    use burn::tensor::{FloatDType, Int, Tensor, TensorData};
+    use salamander_core::optimizer::Optimizer;
+    use salamander_data::Row;
+
+    use super::*;
+    use crate::context::Context;
+    use crate::example::{self, DecodeError};
+    use crate::table::Table;
+    use crate::trial::BuildError;
+
+    struct Point {
+        at: [f32; 2],
+        side: u8,
+    }
+
+    #[derive(Clone)]
+    struct Points {
+        at: Tensor<2>,
+        side: Tensor<1, Int>,
+    }
+
+    impl Batch for Points {
+        fn records(&self) -> usize {
+            self.side.dims()[0]
+        }
+
+        fn cast(self, dtype: FloatDType) -> Self {
+            Self { at: self.at.cast(dtype), ..self }
+        }
+    }
+
+    impl Example for Point {
+        type Batch = Points;
+
+        fn decode(row: &Row<'_>, cx: &ExampleContext) -> Result<Self, DecodeError> {
+            let at = example::Column::read(row, &["x", "y"])?;
+            Ok(Self { at, side: example::label(row, &["side"], cx.labels, 1)? })
+        }
+
+        fn collate(
+            examples: &[Self],
+            _cx: &ExampleContext,
+            device: &Device,
+        ) -> Result<Points, DecodeError> {
+            let at: Vec<f32> = examples.iter().flat_map(|point| point.at).collect();
+            let side: Vec<i64> = examples.iter().map(|point| i64::from(point.side)).collect();
+            let at = Tensor::from_data(TensorData::new(at, [examples.len(), 2]), device);
+            Ok(Points { at, side: Tensor::from_data(side.as_slice(), device) })
+        }
+    }
+
+    /// A layer that does not fit when it has other than two inputs.
+    #[derive(Module, Debug)]
+    struct Net<const INPUTS: usize> {
+        out: Linear,
+    }
+
+    impl<const INPUTS: usize> Trial for Net<INPUTS> {
+        const NAME: &'static str = "net";
+        type Hparams = ();
+        type Example = Point;
+        type Output = Tensor<2>;
+
+        fn build(cx: &Context<()>) -> Result<Self, BuildError> {
+            Ok(Self { out: LinearConfig::new(INPUTS, 2).init(&cx.device) })
+        }
+
+        fn forward(&self, batch: &Points) -> Tensor<2> {
+            self.out.forward(batch.at.clone())
+        }
+
+        fn loss(&self, output: &Tensor<2>, batch: &Points) -> Tensor<1> {
+            crate::loss::cross_entropy(output, &batch.side)
+        }
+
+        fn optimizer(_: &()) -> impl Into<Optimizer> {
+            Optimizer::sgd(1.0)
+        }
+    }
+
+    /// A row per side.
+    #[derive(Module, Debug)]
+    struct Rows {
+        rows: Table,
+    }
+
+    impl Trial for Rows {
+        const NAME: &'static str = "rows";
+        type Hparams = ();
+        type Example = Point;
+        type Output = Tensor<2>;
+
+        fn build(cx: &Context<()>) -> Result<Self, BuildError> {
+            Ok(Self { rows: cx.table("rows", 2).build() })
+        }
+
+        fn forward(&self, batch: &Points) -> Tensor<2> {
+            self.rows.lookup_one(&batch.side)
+        }
+
+        fn loss(&self, output: &Tensor<2>, batch: &Points) -> Tensor<1> {
+            crate::loss::cross_entropy(output, &batch.side)
+        }
+
+        fn optimizer(_: &()) -> impl Into<Optimizer> {
+            Optimizer::sgd(1.0)
+        }
+    }
+
+    /// What is said about a model, data and more of the experiment.
+    fn tried<T: Trial>(csv: &str, rest: &str) -> String {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("points.csv");
+        std::fs::write(&path, csv).expect("written");
+        let path = path.display();
+        let text = format!("data: {{training: {path}, validation: {path}}}\n{rest}");
+        let experiment = Experiment::parse(&text, &[]).expect("valid");
+        let tried = preflight::<T>(&experiment, &AssetFiles::default(), None);
+        tried.map_or_else(|error| error.to_string(), |()| "fine".to_string())
+    }
+
+    const DATA: &str = "x,y,side\n1,2,0\n";
+
+    #[test]
+    fn mistakes_are_told_by_phase_layer_column_and_metric() {
+        assert_eq!(tried::<Net<2>>(DATA, ""), "fine");
+        let layer = tried::<Net<3>>(DATA, "");
+        assert!(layer.starts_with("model net: forward: "), "{layer}");
+        assert!(layer.contains("out.weight [3, 2]"), "{layer}");
+        let label = tried::<Net<2>>("x,y,side\n1,2,left\n", "");
+        assert!(label.contains("column \"side\""), "{label}");
+        let column = tried::<Net<2>>("x,side\n1,0\n", "");
+        assert!(column.contains("column \"y\""), "{column}");
+        let metric = tried::<Net<2>>(DATA, "searcher: {metric: accuray}\n");
+        assert!(
+            metric.contains("validation reports no \"accuray\" (it reports: loss)"),
+            "{metric}"
+        );
+    }
+
+    #[test]
+    fn tables_need_servers_where_several_workers_train() {
+        assert_eq!(tried::<Rows>(DATA, ""), "fine");
+        assert_eq!(tried::<Rows>(DATA, "strategy: hybrid\n"), "fine");
+        let error = tried::<Rows>(DATA, "strategy: allreduce\nworkers: 2\n");
+        assert!(error.contains("add --strategy hybrid"), "{error}");
+    }
+}
