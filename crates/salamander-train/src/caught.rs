@@ -42,14 +42,16 @@ fn be_quiet_on_demand() {
     ONCE.call_once(|| {
         let before = panic::take_hook();
         panic::set_hook(Box::new(move |info| match QUIET.get() {
-            true => PLACE.set(info.location().map(ToString::to_string).filter(is_own)),
+            true => {
+                PLACE.set(info.location().map(ToString::to_string).filter(|place| is_own(place)))
+            }
             false => before(info),
         }));
     });
 }
 
 /// A line within a library tells the user nothing.
-fn is_own(place: &String) -> bool {
+fn is_own(place: &str) -> bool {
     !["/.cargo/", "/rustc/", "/rustlib/"].iter().any(|library| place.contains(library))
 }
 
@@ -107,7 +109,7 @@ mod tests {
 
     #[test]
     fn lines_of_libraries_are_not_shown() {
-        assert!(is_own(&"src/model.rs:12:5".to_string()));
-        assert!(!is_own(&"/root/.cargo/registry/src/x/burn/src/lib.rs:1:1".to_string()));
+        assert!(is_own("src/model.rs:12:5"));
+        assert!(!is_own("/root/.cargo/registry/src/x/burn/src/lib.rs:1:1"));
     }
 }

@@ -63,9 +63,10 @@ impl WordCounts {
                 let reason = format!("{word:?} has a line end: a vocabulary has one word per line");
                 return Err(DecodeError::new(spec.columns.join(", "), reason));
             }
-            match self.0.get_mut(word) {
-                Some(count) => *count += 1,
-                None => drop(self.0.insert(word.to_owned(), 1)),
+            if let Some(count) = self.0.get_mut(word) {
+                *count += 1;
+            } else {
+                self.0.insert(word.to_owned(), 1);
             }
         }
         Ok(())
