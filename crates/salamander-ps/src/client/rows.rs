@@ -83,8 +83,8 @@ impl Client {
             let message = || Message::pull(read, advance, wanted, self.options.bf16);
             messages.push(is_asked.then(message));
         }
-        let messages: Vec<_> = messages.iter().map(Option::as_ref).collect();
-        self.ask(&messages, self.options.patience, |server, reply| {
+        let messages = messages.iter().map(Option::as_ref);
+        self.ask(messages, self.options.patience, |server, reply| {
             for ((lookup, split), (_, dim)) in lookups.iter_mut().zip(&splits).zip(&tables) {
                 match split.of(server) {
                     None => reply.values(lookup.out)?,
@@ -141,20 +141,16 @@ impl Client {
                 Message::changed(key, counter, incarnation)
             })
             .collect();
-        let messages: Vec<_> = messages.iter().map(Some).collect();
-        let mut answers = vec![None; self.links.len()];
-        self.ask(&messages, self.options.patience, |server, reply| {
+        let mut news = News::default();
+        // Servers answer in their order.
+        self.ask(messages.iter().map(Some), self.options.patience, |server, reply| {
             let incarnation = reply.incarnation();
             let changed = take_changed(server, reply, dim)?;
-            answers[server] = Some((incarnation, changed));
-            Ok(())
-        })?;
-        let mut news = News::default();
-        for (incarnation, changed) in answers.into_iter().flatten() {
             news.seen.0.push(Moment { incarnation, counter: changed.counter });
             news.ids.extend_from_slice(&changed.ids);
             news.values.extend_from_slice(&changed.values);
-        }
+            Ok(())
+        })?;
         Ok(news)
     }
 
