@@ -12,7 +12,7 @@ use split::{split, split_rows};
 use crate::owners::Owners;
 use crate::shard::Apply;
 use crate::{
-    Applied, Changed, EngineOptions, Error, Held, Mode, PARTITIONS, Push, Read, Rows, Shard, Stats,
+    Applied, Changed, EngineOptions, Error, Held, Mode, PARTITIONS, Push, Read, Rows, Shard,
     TableId, TableSpec, TableStats,
 };
 
@@ -203,14 +203,14 @@ impl Engine {
         self.on_all(self.order(), |shard| shard.prune(below_epoch)).map(drop)
     }
 
-    /// Figures of all tables.
-    pub fn stats(&self) -> Result<Stats, Error> {
+    /// Figures of all tables, in the order of their numbers.
+    pub fn stats(&self) -> Result<Vec<TableStats>, Error> {
         let mut shards = self.on_all(self.order(), |shard| shard.stats())?.into_iter();
         let mut tables = shards.next().unwrap_or_default();
         for shard in shards {
             tables.iter_mut().zip(shard).for_each(|(sum, more)| sum.add(&more));
         }
-        Ok(Stats { tables })
+        Ok(tables)
     }
 
     /// Forgets all rows, staged gradients and applied names, and starts at a version.
@@ -280,14 +280,8 @@ impl Order {
 
     /// The dimension of a table, if so many ids have so many floats.
     fn check(&self, table: TableId, ids: usize, floats: usize) -> Result<usize, Error> {
-        let dim = self.tables.get(table.0 as usize).ok_or(Error::UnknownTable(table.0))?.dim;
-        match ids.checked_mul(dim) == Some(floats) {
-            true => Ok(dim),
-            false => {
-                let reason = format!("{ids} ids of dimension {dim} have {floats} floats");
-                Err(Error::Request(reason))
-            }
-        }
+        let spec = self.tables.get(table.0 as usize).ok_or(Error::UnknownTable(table.0))?;
+        spec.check_rows(ids, floats).map(|()| spec.dim)
     }
 
     fn check_here(&self, ids: &[u64]) -> Result<(), Error> {

@@ -147,13 +147,6 @@ pub struct Changed {
     pub values: Vec<f32>,
 }
 
-/// Figures of all tables.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stats {
-    /// In the order of their numbers.
-    pub tables: Vec<TableStats>,
-}
-
 /// Figures of one table on this server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableStats {

@@ -223,11 +223,7 @@ impl Shard {
 
     fn check(&self, table: TableId, ids: &[u64], floats: usize) -> Result<(), Error> {
         let known = self.tables.get(table.0 as usize).ok_or(Error::UnknownTable(table.0))?;
-        let dim = known.spec().dim;
-        if ids.len().checked_mul(dim) != Some(floats) {
-            let reason = format!("{} ids of dimension {dim} have {floats} floats", ids.len());
-            return Err(Error::Request(reason));
-        }
+        known.spec().check_rows(ids.len(), floats)?;
         if self.whole {
             return Ok(());
         }

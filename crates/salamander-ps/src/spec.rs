@@ -136,6 +136,17 @@ impl TableSpec {
         self.init.validate().or_else(wrong)
     }
 
+    /// Refuses rows of another width: so many ids with so many floats.
+    pub(crate) fn check_rows(&self, ids: usize, floats: usize) -> Result<(), Error> {
+        let dim = self.dim;
+        match ids.checked_mul(dim) == Some(floats) {
+            true => Ok(()),
+            false => {
+                Err(Error::Request(format!("{ids} ids of dimension {dim} have {floats} floats")))
+            }
+        }
+    }
+
     /// Refuses a table of the same name that is not the same.
     pub(crate) fn check_same(&self, asked: &TableSpec) -> Result<(), Error> {
         let fields = |spec: &TableSpec| {

@@ -35,7 +35,7 @@ pub(super) enum Answer<'a> {
     /// A partition on its way to another server.
     Partition(Arc<Vec<u8>>),
     /// Rows and what stands ahead of them.
-    Rows { head: [u8; 24], ids: Vec<u64>, values: Vec<f32> },
+    Rows { head: Vec<u8>, ids: Vec<u64>, values: Vec<f32> },
     /// Rows that are still to be gathered.
     Lookups(Lookups<'a>),
 }
