@@ -37,7 +37,7 @@ impl RecordFile {
     }
 
     pub(crate) fn new(blob: Blob, index: ChunkIndex, cache: Arc<Cache>) -> RecordFile {
-        let number = cache.next_file();
+        let number = cache.chunks.next_file();
         RecordFile { blob, index, cache, number }
     }
 
@@ -83,7 +83,7 @@ impl RecordFile {
         file: &mut Option<Handle>,
     ) -> Result<Arc<Chunk>, Error> {
         let key = (self.number, number as u64);
-        if let Some(chunk) = self.cache.get(key) {
+        if let Some(chunk) = self.cache.chunks.get(key) {
             return Ok(chunk);
         }
         let path = self.blob.path();

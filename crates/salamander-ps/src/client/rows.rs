@@ -7,7 +7,7 @@ use super::link::{Reply, Trouble, wrong};
 use super::routing::Split;
 use super::{Ack, Client, Error, Sent};
 use crate::wire::reply::decode_changed;
-use crate::wire::{Advance, Block, Message, TableKey};
+use crate::wire::{Advance, Block, Message, Moment, TableKey};
 use crate::{Push, Read, Rows, TableId};
 
 /// Rows that are wanted, and where to.
@@ -24,14 +24,6 @@ pub struct Lookup<'a> {
 /// How much of a table a client has seen, by server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen(Vec<Moment>);
-
-/// A moment of a server's tables.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Moment {
-    incarnation: u64,
-    /// Changes of that life.
-    counter: u64,
-}
 
 /// Rows that changed since they were seen.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -135,11 +127,7 @@ impl Client {
     pub fn changed(&mut self, table: TableId, seen: &Seen) -> Result<News, Error> {
         let (key, dim) = self.table(table)?;
         let messages: Vec<Message<'_>> = (0..self.links.len())
-            .map(|server| {
-                let Moment { incarnation, counter } =
-                    seen.0.get(server).copied().unwrap_or_default();
-                Message::changed(key, counter, incarnation)
-            })
+            .map(|server| Message::changed(key, seen.0.get(server).copied().unwrap_or_default()))
             .collect();
         let mut news = News::default();
         // Servers answer in their order.

@@ -105,8 +105,8 @@ impl Service {
         let engine = &self.engine;
         match request {
             Request::Info => Ok(Answer::json(&self.info(guard))),
-            Request::Changed { table, since, incarnation } => {
-                let since = if incarnation == self.incarnation { since } else { 0 };
+            Request::Changed { table, seen } => {
+                let since = if seen.incarnation == self.incarnation { seen.counter } else { 0 };
                 let changed = engine.changed(guard.table(table)?.id, since).map_err(refuse)?;
                 let head = changed_head(&changed);
                 Ok(Answer::Rows { head, ids: changed.ids, values: changed.values })

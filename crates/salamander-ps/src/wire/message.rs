@@ -7,7 +7,7 @@ use std::path::Path;
 use salamander_core::push::Envelope;
 
 use super::cursor::Writer;
-use super::request::Advance;
+use super::request::{Advance, Moment};
 use super::{Header, Kind, Reset, TableKey};
 use crate::{Push, Read, TableSpec};
 
@@ -107,8 +107,10 @@ impl<'a> Message<'a> {
     }
 
     /// Rows that changed.
-    pub fn changed(table: TableKey, since: u64, incarnation: u64) -> Self {
-        Self::with_head(Kind::Changed, |head| head.u64(table.0).u64(since).u64(incarnation))
+    pub fn changed(table: TableKey, seen: Moment) -> Self {
+        Self::with_head(Kind::Changed, |head| {
+            head.u64(table.0).u64(seen.counter).u64(seen.incarnation)
+        })
     }
 
     /// Forget the names of epochs below.
