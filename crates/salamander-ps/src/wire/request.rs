@@ -56,10 +56,8 @@ pub enum Request<'a> {
     Changed {
         /// The table.
         table: TableKey,
-        /// The counter that the puller saw last.
-        since: u64,
-        /// The incarnation that it belongs to.
-        incarnation: u64,
+        /// What the puller saw last.
+        seen: Moment,
     },
     /// Names that were applied.
     Applied,
@@ -112,6 +110,15 @@ pub struct Advance {
     pub factor: f64,
     /// What gradients are multiplied by: one over the records, for sums.
     pub scale: f32,
+}
+
+/// A moment of a server's tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moment {
+    /// Changes of that life.
+    pub counter: u64,
+    /// The life of the server.
+    pub incarnation: u64,
 }
 
 /// Ids of rows that are wanted.
@@ -175,8 +182,7 @@ impl<'a> Request<'a> {
             Kind::Push => read_push(cursor, header.bf16)?,
             Kind::Changed => Self::Changed {
                 table: TableKey(cursor.u64()?),
-                since: cursor.u64()?,
-                incarnation: cursor.u64()?,
+                seen: Moment { counter: cursor.u64()?, incarnation: cursor.u64()? },
             },
             Kind::Applied => Self::Applied,
             Kind::Prune => Self::Prune { order: read_order(cursor)?, below: cursor.u64()? },
