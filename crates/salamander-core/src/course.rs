@@ -37,7 +37,7 @@ use crate::metrics::Metrics;
 use crate::plan::{MicroBatch, Plan};
 use crate::progress::{After, Extent, FirstPass, Mark, Progress, RowsMove, StepEnd, Within};
 use crate::report::{Measured, Start, StepReport};
-use crate::schedule::{self, Plateau, Schedule};
+use crate::schedule::{Plateau, Schedule};
 use crate::seed::derive;
 
 pub use after::Wishes;
@@ -298,19 +298,18 @@ impl Course {
 
     /// The schedule's factor for the next step.
     pub fn factor(&self) -> f64 {
-        let done = self.progress.for_schedule();
-        self.schedule.factor(done, self.extent.for_schedule(), &self.progress.plateau)
+        self.schedule.factor(self.progress.done(), self.extent, &self.progress.plateau)
     }
 
     /// The schedule's factor for a micro-batch, whichever steps are done.
     pub fn factor_of(&self, name: MicroBatch, plateau: &Plateau) -> f64 {
         let plan = &self.plan;
-        let before = schedule::Progress {
-            batch: name.epoch * plan.batches() + name.step * plan.aggregation,
-            epoch: name.epoch,
-            step: name.epoch * plan.steps() + name.step,
+        let before = Extent {
+            batches: name.epoch * plan.batches() + name.step * plan.aggregation,
+            steps: name.epoch * plan.steps() + name.step,
+            epochs: name.epoch,
         };
-        self.schedule.factor(before, self.extent.for_schedule(), plateau)
+        self.schedule.factor(before, self.extent, plateau)
     }
 
     /// What the loss is multiplied by, if it is.

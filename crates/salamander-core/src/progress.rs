@@ -7,7 +7,7 @@ use crate::ledger::{Ledger, Tally};
 use crate::loss_scale::Scaler;
 use crate::metrics::{Metrics, number};
 use crate::plan::Plan;
-use crate::schedule::{self, Plateau};
+use crate::schedule::{Plateau, Unit};
 use crate::watch::Watch;
 use serde::{Deserialize, Serialize};
 
@@ -81,7 +81,7 @@ pub struct Within {
 }
 
 /// What the first pass of a step says for the whole step.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FirstPass {
     /// The records.
     pub tally: Tally,
@@ -124,9 +124,9 @@ pub struct StepEnd {
 }
 
 impl Progress {
-    /// In the units of schedules.
-    pub fn for_schedule(&self) -> schedule::Progress {
-        schedule::Progress { batch: self.batches, epoch: self.epoch, step: self.steps }
+    /// How far training is.
+    pub fn done(&self) -> Extent {
+        Extent { batches: self.batches, steps: self.steps, epochs: self.epoch }
     }
 
     /// The counts that periods look at.
@@ -135,14 +135,14 @@ impl Progress {
     }
 }
 
-/// How long a run is, in every unit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How long a run is, or how far, in every unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
-    /// Batches in all.
+    /// Batches.
     pub batches: u64,
-    /// Optimizer steps in all.
+    /// Optimizer steps.
     pub steps: u64,
-    /// Epochs begun.
+    /// Epochs: of a whole run those that it begins, of a part those that are done.
     pub epochs: u64,
 }
 
@@ -160,9 +160,12 @@ impl Extent {
         Self { batches, steps, epochs: batches.div_ceil(per_epoch) }
     }
 
-    /// In the units of schedules.
-    pub fn for_schedule(&self) -> schedule::Progress {
-        schedule::Progress { batch: self.batches, epoch: self.epochs, step: self.steps }
+    pub(crate) fn in_unit(&self, unit: Unit) -> u64 {
+        match unit {
+            Unit::Batch => self.batches,
+            Unit::Epoch => self.epochs,
+            Unit::Step => self.steps,
+        }
     }
 }
 

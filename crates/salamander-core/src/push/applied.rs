@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::Ranges;
 use crate::plan::MicroBatch;
+use crate::ranges::Ranges;
 
 /// A set of names. Names become numbers, `step * slices + k` within their epoch, so that a finished epoch is a single
 /// range.

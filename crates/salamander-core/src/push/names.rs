@@ -1,7 +1,8 @@
 //! Which names an epoch has: a plan may leave slices empty, and those have no name that anybody could apply.
 
-use super::{Applied, Ranges};
+use super::Applied;
 use crate::plan::{MicroBatch, Plan};
+use crate::ranges::Ranges;
 
 /// The names of an epoch, the same in every epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,15 +26,15 @@ impl Names {
             } else {
                 // Slices that are empty in every batch leave the same gaps in every step.
                 for first in (0..full).map(|step| step * per_step) {
-                    let numbers = step.iter().map(|slice| first + u64::from(slice.name.k));
-                    numbers.for_each(|number| names.all.add(number..number + 1));
+                    for number in step.iter().map(|slice| first + u64::from(slice.name.k)) {
+                        names.all.insert(number);
+                    }
                 }
             }
         }
         for step in full..plan.steps() {
             for slice in plan.micro_batches(0, step, plan.aggregation) {
-                let number = names.number(slice.name);
-                names.all.add(number..number + 1);
+                names.all.insert(names.number(slice.name));
             }
         }
         names
@@ -52,11 +53,6 @@ impl Names {
     /// The numbers of all names of an epoch.
     pub fn all(&self) -> &Ranges {
         &self.all
-    }
-
-    /// Names of an epoch.
-    pub fn count(&self) -> u64 {
-        self.all.len()
     }
 
     /// The number of a name within its epoch.
@@ -103,7 +99,7 @@ mod tests {
             let found: Vec<MicroBatch> = names.all().iter().map(|n| names.name(7, n)).collect();
             prop_assert_eq!(&found, &expected);
             prop_assert!(expected.iter().all(|name| names.contains(*name)));
-            prop_assert_eq!(names.count(), expected.len() as u64);
+            prop_assert_eq!(names.all().len(), expected.len() as u64);
         }
     }
     #[test]

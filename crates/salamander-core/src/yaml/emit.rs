@@ -73,7 +73,7 @@ fn text(value: &str) -> String {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::parse;
+    use super::super::{from_node, parse};
     use super::*;
 
     fn any_value() -> impl Strategy<Value = Value> {
@@ -98,7 +98,7 @@ mod tests {
         fn what_is_written_reads_back(value in any_value()) {
             let yaml = to_yaml(&value);
             let node = parse(&yaml).map_err(|e| TestCaseError::fail(format!("{e}\n{yaml}")))?;
-            prop_assert_eq!(node.to_json(), value, "{}", yaml);
+            prop_assert_eq!(from_node(&node), Ok(value), "{}", yaml);
         }
     }
 }

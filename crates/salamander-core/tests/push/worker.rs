@@ -63,10 +63,10 @@ impl World {
                 // An older number is of a lease that was had, or of a master that was replaced.
                 if worker.work.is_none() && task.fence > worker.fence {
                     say!(self, "{id} begins {task:?}");
-                    let fences = self.guards.fences;
+                    let without = self.without_fence();
                     let worker = self.workers.get_mut(&id).expect("it hears");
                     (worker.fence, worker.since) = (task.fence, now);
-                    worker.work = Some(Work::with_fences(task, fences));
+                    worker.work = Some(Work::new(task).without(without));
                     self.compute(id);
                 }
             }

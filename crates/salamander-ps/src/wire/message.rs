@@ -190,7 +190,7 @@ impl<'a> Message<'a> {
 
     fn with_order(kind: Kind, order: Envelope, write: impl FnOnce(&mut Writer)) -> Self {
         Self::with_head(kind, |head| {
-            head.u64(order.term.into()).u64(order.to);
+            head.u64(order.term.0.into()).u64(order.to);
             write(head);
         })
     }

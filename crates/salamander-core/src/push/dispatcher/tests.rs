@@ -73,7 +73,7 @@ fn an_ack_of_another_life_puts_the_names_back() {
     let again = leased(&mut dispatcher, 1, BOB, 2);
     assert_eq!(again.names, task.names);
     assert_eq!(dispatcher.report(1, BOB, &report(&again, [10, 20])), Verdict::Done);
-    assert_eq!(dispatcher.progress().left, 4);
+    assert_eq!(dispatcher.status().left, 4);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn names_of_expired_and_released_leases_come_first() {
     assert_eq!(numbers(&leased(&mut dispatcher, 100, BOB, 1)), numbers(&first));
     // The old lease is over, but what it has done is done.
     assert_eq!(dispatcher.report(110, ANN, &report(&first, [10, 20])), Verdict::Done);
-    assert_eq!(dispatcher.progress().left, 5);
+    assert_eq!(dispatcher.status().left, 5);
 }
 
 #[test]
