@@ -19,20 +19,11 @@ impl Names {
         let per_step = u64::from(slices);
         let mut names = Self { slices, steps: plan.steps(), all: Ranges::default() };
         let full = plan.records / plan.step_records();
-        if full > 0 {
-            let step = plan.micro_batches(0, 0, plan.aggregation);
-            if step.len() as u64 == per_step {
-                names.all.add(0..full * per_step);
-            } else {
-                // Slices that are empty in every batch leave the same gaps in every step.
-                for first in (0..full).map(|step| step * per_step) {
-                    for number in step.iter().map(|slice| first + u64::from(slice.name.k)) {
-                        names.all.insert(number);
-                    }
-                }
-            }
-        }
-        for step in full..plan.steps() {
+        // Steps without an empty slice are one range, however many there are.
+        let is_dense = plan.micro_batches(0, 0, plan.aggregation).len() as u64 == per_step;
+        let dense = if is_dense { full } else { 0 };
+        names.all.add(0..dense * per_step);
+        for step in dense..plan.steps() {
             for slice in plan.micro_batches(0, step, plan.aggregation) {
                 names.all.insert(names.number(slice.name));
             }
@@ -107,7 +98,9 @@ mod tests {
         let names = Names::of(&Plan { records: 23, batch: 4, aggregation: 1, slices: 3 });
         let mut applied = Applied::everything(3, 1);
         assert_eq!(names.complete_steps(&applied, 3), 6);
-        applied.add(1, 0..7);
+        for number in 0..7 {
+            applied.insert(names.name(1, number));
+        }
         assert_eq!(names.complete_steps(&applied, 3), 8);
         assert_eq!(names.complete_steps(&Applied::everything(3, 3), 3), 18);
     }

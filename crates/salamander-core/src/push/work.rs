@@ -69,11 +69,6 @@ impl Work {
         self.task.names.get(self.at).copied()
     }
 
-    /// Servers that have not acknowledged that name.
-    pub fn waits_for(&self) -> Vec<u32> {
-        (0..self.task.map.servers).filter(|server| !self.acked.contains(server)).collect()
-    }
-
     /// A process has acknowledged a name that was pushed for a map. Tells whether all servers have, and the next name
     /// is at hand. A late ack for an earlier map says nothing of the partitions that the server has in this one.
     pub fn acked(&mut self, map: MapVersion, name: MicroBatch, by: Process) -> bool {
@@ -123,7 +118,6 @@ mod tests {
         assert!(!work.acked(map.number, names[0], by(0, 10)));
         let earlier = map_version(0);
         assert!(!work.acked(earlier, names[0], by(1, 20)));
-        assert_eq!(work.waits_for(), [1]);
         assert!(!work.acked(map.number, names[1], by(1, 20)), "it is not at hand yet");
         assert!(work.acked(map.number, names[0], by(1, 20)));
         assert!(
