@@ -128,11 +128,6 @@ impl Progress {
     pub fn done(&self) -> Extent {
         Extent { batches: self.batches, steps: self.steps, epochs: self.epoch }
     }
-
-    /// The counts that periods look at.
-    pub fn mark(&self) -> Mark {
-        Mark { batches: self.batches, epoch: self.epoch }
-    }
 }
 
 /// How long a run is, or how far, in every unit.
@@ -175,22 +170,15 @@ fn in_batches(records: u64, plan: &Plan) -> u64 {
     epochs * plan.batches() + rest.div_ceil(plan.batch)
 }
 
-/// The counts that periods look at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
-    /// Batches done.
-    pub batches: u64,
-    /// Epochs done.
-    pub epoch: u64,
-}
-
 /// Whether something periodic is due after a step.
-pub fn due(period: Length, before: Mark, after: Mark, plan: &Plan) -> bool {
+pub fn due(period: Length, before: Extent, after: Extent, plan: &Plan) -> bool {
     let crossed = |n: u64| n > 0 && before.batches / n != after.batches / n;
     match period {
         Length::Batches(n) => crossed(n),
         Length::Records(n) => crossed(n.div_ceil(plan.batch)),
-        Length::Epochs(n) => n > 0 && after.epoch > before.epoch && after.epoch.is_multiple_of(n),
+        Length::Epochs(n) => {
+            n > 0 && after.epochs > before.epochs && after.epochs.is_multiple_of(n)
+        }
     }
 }
 
@@ -222,7 +210,7 @@ mod tests {
 
     #[test]
     fn periods_are_due_when_crossed() {
-        let at = |batches, epoch| Mark { batches, epoch };
+        let at = |batches, epochs| Extent { batches, steps: batches, epochs };
         assert!(due(Length::Batches(5), at(4, 0), at(6, 0), &plan()));
         assert!(!due(Length::Batches(5), at(5, 0), at(7, 0), &plan()));
         assert!(!due(Length::Batches(0), at(5, 0), at(7, 0), &plan()));
