@@ -11,6 +11,7 @@
 
 use std::time::{Duration, Instant};
 
+use salamander_core::elastic::Term;
 use salamander_core::push::{Envelope, Lineage};
 use salamander_net::{Backoff, Cancel, Keys, Patience};
 
@@ -177,7 +178,7 @@ impl Client {
 
     /// An order of this client's master to a server.
     fn envelope(&self, server: usize) -> Envelope {
-        let term = self.options.term.max(self.caller.lineage.term());
+        let term = Term(self.options.term).max(self.caller.lineage.term());
         Envelope { term, to: self.options.processes[server] }
     }
 

@@ -20,7 +20,7 @@ pub(crate) struct Members {
 
 impl Members {
     pub(crate) fn new(coordinator: Coordinator, pace: Pace) -> Self {
-        let last = coordinator.history().activated.as_ref();
+        let last = coordinator.run().history().activated.as_ref();
         let told = last.map_or_else(Generation::default, |(generation, _)| *generation);
         Self { coordinator, pace, regrouping: None, told }
     }

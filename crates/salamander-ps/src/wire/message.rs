@@ -180,7 +180,7 @@ impl<'a> Message<'a> {
         order: Envelope,
         write: impl FnOnce(&mut Writer) -> &mut Writer,
     ) -> Self {
-        Self::with_head(kind, |head| write(head.u64(order.term.into()).u64(order.to)))
+        Self::with_head(kind, |head| write(head.u64(order.term.0.into()).u64(order.to)))
     }
 
     fn with_rows(

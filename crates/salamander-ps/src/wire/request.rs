@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use salamander_core::elastic::Term;
 use salamander_core::plan::MicroBatch;
 use salamander_core::push::Envelope;
 
@@ -207,7 +208,7 @@ impl Advance {
 }
 
 fn read_order(cursor: &mut Cursor<'_>) -> Result<Envelope, Error> {
-    Ok(Envelope { term: cursor.u32()?, to: cursor.u64()? })
+    Ok(Envelope { term: Term(cursor.u32()?), to: cursor.u64()? })
 }
 
 fn read_pull<'a>(cursor: &mut Cursor<'a>) -> Result<Request<'a>, Error> {
