@@ -16,7 +16,7 @@ pub(crate) fn of(master: &Master) -> Status {
     let history = run.history();
     let (generation, names, tasks, version) = match mode {
         Mode::Members(members) => (members.coordinator.generation(), None, None, 0),
-        Mode::Leases(leases) => (None, Some(leases.dispatcher.status()), None, leases.version()),
+        Mode::Leases(leases) => (None, Some(leases.dispatcher.status()), None, leases.version),
         Mode::Tasks(tasks) => (None, None, Some(tasks.queue.count()), 0),
     };
     let restarts = cluster.processes.restarts();
