@@ -139,4 +139,20 @@ impl Node {
             _ => {}
         }
     }
+
+    /// The same value as JSON, without places.
+    pub fn to_json(&self) -> serde_json::Value {
+        match &self.value {
+            Value::Null => serde_json::Value::Null,
+            Value::Bool(value) => (*value).into(),
+            Value::Int(value) => (*value).into(),
+            Value::Float(value) => (*value).into(),
+            Value::Text(value) => value.clone().into(),
+            Value::List(items) => items.iter().map(Node::to_json).collect(),
+            Value::Map(entries) => {
+                let pairs = entries.iter().map(|(key, node)| (key.name.clone(), node.to_json()));
+                serde_json::Value::Object(pairs.collect())
+            }
+        }
+    }
 }

@@ -113,7 +113,7 @@ impl Members {
                 None
             }
             Entry::Moved(_) => {
-                let servers = self.coordinator.history().servers.len();
+                let servers = self.coordinator.run().history().servers.len();
                 let text = format!("the rows of tables are on {servers} parameter servers");
                 Some(Effect::Note(text))
             }

@@ -1,7 +1,6 @@
 //! A worker: a process that trains together with others, as the master says.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use salamander_core::elastic::Ending;

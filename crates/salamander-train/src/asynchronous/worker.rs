@@ -11,7 +11,6 @@ use salamander_core::plan::MicroBatch;
 use salamander_core::push::{Ask, MapVersion, Process, Task, Told, Work};
 use salamander_core::report::{Brief, Measured};
 use salamander_net::Cancel;
-use salamander_proto::client::LeaseId;
 use salamander_ps::Page;
 use salamander_ps::client::{Ack, Sent};
 
@@ -75,6 +74,12 @@ struct Lease {
     measured: Vec<Measured>,
 }
 
+/// A part of a validation that this worker holds for a while.
+struct ValidationLease {
+    task: u64,
+    fence: u64,
+}
+
 /// A micro-batch on its way to the servers.
 struct Pushed {
     name: MicroBatch,
@@ -94,7 +99,7 @@ impl<T: Trial> Bench<T> {
                 Told::Validate { task, fence, batches, map, servers } => {
                     self.servers.follow(map, servers);
                     self.stale = true;
-                    self.validate(desk, LeaseId { task, fence }, batches)?;
+                    self.validate(desk, ValidationLease { task, fence }, batches)?;
                 }
                 Told::Wait(wait) => desk.session.wait(Duration::from_millis(wait)),
                 // The end is told to all in a moment.
@@ -279,7 +284,7 @@ impl<T: Trial> Bench<T> {
     fn validate(
         &mut self,
         desk: &mut Desk,
-        LeaseId { task, fence }: LeaseId,
+        ValidationLease { task, fence }: ValidationLease,
         batches: Range<u64>,
     ) -> Result<(), Error> {
         let Some(dataset) = self.job.prepared.validation.clone() else {
