@@ -80,6 +80,12 @@ struct Lease {
     measured: Vec<Measured>,
 }
 
+/// A part of a validation that this worker holds for a while.
+struct ValidationLease {
+    task: u64,
+    fence: u64,
+}
+
 /// A micro-batch on its way to the servers.
 struct Pushed {
     name: MicroBatch,
@@ -99,7 +105,7 @@ impl<T: Trial> Bench<T> {
                 Told::Validate { task, fence, batches, map, servers } => {
                     self.servers.follow(map, servers);
                     self.stale = true;
-                    self.validate(desk, LeaseId { task, fence }, batches)?;
+                    self.validate(desk, ValidationLease { task, fence }, batches)?;
                 }
                 Told::Wait(wait) => desk.session.wait(Duration::from_millis(wait)),
                 // The end is told to all in a moment.
@@ -284,7 +290,7 @@ impl<T: Trial> Bench<T> {
     fn validate(
         &mut self,
         desk: &mut Desk,
-        LeaseId { task, fence }: LeaseId,
+        ValidationLease { task, fence }: ValidationLease,
         batches: Range<u64>,
     ) -> Result<(), Error> {
         let Some(dataset) = self.job.prepared.validation.clone() else {

@@ -249,7 +249,7 @@ impl Exchange for Group {
         let Joined { generation, place, .. } = *self.joined()?;
         let (identity, common) = self.member.within(|machine| {
             let identity = machine.commit(generation, digest)?;
-            Ok((identity, machine.member().common()))
+            Ok((identity, machine.common()))
         })?;
         let member = Arc::clone(&self.member);
         let applying = Applying::new(move || member.with(Participant::applied));
@@ -286,7 +286,7 @@ impl Exchange for Group {
         let Some(Joined { generation, .. }) = self.joined else { return id };
         // A worker that was dropped may be writing the same step of another lineage.
         let id = format!("{id}-g{generation}");
-        let common = self.member.with(|machine| machine.member().common());
+        let common = self.member.with(|machine| machine.common());
         let version = common.unwrap_or_default();
         self.marks.insert(id.clone(), CheckpointMark { id: id.clone(), version, generation });
         id
@@ -300,7 +300,7 @@ impl Exchange for Group {
 
     fn conclude(&mut self, ending: Ending, report: EndReport) -> Result<(), Error> {
         let Joined { generation, place, .. } = *self.joined()?;
-        let held = self.member.with(|machine| machine.member().holding().identity);
+        let held = self.member.with(|machine| machine.holding().identity);
         let version = held.map(|identity| identity.version).unwrap_or_default();
         if place.leads() {
             let sender = self.sender()?;

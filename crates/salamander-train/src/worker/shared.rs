@@ -147,7 +147,7 @@ impl SessionHandler {
 
 impl Handler for SessionHandler {
     fn active(&mut self) -> Option<Generation> {
-        self.0.with(|machine| machine.member().active())
+        self.0.with(|machine| machine.generation())
     }
 
     fn welcome(&mut self, term: Term) -> Result<(), String> {
