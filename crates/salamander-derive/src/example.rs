@@ -5,7 +5,7 @@ use quote::{format_ident, quote};
 use syn::{DeriveInput, Error, Ident, Path, Result};
 
 use crate::buckets::{self, Buckets};
-use crate::field::{Column, Scale};
+use crate::field::{Column, ValueScale};
 use crate::pictures;
 use crate::several::{self, Several};
 use crate::{is_named, option};
@@ -167,7 +167,7 @@ fn asset(column: &Column) -> Option<TokenStream> {
             };
             (file, kind)
         }
-        (_, Some(Scale::Measured(file))) => (file, quote!(#private::AssetKind::Statistics)),
+        (_, Some(ValueScale::Measured(file))) => (file, quote!(#private::AssetKind::Statistics)),
         _ => return None,
     };
     let field = column.ident.to_string();
@@ -313,12 +313,12 @@ fn tensor(column: &Column, values: &TokenStream) -> TokenStream {
         };
     }
     match &column.scale {
-        Some(Scale::Measured(_)) => {
+        Some(ValueScale::Measured(_)) => {
             let asset = buckets::asset_name(ident);
             let statistics = quote!(cx.assets.statistics(#asset, #name)?);
             quote!(#private::normalised_tensor(#target, #values, #statistics)?)
         }
-        Some(Scale::Said { offset, scale }) => {
+        Some(ValueScale::Said { offset, scale }) => {
             let scale = quote!(#private::Scale { offset: #offset, scale: #scale });
             quote!(#private::float_tensor(#target, #values, #scale)?)
         }

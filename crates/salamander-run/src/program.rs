@@ -70,7 +70,7 @@ impl Program {
         overrides: &Overrides,
         runs: impl AsRef<Path>,
     ) -> Result<Draft, Error> {
-        let place = Place::New(runs.as_ref().to_path_buf());
+        let place = RunPlace::New(runs.as_ref().to_path_buf());
         Draft::read(self, file.as_ref(), overrides, place)
     }
 
@@ -85,7 +85,7 @@ impl Program {
     ) -> Result<Draft, Error> {
         let folder = stored::find(run, runs.as_ref(), overrides.store.as_deref(), note)?;
         let file = RunLayout::new(&folder).experiment();
-        let draft = Draft::read(self, &file, overrides, Place::There(folder))?;
+        let draft = Draft::read(self, &file, overrides, RunPlace::There(folder))?;
         let was = strategy(&file, &[])?;
         if (was == Strategy::Ps) != (draft.experiment.strategy == Strategy::Ps) {
             let reason = "a run of strategy ps goes on as one, and no other run does";
@@ -106,7 +106,7 @@ impl Program {
 }
 
 /// Where a run's folder is.
-enum Place {
+enum RunPlace {
     /// It will be made below this one.
     New(PathBuf),
     There(PathBuf),
@@ -120,7 +120,7 @@ pub struct Draft {
     in_force: String,
     /// What records are read with.
     assets: AssetFiles,
-    place: Place,
+    place: RunPlace,
 }
 
 impl Draft {
@@ -128,7 +128,7 @@ impl Draft {
         program: &Program,
         file: &Path,
         overrides: &Overrides,
-        place: Place,
+        place: RunPlace,
     ) -> Result<Self, Error> {
         let mut experiment = load(file, &overrides.to_sets(file)?)?;
         let seed = &mut experiment.settings_mut().reproducibility.experiment_seed;
@@ -138,8 +138,8 @@ impl Draft {
         experiment.settings_mut().entrypoint = Some(model.name().to_string());
         let in_force = experiment.to_yaml(&model.hparams_in_force(&experiment).map_err(wrong)?);
         let assets = match &place {
-            Place::New(_) => find_assets(model, &experiment, file),
-            Place::There(folder) => AssetFiles::of_run(model.assets(), folder),
+            RunPlace::New(_) => find_assets(model, &experiment, file),
+            RunPlace::There(folder) => AssetFiles::of_run(model.assets(), folder),
         };
         let assets = assets.map_err(wrong)?;
         let (models, file) = (Arc::clone(&program.models), file.to_path_buf());
@@ -209,7 +209,7 @@ impl Draft {
         check: impl FnOnce(&Path) -> Result<(), Error>,
     ) -> Result<RunFolder, Error> {
         match &self.place {
-            Place::There(folder) => {
+            RunPlace::There(folder) => {
                 let folder = RunFolder::open(folder)?;
                 check(folder.layout().folder())?;
                 let path = folder.layout().experiment();
@@ -221,7 +221,7 @@ impl Draft {
                 }
                 Ok(folder)
             }
-            Place::New(runs) => {
+            RunPlace::New(runs) => {
                 let model = self.model()?.name();
                 let name = self.experiment.name.as_deref().unwrap_or(model);
                 RunFolder::create(runs, name, |folder| {
@@ -241,7 +241,7 @@ impl Draft {
     }
 
     fn is_resumed(&self) -> bool {
-        matches!(self.place, Place::There(_))
+        matches!(self.place, RunPlace::There(_))
     }
 
     fn train_here(&self, setup: Setup, run: &RunLayout, events: Forward) -> Result<Outcome, Error> {
