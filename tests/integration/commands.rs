@@ -48,13 +48,31 @@ fn models_schema_devices_and_doctor_answer() {
     assert!(wrong.out().contains("FAIL  experiment"), "{}", wrong.out());
 }
 
+/// The commands that a help lists, without `help` itself.
+fn subcommands(help: &str) -> Vec<String> {
+    let list = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let list = list.take_while(|line| !line.is_empty());
+    // What is further to the right goes on with the line before.
+    let names = list.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let names = names.filter_map(|line| line.split_whitespace().next().map(str::to_owned));
+    names.filter(|name| name != "help").collect()
+}
+
 #[test]
 fn every_subcommand_explains_itself() {
     let place = Workplace::new();
-    let help = place.ok(&["--help"]).out();
-    for word in ["train", "evaluate", "predict", "export", "ledger", "data", "doctor", "new"] {
-        assert!(help.contains(word), "{word}");
-        assert!(!place.ok(&[word, "--help"]).out().is_empty());
+    let names = subcommands(&place.ok(&["--help"]).out());
+    for name in ["train", "evaluate", "predict", "export", "ledger", "data", "doctor", "new"] {
+        assert!(names.iter().any(|found| found == name), "{name}: {names:?}");
+    }
+    for name in names {
+        let help = place.ok(&[&name, "--help"]).out();
+        let about = help.lines().next().unwrap_or_default();
+        assert!(about.contains(' ') && !about.starts_with("Usage"), "{name}: {help}");
+        assert!(help.contains(&format!(" {name}")) && help.contains("\nUsage: "), "{help}");
+        for nested in subcommands(&help) {
+            assert!(place.ok(&[&name, &nested, "--help"]).out().contains("Usage: "));
+        }
     }
     assert_eq!(place.run(&["trian"]).code(), Some(2));
 }

@@ -1,7 +1,7 @@
-//! The real program, run as a user runs it: trained, killed, starved of disk, fed with nonsense.
+//! The real program, run as a user runs it: trained, killed, starved of disk, fed with nonsense. What takes long
+//! is in [`long`], which `cargo xtask test --all` adds.
 
 mod asynchronous;
-mod cluster;
 mod commands;
 mod data;
 mod elastic;
@@ -13,10 +13,12 @@ mod from_code;
 mod hosts;
 mod interop;
 mod interrupted;
-mod new_crate;
+#[cfg(feature = "long")]
+mod long;
 mod outputs;
 mod places;
 mod precision;
+mod recommenders;
 mod servers;
 mod stored;
 mod support;

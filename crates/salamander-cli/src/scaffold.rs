@@ -23,8 +23,7 @@ pub(crate) fn write(name: &str) -> Result<()> {
         bail!("{} exists already", folder.display());
     }
     let facade = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../salamander"));
-    let manifest =
-        MANIFEST.replace("@NAME@", name).replace("@SALAMANDER@", &facade.display().to_string());
+    let manifest = MANIFEST.replace("@NAME@", name).replace("@SALAMANDER@", &dependency(facade));
     let files = [
         ("Cargo.toml", manifest),
         ("src/main.rs", MAIN.to_string()),
@@ -48,6 +47,19 @@ pub(crate) fn write(name: &str) -> Result<()> {
     Ok(())
 }
 
+/// How the crate names the library: by the clone that this program was built from, while that is there, and else by
+/// the version that was published.
+fn dependency(facade: &Path) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    match facade.join("Cargo.toml").is_file() {
+        true => format!(
+            "{{ path = \"{}\" }} # On another machine: its own path, or \"{version}\".",
+            facade.display()
+        ),
+        false => format!("\"{version}\""),
+    }
+}
+
 /// Points inside and outside of a ring: no straight line tells them apart.
 pub(crate) fn rings(records: usize, seed: u64) -> String {
     let mut rng = Rng::new(salamander_core::seed::mix(seed));
@@ -60,4 +72,16 @@ pub(crate) fn rings(records: usize, seed: u64) -> String {
         text.push_str(&format!("{x:.4},{y:.4},{outside}\n"));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crate_depends_on_the_clone_or_on_the_package() {
+        let clone = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../salamander"));
+        assert!(dependency(clone).starts_with("{ path = \""), "{}", dependency(clone));
+        assert_eq!(dependency(Path::new("nowhere")), format!("\"{}\"", env!("CARGO_PKG_VERSION")));
+    }
 }
