@@ -49,6 +49,21 @@ fn models_schema_devices_and_doctor_answer() {
 }
 
 #[test]
+fn a_closed_pipe_ends_a_command_without_a_word() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(40));
+    let commands: [&[&str]; 3] =
+        [&["schema"], &["models"], &["data", "inspect", "--stats", "points.csv"]];
+    for args in commands {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let ended = place.command(args).stdout(writer).output().expect("the program starts");
+        assert!(ended.status.success(), "{args:?}: {ended:?}");
+        assert!(ended.stderr.is_empty(), "{args:?}: {}", String::from_utf8_lossy(&ended.stderr));
+    }
+}
+
+#[test]
 fn every_subcommand_explains_itself() {
     let place = Workplace::new();
     let help = place.ok(&["--help"]).out();

@@ -2,8 +2,13 @@
 //!
 //! # Layout
 //! - [`main`]: what can be typed, and which file does it; one file per subcommand, `args` for what several share
+//! - `out`: everything that is printed; a closed pipe ends a command, and no training
 //! - `ui`: progress bar, epoch table, summary
 //! - `fetch`: public data sets; `scaffold`: what `salamander new` writes; `demo`: what `salamander demo` trains
+
+// First: its macros are seen by what comes after it.
+#[macro_use]
+mod out;
 
 mod args;
 mod data;
@@ -135,14 +140,17 @@ pub fn main(models: Models) -> ExitCode {
         Command::Doctor(args) => doctor::run(&args, program.models()),
         Command::Demo { command } => demo::run(command, program),
         Command::Schema => {
-            println!("{:#}", salamander_core::experiment::schema());
-            Ok(ExitCode::SUCCESS)
+            let printed = outln!("{:#}", salamander_core::experiment::schema());
+            printed.map(|()| ExitCode::SUCCESS).map_err(Into::into)
         }
         Command::New { name } => scaffold::write(&name).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
+        if out::is_closed(&error) {
+            return ExitCode::SUCCESS;
+        }
         // Only the chain of reasons: a backtrace tells a user nothing about a mistake.
-        eprintln!("error: {error:#}");
+        errln!("error: {error:#}");
         ExitCode::FAILURE
     })
 }

@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use salamander_core::words::count_is;
 use salamander_run::{Report, RunStatus, Scale, Status};
 use serde_json::Value;
 
 use crate::args::{PlacedRun, PlacedRunArgs};
+use crate::out;
 
 /// How often `logs --follow` looks for new lines.
 const LOOK: Duration = Duration::from_millis(300);
@@ -34,7 +36,7 @@ pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
     };
     let json = status.to_json();
     if args.json {
-        println!("{json}");
+        outln!("{json}")?;
         return Ok(ExitCode::SUCCESS);
     }
     let text = |value: &Value| match value {
@@ -45,19 +47,19 @@ pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
     for key in ["state", "generation", "generations", "version", "wanted", "restarts", "checkpoint"]
     {
         if let Some(value) = json.get(key) {
-            println!("{key:<12}{}", text(value));
+            outln!("{key:<12}{}", text(value))?;
         }
     }
     if let RunStatus::Running(status) = &status {
-        show_workers(status);
+        show_workers(status)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// What those who train do.
-fn show_workers(status: &Status) {
+fn show_workers(status: &Status) -> Result<(), out::Error> {
     if let Some(Report::Step(step)) = &status.last_report {
-        println!("{:<12}step {}, loss {:?}", "training", step.steps, step.loss);
+        outln!("{:<12}step {}, loss {:?}", "training", step.steps, step.loss)?;
     }
     for worker in &status.workers {
         let rank = match worker.member {
@@ -69,8 +71,9 @@ fn show_workers(status: &Status) {
             None => ("-".to_string(), "-"),
         };
         let (slot, pid) = (worker.slot, worker.pid);
-        println!("worker {slot:<5}{rank}, pid {pid}, {records} records, {work}");
+        outln!("worker {slot:<5}{rank}, pid {pid}, {records} records, {work}")?;
     }
+    Ok(())
 }
 
 #[derive(clap::Args)]
@@ -91,8 +94,12 @@ pub(crate) fn logs(args: &LogsArgs) -> Result<ExitCode> {
         PlacedRun::Here(run) => run.logs(),
         #[cfg(feature = "kube")]
         PlacedRun::Cluster(cluster, job) => {
-            let print =
-                |pod: &str, line: &str| crate::ui::Out::Stdout.line(&format!("{pod:<10} {line}"));
+            let print = |pod: &str, line: &str| {
+                // Nothing else ends what a cluster goes on sending.
+                if outln!("{pod:<10} {line}").is_err() {
+                    std::process::exit(0);
+                }
+            };
             cluster.logs(&job, args.role.as_deref(), args.follow, print)?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -127,9 +134,8 @@ fn show(path: &std::path::Path, name: &str, from: u64) -> Result<u64> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    let mut out = std::io::stdout().lock();
     for line in String::from_utf8_lossy(&bytes[..whole]).lines() {
-        writeln!(out, "{name:<10} {line}")?;
+        outln!("{name:<10} {line}")?;
     }
     Ok(whole as u64)
 }
@@ -155,9 +161,9 @@ pub(crate) fn scale(args: &ScaleArgs) -> Result<ExitCode> {
         #[cfg(feature = "kube")]
         PlacedRun::Cluster(cluster, job) => cluster.scale(&job, to)?,
     }
-    for (number, what) in [(args.workers, "workers"), (args.ps, "parameter servers")] {
+    for (number, what) in [(args.workers, "worker"), (args.ps, "parameter server")] {
         if let Some(number) = number {
-            println!("{number} {what} are wanted");
+            outln!("{} wanted", count_is(number.into(), what))?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -182,6 +188,6 @@ pub(crate) fn stop(args: &StopArgs) -> Result<ExitCode> {
             format!("--platform kube --resume {job}")
         }
     };
-    println!("asked to stop; `salamander train {resume}` goes on with it");
+    outln!("asked to stop; `salamander train {resume}` goes on with it")?;
     Ok(ExitCode::SUCCESS)
 }

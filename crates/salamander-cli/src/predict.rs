@@ -31,9 +31,9 @@ pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
         Ok(predicted) => predicted,
         Err(stopped) => return Ok(stopped),
     };
-    println!("{} predictions in {}", predicted.records, args.out.display());
+    outln!("{} predictions in {}", predicted.records, args.out.display())?;
     if predicted.skipped > 0 {
-        println!("{} records could not be decoded and were skipped", predicted.skipped);
+        outln!("{} records could not be decoded and were skipped", predicted.skipped)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -44,7 +44,7 @@ pub(crate) fn write(name: &str) -> Result<()> {
     if lock.is_file() {
         fs::copy(&lock, folder.join("Cargo.lock")).context("Cargo.lock")?;
     }
-    println!("{name} is ready: cd {name} && cargo run --release -- train experiment.yaml");
+    outln!("{name} is ready: cd {name} && cargo run --release -- train experiment.yaml")?;
     Ok(())
 }
 

@@ -43,7 +43,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     })?;
     bar.finish_and_clear();
     let files = shards.finish()?;
-    println!("{} records in {} files: {}", dataset.len(), files.len(), args.out.display());
+    outln!("{} records in {} files: {}", dataset.len(), files.len(), args.out.display())?;
     Ok(())
 }
 

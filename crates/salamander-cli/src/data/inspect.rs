@@ -9,6 +9,7 @@ use salamander_data::{Blob, Dataset, Format, Shard};
 use serde_json::json;
 
 use super::{Input, records_bar, show};
+use crate::out;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -55,21 +56,21 @@ pub(super) fn run(args: &Args) -> Result<()> {
             "format": format, "records": records, "shards": shards, "columns": columns,
             "sample": sample, "stats": stats,
         });
-        println!("{object}");
+        outln!("{object}")?;
         return Ok(());
     }
     let shards = dataset.shards();
     let size: u64 = shards.iter().filter_map(bytes).sum();
-    println!("{format}, {records} records, {} shards, {}", shards.len(), HumanBytes(size));
+    outln!("{format}, {records} records, {} shards, {}", shards.len(), HumanBytes(size))?;
     for (name, kind) in &columns {
-        println!("  {name}: {kind}");
+        outln!("  {name}: {kind}")?;
     }
     for row in &sample {
-        println!("{row}");
+        outln!("{row}")?;
     }
     if let Some(stats) = stats {
-        println!();
-        print_statistics(&stats);
+        outln!()?;
+        print_statistics(&stats)?;
     }
     Ok(())
 }
@@ -87,7 +88,7 @@ fn statistics(dataset: &Dataset) -> Result<Stats> {
 }
 
 /// One line per column: what the numbers are, or which words are frequent.
-fn print_statistics(stats: &Stats) {
+fn print_statistics(stats: &Stats) -> Result<(), out::Error> {
     for column in stats.columns() {
         let missing = stats.missing(&column.name);
         let mut line = format!("{}: {} values, {missing} missing", column.name, column.values);
@@ -108,6 +109,7 @@ fn print_statistics(stats: &Stats) {
         if let Some(lengths) = column.lengths {
             line.push_str(&format!(", {} to {} bytes", lengths.min, lengths.max));
         }
-        println!("{line}");
+        outln!("{line}")?;
     }
+    Ok(())
 }

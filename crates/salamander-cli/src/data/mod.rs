@@ -49,8 +49,8 @@ pub(crate) enum Command {
 pub(crate) fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Fetch { name, from, to } if name == "mnist" => {
-            let files = crate::fetch::mnist(from.as_deref(), &to, &mut |line| eprintln!("{line}"))?;
-            files.iter().for_each(|file| println!("{}", file.display()));
+            let files = crate::fetch::mnist(from.as_deref(), &to, &mut |line| errln!("{line}"))?;
+            files.iter().try_for_each(|file| outln!("{}", file.display()))?;
         }
         Command::Fetch { name, .. } => bail!("data set \"{name}\" is not known (known: mnist)"),
         Command::Generate(args) => generate::run(&args)?,

@@ -50,7 +50,7 @@ fn peek(path: &Path, epoch: u64, step: u64, sets: &[String]) -> Result<()> {
     }
     let order = Order::new(dataset.len(), data.shuffle, u64::from(seed), epoch);
     for slice in plan.micro_batches(epoch, step, plan.aggregation) {
-        println!("micro-batch {}", slice.name.k);
+        outln!("micro-batch {}", slice.name.k)?;
         for position in slice.positions {
             let record = order.record(position);
             let mut shown = String::new();
@@ -58,7 +58,7 @@ fn peek(path: &Path, epoch: u64, step: u64, sets: &[String]) -> Result<()> {
                 shown = show(&row);
                 Ok(())
             })?;
-            println!("  {} {shown}", dataset.describe(record));
+            outln!("  {} {shown}", dataset.describe(record))?;
         }
     }
     Ok(())

@@ -73,7 +73,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
             bar.inc(block.len() as u64);
         }
         file.finish()?;
-        println!("{}: {} records", path.display(), part.len());
+        outln!("{}: {} records", path.display(), part.len())?;
     }
     bar.finish_and_clear();
     Ok(())

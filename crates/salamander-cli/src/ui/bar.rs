@@ -42,7 +42,7 @@ impl Bar {
         if !self.bar.is_hidden() {
             show_indexing(&self.bar, files, of);
         } else if self.pace.is_due(files == of) {
-            eprintln!("indexing {files} of {of} files");
+            errln!("indexing {files} of {of} files");
         }
     }
 
@@ -50,7 +50,7 @@ impl Bar {
         (self.begun, self.pace, self.steps) = (Instant::now(), Pace::default(), start.done);
         self.start = Some(start.clone());
         if self.bar.is_hidden() {
-            eprintln!("training {} parameters on {} records", start.parameters, start.records);
+            errln!("training {} parameters on {} records", start.parameters, start.records);
         } else {
             self.bar.set_style(style());
             self.bar.enable_steady_tick(Duration::from_millis(250));
@@ -81,7 +81,7 @@ impl Bar {
             let left = clock(left * seconds / self.done.max(1) as f64);
             let (epoch, number, loss) = (step.epoch + 1, step.step + 1, step.loss);
             let Start { epochs, steps_per_epoch, .. } = start;
-            eprintln!(
+            errln!(
                 "epoch {epoch}/{epochs} step {number}/{steps_per_epoch} loss {loss:.4} {rate:.0} records/s {left} left"
             );
         }

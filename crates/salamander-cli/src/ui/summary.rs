@@ -3,7 +3,8 @@
 use salamander_core::metrics::Metrics;
 use salamander_run::Summary;
 
-use super::{Out, clock};
+use super::clock;
+use crate::out::Out;
 
 /// Prints the summary.
 pub(crate) fn print_summary(finished: &Summary<'_>, out: Out) {
