@@ -25,9 +25,11 @@ mod manage;
 mod models;
 mod predict;
 mod roles;
+mod runs;
 mod scaffold;
 mod sharing;
 mod signals;
+mod status;
 mod train;
 mod ui;
 
@@ -64,8 +66,13 @@ enum Command {
     Export(export::Args),
     /// Show which records were applied in which epoch of a run
     Ledger(ledger::Args),
-    /// Show where a distributed run stands
-    Status(manage::StatusArgs),
+    /// Show where a run stands: its state, how far it is, and why it failed
+    Status(status::Args),
+    /// See which runs there are
+    Runs {
+        #[command(subcommand)]
+        command: runs::Command,
+    },
     /// Print the logs of a distributed run's processes
     Logs(manage::LogsArgs),
     /// Change the number of workers or parameter servers of a run that is going on
@@ -122,7 +129,8 @@ pub fn main(models: Models) -> ExitCode {
         Command::Predict(args) => predict::run(&args, program),
         Command::Export(args) => export::run(&args, program).map(|()| ExitCode::SUCCESS),
         Command::Ledger(args) => ledger::run(&args),
-        Command::Status(args) => manage::status(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Runs { command } => runs::run(command),
         Command::Logs(args) => manage::logs(&args),
         Command::Scale(args) => manage::scale(&args),
         Command::Stop(args) => manage::stop(&args),

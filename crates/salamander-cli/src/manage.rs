@@ -1,4 +1,4 @@
-//! `salamander status | logs | scale | stop`: a distributed run, seen and steered from outside.
+//! `salamander logs | scale | stop`: a distributed run, heard and steered from outside.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,72 +9,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use salamander_core::words::count_is;
-use salamander_run::{Report, RunStatus, Scale, Status};
-use serde_json::Value;
+use salamander_run::Scale;
 
 use crate::args::{PlacedRun, PlacedRunArgs};
-use crate::out;
 
 /// How often `logs --follow` looks for new lines.
 const LOOK: Duration = Duration::from_millis(300);
-
-#[derive(clap::Args)]
-pub(crate) struct StatusArgs {
-    #[command(flatten)]
-    run: PlacedRunArgs,
-    /// Print a JSON object instead
-    #[arg(long)]
-    json: bool,
-}
-
-/// Shows where a run stands.
-pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
-    let status = match args.run.find()? {
-        PlacedRun::Here(run) => salamander_run::status(&run)?,
-        #[cfg(feature = "kube")]
-        PlacedRun::Cluster(cluster, job) => return crate::kube::status(&cluster, &job, args.json),
-    };
-    let json = status.to_json();
-    if args.json {
-        outln!("{json}")?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    let text = |value: &Value| match value {
-        Value::String(text) => text.clone(),
-        Value::Null => "-".to_string(),
-        other => other.to_string(),
-    };
-    for key in ["state", "generation", "generations", "version", "wanted", "restarts", "checkpoint"]
-    {
-        if let Some(value) = json.get(key) {
-            outln!("{key:<12}{}", text(value))?;
-        }
-    }
-    if let RunStatus::Running(status) = &status {
-        show_workers(status)?;
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// What those who train do.
-fn show_workers(status: &Status) -> Result<(), out::Error> {
-    if let Some(Report::Step(step)) = &status.last_report {
-        outln!("{:<12}step {}, loss {:?}", "training", step.steps, step.loss)?;
-    }
-    for worker in &status.workers {
-        let rank = match worker.member {
-            Some(rank) => format!("rank {rank}"),
-            None => "waits".to_string(),
-        };
-        let (records, work) = match worker.beat {
-            Some(beat) => (beat.records.to_string(), beat.work.as_str()),
-            None => ("-".to_string(), "-"),
-        };
-        let (slot, pid) = (worker.slot, worker.pid);
-        outln!("worker {slot:<5}{rank}, pid {pid}, {records} records, {work}")?;
-    }
-    Ok(())
-}
 
 #[derive(clap::Args)]
 pub(crate) struct LogsArgs {

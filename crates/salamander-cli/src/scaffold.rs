@@ -13,11 +13,7 @@ const GITIGNORE: &str = "/target\n/runs\n";
 
 /// Writes the crate into a new folder of its name.
 pub(crate) fn write(name: &str) -> Result<()> {
-    let rest = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    ensure!(
-        name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(rest),
-        "\"{name}\" is no name for a crate: letters, digits, - and _, a letter first"
-    );
+    check_name(name)?;
     let folder = Path::new(name);
     if folder.exists() {
         bail!("{} exists already", folder.display());
@@ -48,6 +44,86 @@ pub(crate) fn write(name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Words that cargo takes for no package: keywords of Rust, and what it and the compiler use themselves.
+const RESERVED: &[&str] = &[
+    "abstract",
+    "alloc",
+    "as",
+    "async",
+    "await",
+    "become",
+    "box",
+    "break",
+    "build",
+    "const",
+    "continue",
+    "core",
+    "crate",
+    "deps",
+    "do",
+    "dyn",
+    "else",
+    "enum",
+    "examples",
+    "extern",
+    "false",
+    "final",
+    "fn",
+    "for",
+    "gen",
+    "if",
+    "impl",
+    "in",
+    "incremental",
+    "let",
+    "loop",
+    "macro",
+    "match",
+    "mod",
+    "move",
+    "mut",
+    "override",
+    "priv",
+    "proc-macro",
+    "proc_macro",
+    "pub",
+    "ref",
+    "return",
+    "salamander",
+    "self",
+    "static",
+    "std",
+    "struct",
+    "super",
+    "test",
+    "trait",
+    "true",
+    "try",
+    "type",
+    "typeof",
+    "unsafe",
+    "unsized",
+    "use",
+    "virtual",
+    "where",
+    "while",
+    "yield",
+];
+
+/// Refuses what cargo would refuse, before anything is written.
+fn check_name(name: &str) -> Result<()> {
+    let rest = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    ensure!(
+        name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(rest),
+        "\"{name}\" is no name for a crate: letters, digits, - and _, a letter first"
+    );
+    ensure!(
+        !RESERVED.contains(&name.to_ascii_lowercase().as_str()),
+        "\"{name}\" is no name for a crate: Rust or cargo uses this word; try \"{name}_model\""
+    );
+    Ok(())
+}
+
 /// Points inside and outside of a ring: no straight line tells them apart.
 pub(crate) fn rings(records: usize, seed: u64) -> String {
     let mut rng = Rng::new(salamander_core::seed::mix(seed));
@@ -60,4 +136,38 @@ pub(crate) fn rings(records: usize, seed: u64) -> String {
         text.push_str(&format!("{x:.4},{y:.4},{outside}\n"));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_cargo_refuses_are_refused_here() {
+        for name in ["my_model", "m2", "click-through"] {
+            check_name(name).expect(name);
+        }
+        for name in ["", "1st", "a b", "../a", "fn", "Self", "test", "salamander", "d\u{e9}j\u{e0}"]
+        {
+            let error = check_name(name).expect_err(name).to_string();
+            assert!(error.contains("is no name for a crate"), "{error}");
+        }
+    }
+
+    /// Cargo shares what it has built only between equal profiles.
+    #[test]
+    fn a_new_crate_has_the_profiles_of_the_workspace() {
+        let workspace = include_str!("../../../Cargo.toml");
+        let settings = |text: &str| -> Vec<String> {
+            let from = text.find("[profile.dev]").expect("profiles");
+            let lines = text[from..].lines().take_while(|line| *line != "[workspace]");
+            let mut lines: Vec<String> = lines
+                .filter(|line| !line.is_empty() && !line.starts_with('#'))
+                .map(str::to_string)
+                .collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(settings(MANIFEST), settings(workspace));
+    }
 }

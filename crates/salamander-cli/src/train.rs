@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// The folder that runs live in
     #[arg(long, visible_alias = "runs", value_name = "DIR", default_value = "runs")]
     out: PathBuf,
-    /// Go on with a run, by its folder or id; one that is not on this machine, by its place in a store
+    /// Go on with a run, by its folder or id, or `latest`; one that is not on this machine, by its place in a store
     /// (s3://bucket/prefix/RUN); one of a cluster, by its job
     #[arg(long, value_name = "RUN", conflicts_with = "experiment")]
     resume: Option<String>,

@@ -56,7 +56,7 @@ impl RunLayout {
         self.file(EXPERIMENT)
     }
 
-    /// Held by the process that trains here.
+    /// Held by the process that trains here, and has its number.
     pub fn lock(&self) -> PathBuf {
         self.file("run.lock")
     }
@@ -84,6 +84,11 @@ impl RunLayout {
     /// Which report the master took last.
     pub fn reported(&self) -> PathBuf {
         self.file("reported")
+    }
+
+    /// How long the run will be, as its start was told.
+    pub fn plan(&self) -> PathBuf {
+        self.file("plan.json")
     }
 
     /// Steps and validations, one JSON object per line.

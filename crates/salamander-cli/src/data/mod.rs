@@ -134,6 +134,34 @@ fn show(row: &Row<'_>) -> String {
 mod tests {
     use super::*;
 
+    /// What `split` writes is read again without a word about its format.
+    #[test]
+    fn the_name_of_a_written_file_tells_its_format() {
+        let written = Format::ALL.iter().copied().filter(|format| format.is_written());
+        // Pictures are a folder, which is told by what is in it.
+        for format in written.filter(|format| *format != Format::ImageFolder) {
+            let name = format!("train.{format}");
+            assert_eq!(Format::of_name(name.as_ref()), Some(format), "{name}");
+        }
+    }
+
+    #[test]
+    fn shares_are_separated_by_commas_or_spaces() {
+        let program =
+            <Command as clap::Subcommand>::augment_subcommands(clap::Command::new("data"));
+        let check = |args: &[&str], expected: &[f64]| {
+            let all = ["data", "split", "a.csv", "--out", "parts"].iter().chain(args);
+            let matches = program.clone().try_get_matches_from(all).expect("arguments");
+            let (_, split) = matches.subcommand().expect("split");
+            let shares: Vec<f64> = split.get_many("shares").expect("shares").copied().collect();
+            assert_eq!(shares, expected, "{args:?}");
+        };
+        check(&[], &[0.8, 0.1, 0.1]);
+        check(&["--shares", "0.9,0.1,0"], &[0.9, 0.1, 0.0]);
+        check(&["--shares", "0.9", "0.1", "0"], &[0.9, 0.1, 0.0]);
+        check(&["--shares", "0.9, 0.1", "--seed", "1"], &[0.9, 0.1]);
+    }
+
     /// A format that is in the table can be named on the command line, and `--help` says what it is.
     #[test]
     fn options_take_the_formats_of_the_table() {

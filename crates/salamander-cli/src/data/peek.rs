@@ -43,7 +43,7 @@ fn peek(path: &Path, epoch: u64, step: u64, sets: &[String]) -> Result<()> {
         records: dataset.len(),
         batch: experiment.global_batch,
         aggregation: experiment.optimizations.aggregation_frequency,
-        slices: experiment.micro_batches.unwrap_or(1),
+        slices: experiment.slices(),
     };
     if step >= plan.steps() {
         bail!("an epoch has {} steps, numbered from 0", plan.steps());

@@ -20,8 +20,9 @@ pub(crate) struct Args {
     /// The folder to write train, validation and test files to
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Shares of train, validation and test
-    #[arg(long, value_delimiter = ',', default_values_t = [0.8, 0.1, 0.1])]
+    /// Shares of train, validation and test, with commas or spaces between them; DATA comes before this option or
+    /// after another one
+    #[arg(long, value_delimiter = ',', num_args = 1..=3, default_value = "0.8,0.1,0.1")]
     shares: Vec<f64>,
     /// Divide each value of this column alike
     #[arg(long, value_name = "COLUMN")]
@@ -45,7 +46,7 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args) -> Result<()> {
     ensure!(
         (1..=NAMES.len()).contains(&args.shares.len()) && args.shares.iter().all(|s| *s >= 0.0),
-        "give one to three shares, none below 0: --shares 0.8,0.1,0.1"
+        "give one to three shares, none below 0: --shares 0.8,0.1,0.1 or --shares 0.8 0.1 0.1"
     );
     let dataset = args.input.open()?;
     let parts = match &args.stratify {
