@@ -8,8 +8,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use salamander_core::words::count_is;
-use salamander_run::Scale;
+use salamander_core::words::{count, count_is};
+use salamander_run::experiment::load;
+use salamander_run::{RunLayout, Scale, Strategy};
 
 use crate::args::{PlacedRun, PlacedRunArgs};
 
@@ -97,7 +98,10 @@ pub(crate) struct ScaleArgs {
 pub(crate) fn scale(args: &ScaleArgs) -> Result<ExitCode> {
     let to = Scale { workers: args.workers, servers: args.ps };
     match args.run.find()? {
-        PlacedRun::Here(run) => salamander_run::scale(&run, to)?,
+        PlacedRun::Here(run) => {
+            salamander_run::scale(&run, to)?;
+            warn_of_surplus(&run, args.workers);
+        }
         #[cfg(feature = "kube")]
         PlacedRun::Cluster(cluster, job) => cluster.scale(&job, to)?,
     }
@@ -107,6 +111,26 @@ pub(crate) fn scale(args: &ScaleArgs) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says how many workers will have nothing to do: members of a step share its micro-batches, and none is divided.
+fn warn_of_surplus(run: &RunLayout, workers: Option<u32>) {
+    let (Some(workers), Ok(experiment)) = (workers, load(&run.experiment(), &[])) else { return };
+    let shared = match experiment.strategy {
+        Strategy::Allreduce | Strategy::Hybrid => {
+            u64::from(experiment.slices()) * experiment.optimizations.aggregation_frequency
+        }
+        // Each worker leases what is next, from more than one step.
+        Strategy::Local | Strategy::Ps => return,
+    };
+    let surplus = u64::from(workers).saturating_sub(shared);
+    if surplus > 0 {
+        let (parts, idle) = (count(shared, "micro-batch"), count(surplus, "worker"));
+        errln!(
+            "warning: a step of this run has {parts}, so {idle} will have nothing to do; the number is fixed when a \
+             run begins (micro_batches, or else workers.max)"
+        );
+    }
 }
 
 #[derive(clap::Args)]

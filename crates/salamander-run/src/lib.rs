@@ -46,7 +46,7 @@ pub use folder_status::{BestValidation, FolderStatus, runs};
 pub use keys::{KeyFiles, make_certificates};
 pub use program::{Draft, Program};
 pub use run::{Finished, Process, Run};
-pub use summary::{Summary, confusion};
+pub use summary::{BestCheckpoint, Summary, confusion};
 pub use tasks::{Sharing, TaskEvent};
 pub use trained::{Predicted, TrainedModel};
 

@@ -31,7 +31,7 @@ impl Follower {
             Event::Indexing { files, of } => self.bar.indexing(*files, *of),
             Event::Report(report) => self.show(report),
             Event::Validating { .. } => self.bar.validating(),
-            Event::Note(text) => self.bar.above(|| errln!("{text}")),
+            Event::Note(text) => self.bar.note(text),
             _ => {}
         }
     }

@@ -149,6 +149,11 @@ impl Store {
         manifests
     }
 
+    /// The checkpoint whose watched metric is the best, by its manifest.
+    pub fn best(folder: &Path) -> Option<Manifest> {
+        best(&Self::list(folder)).cloned()
+    }
+
     /// Reads the checkpoint that is meant.
     pub fn find(folder: &Path, which: &Which) -> Result<Checkpoint, Error> {
         let manifests = Self::list(folder);
