@@ -1,50 +1,77 @@
 //! What `salamander new` writes: a crate that trains as it stands.
 
+pub(crate) mod tabular;
+
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use salamander_core::seed::Rng;
 
+use crate::out;
+
 const MAIN: &str = include_str!("scaffold/main.rs");
 const MANIFEST: &str = include_str!("scaffold/Cargo.toml.in");
 const EXPERIMENT: &str = include_str!("scaffold/experiment.yaml");
+/// The library that a new crate uses.
+const FACADE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../salamander");
 const GITIGNORE: &str = "/target\n/runs\n";
 
 /// Writes the crate into a new folder of its name.
 pub(crate) fn write(name: &str) -> Result<()> {
-    check_name(name)?;
-    let folder = Path::new(name);
-    if folder.exists() {
-        bail!("{} exists already", folder.display());
-    }
-    let facade = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../salamander"));
-    let manifest =
-        MANIFEST.replace("@NAME@", name).replace("@SALAMANDER@", &facade.display().to_string());
+    let folder = free_folder(name)?;
     let files = [
-        ("Cargo.toml", manifest),
+        ("Cargo.toml", manifest(name)),
         ("src/main.rs", MAIN.to_string()),
         ("experiment.yaml", EXPERIMENT.replace("@NAME@", name)),
         ("data/train.csv", rings(600, 1)),
         ("data/valid.csv", rings(200, 2)),
         (".gitignore", GITIGNORE.to_string()),
     ];
+    write_files(&folder, &files)?;
+    copy_lock(&folder)?;
+    Ok(ready(name)?)
+}
+
+/// The folder of a new crate, which must not be there.
+fn free_folder(name: &str) -> Result<PathBuf> {
+    check_name(name)?;
+    let folder = PathBuf::from(name);
+    if folder.exists() {
+        bail!("{} exists already", folder.display());
+    }
+    Ok(folder)
+}
+
+fn manifest(name: &str) -> String {
+    MANIFEST.replace("@NAME@", name).replace("@SALAMANDER@", FACADE)
+}
+
+fn write_files(folder: &Path, files: &[(&str, String)]) -> Result<()> {
     for (file, text) in files {
         let path = folder.join(file);
         let parent = path.parent().unwrap_or(folder);
         fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
         fs::write(&path, text).with_context(|| path.display().to_string())?;
     }
-    // The same versions as this program was built with, where its lock file is at hand.
-    let lock = facade.join("../../Cargo.lock");
-    if lock.is_file() {
-        fs::copy(&lock, folder.join("Cargo.lock")).context("Cargo.lock")?;
-    }
-    outln!("{name} is ready: cd {name} && cargo run --release -- train experiment.yaml")?;
     Ok(())
 }
 
+/// The same versions as this program was built with, where its lock file is at hand.
+fn copy_lock(folder: &Path) -> Result<()> {
+    let lock = Path::new(FACADE).join("../../Cargo.lock");
+    if lock.is_file() {
+        fs::copy(&lock, folder.join("Cargo.lock")).context("Cargo.lock")?;
+    }
+    Ok(())
+}
+
+fn ready(name: &str) -> Result<(), out::Error> {
+    outln!("{name} is ready: cd {name} && cargo run --release -- train experiment.yaml")
+}
+
 /// Words that cargo takes for no package: keywords of Rust, and what it and the compiler use themselves.
+#[rustfmt::skip]
 const RESERVED: &[&str] = &[
     "abstract",
     "alloc",

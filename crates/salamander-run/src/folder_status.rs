@@ -73,8 +73,8 @@ impl FolderStatus {
         let experiment = Experiment::parse(&text, &[]).ok();
         let metric = experiment.as_ref().map_or("loss", Experiment::metric);
         let told = Told::read(&run.metrics(), metric);
-        let plan = read_json(&run.plan()).and_then(|plan| serde_json::from_value(plan).ok());
-        let plan: Option<Start> = plan;
+        let plan: Option<Start> =
+            read_json(&run.plan()).and_then(|plan| serde_json::from_value(plan).ok());
         let holder = holder(run);
         let summary = read_json(&run.summary()).filter(|_| holder.is_none());
         let (state, error) = match (&holder, &summary) {

@@ -27,7 +27,7 @@ const PRINTING: [&str; 4] = [
 /// Where they have no place, what is exempt, and what to write instead.
 const COMMAND_LINE: &str = "crates/salamander-cli/src/";
 const NOT_PRINTED: [&str; 2] =
-    ["crates/salamander-cli/src/out.rs", "crates/salamander-cli/src/scaffold/"];
+    ["crates/salamander-cli/src/out.rs", "crates/salamander-cli/src/scaffold/main.rs"];
 
 /// The first folders of paths that exist on one machine only.
 const MACHINE_FOLDERS: [&str; 3] = ["home", "root", "work"];

@@ -100,7 +100,10 @@ fn format_parser(wanted: fn(Format) -> bool) -> impl TypedValueParser<Value = Fo
 const BLOCK: u64 = 1024;
 
 /// Calls `each` with the numbers of all records, block by block.
-fn in_blocks(dataset: &Dataset, mut each: impl FnMut(&[u64]) -> Result<()>) -> Result<()> {
+pub(crate) fn in_blocks(
+    dataset: &Dataset,
+    mut each: impl FnMut(&[u64]) -> Result<()>,
+) -> Result<()> {
     for start in (0..dataset.len()).step_by(BLOCK as usize) {
         let block: Vec<u64> = (start..(start + BLOCK).min(dataset.len())).collect();
         each(&block)?;
@@ -143,23 +146,6 @@ mod tests {
             let name = format!("train.{format}");
             assert_eq!(Format::of_name(name.as_ref()), Some(format), "{name}");
         }
-    }
-
-    #[test]
-    fn shares_are_separated_by_commas_or_spaces() {
-        let program =
-            <Command as clap::Subcommand>::augment_subcommands(clap::Command::new("data"));
-        let check = |args: &[&str], expected: &[f64]| {
-            let all = ["data", "split", "a.csv", "--out", "parts"].iter().chain(args);
-            let matches = program.clone().try_get_matches_from(all).expect("arguments");
-            let (_, split) = matches.subcommand().expect("split");
-            let shares: Vec<f64> = split.get_many("shares").expect("shares").copied().collect();
-            assert_eq!(shares, expected, "{args:?}");
-        };
-        check(&[], &[0.8, 0.1, 0.1]);
-        check(&["--shares", "0.9,0.1,0"], &[0.9, 0.1, 0.0]);
-        check(&["--shares", "0.9", "0.1", "0"], &[0.9, 0.1, 0.0]);
-        check(&["--shares", "0.9, 0.1", "--seed", "1"], &[0.9, 0.1]);
     }
 
     /// A format that is in the table can be named on the command line, and `--help` says what it is.
