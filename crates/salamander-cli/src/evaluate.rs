@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use salamander_core::words::count;
 use salamander_run::report::ClassReport;
 use salamander_run::{Evaluation, Program, confusion};
 use serde_json::json;
@@ -53,9 +54,10 @@ fn show(
         });
         return outln!("{object}");
     }
-    outln!("{} records, checkpoint {checkpoint}", evaluation.records)?;
+    outln!("{}, checkpoint {checkpoint}", count(evaluation.records, "record"))?;
     if evaluation.skipped > 0 {
-        outln!("{} records could not be decoded and were skipped", evaluation.skipped)?;
+        let skipped = count(evaluation.skipped, "record");
+        outln!("{skipped} could not be decoded: left out")?;
     }
     for (name, value) in &values {
         outln!("{name:<12} {value:.6}")?;

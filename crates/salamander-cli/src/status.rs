@@ -33,7 +33,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let run = match args.run.find()? {
         PlacedRun::Here(run) => run,
         #[cfg(feature = "kube")]
-        PlacedRun::Cluster(cluster, job) => return crate::kube::status(&cluster, &job, args.json),
+        PlacedRun::Cluster(cluster, job) => {
+            let advice =
+                "--watch is for runs of this machine: `salamander logs --follow` follows a job";
+            anyhow::ensure!(!args.watch, advice);
+            return crate::kube::status(&cluster, &job, args.json);
+        }
     };
     let mut screen = Screen::new(std::io::stdout().is_terminal() && !args.json);
     loop {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
+use salamander_core::words::count;
 use salamander_data::generate::{Census, Criteo, MovieLens, Pictures, Reachable, Sequences, World};
 use salamander_data::{Format, sink};
 use serde_json::json;
@@ -133,6 +134,7 @@ fn show(args: &Args, reachable: &Reachable) -> Result<(), out::Error> {
         });
         return outln!("{object}");
     }
-    outln!("{records} records, {:.1} % of them positive: {out}", 100.0 * positives)?;
+    let records = count(records, "record");
+    outln!("{records}, {:.1} % of them positive: {out}", 100.0 * positives)?;
     outln!("the truth reaches AUC {auc:.4} and log-loss {log_loss:.4}: no model does better")
 }

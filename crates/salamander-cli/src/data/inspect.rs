@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use indicatif::HumanBytes;
+use salamander_core::words::count;
 use salamander_data::stats::Stats;
 use salamander_data::{Blob, Dataset, Format, Shard};
 use serde_json::json;
@@ -61,7 +62,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     let shards = dataset.shards();
     let size: u64 = shards.iter().filter_map(bytes).sum();
-    outln!("{format}, {records} records, {} shards, {}", shards.len(), HumanBytes(size))?;
+    let (records, files) = (count(records, "record"), count(shards.len() as u64, "shard"));
+    outln!("{format}, {records}, {files}, {}", HumanBytes(size))?;
     for (name, kind) in &columns {
         outln!("  {name}: {kind}")?;
     }
@@ -91,7 +93,8 @@ fn statistics(dataset: &Dataset) -> Result<Stats> {
 fn print_statistics(stats: &Stats) -> Result<(), out::Error> {
     for column in stats.columns() {
         let missing = stats.missing(&column.name);
-        let mut line = format!("{}: {} values, {missing} missing", column.name, column.values);
+        let values = count(column.values, "value");
+        let mut line = format!("{}: {values}, {missing} missing", column.name);
         if let Some(numbers) = column.numbers.as_ref().filter(|numbers| numbers.count > 0) {
             let (mean, std) = (numbers.mean, numbers.std());
             let median = numbers.quantile(0.5).unwrap_or(f64::NAN);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use salamander_core::order::Order;
 use salamander_core::plan::Plan;
+use salamander_core::words::count;
 use salamander_train::trainer::open_data;
 
 use super::show;
@@ -46,7 +47,7 @@ fn peek(path: &Path, epoch: u64, step: u64, sets: &[String]) -> Result<()> {
         slices: experiment.slices(),
     };
     if step >= plan.steps() {
-        bail!("an epoch has {} steps, numbered from 0", plan.steps());
+        bail!("an epoch has {}, numbered from 0", count(plan.steps(), "step"));
     }
     let order = Order::new(dataset.len(), data.shuffle, u64::from(seed), epoch);
     for slice in plan.micro_batches(epoch, step, plan.aggregation) {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
+use salamander_core::words::count;
 use salamander_data::split::{oversample, split, stratified_split};
 use salamander_data::{Dataset, Format, Value};
 
@@ -71,7 +72,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
             bar.inc(block.len() as u64);
         }
         file.finish()?;
-        outln!("{}: {} records", path.display(), part.len())?;
+        outln!("{}: {}", path.display(), count(part.len() as u64, "record"))?;
     }
     bar.finish_and_clear();
     Ok(())

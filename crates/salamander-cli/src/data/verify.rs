@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Result;
+use salamander_core::words::count;
 use salamander_data::{Dataset, files};
 use serde_json::json;
 
@@ -53,7 +54,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
         if more > 0 {
             outln!("and {more} more")?;
         }
-        outln!("{} records, {} of them bad", found.records, found.bad_records)?;
+        outln!("{}, {} of them bad", count(found.records, "record"), found.bad_records)?;
     }
     Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
