@@ -58,10 +58,15 @@ pub fn status(run: &RunLayout) -> Result<RunStatus, Error> {
         let folder = run.folder().display();
         return Err(Error::Invalid(format!("{folder}: no run, for it has no experiment.yaml")));
     }
-    if let Ok(status) = connect(run).and_then(|mut admin| Ok(admin.status()?)) {
-        return Ok(RunStatus::Running(Box::new(status)));
+    let unanswered = match connect(run).and_then(|mut admin| Ok(admin.status()?)) {
+        Ok(status) => return Ok(RunStatus::Running(Box::new(status))),
+        Err(error) => error,
+    };
+    let mut status = FolderStatus::read(run);
+    if run.master_address().is_file() && !status.is_running() && !run.summary().is_file() {
+        // A master that was started by hand may be alive and only out of reach.
+        status.error = Some(format!("its master does not answer: {unanswered}"));
     }
-    let status = FolderStatus::read(run);
     let text = fs::read_to_string(run.summary()).ok().filter(|_| !status.is_running());
     let summary = text.and_then(|text| serde_json::from_str(&text).ok());
     Ok(summary.map_or_else(|| RunStatus::InFolder(Box::new(status)), RunStatus::Ended))
