@@ -35,9 +35,9 @@ use crate::ledger::Tally;
 use crate::loss_scale::{Hopeless, Scaler};
 use crate::metrics::Metrics;
 use crate::plan::{MicroBatch, Plan};
-use crate::progress::{After, Extent, FirstPass, Mark, Progress, RowsMove, StepEnd, Within};
+use crate::progress::{After, Extent, FirstPass, Progress, RowsMove, StepEnd, Within};
 use crate::report::{Measured, Start, StepReport};
-use crate::schedule::{self, Plateau, Schedule};
+use crate::schedule::{Plateau, Schedule};
 use crate::seed::derive;
 
 pub use after::Wishes;
@@ -266,10 +266,10 @@ impl Course {
     /// All steps from here to the end, if nothing stops training.
     pub fn steps(&self) -> impl Iterator<Item = StepPlace> + Send + use<> {
         let (plan, extent) = (self.plan, self.extent);
-        let (mut mark, mut step) = (self.progress.mark(), self.progress.step);
+        let (mut done, mut step) = (self.progress.done(), self.progress.step);
         std::iter::from_fn(move || {
-            let place = place(&plan, &extent, mark, step)?;
-            (mark, step) = advance(&plan, mark, step, place);
+            let place = place(&plan, &extent, done, step)?;
+            (done, step) = advance(&plan, done, step, place);
             Some(place)
         })
     }
@@ -277,7 +277,7 @@ impl Course {
     fn next_step(&self) -> Option<StepPlace> {
         let done = &self.progress;
         let over = done.stopped || done.interrupted;
-        (!over).then(|| place(&self.plan, &self.extent, done.mark(), done.step)).flatten()
+        (!over).then(|| place(&self.plan, &self.extent, done.done(), done.step)).flatten()
     }
 
     /// How the run ends, once it is finished.
@@ -298,19 +298,18 @@ impl Course {
 
     /// The schedule's factor for the next step.
     pub fn factor(&self) -> f64 {
-        let done = self.progress.for_schedule();
-        self.schedule.factor(done, self.extent.for_schedule(), &self.progress.plateau)
+        self.schedule.factor(self.progress.done(), self.extent, &self.progress.plateau)
     }
 
     /// The schedule's factor for a micro-batch, whichever steps are done.
     pub fn factor_of(&self, name: MicroBatch, plateau: &Plateau) -> f64 {
         let plan = &self.plan;
-        let before = schedule::Progress {
-            batch: name.epoch * plan.batches() + name.step * plan.aggregation,
-            epoch: name.epoch,
-            step: name.epoch * plan.steps() + name.step,
+        let before = Extent {
+            batches: name.epoch * plan.batches() + name.step * plan.aggregation,
+            steps: name.epoch * plan.steps() + name.step,
+            epochs: name.epoch,
         };
-        self.schedule.factor(before, self.extent.for_schedule(), plateau)
+        self.schedule.factor(before, self.extent, plateau)
     }
 
     /// What the loss is multiplied by, if it is.
@@ -421,20 +420,20 @@ impl Course {
 }
 
 /// The step after so many batches, if there is one.
-fn place(plan: &Plan, extent: &Extent, done: Mark, step: u64) -> Option<StepPlace> {
+fn place(plan: &Plan, extent: &Extent, done: Extent, step: u64) -> Option<StepPlace> {
     let left = extent.batches.saturating_sub(done.batches);
     let batches = plan.batches_in(step).min(left);
-    (batches > 0).then_some(StepPlace { epoch: done.epoch, step, batches })
+    (batches > 0).then_some(StepPlace { epoch: done.epochs, step, batches })
 }
 
 /// Where training stands after a step, when so many steps of its epoch were done before it: the counts, and the steps
 /// done of the epoch. Steps of an epoch may be done in any order.
-fn advance(plan: &Plan, before: Mark, done: u64, step: StepPlace) -> (Mark, u64) {
-    let batches = before.batches + step.batches;
+fn advance(plan: &Plan, before: Extent, done: u64, step: StepPlace) -> (Extent, u64) {
+    let (batches, steps) = (before.batches + step.batches, before.steps + 1);
     let whole = step.batches == plan.batches_in(step.step);
     if whole && done + 1 == plan.steps() {
-        (Mark { batches, epoch: step.epoch + 1 }, 0)
+        (Extent { batches, steps, epochs: step.epoch + 1 }, 0)
     } else {
-        (Mark { batches, epoch: step.epoch }, done + 1)
+        (Extent { batches, steps, epochs: step.epoch }, done + 1)
     }
 }

@@ -1,6 +1,6 @@
 //! Hyperparameters: read from the experiment into the model's own typed struct, by derive.
 
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use crate::yaml::{Error, Node, Value, from_node};
 
@@ -84,7 +84,7 @@ impl Fields<'_> {
         let node = constant(node).map_err(|error| error.within(name))?;
         let at = |error: Error| error.or_at(&node.place).within(name);
         let value = T::from_node(node).map_err(at)?;
-        if let Some(number) = value.number() {
+        if let Some(number) = number(node) {
             let (low, high) = range;
             if low.is_some_and(|low| number < low) || high.is_some_and(|high| number > high) {
                 let bound = |b: Option<f64>| b.map_or("any".to_string(), |b| b.to_string());
@@ -112,6 +112,15 @@ fn constant(node: &Node) -> Result<&Node, Error> {
     }
 }
 
+/// The value for the range check, when it is a number.
+fn number(node: &Node) -> Option<f64> {
+    match node.value {
+        Value::Int(number) => Some(number as f64),
+        Value::Float(number) => Some(number),
+        _ => None,
+    }
+}
+
 /// A type that a hyperparameter can have.
 #[diagnostic::on_unimplemented(
     message = "a hyperparameter cannot be a `{Self}`",
@@ -120,51 +129,24 @@ fn constant(node: &Node) -> Result<&Node, Error> {
 pub trait HparamValue: Sized {
     /// Reads it.
     fn from_node(node: &Node) -> Result<Self, Error>;
-    /// Its value for the range check, when it is a number.
-    fn number(&self) -> Option<f64> {
-        None
-    }
     /// The value in force.
     fn to_json(&self) -> Json;
 }
 
-macro_rules! numbers {
+macro_rules! scalars {
     ($($type:ty),*) => {
         $(impl HparamValue for $type {
             fn from_node(node: &Node) -> Result<Self, Error> {
                 from_node(node)
             }
-            fn number(&self) -> Option<f64> {
-                Some(*self as f64)
-            }
             fn to_json(&self) -> Json {
-                Json::from(*self)
+                json!(self)
             }
         })*
     };
 }
 
-numbers!(f32, f64, u8, u16, u32, u64, usize, i8, i16, i32, i64, isize);
-
-impl HparamValue for bool {
-    fn from_node(node: &Node) -> Result<Self, Error> {
-        from_node(node)
-    }
-
-    fn to_json(&self) -> Json {
-        Json::from(*self)
-    }
-}
-
-impl HparamValue for String {
-    fn from_node(node: &Node) -> Result<Self, Error> {
-        from_node(node)
-    }
-
-    fn to_json(&self) -> Json {
-        Json::from(self.as_str())
-    }
-}
+scalars!(f32, f64, u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, bool, String);
 
 impl<T: HparamValue> HparamValue for Vec<T> {
     fn from_node(node: &Node) -> Result<Self, Error> {
@@ -185,10 +167,6 @@ impl<T: HparamValue> HparamValue for Option<T> {
             Value::Null => Ok(None),
             _ => T::from_node(node).map(Some),
         }
-    }
-
-    fn number(&self) -> Option<f64> {
-        self.as_ref().and_then(T::number)
     }
 
     fn to_json(&self) -> Json {

@@ -24,18 +24,72 @@ pub const CHECKPOINTS: &str = "checkpoints";
 /// Checkpoints that the master has journaled, one id per line.
 pub const COUNTED: &str = "counted";
 
-/// A run's folder, by the names of what is in it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RunLayout {
-    folder: PathBuf,
+/// A folder by the names of what is in it: each line is a function that gives the path.
+macro_rules! layout {
+    ($(#[$about:meta])* $layout:ident { $($(#[$doc:meta])* $name:ident: $file:expr,)* }) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct $layout {
+            folder: PathBuf,
+        }
+
+        impl $layout {
+            /// The layout of a folder, which need not be there.
+            pub fn new(folder: impl Into<PathBuf>) -> Self {
+                Self { folder: folder.into() }
+            }
+
+            $($(#[$doc])*
+            pub fn $name(&self) -> PathBuf {
+                self.folder.join($file)
+            })*
+        }
+    };
+}
+
+layout! {
+    /// A run's folder.
+    RunLayout {
+        /// The experiment in force.
+        experiment: EXPERIMENT,
+        /// Held by the process that trains here, and has its number.
+        lock: "run.lock",
+        /// The secret of the run's connections.
+        token: "token",
+        /// The folder of certificates, for runs on several hosts.
+        certificates: "tls",
+        /// Where the master listens.
+        master_address: "master.address",
+        /// The master's journal.
+        journal: JOURNAL,
+        /// Which report the master took last.
+        reported: "reported",
+        /// How long the run will be, as its start was told.
+        plan: "plan.json",
+        /// Steps and validations, one JSON object per line.
+        metrics: METRICS,
+        /// The state of asynchronous training.
+        books: BOOKS,
+        /// How training ended, as its workers tell it.
+        end: "end.json",
+        /// How the run ended, as people and programs are told.
+        summary: "summary.json",
+        /// How good a classifier is, by class.
+        report: "report.json",
+        /// Which classes are taken for which, as a picture.
+        confusion: "confusion.svg",
+        /// Where each worker's time went.
+        stats: "stats.csv",
+        /// The folder of logs.
+        logs: "logs",
+        /// The folder of checkpoints.
+        checkpoints: CHECKPOINTS,
+        /// What the tasks of an evaluation or a prediction are, in their own folder within the run's.
+        job: "job.json",
+    }
 }
 
 impl RunLayout {
-    /// The layout of a folder, which need not be there.
-    pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: folder.into() }
-    }
-
     /// The folder.
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -51,126 +105,23 @@ impl RunLayout {
         self.folder.join(name)
     }
 
-    /// The experiment in force.
-    pub fn experiment(&self) -> PathBuf {
-        self.file(EXPERIMENT)
-    }
-
-    /// Held by the process that trains here, and has its number.
-    pub fn lock(&self) -> PathBuf {
-        self.file("run.lock")
-    }
-
-    /// The secret of the run's connections.
-    pub fn token(&self) -> PathBuf {
-        self.file("token")
-    }
-
-    /// The folder of certificates, for runs on several hosts.
-    pub fn certificates(&self) -> PathBuf {
-        self.file("tls")
-    }
-
-    /// Where the master listens.
-    pub fn master_address(&self) -> PathBuf {
-        self.file("master.address")
-    }
-
-    /// The master's journal.
-    pub fn journal(&self) -> PathBuf {
-        self.file(JOURNAL)
-    }
-
-    /// Which report the master took last.
-    pub fn reported(&self) -> PathBuf {
-        self.file("reported")
-    }
-
-    /// How long the run will be, as its start was told.
-    pub fn plan(&self) -> PathBuf {
-        self.file("plan.json")
-    }
-
-    /// Steps and validations, one JSON object per line.
-    pub fn metrics(&self) -> PathBuf {
-        self.file(METRICS)
-    }
-
-    /// The state of asynchronous training.
-    pub fn books(&self) -> PathBuf {
-        self.file(BOOKS)
-    }
-
-    /// How training ended, as its workers tell it.
-    pub fn end(&self) -> PathBuf {
-        self.file("end.json")
-    }
-
-    /// How the run ended, as people and programs are told.
-    pub fn summary(&self) -> PathBuf {
-        self.file("summary.json")
-    }
-
-    /// How good a classifier is, by class.
-    pub fn report(&self) -> PathBuf {
-        self.file("report.json")
-    }
-
-    /// Which classes are taken for which, as a picture.
-    pub fn confusion(&self) -> PathBuf {
-        self.file("confusion.svg")
-    }
-
-    /// Where each worker's time went.
-    pub fn stats(&self) -> PathBuf {
-        self.file("stats.csv")
-    }
-
-    /// The folder of logs.
-    pub fn logs(&self) -> PathBuf {
-        self.file("logs")
-    }
-
     /// The log of a process, such as `worker-0`.
     pub fn log(&self, process: &str) -> PathBuf {
         self.logs().join(format!("{process}.log"))
-    }
-
-    /// The folder of checkpoints.
-    pub fn checkpoints(&self) -> PathBuf {
-        self.file(CHECKPOINTS)
     }
 
     /// The checkpoints that count.
     pub fn counted(&self) -> PathBuf {
         self.checkpoints().join(COUNTED)
     }
-
-    /// What the tasks of an evaluation or a prediction are, in their own folder within the run's.
-    pub fn job(&self) -> PathBuf {
-        self.file("job.json")
-    }
 }
 
-/// The folder of an exported model.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExportLayout {
-    folder: PathBuf,
-}
-
-impl ExportLayout {
-    /// The layout of a folder, which need not be there.
-    pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: folder.into() }
-    }
-
-    /// The weights.
-    pub fn model(&self) -> PathBuf {
-        self.folder.join(MODEL)
-    }
-
-    /// The experiment that they were trained by.
-    pub fn experiment(&self) -> PathBuf {
-        self.folder.join(EXPERIMENT)
+layout! {
+    /// The folder of an exported model.
+    ExportLayout {
+        /// The weights.
+        model: MODEL,
+        /// The experiment that they were trained by.
+        experiment: EXPERIMENT,
     }
 }

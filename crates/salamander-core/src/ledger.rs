@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use crate::ranges::Ranges;
 use crate::seed::mix;
 
 /// What one optimizer step applied; sums of these over workers are exact.
@@ -66,8 +67,8 @@ struct Page {
     overflowed: u64,
     duplicated: u64,
     digest: u64,
-    /// Disjoint, sorted ranges: one entry as long as steps come in order.
-    positions: Vec<Range<u64>>,
+    /// One range as long as steps come in order.
+    positions: Ranges,
 }
 
 /// A line of `salamander ledger`.
@@ -102,7 +103,7 @@ impl Ledger {
         page.overflowed += tally.overflowed;
         page.digest = page.digest.wrapping_add(tally.digest);
         for range in &tally.positions {
-            page.duplicated += insert(&mut page.positions, range.clone());
+            page.duplicated += page.positions.add(range.clone());
         }
     }
 
@@ -123,7 +124,7 @@ impl Ledger {
 
 impl Page {
     fn line(&self, epoch: u64) -> Line {
-        let covered: u64 = self.positions.iter().map(|range| range.end - range.start).sum();
+        let covered = self.positions.len();
         let counted = self.applied + self.skipped + self.overflowed;
         // Counts and positions are kept apart on purpose: a gap between them is a lost record too.
         let short = (covered + self.duplicated).saturating_sub(counted);
@@ -143,28 +144,8 @@ impl Page {
     }
 }
 
-/// Adds a range to sorted disjoint ranges; returns how much of it was there already.
-fn insert(ranges: &mut Vec<Range<u64>>, new: Range<u64>) -> u64 {
-    if new.is_empty() {
-        return 0;
-    }
-    let first = ranges.partition_point(|range| range.end < new.start);
-    let last = ranges.partition_point(|range| range.start <= new.end);
-    let touched = &ranges[first..last];
-    let overlap = touched
-        .iter()
-        .map(|range| range.end.min(new.end).saturating_sub(range.start.max(new.start)))
-        .sum();
-    let start = touched.first().map_or(new.start, |range| range.start.min(new.start));
-    let end = touched.last().map_or(new.end, |range| range.end.max(new.end));
-    ranges.splice(first..last, std::iter::once(start..end));
-    overlap
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     fn tally(positions: Range<u64>) -> Tally {
@@ -222,22 +203,5 @@ mod tests {
         let line = &ledger.lines()[0];
         assert_eq!((line.applied, line.overflowed, line.missing, line.duplicated), (6, 4, 0, 0));
         assert!(line.intact);
-    }
-
-    proptest! {
-        #[test]
-        fn ranges_count_like_a_list(ranges in prop::collection::vec((0u64..60, 0u64..12), 0..30)) {
-            let mut kept = Vec::new();
-            let mut counts = [0u64; 80];
-            let mut repeated = 0;
-            for (start, length) in ranges {
-                repeated += insert(&mut kept, start..start + length);
-                (start..start + length).for_each(|at| counts[at as usize] += 1);
-            }
-            let distinct = counts.iter().filter(|count| **count > 0).count() as u64;
-            prop_assert_eq!(kept.iter().map(|r| r.end - r.start).sum::<u64>(), distinct);
-            prop_assert_eq!(repeated, counts.iter().sum::<u64>() - distinct);
-            prop_assert!(kept.windows(2).all(|pair| pair[0].end < pair[1].start));
-        }
     }
 }

@@ -5,7 +5,7 @@
 //! - [`yaml`]: a YAML tree that remembers lines; typed values from it
 //! - [`experiment`]: the experiment file, its defaults and its checks
 //! - [`hparams`]: hyperparameters of a model
-//! - [`order`], [`plan`]: which record comes when, and how an epoch is cut
+//! - [`order`], [`plan`]: which record comes when, and how an epoch is cut; [`ranges`]: sets of numbers
 //! - [`layout`]: the names of a run's files
 //! - [`ledger`]: which records were applied
 //! - [`loss_scale`]: scaling the loss for small types, and steps that are skipped for it
@@ -33,6 +33,7 @@ pub mod order;
 pub mod plan;
 pub mod progress;
 pub mod push;
+pub mod ranges;
 pub mod report;
 pub mod schedule;
 pub mod seed;

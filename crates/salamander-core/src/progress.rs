@@ -7,7 +7,7 @@ use crate::ledger::{Ledger, Tally};
 use crate::loss_scale::Scaler;
 use crate::metrics::{Metrics, number};
 use crate::plan::Plan;
-use crate::schedule::{self, Plateau};
+use crate::schedule::{Plateau, Unit};
 use crate::watch::Watch;
 use serde::{Deserialize, Serialize};
 
@@ -81,7 +81,7 @@ pub struct Within {
 }
 
 /// What the first pass of a step says for the whole step.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FirstPass {
     /// The records.
     pub tally: Tally,
@@ -124,25 +124,20 @@ pub struct StepEnd {
 }
 
 impl Progress {
-    /// In the units of schedules.
-    pub fn for_schedule(&self) -> schedule::Progress {
-        schedule::Progress { batch: self.batches, epoch: self.epoch, step: self.steps }
-    }
-
-    /// The counts that periods look at.
-    pub fn mark(&self) -> Mark {
-        Mark { batches: self.batches, epoch: self.epoch }
+    /// How far training is.
+    pub fn done(&self) -> Extent {
+        Extent { batches: self.batches, steps: self.steps, epochs: self.epoch }
     }
 }
 
-/// How long a run is, in every unit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How long a run is, or how far, in every unit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
-    /// Batches in all.
+    /// Batches.
     pub batches: u64,
-    /// Optimizer steps in all.
+    /// Optimizer steps.
     pub steps: u64,
-    /// Epochs begun.
+    /// Epochs: of a whole run those that it begins, of a part those that are done.
     pub epochs: u64,
 }
 
@@ -160,9 +155,12 @@ impl Extent {
         Self { batches, steps, epochs: batches.div_ceil(per_epoch) }
     }
 
-    /// In the units of schedules.
-    pub fn for_schedule(&self) -> schedule::Progress {
-        schedule::Progress { batch: self.batches, epoch: self.epochs, step: self.steps }
+    pub(crate) fn in_unit(&self, unit: Unit) -> u64 {
+        match unit {
+            Unit::Batch => self.batches,
+            Unit::Epoch => self.epochs,
+            Unit::Step => self.steps,
+        }
     }
 }
 
@@ -172,22 +170,15 @@ fn in_batches(records: u64, plan: &Plan) -> u64 {
     epochs * plan.batches() + rest.div_ceil(plan.batch)
 }
 
-/// The counts that periods look at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
-    /// Batches done.
-    pub batches: u64,
-    /// Epochs done.
-    pub epoch: u64,
-}
-
 /// Whether something periodic is due after a step.
-pub fn due(period: Length, before: Mark, after: Mark, plan: &Plan) -> bool {
+pub fn due(period: Length, before: Extent, after: Extent, plan: &Plan) -> bool {
     let crossed = |n: u64| n > 0 && before.batches / n != after.batches / n;
     match period {
         Length::Batches(n) => crossed(n),
         Length::Records(n) => crossed(n.div_ceil(plan.batch)),
-        Length::Epochs(n) => n > 0 && after.epoch > before.epoch && after.epoch.is_multiple_of(n),
+        Length::Epochs(n) => {
+            n > 0 && after.epochs > before.epochs && after.epochs.is_multiple_of(n)
+        }
     }
 }
 
@@ -219,7 +210,7 @@ mod tests {
 
     #[test]
     fn periods_are_due_when_crossed() {
-        let at = |batches, epoch| Mark { batches, epoch };
+        let at = |batches, epochs| Extent { batches, steps: batches, epochs };
         assert!(due(Length::Batches(5), at(4, 0), at(6, 0), &plan()));
         assert!(!due(Length::Batches(5), at(5, 0), at(7, 0), &plan()));
         assert!(!due(Length::Batches(0), at(5, 0), at(7, 0), &plan()));

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::progress::Extent;
+
 /// What a schedule counts in.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
@@ -16,27 +18,6 @@ pub enum Unit {
     /// Optimizer steps: differ from batches when gradients are aggregated.
     #[default]
     Step,
-}
-
-/// How far training is, in every unit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Batches done.
-    pub batch: u64,
-    /// Epochs done.
-    pub epoch: u64,
-    /// Optimizer steps done.
-    pub step: u64,
-}
-
-impl Progress {
-    fn of(&self, unit: Unit) -> u64 {
-        match unit {
-            Unit::Batch => self.batch,
-            Unit::Epoch => self.epoch,
-            Unit::Step => self.step,
-        }
-    }
 }
 
 /// A schedule: an optional linear warm-up, then a curve.
@@ -134,13 +115,13 @@ fn threshold() -> f64 {
 
 impl Schedule {
     /// The factor on the optimizer's rate after `done`, when training ends at `total`.
-    pub fn factor(&self, done: Progress, total: Progress, plateau: &Plateau) -> f64 {
-        let at = done.of(self.by);
+    pub fn factor(&self, done: Extent, total: Extent, plateau: &Plateau) -> f64 {
+        let at = done.in_unit(self.by);
         if at < self.warmup {
             return (at + 1) as f64 / (self.warmup + 1) as f64;
         }
         let at = (at - self.warmup) as f64;
-        let whole = total.of(self.by).saturating_sub(self.warmup);
+        let whole = total.in_unit(self.by).saturating_sub(self.warmup);
         let along = |over: Option<u64>| (at / over.unwrap_or(whole).max(1) as f64).min(1.0);
         match self.curve {
             Curve::Constant => 1.0,
@@ -208,9 +189,9 @@ mod tests {
 
     fn check(curve: Curve, warmup: u64, expected: &[(u64, f64)]) {
         let schedule = Schedule { by: Unit::Step, warmup, curve };
-        let total = Progress { step: 100, ..Progress::default() };
+        let total = Extent { steps: 100, ..Extent::default() };
         for (step, factor) in expected {
-            let done = Progress { step: *step, ..Progress::default() };
+            let done = Extent { steps: *step, ..Extent::default() };
             let got = schedule.factor(done, total, &Plateau::default());
             assert!((got - factor).abs() < 1e-9, "{curve:?} at {step}: {got}, not {factor}");
         }
@@ -236,7 +217,7 @@ mod tests {
         let mut factors = Vec::new();
         for value in [1.0, 0.9, 0.9, 0.9, 0.8, 0.8, 0.8] {
             plateau.observe(&schedule, value);
-            factors.push(schedule.factor(Progress::default(), Progress::default(), &plateau));
+            factors.push(schedule.factor(Extent::default(), Extent::default(), &plateau));
         }
         assert_eq!(factors, [1.0, 1.0, 1.0, 0.5, 0.5, 0.5, 0.25]);
     }

@@ -176,10 +176,7 @@ fn optional_text<T: Display, S: Serializer>(
     value: &Option<T>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    match value {
-        Some(value) => serializer.collect_str(value),
-        None => serializer.serialize_none(),
-    }
+    value.as_ref().map(ToString::to_string).serialize(serializer)
 }
 
 #[cfg(test)]

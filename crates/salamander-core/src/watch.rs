@@ -30,11 +30,6 @@ pub struct Verdict {
 }
 
 impl Watch {
-    /// The best value so far, smaller being better.
-    pub fn best(&self) -> Option<f64> {
-        self.best
-    }
-
     /// Takes a validation's value, negated by the caller where bigger is better. NaN is never best.
     pub fn observe(&mut self, value: f64, stop: Option<EarlyStop>) -> Verdict {
         let best = !value.is_nan() && self.best.is_none_or(|best| value < best);
@@ -65,6 +60,6 @@ mod tests {
             verdicts,
             [(true, false), (true, false), (false, false), (true, true), (false, true)]
         );
-        assert_eq!(watch.best(), Some(0.495));
+        assert_eq!(watch.best, Some(0.495));
     }
 }

@@ -34,47 +34,20 @@ mod worker;
 #[path = "elastic/world.rs"]
 mod world;
 
-use salamander_core::elastic::Fences;
-use simulation::{Counts, Simulation, Violation};
-use world::{Guards, World};
-
-fn simulation() -> Simulation<Guards> {
-    Simulation { run, without: guards(), seeds: 20_000, enough: 3_000 }
-}
-
-fn run(seed: u64, guards: Guards, trace: bool) -> (Counts, Option<Violation>) {
-    let (stats, violation) = World::new(seed, guards, trace).run();
-    (stats.rows(), violation)
-}
-
-/// The guards, each with a way to take it out alone.
-fn guards() -> Vec<(&'static str, Guards)> {
-    let all = Fences::default();
-    let fences = [
-        ("promise", Fences { promise: false, ..all }),
-        ("term", Fences { term: false, ..all }),
-        ("lineage", Fences { lineage: false, ..all }),
-        ("adopted", Fences { adopted: false, ..all }),
-        ("all_hold", Fences { all_hold: false, ..all }),
-        ("checkpoint", Fences { checkpoint: false, ..all }),
-        ("journal", Fences { journal: false, ..all }),
-    ];
-    let without = fences.map(|(name, fences)| (name, Guards { fences, owner: true }));
-    let owner = ("owner", Guards { fences: all, owner: false });
-    without.into_iter().chain([owner]).collect()
-}
+use simulation::seeds::{keep_every_invariant, need_every_guard, replay};
+use world::World;
 
 #[test]
 fn ten_thousand_seeds_keep_every_invariant() {
-    simulation().keeps_every_invariant();
+    keep_every_invariant::<World>();
 }
 
 #[test]
 fn each_fence_is_needed() {
-    simulation().needs_every_guard();
+    need_every_guard::<World>();
 }
 
 #[test]
 fn replays() {
-    simulation().replays();
+    replay::<World>();
 }

@@ -30,56 +30,27 @@ mod worker;
 #[path = "push/world.rs"]
 mod world;
 
-use salamander_core::push::Fences;
-use simulation::{Counts, Simulation, Violation};
-use world::{Guards, World};
-
-fn simulation() -> Simulation<Guards> {
-    Simulation { run, without: guards(), seeds: 12_000, enough: 500 }
-}
-
-fn run(seed: u64, guards: Guards, trace: bool) -> (Counts, Option<Violation>) {
-    let (stats, violation) = World::new(seed, guards, trace).run();
-    (stats.rows(), violation)
-}
-
-/// The guards, each with a way to take it out alone.
-fn guards() -> Vec<(&'static str, Guards)> {
-    let all = Fences::default();
-    let fences = [
-        ("acks", Fences { acks: false, ..all }),
-        ("orders", Fences { orders: false, ..all }),
-        ("master", Fences { master: false, ..all }),
-        ("map", Fences { map: false, ..all }),
-        ("replies", Fences { replies: false, ..all }),
-        ("reports", Fences { reports: false, ..all }),
-        ("restored", Fences { restored: false, ..all }),
-        ("round", Fences { round: false, ..all }),
-    ];
-    let without = fences.map(|(name, fences)| (name, Guards { fences, ..Guards::default() }));
-    let owner = ("owner", Guards { owner: false, ..Guards::default() });
-    let once = ("once", Guards { once: false, ..Guards::default() });
-    without.into_iter().chain([owner, once]).collect()
-}
+use salamander_core::push::Fence;
+use simulation::seeds::{keep_every_invariant, need_every_guard, replay, run_all};
+use world::{Guard, World};
 
 #[test]
 fn ten_thousand_seeds_keep_every_invariant() {
-    simulation().keeps_every_invariant();
+    keep_every_invariant::<World>();
 }
 
 #[test]
 fn each_fence_is_needed() {
-    simulation().needs_every_guard();
+    need_every_guard::<World>();
 }
 
 /// They say which lease a report is for, and nothing else: a report that closes the lease of another only makes work.
 #[test]
 fn exactly_once_does_not_rest_on_the_numbers_of_leases() {
-    let fences = Fences { lease: false, ..Fences::default() };
-    simulation().run_all(2_000, Guards { fences, ..Guards::default() });
+    run_all::<World>(2_000, Some(Guard::Fence(Fence::Lease)));
 }
 
 #[test]
 fn replays() {
-    simulation().replays();
+    replay::<World>();
 }

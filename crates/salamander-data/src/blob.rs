@@ -1,11 +1,11 @@
 //! Bytes that formats read by position, so that no format needs to know where its files are kept.
 
+use std::fmt::Debug;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
 
 use crate::stamp::Stamp;
 use crate::{Error, places};
@@ -34,28 +34,40 @@ use crate::{Error, places};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Blob {
-    source: BlobSource,
+    source: Arc<dyn Source>,
 }
 
-#[derive(Clone, Debug)]
-enum BlobSource {
-    Local(Arc<Stamp>),
-    #[cfg(feature = "cloud")]
-    Remote(crate::remote::Object),
+/// Where a blob is kept: a file, or an object of a store.
+pub(crate) trait Source: Debug + Send + Sync {
+    /// The place it was opened from.
+    fn path(&self) -> &Path;
+    /// Its bytes.
+    fn size(&self) -> u64;
+    /// What tells this version of it from others, besides its size.
+    fn version(&self) -> String;
+    /// Checks without opening that it is still the same, where that costs little.
+    fn verify(&self) -> Result<(), Error>;
+    /// Opens it for reading, if it is still the same.
+    fn open(&self) -> Result<Box<dyn ReadAt>, Error>;
+}
+
+/// Bytes that are read by position.
+pub(crate) trait ReadAt: Debug + Send + Sync {
+    /// Fills `buf` with the bytes from `offset` on.
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
+}
+
+impl ReadAt for File {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        FileExt::read_exact_at(self, buf, offset)
+    }
 }
 
 /// An open [`Blob`], for one or many reads close together.
 #[derive(Debug)]
 pub struct Handle {
-    content: Content,
+    content: Box<dyn ReadAt>,
     size: u64,
-}
-
-#[derive(Debug)]
-enum Content {
-    Local(File),
-    #[cfg(feature = "cloud")]
-    Remote(crate::remote::Object),
 }
 
 /// A [`Handle`] read from a place on, for code that wants a stream. It is not buffered.
@@ -70,27 +82,19 @@ impl Blob {
     pub fn open(place: &Path) -> Result<Blob, Error> {
         let source = match places::scheme(place) {
             Some(_) => open_remote(place)?,
-            None => BlobSource::Local(Arc::new(Stamp::take(place)?)),
+            None => Arc::new(Stamp::take(place)?),
         };
         Ok(Blob { source })
     }
 
     /// The place it was opened from.
     pub fn path(&self) -> &Path {
-        match &self.source {
-            BlobSource::Local(stamp) => stamp.path(),
-            #[cfg(feature = "cloud")]
-            BlobSource::Remote(object) => object.path(),
-        }
+        self.source.path()
     }
 
     /// Its bytes.
     pub fn size(&self) -> u64 {
-        match &self.source {
-            BlobSource::Local(stamp) => stamp.size(),
-            #[cfg(feature = "cloud")]
-            BlobSource::Remote(object) => object.size(),
-        }
+        self.source.size()
     }
 
     /// Opens it for reading; [`Error::Changed`] when it is not the same any more. A change of a remote
@@ -99,45 +103,28 @@ impl Blob {
     pub fn handle(&self) -> Result<Handle, Error> {
         #[cfg(test)]
         OPENED.lock().unwrap().push(self.path().to_owned());
-        let content = match &self.source {
-            BlobSource::Local(stamp) => Content::Local(stamp.open()?),
-            #[cfg(feature = "cloud")]
-            BlobSource::Remote(object) => Content::Remote(object.clone()),
-        };
-        Ok(Handle { content, size: self.size() })
+        Ok(Handle { content: self.source.open()?, size: self.size() })
     }
 
     /// Checks without opening that it is still the same, where that costs little.
     pub(crate) fn verify(&self) -> Result<(), Error> {
-        match &self.source {
-            BlobSource::Local(stamp) => stamp.verify(),
-            #[cfg(feature = "cloud")]
-            BlobSource::Remote(_) => Ok(()),
-        }
+        self.source.verify()
     }
 
     /// What tells this version of the file from others, besides its size.
     pub(crate) fn version(&self) -> String {
-        match &self.source {
-            BlobSource::Local(stamp) => {
-                let since = stamp.modified().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-                since.map_or_else(String::new, |since| since.as_nanos().to_string())
-            }
-            #[cfg(feature = "cloud")]
-            BlobSource::Remote(object) => object.version(),
-        }
+        self.source.version()
     }
 }
 
 #[cfg(feature = "cloud")]
-fn open_remote(place: &Path) -> Result<BlobSource, Error> {
-    crate::remote::open(place).map(BlobSource::Remote)
+fn open_remote(place: &Path) -> Result<Arc<dyn Source>, Error> {
+    Ok(Arc::new(crate::remote::open(place)?))
 }
 
 #[cfg(not(feature = "cloud"))]
-fn open_remote(place: &Path) -> Result<BlobSource, Error> {
-    let reason = "this program was built without the cloud feature".to_owned();
-    Err(Error::Form { path: place.to_owned(), reason })
+fn open_remote(place: &Path) -> Result<Arc<dyn Source>, Error> {
+    Err(Error::form(place, "this program was built without the cloud feature"))
 }
 
 /// Places of all handles, for tests that count them.
@@ -162,11 +149,7 @@ pub(crate) fn opened(place: &Path) -> usize {
 impl Handle {
     /// Fills `buf` with the bytes from `offset` on.
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        match &self.content {
-            Content::Local(file) => file.read_exact_at(buf, offset),
-            #[cfg(feature = "cloud")]
-            Content::Remote(object) => object.read_exact_at(buf, offset),
-        }
+        self.content.read_exact_at(buf, offset)
     }
 
     /// A stream that starts at `offset`.

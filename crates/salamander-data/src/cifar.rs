@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::format::Definition;
 use crate::open::Opened;
-use crate::reader::{Each, OneShard};
+use crate::reader::{Each, Extent, OneShard};
 use crate::{Blob, Error, Row, Value, sink};
 
 /// Bytes of a picture.
@@ -47,19 +47,15 @@ impl CifarFile {
             let reason = format!(
                 "{size} bytes are {records} records of {record} and {rest} bytes more: not a binary file of CIFAR-10"
             );
-            return Err(Error::Form { path: path.to_owned(), reason });
+            return Err(Error::form(path, reason));
         }
         Ok(CifarFile { blob, records: size / record })
     }
 }
 
 impl OneShard for CifarFile {
-    fn path(&self) -> &Path {
-        self.blob.path()
-    }
-
-    fn count(&self) -> u64 {
-        self.records
+    fn extent(&self) -> Extent<'_> {
+        Extent { path: self.blob.path(), records: self.records }
     }
 
     fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {

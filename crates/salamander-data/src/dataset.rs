@@ -22,9 +22,9 @@ impl Dataset {
         let mut total: u64 = 0;
         starts.push(total);
         for shard in &shards {
-            total = total.checked_add(shard.records).ok_or_else(|| Error::Form {
-                path: shard.name.clone().into(),
-                reason: format!("{} records are more than can be counted", shard.records),
+            total = total.checked_add(shard.records).ok_or_else(|| {
+                let reason = format!("{} records are more than can be counted", shard.records);
+                Error::form(&shard.name, reason)
             })?;
             starts.push(total);
         }

@@ -177,6 +177,16 @@ impl Error {
         }
     }
 
+    /// A file that does not have the form that its format asks for.
+    pub(crate) fn form(path: impl Into<PathBuf>, reason: impl ToString) -> Error {
+        Error::Form { path: path.into(), reason: reason.to_string() }
+    }
+
+    /// A column that is not what was asked for.
+    pub(crate) fn column(name: &str, reason: impl ToString) -> Error {
+        Error::Column { column: name.to_owned(), reason: reason.to_string() }
+    }
+
     /// Adds the place to an error of a callback that could not know it; leaves all others alone.
     #[must_use]
     pub fn at(self, path: &Path, chunk: Option<usize>, record: u64) -> Error {

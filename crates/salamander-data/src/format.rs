@@ -106,7 +106,7 @@ impl Definition {
     pub(crate) fn left_out(&self, path: &Path) -> Error {
         let name = self.name;
         let reason = format!("this program was built without {name}: build it with that feature");
-        Error::Form { path: path.to_owned(), reason }
+        Error::form(path, reason)
     }
 }
 

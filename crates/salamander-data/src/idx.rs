@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::format::Definition;
 use crate::open::Opened;
-use crate::reader::{Each, OneShard};
+use crate::reader::{Each, Extent, OneShard};
 use crate::recordio::MAX_CHUNK_BYTES;
 use crate::{Blob, Error, Handle, Row, Value, sink};
 
@@ -66,7 +66,7 @@ impl IdxFile {
         let file = images.handle()?;
         let magic = magic(&file, &images)?;
         if magic == LABELS_MAGIC {
-            return Err(wrong(path, "a labels file: give the images file beside it".to_owned()));
+            return Err(Error::form(path, "a labels file: give the images file beside it"));
         }
         let [magic, count, rows, columns] = header(&file, &images, IMAGES_HEADER)?;
         expect_magic(path, "images", magic, IMAGES_MAGIC)?;
@@ -74,7 +74,7 @@ impl IdxFile {
         let image = u64::from(rows) * u64::from(columns);
         let shape = format!("{records} images of {rows} x {columns}");
         if records > 0 && image == 0 {
-            return Err(wrong(path, format!("{shape} have no pixels")));
+            return Err(Error::form(path, format!("{shape} have no pixels")));
         }
         expect_size(&images, IMAGES_HEADER, records.checked_mul(image), &shape)?;
         let labels = match labels_beside(path) {
@@ -95,12 +95,8 @@ impl IdxFile {
 }
 
 impl OneShard for IdxFile {
-    fn path(&self) -> &Path {
-        self.images.path()
-    }
-
-    fn count(&self) -> u64 {
-        self.records
+    fn extent(&self) -> Extent<'_> {
+        Extent { path: self.images.path(), records: self.records }
     }
 
     fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {
@@ -148,7 +144,7 @@ fn open_labels(path: &Path, images: u64) -> Result<Option<Blob>, Error> {
     let count = u64::from(count);
     expect_size(&blob, LABELS_HEADER, Some(count), &format!("{count} labels"))?;
     if count != images {
-        return Err(wrong(path, format!("{count} labels for {images} images")));
+        return Err(Error::form(path, format!("{count} labels for {images} images")));
     }
     Ok(Some(blob))
 }
@@ -163,7 +159,7 @@ fn header<const N: usize>(file: &Handle, blob: &Blob, needed: usize) -> Result<[
     let path = blob.path();
     if blob.size() < needed as u64 {
         let size = blob.size();
-        return Err(wrong(path, format!("{size} bytes, but an idx header has {needed}")));
+        return Err(Error::form(path, format!("{size} bytes, but an idx header has {needed}")));
     }
     let bytes = block(file, path, 0, needed as u64)?;
     let mut numbers = [0; N];
@@ -178,7 +174,7 @@ fn expect_magic(path: &Path, what: &str, found: u32, expected: u32) -> Result<()
         return Ok(());
     }
     let reason = format!("begins with {found:#010x}, but an idx {what} file with {expected:#010x}");
-    Err(wrong(path, reason))
+    Err(Error::form(path, reason))
 }
 
 /// Compares the file's size with what the header announces; `None` is more than can be counted.
@@ -188,9 +184,9 @@ fn expect_size(blob: &Blob, header: usize, data: Option<u64>, what: &str) -> Res
         Some(expected) if expected == size => Ok(()),
         Some(expected) => {
             let reason = format!("{size} bytes, but {what} take {expected}");
-            Err(wrong(blob.path(), reason))
+            Err(Error::form(blob.path(), reason))
         }
-        None => Err(wrong(blob.path(), format!("{size} bytes cannot hold {what}"))),
+        None => Err(Error::form(blob.path(), format!("{size} bytes cannot hold {what}"))),
     }
 }
 
@@ -199,10 +195,6 @@ fn block(file: &Handle, path: &Path, offset: u64, length: u64) -> Result<Vec<u8>
     let mut bytes = vec![0; length as usize];
     file.read_exact_at(&mut bytes, offset).map_err(Error::io(path))?;
     Ok(bytes)
-}
-
-fn wrong(path: &Path, reason: String) -> Error {
-    Error::Form { path: path.to_owned(), reason }
 }
 
 #[cfg(test)]

@@ -90,6 +90,16 @@ impl<V> PartCache<V> {
         self.parts.get_or_insert_with(&key, load).map(|(part, _)| part)
     }
 
+    /// The same for those who do not block.
+    #[cfg(feature = "cloud")]
+    pub(crate) async fn get_or_await<E>(
+        &self,
+        key: PartKey,
+        load: impl Future<Output = Result<Part<V>, E>>,
+    ) -> Result<Arc<V>, E> {
+        self.parts.get_or_insert_async(&key, load).await.map(|(part, _)| part)
+    }
+
     /// Keeps a part in the place of others, which are given back; one larger than half of the limit comes back itself.
     pub(crate) fn insert(&self, key: PartKey, part: Arc<V>, bytes: usize) -> Vec<Arc<V>> {
         let mut given_up = Vec::new();

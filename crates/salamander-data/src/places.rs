@@ -55,18 +55,14 @@ fn folder_files(folder: &Path) -> Result<Vec<PathBuf>, Error> {
             files.push(path);
         }
     }
-    if files.is_empty() {
-        return Err(Error::NoFiles { path: folder.to_owned() });
-    }
-    files.sort();
-    Ok(files)
+    in_order(files, folder)
 }
 
 /// The files that match a pattern, sorted; folders among them are left out.
 fn matching_files(pattern: &Path) -> Result<Vec<PathBuf>, Error> {
-    let wrong = |reason: String| Error::Form { path: pattern.to_owned(), reason };
-    let text = pattern.to_str().ok_or_else(|| wrong("a pattern must be utf-8".to_owned()))?;
-    let found = glob::glob(text).map_err(|error| wrong(format!("not a pattern: {error}")))?;
+    let text = pattern.to_str().ok_or_else(|| Error::form(pattern, "a pattern must be utf-8"))?;
+    let found = glob::glob(text)
+        .map_err(|error| Error::form(pattern, format!("not a pattern: {error}")))?;
     let mut files = Vec::new();
     for path in found {
         let path = path.map_err(|error| {
@@ -77,11 +73,16 @@ fn matching_files(pattern: &Path) -> Result<Vec<PathBuf>, Error> {
             files.push(path);
         }
     }
-    if files.is_empty() {
-        return Err(Error::NoFiles { path: pattern.to_owned() });
+    in_order(files, pattern)
+}
+
+/// What was found at a place, sorted; nothing is an error.
+pub(crate) fn in_order<T: Ord>(mut found: Vec<T>, place: &Path) -> Result<Vec<T>, Error> {
+    if found.is_empty() {
+        return Err(Error::NoFiles { path: place.to_owned() });
     }
-    files.sort();
-    Ok(files)
+    found.sort();
+    Ok(found)
 }
 
 /// The objects right under a URL that ends with a slash, or the URL itself.

@@ -64,26 +64,30 @@ pub(crate) type Each<'a> = dyn FnMut(u64, Row<'_>) -> Result<(), Error> + 'a;
 
 /// A source of one shard, as the files of all formats are: what is asked of them is checked here, once.
 pub(crate) trait OneShard: Send + Sync {
-    /// The shard's name, for messages.
-    fn path(&self) -> &Path;
-
-    /// How many records it has.
-    fn count(&self) -> u64;
+    /// Where it is, and how many records it has.
+    fn extent(&self) -> Extent<'_>;
 
     /// [`Reader::read`] for a range that has records, all of them in the file.
     fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error>;
 }
 
+/// A file and how many records it has.
+pub(crate) struct Extent<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) records: u64,
+}
+
 impl<T: OneShard> Reader for T {
     fn shards(&self) -> Result<Vec<Shard>, Error> {
-        Ok(vec![Shard { name: self.path().display().to_string(), records: self.count() }])
+        let Extent { path, records } = self.extent();
+        Ok(vec![Shard { name: path.display().to_string(), records }])
     }
 
     fn read(&self, shard: usize, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {
         if shard != 0 {
             return Err(Error::NoShard { shard, shards: 1 });
         }
-        check_range(self.path(), &records, self.count())?;
+        check_range(self.extent(), &records)?;
         if records.is_empty() {
             return Ok(());
         }
@@ -100,13 +104,13 @@ pub(crate) trait FileIndex: Sized {
     fn restore(saved: &[u8], size: u64) -> Option<Self>;
 }
 
-/// Refuses a range that reaches past the `count` records of a file.
-pub(crate) fn check_range(path: &Path, records: &Range<u64>, count: u64) -> Result<(), Error> {
-    if records.is_empty() || records.end <= count {
+/// Refuses a range that reaches past the records of a file.
+pub(crate) fn check_range(file: Extent<'_>, asked: &Range<u64>) -> Result<(), Error> {
+    let Extent { path, records } = file;
+    if asked.is_empty() || asked.end <= records {
         return Ok(());
     }
-    let record = records.start.max(count);
-    Err(Error::Range { path: path.to_owned(), record, records: count })
+    Err(Error::Range { path: path.to_owned(), record: asked.start.max(records), records })
 }
 
 /// The bytes of records, which must come in order.
@@ -135,7 +139,9 @@ mod tests {
     #[test]
     fn ranges_past_the_end_are_refused() {
         let check = |records: Range<u64>, expected: Option<&str>| {
-            let error = check_range(Path::new("f"), &records, 3).err().map(|e| e.to_string());
+            let error = check_range(Extent { path: Path::new("f"), records: 3 }, &records)
+                .err()
+                .map(|e| e.to_string());
             assert_eq!(error.as_deref(), expected);
         };
         check(0..3, None);

@@ -83,7 +83,7 @@ impl<'a> Row<'a> {
         self.get(name).ok_or_else(|| {
             let names: Vec<&str> = self.columns().map(|(name, _)| name).collect();
             let reason = format!("missing (the record has: {})", names.join(", "));
-            Error::Column { column: name.to_owned(), reason }
+            Error::column(name, reason)
         })
     }
 
@@ -100,10 +100,9 @@ impl<'a> Row<'a> {
     pub fn text(&self, name: &str) -> Result<&'a str, Error> {
         match self.require(name)? {
             Value::Text(text) => Ok(text),
-            Value::Bytes(bytes) => std::str::from_utf8(bytes).map_err(|error| Error::Column {
-                column: name.to_owned(),
-                reason: error.to_string(),
-            }),
+            Value::Bytes(bytes) => {
+                std::str::from_utf8(bytes).map_err(|error| Error::column(name, error))
+            }
             other => Err(wrong_kind(name, "text", other)),
         }
     }
@@ -126,8 +125,7 @@ impl<'a> Row<'a> {
 }
 
 fn wrong_kind(column: &str, wanted: &str, found: &Value<'_>) -> Error {
-    let reason = format!("{} where {wanted} are needed", found.kind());
-    Error::Column { column: column.to_owned(), reason }
+    Error::column(column, format!("{} where {wanted} are needed", found.kind()))
 }
 
 #[cfg(test)]

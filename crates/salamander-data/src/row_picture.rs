@@ -16,7 +16,6 @@ impl<'a> RowPicture<'a> {
     /// grey square.
     pub(crate) fn of(row: &Row<'a>, column: &str) -> Result<RowPicture<'a>, Error> {
         let pixels = row.bytes(column)?;
-        let wrong = |reason: String| Error::Column { column: column.to_owned(), reason };
         let (height, width) = match (row.get("height"), row.get("width")) {
             (Some(_), Some(_)) => (side(row, "height")?, side(row, "width")?),
             _ => {
@@ -31,7 +30,7 @@ impl<'a> RowPicture<'a> {
             bytes => {
                 let reason =
                     format!("{bytes} bytes are no {height} x {width} pixels: add height and width");
-                return Err(wrong(reason));
+                return Err(Error::column(column, reason));
             }
         };
         Ok(RowPicture { width, height, channels, pixels })
@@ -43,6 +42,5 @@ fn side(row: &Row<'_>, column: &str) -> Result<u32, Error> {
         [side] => u32::try_from(*side).ok(),
         _ => None,
     };
-    let reason = "not the side of an image".to_owned();
-    found.ok_or_else(|| Error::Column { column: column.to_owned(), reason })
+    found.ok_or_else(|| Error::column(column, "not the side of an image"))
 }

@@ -166,10 +166,10 @@ impl Deal<'_> {
     }
 }
 
-/// Fisher-Yates.
-fn shuffle(records: &mut [u64], rng: &mut Rng) {
-    for last in (1..records.len()).rev() {
-        records.swap(last, rng.below(last as u64 + 1) as usize);
+/// Puts values in any order, each as probable as every other (Fisher-Yates).
+pub(crate) fn shuffle<T>(values: &mut [T], rng: &mut Rng) {
+    for last in (1..values.len()).rev() {
+        values.swap(last, rng.below(last as u64 + 1) as usize);
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::fs::{File, Metadata};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::Error;
+use crate::blob::{ReadAt, Source};
 
 /// A file as it was when it was opened.
 #[derive(Debug)]
@@ -19,36 +20,10 @@ impl Stamp {
     pub(crate) fn take(path: &Path) -> Result<Stamp, Error> {
         let metadata = std::fs::metadata(path).map_err(Error::io(path))?;
         if !metadata.is_file() {
-            let reason = "not a regular file".to_owned();
-            return Err(Error::Form { path: path.to_owned(), reason });
+            return Err(Error::form(path, "not a regular file"));
         }
         let (size, modified) = (metadata.len(), metadata.modified().ok());
         Ok(Stamp { path: path.to_owned(), size, modified })
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    pub(crate) fn size(&self) -> u64 {
-        self.size
-    }
-
-    /// When the file was last written, where the system says so.
-    pub(crate) fn modified(&self) -> Option<SystemTime> {
-        self.modified
-    }
-
-    /// Opens the file, if it is still the same.
-    pub(crate) fn open(&self) -> Result<File, Error> {
-        let file = File::open(&self.path).map_err(Error::io(&self.path))?;
-        self.compare(&file.metadata().map_err(Error::io(&self.path))?)?;
-        Ok(file)
-    }
-
-    /// Checks without opening that the file is still the same.
-    pub(crate) fn verify(&self) -> Result<(), Error> {
-        self.compare(&std::fs::metadata(&self.path).map_err(Error::io(&self.path))?)
     }
 
     fn compare(&self, now: &Metadata) -> Result<(), Error> {
@@ -56,6 +31,32 @@ impl Stamp {
             return Ok(());
         }
         Err(Error::Changed { path: self.path.clone() })
+    }
+}
+
+impl Source for Stamp {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// When the file was last written, where the system says so.
+    fn version(&self) -> String {
+        let since = self.modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        since.map_or_else(String::new, |since| since.as_nanos().to_string())
+    }
+
+    fn verify(&self) -> Result<(), Error> {
+        self.compare(&std::fs::metadata(&self.path).map_err(Error::io(&self.path))?)
+    }
+
+    fn open(&self) -> Result<Box<dyn ReadAt>, Error> {
+        let file = File::open(&self.path).map_err(Error::io(&self.path))?;
+        self.compare(&file.metadata().map_err(Error::io(&self.path))?)?;
+        Ok(Box::new(file))
     }
 }
 
@@ -73,7 +74,7 @@ mod tests {
         let stamp = Stamp::take(&path).unwrap();
         assert!(stamp.verify().is_ok() && stamp.open().is_ok());
 
-        let later = stamp.modified().unwrap() + Duration::from_secs(5);
+        let later = stamp.modified.unwrap() + Duration::from_secs(5);
         File::options().write(true).open(&path).unwrap().set_modified(later).unwrap();
         assert!(matches!(stamp.verify(), Err(Error::Changed { .. })));
 

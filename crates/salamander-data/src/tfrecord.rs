@@ -3,12 +3,11 @@
 
 use std::io::{self, BufReader, Read, Write};
 use std::ops::Range;
-use std::path::Path;
 
 use crate::blob::{Blob, BlobReader};
 use crate::format::Definition;
 use crate::index_cache::{Cut, Save};
-use crate::reader::{Each, OneShard, check_range};
+use crate::reader::{Each, Extent, OneShard};
 use crate::{Error, example, reader, sink};
 
 /// Bytes of a record besides its data: length, checksum of the length, checksum of the data.
@@ -54,44 +53,28 @@ impl TfRecordFile {
     fn new(blob: Blob, index: RecordIndex) -> TfRecordFile {
         TfRecordFile { blob, index }
     }
+}
 
-    /// Calls `each` with the number and bytes of every record of the range, in order.
-    fn read_bytes(
-        &self,
-        records: Range<u64>,
-        mut each: impl FnMut(u64, &[u8]) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let path = self.blob.path();
-        check_range(path, &records, self.index.records)?;
+impl OneShard for TfRecordFile {
+    fn extent(&self) -> Extent<'_> {
+        Extent { path: self.blob.path(), records: self.index.records }
+    }
+
+    fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {
         let marks = &self.index.marks;
-        let before = marks.partition_point(|mark| mark.record <= records.start);
-        let Some(&mark) = marks.get(before.wrapping_sub(1)).filter(|_| !records.is_empty()) else {
-            return Ok(());
-        };
-        let mut cursor = Cursor::new(&self.blob, mark)?;
+        let after = marks.partition_point(|mark| mark.record <= records.start);
+        // The first record has a mark, so that one lies at or before each.
+        let mut cursor = Cursor::new(&self.blob, marks[after - 1])?;
         while cursor.at.record < records.start {
             cursor.skip()?;
         }
         let mut data = Vec::new();
         for record in records {
             cursor.read(&mut data)?;
-            each(record, &data).map_err(|error| error.at(path, None, record))?;
+            let read = each(record, example::row(&data));
+            read.map_err(|error| error.at(self.blob.path(), None, record))?;
         }
         Ok(())
-    }
-}
-
-impl OneShard for TfRecordFile {
-    fn path(&self) -> &Path {
-        self.blob.path()
-    }
-
-    fn count(&self) -> u64 {
-        self.index.records
-    }
-
-    fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {
-        self.read_bytes(records, |record, bytes| each(record, example::row(bytes)))
     }
 }
 
@@ -226,8 +209,8 @@ impl<'a> Cursor<'a> {
         let (found, expected) = (masked_crc(&length), u32::from_le_bytes([a, b, c, d]));
         if found != expected {
             if self.at.offset == 0 && head.starts_with(&[0x1f, 0x8b]) {
-                let reason = "compressed with gzip: decompress it first".to_owned();
-                return Err(Error::Form { path: self.blob.path().to_owned(), reason });
+                let reason = "compressed with gzip: decompress it first";
+                return Err(Error::form(self.blob.path(), reason));
             }
             let reason = format!(
                 "checksum of the length is {found:#010x}, but the file says {expected:#010x}"
@@ -268,8 +251,8 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// TensorFlow rotates and shifts a CRC-32C so that a checksum of bytes that hold checksums stays good.
-fn masked_crc(bytes: &[u8]) -> u32 {
+/// A CRC-32C, rotated and shifted so that a checksum of bytes that hold checksums stays good: TensorFlow's and Snappy's.
+pub(crate) fn masked_crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 

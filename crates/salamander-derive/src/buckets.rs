@@ -5,6 +5,8 @@ use quote::{format_ident, quote};
 use syn::meta::ParseNestedMeta;
 use syn::{Error, Expr, ExprArray, Ident, LitStr, Result, Type};
 
+use crate::is_named;
+
 /// How a value becomes the number of its bucket.
 pub(crate) enum Buckets {
     Discretise(Vec<Expr>),
@@ -134,7 +136,7 @@ pub(crate) fn held(what: &str, ident: &Ident) -> Ident {
 }
 
 pub(crate) fn is_text(ty: &Type) -> bool {
-    matches!(ty, Type::Path(path) if last(path).is_some_and(|name| name == "String"))
+    is_named(ty, "String")
 }
 
 /// Whether a type is a list of texts, one for each of several columns.
@@ -153,13 +155,9 @@ fn holds(ty: &Type, name: &str) -> bool {
             });
             match item {
                 Some(syn::GenericArgument::Type(item)) => holds(item, name),
-                _ => last(path).is_some_and(|found| found == name),
+                _ => is_named(ty, name),
             }
         }
         _ => false,
     }
-}
-
-fn last(path: &syn::TypePath) -> Option<String> {
-    path.path.segments.last().map(|segment| segment.ident.to_string())
 }

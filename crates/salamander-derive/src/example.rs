@@ -2,12 +2,13 @@
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
-use syn::{DeriveInput, Error, Path, Result};
+use syn::{DeriveInput, Error, Ident, Path, Result};
 
 use crate::buckets::{self, Buckets};
 use crate::field::{Column, Scale};
 use crate::pictures;
 use crate::several::{self, Several};
+use crate::{is_named, option};
 
 pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
     let fields = crate::named_fields(&input, "Example")?;
@@ -16,13 +17,10 @@ pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
         let message = "an example needs at least one input: a field without #[label]";
         return Err(Error::new_spanned(&input.ident, message));
     }
-    let batch = batch_struct(&input, &columns);
-    let example = example_impl(&input, &columns)?;
+    let name = format_ident!("{}Batch", input.ident);
+    let batch = batch_struct(&input, &name, &columns);
+    let example = example_impl(&input, &name, &columns)?;
     Ok(quote!(#batch #example))
-}
-
-fn batch_name(input: &DeriveInput) -> syn::Ident {
-    format_ident!("{}Batch", input.ident)
 }
 
 fn kind(column: &Column) -> TokenStream {
@@ -34,11 +32,11 @@ fn kind(column: &Column) -> TokenStream {
     }
 }
 
-fn batch_struct(input: &DeriveInput, columns: &[Column]) -> TokenStream {
-    let (name, vis) = (batch_name(input), &input.vis);
+fn batch_struct(input: &DeriveInput, name: &Ident, columns: &[Column]) -> TokenStream {
+    let vis = &input.vis;
     let about = format!("Several [`{}`]s side by side.", input.ident);
     let fields = columns.iter().map(|column| {
-        let (ident, rank, kind) = (&column.ident, column.rank(), kind(column));
+        let (ident, rank, kind) = (&column.ident, column.shape.len() + 1, kind(column));
         let about = format!("`{ident}` of each record.");
         let tensor = match column.is_ragged() {
             true => quote!(::salamander::__private::Ragged),
@@ -77,10 +75,10 @@ fn batch_struct(input: &DeriveInput, columns: &[Column]) -> TokenStream {
     }
 }
 
-fn example_impl(input: &DeriveInput, columns: &[Column]) -> Result<TokenStream> {
-    let (name, batch) = (&input.ident, batch_name(input));
-    let decode = columns.iter().map(decode_field);
-    let collate = columns.iter().map(collate_field);
+fn example_impl(input: &DeriveInput, batch: &Ident, columns: &[Column]) -> Result<TokenStream> {
+    let name = &input.ident;
+    let idents: Vec<_> = columns.iter().map(|column| &column.ident).collect();
+    let (decode, collate) = (columns.iter().map(decode), columns.iter().map(collate));
     let changes: Vec<TokenStream> = columns.iter().filter_map(pictures::augment).collect();
     let function = augment(input)?.map(|function| quote!(#function(self, rng)));
     let augment = (function.is_some() || !changes.is_empty()).then(|| {
@@ -91,8 +89,7 @@ fn example_impl(input: &DeriveInput, columns: &[Column]) -> Result<TokenStream> 
             }
         }
     });
-    let statics =
-        columns.iter().filter_map(vocabulary).chain(columns.iter().filter_map(normaliser));
+    let statics = columns.iter().filter_map(held);
     let assertions = columns.iter().filter_map(|c| c.buckets.as_ref()).map(Buckets::assertion);
     Ok(quote! {
         const _: () = {
@@ -107,14 +104,14 @@ fn example_impl(input: &DeriveInput, columns: &[Column]) -> Result<TokenStream> 
                 labels: bool,
             ) -> ::std::result::Result<Self, ::salamander::__private::DecodeError> {
                 let _ = labels;
-                ::std::result::Result::Ok(Self { #(#decode),* })
+                ::std::result::Result::Ok(Self { #(#idents: #decode),* })
             }
 
             fn collate(
                 examples: &[Self],
                 device: &::salamander::__private::Device,
             ) -> ::std::result::Result<Self::Batch, ::salamander::__private::DecodeError> {
-                ::std::result::Result::Ok(#batch { #(#collate),* })
+                ::std::result::Result::Ok(#batch { #(#idents: #collate),* })
             }
 
             #augment
@@ -123,73 +120,57 @@ fn example_impl(input: &DeriveInput, columns: &[Column]) -> Result<TokenStream> 
     })
 }
 
-/// The vocabulary of a field, shared by decoding and collating.
-fn vocabulary(column: &Column) -> Option<TokenStream> {
-    let Some(Buckets::Vocabulary { file, oov }) = &column.buckets else { return None };
-    let lookup = buckets::held("VOCABULARY", &column.ident);
-    Some(quote! {
-        static #lookup: ::salamander::__private::Lookup =
-            ::salamander::__private::Lookup::new(#file, (#oov) as u64);
-    })
-}
-
-/// The statistics of a field.
-fn normaliser(column: &Column) -> Option<TokenStream> {
-    let Some(Scale::Measured(file)) = &column.scale else { return None };
-    let (name, columns) = (buckets::held("NORMALISER", &column.ident), &column.columns);
-    Some(quote! {
-        static #name: ::salamander::__private::Normaliser =
-            ::salamander::__private::Normaliser::new(#file, &[#(#columns),*]);
-    })
-}
-
-fn decode_field(column: &Column) -> TokenStream {
-    let Column { ident, columns, shape, .. } = column;
-    match column.label {
-        true => quote! {
-            #ident: ::salamander::__private::label(row, &[#(#columns),*], labels, 1 #(* (#shape))*)?
-        },
-        false if column.is_text() => decode_text(column),
-        false if column.is_texts() => decode_texts(column),
-        false if column.several.is_some() => decode_several(column),
-        false => match &column.missing {
-            Some(missing) => quote! {
-                #ident: ::salamander::__private::feature_or(
-                    row, &[#(#columns),*], (#missing) as f64, 1 #(* (#shape))*,
-                )?
-            },
-            None => quote!(#ident: ::salamander::__private::feature(row, &[#(#columns),*])?),
-        },
+/// What a field holds for the whole process: its vocabulary, shared by decoding and collating, or its statistics.
+fn held(column: &Column) -> Option<TokenStream> {
+    let (private, columns) = (quote!(::salamander::__private), &column.columns);
+    if let Some(Buckets::Vocabulary { file, oov }) = &column.buckets {
+        let name = buckets::held("VOCABULARY", &column.ident);
+        let lookup = quote!(#private::Lookup);
+        return Some(quote!(static #name: #lookup = #lookup::new(#file, (#oov) as u64);));
     }
+    let Some(Scale::Measured(file)) = &column.scale else { return None };
+    let name = buckets::held("NORMALISER", &column.ident);
+    let normaliser = quote!(#private::Normaliser);
+    Some(quote!(static #name: #normaliser = #normaliser::new(#file, &[#(#columns),*]);))
 }
 
-/// Ids are checked here already, so that the error of a wrong one names its record.
-fn decode_several(column: &Column) -> TokenStream {
-    let Column { ident, columns, .. } = column;
-    let Some(Several::Concatenate(sizes)) = &column.several else {
-        return quote!(#ident: ::salamander::__private::ragged_feature(row, &[#(#columns),*])?);
-    };
-    let name = ident.to_string();
-    quote! {
-        #ident: {
-            let ids = ::salamander::__private::feature(row, &[#(#columns),*])?;
-            ::salamander::__private::shifted(#name, &ids, &[#((#sizes) as i64),*])?;
-            ids
+/// The value of a field, from a row.
+fn decode(column: &Column) -> TokenStream {
+    let (private, columns, shape) =
+        (quote!(::salamander::__private), &column.columns, &column.shape);
+    let len = quote!(1 #(* (#shape))*);
+    match (&column.missing, &column.several) {
+        _ if column.label => quote!(#private::label(row, &[#(#columns),*], labels, #len)?),
+        _ if column.is_text() || column.is_texts() => decode_text(column),
+        (_, Some(Several::Ragged(_))) => quote!(#private::ragged_feature(row, &[#(#columns),*])?),
+        // Ids are checked here already, so that the error of a wrong one names its record.
+        (_, Some(Several::Concatenate(sizes))) => {
+            let name = column.ident.to_string();
+            quote! {{
+                let ids = #private::Column::read(row, &[#(#columns),*])?;
+                #private::shifted(#name, &ids, &[#((#sizes) as i64),*])?;
+                ids
+            }}
         }
+        (Some(missing), None) => {
+            quote!(#private::feature_or(row, &[#(#columns),*], (#missing) as f64, #len)?)
+        }
+        (None, None) => quote!(#private::Column::read(row, &[#(#columns),*])?),
     }
 }
 
 /// Text is looked up here already, so that the error of an unknown word names its record.
 fn decode_text(column: &Column) -> TokenStream {
-    let Column { ident, columns, .. } = column;
-    let missing = match &column.missing {
-        Some(missing) => quote!(::std::option::Option::Some(#missing)),
-        None if column.is_ragged() => quote!(::std::option::Option::Some("")),
-        None => quote!(::std::option::Option::None),
-    };
+    let Column { ident, columns, missing, .. } = column;
+    let empty = column.is_ragged().then(|| quote!(""));
+    let missing = option(missing.as_ref().map(|missing| quote!(#missing)).or(empty));
+    if column.is_texts() {
+        // The compiler counts the columns.
+        return quote!(::salamander::__private::texts(row, &[#(#columns),*], #missing)?);
+    }
     let text = quote!(::salamander::__private::text(row, &[#(#columns),*], #missing)?);
     if !matches!(column.buckets, Some(Buckets::Vocabulary { .. })) {
-        return quote!(#ident: #text);
+        return text;
     }
     let (lookup, name) = (buckets::held("VOCABULARY", ident), ident.to_string());
     let words = match &column.several {
@@ -199,41 +180,27 @@ fn decode_text(column: &Column) -> TokenStream {
         }
         _ => quote!([&text]),
     };
-    quote! {
-        #ident: {
-            let text = #text;
-            for word in #words {
-                #lookup.number(#name, word)?;
-            }
-            text
+    quote! {{
+        let text = #text;
+        for word in #words {
+            #lookup.number(#name, word)?;
         }
-    }
+        text
+    }}
 }
 
-/// A text of each column; the compiler counts them.
-fn decode_texts(column: &Column) -> TokenStream {
-    let Column { ident, columns, .. } = column;
-    let missing = match &column.missing {
-        Some(missing) => quote!(::std::option::Option::Some(#missing)),
-        None => quote!(::std::option::Option::None),
-    };
-    quote!(#ident: ::salamander::__private::texts(row, &[#(#columns),*], #missing)?)
-}
-
-fn collate_field(column: &Column) -> TokenStream {
+/// The tensor of a field, from examples.
+fn collate(column: &Column) -> TokenStream {
     let Column { ident, shape, kind, .. } = column;
     let values = quote!(examples.iter().map(|example| &example.#ident));
-    if !pictures::is_image(kind) {
-        let tensor = tensor(column, &values);
-        return quote!(#ident: #tensor);
+    if !is_named(kind, "Image") {
+        return tensor(column, &values);
     }
     let tensor = tensor(column, &quote!(fitted.iter().map(|image| &**image)));
-    quote! {
-        #ident: {
-            let fitted = ::salamander::__private::fitted(#values, [#(#shape),*]);
-            #tensor
-        }
-    }
+    quote! {{
+        let fitted = ::salamander::__private::fitted(#values, [#(#shape),*]);
+        #tensor
+    }}
 }
 
 /// The tensor of a field, from an iterator over its values.
@@ -241,8 +208,9 @@ fn tensor(column: &Column, values: &TokenStream) -> TokenStream {
     let Column { ident, shape, columns, .. } = column;
     let (private, name) = (quote!(::salamander::__private), ident.to_string());
     let shape = quote!([examples.len() #(, #shape)*]);
+    let target = quote!(#private::Target { name: #name, shape: #shape, device });
     if let Some(several) = &column.several {
-        return several.collate(column, values, &shape);
+        return several.collate(column, values, &target);
     }
     if let Some(buckets) = &column.buckets {
         let bucket = buckets.function(ident, column.is_text());
@@ -256,23 +224,23 @@ fn tensor(column: &Column, values: &TokenStream) -> TokenStream {
                 )?
             },
             Buckets::Hash(_) => {
-                quote!(#private::bucket_ints(#name, #values, #shape, #bucket, device)?)
+                quote!(#private::bucketed(#target, #values, #private::Column::ints, #bucket)?)
             }
-            _ => quote!(#private::bucket_floats(#name, #values, #shape, #bucket, device)?),
+            _ => quote!(#private::bucketed(#target, #values, #private::Column::floats, #bucket)?),
         };
     }
     match &column.scale {
         Some(Scale::Measured(_)) => {
             let normaliser = buckets::held("NORMALISER", ident);
-            quote!(#private::normalised_tensor(#name, #values, #shape, &#normaliser, device)?)
+            quote!(#private::normalised_tensor(#target, #values, &#normaliser)?)
         }
         Some(Scale::Said { offset, scale }) => {
             let scale = quote!(#private::Scale { offset: #offset, scale: #scale });
-            quote!(#private::float_tensor(#name, #values, #shape, #scale, device)?)
+            quote!(#private::float_tensor(#target, #values, #scale)?)
         }
         None => {
             let kind = kind(column);
-            quote!(<#kind as #private::Kind>::tensor(#name, #values, #shape, device)?)
+            quote!(<#kind as #private::Kind>::tensor(#target, #values)?)
         }
     }
 }

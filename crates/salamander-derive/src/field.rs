@@ -6,6 +6,7 @@ use syn::spanned::Spanned;
 use syn::{Attribute, Error, Expr, ExprArray, Field, Ident, LitStr, Result, Type};
 
 use crate::buckets::{self, Buckets, is_text, is_texts};
+use crate::is_named;
 use crate::pictures::{self, Change};
 use crate::several::{self, Several};
 
@@ -49,19 +50,17 @@ impl Column {
                 said.read(attr)?;
             }
         }
+        let wrong = |message: &str| Err(Error::new_spanned(&field.ty, message));
         if label && (said.said_scale() || said.normalise.is_some()) {
-            let message = "a label is not scaled: put this on an input";
-            return Err(Error::new_spanned(&field.ty, message));
+            return wrong("a label is not scaled: put this on an input");
         }
         let (scale, missing) = (said.scale(&field.ty)?, said.missing(&field.ty)?);
         let buckets = said.buckets.check(&ident, &field.ty)?;
         if label && (buckets.is_some() || missing.is_some()) {
-            let message = "a label stays as it is: put buckets and missing on an input";
-            return Err(Error::new_spanned(&field.ty, message));
+            return wrong("a label stays as it is: put buckets and missing on an input");
         }
         if buckets.is_some() && scale.is_some() {
-            let message = "buckets are integers: remove scale, offset, mean, std and normalise";
-            return Err(Error::new_spanned(&field.ty, message));
+            return wrong("buckets are integers: remove scale, offset, mean, std and normalise");
         }
         let columns = said.columns.unwrap_or_else(|| vec![ident.to_string()]);
         let shape = match is_text(&field.ty) && buckets.is_some() {
@@ -70,23 +69,20 @@ impl Column {
             false => shape(&ident, &field.ty, said.shape, label)?,
         };
         if is_texts(&field.ty) && buckets.is_none() {
-            let message = format!("`{ident}` is text: say #[input(hash = 1u64 << 40)]");
-            return Err(Error::new_spanned(&field.ty, message));
+            return wrong(&format!("`{ident}` is text: say #[input(hash = 1u64 << 40)]"));
         }
-        let (kind, several, ignore, changes) =
-            (field.ty.clone(), said.several, said.ignore, said.changes);
         let column = Self {
             columns,
             shape,
             ident,
-            kind,
+            kind: field.ty.clone(),
             label,
             scale,
             buckets,
             missing,
-            several,
-            ignore,
-            changes,
+            several: said.several,
+            ignore: said.ignore,
+            changes: said.changes,
         };
         several::check(&column)?;
         pictures::check(&column)?;
@@ -106,11 +102,6 @@ impl Column {
     /// Whether there are any number of values.
     pub(crate) fn is_ragged(&self) -> bool {
         matches!(self.several, Some(Several::Ragged(_)))
-    }
-
-    /// The tensor's rank: the shape and the batch.
-    pub(crate) fn rank(&self) -> usize {
-        self.shape.len() + 1
     }
 }
 
@@ -188,24 +179,20 @@ impl Said {
     }
 
     fn scale(&self, ty: &Type) -> Result<Option<Scale>> {
-        if let Some(file) = &self.normalise {
-            let message = "normalise takes mean and std from its file: remove the numbers";
-            return match self.said_scale() {
-                true => Err(Error::new_spanned(ty, message)),
-                false => Ok(Some(Scale::Measured(file.clone()))),
-            };
+        match (&self.normalise, self.said_scale()) {
+            (None, false) => return Ok(None),
+            (Some(file), false) => return Ok(Some(Scale::Measured(file.clone()))),
+            (Some(_), true) => {
+                let message = "normalise takes mean and std from its file: remove the numbers";
+                return Err(Error::new_spanned(ty, message));
+            }
+            (None, true) => {}
         }
-        if !self.said_scale() {
-            return Ok(None);
-        }
-        let offset = self.offset.as_ref().map_or(quote!(0.0), |offset| quote!((#offset) as f32));
-        let scale = match (&self.scale, &self.std) {
-            (Some(scale), None) => quote!((#scale) as f32),
-            (None, Some(std)) => quote!(1.0 / ((#std) as f32)),
-            (Some(scale), Some(std)) => quote!((#scale) as f32 / ((#std) as f32)),
-            (None, None) => quote!(1.0),
-        };
-        Ok(Some(Scale::Said { offset, scale }))
+        let number = |said: &Option<Expr>| said.as_ref().map(|said| quote!(((#said) as f32)));
+        let offset = number(&self.offset).unwrap_or_else(|| quote!(0.0));
+        let scale = number(&self.scale).unwrap_or_else(|| quote!(1.0));
+        let divisor = number(&self.std).map(|std| quote!(/ #std));
+        Ok(Some(Scale::Said { offset, scale: quote!(#scale #divisor) }))
     }
 }
 
@@ -236,25 +223,16 @@ fn shape(ident: &Ident, kind: &Type, said: Option<Vec<Expr>>, label: bool) -> Re
     if let Some(shape) = said {
         return Ok(shape);
     }
-    let is = |name: &str| match kind {
-        Type::Path(path) => path.path.segments.last().is_some_and(|last| last.ident == name),
-        _ => false,
-    };
+    let wrong = |message: String| Err(Error::new(kind.span(), message));
     match kind {
         Type::Array(array) => Ok(vec![array.len.clone()]),
-        _ if is("String") => Err(Error::new(
-            kind.span(),
-            format!(
-                "`{ident}` is text: use a number, bool, `[T; N]` or `Vec<T>`, or say #[input(hash = 1000)] \
-                 or #[input(vocabulary = \"words.txt\")]"
-            ),
+        _ if is_text(kind) => wrong(format!(
+            "`{ident}` is text: use a number, bool, `[T; N]` or `Vec<T>`, or say #[input(hash = 1000)] \
+             or #[input(vocabulary = \"words.txt\")]"
         )),
-        _ if is("Vec") => {
+        _ if is_named(kind, "Vec") => {
             let word = if label { "label" } else { "input" };
-            Err(Error::new(
-                kind.span(),
-                format!("`{ident}` is a Vec: say its shape, #[{word}(shape = [1, 28, 28])]"),
-            ))
+            wrong(format!("`{ident}` is a Vec: say its shape, #[{word}(shape = [1, 28, 28])]"))
         }
         _ => Ok(Vec::new()),
     }

@@ -4,6 +4,8 @@ use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{DeriveInput, Expr, ExprLit, ExprUnary, Field, Lit, LitStr, Result, Type};
 
+use crate::{is_named, option};
+
 pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
     let name = &input.ident;
     let fields = crate::named_fields(&input, "Hparams")?;
@@ -36,75 +38,59 @@ struct Hparam {
     kind: Type,
     name: String,
     default: Option<TokenStream>,
-    min: TokenStream,
-    max: TokenStream,
+    /// The least and the greatest value, if they are said.
+    range: TokenStream,
 }
 
 impl Hparam {
     fn parse(field: &Field) -> Result<Self> {
         let ident = field.ident.clone().expect("fields are named");
-        let none = quote!(::std::option::Option::None);
-        let mut parsed = Self {
-            name: ident.to_string(),
-            ident,
-            kind: field.ty.clone(),
-            default: None,
-            min: none.clone(),
-            max: none,
-        };
+        let mut name = ident.to_string();
+        let (mut default, mut min, mut max) = (None, None, None);
         for attr in field.attrs.iter().filter(|attr| attr.path().is_ident("hparam")) {
             attr.parse_nested_meta(|meta| {
-                if meta.path.is_ident("name") {
-                    parsed.name = meta.value()?.parse::<LitStr>()?.value();
-                } else if meta.path.is_ident("default") {
-                    let value: Expr = meta.value()?.parse()?;
-                    parsed.default = Some(default(&field.ty, &value));
-                } else if meta.path.is_ident("min") {
-                    let value: Expr = meta.value()?.parse()?;
-                    parsed.min = quote!(::std::option::Option::Some((#value) as f64));
-                } else if meta.path.is_ident("max") {
-                    let value: Expr = meta.value()?.parse()?;
-                    parsed.max = quote!(::std::option::Option::Some((#value) as f64));
-                } else {
-                    return Err(meta.error(
-                        "unknown key: write #[hparam(default = .., min = .., max = .., name = ..)]",
-                    ));
+                let key = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
+                match key.as_str() {
+                    "name" => name = meta.value()?.parse::<LitStr>()?.value(),
+                    "default" => default = Some(typed(&field.ty, &meta.value()?.parse()?)),
+                    "min" => min = Some(bound(meta.value()?.parse()?)),
+                    "max" => max = Some(bound(meta.value()?.parse()?)),
+                    _ => {
+                        return Err(meta.error(
+                            "unknown key: write #[hparam(default = .., min = .., max = .., name = ..)]",
+                        ));
+                    }
                 }
                 Ok(())
             })?;
         }
-        Ok(parsed)
+        let (min, max) = (option(min), option(max));
+        Ok(Self { ident, kind: field.ty.clone(), name, default, range: quote!((#min, #max)) })
     }
 
     fn describe(&self) -> TokenStream {
-        let Self { name, kind, min, max, .. } = self;
+        let Self { name, kind, range, .. } = self;
         let shown = quote!(#kind).to_string().replace(' ', "");
-        let default = match &self.default {
-            Some(value) => quote! {{
+        let default = option(self.default.as_ref().map(|value| {
+            quote! {{
                 let value: #kind = #value;
-                ::std::option::Option::Some(
-                    ::salamander::__private::HparamValue::to_json(&value).to_string(),
-                )
-            }},
-            None => quote!(::std::option::Option::None),
-        };
+                ::salamander::__private::HparamValue::to_json(&value).to_string()
+            }}
+        }));
         quote! {
             ::salamander::__private::HparamInfo {
                 name: #name,
                 kind: #shown,
                 default: #default,
-                range: (#min, #max),
+                range: #range,
             }
         }
     }
 
     fn read(&self) -> TokenStream {
-        let Self { ident, name, kind, min, max, .. } = self;
-        let default = match &self.default {
-            Some(value) => quote!(::std::option::Option::Some(#value)),
-            None => quote!(::std::option::Option::None),
-        };
-        quote!(#ident: fields.take::<#kind>(#name, #default, (#min, #max))?)
+        let Self { ident, name, kind, range, default } = self;
+        let default = option(default.clone());
+        quote!(#ident: fields.take::<#kind>(#name, #default, #range)?)
     }
 
     fn json(&self) -> TokenStream {
@@ -118,20 +104,20 @@ impl Hparam {
     }
 }
 
+fn bound(value: Expr) -> TokenStream {
+    quote!((#value) as f64)
+}
+
 /// Lets people write `default = "relu"` for a String and `default = 1` for a float.
-fn default(kind: &Type, value: &Expr) -> TokenStream {
-    let literal = match value {
-        Expr::Lit(ExprLit { lit, .. }) => Some(lit),
-        Expr::Unary(ExprUnary { expr, .. }) => match expr.as_ref() {
-            Expr::Lit(ExprLit { lit, .. }) => Some(lit),
-            _ => None,
-        },
-        _ => None,
+fn typed(kind: &Type, value: &Expr) -> TokenStream {
+    let unsigned = match value {
+        Expr::Unary(ExprUnary { expr, .. }) => expr,
+        other => other,
     };
-    let kind_name = quote!(#kind).to_string();
-    match literal {
-        Some(Lit::Str(_)) => quote!((#value).to_string()),
-        Some(Lit::Int(_)) if kind_name == "f64" || kind_name == "f32" => quote!((#value) as #kind),
+    let is_float = is_named(kind, "f64") || is_named(kind, "f32");
+    match unsigned {
+        Expr::Lit(ExprLit { lit: Lit::Str(_), .. }) => quote!((#value).to_string()),
+        Expr::Lit(ExprLit { lit: Lit::Int(_), .. }) if is_float => quote!((#value) as #kind),
         _ => quote!(#value),
     }
 }

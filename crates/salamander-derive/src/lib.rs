@@ -15,6 +15,8 @@ mod pictures;
 mod several;
 
 use proc_macro::TokenStream;
+use proc_macro2::TokenStream as TokenStream2;
+use quote::quote;
 
 /// Reads a struct of hyperparameters from an experiment file.
 ///
@@ -121,7 +123,7 @@ pub fn derive_example(input: TokenStream) -> TokenStream {
 
 fn expand(
     input: TokenStream,
-    expand: fn(syn::DeriveInput) -> syn::Result<proc_macro2::TokenStream>,
+    expand: fn(syn::DeriveInput) -> syn::Result<TokenStream2>,
 ) -> TokenStream {
     let input = syn::parse_macro_input!(input as syn::DeriveInput);
     expand(input).unwrap_or_else(|error| error.to_compile_error()).into()
@@ -129,17 +131,29 @@ fn expand(
 
 /// The named fields of a struct, or an error that says what to write.
 fn named_fields(input: &syn::DeriveInput, derive: &str) -> syn::Result<Vec<syn::Field>> {
+    let name = &input.ident;
+    let wrong = |needed: String| {
+        Err(syn::Error::new_spanned(name, format!("#[derive({derive})] {needed}")))
+    };
     match &input.data {
-        syn::Data::Struct(data) => match &data.fields {
-            syn::Fields::Named(fields) => Ok(fields.named.iter().cloned().collect()),
-            _ => Err(syn::Error::new_spanned(
-                &input.ident,
-                format!("#[derive({derive})] needs named fields: struct {} {{ .. }}", input.ident),
-            )),
-        },
-        _ => Err(syn::Error::new_spanned(
-            &input.ident,
-            format!("#[derive({derive})] works on structs"),
-        )),
+        syn::Data::Struct(syn::DataStruct { fields: syn::Fields::Named(fields), .. }) => {
+            Ok(fields.named.iter().cloned().collect())
+        }
+        syn::Data::Struct(_) => wrong(format!("needs named fields: struct {name} {{ .. }}")),
+        _ => wrong("works on structs".to_string()),
     }
+}
+
+/// The code of an `Option`.
+fn option(value: Option<TokenStream2>) -> TokenStream2 {
+    match value {
+        Some(value) => quote!(::std::option::Option::Some(#value)),
+        None => quote!(::std::option::Option::None),
+    }
+}
+
+/// Whether the last word of a type's path is this one.
+fn is_named(ty: &syn::Type, name: &str) -> bool {
+    let syn::Type::Path(path) = ty else { return false };
+    path.path.segments.last().is_some_and(|last| last.ident == name)
 }

@@ -2,9 +2,10 @@
 
 use proc_macro2::TokenStream;
 use quote::quote;
-use syn::{Error, Expr, ExprArray, Result, Type};
+use syn::{Error, Expr, ExprArray, Result};
 
 use crate::field::Column;
+use crate::is_named;
 
 /// A random change of a picture in training.
 pub(crate) enum Change {
@@ -19,36 +20,25 @@ pub(crate) fn changes(list: ExprArray) -> Result<Vec<Change>> {
 }
 
 fn change(said: Expr) -> Result<Change> {
-    let name = match &said {
-        Expr::Path(path) => path.path.get_ident(),
-        Expr::Call(call) => match &*call.func {
-            Expr::Path(path) => path.path.get_ident(),
-            _ => None,
-        },
-        _ => None,
-    };
-    let name = name.map(ToString::to_string).unwrap_or_default();
-    match (name.as_str(), &said) {
-        ("flip", Expr::Path(_)) => Ok(Change::Flip),
-        ("resized_crop", Expr::Path(_)) => Ok(Change::ResizedCrop),
-        ("crop", Expr::Call(call)) if call.args.len() == 1 => {
+    match &said {
+        Expr::Path(path) if path.path.is_ident("flip") => Ok(Change::Flip),
+        Expr::Path(path) if path.path.is_ident("resized_crop") => Ok(Change::ResizedCrop),
+        Expr::Call(call) if call.args.len() == 1 && is_crop(&call.func) => {
             Ok(Change::Crop(Box::new(call.args[0].clone())))
         }
         _ => Err(Error::new_spanned(said, "unknown change: write flip, crop(4) or resized_crop")),
     }
 }
 
-/// Whether a field holds a picture of any size.
-pub(crate) fn is_image(ty: &Type) -> bool {
-    let Type::Path(path) = ty else { return false };
-    path.path.segments.last().is_some_and(|last| last.ident == "Image")
+fn is_crop(function: &Expr) -> bool {
+    matches!(function, Expr::Path(path) if path.path.is_ident("crop"))
 }
 
 /// Refuses a picture that cannot be one, and changes that do not suit it.
 pub(crate) fn check(column: &Column) -> Result<()> {
     let Column { ident, kind, shape, changes, .. } = column;
     let wrong = |message: String| Err(Error::new_spanned(kind, message));
-    let image = is_image(kind);
+    let image = is_named(kind, "Image");
     if column.label && !changes.is_empty() {
         return wrong("a label stays as it is: put augment on an input".to_owned());
     }

@@ -7,6 +7,7 @@ use syn::{Error, Expr, ExprArray, LitStr, Result, Token};
 
 use crate::buckets::Buckets;
 use crate::field::{Column, is_quoted};
+use crate::option;
 
 /// How several ids become a tensor.
 pub(crate) enum Several {
@@ -79,14 +80,14 @@ impl Several {
         &self,
         column: &Column,
         values: &TokenStream,
-        shape: &TokenStream,
+        target: &TokenStream,
     ) -> TokenStream {
         let Column { ident, buckets, .. } = column;
         let (private, name) = (quote!(::salamander::__private), ident.to_string());
         let bucket = buckets.as_ref().map(|buckets| buckets.function(ident, column.is_text()));
         match self {
             Self::Concatenate(sizes) => quote! {
-                #private::concatenated(#name, #values, #shape, &[#((#sizes) as i64),*], device)?
+                #private::concatenated(#target, #values, &[#((#sizes) as i64),*])?
             },
             Self::Ragged(Some(separator)) => {
                 let list = word_list(separator, column);
@@ -114,11 +115,4 @@ pub(crate) fn check(column: &Column) -> Result<()> {
 pub(crate) fn word_list(separator: &LitStr, column: &Column) -> TokenStream {
     let ignored = option(column.ignore.as_ref().map(|word| quote!(#word)));
     quote!(::salamander::__private::WordList { separator: #separator, ignored: #ignored })
-}
-
-fn option(value: Option<TokenStream>) -> TokenStream {
-    match value {
-        Some(value) => quote!(::std::option::Option::Some(#value)),
-        None => quote!(::std::option::Option::None),
-    }
 }

@@ -27,10 +27,11 @@ pub enum Record {
     Restarts(u64),
     /// How often parameter servers were started again.
     ServerRestarts(u64),
-    /// Of asynchronous training, by the master of this epoch.
+    /// Of asynchronous training, by the master of this term.
     Names {
-        /// The master.
-        epoch: u32,
+        /// The master's term, which the file calls `epoch`.
+        #[serde(rename = "epoch")]
+        term: Term,
         /// The entry.
         entry: push::Entry,
     },
@@ -75,7 +76,7 @@ impl Past {
             Record::Data(data) => self.data = Some(data),
             Record::Restarts(restarts) => self.restarts.workers = restarts,
             Record::ServerRestarts(restarts) => self.restarts.servers = restarts,
-            Record::Names { epoch, entry } => self.names.apply(epoch, &entry),
+            Record::Names { term, entry } => self.names.apply(term, &entry),
             Record::Finished { task, result } => {
                 self.finished.insert(task, result);
             }
@@ -96,14 +97,14 @@ impl Past {
     pub(crate) fn resume_names(&mut self, servers: usize) -> Vec<Record> {
         let servers = self.history.wanted_servers.unwrap_or(servers) as u32;
         let Some(placement) = self.names.placement else { return Vec::new() };
-        let epoch = self.names.epoch;
+        let term = self.names.term;
         let mut entries = vec![push::Entry::Resumed];
         if placement.map.servers != servers {
-            let map = push::Map { number: placement.map.number.next(epoch), servers };
+            let map = push::Map { number: placement.map.number.next(term), servers };
             let placed = push::Placement { map, source: push::Source::Checkpoint };
             entries.push(push::Entry::Placed(placed));
         }
-        let record = |entry| Record::Names { epoch, entry };
+        let record = |entry| Record::Names { term, entry };
         let records: Vec<Record> = entries.into_iter().map(record).collect();
         records.iter().for_each(|record| self.apply(record.clone()));
         records
@@ -131,11 +132,11 @@ mod tests {
 
     #[test]
     fn names_that_were_stopped_go_on_with_another_number_of_servers() {
-        let number = push::MapVersion::default().next(1);
+        let number = push::MapVersion::default().next(Term(1));
         let map = push::Map { number, servers: 2 };
         let placed = push::Placement { map, source: push::Source::Checkpoint };
         let entries = [push::Entry::Opened, push::Entry::Placed(placed), push::Entry::Stopping];
-        let records = entries.map(|entry| Record::Names { epoch: 1, entry });
+        let records = entries.map(|entry| Record::Names { term: Term(1), entry });
         let mut past = Past::read(records.to_vec());
         assert_eq!(past.resume_names(3).len(), 2);
         let map = past.names.placement.map(|placement| placement.map);

@@ -2,12 +2,12 @@
 
 use salamander_core::elastic::{Coordinator, Ending, Phase};
 use salamander_core::status::{
-    CheckpointStatus, NamesStatus, RestartCounts, ServerStatus, State, Status, WorkerStatus,
+    CheckpointStatus, RestartCounts, ServerStatus, State, Status, WorkerStatus,
 };
 use salamander_proto::client::Role;
 
 use crate::master::Master;
-use crate::mode::{Leases, Mode};
+use crate::mode::Mode;
 
 /// What the master knows.
 pub(crate) fn of(master: &Master) -> Status {
@@ -16,7 +16,7 @@ pub(crate) fn of(master: &Master) -> Status {
     let history = run.history();
     let (generation, names, tasks, version) = match mode {
         Mode::Members(members) => (members.coordinator.generation(), None, None, 0),
-        Mode::Leases(leases) => (None, Some(names(leases)), None, leases.version),
+        Mode::Leases(leases) => (None, Some(leases.dispatcher.status()), None, leases.version),
         Mode::Tasks(tasks) => (None, None, Some(tasks.queue.count()), 0),
     };
     let restarts = cluster.processes.restarts();
@@ -63,20 +63,9 @@ fn phase(coordinator: &Coordinator) -> State {
     match coordinator.phase() {
         Phase::Gathering => State::Gathering,
         Phase::Preparing(_) => State::Regrouping,
-        Phase::Running(_) if coordinator.history().stopping => State::Stopping,
+        Phase::Running(_) if coordinator.run().history().stopping => State::Stopping,
         Phase::Running(_) => State::Running,
         Phase::Ended(ending) => ending.into(),
-    }
-}
-
-fn names(leases: &Leases) -> NamesStatus {
-    let progress = leases.dispatcher.progress();
-    NamesStatus {
-        epochs: progress.epochs,
-        left: progress.left,
-        leased: progress.leased,
-        servers: progress.servers,
-        map: leases.dispatcher.map().number,
     }
 }
 

@@ -1,16 +1,6 @@
 //! bfloat16 for those who send values of their own: half the bytes, rounded as the sums of rings are.
 
-use crate::kernel;
-
-/// Rounds to the nearest, and ties to even. What has no counterpart in the other slice is left out.
-pub fn round(values: &[f32], rounded: &mut [u16]) {
-    kernel::to_bf16(values, rounded);
-}
-
-/// Makes full values of rounded ones. What has no counterpart in the other slice is left out.
-pub fn widen(rounded: &[u16], values: &mut [f32]) {
-    kernel::from_bf16(rounded, values);
-}
+pub use crate::kernel::{from_bf16 as widen, to_bf16 as round};
 
 #[cfg(test)]
 mod tests {

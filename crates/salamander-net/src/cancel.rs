@@ -54,11 +54,6 @@ impl<'a> Patience<'a> {
         Self { cancel, deadline }
     }
 
-    /// Waits until a moment.
-    pub fn until(cancel: &'a Cancel, deadline: Instant) -> Self {
-        Self { cancel, deadline }
-    }
-
     /// The same, but for so long from now on at most.
     #[must_use]
     pub fn shortened(&self, time: Duration) -> Self {

@@ -5,7 +5,7 @@ use crate::dial::{Call, dial};
 use crate::handshake::{Link, Purpose};
 use crate::shared::{Mesh, Shared};
 use crate::socket::Socket;
-use crate::wire::{Neighbours, Wire};
+use crate::wire::{Neighbour, Neighbours, Wire};
 use crate::{Endpoint, Error, Listener, Options, Transport};
 
 /// A member that connects to the others.
@@ -59,12 +59,12 @@ impl Joining<'_> {
         let size = self.members.len();
         let (right, left) = ((self.rank + 1) % size, (self.rank + size - 1) % size);
         let to_right = self.call(right, Link::Ring, self.is_over_unix(self.rank, right))?;
-        let gone = || Error::lost(right, "it closed the connection");
         let from_left = self.be_called(left, Link::Ring, || {
-            if to_right.has_ended() { Err(gone()) } else { Ok(()) }
+            if to_right.has_ended() { Err(Error::gone(right)) } else { Ok(()) }
         })?;
-        let neighbours = Neighbours::new((left, from_left), (right, to_right));
-        Ok(Wire::new(neighbours, self.rank, size, self.options.bf16))
+        let left = Neighbour { rank: left, socket: from_left };
+        let right = Neighbour { rank: right, socket: to_right };
+        Ok(Wire::new(Neighbours::new(left, right), self.rank, size, self.options.bf16))
     }
 
     fn is_near(&self, member: &Endpoint) -> bool {
@@ -111,7 +111,7 @@ impl Joining<'_> {
 fn alive(links: &[Option<Socket>]) -> Result<(), Error> {
     for (rank, link) in links.iter().enumerate() {
         if link.as_ref().is_some_and(Socket::has_ended) {
-            return Err(Error::lost(rank, "it closed the connection"));
+            return Err(Error::gone(rank));
         }
     }
     Ok(())

@@ -42,6 +42,27 @@ impl Error {
         Self::Lost { rank, reason: reason.to_string() }
     }
 
+    /// A member that closed its connection.
+    pub(crate) fn gone(rank: usize) -> Self {
+        Self::lost(rank, "it closed the connection")
+    }
+
+    /// Refuses what is longer than agreed.
+    pub(crate) fn check_length(what: &'static str, length: u64, limit: u64) -> Result<(), Self> {
+        if length > limit { Err(Self::TooLarge { what, length, limit }) } else { Ok(()) }
+    }
+
+    /// Refuses the bytes of a broadcast that are not those of the root.
+    pub(crate) fn check_hash(found: &blake3::Hasher, sent: &[u8]) -> Result<(), Self> {
+        match found.finalize().as_bytes() == sent {
+            true => Ok(()),
+            false => {
+                let reason = "a broadcast's bytes do not fit the hash that the root sent";
+                Err(Self::Mismatch(reason.to_string()))
+            }
+        }
+    }
+
     /// The error that every later call on the same ring gets.
     pub(crate) fn again(&self) -> Self {
         match self {

@@ -11,15 +11,15 @@ const MAGIC: u64 = u64::from_le_bytes(*b"salframe");
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Summing a bucket.
-    AllReduce,
+    AllReduce = 1,
     /// Messages of all to all.
-    AllGather,
+    AllGather = 2,
     /// A message of one to all.
-    Broadcast,
+    Broadcast = 3,
     /// Waiting for each other.
-    Barrier,
+    Barrier = 4,
     /// Taking larger shared memory.
-    Grow,
+    Grow = 5,
 }
 
 /// A header.
@@ -96,13 +96,7 @@ impl std::fmt::Display for Frame {
 
 impl Kind {
     pub(crate) fn number(self) -> u64 {
-        match self {
-            Self::AllReduce => 1,
-            Self::AllGather => 2,
-            Self::Broadcast => 3,
-            Self::Barrier => 4,
-            Self::Grow => 5,
-        }
+        self as u64
     }
 
     pub(crate) fn from_number(number: u64) -> Option<Self> {

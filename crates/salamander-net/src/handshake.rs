@@ -37,11 +37,11 @@ pub struct Purpose {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Link {
     /// The client's part of a ring: data to its right neighbour.
-    Ring,
+    Ring = 1,
     /// Descriptors of shared memory.
-    Mesh,
+    Mesh = 2,
     /// Whatever the two sides agreed on; see [`crate::Stream`].
-    Stream,
+    Stream = 3,
 }
 
 /// Why a connection is not taken.
@@ -65,11 +65,11 @@ pub enum Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Data may follow.
-    Accepted,
+    Accepted = 1,
     /// The generation is over.
-    OldGeneration,
+    OldGeneration = 2,
     /// Too many connections wait already.
-    NoRoom,
+    NoRoom = 3,
 }
 
 /// The client's side.
@@ -175,11 +175,7 @@ impl Purpose {
         bytes[..8].copy_from_slice(&self.generation.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.rank.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.size.to_le_bytes());
-        bytes[16] = match self.link {
-            Link::Ring => 1,
-            Link::Mesh => 2,
-            Link::Stream => 3,
-        };
+        bytes[16] = self.link as u8;
         bytes[17] = self.bf16.into();
         bytes
     }
@@ -188,12 +184,8 @@ impl Purpose {
         let number = |at: usize| {
             u32::from_le_bytes([hello[at], hello[at + 1], hello[at + 2], hello[at + 3]])
         };
-        let link = match hello[56] {
-            1 => Link::Ring,
-            2 => Link::Mesh,
-            3 => Link::Stream,
-            _ => return Err(Error::Purpose),
-        };
+        let links = [Link::Ring, Link::Mesh, Link::Stream];
+        let link = links.into_iter().find(|link| *link as u8 == hello[56]).ok_or(Error::Purpose)?;
         let generation = u64::from(number(40)) | u64::from(number(44)) << 32;
         let (rank, size, bf16) = (number(48), number(52), hello[57] == 1);
         let purpose = Self { generation, rank, size, link, bf16 };
@@ -207,11 +199,7 @@ impl Purpose {
 impl Verdict {
     /// As it travels.
     pub fn encode(self) -> u8 {
-        match self {
-            Self::Accepted => 1,
-            Self::OldGeneration => 2,
-            Self::NoRoom => 3,
-        }
+        self as u8
     }
 
     /// Reads what [`Verdict::encode`] wrote.

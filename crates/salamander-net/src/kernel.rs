@@ -26,8 +26,8 @@ pub(crate) fn sum_into_all(slices: &mut [&mut [f32]]) {
     );
 }
 
-/// Rounds to bfloat16, to the nearest and ties to even.
-pub(crate) fn to_bf16(values: &[f32], rounded: &mut [u16]) {
+/// Rounds to bfloat16, to the nearest and ties to even. What has no counterpart in the other slice is left out.
+pub fn to_bf16(values: &[f32], rounded: &mut [u16]) {
     Arch::new().dispatch(
         #[inline(always)]
         || {
@@ -50,8 +50,8 @@ pub(crate) fn round_to_bf16(values: &mut [f32]) {
     );
 }
 
-/// Widens bfloat16.
-pub(crate) fn from_bf16(rounded: &[u16], values: &mut [f32]) {
+/// Makes full values of rounded ones. What has no counterpart in the other slice is left out.
+pub fn from_bf16(rounded: &[u16], values: &mut [f32]) {
     Arch::new().dispatch(
         #[inline(always)]
         || {

@@ -23,7 +23,7 @@
 //! - `wire`: the collectives round a ring of TCP or Unix sockets
 //! - [`Listener`] (`listener`, `waiting_room`): accepts connections and keeps them until asked for;
 //!   [`Refusals`] says in the log who was refused; [`Backoff`] and [`retry()`] try again
-//! - [`Stream`] (`stream`, `lobby`): a connection for anything else, such as a parameter server's rows
+//! - [`Stream`] (`stream`): a connection for anything else, such as a parameter server's rows
 //! - [`tls`]: encrypted connections between hosts, with an authority per job
 //! - [`handshake`], [`frame`]: what travels ahead of data, as pure functions over bytes
 //! - `connect`, `dial`, `socket`: who calls whom; connecting; sockets that can be cancelled
@@ -45,7 +45,6 @@ pub mod handshake;
 mod kernel;
 mod keys;
 mod listener;
-mod lobby;
 mod refusals;
 mod retry;
 mod ring;

@@ -1,5 +1,5 @@
 //! Where other members connect to: one thread takes all connections, checks who they are, and seats
-//! them in the waiting room, or in the lobby if they are streams.
+//! them in the waiting room.
 //!
 //! The thread never waits for one connection alone, so that silent or slow ones do not hold up the
 //! others, and reads no more than the handshake.
@@ -14,8 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use crate::handshake::{Link, Progress, Purpose, Server, Verdict};
-use crate::lobby::Lobby;
+use crate::handshake::{Progress, Purpose, Server, Verdict};
 use crate::refusals::Refusals;
 use crate::socket::{Received, Socket, wait_for};
 use crate::tls::Step;
@@ -35,7 +34,6 @@ pub struct Listener {
     endpoint: Endpoint,
     keys: Keys,
     room: Arc<WaitingRoom>,
-    lobby: Arc<Lobby>,
     /// Closing it ends the thread.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
@@ -55,20 +53,19 @@ impl Listener {
         let endpoint =
             Endpoint { tcp: tcp.local_addr()?, host: endpoint::this_host()?, unix: name };
         let (stop, stopped) = UnixStream::pair()?;
-        let (room, lobby) = (Arc::new(WaitingRoom::default()), Arc::new(Lobby::default()));
+        let room = Arc::new(WaitingRoom::default());
         let porter = Porter {
             tcp,
             unix,
             stopped,
             keys: keys.clone(),
             room: room.clone(),
-            lobby: lobby.clone(),
             strangers: Vec::new(),
             refusals: Refusals::default(),
         };
         let thread =
             std::thread::Builder::new().name("net-listener".to_string()).spawn(|| porter.run())?;
-        Ok(Self { endpoint, keys, room, lobby, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { endpoint, keys, room, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Where it listens.
@@ -79,7 +76,7 @@ impl Listener {
     /// Waits for the next stream that somebody dials, until cancelled. Streams that nobody accepts
     /// wait, and beyond a bound they are refused.
     pub fn accept(&self, cancel: &Cancel) -> Result<Stream, Error> {
-        Ok(Stream::new(self.lobby.take(cancel)?))
+        Ok(Stream::new(self.room.take_stream(cancel)?))
     }
 
     /// Ends all generations below this one: their connections are dropped, and new ones refused.
@@ -121,7 +118,6 @@ struct Porter {
     stopped: UnixStream,
     keys: Keys,
     room: Arc<WaitingRoom>,
-    lobby: Arc<Lobby>,
     strangers: Vec<Stranger>,
     refusals: Refusals,
 }
@@ -240,18 +236,12 @@ impl Porter {
         let tell = |socket: &Socket, verdict: Verdict| {
             socket.send_now(&[verdict.encode()]).is_ok_and(|sent| sent == 1)
         };
-        let verdict = if purpose.link == Link::Stream {
-            self.lobby.enter(stranger.socket, tell)
-        } else {
-            self.room.enter(purpose, stranger.socket, tell)
+        let refusal = match self.room.enter(purpose, stranger.socket, tell) {
+            Verdict::Accepted => return,
+            Verdict::OldGeneration => "its generation is over",
+            Verdict::NoRoom => "too many connections wait",
         };
-        match verdict {
-            Verdict::Accepted => {}
-            Verdict::OldGeneration => {
-                self.refusals.log(&stranger.name, "its generation is over");
-            }
-            Verdict::NoRoom => self.refusals.log(&stranger.name, "too many connections wait"),
-        }
+        self.refusals.log(&stranger.name, refusal);
     }
 }
 

@@ -33,9 +33,14 @@ impl Backoff {
         (self.next, self.begun) = (self.first, Instant::now());
     }
 
+    /// The time since it began.
+    pub fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
     /// How long to wait before the next try; nothing once the time is over.
     pub fn wait(&mut self) -> Option<Duration> {
-        self.wait_after(self.begun.elapsed())
+        self.wait_after(self.elapsed())
     }
 
     fn wait_after(&mut self, spent: Duration) -> Option<Duration> {

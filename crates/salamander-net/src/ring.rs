@@ -165,10 +165,7 @@ impl Ring {
     pub fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         let (length, origin) = (bytes.len() as u64, self.rank);
         self.collective(Kind::AllGather, length, origin, |way, frame, cancel| {
-            if length > GATHER_LIMIT {
-                let what = "a message to gather";
-                return Err(Error::TooLarge { what, length, limit: GATHER_LIMIT });
-            }
+            Error::check_length("a message to gather", length, GATHER_LIMIT)?;
             match way {
                 Way::Shared(shared) => shared.all_gather(frame, bytes, cancel),
                 Way::Wire(wire) => wire.all_gather(frame, bytes, cancel),
@@ -185,9 +182,7 @@ impl Ring {
             if root >= size {
                 return Err(Error::Mismatch(format!("no rank {root} among {size} members")));
             }
-            if length > limit {
-                return Err(Error::TooLarge { what: "a broadcast", length, limit });
-            }
+            Error::check_length("a broadcast", length, limit)?;
             match way {
                 Way::Shared(shared) => shared.broadcast(frame, bytes, limit, cancel),
                 Way::Wire(wire) => wire.broadcast(frame, bytes, limit, cancel),

@@ -121,10 +121,7 @@ impl Shared {
         self.post(bytes.chunks(MAILBOX).next().unwrap_or_default());
         let lengths = self.start(frame, cancel)?;
         let total = lengths.iter().fold(0u64, |sum, length| sum.saturating_add(*length));
-        if total > GATHER_LIMIT {
-            let what = "a gathering";
-            return Err(Error::TooLarge { what, length: total, limit: GATHER_LIMIT });
-        }
+        Error::check_length("a gathering", total, GATHER_LIMIT)?;
         let mut gathered = vec![Vec::new(); lengths.len()];
         let longest = lengths.iter().copied().max().unwrap_or(0) as usize;
         for start in (0..longest).step_by(MAILBOX) {
@@ -153,9 +150,7 @@ impl Shared {
             self.hand_out(&bytes, cancel)?;
             return Ok(bytes);
         }
-        if length > limit {
-            return Err(Error::TooLarge { what: "a broadcast", length, limit });
-        }
+        Error::check_length("a broadcast", length, limit)?;
         self.take_in(root, length as usize, cancel)
     }
 
@@ -194,10 +189,7 @@ impl Shared {
         self.meet(cancel)?;
         let mut hash = Vec::new();
         self.collect(root, blake3::OUT_LEN, &mut hash);
-        if hasher.finalize().as_bytes() != &hash[..] {
-            let reason = "a broadcast's bytes do not fit the hash that the root sent";
-            return Err(Error::Mismatch(reason.to_string()));
-        }
+        Error::check_hash(&hasher, &hash)?;
         Ok(bytes)
     }
 

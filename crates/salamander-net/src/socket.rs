@@ -8,6 +8,7 @@ use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -125,24 +126,14 @@ impl Socket {
 
     /// Looks at what is there and leaves it.
     pub(crate) fn peek(&self, space: &mut [u8]) -> io::Result<Received> {
-        self.receive_plain(space, RecvFlags::DONTWAIT | RecvFlags::PEEK)
+        receive_plain(self.as_fd(), space, RecvFlags::DONTWAIT | RecvFlags::PEEK)
     }
 
     fn receive(&self, space: &mut [u8], flags: RecvFlags) -> io::Result<Received> {
         if self.is_encrypted() {
             return self.receive_encrypted(space, !flags.contains(RecvFlags::DONTWAIT));
         }
-        self.receive_plain(space, flags)
-    }
-
-    fn receive_plain(&self, space: &mut [u8], flags: RecvFlags) -> io::Result<Received> {
-        match rustix::net::recv(self, space, flags) {
-            Ok((_, 0)) => Ok(Received::End),
-            Ok((_, count)) => Ok(Received::Bytes(count)),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(Received::Nothing),
-            Err(Errno::CONNRESET | Errno::PIPE) => Ok(Received::End),
-            Err(errno) => Err(errno.into()),
-        }
+        receive_plain(self.as_fd(), space, flags)
     }
 
     fn receive_encrypted(&self, space: &mut [u8], may_wait: bool) -> io::Result<Received> {
@@ -229,7 +220,7 @@ impl Socket {
     /// Tells the other side that no more comes, and reads what it still says.
     pub(crate) fn hang_up(&self) -> io::Result<Received> {
         let _ = rustix::net::shutdown(self, Shutdown::Write);
-        self.receive_plain(&mut [0; 1024], RecvFlags::DONTWAIT)
+        receive_plain(self.as_fd(), &mut [0; 1024], RecvFlags::DONTWAIT)
     }
 
     /// Tells the other side that no more comes, though this socket lives on.
@@ -245,9 +236,30 @@ impl AsFd for Socket {
     }
 }
 
+/// Receives from a socket as it is.
+pub(crate) fn receive_plain(
+    socket: BorrowedFd<'_>,
+    space: &mut [u8],
+    flags: RecvFlags,
+) -> io::Result<Received> {
+    match rustix::net::recv(socket, space, flags) {
+        Ok((_, 0)) => Ok(Received::End),
+        Ok((_, count)) => Ok(Received::Bytes(count)),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(Received::Nothing),
+        Err(Errno::CONNRESET | Errno::PIPE) => Ok(Received::End),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
 /// Sleeps for [`SLICE`] at most; whether one of the descriptors is ready.
 pub(crate) fn wait_for(descriptors: &mut [PollFd<'_>]) -> io::Result<bool> {
-    let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(SLICE.subsec_nanos()) };
+    wait_within(descriptors, SLICE)
+}
+
+/// Sleeps for so long at most; whether one of the descriptors is ready.
+pub(crate) fn wait_within(descriptors: &mut [PollFd<'_>], time: Duration) -> io::Result<bool> {
+    let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+    let timeout = Timespec { tv_sec: seconds, tv_nsec: time.subsec_nanos().into() };
     match poll(descriptors, Some(&timeout)) {
         Ok(ready) => Ok(ready > 0),
         Err(Errno::INTR) => Ok(false),
@@ -263,7 +275,7 @@ pub(crate) fn ended() -> Error {
 
 const UNIX_BUFFER: usize = 1 << 20;
 
-fn send_flags() -> SendFlags {
+pub(crate) fn send_flags() -> SendFlags {
     // A signal would end the process where an error is meant.
     SendFlags::DONTWAIT | SendFlags::NOSIGNAL
 }

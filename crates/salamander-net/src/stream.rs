@@ -5,13 +5,12 @@ use std::fmt;
 use std::io::{self, IoSlice};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use rustix::event::{PollFd, PollFlags};
 use rustix::net::sockopt;
 
 use crate::cancel::Patience;
 use crate::dial::dial_stream;
-use crate::socket::{Received, Socket};
+use crate::socket::{Received, Socket, wait_within};
 use crate::{Cancel, Endpoint, Error, Keys};
 
 /// The most parts that the system takes in one call.
@@ -128,23 +127,14 @@ impl Stream {
         if self.socket.has_more() {
             return Ok(true);
         }
+        let ready = |time| wait_within(&mut [PollFd::new(&self.socket, PollFlags::IN)], time);
         let mut spin = Spin::default();
         while spin.again() {
-            if self.is_ready(Duration::ZERO)? {
+            if ready(Duration::ZERO)? {
                 return Ok(true);
             }
         }
-        self.is_ready(time)
-    }
-
-    fn is_ready(&self, time: Duration) -> Result<bool, Error> {
-        let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
-        let timeout = Timespec { tv_sec: seconds, tv_nsec: time.subsec_nanos().into() };
-        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout)) {
-            Ok(ready) => Ok(ready > 0),
-            Err(Errno::INTR) => Ok(false),
-            Err(errno) => Err(errno.into()),
-        }
+        Ok(ready(time)?)
     }
 
     /// Whether the other side has closed; bytes that wait hide it.

@@ -1,18 +1,23 @@
-//! Connections that have proven themselves and wait for the ring that wants them.
+//! Connections that have proven themselves and wait for the ring that wants them, or as streams to be accepted.
 //!
 //! Members reach a generation at different times: who is early must be kept, and who belongs to
-//! a generation that is over must go. The room is bounded.
+//! a generation that is over must go. Streams belong to no generation: no fence ends them, and they are taken
+//! in the order in which they came. Both are bounded.
 
+use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::Error;
 use crate::cancel::{Patience, SLICE};
-use crate::handshake::{Purpose, Verdict};
+use crate::handshake::{Link, Purpose, Verdict};
 use crate::socket::Socket;
+use crate::{Cancel, Error};
 
-/// So many connections may wait, for all generations together.
+/// So many connections may wait, for all generations together, and so many streams.
 const SEATS: usize = 256;
+/// How long a sleep may go without a look at the flag; who accepts streams may do so for hours, and a short
+/// sleep would cost a little all the time.
+const NAP: Duration = Duration::from_millis(25);
 
 /// The waiting connections and the fence.
 #[derive(Default)]
@@ -26,6 +31,7 @@ struct State {
     /// Generations below are over.
     fence: u64,
     waiting: Vec<(Purpose, Socket)>,
+    streams: VecDeque<Socket>,
 }
 
 impl WaitingRoom {
@@ -43,7 +49,7 @@ impl WaitingRoom {
     }
 
     /// Seats a connection, or says why not. `accept` runs under the lock: it tells the other side,
-    /// and no ring can take the connection before that.
+    /// and nobody can take the connection before that.
     pub(crate) fn enter(
         &self,
         purpose: Purpose,
@@ -52,14 +58,19 @@ impl WaitingRoom {
     ) -> Verdict {
         let mut state = self.lock();
         let verdict = state.verdict(&purpose);
-        if accept(&socket, verdict) && verdict == Verdict::Accepted {
+        if !accept(&socket, verdict) || verdict != Verdict::Accepted {
+            return verdict;
+        }
+        if purpose.link == Link::Stream {
+            state.streams.push_back(socket);
+        } else {
             // A second connection for the same place means that the first one was given up.
             state.waiting.retain(|(other, _)| {
                 (other.generation, other.rank) != (purpose.generation, purpose.rank)
             });
             state.waiting.push((purpose, socket));
-            self.arrived.notify_all();
         }
+        self.arrived.notify_all();
         verdict
     }
 
@@ -93,6 +104,19 @@ impl WaitingRoom {
         }
     }
 
+    /// Waits for a stream, until cancelled.
+    pub(crate) fn take_stream(&self, cancel: &Cancel) -> Result<Socket, Error> {
+        let mut state = self.lock();
+        loop {
+            cancel.check()?;
+            if let Some(socket) = state.streams.pop_front() {
+                return Ok(socket);
+            }
+            let woken = self.arrived.wait_timeout(state, NAP);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // The state is consistent between any two statements, also of a thread that panicked.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -101,13 +125,20 @@ impl WaitingRoom {
 
 impl State {
     fn verdict(&mut self, purpose: &Purpose) -> Verdict {
-        if purpose.generation < self.fence {
+        let is_stream = purpose.link == Link::Stream;
+        if !is_stream && purpose.generation < self.fence {
             return Verdict::OldGeneration;
         }
-        if self.waiting.len() >= SEATS {
+        let taken = |state: &Self| match is_stream {
+            true => state.streams.len(),
+            false => state.waiting.len(),
+        };
+        if taken(self) >= SEATS {
+            // The dead make room.
+            self.streams.retain(|socket| !socket.has_ended());
             self.waiting.retain(|(_, socket)| !socket.has_ended());
         }
-        if self.waiting.len() >= SEATS { Verdict::NoRoom } else { Verdict::Accepted }
+        if taken(self) >= SEATS { Verdict::NoRoom } else { Verdict::Accepted }
     }
 }
 
@@ -117,13 +148,14 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::Cancel;
-    use crate::handshake::Link;
 
     /// Lets a connection in and keeps its other end.
     fn enter(room: &WaitingRoom, generation: u64, rank: u32) -> (Verdict, UnixStream) {
+        enter_for(room, Purpose { generation, rank, size: u32::MAX, link: Link::Ring, bf16: false })
+    }
+
+    fn enter_for(room: &WaitingRoom, purpose: Purpose) -> (Verdict, UnixStream) {
         let (near, far) = UnixStream::pair().expect("a pair of sockets");
-        let purpose = Purpose { generation, rank, size: u32::MAX, link: Link::Ring, bf16: false };
         let socket = Socket::unix(near.into()).expect("a socket");
         (room.enter(purpose, socket, |_, _| true), far)
     }
@@ -163,5 +195,29 @@ mod tests {
         assert_eq!(enter(&room, 1, SEATS as u32).0, Verdict::NoRoom);
         others.truncate(SEATS - 1);
         assert_eq!(enter(&room, 1, SEATS as u32).0, Verdict::Accepted);
+    }
+
+    #[test]
+    fn streams_are_bounded_and_the_dead_make_room() {
+        let room = WaitingRoom::default();
+        room.fence(7);
+        let stream = || enter_for(&room, Purpose::STREAM);
+        let mut others: Vec<_> = (0..SEATS).map(|_| stream()).collect();
+        assert!(others.iter().all(|(verdict, _)| *verdict == Verdict::Accepted));
+        assert_eq!(stream().0, Verdict::NoRoom);
+        assert_eq!(enter(&room, 7, 0).0, Verdict::Accepted, "members have seats of their own");
+        others.truncate(SEATS - 1);
+        assert_eq!(stream().0, Verdict::Accepted);
+    }
+
+    #[test]
+    fn who_cannot_be_told_is_not_seated() {
+        let (room, cancel) = (WaitingRoom::default(), Cancel::new());
+        let (near, _far) = UnixStream::pair().expect("a pair of sockets");
+        let socket = Socket::unix(near.into()).expect("a socket");
+        room.enter(Purpose::STREAM, socket, |_, _| false);
+        cancel.cancel();
+        assert!(matches!(room.take_stream(&cancel), Err(Error::Cancelled)));
+        assert!(room.lock().streams.is_empty());
     }
 }

@@ -15,7 +15,7 @@ mod reduce;
 mod relay;
 
 use exchange::Exchange;
-pub(crate) use pump::Neighbours;
+pub(crate) use pump::{Neighbour, Neighbours};
 use reduce::Reduce;
 use relay::Relay;
 
@@ -54,7 +54,7 @@ impl Wire {
     }
 
     pub(crate) fn bytes_moved(&self) -> u64 {
-        self.neighbours.bytes_moved()
+        self.neighbours.bytes_moved
     }
 
     pub(crate) fn all_reduce(&mut self, frame: Frame, cancel: &Cancel) -> Result<(), Error> {
@@ -65,7 +65,7 @@ impl Wire {
             rank: self.rank,
             size: self.size,
             frame,
-            left: self.neighbours.left_rank(),
+            left: self.neighbours.left.rank,
         });
         self.neighbours.pump(&mut reduce, cancel)
     }
@@ -85,7 +85,7 @@ impl Wire {
             let body = &blocks[origin];
             let mine = Frame { origin: origin as u64, length: body.len() as u64, ..frame };
             let expected = Frame { origin: next as u64, ..mine };
-            let left = self.neighbours.left_rank();
+            let left = self.neighbours.left.rank;
             let mut exchange =
                 Exchange::new(mine, body, expected, left, GATHER_LIMIT.saturating_sub(total));
             self.neighbours.pump(&mut exchange, cancel)?;
@@ -110,11 +110,11 @@ impl Wire {
         cancel: &Cancel,
     ) -> Result<Vec<u8>, Error> {
         let root = frame.origin as usize;
-        let left = self.neighbours.left_rank();
+        let left = self.neighbours.left.rank;
         let mut relay = if root == self.rank {
             Relay::from_root(frame, bytes)
         } else {
-            let is_last = self.neighbours.right_rank() == root;
+            let is_last = self.neighbours.right.rank == root;
             Relay::to_member(frame, limit, left, is_last)
         };
         self.neighbours.pump(&mut relay, cancel)?;

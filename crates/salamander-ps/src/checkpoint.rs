@@ -71,17 +71,13 @@ pub fn for_each_row(
 /// What the partitions have applied, those with the same history together. Reads and checks all of the files.
 pub fn held(files: &[PathBuf]) -> Result<Vec<Held>, Error> {
     let catalog = Catalog::open(files)?;
-    let mut all: Vec<Held> = Vec::new();
+    let mut all = Vec::with_capacity(catalog.places.len());
     for partition in catalog.places.keys() {
         let History { applied, pages, .. } =
-            catalog.read(*partition, |section, _| section.history.clone())?;
-        let same = |held: &&mut Held| held.applied == applied && held.pages == pages;
-        match all.iter_mut().find(same) {
-            Some(held) => held.partitions.push(*partition),
-            None => all.push(Held { partitions: vec![*partition], applied, pages }),
-        }
+            catalog.read(*partition, |section, _| section.history)?;
+        all.push(Held { partitions: vec![*partition], applied, pages });
     }
-    Ok(all)
+    Ok(Held::joined(all))
 }
 
 fn widen(storage: Storage, kept: &[u8], wide: &mut Vec<f32>) {

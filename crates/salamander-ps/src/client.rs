@@ -8,12 +8,12 @@
 //! - `link`: one server: connecting, sending, receiving
 //! - `routing`: which ids go where
 //! - `rows`: pulls, stages, pushes; `manage`: what the master asks for
-//! - `retry`: attempts until a deadline
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use salamander_core::elastic::Term;
 use salamander_core::push::{Envelope, Lineage};
-use salamander_net::{Cancel, Keys};
+use salamander_net::{Backoff, Cancel, Keys, Patience};
 
 use crate::TableId;
 use crate::TableSpec;
@@ -21,16 +21,15 @@ use crate::wire::{Failure, Message, TableKey};
 
 mod link;
 mod manage;
-mod retry;
 mod routing;
 mod rows;
 
 use link::{Caller, Link, Reply, Trouble};
-use retry::Retry;
 pub use rows::{Lookup, News, Seen};
 
-/// The pause after a failed attempt; it doubles up to the second.
-const PAUSES: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(200)];
+/// The pause after a failed attempt, which doubles up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// How a client asks.
 #[derive(Clone, Debug)]
@@ -179,7 +178,7 @@ impl Client {
 
     /// An order of this client's master to a server.
     fn envelope(&self, server: usize) -> Envelope {
-        let term = self.options.term.max(self.caller.lineage.term());
+        let term = Term(self.options.term).max(self.caller.lineage.term());
         Envelope { term, to: self.options.processes[server] }
     }
 
@@ -189,48 +188,45 @@ impl Client {
         message: &Message<'_>,
         receive: impl FnMut(usize, &mut Reply<'_>) -> Result<(), Trouble>,
     ) -> Result<Vec<Ack>, Error> {
-        let messages: Vec<_> = self.links.iter().map(|_| Some(message)).collect();
-        self.ask(&messages, self.options.patience, receive)
+        self.ask(std::iter::repeat(Some(message)), self.options.patience, receive)
     }
 
     /// Sends a message to each server that has one, then receives from each of them.
-    fn ask(
+    fn ask<'m>(
         &mut self,
-        messages: &[Option<&Message<'_>>],
+        messages: impl IntoIterator<Item = Option<&'m Message<'m>>>,
         patience: Duration,
-        mut receive: impl FnMut(usize, &mut Reply<'_>) -> Result<(), Trouble>,
+        receive: impl FnMut(usize, &mut Reply<'_>) -> Result<(), Trouble>,
     ) -> Result<Vec<Ack>, Error> {
-        let retry = self.retry(patience, PAUSES);
-        let mut sent = Vec::with_capacity(messages.len());
+        let cancel = self.options.cancel.clone();
+        let attempts = Attempts::new(&cancel, patience);
+        let mut sent = Vec::with_capacity(self.links.len());
         for (link, message) in self.links.iter_mut().zip(messages) {
             let Some(message) = message else { continue };
             // A failure shows again, and is dealt with, when the answer is waited for.
-            let outcome = link.send(&self.caller, message, &retry.patience());
-            sent.push(Part { server: link.server(), message, outcome });
+            let number = link.send(&self.caller, message, &attempts.patience);
+            sent.push(Part { server: link.server(), message, number });
         }
-        self.take_answers(sent, |link, asked, outcome| {
-            let answered = outcome.and_then(|()| link.receive(&retry.patience(), &mut receive));
-            asked.insist(retry.clone(), link, answered, &mut receive)
-        })
+        self.take_answers(sent, &attempts, receive)
     }
 
     /// Takes the answers of all servers, until one of them fails for good.
-    fn take_answers<'m, S>(
+    fn take_answers(
         &mut self,
-        sent: Vec<Part<'m, S>>,
-        mut collect: impl FnMut(&mut Link, &Asked<'_>, S) -> Result<u64, Error>,
+        sent: Vec<Part<'_>>,
+        attempts: &Attempts<'_>,
+        mut receive: impl FnMut(usize, &mut Reply<'_>) -> Result<(), Trouble>,
     ) -> Result<Vec<Ack>, Error> {
         let mut acks = Vec::with_capacity(sent.len());
         let mut failed = None;
-        for Part { server, message, outcome } in sent {
-            let link = &mut self.links[server];
+        for part in sent {
+            let (server, link) = (part.server, &mut self.links[part.server]);
             if failed.is_some() {
                 // Its answer would be taken for that of the next request.
                 link.hang_up();
                 continue;
             }
-            let asked = Asked { caller: &self.caller, message };
-            match collect(link, &asked, outcome) {
+            match part.insist(&self.caller, link, attempts.clone(), &mut receive) {
                 Ok(incarnation) => acks.push(Ack { server, incarnation }),
                 Err(error) => failed = Some(error),
             }
@@ -240,10 +236,10 @@ impl Client {
 
     /// Sends a message to each server, whose answers are collected by [`Client::finish`].
     fn send_ahead<'m>(&mut self, messages: Vec<Message<'m>>) -> Sent<'m> {
-        let retry = self.retry(self.options.patience, PAUSES);
+        let patience = Patience::new(&self.options.cancel, self.options.patience);
         let mut parts = Vec::with_capacity(messages.len());
         for (link, message) in self.links.iter_mut().zip(messages) {
-            let number = link.send_ahead(&self.caller, &message, &retry.patience());
+            let number = link.send_ahead(&self.caller, &message, &patience);
             parts.push((message, number));
         }
         Sent(parts)
@@ -259,19 +255,12 @@ impl Client {
 
     /// Collects the acknowledgements of what was sent ahead, and sends it again where that can help.
     pub fn finish(&mut self, sent: Sent<'_>) -> Result<Vec<Ack>, Error> {
-        let retry = self.retry(self.options.patience, PAUSES);
+        let cancel = self.options.cancel.clone();
         let (messages, numbers): (Vec<_>, Vec<_>) = sent.0.into_iter().unzip();
         let parts = messages.iter().zip(numbers).enumerate();
-        let part = |(server, (message, outcome))| Part { server, message, outcome };
-        self.take_answers(parts.map(part).collect(), |link, asked, number| {
-            let answered = number.and_then(|number| link.collect(number, &retry.patience()));
-            asked.insist(retry.clone(), link, answered, &mut |_, _| Ok(()))
-        })
-    }
-
-    /// Attempts for so long, with pauses that double from the first to the second.
-    pub(crate) fn retry(&self, patience: Duration, pauses: [Duration; 2]) -> Retry {
-        Retry::new(patience, pauses, self.options.cancel.clone())
+        let part = |(server, (message, number))| Part { server, message, number };
+        let attempts = Attempts::new(&cancel, self.options.patience);
+        self.take_answers(parts.map(part).collect(), &attempts, |_, _| Ok(()))
     }
 }
 
@@ -289,29 +278,47 @@ impl Sent<'_> {
     }
 }
 
-/// What was sent to a server, and what came of the sending.
-struct Part<'m, S> {
+/// What was sent to a server, and its number there.
+struct Part<'m> {
     server: usize,
     message: &'m Message<'m>,
-    outcome: S,
+    number: Result<u64, Trouble>,
 }
 
-/// What is needed to ask a server once more.
-struct Asked<'a> {
-    caller: &'a Caller,
-    message: &'a Message<'a>,
+/// The time that a request has, with all its attempts.
+#[derive(Clone)]
+struct Attempts<'a> {
+    patience: Patience<'a>,
+    backoff: Backoff,
 }
 
-impl Asked<'_> {
-    /// Looks at the answer of a server, and asks again as long as that can help.
+impl<'a> Attempts<'a> {
+    fn new(cancel: &'a Cancel, patience: Duration) -> Self {
+        let backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+        Self { patience: Patience::new(cancel, patience), backoff }
+    }
+
+    /// Waits for the next attempt; false when there is no time for one.
+    fn pause(&mut self) -> bool {
+        let in_time = |pause: &Duration| Instant::now() + *pause < self.patience.deadline();
+        let pause = self.backoff.wait().filter(in_time);
+        pause.inspect(|pause| std::thread::sleep(*pause)).is_some()
+    }
+}
+
+impl Part<'_> {
+    /// Takes the answer of the server, and asks again as long as that can help.
     fn insist(
-        &self,
-        mut retry: Retry,
+        self,
+        caller: &Caller,
         link: &mut Link,
-        mut answered: Result<u64, Trouble>,
+        mut attempts: Attempts<'_>,
         receive: &mut impl FnMut(usize, &mut Reply<'_>) -> Result<(), Trouble>,
     ) -> Result<u64, Error> {
+        let Self { server, message, mut number } = self;
         loop {
+            let answered =
+                number.and_then(|number| link.answer(number, &attempts.patience, receive));
             let reason = match answered {
                 Ok(incarnation) => return Ok(incarnation),
                 Err(Trouble::Final(error)) => {
@@ -323,14 +330,13 @@ impl Asked<'_> {
                 Err(Trouble::Passing(reason)) => reason,
             };
             link.hang_up();
-            tracing::debug!(server = link.server(), reason, "asking a parameter server again");
-            if !retry.pause() {
-                let (server, waited) = (link.server(), retry.waited().as_secs_f64());
-                let endpoint = self.caller.endpoints[server].clone();
+            tracing::debug!(server, reason, "asking a parameter server again");
+            if !attempts.pause() {
+                let waited = attempts.backoff.elapsed().as_secs_f64();
+                let endpoint = caller.endpoints[server].clone();
                 return Err(Error::Unreachable { server, endpoint, waited, reason });
             }
-            let sent = link.send(self.caller, self.message, &retry.patience());
-            answered = sent.and_then(|()| link.receive(&retry.patience(), receive));
+            number = link.send(caller, message, &attempts.patience);
         }
     }
 }

@@ -12,7 +12,7 @@ use split::{split, split_rows};
 use crate::owners::Owners;
 use crate::shard::Apply;
 use crate::{
-    Applied, Changed, EngineOptions, Error, Held, Mode, PARTITIONS, Push, Read, Rows, Shard, Stats,
+    Applied, Changed, EngineOptions, Error, Held, Mode, PARTITIONS, Push, Read, Rows, Shard,
     TableId, TableSpec, TableStats,
 };
 
@@ -119,13 +119,7 @@ impl Engine {
         let mut order = self.order();
         let pieces = self.pieces(&order, &[rows])?;
         let counter = order.change();
-        let jobs = pieces.into_iter().enumerate().map(|(thread, pieces)| {
-            let set = move |shard: &mut Shard| {
-                pieces.iter().try_for_each(|(table, sent)| shard.set(*table, sent, counter))
-            };
-            (thread, set)
-        });
-        self.inner.owners.run(jobs.collect(), order)?.into_iter().collect()
+        self.on_each(order, pieces, |shard, rows| shard.set(&rows, counter)).map(drop)
     }
 
     /// Keeps the gradient sum of slice `k` of optimizer step `version`, in place of what was staged
@@ -141,11 +135,7 @@ impl Engine {
             return Ok(());
         }
         order.staged = true;
-        let jobs = pieces
-            .into_iter()
-            .enumerate()
-            .map(|(thread, pieces)| (thread, move |shard: &mut Shard| shard.stage(k, pieces)));
-        self.inner.owners.run(jobs.collect(), order)?.into_iter().collect()
+        self.on_each(order, pieces, |shard, rows| shard.stage(k, rows)).map(drop)
     }
 
     /// Applies what is staged: sums added in the order of `k` and multiplied by `scale`, each
@@ -163,7 +153,7 @@ impl Engine {
         order.version = to;
         order.staged = false;
         let apply = Apply { factor, scale, counter: order.change() };
-        self.on_all(order, |shard| shard.advance(apply)).map(|_| ())
+        self.on_all(order, |shard| shard.advance(apply)).map(drop)
     }
 
     /// Optimizer steps that were applied, or are being applied.
@@ -184,11 +174,8 @@ impl Engine {
         let changes = push.seen.map_or(0, |seen| order.counter.saturating_sub(seen));
         let factor = push.factor / (changes as f64 + 1.0);
         let apply = Apply { factor, scale: push.scale, counter: order.change() };
-        let jobs = pieces.into_iter().enumerate().map(|(thread, pieces)| {
-            let apply = move |shard: &mut Shard| shard.push(push.name, &push.tally, pieces, apply);
-            (thread, apply)
-        });
-        self.inner.owners.run(jobs.collect(), order)?.into_iter().collect()
+        let Push { name, tally, .. } = push;
+        self.on_each(order, pieces, |shard, rows| shard.push(name, &tally, rows, apply)).map(drop)
     }
 
     /// The rows that changed after the moment `since`; all of them for 0 and for the first who
@@ -207,42 +194,30 @@ impl Engine {
 
     /// What the partitions here have applied, those with the same history together.
     pub fn applied(&self) -> Result<Vec<Held>, Error> {
-        let mut all: Vec<Held> = Vec::new();
-        for held in self.on_all(self.order(), |shard| shard.held())?.into_iter().flatten() {
-            let same = |h: &&mut Held| h.applied == held.applied && h.pages == held.pages;
-            match all.iter_mut().find(same) {
-                Some(there) => {
-                    there.partitions.extend(held.partitions);
-                    there.partitions.sort_unstable();
-                }
-                None => all.push(held),
-            }
-        }
-        Ok(all)
+        let held = self.on_all(self.order(), |shard| shard.held())?;
+        Ok(Held::joined(held.into_iter().flatten()))
     }
 
     /// Forgets the applied names of epochs below, which count as applied from then on.
     pub fn prune(&self, below_epoch: u64) -> Result<(), Error> {
-        self.on_all(self.order(), |shard| shard.prune(below_epoch)).map(|_| ())
+        self.on_all(self.order(), |shard| shard.prune(below_epoch)).map(drop)
     }
 
-    /// Figures of all tables.
-    pub fn stats(&self) -> Result<Stats, Error> {
+    /// Figures of all tables, in the order of their numbers.
+    pub fn stats(&self) -> Result<Vec<TableStats>, Error> {
         let mut shards = self.on_all(self.order(), |shard| shard.stats())?.into_iter();
         let mut tables = shards.next().unwrap_or_default();
         for shard in shards {
             tables.iter_mut().zip(shard).for_each(|(sum, more)| sum.add(&more));
         }
-        Ok(Stats { tables })
+        Ok(tables)
     }
 
     /// Forgets all rows, staged gradients and applied names, and starts at a version.
     pub fn clear(&self, version: u64) -> Result<(), Error> {
-        let mut order = self.order();
-        order.version = version;
-        order.staged = false;
-        order.change();
-        self.on_all(order, |shard| shard.clear(version)).map(|_| ())
+        let order = self.order();
+        let here = order.here.clone();
+        self.start_empty(order, here, version)
     }
 
     fn order(&self) -> MutexGuard<'_, Order> {
@@ -264,9 +239,19 @@ impl Engine {
         order: MutexGuard<'_, Order>,
         job: impl Fn(&mut Shard) -> R + Sync,
     ) -> Result<Vec<R>, Error> {
+        self.on_each(order, vec![(); self.inner.owners.count()], |shard, ()| job(shard))
+    }
+
+    /// Has every thread do something with its part.
+    fn on_each<T: Send, R: Send>(
+        &self,
+        order: MutexGuard<'_, Order>,
+        parts: Vec<T>,
+        job: impl Fn(&mut Shard, T) -> R + Sync,
+    ) -> Result<Vec<R>, Error> {
         let job = &job;
-        let each = |thread| (thread, move |shard: &mut Shard| job(shard));
-        self.inner.owners.run((0..self.inner.owners.count()).map(each).collect(), order)
+        let each = |(thread, part)| (thread, move |shard: &mut Shard| job(shard, part));
+        self.inner.owners.run(parts.into_iter().enumerate().map(each).collect(), order)
     }
 
     /// Checks rows and splits them by thread.
@@ -295,14 +280,8 @@ impl Order {
 
     /// The dimension of a table, if so many ids have so many floats.
     fn check(&self, table: TableId, ids: usize, floats: usize) -> Result<usize, Error> {
-        let dim = self.tables.get(table.0 as usize).ok_or(Error::UnknownTable(table.0))?.dim;
-        match ids.checked_mul(dim) == Some(floats) {
-            true => Ok(dim),
-            false => {
-                let reason = format!("{ids} ids of dimension {dim} have {floats} floats");
-                Err(Error::Request(reason))
-            }
-        }
+        let spec = self.tables.get(table.0 as usize).ok_or(Error::UnknownTable(table.0))?;
+        spec.check_rows(ids, floats).map(|()| spec.dim)
     }
 
     fn check_here(&self, ids: &[u64]) -> Result<(), Error> {

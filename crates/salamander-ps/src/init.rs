@@ -2,6 +2,7 @@
 
 use salamander_core::seed::{derive, mix};
 
+use crate::wire::TableKey;
 use crate::{Initializer, TableSpec};
 
 /// Writes the first values of a table's row, as every server would.
@@ -19,10 +20,7 @@ pub(crate) struct FirstValues {
 
 impl FirstValues {
     pub(crate) fn new(init: Initializer, seed: u64, table: &str) -> Self {
-        let name = blake3::hash(table.as_bytes());
-        let mut first = [0; 8];
-        first.copy_from_slice(&name.as_bytes()[..8]);
-        Self { init, stream: derive(seed, &[u64::from_le_bytes(first)]) }
+        Self { init, stream: derive(seed, &[TableKey::of(table).0]) }
     }
 
     /// Writes the first values of a row.

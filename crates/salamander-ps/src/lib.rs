@@ -65,8 +65,7 @@ pub use engine::Engine;
 pub use error::Error;
 pub use init::first_values;
 pub use options::{
-    Changed, EngineOptions, Held, Mode, Page, Pages, Push, Read, Rows, Stats, TableId, TableStats,
-    Written,
+    Changed, EngineOptions, Held, Mode, Page, Pages, Push, Read, Rows, TableId, TableStats, Written,
 };
 pub use placement::partitions_of;
 pub use shard::{Apply, Shard};

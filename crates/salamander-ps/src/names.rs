@@ -9,24 +9,16 @@ use crate::{Applied, Held, PARTITIONS, Page, Pages};
 /// The partitions of a thread and their histories.
 #[derive(Debug)]
 pub(crate) struct Names {
-    groups: Vec<Group>,
+    groups: Vec<Held>,
     /// Advances or pushes that each partition has seen.
     ages: Vec<u64>,
-}
-
-#[derive(Debug)]
-struct Group {
-    /// In order.
-    partitions: Vec<u16>,
-    applied: Applied,
-    pages: Pages,
 }
 
 impl Names {
     /// Fresh partitions.
     pub(crate) fn new(slices: u32, mut partitions: Vec<u16>, age: u64) -> Self {
         partitions.sort_unstable();
-        let group = Group { partitions, applied: Applied::new(slices), pages: Pages::new() };
+        let group = Held { partitions, applied: Applied::new(slices), pages: Pages::new() };
         let mut names = Self { groups: vec![group], ages: vec![age; PARTITIONS] };
         names.join();
         names
@@ -69,17 +61,12 @@ impl Names {
     }
 
     pub(crate) fn held(&self) -> Vec<Held> {
-        let held = |group: &Group| Held {
-            partitions: group.partitions.clone(),
-            applied: group.applied.clone(),
-            pages: group.pages.clone(),
-        };
-        self.groups.iter().map(held).collect()
+        self.groups.clone()
     }
 
     /// The history of a partition, unless it is elsewhere.
     pub(crate) fn history(&self, partition: u16) -> Option<History> {
-        let here = |group: &&Group| group.partitions.binary_search(&partition).is_ok();
+        let here = |group: &&Held| group.partitions.binary_search(&partition).is_ok();
         let group = self.groups.iter().find(here)?;
         let age = self.ages[usize::from(partition)];
         Some(History { age, applied: group.applied.clone(), pages: group.pages.clone() })
@@ -97,24 +84,12 @@ impl Names {
         self.remove(partition);
         self.ages[usize::from(partition)] = history.age;
         let History { applied, pages, .. } = history;
-        self.groups.push(Group { partitions: vec![partition], applied, pages });
+        self.groups.push(Held { partitions: vec![partition], applied, pages });
         self.join();
     }
 
     /// Puts groups with the same history together again.
     fn join(&mut self) {
-        let mut joined: Vec<Group> = Vec::new();
-        for group in std::mem::take(&mut self.groups) {
-            let same = |g: &&mut Group| g.applied == group.applied && g.pages == group.pages;
-            match joined.iter_mut().find(same) {
-                Some(there) => {
-                    there.partitions.extend(group.partitions);
-                    there.partitions.sort_unstable();
-                }
-                None => joined.push(group),
-            }
-        }
-        joined.retain(|group| !group.partitions.is_empty());
-        self.groups = joined;
+        self.groups = Held::joined(std::mem::take(&mut self.groups));
     }
 }

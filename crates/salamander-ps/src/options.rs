@@ -116,6 +116,26 @@ pub struct Held {
     pub pages: Pages,
 }
 
+impl Held {
+    /// Puts those with the same history together, and leaves out those without partitions.
+    pub(crate) fn joined(all: impl IntoIterator<Item = Held>) -> Vec<Held> {
+        let mut joined: Vec<Held> = Vec::new();
+        for held in all {
+            let same =
+                |there: &&mut Held| there.applied == held.applied && there.pages == held.pages;
+            match joined.iter_mut().find(same) {
+                Some(there) => {
+                    there.partitions.extend(held.partitions);
+                    there.partitions.sort_unstable();
+                }
+                None => joined.push(held),
+            }
+        }
+        joined.retain(|held| !held.partitions.is_empty());
+        joined
+    }
+}
+
 /// Rows that changed after a moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Changed {
@@ -125,13 +145,6 @@ pub struct Changed {
     pub ids: Vec<u64>,
     /// Their rows, one after the other.
     pub values: Vec<f32>,
-}
-
-/// Figures of all tables.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stats {
-    /// In the order of their numbers.
-    pub tables: Vec<TableStats>,
 }
 
 /// Figures of one table on this server.

@@ -80,7 +80,7 @@ pub fn serve(
     shutdown: &Cancel,
 ) -> Result<(), Error> {
     server::serve(engine, listener, config.incarnation, &config.server, shutdown)?;
-    for table in engine.stats()?.tables {
+    for table in engine.stats()? {
         let TableStats { name, rows, bytes, admitted, waiting, expired, evicted, lookups } = table;
         tracing::info!(name, rows, bytes, admitted, waiting, expired, evicted, lookups, "table");
     }

@@ -89,9 +89,7 @@ impl Shard {
         apply: Apply,
     ) -> Result<(), Error> {
         self.check(table, ids, values.len())?;
-        let Apply { factor, scale, counter } = apply;
-        let gradients = Gradients { ids, values, factor, scale, counter };
-        self.tables[table.0 as usize].update(&gradients, self.names.ages());
+        self.apply(table, &Gradients { ids, values, apply });
         Ok(())
     }
 
@@ -100,26 +98,19 @@ impl Shard {
         self.tables.iter().map(Table::stats).collect()
     }
 
-    pub(crate) fn set(
-        &mut self,
-        table: TableId,
-        rows: &Sent<'_>,
-        counter: u64,
-    ) -> Result<(), Error> {
-        self.check(table, &rows.ids, rows.values.len())?;
-        let ages = self.names.ages();
-        self.tables[table.0 as usize].set(&rows.ids, &rows.values, counter, ages);
-        Ok(())
+    // What follows is only asked for what was checked: the engine has the tables and knows what is here.
+
+    /// Writes values as they are.
+    pub(crate) fn set(&mut self, rows: &[(TableId, Sent<'_>)], counter: u64) {
+        for (table, Sent { ids, values }) in rows {
+            self.tables[table.0 as usize].set(ids, values, counter, self.names.ages());
+        }
     }
 
     /// Keeps a slice of the current step, in place of what was kept for it.
-    pub(crate) fn stage(&mut self, k: u32, rows: Vec<(TableId, Sent<'_>)>) -> Result<(), Error> {
-        for (table, rows) in &rows {
-            self.check(*table, &rows.ids, rows.values.len())?;
-        }
+    pub(crate) fn stage(&mut self, k: u32, rows: Vec<(TableId, Sent<'_>)>) {
         let kept = rows.into_iter().map(|(table, rows)| (table, rows.into_owned()));
         self.stage.insert(k, kept.collect());
-        Ok(())
     }
 
     /// Drops what is staged.
@@ -134,11 +125,10 @@ impl Shard {
         for (table, sent) in std::mem::take(&mut self.stage).into_values().flatten() {
             slices[table.0 as usize].push(sent);
         }
-        let Apply { factor, scale, counter } = apply;
-        let applied = if scale == 0.0 { Vec::new() } else { slices };
+        let applied = if apply.scale == 0.0 { Vec::new() } else { slices };
         for (table, slices) in self.tables.iter_mut().zip(applied) {
             let Sent { ids, values } = sum(slices, table.spec().dim);
-            let gradients = Gradients { ids: &ids, values: &values, factor, scale, counter };
+            let gradients = Gradients { ids: &ids, values: &values, apply };
             table.update(&gradients, self.names.ages());
         }
         let partitions: Vec<u16> = self.names.partitions().collect();
@@ -152,19 +142,15 @@ impl Shard {
         tally: &Page,
         rows: Vec<(TableId, Sent<'_>)>,
         apply: Apply,
-    ) -> Result<(), Error> {
-        for (table, rows) in &rows {
-            self.check(*table, &rows.ids, rows.values.len())?;
-        }
+    ) {
         let fresh = self.names.mark(name, tally);
         let all = fresh.len() == self.names.partitions().count();
         for (table, rows) in rows {
             let dim = self.tables[table.0 as usize].spec().dim;
-            let rows = if all { rows } else { only(rows, &fresh, dim) };
-            self.update(table, &rows.ids, &rows.values, apply)?;
+            let Sent { ids, values } = if all { rows } else { only(rows, &fresh, dim) };
+            self.apply(table, &Gradients { ids: &ids, values: &values, apply });
         }
         self.sweep(&fresh);
-        Ok(())
     }
 
     pub(crate) fn changed(&mut self, table: TableId, since: u64, counter: u64) -> Changed {
@@ -181,16 +167,6 @@ impl Shard {
 
     pub(crate) fn prune(&mut self, below: u64) {
         self.names.prune(below);
-    }
-
-    /// Forgets rows, names and what is staged; tables and partitions stay.
-    pub(crate) fn clear(&mut self, age: u64) {
-        let specs: Vec<TableSpec> = self.tables.drain(..).map(|t| t.spec().clone()).collect();
-        let partitions = self.names.partitions().collect();
-        *self = Self::new(self.seed, self.slices, partitions, age);
-        specs.into_iter().for_each(|spec| {
-            self.declare(spec);
-        });
     }
 
     /// The partitions here.
@@ -241,13 +217,13 @@ impl Shard {
         self.names.install(partition, History { age, applied, pages });
     }
 
+    fn apply(&mut self, table: TableId, gradients: &Gradients<'_>) {
+        self.tables[table.0 as usize].update(gradients, self.names.ages());
+    }
+
     fn check(&self, table: TableId, ids: &[u64], floats: usize) -> Result<(), Error> {
         let known = self.tables.get(table.0 as usize).ok_or(Error::UnknownTable(table.0))?;
-        let dim = known.spec().dim;
-        if ids.len().checked_mul(dim) != Some(floats) {
-            let reason = format!("{} ids of dimension {dim} have {floats} floats", ids.len());
-            return Err(Error::Request(reason));
-        }
+        known.spec().check_rows(ids.len(), floats)?;
         if self.whole {
             return Ok(());
         }

@@ -16,11 +16,6 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Optimizer steps that were applied.
-    pub fn version(&self) -> u64 {
-        self.header.version
-    }
-
     /// Rows in it.
     pub fn rows(&self) -> u64 {
         self.sections.iter().flat_map(|section| &section.rows).sum()

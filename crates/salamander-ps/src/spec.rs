@@ -136,24 +136,34 @@ impl TableSpec {
         self.init.validate().or_else(wrong)
     }
 
+    /// Refuses rows of another width: so many ids with so many floats.
+    pub(crate) fn check_rows(&self, ids: usize, floats: usize) -> Result<(), Error> {
+        let dim = self.dim;
+        match ids.checked_mul(dim) == Some(floats) {
+            true => Ok(()),
+            false => {
+                Err(Error::Request(format!("{ids} ids of dimension {dim} have {floats} floats")))
+            }
+        }
+    }
+
     /// Refuses a table of the same name that is not the same.
     pub(crate) fn check_same(&self, asked: &TableSpec) -> Result<(), Error> {
-        let fields: [(&'static str, String, String); 7] = [
-            ("dim", self.dim.to_string(), asked.dim.to_string()),
-            ("init", format!("{:?}", self.init), format!("{:?}", asked.init)),
-            ("optimizer", format!("{:?}", self.optimizer), format!("{:?}", asked.optimizer)),
-            ("storage", format!("{:?}", self.storage), format!("{:?}", asked.storage)),
-            ("admit_after", self.admit_after.to_string(), asked.admit_after.to_string()),
-            (
-                "expire_after",
-                format!("{:?}", self.expire_after),
-                format!("{:?}", asked.expire_after),
-            ),
-            ("max_rows", format!("{:?}", self.max_rows), format!("{:?}", asked.max_rows)),
-        ];
-        match fields.into_iter().find(|(_, there, asked)| there != asked) {
+        let fields = |spec: &TableSpec| {
+            [
+                ("dim", spec.dim.to_string()),
+                ("init", format!("{:?}", spec.init)),
+                ("optimizer", format!("{:?}", spec.optimizer)),
+                ("storage", format!("{:?}", spec.storage)),
+                ("admit_after", spec.admit_after.to_string()),
+                ("expire_after", format!("{:?}", spec.expire_after)),
+                ("max_rows", format!("{:?}", spec.max_rows)),
+            ]
+        };
+        let mut both = fields(self).into_iter().zip(fields(asked));
+        match both.find(|((_, there), (_, asked))| there != asked) {
             None => Ok(()),
-            Some((field, there, asked)) => {
+            Some(((field, there), (_, asked))) => {
                 Err(Error::Conflict { table: self.name.clone(), field, there, asked })
             }
         }

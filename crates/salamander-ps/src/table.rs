@@ -14,7 +14,7 @@ use crate::memory::prefetch_row;
 use crate::meta::Meta;
 use crate::search::{Plain, Search, WithSearch, dispatch};
 use crate::store::{Kept, Rows, Store, narrow, widen};
-use crate::{PARTITIONS, Storage, TableSpec, TableStats};
+use crate::{Apply, PARTITIONS, Storage, TableSpec, TableStats};
 
 /// Ids that are looked up before the first of their rows is used. Both are a loop of their own: in
 /// one loop the memory was kept less busy.
@@ -77,12 +77,7 @@ struct Waiting {
 pub(crate) struct Gradients<'a> {
     pub(crate) ids: &'a [u64],
     pub(crate) values: &'a [f32],
-    /// The schedule's factor on the learning rate.
-    pub(crate) factor: f64,
-    /// What gradients are multiplied by.
-    pub(crate) scale: f32,
-    /// The number of the change.
-    pub(crate) counter: u64,
+    pub(crate) apply: Apply,
 }
 
 impl Table {
@@ -155,8 +150,9 @@ impl Table {
             self.store.set_meta(row, meta);
             step = meta.step();
         }
-        self.store.set_changed(row, all.counter);
-        let (rate, scale) = (self.spec.optimizer.learning_rate() * all.factor, all.scale);
+        let Apply { factor, scale, counter } = all.apply;
+        self.store.set_changed(row, counter);
+        let rate = self.spec.optimizer.learning_rate() * factor;
         match &mut self.store.rows {
             Rows::Whole(arena) => {
                 let (values, state) = arena.row_mut(row).split_at_mut(self.spec.dim);

@@ -24,7 +24,7 @@ mod tests;
 pub use header::{Header, Kind};
 pub use message::{Block, Message};
 pub use reply::{Code, Failure, Info};
-pub use request::{Advance, Request};
+pub use request::{Advance, Moment, Request};
 pub use reset::{Before, Owner, Reset, Start};
 
 /// A table as frames name it: by a hash of its name, because servers that heard of tables in another

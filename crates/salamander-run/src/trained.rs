@@ -14,7 +14,7 @@ use salamander_data::{Dataset, Format};
 use salamander_files::{Durability, replace};
 use salamander_train::checkpoint::{Checkpoint, Store, Which};
 use salamander_train::device;
-use salamander_train::evaluate::batches;
+use salamander_train::evaluate::BatchRange;
 use salamander_train::model::{Instance, Model, Models, Trained, Weights};
 use salamander_train::predict::Predictions;
 use salamander_train::trainer::open_data;
@@ -79,8 +79,8 @@ impl TrainedModel {
         let files = Files::to_evaluate(data, experiment)?;
         let Some(mut sharing) = sharing else {
             let (dataset, over) = (files.open(experiment)?, Work::Evaluate.over(experiment));
-            let all = 0..batches(&dataset, over.batch);
-            let whole = self.instance()?.evaluate(&dataset, over, all, &mut || Ok(()))?;
+            let all = BatchRange::all(&dataset, over);
+            let whole = self.instance()?.evaluate(all, &mut || Ok(()))?;
             return Ok(whole.finish());
         };
         let mut whole = EvaluationPart::default();
@@ -101,9 +101,9 @@ impl TrainedModel {
         let experiment = &self.found.experiment;
         let dataset = Files::given(data, experiment).open(experiment)?;
         let over = Work::Predict.over(experiment);
-        let all = 0..batches(&dataset, over.batch);
         let mut failed = None;
-        let predicted = self.instance()?.predict(&dataset, over, all, &mut |batch| {
+        let all = BatchRange::all(&dataset, over);
+        let predicted = self.instance()?.predict(all, &mut |batch| {
             each(batch).map_err(|error| {
                 failed = Some(error);
                 salamander_train::Error::Leaving

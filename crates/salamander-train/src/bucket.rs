@@ -44,23 +44,20 @@ impl Layout {
     /// Lays a member's sums out; what it has not is zero.
     pub(crate) fn fill(&self, bucket: &mut [f32], gradient: &[ParamGradient], running: &Running) {
         let mut rest = bucket;
-        let mut own = gradient.iter();
-        for (_, size) in &self.params {
-            let (here, after) = rest.split_at_mut(*size);
-            match own.next().and_then(|param| param.sum.as_ref()) {
+        let mut put = |size: usize, values: Option<&Vec<f32>>| {
+            let here = rest.split_off_mut(..size).expect("a bucket has room for all of it");
+            match values {
                 Some(values) => here.copy_from_slice(values),
                 None => here.fill(0.0),
             }
-            rest = after;
+        };
+        let mut own = gradient.iter();
+        for (_, size) in &self.params {
+            put(*size, own.next().and_then(|param| param.sum.as_ref()));
         }
         let mut own = running.sums.iter();
         for (_, shape) in &self.running {
-            let (here, after) = rest.split_at_mut(shape.iter().product());
-            match own.next() {
-                Some((_, _, values)) => here.copy_from_slice(values),
-                None => here.fill(0.0),
-            }
-            rest = after;
+            put(shape.iter().product(), own.next().map(|(_, _, values)| values));
         }
     }
 

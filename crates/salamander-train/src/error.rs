@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use salamander_core::yaml;
 
+use crate::Trial;
+
 /// An error of the training crate; each says what was wrong, where, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -83,6 +85,11 @@ impl Error {
     pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
         let path = path.to_path_buf();
         move |source| Error::Io { path, source }
+    }
+
+    /// What a model did wrong.
+    pub(crate) fn model<T: Trial>(reason: impl Into<String>) -> Error {
+        Error::Model { model: T::NAME, reason: reason.into() }
     }
 
     /// A checkpoint that cannot be used.

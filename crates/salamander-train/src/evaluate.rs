@@ -43,7 +43,7 @@ use salamander_core::plan::Plan;
 use salamander_data::Dataset;
 
 use crate::Error;
-use crate::loader::{Loaded, Loader, Options, steps};
+use crate::loader::{Loader, Options, steps};
 use crate::trial::{BatchOf, Trial};
 
 pub use salamander_core::report::{Evaluation, EvaluationPart};
@@ -79,6 +79,27 @@ impl Over {
     }
 }
 
+/// Called after every batch; its error ends the evaluation.
+pub type AfterBatch<'a> = dyn FnMut() -> Result<(), Error> + 'a;
+
+/// Some batches of a dataset, in the order of the files.
+#[derive(Clone, Debug)]
+pub struct BatchRange<'a> {
+    /// The records.
+    pub dataset: &'a Arc<Dataset>,
+    /// How to go over them.
+    pub over: Over,
+    /// Which batches.
+    pub batches: Range<u64>,
+}
+
+impl<'a> BatchRange<'a> {
+    /// All batches.
+    pub fn all(dataset: &'a Arc<Dataset>, over: Over) -> Self {
+        Self { dataset, over, batches: 0..batches(dataset, over.batch) }
+    }
+}
+
 /// Batches that an evaluation takes.
 pub fn batches(dataset: &Dataset, batch: u64) -> u64 {
     dataset.len().div_ceil(batch.max(1))
@@ -91,25 +112,22 @@ pub fn evaluate<T: Trial>(
     over: Over,
     each: &mut dyn FnMut(),
 ) -> Result<Evaluation, Error> {
-    let all = 0..batches(dataset, over.batch);
     let mut go_on = || {
         each();
         Ok(())
     };
-    Ok(evaluate_part(model, dataset, over, all, &mut go_on)?.finish())
+    Ok(evaluate_part(model, BatchRange::all(dataset, over), &mut go_on)?.finish())
 }
 
 /// Evaluates a model on some of the batches; `each` is called after every one and may end it.
 pub fn evaluate_part<T: Trial>(
     model: &T,
-    dataset: &Arc<Dataset>,
-    over: Over,
-    part: Range<u64>,
-    each: &mut dyn FnMut() -> Result<(), Error>,
+    part: BatchRange<'_>,
+    each: &mut AfterBatch<'_>,
 ) -> Result<EvaluationPart, Error> {
     let model = model.valid();
     let mut found = EvaluationPart::default();
-    for loaded in in_file_order(&model, dataset, over, part)? {
+    for loaded in in_file_order(&model, part)? {
         let loaded = loaded?;
         found.records += loaded.tally.applied;
         found.skipped += loaded.tally.skipped;
@@ -127,27 +145,15 @@ pub fn evaluate_part<T: Trial>(
 /// Some batches of the records in the order of the files.
 pub(crate) fn in_file_order<T: Trial>(
     model: &T,
-    dataset: &Arc<Dataset>,
-    over: Over,
-    part: Range<u64>,
+    part: BatchRange<'_>,
 ) -> Result<Loader<BatchOf<T>>, Error> {
+    let BatchRange { dataset, over, batches } = part;
     let records = dataset.len();
     let plan = Plan { records, batch: over.batch.max(1), aggregation: 1, slices: 1 };
     let order = Order::new(records, Shuffle::None, 0, 0);
-    let jobs = steps(plan, order, 0, part);
+    let jobs = steps(plan, order, 0, batches);
     let device = model.devices().into_iter().next().unwrap_or_default().without_autodiff();
     let Over { on_bad_record, labels, threads, .. } = over;
     let options = Options { device, on_bad_record, labels, augment: None, threads };
     Loader::start::<T::Example>(Arc::clone(dataset), jobs, options)
-}
-
-/// Checks that a loaded batch's output has one row per record.
-pub(crate) fn rows_fit<T: Trial, B>(loaded: &Loaded<B>, rows: usize) -> Result<(), Error> {
-    match loaded.records.len() {
-        records if records == rows => Ok(()),
-        records => Err(Error::Model {
-            model: T::NAME,
-            reason: format!("forward gave {rows} rows for {records} records"),
-        }),
-    }
 }

@@ -9,14 +9,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use salamander_core::elastic::{Ending, Work};
+use salamander_core::push::Lineage;
 use salamander_core::report::EndReport;
+pub(crate) use salamander_proto::client::TrainedOn;
 
 use crate::Error;
 use crate::tables::{LocalRows, StagedRows};
 
 /// A member's place in its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub(crate) struct Place {
     /// From 0; the first one speaks for all.
     pub rank: usize,
     /// How many members there are.
@@ -25,22 +27,22 @@ pub struct Place {
 
 impl Place {
     /// The only member.
-    pub const ALONE: Place = Place { rank: 0, size: 1 };
+    pub(crate) const ALONE: Place = Place { rank: 0, size: 1 };
 
     /// Whether this member speaks for all.
-    pub fn leads(&self) -> bool {
+    pub(crate) fn leads(&self) -> bool {
         self.rank == 0
     }
 
     /// This member's part of so many items: all parts together are all items, each once.
-    pub fn share(&self, items: usize) -> Range<usize> {
+    pub(crate) fn share(&self, items: usize) -> Range<usize> {
         self.rank * items / self.size..(self.rank + 1) * items / self.size
     }
 }
 
 /// How a member comes by the state that a generation begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Begin {
+pub(crate) enum Begin {
     /// It holds it.
     Keep,
     /// It reads the checkpoint with this id, or starts anew.
@@ -51,35 +53,24 @@ pub enum Begin {
 
 /// The begin of a generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entered {
+pub(crate) struct Entered {
     /// This member's place.
     pub place: Place,
     /// How it comes by the state.
     pub begin: Begin,
     /// Who sends the state round, if somebody needs it.
     pub transfer: Option<usize>,
-    /// The generation's number.
-    pub generation: u64,
     /// The history that the rows of tables are part of.
-    pub rows: u64,
-    /// Whether the rows move to other servers, and begin another history, before the first exchange.
-    pub moves: bool,
-}
-
-/// What a member trains on. All members must see the same.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct About {
-    /// Records of an epoch.
-    pub records: u64,
-    /// A hash over the experiment and the sizes of its data.
-    pub fingerprint: u64,
+    pub rows: Lineage,
+    /// The history that begins when the rows move to other servers, which they do before the first exchange.
+    pub moves: Option<Lineage>,
 }
 
 /// What the trainer needs from the other members. [`Error::Broken`] means that the generation is over: the trainer
-/// drops what is not committed and enters the next one.
-pub trait Exchange: Send {
+/// drops what is not committed and enters the next one. Who has nobody to tell leaves out what is only told.
+pub(crate) trait Exchange: Send {
     /// Tells what this member trains on, before it takes part in anything.
-    fn introduce(&mut self, about: About);
+    fn introduce(&mut self, _data: TrainedOn) {}
     /// Where the rows of the model's tables live; first values are drawn from this seed.
     fn rows(&mut self, seed: u64) -> Result<Box<dyn StagedRows>, Error>;
     /// Waits until this member takes part in a generation.
@@ -96,36 +87,36 @@ pub trait Exchange: Send {
     /// dropped it is in the state.
     fn commit(&mut self, digest: u64) -> Result<Applying, Error>;
     /// The rows of tables are where the generation moves them to.
-    fn moved(&mut self);
+    fn moved(&mut self) {}
     /// The rows of tables cannot be reached: the generation is over for this member, and the master is told.
-    fn give_up(&mut self, reason: &str);
+    fn give_up(&mut self, _reason: &str) {}
     /// What this member does from now on, and how many records it computed since it last said so.
-    fn working(&mut self, work: Work, records: u64);
+    fn working(&mut self, _work: Work, _records: u64) {}
     /// Whether an early end of the run was asked for.
     fn wants_stop(&self) -> bool;
     /// The name of a checkpoint of the state that all members hold.
     fn checkpoint_id(&mut self, steps: u64) -> String;
     /// The checkpoint with this id is on disk.
-    fn wrote(&mut self, id: &str);
+    fn wrote(&mut self, _id: &str) {}
     /// The last state is reached and all members hold it.
     fn conclude(&mut self, ending: Ending, report: EndReport) -> Result<(), Error>;
     /// The run cannot go on: the data or the model is wrong, which no other worker can mend.
-    fn failed(&mut self, error: &Error);
+    fn failed(&mut self, _error: &Error) {}
 }
 
 /// A committed result that is being put into the state. This member promises nothing meanwhile, so that what it
 /// promises is what it holds; dropping this says that the state is complete.
 #[must_use = "the state counts as complete when this is dropped"]
-pub struct Applying(Option<Box<dyn FnOnce() + Send>>);
+pub(crate) struct Applying(Option<Box<dyn FnOnce() + Send>>);
 
 impl Applying {
     /// With what is done when the state is complete.
-    pub fn new(applied: impl FnOnce() + Send + 'static) -> Self {
+    pub(crate) fn new(applied: impl FnOnce() + Send + 'static) -> Self {
         Self(Some(Box::new(applied)))
     }
 
     /// Nobody waits for the state.
-    pub fn unwatched() -> Self {
+    pub(crate) fn unwatched() -> Self {
         Self(None)
     }
 }
@@ -141,21 +132,19 @@ impl Drop for Applying {
 
 /// A local run: one member that nobody waits for.
 #[derive(Debug)]
-pub struct Alone {
+pub(crate) struct Alone {
     stop: Arc<AtomicBool>,
     bucket: Vec<f32>,
 }
 
 impl Alone {
     /// A run that ends early when the flag is set.
-    pub fn new(stop: Arc<AtomicBool>) -> Self {
+    pub(crate) fn new(stop: Arc<AtomicBool>) -> Self {
         Self { stop, bucket: Vec::new() }
     }
 }
 
 impl Exchange for Alone {
-    fn introduce(&mut self, _about: About) {}
-
     fn rows(&mut self, seed: u64) -> Result<Box<dyn StagedRows>, Error> {
         Ok(Box::new(LocalRows::new(seed)?))
     }
@@ -165,9 +154,8 @@ impl Exchange for Alone {
             place: Place::ALONE,
             begin: Begin::Keep,
             transfer: None,
-            generation: 0,
-            rows: 0,
-            moves: false,
+            rows: Lineage::default(),
+            moves: None,
         })
     }
 
@@ -194,12 +182,6 @@ impl Exchange for Alone {
         Ok(Applying::unwatched())
     }
 
-    fn moved(&mut self) {}
-
-    fn give_up(&mut self, _reason: &str) {}
-
-    fn working(&mut self, _work: Work, _records: u64) {}
-
     fn wants_stop(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -208,13 +190,9 @@ impl Exchange for Alone {
         crate::checkpoint::id(steps)
     }
 
-    fn wrote(&mut self, _id: &str) {}
-
     fn conclude(&mut self, _ending: Ending, _report: EndReport) -> Result<(), Error> {
         Ok(())
     }
-
-    fn failed(&mut self, _error: &Error) {}
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use salamander_kernels::ops::is_gpu;
 pub use bucket::{BucketSum, Part};
 
 use crate::Error;
-use crate::params::Path;
+use crate::params::keep_path;
 use crate::step::finite;
 use crate::trial::Pass;
 
@@ -54,7 +54,7 @@ impl Default for GradientSum {
 impl GradientSum {
     /// Adds the gradients of a micro-batch.
     pub fn add<M: Module>(&mut self, module: &M, gradients: GradientsParams, pass: &Pass) {
-        let mut collect = Collect { path: Path::default(), gradients, pass, found: Vec::new() };
+        let mut collect = Collect { path: Vec::new(), gradients, pass, found: Vec::new() };
         module.visit(&mut collect);
         let found = collect.found;
         match self {
@@ -176,27 +176,21 @@ struct Found {
 }
 
 struct Collect<'a> {
-    path: Path,
+    path: Vec<String>,
     gradients: GradientsParams,
     pass: &'a Pass,
     found: Vec<Found>,
 }
 
 impl ModuleVisitor for Collect<'_> {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.path.enter(name);
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.exit();
-    }
+    keep_path!();
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         // Running values of normalisation layers are visited too; they have no gradients.
         if !param.base().is_require_grad() {
             return;
         }
-        let path = self.path.name();
+        let path = self.path.join(".");
         if !self.pass.moves(&path) {
             return;
         }

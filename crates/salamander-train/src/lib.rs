@@ -7,15 +7,15 @@
 //! - [`loss`]: losses with one value per record
 //! - [`loader`]: batches, decoded ahead on a thread of their own
 //! - [`step`]: forward, loss and backward of a step; [`gradients`], [`optimize`]: sum and apply
-//! - [`exchange`]: where the parts of a step meet; `bucket`: a step's sums as one run of numbers
-//! - [`table`]: embedding tables as fields of a model; [`tables`]: where their rows come from
-//! - [`worker`]: a member of a distributed run; [`asynchronous`]: training on parameter servers
+//! - `exchange`: where the parts of a step meet; `bucket`: a step's sums as one run of numbers
+//! - [`table`]: embedding tables as fields of a model; `tables`: where their rows come from
+//! - [`worker`]: a member of a distributed run; `asynchronous`: training on parameter servers
 //! - [`trainer`]: the loop; [`progress`]: where it stands; [`callback`]: who is told
 //! - [`evaluate`], [`predict`]: a trained model on other data
 //! - [`checkpoint`]: what is kept; [`weights`]: import and export; [`params`]: parameters by path
 //! - [`model`]: models by name, without their types; [`device`]: devices by name; [`threads`]: who computes
 
-pub mod asynchronous;
+mod asynchronous;
 mod bucket;
 pub mod checkpoint;
 pub mod context;
@@ -23,7 +23,7 @@ pub mod device;
 mod error;
 pub mod evaluate;
 pub mod example;
-pub mod exchange;
+mod exchange;
 pub mod gradients;
 pub mod loader;
 pub mod loss;
@@ -35,7 +35,7 @@ pub mod params;
 pub mod predict;
 pub mod step;
 pub mod table;
-pub mod tables;
+mod tables;
 pub mod threads;
 pub mod trainer;
 pub mod trial;

@@ -30,7 +30,6 @@ use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 
 use burn::tensor::Device;
 use salamander_core::experiment::OnBadRecord;
@@ -43,6 +42,7 @@ use salamander_data::{Dataset, Row};
 use crate::Error;
 use crate::context::{AUGMENT_DRAWS, stream};
 use crate::example::Example;
+use crate::threads::{OwnedThread, panic_text};
 
 /// Micro-batches decoded ahead.
 const AHEAD: usize = 4;
@@ -109,8 +109,9 @@ pub struct Loaded<B> {
 /// A running loader: an iterator over micro-batches in the order of its jobs, whichever thread is done first. It ends
 /// after the last job or the first error; dropping it ends its threads.
 pub struct Loader<B> {
-    receiver: Option<Receiver<Done<B>>>,
-    threads: Vec<JoinHandle<()>>,
+    /// Dropped before the threads, which end when nobody receives any more.
+    receiver: Receiver<Done<B>>,
+    _threads: Vec<OwnedThread>,
     /// Results that came before their turn.
     early: BTreeMap<u64, Result<Loaded<B>, Error>>,
     next: u64,
@@ -151,13 +152,11 @@ impl<B: Send + 'static> Loader<B> {
         let worker = |index: usize| {
             let (dataset, queue) = (Arc::clone(&dataset), Arc::clone(&queue));
             let (options, sender) = (options.clone(), sender.clone());
-            std::thread::Builder::new()
-                .name(format!("loader-{index}"))
-                .spawn(move || run::<E>(&dataset, &queue, &options, &sender))
-                .map_err(|error| Error::Invalid(format!("cannot start a loader: {error}")))
+            let work = move || run::<E>(&dataset, &queue, &options, &sender);
+            OwnedThread::spawn(format!("loader-{index}"), "a loader", work)
         };
         let threads = (0..options.threads.max(1)).map(worker).collect::<Result<_, _>>()?;
-        Ok(Self { receiver: Some(receiver), threads, early: BTreeMap::new(), next: 0 })
+        Ok(Self { receiver, _threads: threads, early: BTreeMap::new(), next: 0 })
     }
 }
 
@@ -170,18 +169,8 @@ impl<B> Iterator for Loader<B> {
                 self.next += 1;
                 return Some(loaded);
             }
-            let (at, loaded) = self.receiver.as_ref()?.recv().ok()?;
+            let (at, loaded) = self.receiver.recv().ok()?;
             self.early.insert(at, loaded);
-        }
-    }
-}
-
-impl<B> Drop for Loader<B> {
-    fn drop(&mut self) {
-        // The threads end when nobody receives any more.
-        drop(self.receiver.take());
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
         }
     }
 }
@@ -207,8 +196,7 @@ fn run<E: Example>(
 }
 
 fn panicked(job: &Job, panic: &(dyn Any + Send)) -> Error {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
+    let text = panic_text(panic).unwrap_or("no message");
     let MicroBatch { epoch, step, k } = job.slice.name;
     Error::Invalid(format!(
         "loading micro-batch {k} of step {step} in epoch {epoch} panicked: {text}"

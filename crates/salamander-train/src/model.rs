@@ -46,7 +46,6 @@
 //! ```
 
 use std::marker::PhantomData;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -56,20 +55,19 @@ use salamander_core::experiment::Experiment;
 use salamander_core::hparams::{self, HparamInfo, Hparams};
 use salamander_core::push::Lineage;
 use salamander_core::yaml::nearest;
-use salamander_data::Dataset;
 use serde_json::Value;
 
 use crate::asynchronous;
 use crate::callback::Callback;
 use crate::checkpoint::Checkpoint;
 use crate::context::Context;
-use crate::evaluate::{EvaluationPart, Over, evaluate_part};
+use crate::evaluate::{AfterBatch, BatchRange, EvaluationPart, evaluate_part};
 use crate::exchange::Alone;
-use crate::predict::{Predictions, predict_part};
-use crate::tables::{self, LocalRows, RowSource, Tables};
+use crate::predict::{TakePredictions, predict_part};
+use crate::tables::{self, LocalRows, Opened, RowSource, Tables};
 use crate::trainer::{Outcome, Setup, Trainer};
 use crate::trial::Trial;
-use crate::worker::Membership;
+use crate::worker::{Membership, WorkerConnection};
 use crate::{Error, params, weights};
 
 /// A model without its type.
@@ -94,7 +92,7 @@ pub trait Model: Send + Sync {
     /// Trains it together with other workers, as a member of a distributed run.
     fn take_part(&self, setup: Setup, membership: Membership) -> Result<Outcome, Error>;
     /// Computes micro-batches of asynchronous training, as the master leases them, to the end of the run.
-    fn push(&self, setup: Setup, line: asynchronous::Line) -> Result<(), Error>;
+    fn push(&self, setup: Setup, connection: WorkerConnection) -> Result<(), Error>;
     /// What the master of asynchronous training leads by.
     fn lease_plan(&self, setup: Setup) -> Result<LeasePlan, Error>;
     /// Loads trained weights, to be used as often as wanted.
@@ -106,19 +104,11 @@ pub trait Instance {
     /// Evaluates some of the batches; `each` is called after every one and may end it.
     fn evaluate(
         &self,
-        dataset: &Arc<Dataset>,
-        over: Over,
-        part: Range<u64>,
-        each: &mut dyn FnMut() -> Result<(), Error>,
+        part: BatchRange<'_>,
+        each: &mut AfterBatch<'_>,
     ) -> Result<EvaluationPart, Error>;
     /// Predicts the records of some of the batches; returns how many were skipped.
-    fn predict(
-        &self,
-        dataset: &Arc<Dataset>,
-        over: Over,
-        part: Range<u64>,
-        each: &mut dyn FnMut(Predictions) -> Result<(), Error>,
-    ) -> Result<u64, Error>;
+    fn predict(&self, part: BatchRange<'_>, each: &mut TakePredictions<'_>) -> Result<u64, Error>;
     /// Writes the weights under their module paths.
     fn export(&self, path: &Path) -> Result<(), Error>;
 }
@@ -193,8 +183,8 @@ impl<T: Trial> Model for Entry<T> {
         Trainer::<T>::new(setup, exchange, vec![reports])?.run()
     }
 
-    fn push(&self, setup: Setup, line: asynchronous::Line) -> Result<(), Error> {
-        asynchronous::work::<T>(setup, line)
+    fn push(&self, setup: Setup, connection: WorkerConnection) -> Result<(), Error> {
+        asynchronous::work::<T>(setup, connection)
     }
 
     fn lease_plan(&self, setup: Setup) -> Result<LeasePlan, Error> {
@@ -221,7 +211,7 @@ impl<T: Trial> Model for Entry<T> {
                 rows.declare(&specs)?;
                 rows.import(&rows_beside(path), &specs)?;
             }
-            tables.open(Box::new(rows))?;
+            tables.open(Opened::Staged(Box::new(rows)))?;
             if !files.is_empty() {
                 tables.with_store(|rows| rows.restore(&files, 0, Lineage::default()))?;
             }
@@ -245,23 +235,15 @@ fn rows_beside(weights: &Path) -> PathBuf {
 impl<T: Trial> Instance for Loaded<T> {
     fn evaluate(
         &self,
-        dataset: &Arc<Dataset>,
-        over: Over,
-        part: Range<u64>,
-        each: &mut dyn FnMut() -> Result<(), Error>,
+        part: BatchRange<'_>,
+        each: &mut AfterBatch<'_>,
     ) -> Result<EvaluationPart, Error> {
-        let found = evaluate_part(&self.model, dataset, over, part, each)?;
+        let found = evaluate_part(&self.model, part, each)?;
         self.tables.check().map(|()| found)
     }
 
-    fn predict(
-        &self,
-        dataset: &Arc<Dataset>,
-        over: Over,
-        part: Range<u64>,
-        each: &mut dyn FnMut(Predictions) -> Result<(), Error>,
-    ) -> Result<u64, Error> {
-        let skipped = predict_part(&self.model, dataset, over, part, each)?;
+    fn predict(&self, part: BatchRange<'_>, each: &mut TakePredictions<'_>) -> Result<u64, Error> {
+        let skipped = predict_part(&self.model, part, each)?;
         self.tables.check().map(|()| skipped)
     }
 
@@ -275,11 +257,10 @@ impl<T: Trial> Instance for Loaded<T> {
 /// with [tables](crate::table) has rows besides its parameters, which only the trainer moves.
 pub fn build<T: Trial>(experiment: &Experiment, device: &Device) -> Result<T, Error> {
     let (model, tables) = build_with_tables::<T>(experiment, device)?;
-    if tables.is_empty() {
-        return Ok(model);
+    match tables.is_empty() {
+        true => Ok(model),
+        false => Err(Error::model::<T>("it has tables, whose rows only the trainer moves")),
     }
-    let reason = "it has tables, whose rows only the trainer moves".to_string();
-    Err(Error::Model { model: T::NAME, reason })
 }
 
 /// Builds a model with fresh parameters, and the tables that it declares, which are not open yet.
@@ -295,8 +276,7 @@ pub(crate) fn build_with_tables<T: Trial>(
     // Burn initialises parameters when they are first looked at; look at all of them now.
     let listed = params::list(&model);
     if tables.is_empty() && !listed.iter().any(|param| param.trainable) {
-        let reason = "it has no trainable parameters".to_string();
-        return Err(Error::Model { model: T::NAME, reason });
+        return Err(Error::model::<T>("it has no trainable parameters"));
     }
     Ok((model.train(), tables))
 }
@@ -306,8 +286,7 @@ fn context<H>(hp: H, experiment: &Experiment, device: &Device) -> Context<H> {
 }
 
 fn built<T: Trial>(cx: &Context<T::Hparams>) -> Result<T, Error> {
-    let unfit = |error| format!("it cannot be built: {error}");
-    T::build(cx).map_err(|error| Error::Model { model: T::NAME, reason: unfit(error) })
+    T::build(cx).map_err(|error| Error::model::<T>(format!("it cannot be built: {error}")))
 }
 
 /// The seed that everything random of a run follows from.

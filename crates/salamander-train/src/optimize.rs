@@ -28,13 +28,13 @@ mod rule;
 use std::collections::HashMap;
 
 use burn::module::{Module, ModuleMapper, Param};
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{Device, Tensor, TensorData};
 use salamander_core::optimizer::Optimizer;
 use salamander_kernels::ops;
 
 use crate::Error;
 use crate::gradients::{BucketSum, GradientSum, ParamGradient, host};
-use crate::params::Path;
+use crate::params::keep_path;
 use crate::trial::Pass;
 
 /// What an optimizer keeps for one parameter.
@@ -53,20 +53,35 @@ struct DeviceState {
     slots: Vec<Tensor<1>>,
 }
 
-/// The state of one pass's optimizer, by parameter path. A parameter's state is on the host or on a device, wherever
-/// its last move was made.
+/// A parameter's state where its last move was made.
+#[derive(Clone, Debug)]
+enum Placed {
+    Host(ParamState),
+    Device(DeviceState),
+}
+
+impl Placed {
+    fn into_host(self) -> ParamState {
+        match self {
+            Self::Host(state) => state,
+            Self::Device(DeviceState { steps, slots }) => {
+                ParamState { steps, slots: slots.into_iter().map(host).collect() }
+            }
+        }
+    }
+}
+
+/// The state of one pass's optimizer, by parameter path.
 #[derive(Clone, Debug)]
 pub struct OptimizerState {
     optimizer: Optimizer,
-    on_host: HashMap<String, ParamState>,
-    on_device: HashMap<String, DeviceState>,
+    params: HashMap<String, Placed>,
 }
 
 impl OptimizerState {
     /// Fresh state: everything is zero and made at first use.
     pub fn new(pass: &Pass) -> Self {
-        let (on_host, on_device) = (HashMap::new(), HashMap::new());
-        Self { optimizer: pass.optimizer, on_host, on_device }
+        Self { optimizer: pass.optimizer, params: HashMap::new() }
     }
 
     /// The optimizer.
@@ -76,18 +91,13 @@ impl OptimizerState {
 
     /// The states, by path, as they go into a checkpoint.
     pub fn params(&self) -> HashMap<String, ParamState> {
-        let mut params = self.on_host.clone();
-        for (path, state) in &self.on_device {
-            let slots = state.slots.iter().cloned().map(host).collect();
-            params.insert(path.clone(), ParamState { steps: state.steps, slots });
-        }
-        params
+        let copy = |(path, state): (&String, &Placed)| (path.clone(), state.clone().into_host());
+        self.params.iter().map(copy).collect()
     }
 
     /// Takes a state back from a checkpoint.
     pub fn insert(&mut self, path: String, state: ParamState) {
-        self.on_device.remove(&path);
-        self.on_host.insert(path, state);
+        self.params.insert(path, Placed::Host(state));
     }
 
     /// Moves the module's parameters along a gradient; those without one stay untouched. A gradient on a GPU is
@@ -126,7 +136,7 @@ impl OptimizerState {
     /// holds is changed in place.
     pub(crate) fn moved<M: Module>(&mut self, module: M, gradient: GradientSum, along: Along) -> M {
         let Along { rate, factor } = along;
-        let path = Path::default();
+        let path = Vec::new();
         match gradient {
             GradientSum::Device(mut sum) => {
                 sum.scale(factor);
@@ -141,30 +151,27 @@ impl OptimizerState {
         }
     }
 
-    fn host_state(&mut self, path: &str, len: usize) -> &mut ParamState {
+    /// A parameter's state, taken out to be moved on the host.
+    fn take_to_host(&mut self, path: &str, len: usize) -> ParamState {
         let slots = self.optimizer.slots().len();
         let fresh = || ParamState { steps: 0, slots: vec![vec![0.0; len]; slots] };
-        if let Some(DeviceState { steps, slots }) = self.on_device.remove(path) {
-            let slots = slots.into_iter().map(host).collect();
-            self.on_host.insert(path.to_string(), ParamState { steps, slots });
-        }
-        self.on_host.entry(path.to_string()).or_insert_with(fresh)
+        self.params.remove(path).map_or_else(fresh, Placed::into_host)
     }
 
-    fn device_state(&mut self, path: &str, len: usize, sum: &BucketSum) -> &mut DeviceState {
-        let device = sum.bucket().0.device();
-        let kept = self.on_host.remove(path).map(|ParamState { steps, slots }| DeviceState {
-            steps,
-            slots: slots.into_iter().map(|slot| ops::send(slot, &device)).collect(),
-        });
-        if let Some(kept) = kept {
-            self.on_device.insert(path.to_string(), kept);
+    /// The same to be moved on a device.
+    fn take_to_device(&mut self, path: &str, len: usize, device: &Device) -> DeviceState {
+        match self.params.remove(path) {
+            Some(Placed::Device(state)) => state,
+            Some(Placed::Host(ParamState { steps, slots })) => DeviceState {
+                steps,
+                slots: slots.into_iter().map(|slot| ops::send(slot, device)).collect(),
+            },
+            None => {
+                let slots = self.optimizer.slots().iter();
+                let slots = slots.map(|_| Tensor::zeros([len], device)).collect();
+                DeviceState { steps: 0, slots }
+            }
         }
-        let slots = self.optimizer.slots().len();
-        self.on_device.entry(path.to_string()).or_insert_with(|| DeviceState {
-            steps: 0,
-            slots: (0..slots).map(|_| Tensor::zeros([len], &device)).collect(),
-        })
     }
 }
 
@@ -178,39 +185,35 @@ pub struct Along {
 }
 
 struct HostStep<'a> {
-    path: Path,
+    path: Vec<String>,
     state: &'a mut OptimizerState,
     gradients: HashMap<String, Vec<f32>>,
     along: Along,
 }
 
 impl ModuleMapper for HostStep<'_> {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.path.enter(name);
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.exit();
-    }
+    keep_path!();
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let path = self.path.name();
+        let path = self.path.join(".");
         let Some(mut gradient) = self.gradients.remove(&path) else { return param };
         let optimizer = self.state.optimizer;
-        let state = self.state.host_state(&path, gradient.len());
+        let mut state = self.state.take_to_host(&path, gradient.len());
         state.steps += 1;
-        param.map(|old| {
+        let param = param.map(|old| {
             let (shape, device) = (old.shape(), old.device().without_autodiff());
             let mut values = host(old.inner());
-            pieces::step(&optimizer, self.along, &mut values, &mut gradient, state);
+            pieces::step(&optimizer, self.along, &mut values, &mut gradient, &mut state);
             let new = Tensor::<D>::from_data(TensorData::new(values, shape), &device);
             Tensor::from_inner(new).require_grad()
-        })
+        });
+        self.state.insert(path, state);
+        param
     }
 }
 
 struct DeviceStep<'a> {
-    path: Path,
+    path: Vec<String>,
     state: &'a mut OptimizerState,
     places: HashMap<String, usize>,
     sum: &'a BucketSum,
@@ -218,28 +221,25 @@ struct DeviceStep<'a> {
 }
 
 impl ModuleMapper for DeviceStep<'_> {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.path.enter(name);
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.exit();
-    }
+    keep_path!();
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let path = self.path.name();
+        let path = self.path.join(".");
         let Some(at) = self.places.get(&path).copied() else { return param };
         let optimizer = self.state.optimizer;
-        let len = param.lazy_shape().num_elements();
-        let state = self.state.device_state(&path, len, self.sum);
-        let Some(rule) = rule::of(&optimizer, self.rate, state.steps + 1) else { return param };
-        state.steps += 1;
         let (bucket, factor) = self.sum.bucket();
+        let len = param.lazy_shape().num_elements();
+        let mut state = self.state.take_to_device(&path, len, &bucket.device());
+        state.steps += 1;
+        // A gradient is placed on a device only for an optimizer with a kernel.
+        let Some(rule) = rule::of(&optimizer, self.rate, state.steps) else { return param };
         let gradient = ops::Gradient { bucket, at, factor };
-        param.map(|old| {
+        let param = param.map(|old| {
             let new = ops::step(&rule, old.inner(), gradient, &mut state.slots);
             Tensor::from_inner(new).require_grad()
-        })
+        });
+        self.state.params.insert(path, Placed::Device(state));
+        param
     }
 }
 

@@ -33,47 +33,44 @@ pub struct ParamInfo {
     pub trainable: bool,
 }
 
-/// The path down to the parameter that a visitor is at.
-#[derive(Debug, Default)]
-pub(crate) struct Path(Vec<String>);
+/// The methods of a visitor or a mapper that keep its `path`, the names down to the parameter that it is at.
+macro_rules! keep_path {
+    () => {
+        fn enter_module(&mut self, name: &str, _container: &str) {
+            self.path.push(name.to_string());
+        }
 
-impl Path {
-    pub(crate) fn enter(&mut self, name: &str) {
-        self.0.push(name.to_string());
-    }
-
-    pub(crate) fn exit(&mut self) {
-        self.0.pop();
-    }
-
-    pub(crate) fn name(&self) -> String {
-        self.0.join(".")
-    }
+        fn exit_module(&mut self, _name: &str, _container: &str) {
+            self.path.pop();
+        }
+    };
 }
+
+pub(crate) use keep_path;
 
 /// Lists the float parameters of a module that is in training, in their fixed order. Parameters
 /// that were not initialised yet are, in this order, so that a seed gives the same values always.
 pub fn list<M: Module>(module: &M) -> Vec<ParamInfo> {
-    struct List(Path, Vec<ParamInfo>);
+    #[derive(Default)]
+    struct List {
+        path: Vec<String>,
+        found: Vec<ParamInfo>,
+    }
     impl ModuleVisitor for List {
-        fn enter_module(&mut self, name: &str, _container: &str) {
-            self.0.enter(name);
-        }
-        fn exit_module(&mut self, _name: &str, _container: &str) {
-            self.0.exit();
-        }
+        keep_path!();
+
         fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
             let value = param.val();
-            self.1.push(ParamInfo {
-                path: self.0.name(),
+            self.found.push(ParamInfo {
+                path: self.path.join("."),
                 shape: value.dims().to_vec(),
                 trainable: value.is_require_grad(),
             });
         }
     }
-    let mut list = List(Path::default(), Vec::new());
+    let mut list = List::default();
     module.visit(&mut list);
-    list.1
+    list.found
 }
 
 /// How many numbers of a module are trained.
@@ -84,54 +81,57 @@ pub(crate) fn trainable<M: Module>(module: &M) -> u64 {
 
 /// Everything a module keeps, by path. Running values that are still pending are taken in first.
 pub fn read<M: Module>(module: &M) -> Vec<(String, TensorData)> {
-    struct Read(Path, Vec<(String, TensorData)>);
-    impl ModuleVisitor for Read {
-        fn enter_module(&mut self, name: &str, _container: &str) {
-            self.0.enter(name);
-        }
-        fn exit_module(&mut self, _name: &str, _container: &str) {
-            self.0.exit();
-        }
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            self.1.push((self.0.name(), param.val().into_data()));
-        }
-        fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<D, Int>>) {
-            self.1.push((self.0.name(), param.val().into_data()));
-        }
-        fn visit_bool<const D: usize>(&mut self, param: &Param<Tensor<D, Bool>>) {
-            self.1.push((self.0.name(), param.val().into_data()));
-        }
-    }
-    let mut read = Read(Path::default(), Vec::new());
-    // `valid` is what folds pending updates of running values in; a plain visit may be one late.
-    module.valid().visit(&mut read);
-    read.1
+    read_some(module, None)
 }
 
 /// What a module in training keeps besides its trainable parameters: BatchNorm's running values.
 pub(crate) fn running<M: Module>(module: &M) -> Vec<(String, TensorData)> {
-    struct Running(Path, Vec<String>, Vec<(String, TensorData)>);
-    impl ModuleVisitor for Running {
-        fn enter_module(&mut self, name: &str, _container: &str) {
-            self.0.enter(name);
-        }
-        fn exit_module(&mut self, _name: &str, _container: &str) {
-            self.0.exit();
-        }
-        fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-            let path = self.0.name();
-            if self.1.contains(&path) {
-                self.2.push((path, param.val().into_data().convert::<f32>()));
-            }
-        }
-    }
     let kept = list(module).into_iter().filter(|info| !info.trainable).map(|info| info.path);
-    let mut running = Running(Path::default(), kept.collect(), Vec::new());
-    if !running.1.is_empty() {
-        // As in `read`: what is pending is folded in first.
-        module.valid().visit(&mut running);
+    let kept: Vec<String> = kept.collect();
+    if kept.is_empty() {
+        return Vec::new();
     }
-    running.2
+    let found = read_some(module, Some(kept)).into_iter();
+    found.map(|(path, data)| (path, data.convert::<f32>())).collect()
+}
+
+/// The values of these paths, or of all.
+fn read_some<M: Module>(module: &M, only: Option<Vec<String>>) -> Vec<(String, TensorData)> {
+    let mut read = Read { path: Vec::new(), only, found: Vec::new() };
+    // `valid` is what folds pending updates of running values in; a plain visit may be one late.
+    module.valid().visit(&mut read);
+    read.found
+}
+
+struct Read {
+    path: Vec<String>,
+    only: Option<Vec<String>>,
+    found: Vec<(String, TensorData)>,
+}
+
+impl Read {
+    fn take(&mut self, data: impl FnOnce() -> TensorData) {
+        let path = self.path.join(".");
+        if self.only.as_ref().is_none_or(|only| only.contains(&path)) {
+            self.found.push((path, data()));
+        }
+    }
+}
+
+impl ModuleVisitor for Read {
+    keep_path!();
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        self.take(|| param.val().into_data());
+    }
+
+    fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<D, Int>>) {
+        self.take(|| param.val().into_data());
+    }
+
+    fn visit_bool<const D: usize>(&mut self, param: &Param<Tensor<D, Bool>>) {
+        self.take(|| param.val().into_data());
+    }
 }
 
 /// A copy with the same parameter ids whose running values are its own: Burn's clones share them.
@@ -157,7 +157,7 @@ fn write_some<M: Module>(
     values: HashMap<String, TensorData>,
     all: bool,
 ) -> Result<M, String> {
-    let mut write = Write { path: Path::default(), values, all, wrong: Vec::new() };
+    let mut write = Write { path: Vec::new(), values, all, wrong: Vec::new() };
     // Through `valid`, so that pending running values cannot overwrite the ones written here.
     let module = module.valid().map(&mut write).train();
     let Write { values, mut wrong, .. } = write;
@@ -173,7 +173,7 @@ fn write_some<M: Module>(
 }
 
 struct Write {
-    path: Path,
+    path: Vec<String>,
     values: HashMap<String, TensorData>,
     all: bool,
     wrong: Vec<String>,
@@ -181,7 +181,7 @@ struct Write {
 
 impl Write {
     fn take(&mut self, shape: &[usize]) -> Option<TensorData> {
-        let path = self.path.name();
+        let path = self.path.join(".");
         match self.values.remove(&path) {
             None if self.all => self.wrong.push(format!("{path} is missing")),
             None => {}
@@ -196,13 +196,7 @@ impl Write {
 }
 
 impl ModuleMapper for Write {
-    fn enter_module(&mut self, name: &str, _container: &str) {
-        self.path.enter(name);
-    }
-
-    fn exit_module(&mut self, _name: &str, _container: &str) {
-        self.path.exit();
-    }
+    keep_path!();
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         match self.take(&param.lazy_shape().to_vec()) {

@@ -38,14 +38,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use salamander_data::Dataset;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::evaluate::{Over, batches, in_file_order, rows_fit};
+use crate::evaluate::{BatchRange, Over, in_file_order};
 use crate::gradients::host;
 use crate::trial::{Output, Trial};
 
@@ -70,35 +69,40 @@ impl Predictions {
     }
 }
 
+/// Gets the predictions batch by batch; its error ends them.
+pub type TakePredictions<'a> = dyn FnMut(Predictions) -> Result<(), Error> + 'a;
+
 /// Predicts all records; `each` gets them batch by batch. Returns how many were skipped.
 pub fn predict<T: Trial>(
     model: &T,
     dataset: &Arc<Dataset>,
     over: Over,
-    each: &mut dyn FnMut(Predictions) -> Result<(), Error>,
+    each: &mut TakePredictions<'_>,
 ) -> Result<u64, Error> {
-    predict_part(model, dataset, over, 0..batches(dataset, over.batch), each)
+    predict_part(model, BatchRange::all(dataset, over), each)
 }
 
 /// Predicts the records of some of the batches.
 pub fn predict_part<T: Trial>(
     model: &T,
-    dataset: &Arc<Dataset>,
-    over: Over,
-    part: Range<u64>,
-    each: &mut dyn FnMut(Predictions) -> Result<(), Error>,
+    part: BatchRange<'_>,
+    each: &mut TakePredictions<'_>,
 ) -> Result<u64, Error> {
     let model = model.valid();
     let mut skipped = 0;
-    for loaded in in_file_order(&model, dataset, over, part)? {
+    for loaded in in_file_order(&model, part)? {
         let loaded = loaded?;
         skipped += loaded.tally.skipped;
         let Some(batch) = &loaded.batch else { continue };
         let output = model.predict(model.forward(batch));
         let [rows, width] = output.dims();
-        rows_fit::<T, _>(&loaded, rows)?;
-        let classes = T::Output::CLASSES;
-        each(Predictions { records: loaded.records, width, classes, values: host(output) })?;
+        let (records, classes) = (loaded.records, T::Output::CLASSES);
+        if records.len() != rows {
+            let records = records.len();
+            let reason = format!("forward gave {rows} rows for {records} records");
+            return Err(Error::model::<T>(reason));
+        }
+        each(Predictions { records, width, classes, values: host(output) })?;
     }
     Ok(skipped)
 }

@@ -200,17 +200,24 @@ pub fn compute<T: Trial>(
             None => model.train_batch(pass, batch, &cx),
         };
         staging.map_or(Ok(()), |staging| staging.tables.check())?;
-        let scale = arithmetic.loss_scale;
-        let added =
-            add(&mut sum.gradient, &model, pass, (loss, scale), (batch.records(), staging))?;
-        let Some((value, rows)) = added else {
+        let total = total::<T>(loss, batch.records())?;
+        let value = f64::from(total.clone().inner().into_scalar::<f32>());
+        if value.is_nan() {
             if arithmetic.on_nan == OnNan::Fail {
                 return Err(Error::NotANumber { epoch: loaded.name.epoch, step: loaded.name.step });
             }
             sum.tally.merge(&skipped(&loaded.tally));
             continue;
+        }
+        let mut gradients = match arithmetic.loss_scale {
+            Some(scale) => total.mul_scalar(scale).backward(),
+            None => total.backward(),
         };
-        sum.overflow |= scale.is_some() && rows.iter().any(|row| !finite(&row.values));
+        let rows = staging.map(|staging| staging.tables.gradients(&mut gradients));
+        let rows = rows.unwrap_or_default();
+        sum.gradient.add(&model, GradientsParams::from_grads(gradients, &model), pass);
+        let scaled = arithmetic.loss_scale.is_some();
+        sum.overflow |= scaled && rows.iter().any(|row| !finite(&row.values));
         match staging {
             Some(Staging { tables, to: Destination::Stage(version) }) => {
                 tables.with_store(|store| store.stage(version, loaded.name.k, &rows))?;
@@ -245,38 +252,20 @@ fn skipped(tally: &Tally) -> Tally {
     Tally { applied: 0, skipped, ..tally.clone() }
 }
 
-/// Adds the gradient of a micro-batch, unless its loss is not a number.
-fn add<T: Trial>(
-    gradient: &mut GradientSum,
-    model: &T,
-    pass: &Pass,
-    (loss, scale): (Tensor<1>, Option<f64>),
-    (records, staging): (usize, Option<Staging<'_>>),
-) -> Result<Option<(f64, Vec<RowGradient>)>, Error> {
-    let wrong = |reason: String| Error::Model { model: T::NAME, reason };
+/// The sum of the losses of so many records.
+fn total<T: Trial>(loss: Tensor<1>, records: usize) -> Result<Tensor<1>, Error> {
     if loss.dims() != [records] {
-        return Err(wrong(format!(
+        return Err(Error::model::<T>(format!(
             "the loss has {} values for {records} records: return one value per record, not a mean",
             loss.dims()[0]
         )));
     }
     let loss = if loss.dtype() == DType::F32 { loss } else { loss.cast(FloatDType::F32) };
     let total = loss.sum();
-    if !total.is_tracked() {
-        return Err(wrong("the loss does not depend on any parameter".to_string()));
+    match total.is_tracked() {
+        true => Ok(total),
+        false => Err(Error::model::<T>("the loss does not depend on any parameter")),
     }
-    let value = f64::from(total.clone().inner().into_scalar::<f32>());
-    if value.is_nan() {
-        return Ok(None);
-    }
-    let scaled = match scale {
-        Some(scale) => total.mul_scalar(scale),
-        None => total,
-    };
-    let mut gradients = scaled.backward();
-    let rows = staging.map(|staging| staging.tables.gradients(&mut gradients));
-    gradient.add(model, GradientsParams::from_grads(gradients, model), pass);
-    Ok(Some((value, rows.unwrap_or_default())))
 }
 
 /// A copy of the model in another type, with the same parameter ids.

@@ -10,16 +10,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use burn::tensor::{FloatDType, Gradients, Tensor};
 use salamander_core::optimizer::Optimizer;
-use salamander_ps::TableSpec;
+use salamander_ps::{Read, TableSpec};
 
 use crate::Error;
 use crate::gradients::host;
 
-pub use exported::{export, import};
-pub use local::LocalRows;
-pub(crate) use remote::trouble;
-pub use remote::{RemoteRows, Servers};
-pub use store::{Finish, RowGradient, RowSource, SharedRows, StagedRows};
+pub(crate) use exported::export;
+pub(crate) use local::LocalRows;
+pub(crate) use remote::{Connection, trouble};
+pub(crate) use remote::{RemoteRows, Servers};
+pub(crate) use store::Declared;
+pub(crate) use store::{Finish, RowGradient, RowSource, SharedRows, StagedRows};
 
 /// A model's tables; clones are the same tables.
 #[derive(Clone, Default)]
@@ -38,9 +39,10 @@ struct Shelf {
 }
 
 /// Where the rows are.
-enum Opened {
-    /// They are pushed elsewhere, by name.
+pub enum Opened {
+    /// Where they are only read: their gradients are pushed elsewhere, by name.
     Source(Box<dyn RowSource>),
+    /// Where steps are staged.
     Staged(Box<dyn StagedRows>),
 }
 
@@ -90,13 +92,11 @@ impl Tables {
             shelf.failed.get_or_insert(Error::Invalid(reason));
         }
         let number = shelf.specs.len();
-        match optimizer {
-            Some(optimizer) => shelf.specs.push(TableSpec { optimizer, ..spec }),
-            None => {
-                shelf.specs.push(spec);
-                shelf.undecided.push(number);
-            }
+        if optimizer.is_none() {
+            shelf.undecided.push(number);
         }
+        let optimizer = optimizer.unwrap_or(spec.optimizer);
+        shelf.specs.push(TableSpec { optimizer, ..spec });
         number
     }
 
@@ -109,17 +109,8 @@ impl Tables {
         self
     }
 
-    /// Gives the tables a place where steps are staged.
-    pub fn open(&self, rows: Box<dyn StagedRows>) -> Result<(), Error> {
-        self.open_as(Opened::Staged(rows))
-    }
-
-    /// Gives the tables a place that rows are only read from.
-    pub(crate) fn open_source(&self, rows: Box<dyn RowSource>) -> Result<(), Error> {
-        self.open_as(Opened::Source(rows))
-    }
-
-    fn open_as(&self, mut store: Opened) -> Result<(), Error> {
+    /// Gives the tables a place to be.
+    pub fn open(&self, mut store: Opened) -> Result<(), Error> {
         self.check()?;
         let mut shelf = self.lock();
         store.source().declare(&shelf.specs)?;
@@ -127,12 +118,9 @@ impl Tables {
         Ok(())
     }
 
-    /// Takes the place away where steps are staged, for other tables of the same model.
-    pub fn close(&self) -> Option<Box<dyn StagedRows>> {
-        match self.lock().store.take()? {
-            Opened::Staged(rows) => Some(rows),
-            Opened::Source(_) => None,
-        }
+    /// Takes their place away, for other tables of the same model.
+    pub fn close(&self) -> Option<Opened> {
+        self.lock().store.take()
     }
 
     /// Rows are computed with in this type, and kept as they are.
@@ -147,18 +135,12 @@ impl Tables {
     /// The rows of these ids; nothing after an error, which [`Tables::check`] returns.
     pub(crate) fn pull(&self, table: usize, ids: &[u64], training: bool) -> Option<Vec<f32>> {
         let mut shelf = self.lock();
-        let Shelf { store, failed, .. } = &mut *shelf;
-        let pulled = match store {
-            Some(store) => store.source().pull(table, ids, training),
+        let read = if training { Read::Train } else { Read::Evaluate };
+        let pulled = match &mut shelf.store {
+            Some(store) => store.source().pull(table, ids, read),
             None => Err(Error::Invalid("the model's tables are not open".to_string())),
         };
-        match pulled {
-            Ok(rows) => Some(rows),
-            Err(error) => {
-                failed.get_or_insert(error);
-                None
-            }
-        }
+        pulled.map_err(|error| shelf.failed.get_or_insert(error)).ok()
     }
 
     pub(crate) fn note(&self, table: usize, ids: Vec<u64>, leaf: Tensor<2>) {
@@ -207,6 +189,14 @@ impl Tables {
             }
             None => Ok(None),
         }
+    }
+
+    /// The same with rows that other processes see, if they do.
+    pub fn with_shared<R>(
+        &self,
+        act: impl FnOnce(&mut dyn SharedRows) -> Result<R, Error>,
+    ) -> Result<Option<R>, Error> {
+        self.with_store(|rows| rows.shared().map(act).transpose()).map(Option::flatten)
     }
 }
 

@@ -13,7 +13,43 @@
 //! assert!(loop_of_my_own.join().is_ok());
 //! ```
 
+use std::any::Any;
+use std::thread::JoinHandle;
+
 use rayon::ThreadPoolBuilder;
+
+use crate::Error;
+
+/// A thread with an owner: whoever drops this waits for its end.
+pub(crate) struct OwnedThread(Option<JoinHandle<()>>);
+
+impl OwnedThread {
+    /// Starts a thread; `what` says what it is when it cannot be started.
+    pub(crate) fn spawn(
+        name: String,
+        what: &str,
+        work: impl FnOnce() + Send + 'static,
+    ) -> Result<Self, Error> {
+        let thread = std::thread::Builder::new().name(name).spawn(work);
+        let thread =
+            thread.map_err(|error| Error::Invalid(format!("cannot start {what}: {error}")))?;
+        Ok(Self(Some(thread)))
+    }
+}
+
+impl Drop for OwnedThread {
+    fn drop(&mut self) {
+        if let Some(thread) = self.0.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What a panic said, if it was text.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> Option<&str> {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied())
+}
 
 /// Makes the calling thread one of `count` that compute, or of as many as `RAYON_NUM_THREADS` or else the machine says.
 /// Other threads of the process keep rayon's own pool, so that none of them waits for this one. A thread that belongs

@@ -4,6 +4,26 @@
 //! everything follows from the state, so that any member that holds it can go on, in whatever generation. What comes
 //! when, and who is told what, is decided by [`Course`], for every strategy alike.
 //!
+//! A program says what to train from; [`Model::train`](crate::model::Model::train) does the rest:
+//!
+//! ```
+//! use salamander::train::{Data, Experiment, Setup, device, open_data};
+//! # let folder = tempfile::tempdir()?;
+//! # let file = folder.path().join("points.csv");
+//! # std::fs::write(&file, "x,y,side\n0.9,0.1,0\n0.1,0.8,1\n")?;
+//!
+//! let points = open_data("points", &[file.display().to_string()], &Data::default())?;
+//! assert_eq!(points.len(), 2);
+//! let setup = Setup {
+//!     experiment: Experiment::parse("hyperparameters: {global_batch_size: 2}", &[])?,
+//!     folder: folder.path().join("run"),
+//!     device: device::select("cpu")?,
+//!     stop: Default::default(),
+//! };
+//! assert!(setup.checkpoints().ends_with("run/checkpoints"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! # Layout
 //! - `setup`, `prepared`: from an experiment to what is trained; also for asynchronous training
 //! - `model_state`: model, optimizers and tables; `held`: a model that changes in place
@@ -40,12 +60,12 @@ use checkpoints::CheckpointWriter;
 use model_state::ModelState;
 use together::Reduced;
 
-pub(crate) use prepared::Prepared;
+pub(crate) use prepared::{Prepared, trained_on};
 pub use salamander_core::report::Timings;
 pub use setup::{Setup, open_all, open_data};
 
 /// A training, ready to run.
-pub struct Trainer<T: Trial> {
+pub(crate) struct Trainer<T: Trial> {
     prepared: Prepared,
     course: Course,
     state: ModelState<T>,
@@ -76,7 +96,7 @@ pub struct Outcome {
 
 impl<T: Trial> Trainer<T> {
     /// Checks the experiment, opens the data and builds the model.
-    pub fn new(
+    pub(crate) fn new(
         setup: Setup,
         mut exchange: Box<dyn Exchange>,
         callbacks: Vec<Box<dyn Callback>>,
@@ -101,10 +121,10 @@ impl<T: Trial> Trainer<T> {
     }
 
     /// Trains until the end, a stop, or an interruption from outside.
-    pub fn run(mut self) -> Result<Outcome, Error> {
+    pub(crate) fn run(mut self) -> Result<Outcome, Error> {
         let started = Instant::now();
         threads::join(self.prepared.setup.experiment.threads);
-        self.exchange.introduce(self.prepared.about(&self.course));
+        self.exchange.introduce(trained_on(&self.course));
         loop {
             match self.take_part() {
                 Ok(()) => return self.finish(started),

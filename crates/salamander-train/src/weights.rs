@@ -20,7 +20,7 @@ use std::path::Path;
 use burn::module::Module;
 use burn::store::{ModuleSnapshot, PyTorchToBurnAdapter, PytorchStore, SafetensorsStore};
 
-use crate::checkpoint::{from_safetensors, to_safetensors, write_atomic};
+use crate::checkpoint::{from_safetensors, write_safetensors};
 use crate::{Error, params};
 
 /// Starts a model from a file of weights. Files of PyTorch are turned into Burn's layout.
@@ -60,6 +60,5 @@ fn written_by_pytorch(bytes: &[u8]) -> bool {
 
 /// Writes a model's weights under their module paths.
 pub fn save<M: Module>(model: &M, path: &Path) -> Result<(), Error> {
-    let bytes = to_safetensors(&params::read(model)).map_err(Error::Invalid)?;
-    write_atomic(path, &bytes)
+    write_safetensors(path, &params::read(model))
 }

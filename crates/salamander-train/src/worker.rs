@@ -1,5 +1,28 @@
 //! A member of a distributed run: the same trainer, with an exchange that meets other workers.
 //!
+//! ```no_run
+//! use salamander_net::Transport;
+//! use salamander_train::Error;
+//! use salamander_train::model::Model;
+//! use salamander_train::trainer::Setup;
+//! use salamander_train::worker::{Options, WorkerConnection, join};
+//!
+//! /// Trains with the other workers of a run until it is over.
+//! fn work(model: &dyn Model, setup: Setup, connection: WorkerConnection) -> Result<(), Error> {
+//!     let membership = join(Options {
+//!         connection,
+//!         listen: [127, 0, 0, 1].into(),
+//!         transport: Transport::Auto,
+//!         with_servers: false,
+//!         start: None,
+//!     })?;
+//!     let handle = membership.handle.clone();
+//!     let outcome = model.take_part(setup, membership)?;
+//!     println!("{:?} after {} steps", handle.ending(), outcome.progress.steps);
+//!     Ok(())
+//! }
+//! ```
+//!
 //! # Layout
 //! - `shared`: the participant of `salamander_core::elastic`, shared by the session and the trainer
 //! - `group`: the exchange over a ring of workers
@@ -11,39 +34,64 @@ mod shared;
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use salamander_core::elastic::{Ending, WorkerId};
 use salamander_net::{Keys, Token, Transport};
+use salamander_proto::client::{Registration, Role, SessionOptions};
 
 use crate::Error;
 use crate::callback::Callback;
 
-pub use group::Group;
+use group::Group;
+use reports::Reports;
 use shared::SharedMember;
 
-/// How a worker takes part in a run.
+/// How a worker is connected to its run, whatever the strategy.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct WorkerConnection {
     /// The master's address, `host:port`.
     pub master: String,
     /// The run's secrets.
     pub keys: Keys,
-    /// Where other workers reach this one.
-    pub listen: IpAddr,
     /// The platform's place for this process.
     pub slot: u32,
-    /// How gradients travel.
-    pub transport: Transport,
     /// bf16 on the wire.
     pub bf16: bool,
-    /// Whether parameter servers are part of the run.
-    pub with_servers: bool,
     /// How often the master hears from this worker.
     pub beat_every: Duration,
     /// Set from outside when this worker has to go.
     pub leave: Arc<AtomicBool>,
+}
+
+impl WorkerConnection {
+    pub(crate) fn has_to_leave(&self) -> bool {
+        self.leave.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn session(&self) -> SessionOptions {
+        let beat_every = self.beat_every;
+        SessionOptions { beat_every, ..SessionOptions::of(&self.master, &self.keys) }
+    }
+
+    /// What this worker says of itself to the master.
+    pub(crate) fn registration(&self, id: WorkerId, endpoint: String, role: Role) -> Registration {
+        Registration { id, endpoint, slot: self.slot, process: process_number(), role }
+    }
+}
+
+/// How a worker takes part in generations.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// To the run.
+    pub connection: WorkerConnection,
+    /// Where other workers reach this one.
+    pub listen: IpAddr,
+    /// How gradients travel.
+    pub transport: Transport,
+    /// Whether parameter servers are part of the run.
+    pub with_servers: bool,
     /// The checkpoint that a resumed run begins with.
     pub start: Option<String>,
 }
@@ -51,10 +99,8 @@ pub struct Options {
 /// A worker that is ready to take part: the exchange, the callback that tells what happens, and how the run ended
 /// once the trainer is back.
 pub struct Membership {
-    /// For the trainer.
-    pub exchange: Box<Group>,
-    /// For the trainer.
-    pub reports: Box<dyn Callback>,
+    pub(crate) exchange: Box<Group>,
+    pub(crate) reports: Box<dyn Callback>,
     /// For the program.
     pub handle: Handle,
 }
@@ -66,7 +112,7 @@ pub struct Handle(Arc<SharedMember>);
 impl Handle {
     /// How the run ended, if the master said so.
     pub fn ending(&self) -> Option<Ending> {
-        self.0.ending()
+        self.0.with(|machine| machine.ending().cloned())
     }
 }
 
@@ -74,11 +120,10 @@ impl Handle {
 pub fn join(options: Options) -> Result<Membership, Error> {
     let id = fresh_id()?;
     let member = Arc::new(SharedMember::new(id));
-    let queue = reports::Queue::shared();
-    let reports = Box::new(reports::Reports(Arc::clone(&queue)));
+    let reports = Reports::default();
     let handle = Handle(Arc::clone(&member));
-    let exchange = Box::new(Group::new(id, options, member, queue)?);
-    Ok(Membership { exchange, reports, handle })
+    let exchange = Box::new(Group::new(id, options, member, reports.clone())?);
+    Ok(Membership { exchange, reports: Box::new(reports), handle })
 }
 
 /// An id that no other worker has.

@@ -322,8 +322,8 @@ pub mod __private {
     pub use salamander_train::example::fitted;
     pub use salamander_train::example::{
         Augmentation, Augmented, Batch, Column, DecodeError, Example, Float, Int, Kind, Lookup,
-        Normaliser, Ragged, Scale, WordList, ascending, bucket_floats, bucket_ints, bucket_texts,
-        concatenated, feature, feature_or, float_tensor, hashed_columns, label, normalised_tensor,
+        Normaliser, Ragged, Scale, Target, WordList, ascending, bucket_texts, bucketed,
+        concatenated, feature_or, float_tensor, hashed_columns, label, normalised_tensor,
         ragged_feature, ragged_ints, ragged_texts, shifted, text, texts,
     };
     pub use salamander_train::model::entry;

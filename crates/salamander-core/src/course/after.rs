@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{Collected, Course, Error, StepDone, StepPlace, advance};
 use crate::experiment::CheckpointPolicy;
 use crate::metrics::Metrics;
-use crate::progress::{After, Mark, StepEnd, due, is_default};
+use crate::progress::{After, Extent, StepEnd, due, is_default};
 use crate::report::EpochReport;
 
 /// What others want after a step.
@@ -35,9 +35,10 @@ impl Course {
     ) -> Option<EpochReport> {
         let StepDone { report, batches } = done;
         let place = StepPlace { epoch: report.epoch, step: report.step, batches };
-        let before = Mark { batches: self.progress.batches - batches, epoch: place.epoch };
+        let Extent { batches: all, steps, .. } = self.progress.done();
+        let before = Extent { batches: all - batches, steps: steps - 1, epochs: place.epoch };
         let (after, step) = advance(&self.plan, before, self.progress.step, place);
-        (self.progress.epoch, self.progress.step) = (after.epoch, step);
+        (self.progress.epoch, self.progress.step) = (after.epochs, step);
         self.decide(before, wishes, now)
     }
 
@@ -56,7 +57,7 @@ impl Course {
             self.progress.records += first.tally.applied;
             self.progress.ledger.commit(epoch, self.plan.records, &first.tally);
         }
-        let before = Mark { batches: self.progress.batches, epoch };
+        let before = Extent { epochs: epoch, ..self.progress.done() };
         self.progress.steps = (epoch + 1) * self.plan.steps();
         self.progress.batches = (epoch + 1) * self.plan.batches();
         (self.progress.epoch, self.progress.step) = (epoch + 1, 0);
@@ -72,9 +73,9 @@ impl Course {
     }
 
     /// What comes after the step that has just moved the counts.
-    fn decide(&mut self, before: Mark, wishes: Wishes, now: Duration) -> Option<EpochReport> {
-        let after = self.progress.mark();
-        let epoch_done = after.epoch > before.epoch;
+    fn decide(&mut self, before: Extent, wishes: Wishes, now: Duration) -> Option<EpochReport> {
+        let after = self.progress.done();
+        let epoch_done = after.epochs > before.epochs;
         let last = self.next_step().is_none() || wishes.stop;
         self.progress.interrupted |= wishes.interrupt && !last;
 
@@ -87,7 +88,7 @@ impl Course {
         let save = last || due || self.progress.interrupted;
         let mut end = StepEnd {
             initial: false,
-            epoch: before.epoch,
+            epoch: before.epochs,
             epoch_done,
             last,
             save,

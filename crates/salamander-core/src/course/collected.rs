@@ -39,14 +39,8 @@ impl Collected {
         self.timings.add(&measured.timings);
         let at = (name.epoch, name.step);
         let index = self.steps.iter().position(|(step, _)| *step == at).unwrap_or_else(|| {
-            let first = FirstPass {
-                tally: Default::default(),
-                loss: 0.0,
-                rate: measured.rate,
-                gradient_norm: None,
-                overflowed: false,
-            };
-            self.steps.push((at, Within { pass: 0, metrics: Metrics::new(), first }));
+            let (metrics, first) = (Metrics::new(), FirstPass::default());
+            self.steps.push((at, Within { pass: 0, metrics, first }));
             self.steps.len() - 1
         });
         let (_, step) = &mut self.steps[index];

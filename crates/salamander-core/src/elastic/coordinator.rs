@@ -6,8 +6,8 @@ mod servers;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Activation, CheckpointMark, Ending, Entry, Fences, FromMember, Generation, Hello, History,
-    Holding, Identity, Millis, Peer, RunState, Source, Term, ToMember, WorkerId,
+    Activation, CheckpointMark, Ending, Entry, Fence, FromMember, Generation, Hello, Holding,
+    Identity, Millis, Peer, RunState, Source, ToMember, WorkerId,
 };
 
 /// Failures to reach a member, in generations that never got to work, before it is left out for a while.
@@ -70,6 +70,12 @@ struct Worker {
     strikes: u32,
 }
 
+impl Worker {
+    fn new(peer: Peer, heard: Millis) -> Self {
+        Self { peer, heard, connected: true, excluded: None, promise: None, strikes: 0 }
+    }
+}
+
 /// The membership as the master sees it.
 ///
 /// **Which state survives**: the greatest (version, generation) among members of the last generation that began,
@@ -80,7 +86,7 @@ pub struct Coordinator {
     run: RunState,
     min: usize,
     timeouts: Timeouts,
-    fences: Fences,
+    without: Option<Fence>,
     workers: BTreeMap<WorkerId, Worker>,
     phase: Phase,
     since: Millis,
@@ -96,25 +102,10 @@ pub struct Coordinator {
 impl Coordinator {
     /// Takes over a run. Fewer than `min` workers do not train, unless fewer are wanted.
     pub fn open(run: RunState, min: usize, timeouts: Timeouts, now: Millis) -> Self {
-        Self::with_fences(run, min, timeouts, now, Fences::default())
-    }
-
-    #[doc(hidden)]
-    pub fn with_fences(
-        run: RunState,
-        min: usize,
-        timeouts: Timeouts,
-        now: Millis,
-        fences: Fences,
-    ) -> Self {
         // Members of the last generation get the time to come back: they may be working.
-        let absent = |id: &WorkerId| Worker {
-            peer: Peer { id: *id, endpoint: String::new() },
-            heard: now,
-            connected: false,
-            excluded: None,
-            promise: None,
-            strikes: 0,
+        let absent = |id: &WorkerId| {
+            let peer = Peer { id: *id, endpoint: String::new() };
+            (*id, Worker { connected: false, ..Worker::new(peer, now) })
         };
         let phase = match (&run.history.ending, &run.history.activated) {
             (Some(ending), _) => Phase::Ended(ending.clone()),
@@ -126,8 +117,8 @@ impl Coordinator {
         Self {
             min: min.max(1),
             timeouts,
-            fences,
-            workers: run.history.order.iter().map(|id| (*id, absent(id))).collect(),
+            without: None,
+            workers: run.history.order.iter().map(absent).collect(),
             phase,
             since: now,
             ticked: now,
@@ -138,14 +129,15 @@ impl Coordinator {
         }
     }
 
+    #[doc(hidden)]
+    #[must_use]
+    pub fn without(self, without: Option<Fence>) -> Self {
+        Self { without, ..self }
+    }
+
     /// What does not depend on membership.
     pub fn run(&self) -> &RunState {
         &self.run
-    }
-
-    /// The master's own term.
-    pub fn term(&self) -> Term {
-        self.run.term
     }
 
     /// Where the membership stands.
@@ -159,11 +151,6 @@ impl Coordinator {
             Phase::Preparing(generation) | Phase::Running(generation) => Some(generation),
             _ => self.run.history.activated.as_ref().map(|(generation, _)| *generation),
         }
-    }
-
-    /// What is journaled.
-    pub fn history(&self) -> &History {
-        &self.run.history
     }
 
     /// The members of the last generation, in their order, and whether each has confirmed it.
@@ -181,15 +168,7 @@ impl Coordinator {
     pub fn hello(&mut self, now: Millis, hello: Hello) {
         let id = hello.peer.id;
         let strikes = self.workers.get(&id).map_or(0, |worker| worker.strikes);
-        let worker = Worker {
-            peer: hello.peer,
-            heard: now,
-            connected: true,
-            excluded: None,
-            promise: None,
-            strikes,
-        };
-        self.workers.insert(id, worker);
+        self.workers.insert(id, Worker { strikes, ..Worker::new(hello.peer, now) });
         match self.phase.clone() {
             Phase::Ended(ending) => self.send(id, ToMember::Ended(ending)),
             Phase::Preparing(generation) => self.send(id, ToMember::Prepare(generation)),
@@ -244,40 +223,36 @@ impl Coordinator {
     pub fn message(&mut self, now: Millis, id: WorkerId, message: FromMember) {
         self.heard(now, id);
         match message {
-            FromMember::Promise(generation, holding) => {
-                if self.phase == Phase::Preparing(generation)
-                    && let Some(worker) = self.workers.get_mut(&id)
-                {
+            FromMember::Promise(generation, holding)
+                if self.phase == Phase::Preparing(generation) =>
+            {
+                if let Some(worker) = self.workers.get_mut(&id) {
                     worker.promise = Some((generation, holding));
                     self.try_activate(now);
                 }
             }
-            FromMember::Confirmed(generation) => {
-                if self.phase == Phase::Running(generation) {
-                    self.confirmed.insert(id);
-                    if self.confirmed.len() == self.run.history.order.len() {
-                        self.workers.values_mut().for_each(|worker| worker.strikes = 0);
-                    }
+            FromMember::Confirmed(generation) if self.phase == Phase::Running(generation) => {
+                self.confirmed.insert(id);
+                if self.confirmed.len() == self.run.history.order.len() {
+                    self.workers.values_mut().for_each(|worker| worker.strikes = 0);
                 }
             }
-            FromMember::Broken(generation, accused) => {
-                if self.phase == Phase::Running(generation) {
-                    self.accuse(now, accused);
-                    self.regroup(now);
-                }
+            FromMember::Broken(generation, accused) if self.phase == Phase::Running(generation) => {
+                self.accuse(now, accused);
+                self.regroup(now);
             }
-            FromMember::Wrote(mark) => {
-                if self.is_current(mark.generation) || !self.fences.checkpoint {
-                    self.keep(mark);
-                }
+            FromMember::Wrote(mark)
+                if self.is_current(mark.generation) || self.without == Some(Fence::Checkpoint) =>
+            {
+                self.keep(mark);
             }
-            FromMember::Reached(generation, ending) => {
-                if self.is_current(generation) {
-                    self.end(ending);
-                }
+            FromMember::Reached(generation, ending) if self.is_current(generation) => {
+                self.end(ending);
             }
             FromMember::Moved(generation) => self.moved(now, generation),
             FromMember::Leave => self.gone(now, id, "it left"),
+            // It is about a generation that is over.
+            _ => {}
         }
     }
 
@@ -454,15 +429,13 @@ impl Coordinator {
     }
 
     fn accuse(&mut self, now: Millis, accused: Option<WorkerId>) {
-        let silence = self.timeouts.silence;
         let Some(worker) = accused.and_then(|id| self.workers.get_mut(&id)) else { return };
         worker.strikes += 1;
         // The master reaches it, but its neighbours do not, again and again.
         if worker.strikes >= STRIKES {
             worker.strikes = 0;
-            worker.excluded = Some(now + silence);
             let id = worker.peer.id;
-            self.actions.push(Action::Dropped(id, "its neighbours cannot reach it"));
+            self.leave_out(id, now + self.timeouts.silence, "its neighbours cannot reach it");
         }
     }
 

@@ -1,9 +1,8 @@
 //! Membership of a synchronous run: who takes part, whose state counts, and what may be told outside.
 //!
-//! Two state machines talk to each other: the master's [`Coordinator`] and each worker's [`Participant`], which keeps
-//! to the rules of [`Member`]. All are pure: messages, losses and the time come in as arguments, decisions come out as
-//! values, so that the very code that ships runs in seeded simulations. [`Crew`] decides which processes run,
-//! [`Pace`] finds the stragglers.
+//! Two state machines talk to each other: the master's [`Coordinator`] and each worker's [`Participant`]. Both are
+//! pure: messages, losses and the time come in as arguments, decisions come out as values, so that the very code that
+//! ships runs in seeded simulations. [`Crew`] decides which processes run, [`Pace`] finds the stragglers.
 //!
 //! # A regroup
 //! 1. The master journals a new generation number and sends [`ToMember::Prepare`].
@@ -18,7 +17,6 @@ mod coordinator;
 mod crew;
 mod ids;
 mod journal;
-mod member;
 mod message;
 mod pace;
 mod participant;
@@ -32,10 +30,9 @@ pub use coordinator::{Action, Coordinator, Phase, Timeouts};
 pub use crew::{Crew, Ended, Order, SERVER_SLOTS, Seat, Slot};
 pub use ids::{Generation, StateLineage, Term, Version, WorkerId};
 pub use journal::{Entry, History};
-pub use member::{Fenced, Member, Part};
 pub use message::{Activation, FromMember, Hello, Peer, Source, ToMember};
 pub use pace::{Beat, Pace, Slow, Work};
-pub use participant::{Begun, Effect, Participant};
+pub use participant::{Begun, Effect, Fenced, Part, Participant};
 pub use run::{RunState, Wanted};
 pub use tasks::{Count, Lease, Task, TaskQueue};
 
@@ -102,37 +99,21 @@ pub enum Ending {
     Failed(String),
 }
 
-/// The fences, each of which can be taken out by a simulation to show that it is needed. Programs use
-/// [`Fences::default`], which has them all.
+/// What each side checks before it believes the other. A simulation takes one out to show that it is needed; programs
+/// have them all.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fences {
+pub enum Fence {
     /// A member applies nothing of an older generation after its promise.
-    pub promise: bool,
+    Promise,
     /// A member refuses a master of an older term.
-    pub term: bool,
+    Term,
     /// Only a state that the previous generation confirmed may be chosen.
-    pub lineage: bool,
+    Lineage,
     /// A member takes part only with the chosen state.
-    pub adopted: bool,
+    Adopted,
     /// A version is told outside only when every member of the generation holds it.
-    pub all_hold: bool,
+    AllHold,
     /// A checkpoint of an older generation does not count.
-    pub checkpoint: bool,
-    /// What a message depends on is journaled before it is sent.
-    pub journal: bool,
-}
-
-impl Default for Fences {
-    fn default() -> Self {
-        Self {
-            promise: true,
-            term: true,
-            lineage: true,
-            adopted: true,
-            all_hold: true,
-            checkpoint: true,
-            journal: true,
-        }
-    }
+    Checkpoint,
 }

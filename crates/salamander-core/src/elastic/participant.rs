@@ -1,9 +1,12 @@
 //! A worker's whole side of membership: what the master says and what the trainer does come in, what has to be done
 //! comes out. Threads, locks and connections are its caller's.
 
+#[cfg(test)]
+mod tests;
+
 use super::{
-    Activation, Activity, Beat, Ending, Fenced, Fences, FromMember, Generation, Hello, Identity,
-    Member, Millis, Part, Peer, Source, Term, ToMember, Version, Work, WorkerId,
+    Activation, Activity, Beat, CheckpointMark, Ending, Fence, FromMember, Generation, Holding,
+    Identity, Millis, Source, Term, ToMember, Version, Work, WorkerId,
 };
 
 /// A worker that takes part in generations.
@@ -13,12 +16,19 @@ use super::{
 /// [`Participant::applied`]: it waits, so that what a member promises is what it holds.
 #[derive(Clone, Debug)]
 pub struct Participant {
-    member: Member,
+    id: WorkerId,
+    /// The newest term of a master that was seen.
+    term: Term,
+    promised: Generation,
+    holding: Holding,
+    /// The newest version that every member of its generation is known to hold.
+    common: Option<Version>,
     mode: Mode,
     stop: bool,
     ending: Option<Ending>,
     activity: Activity,
     effects: Vec<Effect>,
+    without: Option<Fence>,
 }
 
 #[derive(Clone, Debug)]
@@ -48,6 +58,16 @@ pub enum Effect {
     Refused(Fenced),
 }
 
+/// A result or an order of a membership that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("generation {found} is over: {reason}")]
+pub struct Fenced {
+    /// The generation it belongs to.
+    pub found: Generation,
+    /// Why it does not count.
+    pub reason: &'static str,
+}
+
 /// A generation that a worker begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begun {
@@ -59,27 +79,60 @@ pub struct Begun {
     pub part: Part,
 }
 
+/// What a member does to begin a generation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// It holds the state.
+    Keep,
+    /// It reads the checkpoint, or starts anew.
+    Load(Option<CheckpointMark>),
+    /// It receives the state from the member of this rank, and drops its own.
+    Receive {
+        /// Whose.
+        from: usize,
+    },
+}
+
 impl Participant {
     /// A worker that has just started, with nothing.
     pub fn new(id: WorkerId) -> Self {
-        Self::with_fences(id, Fences::default())
-    }
-
-    #[doc(hidden)]
-    pub fn with_fences(id: WorkerId, fences: Fences) -> Self {
         Self {
-            member: Member::new(id, fences),
+            id,
+            term: Term(0),
+            promised: Generation::default(),
+            holding: Holding::default(),
+            common: None,
             mode: Mode::Waiting { announced: None },
             stop: false,
             ending: None,
             activity: Activity::default(),
             effects: Vec::new(),
+            without: None,
         }
     }
 
-    /// What it has promised and holds.
-    pub fn member(&self) -> &Member {
-        &self.member
+    #[doc(hidden)]
+    #[must_use]
+    pub fn without(self, without: Option<Fence>) -> Self {
+        Self { without, ..self }
+    }
+
+    /// Who it is.
+    pub fn id(&self) -> WorkerId {
+        self.id
+    }
+
+    /// What it holds.
+    pub fn holding(&self) -> Holding {
+        self.holding
+    }
+
+    /// The newest version that may be told outside: every member of the generation holds it.
+    pub fn common(&self) -> Option<Version> {
+        match self.without {
+            Some(Fence::AllHold) => self.holding.identity.map(|identity| identity.version),
+            _ => self.common,
+        }
     }
 
     /// The generation that it is in.
@@ -110,22 +163,21 @@ impl Participant {
         std::mem::take(&mut self.effects)
     }
 
-    /// Its first words at a connection.
-    pub fn hello(&self, endpoint: String) -> Hello {
-        let peer = Peer { id: self.member.id(), endpoint };
-        Hello { peer, active: self.member.active() }
-    }
-
     /// A master introduces itself; one of an older term is refused.
     pub fn welcome(&mut self, term: Term) -> Result<(), Fenced> {
-        self.member.welcome(term)
+        if term < self.term && self.without != Some(Fence::Term) {
+            let found = Generation { term, number: 0 };
+            return Err(Fenced { found, reason: "its master was replaced" });
+        }
+        self.term = self.term.max(term);
+        Ok(())
     }
 
     /// The master says something.
     pub fn message(&mut self, message: ToMember) {
         match message {
             ToMember::Prepare(generation) => self.prepare(generation),
-            ToMember::Activate(activation) => match self.member.rank_in(&activation) {
+            ToMember::Activate(activation) => match self.rank_in(&activation) {
                 Ok(_) => self.mode = Mode::Waiting { announced: Some(activation) },
                 Err(fenced) => self.effects.push(Effect::Refused(fenced)),
             },
@@ -144,51 +196,62 @@ impl Participant {
         self.ending = Some(Ending::Failed(reason));
     }
 
-    /// The generation that the trainer begins now, if one was announced.
+    /// The generation that the trainer begins now, if one was announced: the one that was promised last.
     pub fn begin(&mut self) -> Option<Begun> {
         let Mode::Waiting { announced } = &mut self.mode else { return None };
         let activation = announced.take()?;
-        match self.member.activate(&activation) {
-            Ok((rank, part)) => {
-                let begun = Begun { activation: activation.clone(), rank, part };
-                self.mode = Mode::Within { activation, apply: Apply::Done };
-                Some(begun)
+        let rank = self.rank_in(&activation).ok()?;
+        let part = match &activation.source {
+            Source::Member { identity, .. } if self.holding.identity == Some(*identity) => {
+                self.holding.confirmed = Some(activation.generation);
+                Part::Keep
             }
-            Err(fenced) => {
-                self.effects.push(Effect::Refused(fenced));
-                None
+            Source::Checkpoint { rank: loader, mark } if *loader == rank => {
+                Part::Load(mark.clone())
             }
-        }
+            source => Part::Receive { from: source.rank() },
+        };
+        self.common = None;
+        self.mode = Mode::Within { activation: activation.clone(), apply: Apply::Done };
+        Some(Begun { activation, rank, part })
     }
 
     /// It holds the state that the generation begins with; the digest is that of the bytes of a checkpoint.
     pub fn adopt(&mut self, generation: Generation, digest: u64) -> Result<Identity, Fenced> {
-        let identity = match self.activation().map(|activation| &activation.source) {
-            Some(Source::Member { identity, .. }) => *identity,
-            Some(Source::Checkpoint { mark, .. }) => {
+        let identity = match &self.within(generation)?.source {
+            Source::Member { identity, .. } => *identity,
+            Source::Checkpoint { mark, .. } => {
                 let version = mark.as_ref().map_or(Version(0), |mark| mark.version);
                 Identity::begin(version, generation, digest)
             }
-            None => return Err(Fenced::left(generation)),
         };
-        self.member.adopt(generation, identity)?;
+        self.holding = Holding { identity: Some(identity), confirmed: Some(generation) };
         self.effects.push(Effect::Send(FromMember::Confirmed(generation)));
         Ok(identity)
     }
 
     /// The state to exchange from, if it may take part in an exchange of the generation.
     pub fn ready(&self, generation: Generation) -> Result<Identity, Fenced> {
-        self.member.ready(generation)
+        self.within(generation)?;
+        let confirmed = self.holding.confirmed == Some(generation);
+        match self.holding.identity {
+            Some(identity) if confirmed || self.without == Some(Fence::Adopted) => Ok(identity),
+            _ => Err(Fenced { found: generation, reason: "its state has not arrived" }),
+        }
     }
 
-    /// Commits the complete result of an exchange. Until [`Participant::applied`] no promise is given.
+    /// Commits the complete result of an exchange, which began at the state that this member holds. All members gave
+    /// to it, so all of them held that state: it may be told outside from now on. Until [`Participant::applied`] no
+    /// promise is given.
     pub fn commit(&mut self, generation: Generation, digest: u64) -> Result<Identity, Fenced> {
-        let Mode::Within { apply, .. } = &mut self.mode else {
-            return Err(Fenced::left(generation));
-        };
-        let identity = self.member.commit(generation, digest)?;
-        *apply = Apply::Busy { promise: None };
-        Ok(identity)
+        let before = self.ready(generation)?;
+        let after = before.next(generation, digest);
+        self.common = Some(before.version);
+        self.holding = Holding { identity: Some(after), confirmed: Some(generation) };
+        if let Mode::Within { apply, .. } = &mut self.mode {
+            *apply = Apply::Busy { promise: None };
+        }
+        Ok(after)
     }
 
     /// The committed result is in the state; a promise that waited for it is given.
@@ -220,144 +283,61 @@ impl Participant {
         self.activity.beat(now)
     }
 
-    /// Leaves its generation and promises what it holds, or does so as soon as that is complete.
+    /// Leaves its generation for good and promises what it holds, or does so as soon as that is complete.
     fn prepare(&mut self, generation: Generation) {
         if let Mode::Within { apply: Apply::Busy { promise }, .. } = &mut self.mode {
             *promise = (*promise).max(Some(generation));
             return;
         }
-        match self.member.prepare(generation) {
-            Ok(holding) => {
-                if self.member.active().is_none() {
-                    self.wait_for(generation);
-                }
-                let promise = FromMember::Promise(generation, holding);
-                self.effects.extend([Effect::Cancel, Effect::Send(promise)]);
+        if let Err(fenced) = self.may_promise(generation) {
+            self.effects.push(Effect::Refused(fenced));
+            return;
+        }
+        (self.promised, self.common) = (generation, None);
+        match &mut self.mode {
+            // The same prepare may come once more, after the activation, which the master sends once only.
+            Mode::Waiting { announced } => {
+                announced.take_if(|announced| announced.generation != generation);
             }
-            Err(fenced) => self.effects.push(Effect::Refused(fenced)),
+            Mode::Within { .. } if self.without == Some(Fence::Promise) => {}
+            Mode::Within { .. } => self.mode = Mode::Waiting { announced: None },
+        }
+        let promise = FromMember::Promise(generation, self.holding);
+        self.effects.extend([Effect::Cancel, Effect::Send(promise)]);
+    }
+
+    fn may_promise(&mut self, generation: Generation) -> Result<(), Fenced> {
+        self.welcome(generation.term)?;
+        let backward = generation < self.promised;
+        let same_term = generation.term == self.promised.term;
+        if backward && (self.without != Some(Fence::Term) || same_term) {
+            return Err(Fenced { found: generation, reason: "a later one was promised" });
+        }
+        self.not_begun(generation)
+    }
+
+    /// Its rank in a generation that it may begin: the one that it promised, and not yet begun.
+    fn rank_in(&self, activation: &Activation) -> Result<usize, Fenced> {
+        let found = activation.generation;
+        if found != self.promised {
+            return Err(Fenced { found, reason: "another one was promised" });
+        }
+        self.not_begun(found)?;
+        let rank = activation.members.iter().position(|peer| peer.id == self.id);
+        rank.ok_or(Fenced { found, reason: "it does not have this member" })
+    }
+
+    /// Orders may come twice; they must not end a generation that has begun.
+    fn not_begun(&self, found: Generation) -> Result<(), Fenced> {
+        match self.generation() == Some(found) {
+            true => Err(Fenced { found, reason: "it has begun already" }),
+            false => Ok(()),
         }
     }
 
-    /// A prepare that comes once more, after the activation, must not take that back: the master sends it once only.
-    fn wait_for(&mut self, generation: Generation) {
-        let announced = match &mut self.mode {
-            Mode::Waiting { announced } => announced.take_if(|it| it.generation == generation),
-            Mode::Within { .. } => None,
-        };
-        self.mode = Mode::Waiting { announced };
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::CheckpointMark;
-    use super::*;
-
-    const FIRST: Generation = Generation { term: Term(1), number: 1 };
-    const SECOND: Generation = Generation { term: Term(1), number: 2 };
-    const ID: WorkerId = WorkerId(7);
-
-    fn activation(generation: Generation, mark: Option<CheckpointMark>) -> Activation {
-        Activation {
-            generation,
-            members: vec![Peer { id: ID, endpoint: String::new() }],
-            source: Source::Checkpoint { rank: 0, mark },
-            transfer: false,
-            servers: Vec::new(),
-            rows: generation,
-            destination: Vec::new(),
-        }
-    }
-
-    fn begun() -> Participant {
-        let mut worker = Participant::new(ID);
-        worker.message(ToMember::Prepare(FIRST));
-        worker.message(ToMember::Activate(activation(FIRST, None)));
-        assert_eq!(worker.begin().map(|begun| begun.part), Some(Part::Load(None)));
-        worker.adopt(FIRST, 0).expect("it is within");
-        worker.take_effects();
-        worker
-    }
-
-    fn promise(worker: &Participant, generation: Generation) -> Effect {
-        Effect::Send(FromMember::Promise(generation, worker.member().holding()))
-    }
-
-    #[test]
-    fn a_promise_waits_for_what_is_being_applied() {
-        let mut worker = begun();
-        let committed = worker.commit(FIRST, 1).expect("it is within");
-        worker.message(ToMember::Prepare(SECOND));
-        assert_eq!(worker.take_effects(), []);
-        assert_eq!(worker.member().common(), Some(Version(0)), "a checkpoint may be named by it");
-        worker.applied();
-        assert_eq!(worker.member().holding().identity, Some(committed));
-        assert_eq!(worker.take_effects(), [Effect::Cancel, promise(&worker, SECOND)]);
-        assert!(worker.commit(FIRST, 2).is_err());
-    }
-
-    #[test]
-    fn a_late_prepare_does_not_replace_a_newer_one_that_waits() {
-        let mut worker = begun();
-        worker.commit(FIRST, 1).expect("it is within");
-        worker.message(ToMember::Prepare(Generation { term: Term(2), number: 3 }));
-        worker.message(ToMember::Prepare(SECOND));
-        worker.applied();
-        let newest = promise(&worker, Generation { term: Term(2), number: 3 });
-        assert_eq!(worker.take_effects(), [Effect::Cancel, newest]);
-    }
-
-    #[test]
-    fn an_announced_generation_is_gone_with_the_next_prepare() {
-        let mut worker = begun();
-        worker.message(ToMember::Prepare(SECOND));
-        worker.message(ToMember::Activate(activation(SECOND, None)));
-        worker.message(ToMember::Prepare(Generation { term: Term(1), number: 3 }));
-        assert_eq!(worker.begin(), None);
-    }
-
-    #[test]
-    fn a_repeated_prepare_does_not_take_back_what_was_announced() {
-        let mut worker = begun();
-        worker.message(ToMember::Prepare(SECOND));
-        worker.message(ToMember::Activate(activation(SECOND, None)));
-        worker.message(ToMember::Prepare(SECOND));
-        assert_eq!(worker.begin().map(|begun| begun.activation.generation), Some(SECOND));
-    }
-
-    #[test]
-    fn a_repeated_activation_does_not_end_what_has_begun() {
-        let mut worker = begun();
-        worker.message(ToMember::Activate(activation(FIRST, None)));
-        assert!(matches!(worker.take_effects().as_slice(), [Effect::Refused(_)]));
-        assert!(worker.commit(FIRST, 1).is_ok());
-    }
-
-    #[test]
-    fn a_checkpoint_gives_its_version() {
-        let mut worker = Participant::new(ID);
-        let mark = CheckpointMark { id: "step-4".into(), version: Version(4), generation: FIRST };
-        worker.message(ToMember::Prepare(SECOND));
-        worker.message(ToMember::Activate(activation(SECOND, Some(mark))));
-        worker.begin().expect("it was announced");
-        let identity = worker.adopt(SECOND, 9).expect("it is within");
-        assert_eq!(identity, Identity::begin(Version(4), SECOND, 9));
-    }
-
-    #[test]
-    fn the_end_lets_a_commit_finish_that_has_its_result() {
-        let mut worker = begun();
-        worker.message(ToMember::Ended(Ending::Completed));
-        assert_eq!(worker.take_effects(), [Effect::Cancel]);
-        assert_eq!(worker.ending(), Some(&Ending::Completed));
-        assert!(worker.commit(FIRST, 1).is_ok());
-    }
-
-    #[test]
-    fn a_refused_worker_knows_why() {
-        let mut worker = begun();
-        worker.refused("wrong token");
-        let reason = "the master refuses this worker: wrong token".to_string();
-        assert_eq!(worker.ending(), Some(&Ending::Failed(reason)));
+    /// The generation, if this member is in it.
+    fn within(&self, found: Generation) -> Result<&Activation, Fenced> {
+        let active = self.activation().filter(|activation| activation.generation == found);
+        active.ok_or(Fenced { found, reason: "this member has left it" })
     }
 }

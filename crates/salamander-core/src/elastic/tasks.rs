@@ -7,6 +7,7 @@ use std::ops::Range;
 use serde::Serialize;
 
 use super::{Millis, WorkerId};
+use crate::ranges::Ranges;
 
 /// The longest wait that is asked of a worker before it comes again: a lease may come back early.
 const LONGEST_WAIT: Millis = 500;
@@ -61,11 +62,11 @@ pub struct TaskQueue {
     size: u64,
     lease: Millis,
     fence: u64,
+    tasks: u64,
     /// Also has those that an earlier master has seen done; they are skipped.
     queue: VecDeque<u64>,
     held: BTreeMap<u64, Held>,
-    done: Vec<bool>,
-    count_done: u64,
+    done: Ranges,
 }
 
 impl TaskQueue {
@@ -79,17 +80,17 @@ impl TaskQueue {
             size,
             lease,
             fence,
+            tasks,
             queue: (0..tasks).collect(),
             held: BTreeMap::new(),
-            done: vec![false; tasks as usize],
-            count_done: 0,
+            done: Ranges::default(),
         }
     }
 
     /// A task that an earlier master has seen done.
     pub fn restore(&mut self, task: u64) {
-        if !self.held.contains_key(&task) {
-            self.mark_done(task);
+        if task < self.tasks && !self.held.contains_key(&task) {
+            self.done.insert(task);
         }
     }
 
@@ -97,7 +98,7 @@ impl TaskQueue {
     pub fn lease(&mut self, now: Millis, worker: WorkerId) -> Lease {
         self.tick(now);
         while let Some(id) = self.queue.pop_front() {
-            if self.done[id as usize] {
+            if self.done.contains(id) {
                 continue;
             }
             self.fence += 1;
@@ -116,7 +117,7 @@ impl TaskQueue {
         let counts = self.held.get(&task).is_some_and(|h| (h.worker, h.fence) == (worker, fence));
         if counts {
             self.held.remove(&task);
-            self.mark_done(task);
+            self.done.insert(task);
         }
         counts
     }
@@ -133,22 +134,13 @@ impl TaskQueue {
 
     /// Whether all is done.
     pub fn is_done(&self) -> bool {
-        self.count_done == self.done.len() as u64
+        self.done.len() == self.tasks
     }
 
     /// How many tasks are where.
     pub fn count(&self) -> Count {
-        let (leased, done) = (self.held.len() as u64, self.count_done);
-        Count { left: self.done.len() as u64 - leased - done, leased, done }
-    }
-
-    fn mark_done(&mut self, task: u64) {
-        if let Some(done) = self.done.get_mut(task as usize)
-            && !*done
-        {
-            *done = true;
-            self.count_done += 1;
-        }
+        let (leased, done) = (self.held.len() as u64, self.done.len());
+        Count { left: self.tasks - leased - done, leased, done }
     }
 
     fn nothing(&self, now: Millis) -> Lease {

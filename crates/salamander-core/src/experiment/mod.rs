@@ -15,6 +15,7 @@ pub use settings::{
 pub use shapes::{Paths, Workers};
 pub use strategy::{Ps, PsMode, Strategy};
 
+use crate::course::refused;
 use crate::yaml::{self, Error, Node};
 
 /// The global batch when the file does not say.
@@ -144,70 +145,63 @@ fn own_names(error: Error, root: &Node) -> Error {
 }
 
 fn validate(settings: &Settings, root: &Node) -> Result<(), Error> {
-    let at = |path: &str, message: &str| {
-        let mut node = root;
-        for name in path.split('.') {
-            node = node.get(name).unwrap_or(node);
-        }
-        Err(Error::at(&node.place, format!("{path}: {message}")))
-    };
-    if settings.searcher.name != SearcherName::Single {
-        return at("searcher.name", "this version trains one trial; write \"single\"");
+    let Some((path, message)) = mistake(settings) else { return Ok(()) };
+    let mut node = root;
+    for name in path.split('.') {
+        node = node.get(name).unwrap_or(node);
     }
-    let lengths = [
-        settings.searcher.max_steps.is_some(),
-        settings.searcher.max_length.is_some(),
-        settings.searcher.max_time.is_some(),
-        settings.max_length.is_some(),
-    ];
-    if lengths.iter().filter(|given| **given).count() > 1 {
-        return at("searcher", "max_steps, max_length and max_time exclude each other");
-    }
-    if settings.optimizations.aggregation_frequency == 0 {
-        return at("optimizations.aggregation_frequency", "must be at least 1");
-    }
-    if let Err((field, message)) = precision(settings) {
-        return at(field, &message);
-    }
-    if let Some((field, message)) = crate::course::refused(settings) {
-        return at(field, message);
-    }
-    if settings.threads.is_some_and(|threads| !(1..=1024).contains(&threads)) {
-        return at("threads", "must lie in 1..=1024");
-    }
-    if settings.micro_batches == Some(0) {
-        return at("micro_batches", "must be at least 1");
-    }
-    let seconds = |value: f64| value.is_finite() && value > 0.0;
-    if !seconds(settings.elastic.silence) {
-        return at("elastic.silence", "write seconds above 0");
-    }
-    if !seconds(settings.elastic.hang) {
-        return at("elastic.hang", "write seconds above 0");
-    }
-    if settings.scheduling_unit.0 == 0 {
-        return at("scheduling_unit", "must be at least 1");
-    }
-    match settings.clip {
-        Some(Clip::Norm(limit) | Clip::Value(limit)) if limit.is_nan() || limit <= 0.0 => {
-            at("clip", "the limit must be above 0")
-        }
-        _ => Ok(()),
-    }
+    Err(Error::at(&node.place, format!("{path}: {message}")))
 }
 
-/// What is wrong with the type to compute in: the field and why.
-fn precision(settings: &Settings) -> Result<(), (&'static str, String)> {
+/// The first setting that cannot be followed, and why.
+fn mistake(settings: &Settings) -> Option<(&'static str, String)> {
+    let Settings { searcher, elastic, .. } = settings;
+    let lengths = [
+        searcher.max_steps.is_some(),
+        searcher.max_length.is_some(),
+        searcher.max_time.is_some(),
+        settings.max_length.is_some(),
+    ];
+    let many_lengths = lengths.into_iter().filter(|given| *given).count() > 1;
+    let seconds = |value: f64| value.is_finite() && value > 0.0;
+    let limit = settings.clip.map(|(Clip::Norm(limit) | Clip::Value(limit))| limit);
+    let rules = [
+        (
+            searcher.name == SearcherName::Single,
+            "searcher.name",
+            "this version trains one trial; write \"single\"",
+        ),
+        (!many_lengths, "searcher", "max_steps, max_length and max_time exclude each other"),
+        (
+            settings.optimizations.aggregation_frequency > 0,
+            "optimizations.aggregation_frequency",
+            "must be at least 1",
+        ),
+        (
+            settings.threads.is_none_or(|threads| (1..=1024).contains(&threads)),
+            "threads",
+            "must lie in 1..=1024",
+        ),
+        (settings.micro_batches != Some(0), "micro_batches", "must be at least 1"),
+        (seconds(elastic.silence), "elastic.silence", "write seconds above 0"),
+        (seconds(elastic.hang), "elastic.hang", "write seconds above 0"),
+        (settings.scheduling_unit.0 > 0, "scheduling_unit", "must be at least 1"),
+        (limit.is_none_or(|limit| limit > 0.0), "clip", "the limit must be above 0"),
+    ];
+    let broken = rules.into_iter().find(|(holds, ..)| !holds);
+    let broken = broken.map(|(_, path, message)| (path, message)).or_else(|| refused(settings));
+    broken.map(|(path, message)| (path, message.to_string())).or_else(|| precision(settings))
+}
+
+/// What is wrong with the type to compute in.
+fn precision(settings: &Settings) -> Option<(&'static str, String)> {
     let Optimizations { mixed_precision, loss_scale, .. } = &settings.optimizations;
-    let (field, scale) = ("optimizations.mixed_precision", "optimizations.loss_scale");
-    if let Some(rule) = loss_scale {
-        rule.validate().map_err(|reason| (scale, reason))?;
-        if mixed_precision.is_full() {
-            let message = format!("f32 needs none; leave it out, or write {field}: f16");
-            return Err((scale, message));
-        }
-    }
-    Ok(())
+    let none_needed = "f32 needs none; leave it out, or write optimizations.mixed_precision: f16";
+    let reason = match loss_scale.as_ref()?.validate() {
+        Ok(()) if mixed_precision.is_full() => none_needed.to_string(),
+        checked => checked.err()?,
+    };
+    Some(("optimizations.loss_scale", reason))
 }
 
 /// The JSON Schema of experiment files, for editors.

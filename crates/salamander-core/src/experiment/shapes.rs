@@ -3,7 +3,8 @@
 use std::fmt;
 
 use schemars::JsonSchema;
-use serde::de::{Error, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// One path or a list of paths.
@@ -34,12 +35,8 @@ impl<'de> Deserialize<'de> for Paths {
                 Ok(Paths(vec![value.to_string()]))
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Paths, A::Error> {
-                let mut paths = Vec::new();
-                while let Some(path) = items.next_element()? {
-                    paths.push(path);
-                }
-                Ok(Paths(paths))
+            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Paths, A::Error> {
+                Vec::deserialize(SeqAccessDeserializer::new(items)).map(Paths)
             }
         }
         deserializer.deserialize_any(Shape)

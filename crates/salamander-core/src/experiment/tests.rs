@@ -3,6 +3,10 @@
 use super::*;
 use crate::loss_scale::LossScale;
 
+fn json(node: &Node) -> serde_json::Value {
+    yaml::from_node(node).expect("any value is JSON")
+}
+
 /// As it stands in Determined's MNIST tutorial.
 const MNIST: &str = "\
 description: mnist_pytorch_const
@@ -63,10 +67,7 @@ fn the_middle_dialect_reads() {
     assert!(!experiment.searcher.smaller_is_better);
     assert_eq!(experiment.max_restarts.0, 0);
     assert_eq!(experiment.records_per_epoch, 60_000);
-    assert_eq!(
-        experiment.hyperparameters.get("weight_decay").map(Node::to_json),
-        Some(1e-4.into())
-    );
+    assert_eq!(experiment.hyperparameters.get("weight_decay").map(json), Some(1e-4.into()));
 }
 
 #[test]
@@ -168,10 +169,10 @@ fn what_is_in_force_reads_back() {
     let mut experiment = Experiment::parse(MNIST, &sets).expect("valid");
     experiment.resolve_paths(Path::new("/somewhere"));
     assert_eq!(experiment.data.training.0, ["/somewhere/a.csv", "s3://b/c.csv"]);
-    let yaml = experiment.to_yaml(&experiment.hyperparameters.to_json());
+    let yaml = experiment.to_yaml(&json(&experiment.hyperparameters));
     let again = Experiment::parse(&yaml, &[]).unwrap_or_else(|error| panic!("{error}\n{yaml}"));
     assert_eq!(*again, *experiment);
-    assert_eq!(again.hyperparameters.to_json(), experiment.hyperparameters.to_json());
+    assert_eq!(json(&again.hyperparameters), json(&experiment.hyperparameters));
 }
 
 #[test]

@@ -2,12 +2,37 @@
 
 use serde::{Deserialize, Serialize};
 
-macro_rules! setters {
-    ($($(#[$doc:meta])* $name:ident: $type:ty),* $(,)?) => {
-        $($(#[$doc])* #[must_use] pub fn $name(mut self, $name: $type) -> Self {
-            self.$name = $name;
-            self
-        })*
+/// Optimizers: their numbers besides the learning rate, each with its default and a function that sets it.
+macro_rules! optimizers {
+    ($($(#[doc = $about:literal])* $kind:ident {
+        $($(#[doc = $doc:literal])* $(#[serde $serde:tt])? $name:ident: $type:ty = $default:expr,)*
+    })*) => {
+        $(
+            $(#[doc = $about])*
+            #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+            pub struct $kind {
+                /// The rate before any schedule.
+                pub learning_rate: f64,
+                $($(#[doc = $doc])* $(#[serde $serde])? pub $name: $type,)*
+            }
+
+            impl $kind {
+                fn new(learning_rate: f64) -> Self {
+                    Self { learning_rate, $($name: $default,)* }
+                }
+
+                $($(#[doc = $doc])* #[must_use] pub fn $name(mut self, $name: $type) -> Self {
+                    self.$name = $name;
+                    self
+                })*
+            }
+
+            impl From<$kind> for Optimizer {
+                fn from(optimizer: $kind) -> Self {
+                    Optimizer::$kind(optimizer)
+                }
+            }
+        )*
     };
 }
 
@@ -32,53 +57,32 @@ pub enum Optimizer {
 impl Optimizer {
     /// Stochastic gradient descent, plain until `momentum` or `nesterov` is set.
     pub fn sgd(learning_rate: f64) -> Sgd {
-        Sgd { learning_rate, momentum: 0.0, nesterov: false, weight_decay: 0.0 }
+        Sgd::new(learning_rate)
     }
 
     /// Adagrad.
     pub fn adagrad(learning_rate: f64) -> Adagrad {
-        Adagrad { learning_rate, initial_accumulator: 0.0, epsilon: 1e-10, weight_decay: 0.0 }
+        Adagrad::new(learning_rate)
     }
 
     /// Adam; `amsgrad(true)` makes it AMSGrad.
     pub fn adam(learning_rate: f64) -> Adam {
-        Adam {
-            learning_rate,
-            beta1: 0.9,
-            beta2: 0.999,
-            epsilon: 1e-8,
-            weight_decay: 0.0,
-            amsgrad: false,
-        }
+        Adam::new(learning_rate)
     }
 
     /// AdamW.
     pub fn adamw(learning_rate: f64) -> AdamW {
-        AdamW { learning_rate, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 }
+        AdamW::new(learning_rate)
     }
 
     /// RMSprop.
     pub fn rmsprop(learning_rate: f64) -> RmsProp {
-        RmsProp {
-            learning_rate,
-            alpha: 0.99,
-            epsilon: 1e-8,
-            momentum: 0.0,
-            centered: false,
-            weight_decay: 0.0,
-        }
+        RmsProp::new(learning_rate)
     }
 
     /// FTRL-Proximal, with the defaults of TensorFlow, where its users come from.
     pub fn ftrl(learning_rate: f64) -> Ftrl {
-        Ftrl {
-            learning_rate,
-            learning_rate_power: -0.5,
-            initial_accumulator: 0.1,
-            l1: 0.0,
-            l2: 0.0,
-            beta: 0.0,
-        }
+        Ftrl::new(learning_rate)
     }
 
     /// The learning rate before any schedule.
@@ -134,182 +138,83 @@ impl Optimizer {
     }
 }
 
-/// Stochastic gradient descent with optional momentum.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Sgd {
-    /// The rate before any schedule.
-    pub learning_rate: f64,
-    /// Decay of the running sum; 0 keeps none.
-    pub momentum: f64,
-    /// Whether to look ahead along the momentum.
-    pub nesterov: bool,
-    /// Share of the parameter that shrinks it.
-    pub weight_decay: f64,
-}
-
-impl Sgd {
-    setters! {
-        /// Keeps a running sum of gradients.
-        momentum: f64,
-        /// Looks ahead along the momentum.
-        nesterov: bool,
-        /// Adds this share of the parameter to its gradient.
-        weight_decay: f64,
+optimizers! {
+    /// Stochastic gradient descent with optional momentum.
+    Sgd {
+        /// Decay of the running sum of gradients; 0 keeps none.
+        momentum: f64 = 0.0,
+        /// Whether to look ahead along the momentum.
+        nesterov: bool = false,
+        /// Share of the parameter that is added to its gradient.
+        weight_decay: f64 = 0.0,
     }
-}
-
-/// Adagrad.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Adagrad {
-    /// The rate before any schedule.
-    pub learning_rate: f64,
-    /// Where the sum of squares starts.
-    pub initial_accumulator: f64,
-    /// Added to the denominator.
-    pub epsilon: f64,
-    /// Share of the parameter that shrinks it.
-    pub weight_decay: f64,
-}
-
-impl Adagrad {
-    setters! {
+    /// Adagrad.
+    Adagrad {
         /// Where the sum of squares starts.
-        initial_accumulator: f64,
+        initial_accumulator: f64 = 0.0,
         /// Added to the denominator.
-        epsilon: f64,
-        /// Adds this share of the parameter to its gradient.
-        weight_decay: f64,
+        epsilon: f64 = 1e-10,
+        /// Share of the parameter that is added to its gradient.
+        weight_decay: f64 = 0.0,
     }
-}
-
-/// Adam and AMSGrad.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Adam {
-    /// The rate before any schedule.
-    pub learning_rate: f64,
-    /// Decay of the mean of gradients.
-    pub beta1: f64,
-    /// Decay of the mean of squares.
-    pub beta2: f64,
-    /// Added to the denominator.
-    pub epsilon: f64,
-    /// Share of the parameter that shrinks it.
-    pub weight_decay: f64,
-    /// Whether to divide by the greatest mean of squares so far.
-    pub amsgrad: bool,
-}
-
-impl Adam {
-    setters! {
+    /// Adam and AMSGrad.
+    Adam {
         /// Decay of the mean of gradients.
-        beta1: f64,
+        beta1: f64 = 0.9,
         /// Decay of the mean of squares.
-        beta2: f64,
+        beta2: f64 = 0.999,
         /// Added to the denominator.
-        epsilon: f64,
-        /// Adds this share of the parameter to its gradient.
-        weight_decay: f64,
-        /// Divides by the greatest mean of squares so far.
-        amsgrad: bool,
+        epsilon: f64 = 1e-8,
+        /// Share of the parameter that is added to its gradient.
+        weight_decay: f64 = 0.0,
+        /// Whether to divide by the greatest mean of squares so far.
+        amsgrad: bool = false,
     }
-}
-
-/// Adam with decoupled weight decay.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AdamW {
-    /// The rate before any schedule.
-    pub learning_rate: f64,
-    /// Decay of the mean of gradients.
-    pub beta1: f64,
-    /// Decay of the mean of squares.
-    pub beta2: f64,
-    /// Added to the denominator.
-    pub epsilon: f64,
-    /// Share of the parameter that shrinks it.
-    pub weight_decay: f64,
-}
-
-impl AdamW {
-    setters! {
+    /// Adam with decoupled weight decay.
+    AdamW {
         /// Decay of the mean of gradients.
-        beta1: f64,
+        beta1: f64 = 0.9,
         /// Decay of the mean of squares.
-        beta2: f64,
+        beta2: f64 = 0.999,
         /// Added to the denominator.
-        epsilon: f64,
+        epsilon: f64 = 1e-8,
         /// Shrinks the parameter by this share of the learning rate.
-        weight_decay: f64,
+        weight_decay: f64 = 0.01,
     }
-}
-
-/// RMSprop.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RmsProp {
-    /// The rate before any schedule.
-    pub learning_rate: f64,
-    /// Decay of the mean of squares.
-    pub alpha: f64,
-    /// Added to the denominator.
-    pub epsilon: f64,
-    /// Decay of the running sum; 0 keeps none.
-    pub momentum: f64,
-    /// Whether to divide by the variance.
-    pub centered: bool,
-    /// Share of the parameter that shrinks it.
-    pub weight_decay: f64,
-}
-
-impl RmsProp {
-    setters! {
+    /// RMSprop.
+    RmsProp {
         /// Decay of the mean of squares.
-        alpha: f64,
+        alpha: f64 = 0.99,
         /// Added to the denominator.
-        epsilon: f64,
-        /// Keeps a running sum of steps.
-        momentum: f64,
-        /// Divides by the variance rather than the mean of squares.
-        centered: bool,
-        /// Adds this share of the parameter to its gradient.
-        weight_decay: f64,
+        epsilon: f64 = 1e-8,
+        /// Decay of the running sum of steps; 0 keeps none.
+        momentum: f64 = 0.0,
+        /// Whether to divide by the variance rather than the mean of squares.
+        centered: bool = false,
+        /// Share of the parameter that is added to its gradient.
+        weight_decay: f64 = 0.0,
     }
-}
-
-/// FTRL-Proximal. The long names that TensorFlow and ElasticDL use are understood in files too.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Ftrl {
-    /// The rate before any schedule.
-    pub learning_rate: f64,
-    /// How the rate falls with the sum of squares: -0.5 is its inverse root, 0 keeps it.
-    #[serde(default = "inverse_root")]
-    pub learning_rate_power: f64,
-    /// Where the sum of squares starts.
-    #[serde(default = "tenth", alias = "initial_accumulator_value")]
-    pub initial_accumulator: f64,
-    /// Weight of the absolute values; makes parameters exactly zero.
-    #[serde(default, alias = "l1_regularization_strength")]
-    pub l1: f64,
-    /// Weight of the squares.
-    #[serde(default, alias = "l2_regularization_strength")]
-    pub l2: f64,
-    /// The paper's beta, added to the root of the sum of squares.
-    #[serde(default)]
-    pub beta: f64,
+    /// FTRL-Proximal. The long names that TensorFlow and ElasticDL use are understood in files too.
+    Ftrl {
+        /// How the rate falls with the sum of squares: -0.5 is its inverse root, 0 keeps it.
+        #[serde(default = "inverse_root")]
+        learning_rate_power: f64 = inverse_root(),
+        /// Where the sum of squares starts.
+        #[serde(default = "tenth", alias = "initial_accumulator_value")]
+        initial_accumulator: f64 = tenth(),
+        /// Weight of the absolute values: parameters are exactly zero whose gradients do not outweigh it.
+        #[serde(default, alias = "l1_regularization_strength")]
+        l1: f64 = 0.0,
+        /// Weight of the squares, which shrinks parameters.
+        #[serde(default, alias = "l2_regularization_strength")]
+        l2: f64 = 0.0,
+        /// The paper's beta, added to the root of the sum of squares.
+        #[serde(default)]
+        beta: f64 = 0.0,
+    }
 }
 
 impl Ftrl {
-    setters! {
-        /// How the rate falls with the sum of squares.
-        learning_rate_power: f64,
-        /// Where the sum of squares starts.
-        initial_accumulator: f64,
-        /// Makes parameters exactly zero whose gradients do not outweigh this.
-        l1: f64,
-        /// Shrinks parameters.
-        l2: f64,
-        /// Added to the root of the sum of squares.
-        beta: f64,
-    }
-
     fn validate(&self) -> Result<(), String> {
         let Ftrl { learning_rate, learning_rate_power, initial_accumulator, l1, l2, beta } = *self;
         if learning_rate <= 0.0 {
@@ -336,15 +241,3 @@ fn inverse_root() -> f64 {
 fn tenth() -> f64 {
     0.1
 }
-
-macro_rules! into_optimizer {
-    ($($kind:ident),*) => {
-        $(impl From<$kind> for Optimizer {
-            fn from(optimizer: $kind) -> Self {
-                Optimizer::$kind(optimizer)
-            }
-        })*
-    };
-}
-
-into_optimizer!(Sgd, Adagrad, Adam, AdamW, RmsProp, Ftrl);

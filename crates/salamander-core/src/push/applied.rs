@@ -1,12 +1,11 @@
 //! Which pushes a partition has applied: the truth about what is done, kept where the parameters are.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::Ranges;
 use crate::plan::MicroBatch;
+use crate::ranges::Ranges;
 
 /// A set of names. Names become numbers, `step * slices + k` within their epoch, so that a finished epoch is a single
 /// range.
@@ -29,11 +28,6 @@ impl Applied {
         Self { slices: slices.max(1), pruned: below, epochs: BTreeMap::new() }
     }
 
-    /// Slices of a step.
-    pub fn slices(&self) -> u32 {
-        self.slices
-    }
-
     /// Names of epochs below this one count as applied and are not kept.
     pub fn pruned(&self) -> u64 {
         self.pruned
@@ -50,13 +44,6 @@ impl Applied {
     pub fn insert(&mut self, name: MicroBatch) -> bool {
         let Some(number) = self.number(name) else { return false };
         name.epoch >= self.pruned && self.epochs.entry(name.epoch).or_default().insert(number)
-    }
-
-    /// Adds the names of an epoch with these numbers.
-    pub fn add(&mut self, epoch: u64, numbers: Range<u64>) {
-        if epoch >= self.pruned && !numbers.is_empty() {
-            self.epochs.entry(epoch).or_default().add(numbers);
-        }
     }
 
     /// Whether a name is in the set.
@@ -83,8 +70,8 @@ impl Applied {
         let epochs = self.epochs.keys().chain(other.epochs.keys());
         for &epoch in epochs.filter(|epoch| **epoch >= both.pruned) {
             let ranges = match (epoch < self.pruned, epoch < other.pruned) {
-                (true, _) => other.epochs.get(&epoch).cloned().unwrap_or_default(),
-                (_, true) => self.epochs.get(&epoch).cloned().unwrap_or_default(),
+                (true, _) => other.epoch(epoch),
+                (_, true) => self.epoch(epoch),
                 _ => self.epoch(epoch).intersect(&other.epoch(epoch)),
             };
             if !ranges.is_empty() {

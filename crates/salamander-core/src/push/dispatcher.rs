@@ -10,13 +10,14 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-pub use answer::{Lease, NotYet, Order, Placed, Progress, ServerState, Verdict, Waiting};
+pub use answer::{Lease, NotYet, Order, Placed, ServerState, Verdict, Waiting};
 
 use super::{
-    Applied, Consistency, Entry, Fences, History, Map, MapVersion, Names, Placement, Process,
-    Ranges, Source,
+    Applied, Consistency, Entry, Fence, History, Map, MapVersion, Names, Placement, Process, Source,
 };
-use crate::elastic::{Ending, Millis};
+use crate::elastic::{Ending, Millis, Term};
+use crate::ranges::Ranges;
+use crate::status::NamesStatus;
 use leases::Leases;
 use rounds::Round;
 use servers::Server;
@@ -43,9 +44,9 @@ pub struct Settings {
 /// its orders are to be followed in order.
 #[derive(Clone, Debug)]
 pub struct Dispatcher {
-    epoch: u32,
+    term: Term,
     settings: Settings,
-    fences: Fences,
+    without: Option<Fence>,
     history: History,
     map: Map,
     source: Source,
@@ -73,27 +74,22 @@ pub struct Dispatcher {
 impl Dispatcher {
     /// Takes over a run, which may be new, from its journal.
     pub fn open(history: History, settings: Settings) -> Self {
-        Self::with_fences(history, settings, Fences::default())
-    }
-
-    #[doc(hidden)]
-    pub fn with_fences(history: History, settings: Settings, fences: Fences) -> Self {
-        let epoch = history.epoch + 1;
+        let term = history.term.next();
         let wanted = settings.servers.max(1);
         let begin = Placement {
-            map: Map { number: MapVersion::default().next(epoch), servers: wanted },
+            map: Map { number: MapVersion::default().next(term), servers: wanted },
             source: Source::Checkpoint,
         };
         let placement = history.placement.unwrap_or(begin);
         let mut dispatcher = Self {
-            epoch,
-            fences,
+            term,
+            without: None,
             map: placement.map,
             source: placement.source,
             servers: BTreeMap::new(),
             done: Applied::everything(settings.names.slices(), settings.epochs),
             pending: BTreeMap::new(),
-            leases: Leases::new(settings.lease, u64::from(epoch) << 32),
+            leases: Leases::new(settings.lease, u64::from(term.0) << 32),
             settled: false,
             round: None,
             rounds: 0,
@@ -115,9 +111,15 @@ impl Dispatcher {
         dispatcher
     }
 
-    /// This life of the master.
-    pub fn epoch(&self) -> u32 {
-        self.epoch
+    #[doc(hidden)]
+    #[must_use]
+    pub fn without(self, without: Option<Fence>) -> Self {
+        Self { without, ..self }
+    }
+
+    /// The master's own term.
+    pub fn term(&self) -> Term {
+        self.term
     }
 
     /// Who holds what.
@@ -142,17 +144,20 @@ impl Dispatcher {
     }
 
     /// How far the run is.
-    pub fn progress(&self) -> Progress {
-        let count = |epoch| self.done.lacks(epoch, self.settings.names.all()).len();
-        let left: u64 = self.open_epochs().map(count).sum();
-        Progress {
+    pub fn status(&self) -> NamesStatus {
+        let left = |epoch| self.done.lacks(epoch, self.settings.names.all()).len();
+        NamesStatus {
             epochs: self.history.finished,
-            left,
+            left: self.open_epochs().map(left).sum(),
             leased: self.leases.count(),
-            leases: self.leases.len(),
             servers: self.servers.values().filter(|server| server.up).count(),
-            version: self.settings.names.complete_steps(&self.done, self.settings.epochs),
+            map: self.map.number,
         }
+    }
+
+    /// Steps from the beginning of the run that are completely done.
+    pub fn version(&self) -> u64 {
+        self.settings.names.complete_steps(&self.done, self.settings.epochs)
     }
 
     /// Whether all servers are there, and nobody works.
@@ -209,12 +214,17 @@ impl Dispatcher {
         Some(Process { server, incarnation: found.incarnation })
     }
 
+    /// The processes of the map that have their partitions.
+    fn processes(&self) -> Vec<Process> {
+        (0..self.map.servers).filter_map(|server| self.current(server)).collect()
+    }
+
     fn is_ready(&self) -> bool {
-        self.settled && (0..self.map.servers).all(|server| self.current(server).is_some())
+        self.settled && self.processes().len() == self.map.servers as usize
     }
 
     fn journal(&mut self, entry: Entry) {
-        self.history.apply(self.epoch, &entry);
+        self.history.apply(self.term, &entry);
         self.orders.push(Order::Journal(entry));
     }
 }

@@ -1,12 +1,13 @@
 //! A parameter server's side: which orders it follows, which requests it lets in, and what it may give to others.
 
-use super::{Fences, Lineage};
+use super::{Fence, Lineage};
+use crate::elastic::Term;
 
 /// Who gives an order, and to whom.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Envelope {
     /// The term of the master that gives it.
-    pub term: u32,
+    pub term: Term,
     /// The incarnation of the server that it is for.
     pub to: u64,
 }
@@ -18,9 +19,9 @@ pub enum Refused {
     #[error("the master of term {theirs} was replaced by that of term {known}; end it")]
     OldMaster {
         /// The term of the order.
-        theirs: u32,
+        theirs: Term,
         /// The newest one.
-        known: u32,
+        known: Term,
     },
     /// The order is for another process.
     #[error("the order is for incarnation {wanted:016x} of the server, and this is {own:016x}")]
@@ -95,8 +96,8 @@ pub enum Stock {
 #[derive(Clone, Debug)]
 pub struct Gate {
     incarnation: u64,
-    fences: Fences,
-    term: u32,
+    without: Option<Fence>,
+    term: Term,
     lineage: Lineage,
     holds: Holds,
 }
@@ -104,13 +105,15 @@ pub struct Gate {
 impl Gate {
     /// A server that has just started: its empty tables are of lineage 0, which no master begins.
     pub fn new(incarnation: u64) -> Self {
-        Self::with_fences(incarnation, Fences::default())
+        let lineage = Lineage::default();
+        let holds = Holds::All(lineage);
+        Self { incarnation, without: None, term: Term(0), lineage, holds }
     }
 
     #[doc(hidden)]
-    pub fn with_fences(incarnation: u64, fences: Fences) -> Self {
-        let lineage = Lineage::default();
-        Self { incarnation, fences, term: 0, lineage, holds: Holds::All(lineage) }
+    #[must_use]
+    pub fn without(self, without: Option<Fence>) -> Self {
+        Self { without, ..self }
     }
 
     /// This life of the server.
@@ -130,10 +133,10 @@ impl Gate {
 
     /// An order comes. Nothing of it may be done when it is refused.
     pub fn order(&mut self, order: Envelope) -> Result<(), Refused> {
-        if order.term < self.term && self.fences.master {
+        if order.term < self.term && self.without != Some(Fence::Master) {
             return Err(Refused::OldMaster { theirs: order.term, known: self.term });
         }
-        if order.to != self.incarnation && self.fences.orders {
+        if order.to != self.incarnation && self.without != Some(Fence::Orders) {
             return Err(Refused::OtherProcess { wanted: order.to, own: self.incarnation });
         }
         self.term = self.term.max(order.term);
@@ -169,7 +172,7 @@ impl Gate {
 
     /// A request that reads or changes rows.
     pub fn admit(&self, lineage: Lineage) -> Result<(), Refused> {
-        if lineage != self.lineage && self.fences.map {
+        if lineage != self.lineage && self.without != Some(Fence::Map) {
             return Err(self.other(lineage));
         }
         match self.holds {
@@ -205,7 +208,7 @@ impl Gate {
 mod tests {
     use super::*;
 
-    const TO: Envelope = Envelope { term: 1, to: 7 };
+    const TO: Envelope = Envelope { term: Term(1), to: 7 };
 
     fn is_other(outcome: Result<(), Refused>, own: u64) -> bool {
         matches!(outcome, Err(Refused::OtherLineage { own: there, .. }) if there == Lineage(own))
@@ -222,9 +225,12 @@ mod tests {
     #[test]
     fn an_old_master_and_orders_to_the_dead_are_refused() {
         let mut gate = Gate::new(7);
-        let order = |term, to| Envelope { term, to };
+        let order = |term, to| Envelope { term: Term(term), to };
         assert_eq!(gate.order(order(2, 7)), Ok(()));
-        assert_eq!(gate.order(order(1, 7)), Err(Refused::OldMaster { theirs: 1, known: 2 }));
+        assert_eq!(
+            gate.order(order(1, 7)),
+            Err(Refused::OldMaster { theirs: Term(1), known: Term(2) })
+        );
         let dead = Refused::OtherProcess { wanted: 6, own: 7 };
         assert_eq!(gate.order(order(3, 6)), Err(dead));
         assert_eq!(gate.order(order(2, 7)), Ok(()), "an order to another tells nothing");

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Map;
-use crate::elastic::Generation;
+use crate::elastic::{Generation, Term};
 
 /// Where the servers of a map get their partitions from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ pub struct Checkpoint {
     pub epochs: u64,
 }
 
-/// One entry of the journal. Each carries the life of the master that wrote it.
+/// One entry of the journal. Each carries the term of the master that wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Entry {
     /// A master took over.
@@ -56,8 +56,8 @@ pub enum Entry {
 /// What a journal says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// The newest life of a master.
-    pub epoch: u32,
+    /// The newest term of a master.
+    pub term: Term,
     /// Where partitions are.
     pub placement: Option<Placement>,
     /// The newest checkpoint.
@@ -69,13 +69,13 @@ pub struct History {
 }
 
 impl History {
-    /// Takes in the next entry, written in this life of the master.
-    pub fn apply(&mut self, epoch: u32, entry: &Entry) {
+    /// Takes in the next entry, written in this term.
+    pub fn apply(&mut self, term: Term, entry: &Entry) {
         // A master that was replaced may still write; nothing of it counts.
-        if epoch < self.epoch {
+        if term < self.term {
             return;
         }
-        self.epoch = epoch;
+        self.term = term;
         match entry {
             Entry::Opened => {}
             Entry::Placed(placement) => self.placement = Some(*placement),
@@ -94,10 +94,10 @@ mod tests {
     #[test]
     fn a_replaced_master_writes_in_vain() {
         let mut history = History::default();
-        history.apply(2, &Entry::Opened);
-        history.apply(1, &Entry::Finished(3));
+        history.apply(Term(2), &Entry::Opened);
+        history.apply(Term(1), &Entry::Finished(3));
         assert_eq!(history.finished, 0);
-        history.apply(2, &Entry::Finished(1));
-        assert_eq!((history.epoch, history.finished), (2, 1));
+        history.apply(Term(2), &Entry::Finished(1));
+        assert_eq!((history.term, history.finished), (Term(2), 1));
     }
 }

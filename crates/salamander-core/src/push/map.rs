@@ -16,8 +16,8 @@ pub struct MapVersion(pub Generation);
 impl MapVersion {
     /// The one after it, given by a master of this term.
     #[must_use]
-    pub fn next(self, term: u32) -> Self {
-        Self(Generation { term: Term(term), number: self.0.number + 1 })
+    pub fn next(self, term: Term) -> Self {
+        Self(Generation { term, number: self.0.number + 1 })
     }
 }
 
@@ -37,8 +37,8 @@ pub struct Lineage(pub u64);
 
 impl Lineage {
     /// The term of the master that began it.
-    pub fn term(self) -> u32 {
-        Generation::from_u64(self.0).term.0
+    pub fn term(self) -> Term {
+        Generation::from_u64(self.0).term
     }
 
     /// The map that it began with, where it began with one.

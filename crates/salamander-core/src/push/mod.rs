@@ -13,14 +13,14 @@
 //! # What the master may believe
 //! It believes an ack only from the process that still holds the partition, in the placement that still holds: acks
 //! carry the server's *incarnation* and the *map's number*. The number is raised by every move of partitions;
-//! it is also
-//! the [`Lineage`] that pushes carry, and a server refuses another one, since a push that was cut for another map would
+//! it is also the [`Lineage`] that pushes carry, and a server refuses another one, since a push that was cut for another map would
 //! mark names on partitions for which it has no rows.
 //!
 //! # What a server may believe
-//! Orders carry the master's *term* and the incarnation that they are for. A server refuses an older term than it has
-//! heard of, and orders for another life of itself: an order to forget names, say, is true only of the process whose
-//! names the master knew.
+//! Orders carry the master's *term*, the incarnation that they are for and the *map's number*. A server refuses an
+//! older term than it has heard of, orders for another life of itself and orders of another map. An order to forget
+//! names, say, is true only of the process whose names the master knew, and of that process only as long as it does not
+//! begin a map with what a checkpoint has. Within one map a process never loses a name, so that nothing else is needed.
 //!
 //! # Leases
 //! The fencing number of a lease says which one a report is for, so that the count of what is leased is right. It
@@ -44,7 +44,7 @@
 //! master.server_up(0, ServerState { incarnation: 77, placed: None });
 //! let orders = master.take_orders();
 //! let Some(Order::Place { to, placement, .. }) = orders.last() else { panic!("{orders:?}") };
-//! let order = Envelope { term: master.epoch(), to: to.incarnation };
+//! let order = Envelope { term: master.term(), to: to.incarnation };
 //! let map = placement.map.number;
 //! assert_eq!(gate.reset(order, map.into())?, Resetting::Begin);
 //! gate.hold(Holds::All(map.into()));
@@ -80,7 +80,6 @@ mod journal;
 mod map;
 mod names;
 mod placement;
-mod ranges;
 mod talk;
 mod work;
 
@@ -88,14 +87,13 @@ use serde::{Deserialize, Serialize};
 
 pub use applied::Applied;
 pub use dispatcher::{
-    Dispatcher, Lease, NotYet, Order, Placed, Progress, ServerState, Settings, Verdict, Waiting,
+    Dispatcher, Lease, NotYet, Order, Placed, ServerState, Settings, Verdict, Waiting,
 };
 pub use gate::{Envelope, Gate, Holds, Refused, Resetting, Stock};
 pub use journal::{Checkpoint, Entry, History, Placement, Source};
 pub use map::{Lineage, Map, MapVersion};
 pub use names::Names;
 pub use placement::spread;
-pub use ranges::Ranges;
 pub use talk::{Ask, Told};
 pub use work::{Report, Task, Work};
 
@@ -128,43 +126,27 @@ pub struct Process {
     pub incarnation: u64,
 }
 
-/// The fences, each of which can be taken out by a simulation to show that it is needed. Programs use
-/// [`Fences::default`], which has them all.
+/// What each side checks before it believes the other. A simulation takes one out to show that it is needed; programs
+/// have them all.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fences {
+pub enum Fence {
     /// Acks of a process that is not the current one do not count.
-    pub acks: bool,
+    Acks,
     /// A server follows only orders to its own process.
-    pub orders: bool,
-    /// A server refuses a master of an older epoch.
-    pub master: bool,
-    /// A server refuses pushes of another map.
-    pub map: bool,
+    Orders,
+    /// A server refuses a master of an older term.
+    Master,
+    /// A server refuses pushes and orders of another map.
+    Map,
     /// Acks for another map do not count.
-    pub replies: bool,
+    Replies,
     /// Reports of another map do not count.
-    pub reports: bool,
+    Reports,
     /// A server that comes back is believed what it has, not what it had.
-    pub restored: bool,
+    Restored,
     /// A checkpoint counts only if no server was lost while it was taken.
-    pub round: bool,
+    Round,
     /// A report closes only the lease it names.
-    pub lease: bool,
-}
-
-impl Default for Fences {
-    fn default() -> Self {
-        Self {
-            acks: true,
-            orders: true,
-            master: true,
-            map: true,
-            replies: true,
-            reports: true,
-            restored: true,
-            round: true,
-            lease: true,
-        }
-    }
+    Lease,
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fences, Map, MapVersion, Process};
+use super::{Fence, Map, MapVersion, Process};
 use crate::elastic::Millis;
 use crate::plan::MicroBatch;
 
@@ -39,7 +39,7 @@ pub struct Report {
 #[derive(Clone, Debug)]
 pub struct Work {
     task: Task,
-    fences: Fences,
+    without: Option<Fence>,
     /// Names before this one have been acknowledged by all servers.
     at: usize,
     /// Who has acknowledged the name at hand.
@@ -50,12 +50,13 @@ pub struct Work {
 impl Work {
     /// Begins a task.
     pub fn new(task: Task) -> Self {
-        Self::with_fences(task, Fences::default())
+        Self { task, without: None, at: 0, acked: BTreeSet::new(), acks: BTreeSet::new() }
     }
 
     #[doc(hidden)]
-    pub fn with_fences(task: Task, fences: Fences) -> Self {
-        Self { task, fences, at: 0, acked: BTreeSet::new(), acks: BTreeSet::new() }
+    #[must_use]
+    pub fn without(self, without: Option<Fence>) -> Self {
+        Self { without, ..self }
     }
 
     /// The task.
@@ -68,15 +69,10 @@ impl Work {
         self.task.names.get(self.at).copied()
     }
 
-    /// Servers that have not acknowledged that name.
-    pub fn waits_for(&self) -> Vec<u32> {
-        (0..self.task.map.servers).filter(|server| !self.acked.contains(server)).collect()
-    }
-
     /// A process has acknowledged a name that was pushed for a map. Tells whether all servers have, and the next name
     /// is at hand. A late ack for an earlier map says nothing of the partitions that the server has in this one.
     pub fn acked(&mut self, map: MapVersion, name: MicroBatch, by: Process) -> bool {
-        let other_map = map != self.task.map.number && self.fences.replies;
+        let other_map = map != self.task.map.number && self.without != Some(Fence::Replies);
         if other_map || self.name() != Some(name) || by.server >= self.task.map.servers {
             return false;
         }
@@ -122,7 +118,6 @@ mod tests {
         assert!(!work.acked(map.number, names[0], by(0, 10)));
         let earlier = map_version(0);
         assert!(!work.acked(earlier, names[0], by(1, 20)));
-        assert_eq!(work.waits_for(), [1]);
         assert!(!work.acked(map.number, names[1], by(1, 20)), "it is not at hand yet");
         assert!(work.acked(map.number, names[0], by(1, 20)));
         assert!(

@@ -7,7 +7,7 @@ use serde::de::{
 };
 use serde::{Deserializer, forward_to_deserialize_any};
 
-use super::{Error, Key, Node, Place, Value};
+use super::{Error, Key, Node, Value};
 
 /// Reads a typed value from a tree.
 pub fn from_node<T: DeserializeOwned>(node: &Node) -> Result<T, Error> {
@@ -109,7 +109,7 @@ impl<'de> MapAccess<'de> for Entries<'_> {
             return Ok(None);
         };
         self.at += 1;
-        name_of(seed, &key.name, &key.place).map(Some)
+        name_of(seed, key).map(Some)
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Error> {
@@ -123,44 +123,37 @@ struct Variant<'a> {
     node: &'a Node,
 }
 
-impl<'de, 'a> EnumAccess<'de> for Variant<'a> {
-    type Error = Error;
-    type Variant = Content<'a>;
-
-    fn variant_seed<S: DeserializeSeed<'de>>(
-        self,
-        seed: S,
-    ) -> Result<(S::Value, Content<'a>), Error> {
-        let name = name_of(seed, &self.key.name, &self.key.place)?;
-        Ok((name, Content(self)))
-    }
-}
-
-/// The value below a variant's name.
-struct Content<'a>(Variant<'a>);
-
-impl Content<'_> {
+impl Variant<'_> {
     fn within(&self, error: Error) -> Error {
-        error.or_at(&self.0.node.place).within(&self.0.key.name)
+        error.or_at(&self.node.place).within(&self.key.name)
     }
 }
 
-impl<'de> VariantAccess<'de> for Content<'_> {
+impl<'de> EnumAccess<'de> for Variant<'_> {
+    type Error = Error;
+    type Variant = Self;
+
+    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), Error> {
+        Ok((name_of(seed, self.key)?, self))
+    }
+}
+
+impl<'de> VariantAccess<'de> for Variant<'_> {
     type Error = Error;
 
     fn unit_variant(self) -> Result<(), Error> {
-        match self.0.node.value {
+        match self.node.value {
             Value::Null => Ok(()),
             _ => Err(self.within(Error::anywhere("takes no value"))),
         }
     }
 
     fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, Error> {
-        seed.deserialize(Tree(self.0.node)).map_err(|error| self.within(error))
+        seed.deserialize(Tree(self.node)).map_err(|error| self.within(error))
     }
 
     fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Error> {
-        Tree(self.0.node).deserialize_any(visitor).map_err(|error| self.within(error))
+        Tree(self.node).deserialize_any(visitor).map_err(|error| self.within(error))
     }
 
     fn struct_variant<V: Visitor<'de>>(
@@ -169,19 +162,15 @@ impl<'de> VariantAccess<'de> for Content<'_> {
         visitor: V,
     ) -> Result<V::Value, Error> {
         // `cosine:` with nothing below means all defaults.
-        let empty = Node { value: Value::Map(Vec::new()), place: self.0.node.place.clone() };
-        let node = if self.0.node.value == Value::Null { &empty } else { self.0.node };
+        let empty = Node { value: Value::Map(Vec::new()), place: self.node.place.clone() };
+        let node = if self.node.value == Value::Null { &empty } else { self.node };
         Tree(node).deserialize_any(visitor).map_err(|error| self.within(error))
     }
 }
 
-fn name_of<'de, S: DeserializeSeed<'de>>(
-    seed: S,
-    name: &str,
-    place: &Place,
-) -> Result<S::Value, Error> {
-    let text: StringDeserializer<Error> = name.to_string().into_deserializer();
-    seed.deserialize(text).map_err(|error| error.or_at(place))
+fn name_of<'de, S: DeserializeSeed<'de>>(seed: S, key: &Key) -> Result<S::Value, Error> {
+    let text: StringDeserializer<Error> = key.name.clone().into_deserializer();
+    seed.deserialize(text).map_err(|error| error.or_at(&key.place))
 }
 
 #[cfg(test)]

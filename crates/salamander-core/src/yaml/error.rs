@@ -47,14 +47,6 @@ impl Error {
         self.path.insert(0, field.to_string());
         self
     }
-
-    /// The line of the mistake, when it stands in a file.
-    pub fn line(&self) -> Option<usize> {
-        match self.place {
-            Some(Place::Line(line)) => Some(line),
-            _ => None,
-        }
-    }
 }
 
 impl fmt::Display for Error {

@@ -153,11 +153,16 @@ fn scalar(text: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use super::super::from_node;
     use super::*;
+
+    fn json(node: &Node) -> String {
+        from_node::<serde_json::Value>(node).expect("any value is JSON").to_string()
+    }
 
     fn check(text: &str, expected: &str) {
         let got = match parse(text) {
-            Ok(node) => node.to_json().to_string(),
+            Ok(node) => json(&node),
             Err(error) => format!("error: {error}"),
         };
         assert_eq!(got, expected, "for {text:?}");
@@ -206,7 +211,7 @@ mod tests {
         let mut node = parse("a:\n  b: 1\n").expect("valid");
         node.set("a.b=[2, x]").expect("valid path");
         node.set("c.d=true").expect("valid path");
-        assert_eq!(node.to_json().to_string(), r#"{"a":{"b":[2,"x"]},"c":{"d":true}}"#);
+        assert_eq!(json(&node), r#"{"a":{"b":[2,"x"]},"c":{"d":true}}"#);
         let error = node.set("a.b.c=1").expect_err("below a list").to_string();
         assert_eq!(error, "--set a.b.c=1: \"c\" lies below a value, not a mapping");
         assert!(node.set("nothing").is_err());

@@ -71,7 +71,7 @@ impl World {
     /// Whether a worker has nothing to exchange any more.
     pub(crate) fn is_done(&self, id: WorkerId) -> bool {
         let worker = &self.workers[&id];
-        let Some(identity) = worker.machine.member().holding().identity else { return false };
+        let Some(identity) = worker.machine.holding().identity else { return false };
         let last = worker.agreed || self.truth.steps(worker.state) == self.job.steps();
         worker.op > 0 && last && worker.met == Some(identity.version)
     }

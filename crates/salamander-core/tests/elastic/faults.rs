@@ -5,7 +5,7 @@ use salamander_core::elastic::{FromMember, Millis, WorkerId};
 use crate::event::{Event, Up};
 use crate::master::Fate;
 use crate::mood::Theme;
-use crate::simulation::say;
+use crate::simulation::{Seeded, say};
 use crate::world::World;
 
 /// A moment in a worker's life that a blow waits for.

@@ -8,9 +8,9 @@ use salamander_core::elastic::{
 };
 
 use crate::event::{Down, Event, Up};
-use crate::simulation::say;
+use crate::simulation::{Seeded, say};
 use crate::truth::NOTHING;
-use crate::world::{TIMEOUTS, World};
+use crate::world::{Guard, TIMEOUTS, World};
 
 const TICK: Millis = 40;
 
@@ -50,9 +50,9 @@ impl World {
         self.journal.iter().for_each(|(term, entry)| history.apply(*term, entry));
         let wanted = Wanted { workers: self.mood.workers, servers: 0 };
         let (run, min) = (RunState::open(history, wanted), self.mood.min);
-        let fences = self.guards.fences;
-        let coordinator = Coordinator::with_fences(run, min, TIMEOUTS, self.now, fences);
-        say!(self, "master {} starts", coordinator.term());
+        let coordinator = Coordinator::open(run, min, TIMEOUTS, self.now);
+        let coordinator = coordinator.without(self.without_fence());
+        say!(self, "master {} starts", coordinator.run().term());
         let others = self.masters.iter().filter(|master| master.alive).count();
         self.stats.masters += 1;
         self.stats.two_masters += u64::from(others > 0);
@@ -86,12 +86,11 @@ impl World {
 
     pub(crate) fn tick(&mut self, index: usize) {
         let (now, quiet) = (self.now, !self.is_wild());
-        let master = &mut self.masters[index];
-        let replaced = self.history.term > master.coordinator.term();
-        if replaced && self.guards.owner && (self.mood.looks || quiet) {
+        let replaced = self.history.term > self.masters[index].coordinator.run().term();
+        if replaced && self.has(Guard::Owner) && (self.mood.looks || quiet) {
             return self.end_master(index, "sees that it was replaced");
         }
-        master.coordinator.tick(now);
+        self.masters[index].coordinator.tick(now);
         self.perform(index, None);
         self.after(TICK, Event::Tick(index));
     }
@@ -145,7 +144,7 @@ impl World {
     /// Does what the coordinator wants, in its order, until something befalls the process.
     pub(crate) fn perform(&mut self, index: usize, received: Option<(WorkerId, u64)>) {
         let mut actions = self.masters[index].coordinator.take_actions();
-        if !self.guards.fences.journal {
+        if !self.has(Guard::Journal) {
             // What is sent goes out first.
             actions.sort_by_key(|action| matches!(action, Action::Journal(_)));
         }
@@ -186,7 +185,7 @@ impl World {
         if !self.masters[index].alive || self.masters[index].paused.is_some() {
             return;
         }
-        say!(self, "master {}: {fate:?}", self.masters[index].coordinator.term());
+        say!(self, "master {}: {fate:?}", self.masters[index].coordinator.run().term());
         match fate {
             Fate::Crash => {
                 self.stats.master_crashes += 1;
@@ -209,7 +208,7 @@ impl World {
         if !self.masters[index].alive || self.masters[index].paused.take().is_none() {
             return;
         }
-        say!(self, "master {} wakes", self.masters[index].coordinator.term());
+        say!(self, "master {} wakes", self.masters[index].coordinator.run().term());
         self.perform(index, None);
         let mut deferred = std::mem::take(&mut self.masters[index].deferred);
         if self.chance(0.5) {
@@ -222,7 +221,7 @@ impl World {
         let master = &mut self.masters[index];
         (master.alive, master.paused) = (false, None);
         master.pending.clear();
-        say!(self, "master {} {why}", self.masters[index].coordinator.term());
+        say!(self, "master {} {why}", self.masters[index].coordinator.run().term());
         for session in 0..self.network.sessions.len() {
             if self.network.sessions[session].master == index {
                 self.break_session(session);
@@ -232,10 +231,10 @@ impl World {
 
     /// Writes an entry, unless the journal belongs to another master by now.
     fn append(&mut self, index: usize, entry: Entry) {
-        let term = self.masters[index].coordinator.term();
+        let term = self.masters[index].coordinator.run().term();
         if term < self.history.term {
             self.stats.refused_entries += 1;
-            if self.guards.owner {
+            if self.has(Guard::Owner) {
                 self.end_master(index, "may not write: it was replaced");
             }
             return;
@@ -278,8 +277,7 @@ impl World {
     fn note_restore(&mut self, last: Generation, before: &BTreeMap<WorkerId, Option<Identity>>) {
         for (id, promised) in before {
             let Some(worker) = self.workers.get(id) else { continue };
-            let holds =
-                promised.is_some() || worker.machine.member().holding().confirmed == Some(last);
+            let holds = promised.is_some() || worker.machine.holding().confirmed == Some(last);
             let in_reach = !worker.paused && worker.hindered + 2 * TIMEOUTS.silence < self.now;
             if holds && in_reach && self.mood.strays == 0.0 {
                 let what = format!("{id} still holds the state of generation {last}");

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use salamander_core::elastic::{Millis, WorkerId};
+use salamander_core::elastic::{Hello, Millis, Peer, WorkerId};
 
 use crate::event::{Down, Event, Up};
 use crate::simulation::say;
@@ -63,7 +63,7 @@ impl World {
         let Some(master) = found.filter(|master| usable(*master)) else {
             return self.after(again, Event::Connect(id));
         };
-        let term = self.masters[master].coordinator.term();
+        let term = self.masters[master].coordinator.run().term();
         let worker = self.workers.get_mut(&id).expect("it connects");
         if worker.machine.welcome(term).is_err() {
             self.stats.refused_masters += 1;
@@ -72,7 +72,8 @@ impl World {
         }
         let session = self.network.sessions.len();
         worker.session = Some(session);
-        let hello = worker.machine.hello(String::new());
+        let peer = Peer { id, endpoint: String::new() };
+        let hello = Hello { peer, active: worker.machine.generation() };
         let unacked = worker.outbox.clone();
         let (up, down) = (self.now, self.now);
         self.network.sessions.push(Session { worker: id, master, broken: false, up, down });
@@ -102,7 +103,7 @@ impl World {
     pub(crate) fn send_down(&mut self, master: usize, id: WorkerId, message: Down) {
         let Some(session) = self.masters[master].sessions.get(&id).copied() else { return };
         let Some(at) = self.carry(session, false, true) else { return };
-        let term = self.masters[master].coordinator.term();
+        let term = self.masters[master].coordinator.run().term();
         let event = |stray| Event::Down { worker: id, session, stray, term, message };
         if self.strays() {
             let late = self.between(1, 2_500);

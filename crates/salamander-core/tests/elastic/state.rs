@@ -61,8 +61,7 @@ impl World {
     ) {
         let Some(source) = self.source(id, generation) else { return };
         let sender = self.workers.get(&source).filter(|worker| !worker.paused);
-        let sent =
-            sender.is_some_and(|worker| worker.machine.member().active() == Some(generation));
+        let sent = sender.is_some_and(|worker| worker.machine.generation() == Some(generation));
         let read = self.truth.parent(state);
         let worker = self.worker(id);
         let wanted = match worker.machine.activation().map(|activation| &activation.source) {
@@ -90,7 +89,7 @@ impl World {
     pub(crate) fn tell(&mut self, id: WorkerId) {
         let worker = &self.workers[&id];
         if worker.rank() == Some(0)
-            && let Some(version) = worker.machine.member().common()
+            && let Some(version) = worker.machine.common()
         {
             let state = self.truth.ancestor(worker.state, version);
             self.truth.tell(state);
@@ -103,7 +102,7 @@ impl World {
         if worker.rank() != Some(0) {
             return;
         }
-        let Some(version) = worker.machine.member().common() else { return };
+        let Some(version) = worker.machine.common() else { return };
         let state = self.truth.ancestor(worker.state, version);
         let mark =
             CheckpointMark { id: format!("{generation}-{id}-{version}"), version, generation };

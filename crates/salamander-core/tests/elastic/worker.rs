@@ -70,7 +70,7 @@ impl Worker {
 
     pub(crate) fn rank(&self) -> Option<usize> {
         let members = &self.machine.activation()?.members;
-        members.iter().position(|peer| peer.id == self.machine.member().id())
+        members.iter().position(|peer| peer.id == self.machine.id())
     }
 
     /// It knows that the run is over.
@@ -85,7 +85,7 @@ impl World {
         self.born += 1;
         let id = WorkerId(self.rng.below(0xff) << 8 | self.born);
         say!(self, "{id} starts");
-        let machine = Participant::with_fences(id, self.guards.fences);
+        let machine = Participant::new(id).without(self.without_fence());
         self.workers.insert(id, Worker::new(machine));
         self.connect(id);
         self.after(BEAT, Event::Beat(id));

@@ -1,10 +1,9 @@
 //! The world of a run: time, events, processes. Everything in it follows from the seed.
 
 use std::collections::BTreeMap;
-use std::ops::{Deref, DerefMut};
 
 use salamander_core::elastic::{
-    CheckpointMark, Ending, Entry, Fences, Generation, History, Millis, Term, Timeouts, WorkerId,
+    CheckpointMark, Ending, Entry, Fence, Generation, History, Millis, Term, Timeouts, WorkerId,
 };
 
 use crate::event::Event;
@@ -13,13 +12,11 @@ use crate::faults::Armed;
 use crate::master::Master;
 use crate::mood::Mood;
 use crate::network::Network;
-use crate::simulation::{Timeline, Violation, say};
+use crate::simulation::{Counts, Seeded, Timeline, Violation, on_timeline, say};
 use crate::stats::Stats;
 use crate::truth::{Job, StateId, Truth};
 use crate::worker::Worker;
 
-/// How long a run may take once nothing goes wrong any more.
-const PATIENCE: Millis = 30_000;
 /// How long late messages are waited for after the end.
 const AFTERMATH: Millis = 1_500;
 
@@ -27,23 +24,19 @@ pub(crate) const TIMEOUTS: Timeouts =
     Timeouts { silence: 1_000, promise: 400, join: 60, first: 300 };
 
 /// What is taken out of a run to show that it is needed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Guards {
-    pub(crate) fences: Fences,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guard {
+    /// One of the protocol's own.
+    Fence(Fence),
+    /// What a message depends on is journaled before it is sent.
+    Journal,
     /// The journal takes nothing from a master that was replaced, and that master ends.
-    pub(crate) owner: bool,
-}
-
-impl Default for Guards {
-    fn default() -> Self {
-        Self { fences: Fences::default(), owner: true }
-    }
+    Owner,
 }
 
 /// A run and everything around it.
 pub(crate) struct World {
-    timeline: Timeline<Event>,
-    pub(crate) guards: Guards,
+    timeline: Timeline<Event, Guard>,
     pub(crate) job: Job,
     pub(crate) mood: Mood,
     pub(crate) masters: Vec<Master>,
@@ -62,23 +55,28 @@ pub(crate) struct World {
     ended: Option<Millis>,
 }
 
-impl Deref for World {
-    type Target = Timeline<Event>;
+on_timeline!(World, Event, Guard);
 
-    fn deref(&self) -> &Self::Target {
-        &self.timeline
-    }
-}
+impl Seeded for World {
+    type Event = Event;
+    type Guard = Guard;
 
-impl DerefMut for World {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.timeline
-    }
-}
+    const GUARDS: &'static [Guard] = &[
+        Guard::Fence(Fence::Promise),
+        Guard::Fence(Fence::Term),
+        Guard::Fence(Fence::Lineage),
+        Guard::Fence(Fence::Adopted),
+        Guard::Fence(Fence::AllHold),
+        Guard::Fence(Fence::Checkpoint),
+        Guard::Journal,
+        Guard::Owner,
+    ];
+    const STREAM: u64 = 0x5a1a;
+    const SEEDS: u64 = 20_000;
+    const ENOUGH: u64 = 3_000;
+    const PATIENCE: Millis = 30_000;
 
-impl World {
-    pub(crate) fn new(seed: u64, guards: Guards, trace: bool) -> Self {
-        let mut timeline = Timeline::new(seed, 0x5a1a, trace);
+    fn new(mut timeline: Timeline<Event, Guard>) -> Self {
         let rng = &mut timeline.rng;
         let batch = 3 + rng.below(8) as u32;
         let job = Job {
@@ -92,7 +90,6 @@ impl World {
         timeline.quiet = mood.quiet;
         let mut world = Self {
             timeline,
-            guards,
             job,
             mood,
             masters: Vec::new(),
@@ -118,42 +115,18 @@ impl World {
         world
     }
 
-    /// Runs to the end, or to the first violation.
-    pub(crate) fn run(mut self) -> (Stats, Option<Violation>) {
-        while self.truth.violation.is_none() {
-            let Some(event) = self.next_event() else { break };
-            self.happen(event);
-            self.note_end();
-            let over = self.ended.is_some_and(|ended| self.now > ended + AFTERMATH);
-            if over && self.workers.values().all(|worker| worker.finished()) {
-                break;
-            }
-            if self.now > self.mood.quiet + PATIENCE {
-                let phase = self.masters.last().map(|master| master.coordinator.phase().clone());
-                self.truth.blame("the run ends", format!("the last master is in {phase:?}"));
-            }
-        }
-        self.judge();
-        (self.stats, self.truth.violation)
+    fn is_over(&mut self) -> bool {
+        self.note_end();
+        let over = self.ended.is_some_and(|ended| self.now > ended + AFTERMATH);
+        over && self.workers.values().all(|worker| worker.finished())
     }
 
-    fn note_end(&mut self) {
-        if self.history.ending.is_none() {
-            self.ended = None;
-        } else if self.ended.is_none() {
-            self.ended = Some(self.now);
-            let stopped = self.history.ending == Some(Ending::Interrupted);
-            if stopped && std::mem::take(&mut self.mood.resumes) {
-                let delay = self.between(100, AFTERMATH - 1);
-                self.after(delay, Event::Resume);
-            }
-        }
+    fn standing(&self) -> String {
+        let phase = self.masters.last().map(|master| master.coordinator.phase().clone());
+        format!("the last master is in {phase:?}")
     }
 
     fn judge(&mut self) {
-        if self.truth.violation.is_some() {
-            return;
-        }
         let completed = self.history.ending == Some(Ending::Completed);
         let mark = self.history.checkpoint.clone();
         match mark.and_then(|mark| self.store.get(&mark.id).cloned()) {
@@ -164,7 +137,7 @@ impl World {
         }
     }
 
-    pub(crate) fn happen(&mut self, event: Event) {
+    fn happen(&mut self, event: Event) {
         let Some(event) = self.awake(event) else { return };
         match event {
             Event::Spawn => self.spawn(),
@@ -205,6 +178,37 @@ impl World {
             Event::Resume => self.resume(),
             Event::Fault(fault) => self.strike(fault),
             Event::Quiet => self.calm(),
+        }
+    }
+
+    fn counts(&self) -> Counts {
+        self.stats.rows()
+    }
+
+    fn violation(&mut self) -> &mut Option<Violation> {
+        &mut self.truth.violation
+    }
+}
+
+impl World {
+    /// The fence of the machines that is taken out.
+    pub(crate) fn without_fence(&self) -> Option<Fence> {
+        match self.without {
+            Some(Guard::Fence(fence)) => Some(fence),
+            _ => None,
+        }
+    }
+
+    fn note_end(&mut self) {
+        if self.history.ending.is_none() {
+            self.ended = None;
+        } else if self.ended.is_none() {
+            self.ended = Some(self.now);
+            let stopped = self.history.ending == Some(Ending::Interrupted);
+            if stopped && std::mem::take(&mut self.mood.resumes) {
+                let delay = self.between(100, AFTERMATH - 1);
+                self.after(delay, Event::Resume);
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use salamander_core::elastic::{Generation, WorkerId};
+use salamander_core::elastic::{Generation, Term, WorkerId};
 use salamander_core::plan::MicroBatch;
 use salamander_core::push::{Lease, MapVersion, Order, Process, Report, ServerState};
 
@@ -31,7 +31,7 @@ pub(crate) enum Body {
     Refuse(MicroBatch),
     State(ServerState),
     Saved(Generation),
-    Order(u32, Order),
+    Order(Term, Order),
     /// The master was replaced.
     Replaced,
     /// Give me this partition for this map.

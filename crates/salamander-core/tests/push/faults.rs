@@ -5,6 +5,7 @@ use salamander_core::push::{Dispatcher, Process};
 
 use crate::event::{Event, Node};
 use crate::mood::Theme;
+use crate::simulation::Seeded;
 use crate::world::{World, say};
 
 #[derive(Clone, Copy, Debug)]

@@ -6,8 +6,9 @@ use salamander_core::push::{Dispatcher, Entry, Order, Process, Settings, Source,
 use crate::event::{Body, Event, Node};
 use crate::faults::Fault;
 use crate::mood::Theme;
+use crate::simulation::Seeded;
 use crate::truth::KEPT;
-use crate::world::{World, say};
+use crate::world::{Guard, World, say};
 
 const TICK: Millis = 40;
 const LEASE: Millis = 300;
@@ -29,10 +30,10 @@ impl World {
             servers: self.job.servers,
             lease: LEASE,
         };
-        let dispatcher =
-            Dispatcher::with_fences(self.history.clone(), settings, self.guards.fences);
+        let dispatcher = Dispatcher::open(self.history.clone(), settings);
+        let dispatcher = dispatcher.without(self.without_fence());
         let index = self.masters.len();
-        say!(self, "master {} starts", dispatcher.epoch());
+        say!(self, "master {} starts", dispatcher.term());
         self.stats.two_masters += u64::from(self.masters.iter().any(|master| master.alive));
         self.masters.push(Master { dispatcher, alive: true, fuse: None });
         self.perform(index);
@@ -41,7 +42,7 @@ impl World {
 
     pub(crate) fn end_master(&mut self, index: usize) {
         if std::mem::take(&mut self.masters[index].alive) {
-            say!(self, "master {} ends", self.masters[index].dispatcher.epoch());
+            say!(self, "master {} ends", self.masters[index].dispatcher.term());
             self.asleep.remove(&Node::Master(index));
             if index + 1 == self.masters.len() {
                 let delay = self.between(20, 300);
@@ -107,7 +108,7 @@ impl World {
                 }
                 fuse => self.masters[index].fuse = fuse.map(|left| left - 1),
             }
-            let epoch = self.masters[index].dispatcher.epoch();
+            let term = self.masters[index].dispatcher.term();
             match order {
                 Order::Journal(entry) => self.write(index, &entry),
                 Order::Validate { epoch } => {
@@ -115,7 +116,7 @@ impl World {
                     self.after(delay, Event::Validated { master: index, epoch });
                 }
                 Order::End(ending) => {
-                    say!(self, "master {epoch} sees the end: {ending:?}");
+                    say!(self, "master {term} sees the end: {ending:?}");
                     if ending == Ending::Interrupted {
                         let delay = self.between(1, 300);
                         self.after(delay, Event::Resume);
@@ -126,8 +127,8 @@ impl World {
                 | Order::Save { to, .. }
                 | Order::Prune { to, .. }
                 | Order::Dismiss { to, .. } => {
-                    say!(self, "master {epoch} orders {order:?}");
-                    self.send(Node::Master(index), Node::Server(to), Body::Order(epoch, order));
+                    say!(self, "master {term} orders {order:?}");
+                    self.send(Node::Master(index), Node::Server(to), Body::Order(term, order));
                 }
             }
         }
@@ -165,7 +166,7 @@ impl World {
             return;
         }
         self.stats.resumed += 1;
-        self.history.apply(self.history.epoch, &Entry::Resumed);
+        self.history.apply(self.history.term, &Entry::Resumed);
         (0..self.masters.len()).for_each(|index| self.end_master(index));
         if self.chance(0.5) {
             let all: Vec<Process> = self.servers.keys().copied().collect();
@@ -174,20 +175,20 @@ impl World {
     }
 
     fn is_replaced(&self, index: usize) -> bool {
-        self.history.epoch > self.masters[index].dispatcher.epoch()
+        self.history.term > self.masters[index].dispatcher.term()
     }
 
     fn write(&mut self, index: usize, entry: &Entry) {
-        let epoch = self.masters[index].dispatcher.epoch();
+        let term = self.masters[index].dispatcher.term();
         if self.is_replaced(index) {
-            if self.guards.owner {
+            if self.has(Guard::Owner) {
                 self.stats.refused_entries += 1;
                 return self.end_master(index);
             }
-            self.history.apply(self.history.epoch, entry);
+            self.history.apply(self.history.term, entry);
         }
-        say!(self, "master {epoch} writes {entry:?}");
-        self.history.apply(epoch, entry);
+        say!(self, "master {term} writes {entry:?}");
+        self.history.apply(term, entry);
         match entry {
             Entry::Placed(placement) => {
                 let moves = matches!(placement.source, Source::Servers(_));

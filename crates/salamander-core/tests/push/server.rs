@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use salamander_core::elastic::{Generation, Millis};
+use salamander_core::elastic::{Generation, Millis, Term};
 use salamander_core::plan::MicroBatch;
 use salamander_core::push::{
     Applied, Checkpoint, Envelope, Gate, Holds, Lineage, MapVersion, Order, Placed, Placement,
@@ -10,8 +10,9 @@ use salamander_core::push::{
 };
 
 use crate::event::{Body, Event, Node, Push};
+use crate::simulation::Seeded;
 use crate::truth::{Job, ONCE, Part, Shares};
-use crate::world::{World, say};
+use crate::world::{Guard, World, say};
 
 const BEAT: Millis = 70;
 
@@ -44,7 +45,7 @@ impl World {
         say!(self, "{process:?} starts");
         let new = Server {
             born: self.born,
-            gate: Gate::with_fences(incarnation, self.guards.fences),
+            gate: Gate::new(incarnation).without(self.without_fence()),
             parts: BTreeMap::new(),
             outgoing: BTreeMap::new(),
             order: None,
@@ -90,7 +91,7 @@ impl World {
     pub(crate) fn server_hears(&mut self, process: Process, from: Node, body: Body) {
         match body {
             Body::Push(push) => self.receive(process, from, push),
-            Body::Order(master, order) => self.obey(process, from, master, order),
+            Body::Order(term, order) => self.obey(process, from, term, order),
             Body::Take(map, part) => self.give(process, from, map, part),
             Body::Given(map, part, Some(given)) => {
                 self.stats.moved += 1;
@@ -119,7 +120,7 @@ impl World {
 
     /// Every partition marks the name, whether it has rows in the push or not. Tells whether all had it.
     fn apply(&mut self, process: Process, name: MicroBatch, shares: Shares) -> bool {
-        let (once, mut twice, mut known) = (self.guards.once, None, true);
+        let (once, mut twice, mut known) = (self.has(Guard::Once), None, true);
         let server = self.servers.get_mut(&process).expect("it hears");
         for (index, part) in &mut server.parts {
             let new = part.applied.insert(name);
@@ -137,7 +138,7 @@ impl World {
         known
     }
 
-    fn obey(&mut self, process: Process, from: Node, master: u32, order: Order) {
+    fn obey(&mut self, process: Process, from: Node, term: Term, order: Order) {
         let to = match &order {
             Order::Place { to, .. }
             | Order::Settled { to, .. }
@@ -146,7 +147,7 @@ impl World {
             | Order::Dismiss { to, .. } => *to,
             order => panic!("{order:?} is not for servers"),
         };
-        let envelope = Envelope { term: master, to: to.incarnation };
+        let envelope = Envelope { term, to: to.incarnation };
         if let Err(refused) = self.server(process).gate.order(envelope) {
             let old = matches!(refused, Refused::OldMaster { .. });
             if old {

@@ -7,7 +7,6 @@ use salamander_core::push::{Applied, Consistency, Map, Names, spread};
 pub(crate) const ONCE: &str = "no name is applied twice";
 pub(crate) const ALL: &str = "every name is applied on every partition";
 pub(crate) const KEPT: &str = "a checkpoint that counts has what it says";
-pub(crate) const ENDS: &str = "the run ends";
 
 /// The partitions that a push has rows for, one bit for each.
 pub(crate) type Shares = u32;

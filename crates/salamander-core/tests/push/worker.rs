@@ -63,10 +63,10 @@ impl World {
                 // An older number is of a lease that was had, or of a master that was replaced.
                 if worker.work.is_none() && task.fence > worker.fence {
                     say!(self, "{id} begins {task:?}");
-                    let fences = self.guards.fences;
+                    let without = self.without_fence();
                     let worker = self.workers.get_mut(&id).expect("it hears");
                     (worker.fence, worker.since) = (task.fence, now);
-                    worker.work = Some(Work::with_fences(task, fences));
+                    worker.work = Some(Work::new(task).without(without));
                     self.compute(id);
                 }
             }
@@ -123,14 +123,14 @@ impl World {
         }
     }
 
-    /// Sends the name at hand to all servers that have not acknowledged it.
+    /// Sends the name at hand to all servers; those that have acknowledged it ignore it.
     fn push(&mut self, id: WorkerId) {
         let Some(work) = self.workers.get(&id).and_then(|worker| worker.work.as_ref()) else {
             return;
         };
         let Some(name) = work.name() else { return };
-        let (servers, map) = (work.waits_for(), work.task().map);
-        for server in servers {
+        let map = work.task().map;
+        for server in 0..map.servers {
             let shares = self.job.owned(map, server).fold(0, |bits, part| bits | 1 << part);
             let push = Push { name, map: map.number, shares };
             if let Some(process) = self.find_server(server) {

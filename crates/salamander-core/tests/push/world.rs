@@ -1,44 +1,34 @@
 //! The world of a run: time, events, processes and what is between them. Everything in it follows from the seed.
 
 use std::collections::BTreeMap;
-use std::ops::{Deref, DerefMut};
 
 use salamander_core::elastic::{Generation, Millis, WorkerId};
-use salamander_core::push::{Fences, History, Process};
+use salamander_core::push::{Fence, History, Process};
 
 use crate::event::{Body, Event, Node};
 use crate::master::Master;
 use crate::mood::Mood;
 use crate::server::Server;
 pub(crate) use crate::simulation::say;
-use crate::simulation::{Timeline, Violation};
+use crate::simulation::{Counts, Seeded, Timeline, Violation, on_timeline};
 use crate::stats::Stats;
-use crate::truth::{ALL, ENDS, Job, Part};
+use crate::truth::{ALL, Job, Part};
 use crate::worker::Worker;
 
-/// How long a run may take once nothing goes wrong any more.
-const PATIENCE: Millis = 20_000;
-
 /// What is taken out of a run to show that it is needed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Guards {
-    pub(crate) fences: Fences,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guard {
+    /// One of the protocol's own.
+    Fence(Fence),
     /// The journal takes nothing from a master that was replaced, and that master ends.
-    pub(crate) owner: bool,
+    Owner,
     /// A partition applies a name once.
-    pub(crate) once: bool,
-}
-
-impl Default for Guards {
-    fn default() -> Self {
-        Self { fences: Fences::default(), owner: true, once: true }
-    }
+    Once,
 }
 
 /// A run and everything around it.
 pub(crate) struct World {
-    timeline: Timeline<Event>,
-    pub(crate) guards: Guards,
+    timeline: Timeline<Event, Guard>,
     pub(crate) job: Job,
     pub(crate) mood: Mood,
     pub(crate) masters: Vec<Master>,
@@ -53,34 +43,40 @@ pub(crate) struct World {
     pub(crate) asleep: BTreeMap<Node, Vec<Event>>,
     /// Until when two processes do not reach each other.
     pub(crate) cuts: BTreeMap<(Node, Node), Millis>,
-    pub(crate) violation: Option<Violation>,
+    violation: Option<Violation>,
     pub(crate) stats: Stats,
 }
 
-impl Deref for World {
-    type Target = Timeline<Event>;
+on_timeline!(World, Event, Guard);
 
-    fn deref(&self) -> &Self::Target {
-        &self.timeline
-    }
-}
+impl Seeded for World {
+    type Event = Event;
+    type Guard = Guard;
 
-impl DerefMut for World {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.timeline
-    }
-}
+    const GUARDS: &'static [Guard] = &[
+        Guard::Fence(Fence::Acks),
+        Guard::Fence(Fence::Orders),
+        Guard::Fence(Fence::Master),
+        Guard::Fence(Fence::Map),
+        Guard::Fence(Fence::Replies),
+        Guard::Fence(Fence::Reports),
+        Guard::Fence(Fence::Restored),
+        Guard::Fence(Fence::Round),
+        Guard::Owner,
+        Guard::Once,
+    ];
+    const STREAM: u64 = 0x9054;
+    const SEEDS: u64 = 12_000;
+    const ENOUGH: u64 = 500;
+    const PATIENCE: Millis = 20_000;
 
-impl World {
-    pub(crate) fn new(seed: u64, guards: Guards, trace: bool) -> Self {
-        let mut timeline = Timeline::new(seed, 0x9054, trace);
+    fn new(mut timeline: Timeline<Event, Guard>) -> Self {
         let rng = &mut timeline.rng;
         let job = Mood::draw_job(rng);
         let mood = Mood::draw(rng);
         timeline.quiet = mood.quiet;
         let mut world = Self {
             timeline,
-            guards,
             job,
             mood,
             masters: Vec::new(),
@@ -109,31 +105,19 @@ impl World {
         world
     }
 
-    /// Runs to the end, or to the first violation.
-    pub(crate) fn run(mut self) -> (Stats, Option<Violation>) {
-        while self.violation.is_none() && !self.is_complete() {
-            let Some(event) = self.next_event() else { break };
-            self.happen(event);
-            if self.now > self.mood.quiet + PATIENCE {
-                let progress = self.masters.last().map(|master| master.dispatcher.progress());
-                self.blame(ENDS, format!("the last master sees {progress:?}"));
-            }
-        }
-        self.judge();
-        (self.stats, self.violation)
-    }
-
-    fn is_complete(&self) -> bool {
+    fn is_over(&mut self) -> bool {
         let saved = self.history.checkpoint.is_some_and(|last| last.epochs >= self.job.epochs);
         saved && self.history.finished >= self.job.epochs
+    }
+
+    fn standing(&self) -> String {
+        let status = self.masters.last().map(|master| master.dispatcher.status());
+        format!("the last master sees {status:?}")
     }
 
     /// Every name exactly once on every partition: in the last checkpoint, and on all servers that are part of the
     /// run.
     fn judge(&mut self) {
-        if self.violation.is_some() {
-            return;
-        }
         let Some(last) = self.history.checkpoint else { return };
         let epochs = self.job.epochs;
         for part in 0..self.job.partitions as usize {
@@ -148,13 +132,7 @@ impl World {
         }
     }
 
-    /// Notes a violation, if it is the first.
-    pub(crate) fn blame(&mut self, invariant: &'static str, what: String) {
-        say!(self, "VIOLATION {invariant}: {what}");
-        self.violation.get_or_insert(Violation { invariant, what });
-    }
-
-    pub(crate) fn happen(&mut self, event: Event) {
+    fn happen(&mut self, event: Event) {
         let Some(event) = self.awake(event) else { return };
         match event {
             Event::StartMaster => self.start_master(),
@@ -172,6 +150,24 @@ impl World {
             Event::Wake(node) => self.wake(node),
             Event::Resume => self.resume(),
             Event::Fault(fault) => self.strike(fault),
+        }
+    }
+
+    fn counts(&self) -> Counts {
+        self.stats.rows()
+    }
+
+    fn violation(&mut self) -> &mut Option<Violation> {
+        &mut self.violation
+    }
+}
+
+impl World {
+    /// The fence of the machines that is taken out.
+    pub(crate) fn without_fence(&self) -> Option<Fence> {
+        match self.without {
+            Some(Guard::Fence(fence)) => Some(fence),
+            _ => None,
         }
     }
 

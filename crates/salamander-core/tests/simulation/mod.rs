@@ -1,16 +1,17 @@
-//! What the simulations of protocols share: events in the order of their time, seeds run by several threads, and
-//! fences that are taken out to show that they are needed.
+//! What the simulations of protocols share: worlds with events in the order of their time, seeds run by several threads,
+//! and guards that are taken out to show that they are needed.
 //!
 //! # Layout
-//! - `timeline`: time and chance in a world; `queue`: the events that wait for their time
+//! - `world`: a world and how it is run; `timeline`: time and chance in it; `queue`: the events that wait for their time
 //! - `seeds`: runs worlds by their seeds; `tally`: what they went through
 
 mod queue;
-mod seeds;
+pub(crate) mod seeds;
 mod tally;
 mod timeline;
+mod world;
 
 pub(crate) use queue::Queue;
-pub(crate) use seeds::{Simulation, Violation};
-pub(crate) use tally::{Counts, Tally};
+pub(crate) use tally::{Counts, Tally, counts};
 pub(crate) use timeline::{Timeline, say};
+pub(crate) use world::{Seeded, Violation, on_timeline};

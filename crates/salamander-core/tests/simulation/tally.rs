@@ -5,6 +5,25 @@ use std::fmt;
 /// Name and count of each kind of thing that happened in one run; always the same kinds in the same order.
 pub(crate) type Counts = Vec<(&'static str, u64)>;
 
+/// Defines `Stats`, the counts of one run, each with its name.
+macro_rules! counts {
+    ($($count:ident: $name:literal,)*) => {
+        /// Counts of one run.
+        #[derive(Clone, Copy, Debug, Default)]
+        pub(crate) struct Stats {
+            $(pub(crate) $count: u64,)*
+        }
+
+        impl Stats {
+            /// Name and count of each.
+            pub(crate) fn rows(&self) -> crate::simulation::Counts {
+                vec![$(($name, self.$count),)*]
+            }
+        }
+    };
+}
+pub(crate) use counts;
+
 /// Sums over many runs, and in how many of them something happened at all.
 #[derive(Clone, Default)]
 pub(crate) struct Tally(Vec<Row>);

@@ -6,11 +6,13 @@ use salamander_core::seed::{Rng, derive};
 use super::Queue;
 
 /// The part of a world that knows nothing of its protocol. Everything in it follows from the seed.
-pub(crate) struct Timeline<E> {
+pub(crate) struct Timeline<E, G> {
     pub(crate) now: Millis,
     pub(crate) rng: Rng,
     /// From then on nothing goes wrong.
     pub(crate) quiet: Millis,
+    /// What was taken out.
+    pub(crate) without: Option<G>,
     queue: Queue<E>,
     trace: bool,
 }
@@ -25,11 +27,14 @@ macro_rules! say {
 }
 pub(crate) use say;
 
-impl<E> Timeline<E> {
-    /// The worlds of different protocols draw other numbers from the same seed.
-    pub(crate) fn new(seed: u64, protocol: u64, trace: bool) -> Self {
-        let rng = Rng::new(derive(seed, &[protocol]));
-        Self { now: 0, rng, quiet: Millis::MAX, queue: Queue::default(), trace }
+impl<E, G: Copy + PartialEq> Timeline<E, G> {
+    pub(crate) fn new(seed: u64, stream: u64, without: Option<G>, trace: bool) -> Self {
+        let rng = Rng::new(derive(seed, &[stream]));
+        Self { now: 0, rng, quiet: Millis::MAX, without, queue: Queue::default(), trace }
+    }
+
+    pub(crate) fn has(&self, guard: G) -> bool {
+        self.without != Some(guard)
     }
 
     /// The next event; its time is now.

@@ -123,7 +123,7 @@ impl TextIndex {
 }
 
 fn column_names(path: &Path, headers: &ByteRecord) -> Result<Vec<String>, Error> {
-    let wrong = |reason: String| Error::Form { path: path.to_owned(), reason };
+    let wrong = |reason: String| Error::form(path, reason);
     let mut names = Vec::with_capacity(headers.len());
     for (column, name) in headers.iter().enumerate() {
         let name = std::str::from_utf8(name)

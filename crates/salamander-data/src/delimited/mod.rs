@@ -11,7 +11,7 @@ use csv::{ByteRecord, Position};
 use crate::dialect::Dialect;
 use crate::open::{Opened, Opening};
 use crate::part_cache::PartCache;
-use crate::reader::{Each, OneShard};
+use crate::reader::{Each, Extent, OneShard};
 use crate::{Blob, BlobReader, Error, Row, Value};
 
 mod index;
@@ -97,7 +97,7 @@ impl Delimited {
         for (name, field) in names.iter().zip(fields.iter().step_by(dialect.step())) {
             let text = std::str::from_utf8(field).map_err(|error| {
                 let reason = format!("line {}: {error}", self.line(fields));
-                Error::Column { column: name.clone(), reason }.at(path, None, record)
+                Error::column(name, reason).at(path, None, record)
             })?;
             columns.push((name.as_str().into(), Value::Text(dialect.read(name, text))));
         }
@@ -126,12 +126,8 @@ impl Delimited {
 }
 
 impl OneShard for Delimited {
-    fn path(&self) -> &Path {
-        self.blob.path()
-    }
-
-    fn count(&self) -> u64 {
-        self.index.records
+    fn extent(&self) -> Extent<'_> {
+        Extent { path: self.blob.path(), records: self.index.records }
     }
 
     fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {
@@ -160,7 +156,7 @@ fn source(blob: &Blob, dialect: &Dialect) -> Result<csv::Reader<BlobReader>, Err
 fn failed(path: &Path, error: csv::Error) -> Error {
     match error.into_kind() {
         csv::ErrorKind::Io(source) => Error::io(path)(source),
-        other => Error::Form { path: path.to_owned(), reason: format!("{other:?}") },
+        other => Error::form(path, format!("{other:?}")),
     }
 }
 

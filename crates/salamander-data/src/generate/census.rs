@@ -134,8 +134,7 @@ impl Census {
     /// The world of a seed.
     pub fn new(seed: u64) -> Census {
         let mut world = Census { seed, bias: 0.0 };
-        let scores: Vec<f64> = (0..4096).map(|record| world.score(&world.person(record))).collect();
-        world.bias = bias(&scores, ABOVE);
+        world.bias = bias(ABOVE, |record| world.score(&world.person(record)));
         world
     }
 

@@ -3,8 +3,9 @@
 
 use salamander_core::seed::{self, Rng};
 
-use super::draw::{bias, happens, normal, power_law, shuffle, sigmoid, weight};
+use super::draw::{bias, happens, normal, power_law, sigmoid, weight};
 use super::{Drawn, World};
+use crate::split::shuffle;
 use crate::{CRITEO_COLUMNS, Format};
 
 /// The share of clicks in Criteo's data.
@@ -102,7 +103,7 @@ impl Criteo {
     pub fn new(seed: u64, most_values: u64) -> Criteo {
         let rng = &mut Rng::new(seed::derive(seed, &[OF_PAIRS]));
         let mut order: Vec<usize> = (0..CATEGORIES.len()).collect();
-        shuffle(rng, &mut order);
+        shuffle(&mut order, rng);
         let mut says = [VALUE_SAYS; CATEGORIES.len()];
         order
             .iter()
@@ -118,8 +119,7 @@ impl Criteo {
         });
         let pairs = pairs.collect();
         let mut world = Criteo { seed, most_values: most_values.max(1), says, pairs, bias: 0.0 };
-        let scores: Vec<f64> = (0..4096).map(|record| world.score(&world.shown(record))).collect();
-        world.bias = bias(&scores, CLICKED);
+        world.bias = bias(CLICKED, |record| world.score(&world.shown(record)));
         world
     }
 

@@ -37,13 +37,6 @@ pub(super) fn pick<T: Copy>(rng: &mut Rng, shares: &[(T, f64)]) -> T {
     shares[at].0
 }
 
-/// Puts values in any order, each as probable as every other.
-pub(super) fn shuffle<T>(rng: &mut Rng, values: &mut [T]) {
-    for at in (1..values.len()).rev() {
-        values.swap(at, rng.below(at as u64 + 1) as usize);
-    }
-}
-
 /// Whether something happens that does so with this probability.
 pub(super) fn happens(rng: &mut Rng, probability: f64) -> bool {
     rng.uniform() < probability
@@ -54,8 +47,9 @@ pub(super) fn sigmoid(score: f64) -> f64 {
     1.0 / (1.0 + libm::exp(-score))
 }
 
-/// What has to be added to scores so that their probabilities have this mean.
-pub(super) fn bias(scores: &[f64], mean: f64) -> f64 {
+/// What has to be added to the scores of records so that their probabilities have this mean.
+pub(super) fn bias(mean: f64, score: impl Fn(u64) -> f64) -> f64 {
+    let scores: Vec<f64> = (0..4096).map(score).collect();
     let (mut low, mut high) = (-50.0, 50.0);
     // Each round halves the range: sixty of them leave less than a float can tell.
     for _ in 0..60 {
@@ -107,9 +101,9 @@ mod tests {
 
     #[test]
     fn a_bias_moves_the_mean_to_its_place() {
-        let scores: Vec<f64> = (0..100).map(|name| 2.0 * weight(1, &[name])).collect();
-        let bias = bias(&scores, 0.25);
-        let mean = scores.iter().map(|score| sigmoid(score + bias)).sum::<f64>() / 100.0;
+        let score = |name| 2.0 * weight(1, &[name]);
+        let bias = bias(0.25, score);
+        let mean = (0..4096).map(|name| sigmoid(score(name) + bias)).sum::<f64>() / 4096.0;
         assert!((mean - 0.25).abs() < 1e-9, "{mean}");
     }
 }

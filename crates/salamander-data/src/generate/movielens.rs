@@ -35,8 +35,7 @@ impl MovieLens {
     pub fn new(seed: u64, users: u64, films: u64) -> MovieLens {
         let (users, films) = (users.max(1), films.max(1));
         let mut world = MovieLens { seed, users, films, bias: 0.0 };
-        let scores: Vec<f64> = (0..4096).map(|record| world.pair(record).1).collect();
-        world.bias = bias(&scores, LIKED);
+        world.bias = bias(LIKED, |record| world.pair(record).1);
         world
     }
 

@@ -37,8 +37,7 @@ impl Sequences {
     /// A world.
     pub fn new(seed: u64) -> Sequences {
         let mut world = Sequences { seed, bias: 0.0 };
-        let scores: Vec<f64> = (0..4096).map(|record| world.score(&world.tokens(record))).collect();
-        world.bias = bias(&scores, 0.5);
+        world.bias = bias(0.5, |record| world.score(&world.tokens(record)));
         world
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::Image;
 use crate::open::{Opened, Opening};
-use crate::reader::{Each, OneShard};
+use crate::reader::{Each, Extent, OneShard};
 use crate::{Error, Row, Value};
 
 /// Extensions of the files that are read.
@@ -51,8 +51,8 @@ impl ImageFolder {
         let (mut classes, mut files) = (Vec::new(), Vec::new());
         for entry in list(path)? {
             if !entry.folder {
-                let reason = "a file where each folder is a class: move it into one".to_owned();
-                return Err(Error::Form { path: path.join(entry.name), reason });
+                let reason = "a file where each folder is a class: move it into one";
+                return Err(Error::form(path.join(entry.name), reason));
             }
             let first = files.len();
             walk(path, &entry.name, classes.len(), &mut files)?;
@@ -69,12 +69,8 @@ impl ImageFolder {
 }
 
 impl OneShard for ImageFolder {
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn count(&self) -> u64 {
-        self.files.len() as u64
+    fn extent(&self) -> Extent<'_> {
+        Extent { path: &self.path, records: self.files.len() as u64 }
     }
 
     fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {
@@ -110,10 +106,9 @@ fn list(folder: &Path) -> Result<Vec<Listed>, Error> {
     let mut entries = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(Error::io(folder))? {
         let entry = entry.map_err(Error::io(folder))?;
-        let name = entry.file_name().into_string().map_err(|name| Error::Form {
-            path: folder.join(name),
-            reason: "the name is not UTF-8: rename it".to_owned(),
-        })?;
+        let name = entry.file_name().into_string();
+        let wrong = |name| Error::form(folder.join(name), "the name is not UTF-8: rename it");
+        let name = name.map_err(wrong)?;
         if !name.starts_with('.') {
             entries.push(Listed { name, folder: entry.path().is_dir() });
         }
@@ -135,8 +130,8 @@ fn walk(root: &Path, folder: &str, class: usize, files: &mut Vec<ImageFile>) -> 
         } else if is_image(&entry.name) {
             files.push(ImageFile { name, class });
         } else {
-            let reason = "neither a jpeg nor a png file: remove it".to_owned();
-            return Err(Error::Form { path: root.join(name), reason });
+            let reason = "neither a jpeg nor a png file: remove it";
+            return Err(Error::form(root.join(name), reason));
         }
     }
     Ok(())

@@ -49,8 +49,7 @@ impl Image {
     pub fn of_row(row: &Row<'_>, column: &str) -> Result<Image, Error> {
         let bytes = row.bytes(column)?;
         if SIGNATURES.iter().any(|signature| bytes.starts_with(signature)) {
-            let wrong = |reason| Error::Column { column: column.to_owned(), reason };
-            return Image::decode(bytes).map_err(wrong);
+            return Image::decode(bytes).map_err(|reason| Error::column(column, reason));
         }
         let RowPicture { width, height, channels, pixels } = RowPicture::of(row, column)?;
         let repeated = if channels == 1 { 3 } else { 1 };

@@ -20,7 +20,7 @@ use crate::blob::Blob;
 use crate::guard::guard;
 use crate::open::{Opened, Opening};
 use crate::part_cache::PartCache;
-use crate::reader::{Each, OneShard};
+use crate::reader::{Each, Extent, OneShard};
 use crate::{Error, Row};
 
 pub(super) fn open(opening: Opening<'_>) -> Result<Opened, Error> {
@@ -59,7 +59,7 @@ impl ParquetFile {
     }
 
     fn open_with(path: &Path, cache: Arc<Cache>) -> Result<ParquetFile, Error> {
-        let wrong = |reason: String| Error::Form { path: path.to_owned(), reason };
+        let wrong = |reason: String| Error::form(path, reason);
         let blob = Blob::open(path)?;
         let source = ParquetBytes::open(&blob)?;
         // Arrow's own copy of the schema is passed over: it would bring more types for the same values.
@@ -149,7 +149,7 @@ impl ParquetFile {
             let column = column.map_err(|panic| self.damaged(block, panic))?;
             columns.push(column.map_err(|unfit| {
                 let record = block.first_record + unfit.row.unwrap_or(0) as u64;
-                let error = Error::Column { column: name.clone(), reason: unfit.reason };
+                let error = Error::column(name, unfit.reason);
                 error.at(self.blob.path(), Some(block.group), record)
             })?);
         }
@@ -182,8 +182,7 @@ impl ParquetFile {
     fn row<'a>(&'a self, decoded: &'a Decoded, row: usize) -> Result<Row<'a>, Error> {
         let mut columns = Vec::with_capacity(decoded.len());
         for (name, column) in self.names.iter().zip(decoded) {
-            let value = column.value(row);
-            let value = value.map_err(|reason| Error::Column { column: name.clone(), reason })?;
+            let value = column.value(row).map_err(|reason| Error::column(name, reason))?;
             columns.extend(value.map(|value| (name.as_str().into(), value)));
         }
         Ok(Row::new(columns))
@@ -191,12 +190,8 @@ impl ParquetFile {
 }
 
 impl OneShard for ParquetFile {
-    fn path(&self) -> &Path {
-        self.blob.path()
-    }
-
-    fn count(&self) -> u64 {
-        self.layout.records()
+    fn extent(&self) -> Extent<'_> {
+        Extent { path: self.blob.path(), records: self.layout.records() }
     }
 
     fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {

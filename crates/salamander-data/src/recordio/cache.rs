@@ -16,7 +16,7 @@ const SMALL_BYTES: usize = 1 << 20;
 /// Decompressed chunks, shared by files.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
-    chunks: PartCache<Chunk>,
+    pub(super) chunks: PartCache<Chunk>,
     spares: Mutex<Vec<Vec<u8>>>,
 }
 
@@ -24,15 +24,6 @@ impl Cache {
     #[cfg(test)]
     pub(super) fn new(limit: usize) -> Cache {
         Cache { chunks: PartCache::new(limit), ..Cache::default() }
-    }
-
-    /// A number for a file that no other file of this cache has.
-    pub(super) fn next_file(&self) -> u64 {
-        self.chunks.next_file()
-    }
-
-    pub(super) fn get(&self, key: PartKey) -> Option<Arc<Chunk>> {
-        self.chunks.get(key)
     }
 
     /// Takes a chunk in, unless it is large and the reader takes `whole` chunks: that one will not come back
@@ -100,7 +91,7 @@ mod tests {
             let cache = Cache::default();
             let added = cache.add((1, 1), chunk(bytes), whole);
             cache.release(added);
-            assert_eq!(cache.get((1, 1)).is_some(), kept, "{bytes} {whole}");
+            assert_eq!(cache.chunks.get((1, 1)).is_some(), kept, "{bytes} {whole}");
             assert_eq!(cache.take().payload.capacity() >= bytes, !kept);
         };
         check(2 << 20, true, false);

@@ -1,9 +1,5 @@
 //! The chunk header in both dialects, so that the rest of the module sees only one.
 
-use std::io::Cursor;
-
-use binrw::{BinRead, BinWrite};
-
 /// Size of a chunk header in the file.
 pub(crate) const HEADER_BYTES: u64 = 20;
 
@@ -25,12 +21,12 @@ pub enum Dialect {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
     /// Not at all.
-    None,
+    None = 0,
     /// Snappy: fast.
     #[default]
-    Snappy,
+    Snappy = 1,
     /// Gzip: small.
-    Gzip,
+    Gzip = 2,
 }
 
 /// A chunk header without regard to dialect.
@@ -49,26 +45,6 @@ pub(crate) enum Fault {
     Magic(u32),
     /// No such compressor in this dialect.
     Compressor { code: u32, limit: u32 },
-}
-
-#[derive(BinRead, BinWrite)]
-#[brw(little)]
-struct Standard {
-    magic: u32,
-    checksum: u32,
-    compressor: u32,
-    compressed_size: u32,
-    records: u32,
-}
-
-#[derive(BinRead, BinWrite)]
-#[brw(little)]
-struct PyRecordIo {
-    magic: u32,
-    records: u32,
-    checksum: u32,
-    compressor: u32,
-    compressed_size: u32,
 }
 
 impl Dialect {
@@ -104,51 +80,36 @@ impl Dialect {
 impl ChunkHeader {
     /// Reads the header of a dialect.
     pub(crate) fn decode(dialect: Dialect, bytes: &[u8; 20]) -> Result<ChunkHeader, Fault> {
-        let standard = match dialect {
-            Dialect::Standard => fixed::<Standard>(bytes),
-            Dialect::PyRecordIo => {
-                let PyRecordIo { magic, records, checksum, compressor, compressed_size } =
-                    fixed(bytes);
-                Standard { magic, checksum, compressor, compressed_size, records }
-            }
-        };
-        let Standard { magic, checksum, compressor, compressed_size, records } = standard;
+        let mut words = [0; 5];
+        for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+            *word = u32::from_le_bytes(*bytes);
+        }
+        if dialect == Dialect::PyRecordIo {
+            // It has the number of records first.
+            words[1..].rotate_left(1);
+        }
+        let [magic, checksum, compressor, compressed_size, records] = words;
         if magic != MAGIC {
             return Err(Fault::Magic(magic));
         }
-        let compression = match compressor.wrapping_sub(dialect.first_code()) {
-            0 => Compression::None,
-            1 => Compression::Snappy,
-            2 => Compression::Gzip,
-            _ => {
-                let limit = dialect.first_code() + 2;
-                return Err(Fault::Compressor { code: compressor, limit });
-            }
-        };
+        let code = compressor.wrapping_sub(dialect.first_code());
+        let known = [Compression::None, Compression::Snappy, Compression::Gzip];
+        let compression = known.into_iter().find(|known| *known as u32 == code);
+        let limit = dialect.first_code() + 2;
+        let compression = compression.ok_or(Fault::Compressor { code: compressor, limit })?;
         Ok(ChunkHeader { checksum, compression, compressed_size, records })
     }
 
     /// Writes the header of a dialect.
     pub(crate) fn encode(self, dialect: Dialect) -> [u8; 20] {
         let ChunkHeader { checksum, compression, compressed_size, records } = self;
-        let compressor = dialect.first_code()
-            + match compression {
-                Compression::None => 0,
-                Compression::Snappy => 1,
-                Compression::Gzip => 2,
-            };
-        let magic = MAGIC;
+        let compressor = dialect.first_code() + compression as u32;
+        let mut words = [MAGIC, checksum, compressor, compressed_size, records];
+        if dialect == Dialect::PyRecordIo {
+            words[1..].rotate_right(1);
+        }
         let mut bytes = [0; 20];
-        let mut cursor = Cursor::new(&mut bytes[..]);
-        let written = match dialect {
-            Dialect::Standard => Standard { magic, checksum, compressor, compressed_size, records }
-                .write(&mut cursor),
-            Dialect::PyRecordIo => {
-                PyRecordIo { magic, records, checksum, compressor, compressed_size }
-                    .write(&mut cursor)
-            }
-        };
-        written.expect("five u32 fit into 20 bytes");
+        bytes.copy_from_slice(words.map(u32::to_le_bytes).as_flattened());
         bytes
     }
 
@@ -156,10 +117,6 @@ impl ChunkHeader {
     pub(crate) fn chunk_bytes(&self) -> u64 {
         HEADER_BYTES + u64::from(self.compressed_size)
     }
-}
-
-fn fixed<T: for<'a> BinRead<Args<'a> = ()> + binrw::meta::ReadEndian>(bytes: &[u8; 20]) -> T {
-    T::read(&mut Cursor::new(&bytes[..])).expect("any 20 bytes are five u32")
 }
 
 #[cfg(test)]

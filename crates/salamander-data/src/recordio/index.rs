@@ -2,7 +2,7 @@
 
 use super::MAX_CHUNK_BYTES;
 use super::chunk::{Buffers, Chunk, most_records};
-use super::header::{ChunkHeader, Compression, Dialect, Fault, HEADER_BYTES};
+use super::header::{ChunkHeader, Dialect, Fault, HEADER_BYTES};
 use crate::{Blob, ChunkPlace, Error, Handle, reader};
 
 /// One chunk of a file.
@@ -24,11 +24,6 @@ impl ChunkInfo {
     /// Bytes of its payload in the file.
     pub fn compressed_size(&self) -> u32 {
         self.header.compressed_size
-    }
-
-    /// How its payload is compressed.
-    pub fn compression(&self) -> Compression {
-        self.header.compression
     }
 }
 

@@ -8,7 +8,7 @@ use super::cache::Cache;
 use super::chunk::Chunk;
 use super::header::HEADER_BYTES;
 use super::index::{ChunkIndex, ChunkInfo};
-use crate::reader::{Each, OneShard, check_range};
+use crate::reader::{Each, Extent, OneShard, check_range};
 use crate::{Blob, ChunkPlace, Error, Handle, example};
 
 /// The only column of a record that is no `tf.train.Example`.
@@ -37,7 +37,7 @@ impl RecordFile {
     }
 
     pub(crate) fn new(blob: Blob, index: ChunkIndex, cache: Arc<Cache>) -> RecordFile {
-        let number = cache.next_file();
+        let number = cache.chunks.next_file();
         RecordFile { blob, index, cache, number }
     }
 
@@ -53,7 +53,7 @@ impl RecordFile {
         mut each: impl FnMut(u64, &[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let path = self.blob.path();
-        check_range(path, &records, self.index.records)?;
+        check_range(self.extent(), &records)?;
         self.blob.verify()?;
         let mut next = records.start;
         let mut file = None;
@@ -83,7 +83,7 @@ impl RecordFile {
         file: &mut Option<Handle>,
     ) -> Result<Arc<Chunk>, Error> {
         let key = (self.number, number as u64);
-        if let Some(chunk) = self.cache.get(key) {
+        if let Some(chunk) = self.cache.chunks.get(key) {
             return Ok(chunk);
         }
         let path = self.blob.path();
@@ -105,12 +105,8 @@ impl RecordFile {
 }
 
 impl OneShard for RecordFile {
-    fn path(&self) -> &Path {
-        self.blob.path()
-    }
-
-    fn count(&self) -> u64 {
-        self.index.records
+    fn extent(&self) -> Extent<'_> {
+        Extent { path: self.blob.path(), records: self.index.records }
     }
 
     fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {

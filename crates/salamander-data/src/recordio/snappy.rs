@@ -3,6 +3,8 @@
 
 use std::io;
 
+use crate::tfrecord::masked_crc;
+
 /// What a framed stream begins with.
 const IDENTIFIER: &[u8] = b"sNaPpY";
 /// Bytes of a frame's content, at most.
@@ -109,17 +111,12 @@ fn content(
         }
         _ => out.copy_from_slice(data),
     }
-    let (found, expected) = (masked(out), u32::from_le_bytes(checksum));
+    let (found, expected) = (masked_crc(out), u32::from_le_bytes(checksum));
     if found != expected {
         let message = format!("a frame's checksum is {found:#010x}, but it says {expected:#010x}");
         return Err(broken(&message));
     }
     Ok(length)
-}
-
-/// The format's checksum: turned and shifted, so that a checksum of checksums is not a constant.
-fn masked(content: &[u8]) -> u32 {
-    crc32c::crc32c(content).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
 fn broken(reason: &str) -> io::Error {

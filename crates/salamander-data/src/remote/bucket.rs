@@ -56,8 +56,7 @@ impl Bucket {
         let place = Path::new(url);
         let location = Location::parse(place)?;
         if location.is_http() {
-            let reason = "files can be kept in s3://, gs:// and az:// only".to_owned();
-            return Err(Error::Form { path: place.to_owned(), reason });
+            return Err(Error::form(place, "files can be kept in s3://, gs:// and az:// only"));
         }
         let remote = shared(place)?;
         let store = connect(&location, SETTINGS).map_err(refusal).map_err(Error::io(place))?;
@@ -169,9 +168,8 @@ impl Bucket {
 
     fn path(&self, name: &str) -> Result<StorePath, Error> {
         let whole = format!("{}/{name}", self.location.path.as_ref());
-        StorePath::parse(whole.trim_matches('/')).map_err(|error| Error::Form {
-            path: self.shown(name).into(),
-            reason: format!("not a name in a store: {error}"),
+        StorePath::parse(whole.trim_matches('/')).map_err(|error| {
+            Error::form(self.shown(name), format!("not a name in a store: {error}"))
         })
     }
 
@@ -196,8 +194,7 @@ fn refuse_credentials(url: &str) -> Result<(), Error> {
         return Ok(());
     }
     let shown = format!("{}://***@{}", parsed.scheme(), parsed.host_str().unwrap_or_default());
-    let reason = "keep credentials out of the url: they come from the environment".to_owned();
-    Err(Error::Form { path: shown.into(), reason })
+    Err(Error::form(shown, "keep credentials out of the url: they come from the environment"))
 }
 
 #[cfg(test)]

@@ -10,8 +10,6 @@
 mod bucket;
 mod disk;
 mod object;
-#[cfg(test)]
-mod server;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -25,10 +23,11 @@ use std::time::Duration;
 
 use object_store::ObjectStore;
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::Semaphore;
 
 use crate::Error;
-use crate::part_cache::{PartCache, PartKey};
+use crate::part_cache::PartCache;
+use crate::places::in_order;
 pub use bucket::{Bucket, Listing};
 use disk::Disk;
 pub(crate) use object::Object;
@@ -64,9 +63,6 @@ impl Default for RequestSettings {
     }
 }
 
-/// A block that is being fetched.
-type Flight = Arc<OnceCell<Arc<Vec<u8>>>>;
-
 /// What all objects share. It lives as long as the program, as its threads do.
 struct Remote {
     runtime: Runtime,
@@ -75,8 +71,6 @@ struct Remote {
     stores: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
     blocks: PartCache<Vec<u8>>,
     disk: Option<Arc<Disk>>,
-    /// Blocks being fetched, so that two who want the same one make one request.
-    flying: Mutex<HashMap<PartKey, Flight>>,
     ahead: Arc<Semaphore>,
 }
 
@@ -117,7 +111,6 @@ impl Remote {
             stores: Mutex::default(),
             blocks: PartCache::new(MEMORY_BYTES),
             disk: disk.map(Arc::new),
-            flying: Mutex::default(),
             ahead: Arc::new(Semaphore::new(AHEAD)),
         })
     }
@@ -157,8 +150,7 @@ impl Remote {
     fn list(&self, prefix: &Path) -> Result<Vec<PathBuf>, Error> {
         let location = store::Location::parse(prefix)?;
         if location.is_http() {
-            let reason = "http has no listing: name the files".to_owned();
-            return Err(Error::Form { path: prefix.to_owned(), reason });
+            return Err(Error::form(prefix, "http has no listing: name the files"));
         }
         let store = self.store(&location).map_err(Error::io(prefix))?;
         let folder = location.path.clone();
@@ -170,10 +162,7 @@ impl Remote {
             let hidden = path.filename().is_none_or(|name| name.starts_with('.'));
             !hidden && *path != location.path
         });
-        if paths.is_empty() {
-            return Err(Error::NoFiles { path: prefix.to_owned() });
-        }
-        paths.sort();
+        let paths = in_order(paths, prefix)?;
         Ok(paths.iter().map(|path| location.with_path(path)).collect())
     }
 }

@@ -3,8 +3,8 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 
 use object_store::path::Path as StorePath;
 use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore};
@@ -12,6 +12,7 @@ use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore};
 use super::store::{Location, refusal};
 use super::{AHEAD, BLOCK_BYTES, MEMORY_BYTES, Remote};
 use crate::Error;
+use crate::blob::{ReadAt, Source};
 
 type Block = Arc<Vec<u8>>;
 
@@ -59,46 +60,6 @@ impl Object {
         })))
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.0.place
-    }
-
-    pub(crate) fn size(&self) -> u64 {
-        self.0.meta.size
-    }
-
-    /// What tells this version of the object from others, besides its size.
-    pub(crate) fn version(&self) -> String {
-        let meta = &self.0.meta;
-        meta.e_tag.clone().unwrap_or_else(|| meta.last_modified.to_rfc3339())
-    }
-
-    /// Fills `buf` with the bytes from `offset` on.
-    pub(crate) fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        let end = offset.checked_add(buf.len() as u64).filter(|&end| end <= self.size());
-        let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
-        if buf.is_empty() {
-            return Ok(());
-        }
-        let (first, last) = (offset / BLOCK_BYTES, (end - 1) / BLOCK_BYTES);
-        let next = self.0.next.swap(last + 1, Ordering::Relaxed);
-        let sequential = first == next || first + 1 == next;
-        // Nobody asked for the block after the last one, but a sequential reader soon will.
-        let wanted = if sequential { last + 1 } else { last };
-        let mut filled = 0;
-        for number in first..=last {
-            for ahead in number + 1..=wanted.min(number + AHEAD as u64 / 2) {
-                self.prefetch(ahead);
-            }
-            let block = self.block(number)?;
-            let start = (offset + filled as u64 - number * BLOCK_BYTES) as usize;
-            let length = (block.len() - start).min(buf.len() - filled);
-            buf[filled..filled + length].copy_from_slice(&block[start..start + length]);
-            filled += length;
-        }
-        Ok(())
-    }
-
     /// A block, from memory or fetched.
     fn block(&self, number: u64) -> io::Result<Block> {
         if let Some(block) = self.0.remote.blocks.get((self.0.number, number)) {
@@ -126,28 +87,66 @@ impl Object {
     }
 }
 
+impl Source for Object {
+    fn path(&self) -> &Path {
+        &self.0.place
+    }
+
+    fn size(&self) -> u64 {
+        self.0.meta.size
+    }
+
+    fn version(&self) -> String {
+        let meta = &self.0.meta;
+        meta.e_tag.clone().unwrap_or_else(|| meta.last_modified.to_rfc3339())
+    }
+
+    /// Every answer to a read tells it.
+    fn verify(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn open(&self) -> Result<Box<dyn ReadAt>, Error> {
+        Ok(Box::new(self.clone()))
+    }
+}
+
+impl ReadAt for Object {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let end = offset.checked_add(buf.len() as u64).filter(|&end| end <= self.size());
+        let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
+        if buf.is_empty() {
+            return Ok(());
+        }
+        let (first, last) = (offset / BLOCK_BYTES, (end - 1) / BLOCK_BYTES);
+        let next = self.0.next.swap(last + 1, Ordering::Relaxed);
+        let sequential = first == next || first + 1 == next;
+        // Nobody asked for the block after the last one, but a sequential reader soon will.
+        let wanted = if sequential { last + 1 } else { last };
+        let mut filled = 0;
+        for number in first..=last {
+            for ahead in number + 1..=wanted.min(number + AHEAD as u64 / 2) {
+                self.prefetch(ahead);
+            }
+            let block = self.block(number)?;
+            let start = (offset + filled as u64 - number * BLOCK_BYTES) as usize;
+            let length = (block.len() - start).min(buf.len() - filled);
+            buf[filled..filled + length].copy_from_slice(&block[start..start + length]);
+            filled += length;
+        }
+        Ok(())
+    }
+}
+
 impl OpenObject {
     /// A block, fetched once however many want it.
     async fn shared_block(&self, number: u64) -> io::Result<Block> {
-        let key = (self.number, number);
-        if let Some(block) = self.remote.blocks.get(key) {
-            return Ok(block);
-        }
-        let flying = || self.remote.flying.lock().unwrap_or_else(PoisonError::into_inner);
-        let cell = Arc::clone(flying().entry(key).or_default());
-        let load = || async {
-            // Perhaps somebody has put it there since it was looked for.
-            match self.remote.blocks.get(key) {
-                Some(block) => Ok(block),
-                None => self.load(number).await,
-            }
+        let load = async {
+            let block = self.load(number).await?;
+            let bytes = block.len();
+            Ok((block, bytes))
         };
-        let result = cell.get_or_try_init(load).await.cloned();
-        if let Ok(block) = &result {
-            self.remote.blocks.insert(key, Arc::clone(block), block.len());
-        }
-        flying().remove(&key);
-        result
+        self.remote.blocks.get_or_await((self.number, number), load).await
     }
 
     /// A block from the folder on disk, or else from the store.

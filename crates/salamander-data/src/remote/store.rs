@@ -36,7 +36,7 @@ enum StoreKind {
 
 impl Location {
     pub(super) fn parse(place: &Path) -> Result<Location, Error> {
-        let wrong = |reason: String| Error::Form { path: place.to_owned(), reason };
+        let wrong = |reason: String| Error::form(place, reason);
         let text = place.to_str().ok_or_else(|| wrong("a url must be utf-8".to_owned()))?;
         let url = Url::parse(text).map_err(|error| wrong(format!("not a url: {error}")))?;
         let kind = match url.scheme() {

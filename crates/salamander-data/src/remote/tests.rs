@@ -4,10 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use server::HttpServer;
+
 use super::disk::Disk;
-use super::server::HttpServer;
 use super::{BLOCK_BYTES, Object, Remote, RequestSettings};
+use crate::blob::{ReadAt, Source};
 use crate::{Blob, Dataset, Error, open};
+
+mod server;
 
 const MIB: usize = BLOCK_BYTES as usize;
 

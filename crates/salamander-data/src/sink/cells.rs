@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use arrow_array::builder::{BinaryBuilder, ListBuilder};
 use arrow_array::types::{Float32Type, Int64Type};
-use arrow_array::{ArrayRef, BinaryArray, Float32Array, Int64Array, ListArray, StringArray};
+use arrow_array::{
+    ArrayRef, ArrowPrimitiveType, BinaryArray, ListArray, PrimitiveArray, StringArray,
+};
 use arrow_schema::{DataType, Field};
 
 use crate::Value;
@@ -145,11 +147,7 @@ fn ints(waiting: Vec<Option<Cell>>, list: bool) -> ArrayRef {
         Some(Cell::Ints(items)) => Some(items),
         _ => None,
     });
-    if list {
-        let lists = items.map(|items| items.map(|items| items.into_iter().map(Some)));
-        return Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(lists));
-    }
-    Arc::new(items.map(|items| items?.first().copied()).collect::<Int64Array>())
+    numbers::<Int64Type>(items, list)
 }
 
 fn floats(waiting: Vec<Option<Cell>>, list: bool) -> Result<ArrayRef, (usize, String)> {
@@ -161,12 +159,20 @@ fn floats(waiting: Vec<Option<Cell>>, list: bool) -> Result<ArrayRef, (usize, St
             _ => None,
         });
     }
+    Ok(numbers::<Float32Type>(all.into_iter(), list))
+}
+
+/// Each cell's numbers as a list, or its only one.
+fn numbers<T: ArrowPrimitiveType>(
+    cells: impl Iterator<Item = Option<Vec<T::Native>>>,
+    list: bool,
+) -> ArrayRef {
     if list {
-        let lists = all.into_iter().map(|items| items.map(|items| items.into_iter().map(Some)));
-        return Ok(Arc::new(ListArray::from_iter_primitive::<Float32Type, _, _>(lists)));
+        let lists = cells.map(|items| items.map(|items| items.into_iter().map(Some)));
+        return Arc::new(ListArray::from_iter_primitive::<T, _, _>(lists));
     }
-    let first = |items: Option<Vec<f32>>| items?.first().copied();
-    Ok(Arc::new(all.into_iter().map(first).collect::<Float32Array>()))
+    let only = cells.map(|items| items?.first().copied());
+    Arc::new(only.collect::<PrimitiveArray<T>>())
 }
 
 /// Integers among floats, as long as none is changed by that.

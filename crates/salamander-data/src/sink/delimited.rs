@@ -15,7 +15,6 @@ struct Delimited {
     path: PathBuf,
     dialect: &'static Dialect,
     names: Option<Vec<String>>,
-    records: u64,
     count: Count,
     out: csv::Writer<Pending>,
 }
@@ -31,7 +30,7 @@ pub(crate) fn create(path: &Path, dialect: &'static Dialect) -> Result<Box<dyn S
         writer.quote_style(csv::QuoteStyle::Never);
     }
     let out = writer.from_writer(pending);
-    Ok(Box::new(Delimited { path: path.to_owned(), dialect, names, records: 0, count, out }))
+    Ok(Box::new(Delimited { path: path.to_owned(), dialect, names, count, out }))
 }
 
 impl Delimited {
@@ -43,7 +42,7 @@ impl Delimited {
     ) -> Result<Vec<Cow<'a, str>>, Error> {
         let mut cells = vec![Cow::Borrowed(""); names.len()];
         for (name, value) in row.columns() {
-            let wrong = |reason: &str| Error::Column { column: name.into(), reason: reason.into() };
+            let wrong = |reason: &str| Error::column(name, reason);
             let position = names.iter().position(|known| known == name);
             let position = position.ok_or_else(|| {
                 wrong(match dialect.columns {
@@ -55,8 +54,10 @@ impl Delimited {
         }
         Ok(cells)
     }
+}
 
-    fn write_record(&mut self, row: &Row<'_>) -> Result<(), Error> {
+impl Sink for Delimited {
+    fn write(&mut self, row: &Row<'_>) -> Result<(), Error> {
         let failed = |error: csv::Error| Error::Rejected(format!("cannot write: {error}"));
         let names = match &self.names {
             Some(names) => names,
@@ -72,32 +73,20 @@ impl Delimited {
         }
         let mut fields = Vec::with_capacity(cells.len());
         for (name, cell) in names.iter().zip(&cells) {
-            let field = self.dialect.write(name, cell).ok_or_else(|| Error::Column {
-                column: name.clone(),
-                reason: format!(
-                    "{cell:?} has what separates fields, and this format has no quotes"
-                ),
-            })?;
-            fields.push(field);
+            fields.push(self.dialect.write(name, cell).ok_or_else(|| {
+                let reason = "has what separates fields, and this format has no quotes";
+                Error::column(name, format!("{cell:?} {reason}"))
+            })?);
         }
         self.out.write_record([fields.join(self.dialect.between)]).map_err(failed)
-    }
-}
-
-impl Sink for Delimited {
-    fn write(&mut self, row: &Row<'_>) -> Result<(), Error> {
-        self.write_record(row).map_err(|error| error.at(&self.path, None, self.records))?;
-        self.records += 1;
-        Ok(())
     }
 
     fn finish(self: Box<Self>) -> Result<(), Error> {
         let Delimited { path, out, .. } = *self;
-        let pending = out.into_inner().map_err(|error| Error::Form {
-            path,
-            reason: format!("cannot write: {}", error.error()),
-        })?;
-        pending.commit()
+        let failed = |error: csv::IntoInnerError<_>| {
+            Error::form(path, format!("cannot write: {}", error.error()))
+        };
+        out.into_inner().map_err(failed)?.commit()
     }
 
     fn bytes(&self) -> u64 {
@@ -109,8 +98,8 @@ fn header(row: &Row<'_>) -> Result<Vec<String>, Error> {
     let mut names: Vec<String> = Vec::new();
     for (name, _) in row.columns() {
         if names.iter().any(|earlier| earlier == name) {
-            let reason = "occurs twice, which a header cannot tell apart".to_owned();
-            return Err(Error::Column { column: name.to_owned(), reason });
+            let reason = "occurs twice, which a header cannot tell apart";
+            return Err(Error::column(name, reason));
         }
         names.push(name.to_owned());
     }

@@ -15,7 +15,6 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// A file of examples.
 struct Examples<W> {
     path: PathBuf,
-    records: u64,
     count: Count,
     /// What the count was when bytes came through last, and what was handed in since.
     seen: u64,
@@ -45,14 +44,14 @@ fn create<W: Frames + 'static>(
     let out = Pending::create(path)?;
     let count = out.count();
     let path = path.to_owned();
-    Ok(Box::new(Examples { path, records: 0, count, seen: 0, waiting: 0, frames: frame(out) }))
+    Ok(Box::new(Examples { path, count, seen: 0, waiting: 0, frames: frame(out) }))
 }
 
 impl<W: Frames> Sink for Examples<W> {
     fn write(&mut self, row: &Row<'_>) -> Result<(), Error> {
-        let place = |reason| Error::Rejected(reason).at(&self.path, None, self.records);
         if row.columns().len() == 0 {
-            return Err(place("no columns, which an example cannot tell from damage".to_owned()));
+            let reason = "no columns, which an example cannot tell from damage";
+            return Err(Error::Rejected(reason.to_owned()));
         }
         let encoded;
         let record = match plain(row) {
@@ -62,8 +61,7 @@ impl<W: Frames> Sink for Examples<W> {
                 &encoded[..]
             }
         };
-        self.frames.write(record).map_err(place)?;
-        self.records += 1;
+        self.frames.write(record).map_err(Error::Rejected)?;
         let now = self.count.get();
         self.waiting = if now > self.seen { 0 } else { self.waiting + record.len() as u64 };
         self.seen = now;
@@ -72,7 +70,7 @@ impl<W: Frames> Sink for Examples<W> {
 
     fn finish(self: Box<Self>) -> Result<(), Error> {
         let Examples { path, frames, .. } = *self;
-        frames.finish().map_err(|reason| Error::Form { path, reason })?.commit()
+        frames.finish().map_err(|reason| Error::form(path, reason))?.commit()
     }
 
     fn bytes(&self) -> u64 {

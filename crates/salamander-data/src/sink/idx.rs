@@ -1,6 +1,5 @@
 //! Images and labels as the two idx files of MNIST.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::Sink;
@@ -22,12 +21,24 @@ struct Idx {
 pub(crate) fn create(path: &Path) -> Result<Box<dyn Sink>, Error> {
     let mut images = Pending::create(path)?;
     // What is not known yet is written at the end.
-    header(&mut images, &[IMAGES_MAGIC, 0, 0, 0]).map_err(Error::io(path))?;
+    header(&mut images, &[IMAGES_MAGIC, 0, 0, 0])?;
     Ok(Box::new(Idx { path: path.to_owned(), images, labels: None, shape: None, records: 0 }))
 }
 
 impl Idx {
-    fn add(&mut self, row: &Row<'_>) -> Result<(), Error> {
+    fn create_labels(&self) -> Result<Pending, Error> {
+        let path = labels_beside(&self.path).ok_or_else(|| {
+            let reason = "labels go into a file beside it: name it like train-images-idx3-ubyte";
+            Error::form(&self.path, reason)
+        })?;
+        let mut labels = Pending::create(&path)?;
+        header(&mut labels, &[LABELS_MAGIC, 0])?;
+        Ok(labels)
+    }
+}
+
+impl Sink for Idx {
+    fn write(&mut self, row: &Row<'_>) -> Result<(), Error> {
         let RowPicture { width, height, channels, pixels } = RowPicture::of(row, "image")?;
         if channels != 1 {
             return Err(Error::Rejected(format!("{channels} colours, but idx has grey images")));
@@ -44,36 +55,18 @@ impl Idx {
         if self.records == 0 && label.is_some() {
             self.labels = Some(self.create_labels()?);
         }
-        let written = match (&mut self.labels, label) {
-            (Some(file), Some(label)) => file.write_all(&[label]),
-            (None, None) => Ok(()),
+        match (&mut self.labels, label) {
+            (Some(file), Some(label)) => file.append(&[label])?,
+            (None, None) => {}
             _ => {
                 return Err(Error::Rejected("some records have a label and some have none".into()));
             }
-        };
-        let written = written.and_then(|()| self.images.write_all(pixels));
-        written.map_err(Error::io(&self.path))?;
+        }
+        self.images.append(pixels)?;
         let more = self.records.checked_add(1);
         self.records =
             more.ok_or_else(|| Error::Rejected("more records than idx counts".into()))?;
         Ok(())
-    }
-
-    fn create_labels(&self) -> Result<Pending, Error> {
-        let path = labels_beside(&self.path).ok_or_else(|| Error::Form {
-            path: self.path.clone(),
-            reason: "labels go into a file beside it: name it like train-images-idx3-ubyte".into(),
-        })?;
-        let mut labels = Pending::create(&path)?;
-        header(&mut labels, &[LABELS_MAGIC, 0]).map_err(Error::io(&path))?;
-        Ok(labels)
-    }
-}
-
-impl Sink for Idx {
-    fn write(&mut self, row: &Row<'_>) -> Result<(), Error> {
-        let record = u64::from(self.records);
-        self.add(row).map_err(|error| error.at(&self.path, None, record))
     }
 
     fn finish(mut self: Box<Self>) -> Result<(), Error> {
@@ -93,16 +86,13 @@ impl Sink for Idx {
 }
 
 fn label(row: &Row<'_>) -> Result<u8, Error> {
-    let wrong = || Error::Column {
-        column: "label".into(),
-        reason: "idx has one whole number from 0 to 255".into(),
-    };
+    let wrong = || Error::column("label", "idx has one whole number from 0 to 255");
     match row.ints("label")? {
         [label] => u8::try_from(*label).map_err(|_| wrong()),
         _ => Err(wrong()),
     }
 }
 
-fn header(out: &mut Pending, numbers: &[u32]) -> std::io::Result<()> {
-    numbers.iter().try_for_each(|number| out.write_all(&number.to_be_bytes()))
+fn header(out: &mut Pending, numbers: &[u32]) -> Result<(), Error> {
+    numbers.iter().try_for_each(|number| out.append(&number.to_be_bytes()))
 }

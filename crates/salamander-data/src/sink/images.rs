@@ -20,8 +20,7 @@ struct Images {
 
 pub(crate) fn create(path: &Path) -> Result<Box<dyn Sink>, Error> {
     if path.exists() {
-        let reason = "there already: give a folder that is not".to_owned();
-        return Err(Error::Form { path: path.to_owned(), reason });
+        return Err(Error::form(path, "there already: give a folder that is not"));
     }
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp");
@@ -29,25 +28,18 @@ pub(crate) fn create(path: &Path) -> Result<Box<dyn Sink>, Error> {
     Ok(Box::new(Images { path: path.to_owned(), pending, records: 0, bytes: 0 }))
 }
 
-impl Images {
-    fn add(&mut self, row: &Row<'_>) -> Result<(), Error> {
+impl Sink for Images {
+    fn write(&mut self, row: &Row<'_>) -> Result<(), Error> {
         let RowPicture { width, height, channels, pixels } = RowPicture::of(row, "image")?;
         let folder = self.pending.path().join(class(row)?);
         create_dir_all(&folder).map_err(Error::io(&folder))?;
         let file = folder.join(format!("{:08}.png", self.records));
         let color = if channels == 1 { ExtendedColorType::L8 } else { ExtendedColorType::Rgb8 };
         save_buffer(&file, pixels, width, height, color)
-            .map_err(|error| Error::Form { path: file.clone(), reason: error.to_string() })?;
+            .map_err(|error| Error::form(&file, error))?;
         self.records += 1;
         self.bytes += file.metadata().map_or(0, |metadata| metadata.len());
         Ok(())
-    }
-}
-
-impl Sink for Images {
-    fn write(&mut self, row: &Row<'_>) -> Result<(), Error> {
-        let record = self.records;
-        self.add(row).map_err(|error| error.at(&self.path, None, record))
     }
 
     fn finish(self: Box<Self>) -> Result<(), Error> {
@@ -67,8 +59,7 @@ fn class(row: &Row<'_>) -> Result<String, Error> {
         _ => row.text("class")?.to_owned(),
     };
     if name.is_empty() || name.starts_with('.') || name.contains(['/', '\0']) {
-        let reason = format!("{name:?} cannot be the name of a folder");
-        return Err(Error::Column { column: "class".into(), reason });
+        return Err(Error::column("class", format!("{name:?} cannot be the name of a folder")));
     }
     Ok(name)
 }

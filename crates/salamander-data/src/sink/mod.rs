@@ -17,7 +17,7 @@ pub(crate) mod images;
 pub(crate) mod parquet;
 mod pending;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::format::names;
 use crate::{Error, Format, Row};
@@ -50,13 +50,37 @@ pub trait Sink {
 pub fn create(path: &Path, format: Format) -> Result<Box<dyn Sink>, Error> {
     let definition = format.definition();
     match (definition.create, definition.open) {
-        (Some(create), _) => create(path),
+        (Some(create), _) => {
+            Ok(Box::new(Placed { path: path.to_owned(), records: 0, sink: create(path)? }))
+        }
         (None, None) => Err(definition.left_out(path)),
         (None, Some(_)) => {
             let written = names(Format::is_written);
-            let reason = format!("{format} is read, not written: give {written}");
-            Err(Error::Form { path: path.to_owned(), reason })
+            Err(Error::form(path, format!("{format} is read, not written: give {written}")))
         }
+    }
+}
+
+/// Names file and record where a format's sink refuses a row.
+struct Placed {
+    path: PathBuf,
+    records: u64,
+    sink: Box<dyn Sink>,
+}
+
+impl Sink for Placed {
+    fn write(&mut self, row: &Row<'_>) -> Result<(), Error> {
+        self.sink.write(row).map_err(|error| error.at(&self.path, None, self.records))?;
+        self.records += 1;
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<(), Error> {
+        self.sink.finish()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.sink.bytes()
     }
 }
 

@@ -80,8 +80,7 @@ impl Parquet {
         for column in &mut self.columns {
             column.pad(self.waiting);
             arrays.push(column.take().map_err(|(row, reason)| {
-                let error = Error::Column { column: column.name.clone(), reason };
-                error.at(&self.path, None, first + row as u64)
+                Error::column(&column.name, reason).at(&self.path, None, first + row as u64)
             })?);
         }
         let ParquetOutput::Open { writer, schema } = &mut self.output else { return Ok(()) };
@@ -102,16 +101,13 @@ impl Parquet {
 impl Sink for Parquet {
     fn write(&mut self, row: &Row<'_>) -> Result<(), Error> {
         for (guess, (name, value)) in row.columns().enumerate() {
-            let position = self.column(name, value, guess).map_err(|reason| {
-                let error = Error::Column { column: name.to_owned(), reason };
-                error.at(&self.path, None, self.records)
-            })?;
+            let position = self.column(name, value, guess);
+            let position = position.map_err(|reason| Error::column(name, reason))?;
             self.columns[position].put(self.waiting, value);
             self.waiting_bytes += size(value);
         }
         if self.columns.is_empty() {
-            let reason = "no columns, and none in the records before".to_owned();
-            return Err(Error::Rejected(reason).at(&self.path, None, self.records));
+            return Err(Error::Rejected("no columns, and none in the records before".to_owned()));
         }
         self.waiting += 1;
         self.records += 1;
@@ -152,10 +148,9 @@ fn size(value: &Value<'_>) -> u64 {
 }
 
 fn failed(path: &Path, error: &ParquetError) -> Error {
-    Error::Form { path: path.to_owned(), reason: format!("cannot write: {error}") }
+    Error::form(path, format!("cannot write: {error}"))
 }
 
 fn unusable(path: &Path) -> Error {
-    let reason = "cannot write: an earlier write has failed".to_owned();
-    Error::Form { path: path.to_owned(), reason }
+    Error::form(path, "cannot write: an earlier write has failed")
 }

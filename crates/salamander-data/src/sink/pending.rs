@@ -38,6 +38,11 @@ impl Pending {
         self.count.clone()
     }
 
+    /// Writes bytes at the end.
+    pub(super) fn append(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.write_all(bytes).map_err(Error::io(&self.path))
+    }
+
     /// Writes over bytes that were written before, such as a count that was not known.
     pub(super) fn write_over(&mut self, bytes: &[u8], offset: u64) -> Result<(), Error> {
         let written = self.out.file().and_then(|file| file.write_all_at(bytes, offset));

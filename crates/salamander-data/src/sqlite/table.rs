@@ -11,7 +11,7 @@ use rusqlite::{Connection, OpenFlags, Statement};
 use crate::blob::Blob;
 use crate::guard::guard;
 use crate::open::{Opened, Opening};
-use crate::reader::{Each, OneShard};
+use crate::reader::{Each, Extent, OneShard};
 use crate::{Error, Row, Value};
 
 /// Records between two keys that are kept.
@@ -35,7 +35,6 @@ struct Location {
 impl Location {
     /// Splits a path at the last `?` whose rest is a list of settings.
     fn parse(path: &Path) -> Result<Location, Error> {
-        let wrong = |reason: String| Error::Form { path: path.to_owned(), reason };
         let mut location = Location { file: path.to_owned(), table: None, key: None };
         let Some((file, settings)) = path.to_str().and_then(|text| text.rsplit_once('?')) else {
             return Ok(location);
@@ -46,7 +45,8 @@ impl Location {
                 Some(("table", name)) if !name.is_empty() => location.table = Some(name.to_owned()),
                 Some(("key", name)) if !name.is_empty() => location.key = Some(name.to_owned()),
                 _ => {
-                    return Err(wrong(format!("{setting:?} is neither table=NAME nor key=COLUMN")));
+                    let reason = format!("{setting:?} is neither table=NAME nor key=COLUMN");
+                    return Err(Error::form(path, reason));
                 }
             }
         }
@@ -117,12 +117,8 @@ impl SqliteTable {
 }
 
 impl OneShard for SqliteTable {
-    fn path(&self) -> &Path {
-        &self.path
-    }
-
-    fn count(&self) -> u64 {
-        self.records
+    fn extent(&self) -> Extent<'_> {
+        Extent { path: &self.path, records: self.records }
     }
 
     fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {
@@ -153,9 +149,8 @@ impl OneShard for SqliteTable {
 /// fewer records (<https://www.sqlite.org/fileformat.html#the_database_header>).
 fn check_size(blob: &Blob) -> Result<(), Error> {
     let mut header = [0; 32];
-    let wrong = |reason: String| Error::Form { path: blob.path().to_owned(), reason };
     if blob.size() < header.len() as u64 {
-        return Err(wrong("too short for an sqlite database".to_owned()));
+        return Err(Error::form(blob.path(), "too short for an sqlite database"));
     }
     blob.handle()?.read_exact_at(&mut header, 0).map_err(Error::io(blob.path()))?;
     let page = match u16::from_be_bytes([header[16], header[17]]) {
@@ -167,7 +162,8 @@ fn check_size(blob: &Blob) -> Result<(), Error> {
     if size >= needed {
         return Ok(());
     }
-    Err(wrong(format!("the header says {needed} bytes, but the file has {size}: truncated file")))
+    let reason = format!("the header says {needed} bytes, but the file has {size}: truncated file");
+    Err(Error::form(blob.path(), reason))
 }
 
 /// A connection that can change nothing and trusts nothing that the file says about its own structure.
@@ -198,12 +194,12 @@ fn find_table(path: &Path, connection: &Connection, wanted: Option<&str>) -> Res
         (Some(name), _) if tables.iter().any(|table| table == name) => return Ok(name.to_owned()),
         (Some(name), _) => format!("no table {name:?} (there are: {known})"),
     };
-    Err(Error::Form { path: path.to_owned(), reason })
+    Err(Error::form(path, reason))
 }
 
 /// Refuses a key that does not name each record once.
 fn check_key(path: &Path, connection: &Connection, table: &str, key: &str) -> Result<(), Error> {
-    let wrong = |reason: String| Error::Form { path: path.to_owned(), reason };
+    let wrong = |reason: String| Error::form(path, reason);
     let query = format!("SELECT * FROM {table} LIMIT 0");
     let statement = connection.prepare(&query).map_err(|error| failed(path, error))?;
     let known = names(path, &statement)?;
@@ -237,19 +233,18 @@ fn index(connection: &Connection, table: &str, key: &str) -> rusqlite::Result<(V
 /// The names of the columns; rusqlite panics at one that is not UTF-8.
 fn names(path: &Path, statement: &Statement<'_>) -> Result<Vec<String>, Error> {
     guard(|| statement.column_names().map(str::to_owned).collect())
-        .map_err(|reason| Error::Form { path: path.to_owned(), reason })
+        .map_err(|reason| Error::form(path, reason))
 }
 
 fn row<'a>(names: &'a [String], found: &'a rusqlite::Row<'_>) -> Result<Row<'a>, Error> {
     let mut columns = Vec::with_capacity(names.len());
     for (number, name) in names.iter().enumerate() {
-        let wrong = |reason: String| Error::Column { column: name.clone(), reason };
-        let value = match found.get_ref(number).map_err(|error| wrong(error.to_string()))? {
+        let value = match found.get_ref(number).map_err(|error| Error::column(name, error))? {
             ValueRef::Null => continue,
             ValueRef::Integer(value) => Value::Ints(vec![value].into()),
             ValueRef::Real(value) => Value::Floats(vec![value as f32].into()),
             ValueRef::Text(text) => {
-                Value::Text(std::str::from_utf8(text).map_err(|error| wrong(error.to_string()))?)
+                Value::Text(std::str::from_utf8(text).map_err(|error| Error::column(name, error))?)
             }
             ValueRef::Blob(bytes) => Value::Bytes(bytes),
         };
@@ -270,7 +265,7 @@ fn failed(path: &Path, error: rusqlite::Error) -> Error {
         }
         false => "",
     };
-    Error::Form { path: path.to_owned(), reason: format!("sqlite: {error}{advice}") }
+    Error::form(path, format!("sqlite: {error}{advice}"))
 }
 
 /// A failure of one record of a table whose records could be counted.

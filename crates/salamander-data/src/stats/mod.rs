@@ -116,11 +116,10 @@ impl Stats {
         let bytes = std::fs::read(path).map_err(Error::io(path))?;
         match serde_json::from_slice(&bytes) {
             Ok(StatsFile::Answer { stats } | StatsFile::Stats(stats)) => Ok(stats),
-            Err(_) => {
-                let reason =
-                    "no statistics: make them with `salamander data inspect DATA --stats --json`";
-                Err(Error::Form { path: path.to_owned(), reason: reason.to_owned() })
-            }
+            Err(_) => Err(Error::form(
+                path,
+                "no statistics: make them with `salamander data inspect DATA --stats --json`",
+            )),
         }
     }
 

@@ -1,11 +1,13 @@
 //! Records as TensorFlow writes them, whole, cut and damaged.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::Reader;
+use crate::recordio::RECORD_COLUMN;
 
 fn saved(bytes: &[u8]) -> (tempfile::TempDir, PathBuf) {
     crate::blob::saved("f.tfrecord", bytes)
@@ -26,7 +28,9 @@ fn written(records: &[Vec<u8>]) -> Vec<u8> {
 }
 
 fn read_range(file: &TfRecordFile, records: Range<u64>) -> Result<Vec<Vec<u8>>, Error> {
-    crate::reader::collected(records, |records, each| file.read_bytes(records, each))
+    crate::reader::collected(records, |records, each| {
+        file.read(0, records, &mut |record, row| each(record, row.bytes(RECORD_COLUMN)?))
+    })
 }
 
 fn read_all(bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {

@@ -78,12 +78,12 @@ impl Leases {
         let mut settings = plan.settings.clone();
         // One number of servers and one term, whoever counts.
         settings.servers = run.wanted().servers as u32;
-        history.epoch = run.history().term.0;
+        history.term = run.history().term;
         let slices = settings.names.slices();
         let dispatcher = Dispatcher::open(history, settings);
         Self {
             run,
-            threads: ServerThreads::new(keys, dispatcher.epoch(), slices, handle),
+            threads: ServerThreads::new(keys, dispatcher.term().0, slices, handle),
             dispatcher,
             files: RowFiles {
                 initial: plan.initial.clone(),
@@ -190,7 +190,7 @@ impl Leases {
             info!(%worker, "a lease is over");
         }
         self.course.tick(now);
-        self.version = self.version.max(self.dispatcher.progress().version);
+        self.version = self.version.max(self.dispatcher.version());
         if let Some(awaited) = &mut self.awaited
             && !awaited.asked
         {
@@ -247,8 +247,8 @@ impl Leases {
 
     fn follow(&mut self, now: Millis, order: Order) {
         if let Order::Journal(entry) = &order {
-            let epoch = self.dispatcher.epoch();
-            self.effects.push(Effect::Journal(Record::Names { epoch, entry: entry.clone() }));
+            let term = self.dispatcher.term();
+            self.effects.push(Effect::Journal(Record::Names { term, entry: entry.clone() }));
         }
         if self.is_over() {
             return;

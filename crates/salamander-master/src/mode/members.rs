@@ -21,7 +21,7 @@ pub(crate) struct Members {
 
 impl Members {
     pub(crate) fn new(coordinator: Coordinator, pace: Pace) -> Self {
-        let last = coordinator.history().activated.as_ref();
+        let last = coordinator.run().history().activated.as_ref();
         let told = last.map_or_else(Generation::default, |(generation, _)| *generation);
         Self { coordinator, pace, regrouping: None, told }
     }
@@ -114,7 +114,7 @@ impl Members {
                 None
             }
             Entry::Moved(_) => {
-                let servers = self.coordinator.history().servers.len() as u64;
+                let servers = self.coordinator.run().history().servers.len() as u64;
                 let servers = count(servers, "parameter server");
                 let text = format!("the rows of tables are on {servers}");
                 Some(Effect::Note(text))

@@ -67,7 +67,7 @@ impl Mesh {
             match link.peek(&mut note) {
                 Ok(Received::Nothing) => {}
                 Ok(Received::Bytes(_)) => self.read_farewell(rank, &note)?,
-                Ok(Received::End) => return Err(Error::lost(rank, "it closed the connection")),
+                Ok(Received::End) => return Err(Error::gone(rank)),
                 Err(error) => return Err(Error::lost(rank, error)),
             }
         }
@@ -106,7 +106,7 @@ impl Mesh {
                 .map_err(|errno| Error::lost(rank, errno))?;
         let (word, number) = read_note(&note);
         if received.bytes == 0 {
-            return Err(Error::lost(rank, "it closed the connection"));
+            return Err(Error::gone(rank));
         }
         self.read_farewell(rank, &note)?;
         let descriptor = ancillary.drain().find_map(|message| match message {

@@ -9,11 +9,11 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::RecvFlags;
 use rustls::Connection;
 
 use super::{Error, broken_off};
-use crate::socket::Received;
+use crate::socket::{Received, receive_plain, send_flags};
 
 /// Bytes that are encrypted at a time, and received at a time: they stay in the second-level cache.
 const CHUNK: usize = 128 << 10;
@@ -138,14 +138,11 @@ impl Session {
             return Ok(Received::Bytes(self.waiting.len()));
         }
         self.inbox.resize(CHUNK, 0);
-        let received = rustix::net::recv(socket, &mut self.inbox[..], RecvFlags::DONTWAIT);
-        self.waiting = 0..received.map_or(0, |(_, count)| count);
-        match received {
-            Ok((_, 0)) | Err(Errno::CONNRESET | Errno::PIPE) => Ok(Received::End),
-            Ok((_, count)) => Ok(Received::Bytes(count)),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(Received::Nothing),
-            Err(errno) => Err(errno.into()),
+        let received = receive_plain(socket, &mut self.inbox, RecvFlags::DONTWAIT)?;
+        if let Received::Bytes(count) = received {
+            self.waiting = 0..count;
         }
+        Ok(received)
     }
 
     /// Decrypts until there is something to read, or nothing is left.
@@ -180,9 +177,7 @@ impl Write for Raw<'_> {
 
     fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut nothing = rustix::net::SendAncillaryBuffer::default();
-        // A signal would end the process where an error is meant.
-        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        match rustix::net::sendmsg(self.0, parts, &mut nothing, flags) {
+        match rustix::net::sendmsg(self.0, parts, &mut nothing, send_flags()) {
             Err(Errno::INTR) => Err(io::ErrorKind::WouldBlock.into()),
             sent => Ok(sent?),
         }

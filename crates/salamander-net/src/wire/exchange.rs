@@ -52,10 +52,7 @@ impl<'a> Exchange<'a> {
     fn read_header(&mut self) -> Result<(), Error> {
         let frame = Frame::decode(&self.header_in)?;
         frame.check(&self.expected, self.left)?;
-        if frame.length > self.limit {
-            let what = "a message to gather";
-            return Err(Error::TooLarge { what, length: frame.length, limit: self.limit });
-        }
+        Error::check_length("a message to gather", frame.length, self.limit)?;
         self.due += frame.length as usize;
         Ok(())
     }

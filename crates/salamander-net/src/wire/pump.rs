@@ -25,36 +25,28 @@ pub(super) trait Duplex {
     fn is_all_received(&self) -> bool;
 }
 
+/// A member beside this one.
+pub(crate) struct Neighbour {
+    pub(crate) rank: usize,
+    pub(crate) socket: Socket,
+}
+
 /// The connections of a member of a ring.
 pub(crate) struct Neighbours {
-    left: Socket,
-    left_rank: usize,
-    right: Socket,
-    right_rank: usize,
-    bytes_moved: u64,
+    pub(super) left: Neighbour,
+    pub(super) right: Neighbour,
+    /// Bytes sent and received.
+    pub(super) bytes_moved: u64,
 }
 
 impl Neighbours {
-    pub(crate) fn new(left: (usize, Socket), right: (usize, Socket)) -> Self {
-        let ((left_rank, left), (right_rank, right)) = (left, right);
-        Self { left, left_rank, right, right_rank, bytes_moved: 0 }
-    }
-
-    pub(super) fn left_rank(&self) -> usize {
-        self.left_rank
-    }
-
-    pub(super) fn right_rank(&self) -> usize {
-        self.right_rank
-    }
-
-    pub(super) fn bytes_moved(&self) -> u64 {
-        self.bytes_moved
+    pub(crate) fn new(left: Neighbour, right: Neighbour) -> Self {
+        Self { left, right, bytes_moved: 0 }
     }
 
     pub(super) fn close(&self) {
-        self.left.close();
-        self.right.close();
+        self.left.socket.close();
+        self.right.socket.close();
     }
 
     /// Runs until all is sent and received.
@@ -68,9 +60,9 @@ impl Neighbours {
             if wants_to_receive {
                 // With nothing to send there is only one thing to wait for, and no need to poll.
                 let outcome = if wants_to_send {
-                    self.left.receive_now(space)
+                    self.left.socket.receive_now(space)
                 } else {
-                    self.left.receive_soon(space)
+                    self.left.socket.receive_soon(space)
                 };
                 received = self.count(outcome)?;
                 work.received(received)?;
@@ -91,8 +83,8 @@ impl Neighbours {
             return Ok((0, false));
         }
         let offered = head.len() + body.len();
-        let sent = self.right.send_both_now(head, body);
-        let sent = sent.map_err(|error| Error::lost(self.right_rank, error))?;
+        let sent = self.right.socket.send_both_now(head, body);
+        let sent = sent.map_err(|error| Error::lost(self.right.rank, error))?;
         work.sent(sent);
         let (head, body) = work.outgoing();
         Ok((sent, sent < offered || !head.is_empty() || !body.is_empty()))
@@ -102,17 +94,17 @@ impl Neighbours {
         match outcome {
             Ok(Received::Bytes(count)) => Ok(count),
             Ok(Received::Nothing) => Ok(0),
-            Ok(Received::End) => Err(Error::lost(self.left_rank, "it closed the connection")),
-            Err(error) => Err(Error::lost(self.left_rank, error)),
+            Ok(Received::End) => Err(Error::gone(self.left.rank)),
+            Err(error) => Err(Error::lost(self.left.rank, error)),
         }
     }
 
     /// Nothing moved: waits for whatever can. Receiving has waited already if it is all there is.
     fn idle(&self, wants_to_send: bool, wants_to_receive: bool) -> Result<(), Error> {
         if wants_to_send {
-            let mut ready = vec![PollFd::new(&self.right, PollFlags::OUT)];
+            let mut ready = vec![PollFd::new(&self.right.socket, PollFlags::OUT)];
             if wants_to_receive {
-                ready.push(PollFd::new(&self.left, PollFlags::IN));
+                ready.push(PollFd::new(&self.left.socket, PollFlags::IN));
             }
             wait_for(&mut ready)?;
         }
@@ -122,9 +114,7 @@ impl Neighbours {
     /// The right neighbour sends nothing, so nothing shows that it has gone while there is nothing
     /// for it. It may go once it has all: that is how the last collective of a ring ends.
     fn check_right(&self, work: &impl Duplex) -> Result<(), Error> {
-        if !work.is_all_sent() && self.right.has_ended() {
-            return Err(Error::lost(self.right_rank, "it closed the connection"));
-        }
-        Ok(())
+        let gone = !work.is_all_sent() && self.right.socket.has_ended();
+        if gone { Err(Error::gone(self.right.rank)) } else { Ok(()) }
     }
 }

@@ -60,11 +60,7 @@ impl Relay {
 
     /// The message, if its hash fits.
     pub(super) fn into_bytes(mut self) -> Result<Vec<u8>, Error> {
-        let hash = self.hasher.finalize();
-        if hash.as_bytes() != &self.bytes[self.length..] {
-            let reason = "a broadcast's bytes do not fit the hash that the root sent";
-            return Err(Error::Mismatch(reason.to_string()));
-        }
+        Error::check_hash(&self.hasher, &self.bytes[self.length..])?;
         self.bytes.truncate(self.length);
         Ok(self.bytes)
     }
@@ -85,10 +81,7 @@ impl Relay {
     fn read_header(&mut self) -> Result<(), Error> {
         let frame = Frame::decode(&self.header)?;
         frame.check(&self.expected, self.left)?;
-        if frame.length > self.limit {
-            let what = "a broadcast";
-            return Err(Error::TooLarge { what, length: frame.length, limit: self.limit });
-        }
+        Error::check_length("a broadcast", frame.length, self.limit)?;
         self.length = frame.length as usize;
         Ok(())
     }

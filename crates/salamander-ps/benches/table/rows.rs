@@ -24,7 +24,7 @@ pub(crate) fn measure(record: &Record) {
     fill(&engine, table);
     println!("  created in {:.1} s of processor", cpu_seconds() - start);
     let bytes = (resident() - before) as f64 / ROWS as f64;
-    let counted = engine.stats().expect("alive").tables[0].bytes as f64 / ROWS as f64;
+    let counted = engine.stats().expect("alive")[0].bytes as f64 / ROWS as f64;
     record.figure("resident", ("bytes/row", "less"), bytes, Some(NEEDED as f64));
     println!(
         "  {bytes:.1} bytes/row resident, {counted:.1} counted; {NEEDED} needed: {:.3} of it",
@@ -39,7 +39,7 @@ pub(crate) fn measure(record: &Record) {
     let restored = cpu_seconds() - start;
     record.figure("restored", ("s", "less"), restored, None);
     println!("  restored in {restored:.2} s of processor");
-    assert_eq!(engine.stats().expect("alive").tables[0].rows, ROWS as u64);
+    assert_eq!(engine.stats().expect("alive")[0].rows, ROWS as u64);
     std::fs::remove_file(&file).ok();
 }
 

@@ -9,13 +9,12 @@ use salamander_net::{Endpoint, Keys, Patience, Stream};
 
 use super::Error;
 use crate::TableSpec;
+use crate::wire::cursor::fill;
 use crate::wire::reply::{decode_json, decode_number};
 use crate::wire::{self, Code, Failure, Header, Kind, Message, header};
 
 /// A connection that cannot be made in this time is tried again, perhaps elsewhere.
 const DIAL: Duration = Duration::from_secs(5);
-/// The first bytes of an answer for which memory is taken before they are there.
-const FIRST: usize = 1 << 20;
 /// Values that are received before they are put in their places.
 const CHUNK: usize = 64 << 10;
 
@@ -86,13 +85,13 @@ impl Link {
         self.ahead.clear();
     }
 
-    /// Sends a request, over a new connection if there is none.
+    /// Sends a request, over a new connection if there is none; its number.
     pub(super) fn send(
         &mut self,
         caller: &Caller,
         message: &Message<'_>,
         patience: &Patience<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<u64, Trouble> {
         let sent = self.try_send(caller, message, patience);
         if sent.is_err() {
             // Half of a frame may be on its way, and nothing can follow that.
@@ -106,13 +105,13 @@ impl Link {
         caller: &Caller,
         message: &Message<'_>,
         patience: &Patience<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<u64, Trouble> {
         if self.stream.is_none() {
             self.dial(caller, patience)?;
             // The server may be a new one that has never heard of them.
             for table in &caller.tables {
-                self.write(caller, &Message::declare(table), patience)?;
-                self.receive(patience, &mut |_, reply| reply.number().map(drop))?;
+                let number = self.write(caller, &Message::declare(table), patience)?;
+                self.answer(number, patience, &mut |_, reply| reply.number().map(drop))?;
             }
         }
         self.write(caller, message, patience)
@@ -125,16 +124,9 @@ impl Link {
         message: &Message<'_>,
         patience: &Patience<'_>,
     ) -> Result<u64, Trouble> {
-        self.send(caller, message, patience)?;
-        self.ahead.push_back(self.number);
-        Ok(self.number)
-    }
-
-    /// The answer to a request that was sent ahead. What was lost with its connection must be sent again.
-    pub(super) fn collect(&mut self, number: u64, patience: &Patience<'_>) -> Result<u64, Trouble> {
-        self.collect_until(number, patience)?;
-        let lost = || Err(Trouble::Passing("the connection was lost".to_string()));
-        self.answered.remove(&number).unwrap_or_else(lost)
+        let number = self.send(caller, message, patience)?;
+        self.ahead.push_back(number);
+        Ok(number)
     }
 
     /// Whether the answer to a request that was sent ahead is here.
@@ -157,14 +149,20 @@ impl Link {
         Ok(())
     }
 
-    /// Receives the answer to the last request; the incarnation of the server that gave it.
-    pub(super) fn receive(
+    /// The answer to the last request, or to one that was sent ahead; the incarnation of the server that gave it.
+    pub(super) fn answer(
         &mut self,
+        number: u64,
         patience: &Patience<'_>,
         receive: &mut impl FnMut(usize, &mut Reply<'_>) -> Result<(), Trouble>,
     ) -> Result<u64, Trouble> {
-        self.collect_until(self.number, patience)?;
-        self.receive_one(self.number, patience, receive)
+        self.collect_until(number, patience)?;
+        match self.answered.remove(&number) {
+            Some(outcome) => outcome,
+            None if number == self.number => self.receive_one(number, patience, receive),
+            // What was lost with its connection must be sent again.
+            None => Err(Trouble::Passing("the connection was lost".to_string())),
+        }
     }
 
     fn receive_one(
@@ -217,7 +215,7 @@ impl Link {
         caller: &Caller,
         message: &Message<'_>,
         patience: &Patience<'_>,
-    ) -> Result<(), Trouble> {
+    ) -> Result<u64, Trouble> {
         let Some(stream) = &self.stream else {
             return Err(Trouble::Passing("the connection is closed".to_string()));
         };
@@ -225,16 +223,12 @@ impl Link {
         let head = message.header(caller.lineage.0, self.number).encode();
         let mut parts = message.parts();
         parts.insert(0, &head);
-        Ok(stream.send(&parts, patience)?)
+        stream.send(&parts, patience)?;
+        Ok(self.number)
     }
 }
 
 impl Reply<'_> {
-    /// Whether values in it are rounded.
-    fn is_rounded(&self) -> bool {
-        self.header.bf16
-    }
-
     /// The incarnation of the server that gave it.
     pub(super) fn incarnation(&self) -> u64 {
         self.header.tag
@@ -242,7 +236,7 @@ impl Reply<'_> {
 
     /// Takes so many values, straight to where they belong.
     pub(super) fn values(&mut self, out: &mut [f32]) -> Result<(), Trouble> {
-        if !self.is_rounded() {
+        if !self.header.bf16 {
             return self.bytes(bytemuck::cast_slice_mut(out));
         }
         let mut rounded = std::mem::take(&mut self.buffers.rounded);
@@ -295,17 +289,7 @@ impl Reply<'_> {
             return Err(wrong(self.server, "it is longer than this machine's memory"));
         };
         let mut body = std::mem::take(&mut self.buffers.body);
-        let mut filled = 0;
-        while filled < length {
-            if filled == body.len() * 8 {
-                let wanted = length.min((filled * 2).max(FIRST));
-                body.resize(wanted.div_ceil(8), 0);
-            }
-            let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut body);
-            let end = length.min(bytes.len());
-            self.bytes(&mut bytes[filled..end])?;
-            filled = end;
-        }
+        fill(&mut body, length, length, |piece| self.bytes(piece))?;
         self.buffers.body = body;
         Ok(&bytemuck::cast_slice(&self.buffers.body)[..length])
     }

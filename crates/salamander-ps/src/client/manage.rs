@@ -1,5 +1,6 @@
 //! What the master asks servers for: histories, files and partitions.
 
+use std::iter::repeat;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,12 +18,13 @@ impl Client {
 
     /// What all servers say about themselves.
     pub fn info(&mut self) -> Result<Vec<Info>, Error> {
-        self.collect(Kind::Info)
+        self.collect(repeat(Some(&Message::plain(Kind::Info))), self.options.patience)
     }
 
     /// What was applied, on all partitions of all servers.
     pub fn applied(&mut self) -> Result<Vec<Held>, Error> {
-        let held: Vec<Vec<Held>> = self.collect(Kind::Applied)?;
+        let message = Message::plain(Kind::Applied);
+        let held: Vec<Vec<Held>> = self.collect(repeat(Some(&message)), self.options.patience)?;
         Ok(held.into_iter().flatten().collect())
     }
 
@@ -72,20 +74,14 @@ impl Client {
     pub fn written(&mut self, paths: &[PathBuf]) -> Result<Vec<Written>, Error> {
         self.check_each(paths.len())?;
         let messages: Vec<_> = paths.iter().map(|path| Message::written(path)).collect();
-        let messages: Vec<_> = messages.iter().map(Some).collect();
-        let mut written = Vec::with_capacity(paths.len());
-        self.ask(&messages, self.options.long_patience, |_, reply| {
-            written.push(reply.json()?);
-            Ok(())
-        })?;
-        Ok(written)
+        self.collect(messages.iter().map(Some), self.options.long_patience)
     }
 
     /// A partition that the only server had in the history before, for the one that has it in this one.
     pub(crate) fn take(&mut self, partition: u16) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
         let message = Message::take(partition);
-        self.ask(&[Some(&message)], self.options.long_patience, |_, reply| {
+        self.ask([Some(&message)], self.options.long_patience, |_, reply| {
             bytes = reply.body()?.to_vec();
             Ok(())
         })?;
@@ -106,8 +102,7 @@ impl Client {
         let servers = 0..self.links.len();
         let messages: Vec<_> =
             servers.map(|server| message(server, self.envelope(server))).collect();
-        let messages: Vec<_> = messages.iter().map(Some).collect();
-        self.ask(&messages, patience, |_, _| Ok(()))
+        self.ask(messages.iter().map(Some), patience, |_, _| Ok(()))
     }
 
     fn check_each(&self, given: usize) -> Result<(), Error> {
@@ -118,9 +113,14 @@ impl Client {
         }
     }
 
-    fn collect<T: serde::de::DeserializeOwned>(&mut self, kind: Kind) -> Result<Vec<T>, Error> {
+    /// What all servers answer, in small.
+    fn collect<'m, T: serde::de::DeserializeOwned>(
+        &mut self,
+        messages: impl IntoIterator<Item = Option<&'m Message<'m>>>,
+        patience: Duration,
+    ) -> Result<Vec<T>, Error> {
         let mut answers = Vec::with_capacity(self.links.len());
-        self.ask_all(&Message::plain(kind), |_, reply| {
+        self.ask(messages, patience, |_, reply| {
             answers.push(reply.json()?);
             Ok(())
         })?;

@@ -7,7 +7,7 @@ use super::link::{Reply, Trouble, wrong};
 use super::routing::Split;
 use super::{Ack, Client, Error, Sent};
 use crate::wire::reply::decode_changed;
-use crate::wire::{Advance, Block, Message, TableKey};
+use crate::wire::{Advance, Block, Message, Moment, TableKey};
 use crate::{Push, Read, Rows, TableId};
 
 /// Rows that are wanted, and where to.
@@ -24,14 +24,6 @@ pub struct Lookup<'a> {
 /// How much of a table a client has seen, by server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen(Vec<Moment>);
-
-/// A moment of a server's tables.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Moment {
-    incarnation: u64,
-    /// Changes of that life.
-    counter: u64,
-}
 
 /// Rows that changed since they were seen.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -83,8 +75,8 @@ impl Client {
             let message = || Message::pull(read, advance, wanted, self.options.bf16);
             messages.push(is_asked.then(message));
         }
-        let messages: Vec<_> = messages.iter().map(Option::as_ref).collect();
-        self.ask(&messages, self.options.patience, |server, reply| {
+        let messages = messages.iter().map(Option::as_ref);
+        self.ask(messages, self.options.patience, |server, reply| {
             for ((lookup, split), (_, dim)) in lookups.iter_mut().zip(&splits).zip(&tables) {
                 match split.of(server) {
                     None => reply.values(lookup.out)?,
@@ -135,26 +127,18 @@ impl Client {
     pub fn changed(&mut self, table: TableId, seen: &Seen) -> Result<News, Error> {
         let (key, dim) = self.table(table)?;
         let messages: Vec<Message<'_>> = (0..self.links.len())
-            .map(|server| {
-                let Moment { incarnation, counter } =
-                    seen.0.get(server).copied().unwrap_or_default();
-                Message::changed(key, counter, incarnation)
-            })
+            .map(|server| Message::changed(key, seen.0.get(server).copied().unwrap_or_default()))
             .collect();
-        let messages: Vec<_> = messages.iter().map(Some).collect();
-        let mut answers = vec![None; self.links.len()];
-        self.ask(&messages, self.options.patience, |server, reply| {
+        let mut news = News::default();
+        // Servers answer in their order.
+        self.ask(messages.iter().map(Some), self.options.patience, |server, reply| {
             let incarnation = reply.incarnation();
             let changed = take_changed(server, reply, dim)?;
-            answers[server] = Some((incarnation, changed));
-            Ok(())
-        })?;
-        let mut news = News::default();
-        for (incarnation, changed) in answers.into_iter().flatten() {
             news.seen.0.push(Moment { incarnation, counter: changed.counter });
             news.ids.extend_from_slice(&changed.ids);
             news.values.extend_from_slice(&changed.values);
-        }
+            Ok(())
+        })?;
         Ok(news)
     }
 

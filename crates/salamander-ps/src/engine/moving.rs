@@ -25,8 +25,16 @@ impl Engine {
 
     /// Forgets everything and holds these partitions from now on, empty and at a version.
     pub fn begin(&self, partitions: &[Range<u16>], version: u64) -> Result<(), Error> {
-        let here = places(partitions)?;
-        let mut order = self.order();
+        self.start_empty(self.order(), places(partitions)?, version)
+    }
+
+    /// Forgets everything and holds what is here, empty and at a version.
+    pub(super) fn start_empty(
+        &self,
+        mut order: MutexGuard<'_, Order>,
+        here: Vec<bool>,
+        version: u64,
+    ) -> Result<(), Error> {
         let shards = empty_shards(&self.inner.options, &here, &order.tables, version);
         (order.here, order.version, order.staged) = (here, version, false);
         order.change();
@@ -83,22 +91,17 @@ impl Engine {
         partitions.iter().try_for_each(|partition| order.check_elsewhere(*partition))?;
         partitions.iter().for_each(|partition| order.here[usize::from(*partition)] = true);
         let (counter, tables) = (order.change(), order.tables.clone());
-        let threads = self.inner.owners.count();
-        let (catalog, tables) = (&catalog, &tables);
-        let loads = (0..threads).map(|thread| {
-            let own: Vec<u16> =
-                partitions.iter().copied().filter(|p| thread_of(*p, threads) == thread).collect();
-            let load = move |shard: &mut Shard| load(shard, &own, catalog, tables, counter);
-            (thread, load)
-        });
-        self.inner.owners.run(loads.collect(), order)?.into_iter().collect()
+        let own = self.by_thread(partitions.iter().copied(), |partition| *partition);
+        let loads =
+            self.on_each(order, own, |shard, own| load(shard, &own, &catalog, &tables, counter));
+        loads?.into_iter().collect()
     }
 
     /// Drops what is staged for the current version.
     pub fn unstage(&self) -> Result<(), Error> {
         let mut order = self.order();
         order.staged = false;
-        self.on_all(order, Shard::unstage).map(|_| ())
+        self.on_all(order, Shard::unstage).map(drop)
     }
 
     /// Takes partitions out of this engine, as bytes for [`put`](Engine::put). Nothing may be staged:
@@ -125,9 +128,9 @@ impl Engine {
     /// version. Partitions that are here already are an error.
     pub fn put(&self, bytes: &[u8]) -> Result<(), Error> {
         let image = Image::of_bytes(bytes)?;
-        let mut sections = Vec::new();
+        let mut moved = Vec::new();
         for place in &image.index {
-            sections.push((place.partition, image.section(place)?));
+            moved.push((place.partition, image.section(place)?));
         }
         for spec in &image.header.tables {
             self.declare(spec.clone())?;
@@ -135,36 +138,41 @@ impl Engine {
         let mut order = self.order();
         self.check_arrival(&order, &image.header)?;
         let tables = numbers(&order.tables, &image.header.tables);
-        let threads = self.inner.owners.count();
-        let mut arrivals: Vec<Vec<(u16, Section<'_>)>> = Vec::new();
-        arrivals.resize_with(threads, Vec::new);
-        for (partition, bytes) in &sections {
+        let mut sections = Vec::new();
+        for (partition, bytes) in &moved {
             order.check_elsewhere(*partition)?;
             let section = Section::decode(bytes, *partition, &image.header.tables)
                 .map_err(|reason| image.damaged(*partition, reason))?;
-            arrivals[thread_of(*partition, threads)].push((*partition, section));
+            sections.push((*partition, section));
         }
         sections.iter().for_each(|(partition, _)| order.here[usize::from(*partition)] = true);
         let counter = order.change();
-        let tables = &tables;
-        let install = |(thread, arrivals)| {
-            let arrivals: Vec<(u16, Section<'_>)> = arrivals;
-            let install = move |shard: &mut Shard| {
-                for (partition, section) in arrivals {
-                    shard.install(partition, section, tables, counter);
-                }
-            };
-            (thread, install)
+        let arrivals = self.by_thread(sections, |(partition, _)| *partition);
+        let install = |shard: &mut Shard, arrivals| {
+            for (partition, section) in arrivals {
+                shard.install(partition, section, &tables, counter);
+            }
         };
-        self.inner.owners.run(arrivals.into_iter().enumerate().map(install).collect(), order)?;
-        Ok(())
+        self.on_each(order, arrivals, install).map(drop)
+    }
+
+    /// Things by the threads that own their partitions.
+    fn by_thread<T>(
+        &self,
+        all: impl IntoIterator<Item = T>,
+        partition: impl Fn(&T) -> u16,
+    ) -> Vec<Vec<T>> {
+        let threads = self.inner.owners.count();
+        let mut own: Vec<Vec<T>> = (0..threads).map(|_| Vec::new()).collect();
+        for thing in all {
+            own[thread_of(partition(&thing), threads)].push(thing);
+        }
+        own
     }
 
     /// Puts other shards in the place of all that is here.
     fn swap(&self, order: MutexGuard<'_, Order>, shards: Vec<Shard>) -> Result<(), Error> {
-        let swap = |(thread, fresh)| (thread, move |shard: &mut Shard| *shard = fresh);
-        self.inner.owners.run(shards.into_iter().enumerate().map(swap).collect(), order)?;
-        Ok(())
+        self.on_each(order, shards, |shard, fresh| *shard = fresh).map(drop)
     }
 
     /// Refuses partitions of another version or of other tables.

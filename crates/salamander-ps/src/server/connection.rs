@@ -13,10 +13,9 @@ use salamander_net::{Cancel, Patience, Stream};
 
 use super::Options;
 use super::service::{Answer, Lookups, Service};
+use crate::wire::cursor::fill;
 use crate::wire::{Code, Failure, Header, Kind, Request, header};
 
-/// The first bytes of a body for which memory is taken before they are there.
-const FIRST: usize = 1 << 20;
 /// What has to come within the time that silence is allowed for.
 const PIECE: usize = 64 << 20;
 /// A buffer above this size goes after its request: partitions move seldom.
@@ -150,25 +149,9 @@ impl<'a> Connection<'a> {
             return Err(End::Trouble(text));
         }
         // Lossless: the limit is far below what a machine can address.
-        self.fill(&mut hand.body, header.length as usize)?;
+        let length = header.length as usize;
+        fill(&mut hand.body, length, PIECE, |piece| self.stream.receive(piece, &self.patience()))?;
         Ok(header)
-    }
-
-    /// Receives a body, taking memory as it comes.
-    fn fill(&self, body: &mut Vec<u64>, length: usize) -> Result<(), End> {
-        let mut filled = 0;
-        while filled < length {
-            let room = body.len() * 8;
-            if filled == room {
-                let wanted = length.min((2 * room).max(FIRST));
-                body.resize(wanted.div_ceil(8), 0);
-            }
-            let bytes: &mut [u8] = bytemuck::cast_slice_mut(body);
-            let end = length.min(bytes.len()).min(filled + PIECE);
-            self.stream.receive(&mut bytes[filled..end], &self.patience())?;
-            filled = end;
-        }
-        Ok(())
     }
 
     fn answer(&self, header: &Header, hand: &mut Hand) -> Result<(), End> {
@@ -237,7 +220,7 @@ impl<'a> Connection<'a> {
     }
 
     fn reply(&self, request: &Header, kind: Kind, length: u64) -> [u8; header::LENGTH] {
-        let tag = self.service.incarnation();
+        let tag = self.service.incarnation;
         Header { kind, tag, length, ..*request }.encode()
     }
 

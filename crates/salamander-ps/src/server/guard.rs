@@ -50,7 +50,7 @@ impl Guard {
 impl From<Refused> for Failure {
     fn from(refused: Refused) -> Self {
         let (code, detail) = match refused {
-            Refused::OldMaster { known, .. } => (Code::Term, known.into()),
+            Refused::OldMaster { known, .. } => (Code::Term, known.0.into()),
             Refused::OtherProcess { own, .. } => (Code::Process, own),
             Refused::OtherLineage { own, .. } => (Code::Lineage, own.0),
             Refused::NotApart => (Code::Lineage, 0),

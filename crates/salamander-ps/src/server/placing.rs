@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError, RwLockReadGuard};
 use std::time::Duration;
 
 use salamander_core::push::{Envelope, Holds, Lineage, Resetting, Stock};
-use salamander_net::{Cancel, Keys};
+use salamander_net::{Backoff, Cancel, Keys, retry};
 
 use super::guard::Guard;
 use super::service::{Service, refuse};
@@ -34,14 +34,6 @@ pub(super) struct Placing {
     under_way: Mutex<Cancel>,
 }
 
-/// An order to begin a lineage.
-#[derive(Clone, Copy)]
-pub(super) struct NewLineage<'a> {
-    pub(super) order: Envelope,
-    pub(super) lineage: Lineage,
-    pub(super) reset: &'a Reset,
-}
-
 /// A reset whose turn it is.
 struct Turn<'a> {
     service: &'a Service,
@@ -63,8 +55,12 @@ impl Placing {
 
 impl Service {
     /// Starts another history.
-    pub(super) fn reset(&self, new: NewLineage<'_>) -> Result<(), Failure> {
-        let NewLineage { order, lineage, reset } = new;
+    pub(super) fn reset(
+        &self,
+        order: Envelope,
+        lineage: Lineage,
+        reset: &Reset,
+    ) -> Result<(), Failure> {
         {
             let mut guard = self.write();
             match guard.gate.reset(order, lineage)? {
@@ -187,17 +183,12 @@ impl Turn<'_> {
 
     /// Asks until the other server has heard of the lineage.
     fn take(&self, client: &mut Client, partition: u16) -> Result<Vec<u8>, String> {
-        let mut retry = client.retry(HEARSAY, [PAUSE; 2]);
-        loop {
-            match client.take(partition) {
-                Ok(bytes) => return Ok(bytes),
-                Err(client::Error::Refused { failure, .. })
-                    if failure.code == Code::Lineage
-                        && failure.detail < self.lineage.0
-                        && retry.pause() => {}
-                Err(error) => return Err(error.to_string()),
-            }
-        }
+        let is_behind = |error: &client::Error| {
+            matches!(error, client::Error::Refused { failure, .. }
+                if failure.code == Code::Lineage && failure.detail < self.lineage.0)
+        };
+        let backoff = Backoff::every(PAUSE).within(HEARSAY);
+        retry(backoff, || client.take(partition), is_behind).map_err(|error| error.to_string())
     }
 
     /// Holds the gate for a change of the tables, if this reset is still the newest.

@@ -9,7 +9,7 @@ use super::Options;
 use super::connection::Outbox;
 use super::guard::{Guard, Table};
 use super::outgoing::Outgoing;
-use super::placing::{NewLineage, Placing};
+use super::placing::Placing;
 use super::saves::Saves;
 use crate::placement::ranges;
 use crate::wire::reply::{changed_head, encode_json, encode_number};
@@ -20,7 +20,7 @@ use crate::{Engine, Error, Push, Read, Rows, TableId, TableSpec};
 /// The server behind all its connections.
 pub(super) struct Service {
     pub(super) engine: Engine,
-    incarnation: u64,
+    pub(super) incarnation: u64,
     limit: u64,
     guard: RwLock<Guard>,
     pub(super) outgoing: Outgoing,
@@ -35,7 +35,7 @@ pub(super) enum Answer<'a> {
     /// A partition on its way to another server.
     Partition(Arc<Vec<u8>>),
     /// Rows and what stands ahead of them.
-    Rows { head: [u8; 24], ids: Vec<u64>, values: Vec<f32> },
+    Rows { head: Vec<u8>, ids: Vec<u64>, values: Vec<f32> },
     /// Rows that are still to be gathered.
     Lookups(Lookups<'a>),
 }
@@ -54,10 +54,6 @@ impl Service {
         }
     }
 
-    pub(super) fn incarnation(&self) -> u64 {
-        self.incarnation
-    }
-
     /// Does a request.
     pub(super) fn serve<'a>(
         &self,
@@ -68,8 +64,8 @@ impl Service {
         match request {
             Request::Declare(spec) => return self.declare(*spec),
             Request::Reset { order, reset } => {
-                let reset = NewLineage { order, lineage: Lineage(header.tag), reset: &reset };
-                return self.reset(reset).map(|()| Answer::nothing());
+                let reset = self.reset(order, Lineage(header.tag), &reset);
+                return reset.map(|()| Answer::nothing());
             }
             Request::Written { path } => {
                 return self.saves.wait(&path).map(|written| Answer::json(&written));
@@ -77,10 +73,7 @@ impl Service {
             Request::Take { partition } => return self.give(header, partition),
             _ => {}
         }
-        let guard = match request.order() {
-            Some(order) => self.enter_with(header, order)?,
-            None => self.enter(header)?,
-        };
+        let guard = self.enter(header, request.order())?;
         match request {
             Request::Pull { advance, read, lookups } => {
                 let resolve = |lookup: &Lookup<'a>| {
@@ -112,8 +105,8 @@ impl Service {
         let engine = &self.engine;
         match request {
             Request::Info => Ok(Answer::json(&self.info(guard))),
-            Request::Changed { table, since, incarnation } => {
-                let since = if incarnation == self.incarnation { since } else { 0 };
+            Request::Changed { table, seen } => {
+                let since = if seen.incarnation == self.incarnation { seen.counter } else { 0 };
                 let changed = engine.changed(guard.table(table)?.id, since).map_err(refuse)?;
                 let head = changed_head(&changed);
                 Ok(Answer::Rows { head, ids: changed.ids, values: changed.values })
@@ -175,24 +168,24 @@ impl Service {
         outcome.map(|()| Answer::nothing()).map_err(refuse)
     }
 
-    fn enter(&self, header: &Header) -> Result<RwLockReadGuard<'_, Guard>, Failure> {
-        let guard = self.read();
+    /// Goes by the gate; of an order nothing is done once a newer master has given one.
+    fn enter(
+        &self,
+        header: &Header,
+        order: Option<Envelope>,
+    ) -> Result<RwLockReadGuard<'_, Guard>, Failure> {
+        let guard = match order {
+            Some(order) => {
+                let mut guard = self.write();
+                guard.gate.order(order)?;
+                RwLockWriteGuard::downgrade(guard)
+            }
+            None => self.read(),
+        };
         if header.kind.is_bound() {
             guard.gate.admit(Lineage(header.tag))?;
         }
         Ok(guard)
-    }
-
-    /// The same for an order, of which nothing is done once a newer master has given one.
-    fn enter_with(
-        &self,
-        header: &Header,
-        order: Envelope,
-    ) -> Result<RwLockReadGuard<'_, Guard>, Failure> {
-        let mut guard = self.write();
-        guard.gate.order(order)?;
-        guard.gate.admit(Lineage(header.tag))?;
-        Ok(RwLockWriteGuard::downgrade(guard))
     }
 
     pub(super) fn read(&self) -> RwLockReadGuard<'_, Guard> {
@@ -258,7 +251,7 @@ impl Chunks<'_> {
         header: &Header,
         values: &mut Vec<f32>,
     ) -> Result<Chunk, Failure> {
-        let _guard = service.enter(header)?;
+        let _guard = service.enter(header, None)?;
         values.resize(values.len().max(self.size), 0.0);
         let mut filled = 0;
         while let Some(Item { table, dim, ids }) = self.lookups.items.get(self.item) {

@@ -67,6 +67,31 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// The first bytes of a body for which memory is taken before they are there.
+const FIRST: usize = 1 << 20;
+
+/// Receives a body, aligned for words, in pieces of so many bytes at most. Memory is taken with the bytes that come
+/// rather than for what a header promises.
+pub(crate) fn fill<E>(
+    body: &mut Vec<u64>,
+    length: usize,
+    piece: usize,
+    mut receive: impl FnMut(&mut [u8]) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut filled = 0;
+    while filled < length {
+        if filled == body.len() * 8 {
+            let wanted = length.min((filled * 2).max(FIRST));
+            body.resize(wanted.div_ceil(8), 0);
+        }
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(body);
+        let end = length.min(bytes.len()).min(filled + piece);
+        receive(&mut bytes[filled..end])?;
+        filled = end;
+    }
+    Ok(())
+}
+
 /// Writes what [`Cursor`] reads.
 #[derive(Clone, Debug, Default)]
 pub struct Writer {

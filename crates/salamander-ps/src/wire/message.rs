@@ -7,7 +7,7 @@ use std::path::Path;
 use salamander_core::push::Envelope;
 
 use super::cursor::Writer;
-use super::request::Advance;
+use super::request::{Advance, Moment};
 use super::{Header, Kind, Reset, TableKey};
 use crate::{Push, Read, TableSpec};
 
@@ -54,9 +54,7 @@ impl<'a> Message<'a> {
     pub fn declare(spec: &TableSpec) -> Self {
         // A spec has no map with keys that are no texts, the only thing that could fail.
         let text = serde_json::to_string(spec).unwrap_or_default();
-        Self::with_head(Kind::Declare, |head| {
-            head.text(&text);
-        })
+        Self::with_head(Kind::Declare, |head| head.text(&text))
     }
 
     /// Values of rows.
@@ -79,6 +77,7 @@ impl<'a> Message<'a> {
             for (table, ids) in &lookups {
                 head.u64(table.0).u64(ids.len() as u64);
             }
+            head
         });
         message.bf16 = bf16;
         message.arrays = lookups.into_iter().map(|(_, ids)| Array::Ids(ids)).collect();
@@ -87,9 +86,7 @@ impl<'a> Message<'a> {
 
     /// The gradient sum of a slice of a step.
     pub fn stage(version: u64, k: u32, rows: Vec<Block<'a>>, bf16: bool) -> Self {
-        Self::with_rows(Kind::Stage, rows, bf16, |head| {
-            head.u64(version).u64(k.into());
-        })
+        Self::with_rows(Kind::Stage, rows, bf16, |head| head.u64(version).u64(k.into()))
     }
 
     /// A step is complete.
@@ -105,57 +102,47 @@ impl<'a> Message<'a> {
             head.u64(tally.applied).u64(tally.skipped).u64(tally.digest);
             head.f64(factor).f32(scale);
             // Zero is nothing; a counter has far less than 64 bits.
-            head.u64(seen.map_or(0, |seen| seen.saturating_add(1)));
+            head.u64(seen.map_or(0, |seen| seen.saturating_add(1)))
         })
     }
 
     /// Rows that changed.
-    pub fn changed(table: TableKey, since: u64, incarnation: u64) -> Self {
+    pub fn changed(table: TableKey, seen: Moment) -> Self {
         Self::with_head(Kind::Changed, |head| {
-            head.u64(table.0).u64(since).u64(incarnation);
+            head.u64(table.0).u64(seen.counter).u64(seen.incarnation)
         })
     }
 
     /// Forget the names of epochs below.
     pub fn prune(order: Envelope, below: u64) -> Self {
-        Self::with_order(Kind::Prune, order, |head| {
-            head.u64(below);
-        })
+        Self::with_order(Kind::Prune, order, |head| head.u64(below))
     }
 
     /// Start another history.
     pub fn reset(order: Envelope, reset: &Reset) -> Self {
         // Only a path that is no text could fail, and the server says that it cannot read it.
         let text = serde_json::to_string(reset).unwrap_or_default();
-        Self::with_order(Kind::Reset, order, |head| {
-            head.text(&text);
-        })
+        Self::with_order(Kind::Reset, order, |head| head.text(&text))
     }
 
     /// Copy everything for a file.
     pub fn save(order: Envelope, path: &Path) -> Self {
-        Self::with_order(Kind::Save, order, |head| {
-            head.text(&path.to_string_lossy());
-        })
+        Self::with_order(Kind::Save, order, |head| head.text(&path.to_string_lossy()))
     }
 
     /// Drop what was kept for other servers.
     pub fn release(order: Envelope) -> Self {
-        Self::with_order(Kind::Release, order, |_| {})
+        Self::with_order(Kind::Release, order, |head| head)
     }
 
     /// Wait until a file is written.
     pub fn written(path: &Path) -> Self {
-        Self::with_head(Kind::Written, |head| {
-            head.text(&path.to_string_lossy());
-        })
+        Self::with_head(Kind::Written, |head| head.text(&path.to_string_lossy()))
     }
 
     /// Give a partition away.
     pub fn take(partition: u16) -> Self {
-        Self::with_head(Kind::Take, |head| {
-            head.u64(partition.into());
-        })
+        Self::with_head(Kind::Take, |head| head.u64(partition.into()))
     }
 
     /// The same, which needs nobody else's memory.
@@ -182,53 +169,53 @@ impl<'a> Message<'a> {
         std::iter::once(&self.head[..]).chain(arrays).collect()
     }
 
-    fn with_head(kind: Kind, write: impl FnOnce(&mut Writer)) -> Self {
+    fn with_head(kind: Kind, write: impl FnOnce(&mut Writer) -> &mut Writer) -> Self {
         let mut head = Writer::default();
         write(&mut head);
         Self { head: head.into_bytes(), ..Self::plain(kind) }
     }
 
-    fn with_order(kind: Kind, order: Envelope, write: impl FnOnce(&mut Writer)) -> Self {
-        Self::with_head(kind, |head| {
-            head.u64(order.term.into()).u64(order.to);
-            write(head);
-        })
+    fn with_order(
+        kind: Kind,
+        order: Envelope,
+        write: impl FnOnce(&mut Writer) -> &mut Writer,
+    ) -> Self {
+        Self::with_head(kind, |head| write(head.u64(order.term.0.into()).u64(order.to)))
     }
 
     fn with_rows(
         kind: Kind,
         rows: Vec<Block<'a>>,
         bf16: bool,
-        write: impl FnOnce(&mut Writer),
+        write: impl FnOnce(&mut Writer) -> &mut Writer,
     ) -> Self {
         let mut message = Self::with_head(kind, |head| {
-            write(head);
-            head.u64(rows.len() as u64);
+            write(head).u64(rows.len() as u64);
             for block in &rows {
                 let (table, count) = (block.table.0, block.ids.len() as u64);
                 head.u64(table).u64(block.dim as u64).u64(count);
             }
+            head
         });
         message.bf16 = bf16;
         let mut values = Vec::with_capacity(rows.len() + 1);
         for block in rows {
             message.arrays.push(Array::Ids(block.ids));
-            values.push(if bf16 {
-                Array::round(&block.values)
-            } else {
-                Array::Values(block.values)
+            values.push(match bf16 {
+                true => Array::round(&block.values),
+                false => Array::Values(block.values),
             });
         }
-        let length = values.iter().map(|array| array.bytes().len()).sum();
-        values.push(Array::gap(length));
+        let length: usize = values.iter().map(|array| array.bytes().len()).sum();
+        values.push(Array::Gap(length.next_multiple_of(8) - length));
         message.arrays.append(&mut values);
         message
     }
 }
 
 impl Advance {
-    fn write(&self, head: &mut Writer) {
-        head.u64(self.to).f64(self.factor).f32(self.scale);
+    fn write<'w>(&self, head: &'w mut Writer) -> &'w mut Writer {
+        head.u64(self.to).f64(self.factor).f32(self.scale)
     }
 }
 
@@ -237,10 +224,6 @@ impl Array<'_> {
         let mut rounded = vec![0; values.len()];
         salamander_net::bf16::round(values, &mut rounded);
         Self::Rounded(rounded)
-    }
-
-    fn gap(length: usize) -> Self {
-        Self::Gap(length.next_multiple_of(8) - length)
     }
 
     fn bytes(&self) -> &[u8] {

@@ -129,13 +129,10 @@ pub fn decode_number(body: &[u8]) -> Result<u64, Error> {
 }
 
 /// What stands ahead of the ids and values of changed rows.
-pub fn changed_head(changed: &Changed) -> [u8; 24] {
-    let mut bytes = [0; 24];
-    let counts = [changed.counter, changed.ids.len() as u64, changed.values.len() as u64];
-    for (place, count) in bytes.chunks_exact_mut(8).zip(counts) {
-        place.copy_from_slice(&count.to_le_bytes());
-    }
-    bytes
+pub fn changed_head(changed: &Changed) -> Vec<u8> {
+    let mut head = Writer::default();
+    head.u64(changed.counter).u64(changed.ids.len() as u64).u64(changed.values.len() as u64);
+    head.into_bytes()
 }
 
 /// Reads changed rows; values were not filled up to whole words, because nothing follows them.

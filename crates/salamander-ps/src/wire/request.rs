@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use salamander_core::elastic::Term;
 use salamander_core::plan::MicroBatch;
 use salamander_core::push::Envelope;
 
@@ -56,10 +57,8 @@ pub enum Request<'a> {
     Changed {
         /// The table.
         table: TableKey,
-        /// The counter that the puller saw last.
-        since: u64,
-        /// The incarnation that it belongs to.
-        incarnation: u64,
+        /// What the puller saw last.
+        seen: Moment,
     },
     /// Names that were applied.
     Applied,
@@ -112,6 +111,15 @@ pub struct Advance {
     pub factor: f64,
     /// What gradients are multiplied by: one over the records, for sums.
     pub scale: f32,
+}
+
+/// A moment of a server's tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moment {
+    /// Changes of that life.
+    pub counter: u64,
+    /// The life of the server.
+    pub incarnation: u64,
 }
 
 /// Ids of rows that are wanted.
@@ -175,8 +183,7 @@ impl<'a> Request<'a> {
             Kind::Push => read_push(cursor, header.bf16)?,
             Kind::Changed => Self::Changed {
                 table: TableKey(cursor.u64()?),
-                since: cursor.u64()?,
-                incarnation: cursor.u64()?,
+                seen: Moment { counter: cursor.u64()?, incarnation: cursor.u64()? },
             },
             Kind::Applied => Self::Applied,
             Kind::Prune => Self::Prune { order: read_order(cursor)?, below: cursor.u64()? },
@@ -201,7 +208,7 @@ impl Advance {
 }
 
 fn read_order(cursor: &mut Cursor<'_>) -> Result<Envelope, Error> {
-    Ok(Envelope { term: cursor.u32()?, to: cursor.u64()? })
+    Ok(Envelope { term: Term(cursor.u32()?), to: cursor.u64()? })
 }
 
 fn read_pull<'a>(cursor: &mut Cursor<'a>) -> Result<Request<'a>, Error> {

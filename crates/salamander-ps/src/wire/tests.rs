@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 
 use proptest::prelude::*;
+use salamander_core::elastic::Term;
 use salamander_core::plan::MicroBatch;
 use salamander_core::push::{Envelope, Lineage};
 
@@ -153,9 +154,9 @@ fn small_requests_arrive_as_they_were() {
     check(&Message::declare(&spec), &Request::Declare(Box::new(spec)));
     let advance = Advance { to: 9, factor: 0.1, scale: 0.5 };
     check(&Message::advance(&advance), &Request::Advance(advance));
-    let changed = Request::Changed { table, since: 4, incarnation: 5 };
-    check(&Message::changed(table, 4, 5), &changed);
-    let order = Envelope { term: 3, to: u64::MAX };
+    let seen = Moment { counter: 4, incarnation: 5 };
+    check(&Message::changed(table, seen), &Request::Changed { table, seen });
+    let order = Envelope { term: Term(3), to: u64::MAX };
     check(&Message::prune(order, 6), &Request::Prune { order, below: 6 });
     let files = [PathBuf::from("a/b"), PathBuf::from("ö")];
     let owner = Owner { endpoint: "there".to_string(), partitions: vec![3..9, 12..13] };

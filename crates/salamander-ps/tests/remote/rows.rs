@@ -238,8 +238,8 @@ fn clients_do_not_disturb_each_other() {
     let rows = client.pull(&[(table, &[0, 50, 99])]).expect("pulled");
     assert_eq!(rows[0], [4.0 * steps as f32; 6]);
     let stats = [0, 1].map(|server| cluster.engine(server).stats().expect("stats"));
-    let count = |stats: &salamander_ps::Stats| {
-        stats.tables.iter().find(|table| table.name == "sum").map_or(0, |table| table.rows)
+    let count = |stats: &Vec<salamander_ps::TableStats>| {
+        stats.iter().find(|table| table.name == "sum").map_or(0, |table| table.rows)
     };
     assert_eq!(stats.iter().map(count).sum::<u64>(), 100);
 }

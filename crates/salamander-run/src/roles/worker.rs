@@ -1,16 +1,13 @@
 //! A worker: a process that trains together with others, as the master says.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use salamander_core::elastic::Ending;
 use salamander_core::experiment::{Experiment, Strategy, Transport};
-use salamander_net::Keys;
-use salamander_train::asynchronous::Line;
 use salamander_train::model::Models;
 use salamander_train::trainer::Setup;
-use salamander_train::worker::{self, join};
+use salamander_train::worker::{self, WorkerConnection, join};
 use salamander_train::{Error as TrainError, device};
 
 use super::{Exit, MemberOptions, leave_on_signals};
@@ -22,66 +19,51 @@ pub fn run(options: &MemberOptions, start: Option<String>, models: &Models) -> R
     let keys = options.keys.read(&options.run, options.listen)?;
     let experiment = load(&options.run.experiment(), &[])?;
     let model = models.find(experiment.model())?;
-    let leave = leave_on_signals()?;
-    let device = || device::select_for(&experiment.device.0, options.place as usize);
-    let setup = |device| Setup {
-        device,
-        experiment: experiment.clone(),
-        folder: options.run.folder().to_path_buf(),
-        stop: Arc::default(),
+    let connection = WorkerConnection {
+        master: options.master.clone(),
+        keys,
+        slot: options.place,
+        bf16: experiment.optimizations.gradient_compression,
+        beat_every: beat_every(&experiment),
+        leave: leave_on_signals()?,
+    };
+    let setup = |experiment: Experiment| {
+        Ok::<Setup, Error>(Setup {
+            device: device::select_for(&experiment.device.0, options.place as usize)?,
+            experiment,
+            folder: options.run.folder().to_path_buf(),
+            stop: Arc::default(),
+        })
     };
     if experiment.strategy == Strategy::Ps {
-        let line = line(options, keys, &experiment, leave);
-        return match model.push(setup(device()?), line) {
+        return match model.push(setup(experiment)?, connection) {
             Ok(()) => Ok(Exit::Done),
             Err(TrainError::Leaving) => Ok(Exit::Left),
             Err(error) => Err(error.into()),
         };
     }
-    let membership = join(membership(options, start, keys, &experiment, leave))?;
+    let membership = join(membership(options, start, connection, &experiment))?;
     let handle = membership.handle.clone();
-    let outcome = model.take_part(setup(device()?), membership);
+    let outcome = model.take_part(setup(experiment)?, membership);
     finish(outcome.err(), &handle)
 }
 
 fn membership(
     options: &MemberOptions,
     start: Option<String>,
-    keys: Keys,
+    connection: WorkerConnection,
     experiment: &Experiment,
-    leave: Arc<AtomicBool>,
 ) -> worker::Options {
     worker::Options {
-        master: options.master.clone(),
-        keys,
+        connection,
         listen: options.listen,
-        slot: options.place,
         transport: match experiment.elastic.transport {
             Transport::Auto => salamander_net::Transport::Auto,
             Transport::Shm => salamander_net::Transport::Shm,
             Transport::Tcp => salamander_net::Transport::Tcp,
         },
-        bf16: experiment.optimizations.gradient_compression,
         with_servers: experiment.strategy.has_servers(),
-        beat_every: beat_every(experiment),
-        leave,
         start,
-    }
-}
-
-fn line(
-    options: &MemberOptions,
-    keys: Keys,
-    experiment: &Experiment,
-    leave: Arc<AtomicBool>,
-) -> Line {
-    Line {
-        master: options.master.clone(),
-        keys,
-        slot: options.place,
-        bf16: experiment.optimizations.gradient_compression,
-        beat_every: beat_every(experiment),
-        leave,
     }
 }
 

@@ -16,7 +16,7 @@ use salamander_proto::client::{
 };
 use salamander_train::Error as TrainError;
 use salamander_train::checkpoint::Which;
-use salamander_train::evaluate::Over;
+use salamander_train::evaluate::{BatchRange, Over};
 use salamander_train::model::{Instance, Models};
 use salamander_train::worker::fresh_id;
 
@@ -127,14 +127,14 @@ impl Bench<'_> {
             writeln!(out, "{text}").map_err(TrainError::io(&path))
         };
         let mut go_on = || if session.end().is_some() { Err(TrainError::Leaving) } else { Ok(()) };
-        let (dataset, over) = (&self.dataset, self.over);
+        let part = BatchRange { dataset: &self.dataset, over: self.over, batches };
         let skipped = match self.job.work {
             Work::Evaluate => {
-                let part = self.model.evaluate(dataset, over, batches, &mut go_on)?;
+                let part = self.model.evaluate(part, &mut go_on)?;
                 line(serde_json::to_string(&part))?;
                 part.skipped
             }
-            Work::Predict => self.model.predict(dataset, over, batches, &mut |batch| {
+            Work::Predict => self.model.predict(part, &mut |batch| {
                 line(serde_json::to_string(&batch))?;
                 go_on()
             })?,

@@ -12,14 +12,14 @@ use crate::gradients::ParamGradient;
 use crate::params;
 
 /// Floats of a block.
-pub const BLOCK: usize = 1024;
+pub(crate) const BLOCK: usize = 1024;
 
 /// The name of the table, which no table of a model can have.
-pub const TABLE: &str = "salamander.dense";
+pub(crate) const TABLE: &str = "salamander.dense";
 
 /// Where each parameter is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dense {
+pub(crate) struct Dense {
     params: Vec<Place>,
     blocks: usize,
 }
@@ -40,7 +40,7 @@ impl Place {
 
 impl Dense {
     /// The trainable parameters of a model, in their fixed order.
-    pub fn of<M: Module>(model: &M) -> Self {
+    pub(crate) fn of<M: Module>(model: &M) -> Self {
         let mut dense = Self { params: Vec::new(), blocks: 0 };
         for info in params::list(model).into_iter().filter(|info| info.trainable) {
             let floats = info.shape.iter().product();
@@ -58,17 +58,17 @@ impl Dense {
     }
 
     /// How many blocks there are; their ids count from 0.
-    pub fn blocks(&self) -> usize {
+    pub(crate) fn blocks(&self) -> usize {
         self.blocks
     }
 
     /// The table.
-    pub fn spec(&self, optimizer: Optimizer) -> TableSpec {
+    pub(crate) fn spec(&self, optimizer: Optimizer) -> TableSpec {
         TableSpec { init: Initializer::Zeros, optimizer, ..TableSpec::new(TABLE, BLOCK) }
     }
 
     /// All blocks, from values by path.
-    pub fn gather(&self, values: &[(String, TensorData)]) -> Vec<f32> {
+    pub(crate) fn gather(&self, values: &[(String, TensorData)]) -> Vec<f32> {
         let by_path: HashMap<&str, &TensorData> =
             values.iter().map(|(path, data)| (path.as_str(), data)).collect();
         let mut blocks = vec![0.0; self.blocks * BLOCK];
@@ -81,7 +81,7 @@ impl Dense {
     }
 
     /// The parameters that these blocks are of, by path.
-    pub fn scatter(
+    pub(crate) fn scatter(
         &self,
         blocks: &[f32],
         changed: &BTreeSet<usize>,
@@ -95,7 +95,7 @@ impl Dense {
     }
 
     /// The blocks of a gradient: only of parameters that were used.
-    pub fn pieces(&self, gradient: &[ParamGradient]) -> (Vec<u64>, Vec<f32>) {
+    pub(crate) fn pieces(&self, gradient: &[ParamGradient]) -> (Vec<u64>, Vec<f32>) {
         let by_path: HashMap<&str, &Place> =
             self.params.iter().map(|place| (place.path.as_str(), place)).collect();
         let (mut ids, mut values) = (Vec::new(), Vec::new());

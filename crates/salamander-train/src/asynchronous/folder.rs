@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::TensorData;
 use salamander_core::course::KeptRows;
-use salamander_core::experiment::{CheckpointPolicy, CheckpointStorage};
 use salamander_core::ledger::{Ledger, Tally};
 use salamander_core::plan::Plan;
 use salamander_core::push::{Applied, Names};
@@ -15,14 +14,12 @@ use salamander_ps::{Held, checkpoint as rows};
 
 use super::dense::{BLOCK, Dense, TABLE};
 use crate::Error;
-use crate::checkpoint::{Snapshot, Store, read_manifest};
+use crate::checkpoint::{self, Keeping, Snapshot, Store, beginning_with, read_manifest};
 use crate::progress::Progress;
 
 /// What all checkpoints of a run have in common.
 pub(super) struct CheckpointFolders {
-    pub(super) folder: PathBuf,
-    pub(super) policy: CheckpointPolicy,
-    pub(super) storage: CheckpointStorage,
+    pub(super) keeping: Keeping,
     pub(super) experiment: String,
     /// Everything the model keeps, as it began.
     pub(super) model: Vec<(String, TensorData)>,
@@ -35,26 +32,27 @@ pub(super) struct CheckpointFolders {
 impl CheckpointFolders {
     /// Makes the folder, unless it is there; returns its name and the progress in it.
     pub(super) fn keep(&self, kept: KeptRows) -> Result<(String, Progress), Error> {
-        let KeptRows { checkpoint, files, mut progress, watched } = kept;
+        let KeptRows { checkpoint: kept, files, mut progress, watched } = kept;
         let held = rows::held(&files)?;
         self.fill_in(&mut progress, &held);
-        let id = checkpoint.id;
-        let ending = format!("-{:03}-{:04}", id.term.0, id.number);
-        let name = format!("step-{:08}{ending}", progress.steps);
-        if let Some(there) = self.find(&ending) {
-            self.close(Store::open(&self.folder, self.policy, self.storage.clone())?)?;
-            return Ok((there, progress));
-        }
-        let snapshot = Snapshot {
-            id: name.clone(),
-            progress: progress.clone(),
-            model: self.parameters(&files)?,
-            optimizers: Default::default(),
-            experiment: self.experiment.clone(),
-            watched,
+        let ending = format!("-{:03}-{:04}", kept.id.term.0, kept.id.number);
+        let store = Store::open(self.keeping.clone())?;
+        let name = match self.find(&ending) {
+            Some(there) => there,
+            None => {
+                let snapshot = Snapshot {
+                    id: format!("{}{ending}", checkpoint::id(progress.steps)),
+                    progress: progress.clone(),
+                    model: self.parameters(&files)?,
+                    optimizers: Default::default(),
+                    experiment: self.experiment.clone(),
+                    watched,
+                };
+                let name = snapshot.id.clone();
+                store.save(snapshot, Some(Box::new(move |folder: &Path| link(&files, folder))))?;
+                name
+            }
         };
-        let store = Store::open(&self.folder, self.policy, self.storage.clone())?;
-        store.save(snapshot, Some(Box::new(move |folder: &Path| link(&files, folder))))?;
         self.close(store)?;
         Ok((name, progress))
     }
@@ -72,13 +70,10 @@ impl CheckpointFolders {
 
     /// The folder of a checkpoint with this ending.
     fn find(&self, ending: &str) -> Option<String> {
-        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        let mut names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-        names.find(|name| {
-            name.starts_with("step-")
-                && name.ends_with(ending)
-                && read_manifest(&self.folder.join(name)).is_ok()
-        })
+        let folder = &self.keeping.folder;
+        let is_it =
+            |name: &String| name.ends_with(ending) && read_manifest(&folder.join(name)).is_ok();
+        beginning_with("step-", folder).find(is_it)
     }
 
     /// The model with the dense parameters that the files hold.
@@ -184,6 +179,7 @@ fn link(files: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>, Error> {
 
 #[cfg(test)]
 mod tests {
+    use salamander_core::experiment::{CheckpointPolicy, CheckpointStorage};
     use salamander_core::ledger::Line;
     use salamander_core::plan::MicroBatch;
     use salamander_core::seed::mix;
@@ -197,9 +193,11 @@ mod tests {
     fn folders() -> CheckpointFolders {
         let plan = Plan { records: RECORDS, batch: 4, aggregation: 1, slices: 2 };
         CheckpointFolders {
-            folder: PathBuf::new(),
-            policy: CheckpointPolicy::Best,
-            storage: CheckpointStorage::default(),
+            keeping: Keeping {
+                folder: PathBuf::new(),
+                policy: CheckpointPolicy::Best,
+                storage: CheckpointStorage::default(),
+            },
             experiment: String::new(),
             model: Vec::new(),
             dense: Dense::empty(),

@@ -50,9 +50,7 @@ pub(crate) fn lease_plan<T: Trial>(setup: Setup) -> Result<LeasePlan, Error> {
         lease: LEASE_MS,
     };
     let folders = CheckpointFolders {
-        folder: prepared.setup.checkpoints(),
-        policy: experiment.checkpoint_policy,
-        storage: experiment.checkpoint_storage.clone(),
+        keeping: prepared.setup.keeping(),
         experiment: prepared.experiment_text.clone(),
         model: first,
         dense,

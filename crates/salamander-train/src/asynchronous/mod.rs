@@ -7,8 +7,8 @@
 //! The schedule's factor is that of the name's own step.
 //!
 //! # Layout
-//! - [`Dense`]: dense parameters as rows of a table
-//! - [`work`] (`worker`): a worker's loop; `line`: the master; `servers`: the rows
+//! - `dense`: dense parameters as rows of a table
+//! - `worker`: a worker's loop; `line`: the master; `servers`: the rows
 //! - `lease_plan`: what the master's process is told of the model; `folder`: a checkpoint's folder from the files of
 //!   servers
 
@@ -27,10 +27,8 @@ use crate::tables::Tables;
 use crate::trainer::{Prepared, Setup};
 use crate::trial::{Pass, Trial};
 
-pub use dense::{BLOCK, Dense, TABLE};
 pub(crate) use lease_plan::lease_plan;
-pub use line::Line;
-pub use worker::work;
+pub(crate) use worker::work;
 
 /// What follows from the experiment, the same in all processes.
 pub(crate) struct Job<T> {
@@ -46,7 +44,7 @@ pub(crate) fn prepare<T: Trial>(setup: Setup) -> Result<(Job<T>, Callbacks), Err
     let (prepared, course, callbacks) = Prepared::new::<T>(setup, Vec::new())?;
     let [pass] = prepared.passes.as_slice() else {
         let reason = "it has several passes, which meet in a step: use strategy allreduce";
-        return Err(Error::Model { model: T::NAME, reason: reason.to_string() });
+        return Err(Error::model::<T>(reason));
     };
     let pass = pass.clone();
     let (model, tables) = prepared.setup.fresh::<T>()?;

@@ -7,15 +7,19 @@ use std::time::Duration;
 use burn::tensor::TensorData;
 use salamander_core::push::Map;
 use salamander_net::{Cancel, Keys};
-use salamander_ps::client::{Ack, Client, Lookup, Options, Seen, Sent};
-use salamander_ps::{Page, Push, Read, Rows, TableId, TableSpec};
+use salamander_ps::client::{Ack, Client, Options, Seen, Sent};
+use salamander_ps::{Page, Push, Read, Rows, TableSpec};
 
 use super::dense::{BLOCK, Dense};
 use crate::Error;
-use crate::tables::{RowGradient, RowSource, trouble};
+use crate::tables::{Connection, Declared, RowGradient, RowSource, trouble};
+use crate::worker::WorkerConnection;
 
 /// How long a server may take before a worker gives its lease back.
 const PATIENCE: Duration = Duration::from_secs(4);
+
+/// The table of dense parameters comes first, then those of the model.
+const DENSE: usize = 0;
 
 /// The gradients of one micro-batch.
 pub(super) struct Gradients<'a> {
@@ -34,12 +38,11 @@ struct State {
     keys: Keys,
     bf16: bool,
     cancel: Cancel,
-    dense: TableSpec,
-    tables: Vec<TableSpec>,
+    specs: Vec<TableSpec>,
     known: Option<Known>,
     connection: Option<Connection>,
     seen: Seen,
-    /// The age of gradients counts.
+    /// The rate of a push is divided by how many others came since its parameters were pulled.
     by_age: bool,
 }
 
@@ -51,30 +54,23 @@ struct Known {
     endpoints: Vec<String>,
 }
 
-struct Connection {
-    client: Client,
-    dense: TableId,
-    tables: Vec<TableId>,
-}
-
 impl Servers {
-    pub(super) fn new(keys: Keys, bf16: bool, cancel: Cancel, dense: TableSpec) -> Self {
+    pub(super) fn new(
+        worker: &WorkerConnection,
+        cancel: Cancel,
+        dense: TableSpec,
+        by_age: bool,
+    ) -> Self {
         Self(Arc::new(Mutex::new(State {
-            keys,
-            bf16,
+            keys: worker.keys.clone(),
+            bf16: worker.bf16,
             cancel,
-            dense,
-            tables: Vec::new(),
+            specs: vec![dense],
             known: None,
             connection: None,
             seen: Seen::default(),
-            by_age: false,
+            by_age,
         })))
-    }
-
-    /// From now on the rate of a push is divided by how many others came since its parameters were pulled.
-    pub(super) fn scale_by_staleness(&self) {
-        self.lock().by_age = true;
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -110,7 +106,8 @@ impl Servers {
         let seen = std::mem::take(&mut state.seen);
         let first = seen == Seen::default();
         let connection = state.connection()?;
-        let news = connection.client.changed(connection.dense, &seen).map_err(trouble)?;
+        let dense_table = connection.tables[DENSE].id;
+        let news = connection.client.changed(dense_table, &seen).map_err(trouble)?;
         let mut changed = BTreeSet::new();
         for (id, row) in news.ids.iter().zip(news.values.chunks_exact(BLOCK)) {
             let at = *id as usize;
@@ -140,14 +137,11 @@ impl Servers {
     ) -> Result<Sent<'static>, Error> {
         let mut state = self.lock();
         let seen = state.by_age.then(|| state.seen.clone());
-        let Connection { client, dense, tables } = state.connection()?;
-        let mut rows = Vec::with_capacity(1 + gradients.rows.len());
+        let Connection { client, tables } = state.connection()?;
+        let mut rows = Declared::rows(&tables[DENSE + 1..], gradients.rows);
         if !gradients.blocks.is_empty() {
-            rows.push(Rows { table: *dense, ids: gradients.blocks, values: gradients.dense });
-        }
-        for gradient in gradients.rows {
-            let table = tables[gradient.table];
-            rows.push(Rows { table, ids: &gradient.ids, values: &gradient.values });
+            let Gradients { blocks: ids, dense: values, .. } = *gradients;
+            rows.insert(0, Rows { table: tables[DENSE].id, ids, values });
         }
         let push = Push { name, tally, factor, scale: 1.0, seen: None, rows: &rows };
         let sent = client.begin_push(&push, seen.as_ref()).map_err(trouble)?;
@@ -180,12 +174,8 @@ impl State {
                     cancel: self.cancel.clone(),
                     ..Options::default()
                 };
-                let mut client = Client::connect(endpoints.clone(), self.keys.clone(), options)
-                    .map_err(trouble)?;
-                let dense = client.declare(self.dense.clone()).map_err(trouble)?;
-                let declared = self.tables.iter().map(|spec| client.declare(spec.clone()));
-                let tables = declared.collect::<Result<_, _>>().map_err(trouble)?;
-                Ok(none.insert(Connection { client, dense, tables }))
+                let client = Client::connect(endpoints.clone(), self.keys.clone(), options);
+                Ok(none.insert(Connection::new(client.map_err(trouble)?, &self.specs)?))
             }
         }
     }
@@ -194,17 +184,13 @@ impl State {
 /// The rows of a model's tables. Their gradients are pushed together with the dense ones, so nothing is staged here.
 impl RowSource for Servers {
     fn declare(&mut self, specs: &[TableSpec]) -> Result<(), Error> {
-        self.lock().tables = specs.to_vec();
+        let all = &mut self.lock().specs;
+        all.truncate(DENSE + 1);
+        all.extend_from_slice(specs);
         Ok(())
     }
 
-    fn pull(&mut self, table: usize, ids: &[u64], training: bool) -> Result<Vec<f32>, Error> {
-        let mut state = self.lock();
-        let mut rows = vec![0.0; ids.len() * state.tables[table].dim];
-        let read = if training { Read::Train } else { Read::Evaluate };
-        let Connection { client, tables, .. } = state.connection()?;
-        let mut lookup = [Lookup { table: tables[table], ids, out: &mut rows }];
-        client.pull_into(read, None, &mut lookup).map_err(trouble)?;
-        Ok(rows)
+    fn pull(&mut self, table: usize, ids: &[u64], read: Read) -> Result<Vec<f32>, Error> {
+        self.lock().connection()?.pull(DENSE + 1 + table, ids, read, None)
     }
 }

@@ -8,23 +8,25 @@ use std::time::{Duration, Instant};
 use salamander_core::elastic::Work as Doing;
 use salamander_core::experiment::{Ps, PsMode, Settings};
 use salamander_core::plan::MicroBatch;
-use salamander_core::push::{Ask, Map, MapVersion, Process, Task, Told, Work};
+use salamander_core::push::{Ask, MapVersion, Process, Task, Told, Work};
 use salamander_core::report::{Brief, Measured};
 use salamander_net::Cancel;
 use salamander_ps::Page;
 use salamander_ps::client::{Ack, Sent};
 
 use super::dense::{BLOCK, Dense};
-use super::line::{Desk, Line};
+use super::line::Desk;
 use super::servers::{Gradients, Servers};
 use super::{Job, prepare};
 use crate::Error;
-use crate::evaluate::{Over, evaluate_part};
+use crate::evaluate::{BatchRange, Over, evaluate_part};
 use crate::loader::{Loaded, Loader};
 use crate::params;
 use crate::step::{Destination, Staging, StepSum, compute};
-use crate::trainer::{Setup, Timings};
+use crate::tables::Opened;
+use crate::trainer::{Setup, Timings, trained_on};
 use crate::trial::{BatchOf, Trial};
+use crate::worker::WorkerConnection;
 
 /// Names of a lease at most: enough to load ahead, few enough to be done again cheaply.
 const NAMES: u64 = 4;
@@ -32,24 +34,22 @@ const NAMES: u64 = 4;
 const FAREWELL: Duration = Duration::from_millis(200);
 
 /// Works to the end of the run.
-pub fn work<T: Trial>(setup: Setup, line: Line) -> Result<(), Error> {
+pub(crate) fn work<T: Trial>(setup: Setup, connection: WorkerConnection) -> Result<(), Error> {
     crate::threads::join(setup.experiment.threads);
     let (job, _) = prepare::<T>(setup)?;
     let dense = Dense::of(&job.model);
     let cancel = Cancel::new();
     let spec = dense.spec(job.pass.optimizer);
-    let servers = Servers::new(line.keys.clone(), line.bf16, cancel.clone(), spec);
-    if !job.tables.is_empty() {
-        job.prepared.open_source(&job.tables, Box::new(servers.clone()))?;
-    }
-    let about = job.prepared.about(&job.course);
     let Ps { local_steps, scale_by_staleness, .. } = job.prepared.setup.experiment.ps;
-    if scale_by_staleness {
-        servers.scale_by_staleness();
+    let servers = Servers::new(&connection, cancel.clone(), spec, scale_by_staleness);
+    if !job.tables.is_empty() {
+        let rows = Opened::Source(Box::new(servers.clone()));
+        job.prepared.open_tables(&job.tables, rows)?;
     }
+    let data = trained_on(&job.course);
     let blocks = vec![0.0; dense.blocks() * BLOCK];
     let mut bench = Bench { job, dense, servers, blocks, local_steps, since_pull: 0, stale: true };
-    let mut desk = Desk::open(line, about, cancel)?;
+    let mut desk = Desk::open(connection, data, cancel)?;
     let worked = bench.work(&mut desk);
     desk.close(worked)
 }
@@ -74,6 +74,12 @@ struct Lease {
     measured: Vec<Measured>,
 }
 
+/// A part of a validation that this worker holds for a while.
+struct ValidationLease {
+    task: u64,
+    fence: u64,
+}
+
 /// A micro-batch on its way to the servers.
 struct Pushed {
     name: MicroBatch,
@@ -84,20 +90,20 @@ struct Pushed {
 impl<T: Trial> Bench<T> {
     fn work(&mut self, desk: &mut Desk) -> Result<(), Error> {
         while !desk.is_over() {
-            desk.working(Doing::Idle, 0);
+            desk.session.working(Doing::Idle, 0);
             match desk.ask(&Ask::Work { most: self.lease() })? {
                 Told::Names { task, servers, brief } => {
-                    self.begin(task.map, servers);
+                    self.servers.follow(task.map, servers);
                     self.names(desk, task, &brief)?;
                 }
                 Told::Validate { task, fence, batches, map, servers } => {
-                    self.begin(map, servers);
+                    self.servers.follow(map, servers);
                     self.stale = true;
-                    self.validate(desk, (task, fence), batches)?;
+                    self.validate(desk, ValidationLease { task, fence }, batches)?;
                 }
-                Told::Wait(wait) => desk.wait(Duration::from_millis(wait)),
+                Told::Wait(wait) => desk.session.wait(Duration::from_millis(wait)),
                 // The end is told to all in a moment.
-                Told::Done | Told::Heard(_) => desk.wait(FAREWELL),
+                Told::Done | Told::Heard(_) => desk.session.wait(FAREWELL),
             }
         }
         Ok(())
@@ -115,10 +121,6 @@ impl<T: Trial> Bench<T> {
             }
         };
         names as usize
-    }
-
-    fn begin(&mut self, map: Map, servers: Vec<String>) {
-        self.servers.follow(map, servers);
     }
 
     /// Computes and pushes the names of a lease, and reports those that all servers have.
@@ -155,8 +157,7 @@ impl<T: Trial> Bench<T> {
         let told = desk.ask(&Ask::Pushed { report, measured })?;
         tracing::debug!(fence, ?told, "reported");
         if !work.is_done() {
-            desk.ask(&Ask::GiveBack { fence })?;
-            desk.wait(Duration::from_millis(20));
+            desk.give_back(fence)?;
         }
         Ok(())
     }
@@ -190,12 +191,12 @@ impl<T: Trial> Bench<T> {
         mut timings: Timings,
     ) -> Result<Pushed, Error> {
         let (name, started) = (loaded.name, Instant::now());
-        desk.working(Doing::Exchanging, 0);
+        desk.session.working(Doing::Exchanging, 0);
         self.pull()?;
         timings.exchange += started.elapsed();
 
         let started = Instant::now();
-        desk.working(Doing::Computing, 0);
+        desk.session.working(Doing::Computing, 0);
         let rows = RefCell::new(Vec::new());
         let staging = Staging { tables: &self.job.tables, to: Destination::Collect(&rows) };
         let staging = (!self.job.tables.is_empty()).then_some(staging);
@@ -215,7 +216,7 @@ impl<T: Trial> Bench<T> {
         timings.compute += started.elapsed();
 
         let started = Instant::now();
-        desk.working(Doing::Exchanging, tally.applied);
+        desk.session.working(Doing::Exchanging, tally.applied);
         let page = Page { applied: tally.applied, skipped: tally.skipped, digest: tally.digest };
         let gradients = Gradients { blocks: &ids, dense: &values, rows: &rows };
         let sent = self.servers.begin_push(name, page, factor, &gradients)?;
@@ -233,8 +234,8 @@ impl<T: Trial> Bench<T> {
         }
         let changed = self.servers.refresh(&self.dense, &mut self.blocks)?;
         if !changed.is_empty() {
-            let wrong = |reason| Error::Model { model: T::NAME, reason };
-            self.job.model = params::overwrite(self.job.model.clone(), changed).map_err(wrong)?;
+            let changed = params::overwrite(self.job.model.clone(), changed);
+            self.job.model = changed.map_err(Error::model::<T>)?;
         }
         (self.stale, self.since_pull) = (false, 0);
         Ok(())
@@ -262,11 +263,10 @@ impl<T: Trial> Bench<T> {
             old.is_none_or(|(_, old)| old.iter::<f32>().ne(value.iter::<f32>()))
         });
         moved.map_or(Ok(()), |(path, _)| {
-            let reason = format!(
+            Err(Error::model::<T>(format!(
                 "{path} moves besides the parameters (batch normalisation), which asynchronous \
                  training does not keep: use strategy hybrid or allreduce"
-            );
-            Err(Error::Model { model: T::NAME, reason })
+            )))
         })
     }
 
@@ -284,30 +284,27 @@ impl<T: Trial> Bench<T> {
     fn validate(
         &mut self,
         desk: &mut Desk,
-        (task, fence): (u64, u64),
+        ValidationLease { task, fence }: ValidationLease,
         batches: Range<u64>,
     ) -> Result<(), Error> {
         let Some(dataset) = self.job.prepared.validation.clone() else {
             return Err(Error::Invalid("data.validation: this worker sees no files".to_string()));
         };
         let over = Over::new(&self.job.prepared.setup.experiment, true);
-        desk.working(Doing::Computing, 0);
+        desk.session.working(Doing::Computing, 0);
         let found = self.pull().and_then(|()| {
-            let part = evaluate_part(&self.job.model, &dataset, over, batches, &mut || Ok(()))?;
+            let part = BatchRange { dataset: &dataset, over, batches };
+            let part = evaluate_part(&self.job.model, part, &mut || Ok(()))?;
             self.job.tables.check().map(|()| part)
         });
         match found {
-            Ok(part) => {
-                desk.ask(&Ask::Validated { task, fence, part })?;
-            }
+            Ok(part) => desk.ask(&Ask::Validated { task, fence, part }).map(drop),
             Err(Error::Unreachable(reason)) => {
                 tracing::info!(reason, "gives a validation back");
                 self.forget();
-                desk.ask(&Ask::GiveBack { fence })?;
-                desk.wait(Duration::from_millis(20));
+                desk.give_back(fence)
             }
-            Err(error) => return Err(error),
+            Err(error) => Err(error),
         }
-        Ok(())
     }
 }

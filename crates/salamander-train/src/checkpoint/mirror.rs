@@ -4,39 +4,32 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-use salamander_core::experiment::{CheckpointPolicy, CheckpointStorage};
 
 use salamander_core::layout::{COUNTED, EXPERIMENT, METRICS};
 
-use super::store::{newest_counted, remove_superfluous};
 use super::vault::Vault;
+use super::{Keeping, Store};
 use crate::Error;
+use crate::threads::OwnedThread;
 
 /// The pause after a first failure; each is twice the one before,
 const FIRST: Duration = Duration::from_millis(500);
 /// up to this.
 const LONGEST: Duration = Duration::from_secs(30);
 
-enum Order {
+/// What the owner is told.
+pub(super) enum Order {
+    /// A checkpoint is complete on disk.
     Put(PathBuf),
+    /// Say so when everything handed over is in the store, or was given up.
     Flush(Sender<()>),
-}
-
-/// What is kept where.
-pub(super) struct Keeping {
-    /// The folder of checkpoints.
-    pub(super) folder: PathBuf,
-    pub(super) policy: CheckpointPolicy,
-    pub(super) storage: CheckpointStorage,
 }
 
 /// The handle of the thread; dropped, it waits for what was handed over.
 pub(super) struct Mirror {
-    orders: Option<Sender<Order>>,
-    thread: Option<JoinHandle<()>>,
+    orders: Sender<Order>,
+    _thread: OwnedThread,
 }
 
 impl Mirror {
@@ -47,38 +40,17 @@ impl Mirror {
         results: Sender<Result<PathBuf, Error>>,
     ) -> Result<Self, Error> {
         let (sender, orders) = channel();
-        let left = newest_counted(&keeping.folder).map(|path| Waiting { path, told: false });
+        let left = Store::list(&keeping.folder).pop();
+        let left = left.map(|last| Waiting { path: keeping.folder.join(last.id), told: false });
         let (flushes, until) = (Vec::new(), None);
         let owner = Owner { vault, keeping, orders, results, next: left, flushes, until };
-        let thread = std::thread::Builder::new()
-            .name("store".to_string())
-            .spawn(move || owner.work())
-            .map_err(|error| Error::Invalid(format!("cannot start a thread: {error}")))?;
-        Ok(Self { orders: Some(sender), thread: Some(thread) })
+        let thread = OwnedThread::spawn("store".to_string(), "a thread", move || owner.work())?;
+        Ok(Self { orders: sender, _thread: thread })
     }
 
-    /// A checkpoint is complete on disk.
-    pub(super) fn put(&self, path: PathBuf) {
-        self.send(Order::Put(path));
-    }
-
-    /// Says so when everything handed over is in the store, or was given up.
-    pub(super) fn flush(&self, done: Sender<()>) {
-        self.send(Order::Flush(done));
-    }
-
-    fn send(&self, order: Order) {
+    pub(super) fn send(&self, order: Order) {
         // The thread ends after its last handle only.
-        let _ = self.orders.as_ref().map(|orders| orders.send(order));
-    }
-}
-
-impl Drop for Mirror {
-    fn drop(&mut self) {
-        drop(self.orders.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        let _ = self.orders.send(order);
     }
 }
 
@@ -129,12 +101,8 @@ impl Owner {
 
     /// The experiment goes first: whoever finds a checkpoint can use it.
     fn upload(&self, path: &Path) -> Result<(), Error> {
-        self.vault.put_once(self.run(), EXPERIMENT)?;
+        self.vault.put_once(self.keeping.run(), EXPERIMENT)?;
         self.vault.upload(path)
-    }
-
-    fn run(&self) -> &Path {
-        self.keeping.folder.parent().unwrap_or(&self.keeping.folder)
     }
 
     fn done(&mut self) {
@@ -151,15 +119,12 @@ impl Owner {
 
     /// What goes wrong here is only a waste of room, or done again with the next checkpoint.
     fn tidy(&self, path: &Path) {
-        let Keeping { folder, policy, storage } = &self.keeping;
-        let beside = self.vault.put(self.run(), METRICS);
+        let beside = self.vault.put(self.keeping.run(), METRICS);
         let last = path.file_name().unwrap_or_default().to_string_lossy();
-        if let Err(error) = beside.and_then(|()| self.vault.tidy(*policy, storage, &last)) {
+        if let Err(error) = beside.and_then(|()| self.vault.tidy(&self.keeping, &last)) {
             tracing::warn!(%error, checkpoint = %path.display(), "the store is not tidy");
         }
-        if *policy != CheckpointPolicy::All {
-            remove_superfluous(folder, storage);
-        }
+        self.keeping.remove_superfluous();
     }
 
     fn take(&mut self, order: Order) {
@@ -191,21 +156,22 @@ impl Owner {
     /// Waits before the next try, unless there is something newer to try; gives up when somebody waited long enough.
     fn rest(&mut self, pause: Duration, error: &Error) {
         let wake = Instant::now() + pause;
-        let mut open = true;
-        while open {
+        loop {
             let end = self.until.map_or(wake, |until| until.min(wake));
             match self.orders.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(order) => {
                     let newer = matches!(order, Order::Put(_));
                     self.take(order);
-                    open = !newer;
+                    if newer {
+                        break;
+                    }
                 }
-                Err(RecvTimeoutError::Timeout) => open = false,
+                Err(RecvTimeoutError::Timeout) => break,
                 Err(RecvTimeoutError::Disconnected) => {
                     let patience = self.patience();
                     let until = *self.until.get_or_insert_with(|| Instant::now() + patience);
                     std::thread::sleep(until.min(wake).saturating_duration_since(Instant::now()));
-                    open = false;
+                    break;
                 }
             }
         }

@@ -50,7 +50,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod files;
 mod mirror;
 mod packed;
 mod read;
@@ -67,17 +66,15 @@ use serde::{Deserialize, Serialize};
 use crate::optimize::ParamState;
 use crate::progress::Progress;
 
-pub use files::write_atomic;
 pub(crate) use packed::{pack, unpack};
-pub(crate) use read::read_manifest;
-pub use read::{Checkpoint, read};
-pub use salamander_core::layout::COUNTED;
+pub use read::Checkpoint;
+pub(crate) use read::{read, read_manifest};
 use salamander_core::layout::{EXPERIMENT, MODEL};
-pub(crate) use store::{SCRATCH, sweep};
+pub(crate) use store::{Keeping, SCRATCH, beginning_with, sweep};
 pub use store::{Store, Which};
-pub(crate) use tensors::{from_safetensors, to_safetensors};
+pub(crate) use tensors::{from_safetensors, write_safetensors};
 pub use vault::Vault;
-pub use write::write;
+use write::write;
 
 /// The layout that this version writes and reads.
 const FORMAT: u32 = 1;
@@ -90,7 +87,7 @@ pub type OptimizerStates = BTreeMap<String, HashMap<String, ParamState>>;
 
 /// What a checkpoint is made from: a copy on the host, so that training can go on meanwhile.
 #[derive(Clone, Debug)]
-pub struct Snapshot {
+pub(crate) struct Snapshot {
     /// The checkpoint's name.
     pub id: String,
     /// Where training stands.
@@ -148,6 +145,6 @@ pub struct FileEntry {
 }
 
 /// The folder's name for a version of the parameters.
-pub fn id(steps: u64) -> String {
+pub(crate) fn id(steps: u64) -> String {
     format!("step-{steps:08}")
 }

@@ -48,7 +48,12 @@ pub(crate) fn read_manifest(path: &Path) -> Result<Manifest, Error> {
         std::io::ErrorKind::NotFound => Error::checkpoint(path, "it has no manifest"),
         _ => Error::checkpoint(path, error),
     })?;
-    let manifest: Manifest = serde_json::from_slice(&text)
+    parse_manifest(path, &text)
+}
+
+/// The manifest of the checkpoint at this place.
+pub(super) fn parse_manifest(path: &Path, text: &[u8]) -> Result<Manifest, Error> {
+    let manifest: Manifest = serde_json::from_slice(text)
         .map_err(|error| Error::checkpoint(path, format!("its manifest is broken: {error}")))?;
     match manifest.format {
         FORMAT => Ok(manifest),
@@ -57,30 +62,28 @@ pub(crate) fn read_manifest(path: &Path) -> Result<Manifest, Error> {
 }
 
 /// Reads and verifies a whole checkpoint.
-pub fn read(path: &Path) -> Result<Checkpoint, Error> {
+pub(crate) fn read(path: &Path) -> Result<Checkpoint, Error> {
     let manifest = read_manifest(path)?;
+    let unfit = |reason: String| Error::checkpoint(path, reason);
     let mut contents = HashMap::new();
     for (name, entry) in &manifest.files {
-        let bytes = fs::read(path.join(name))
-            .map_err(|error| Error::checkpoint(path, format!("{name}: {error}")))?;
+        let bytes = fs::read(path.join(name));
+        let bytes = bytes.map_err(|error| unfit(format!("{name}: {error}")))?;
         if bytes.len() as u64 != entry.bytes {
             let (found, expected) = (bytes.len(), entry.bytes);
-            let reason = format!("{name} has {found} bytes instead of {expected}");
-            return Err(Error::checkpoint(path, reason));
+            return Err(unfit(format!("{name} has {found} bytes instead of {expected}")));
         }
         if blake3::hash(&bytes).to_hex().as_str() != entry.blake3 {
-            return Err(Error::checkpoint(path, format!("{name}: its checksum is wrong")));
+            return Err(unfit(format!("{name}: its checksum is wrong")));
         }
         contents.insert(name.as_str(), bytes);
     }
     for (name, bytes) in &manifest.tables {
         let found = fs::metadata(path.join(name)).map(|found| found.len());
         if found.as_ref().ok() != Some(bytes) {
-            let reason = format!("{name} has not the {bytes} bytes that were written");
-            return Err(Error::checkpoint(path, reason));
+            return Err(unfit(format!("{name} has not the {bytes} bytes that were written")));
         }
     }
-    let unfit = |reason: String| Error::checkpoint(path, reason);
     let experiment = contents.remove(EXPERIMENT).unwrap_or_default();
     let experiment = String::from_utf8(experiment).map_err(|error| unfit(error.to_string()))?;
     let state = decode(&mut contents).map_err(unfit)?;

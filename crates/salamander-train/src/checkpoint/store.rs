@@ -4,16 +4,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::thread::JoinHandle;
 
 use salamander_core::experiment::{CheckpointPolicy, CheckpointStorage};
 use salamander_core::layout::COUNTED;
 
-use super::mirror::{Keeping, Mirror};
+use super::mirror::{self, Mirror};
 use super::vault::Vault;
 use super::{Checkpoint, Manifest, Snapshot, read, read_manifest, write};
 use crate::Error;
 use crate::tables::Finish;
+use crate::threads::OwnedThread;
 
 /// Checkpoints that a run keeps at least, so that a broken one can be replaced by the one before.
 const AT_LEAST: usize = 2;
@@ -44,6 +44,50 @@ impl std::str::FromStr for Which {
     }
 }
 
+/// What a run keeps of its checkpoints, and where.
+#[derive(Clone, Debug)]
+pub(crate) struct Keeping {
+    /// The folder of checkpoints, which is in the run's.
+    pub folder: PathBuf,
+    /// Which ones are kept.
+    pub policy: CheckpointPolicy,
+    /// How many, and in which store besides.
+    pub storage: CheckpointStorage,
+}
+
+impl Keeping {
+    /// The run's folder.
+    pub(super) fn run(&self) -> &Path {
+        self.folder.parent().unwrap_or(&self.folder)
+    }
+
+    /// The run's place in a store, if it has one.
+    pub(crate) fn vault(&self) -> Result<Option<Vault>, Error> {
+        Vault::of_run(&self.storage, self.run())
+    }
+
+    /// Removes the checkpoints that the policy does not keep.
+    pub(super) fn remove_superfluous(&self) {
+        for id in self.superfluous(&Store::list(&self.folder)) {
+            // A folder that cannot be removed is only a waste of room.
+            let _ = fs::remove_dir_all(self.folder.join(id));
+        }
+    }
+
+    /// The checkpoints that the policy does not keep, of all that count, oldest first.
+    pub(super) fn superfluous(&self, manifests: &[Manifest]) -> Vec<String> {
+        if self.policy == CheckpointPolicy::All {
+            return Vec::new();
+        }
+        let latest = (self.storage.save_trial_latest as usize).max(AT_LEAST);
+        let newest = manifests.iter().rev().take(latest);
+        let best = best_first(manifests).into_iter().take(self.storage.save_trial_best as usize);
+        let kept: Vec<&str> = newest.chain(best).map(|m| m.id.as_str()).collect();
+        let superfluous = manifests.iter().filter(|manifest| !kept.contains(&manifest.id.as_str()));
+        superfluous.map(|manifest| manifest.id.clone()).collect()
+    }
+}
+
 enum Order {
     Save(Box<Snapshot>, Option<Finish>),
     Flush(Sender<()>),
@@ -51,102 +95,78 @@ enum Order {
 
 /// The folder of a run's checkpoints, and the thread that writes them.
 pub struct Store {
-    sender: Option<SyncSender<Order>>,
+    /// Dropped first, which ends the thread; the results are there until then.
+    sender: SyncSender<Order>,
+    thread: OwnedThread,
     results: Receiver<Result<PathBuf, Error>>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Store {
     /// Starts the writer. Only the copy to the host holds training up; two snapshots at most are in
     /// memory. With a store a checkpoint is finished when it is there.
-    pub fn open(
-        folder: &Path,
-        policy: CheckpointPolicy,
-        storage: CheckpointStorage,
-    ) -> Result<Self, Error> {
-        fs::create_dir_all(folder).map_err(Error::io(folder))?;
+    pub(crate) fn open(keeping: Keeping) -> Result<Self, Error> {
+        fs::create_dir_all(&keeping.folder).map_err(Error::io(&keeping.folder))?;
         let (sender, orders) = sync_channel::<Order>(1);
         let (done, results) = channel();
-        let folder = folder.to_path_buf();
-        let mirror = mirror(&folder, policy, &storage, &done)?;
+        let mirror = keeping.vault()?;
+        let mirror = mirror.map(|vault| Mirror::start(vault, keeping.clone(), done.clone()));
+        let mirror = mirror.transpose()?;
         let writer = move || {
             for order in orders {
-                let (snapshot, tables) = match order {
-                    Order::Save(snapshot, tables) => (snapshot, tables),
-                    Order::Flush(done) => {
-                        match &mirror {
-                            Some(mirror) => mirror.flush(done),
-                            None => drop(done.send(())),
+                match (order, &mirror) {
+                    (Order::Flush(done), Some(mirror)) => mirror.send(mirror::Order::Flush(done)),
+                    (Order::Flush(done), None) => drop(done.send(())),
+                    (Order::Save(snapshot, tables), mirror) => {
+                        match (write(&keeping.folder, &snapshot, tables), mirror) {
+                            // The mirror tells what becomes of it.
+                            (Ok(path), Some(mirror)) => mirror.send(mirror::Order::Put(path)),
+                            (written, _) => {
+                                if written.is_ok() {
+                                    keeping.remove_superfluous();
+                                }
+                                let _ = done.send(written);
+                            }
                         }
-                        continue;
                     }
-                };
-                let result = match (write(&folder, &snapshot, tables), &mirror) {
-                    (Ok(path), Some(mirror)) => {
-                        mirror.put(path);
-                        continue;
-                    }
-                    (result, _) => result,
-                };
-                if result.is_ok() && policy != CheckpointPolicy::All {
-                    remove_superfluous(&folder, &storage);
-                }
-                if done.send(result).is_err() {
-                    return;
                 }
             }
         };
-        let thread = std::thread::Builder::new()
-            .name("checkpoints".to_string())
-            .spawn(writer)
-            .map_err(|error| Error::Invalid(format!("cannot start the writer: {error}")))?;
-        Ok(Self { sender: Some(sender), results, thread: Some(thread) })
+        let thread = OwnedThread::spawn("checkpoints".to_string(), "the writer", writer)?;
+        Ok(Self { sender, thread, results })
     }
 
     /// Hands a snapshot to the writer.
-    pub fn save(&self, snapshot: Snapshot, tables: Option<Finish>) -> Result<(), Error> {
-        let sender = self.sender.as_ref();
-        let order = Order::Save(Box::new(snapshot), tables);
-        let sent = sender.is_some_and(|sender| sender.send(order).is_ok());
-        if sent { Ok(()) } else { Err(Error::Invalid("the checkpoint writer has ended".into())) }
+    pub(crate) fn save(&self, snapshot: Snapshot, tables: Option<Finish>) -> Result<(), Error> {
+        let ended = |_| Error::Invalid("the checkpoint writer has ended".to_string());
+        self.sender.send(Order::Save(Box::new(snapshot), tables)).map_err(ended)
     }
 
     /// Checkpoints that were finished since the last call, or why they could not be.
-    pub fn finished(&self) -> Vec<Result<PathBuf, Error>> {
+    pub(crate) fn finished(&self) -> Vec<Result<PathBuf, Error>> {
         self.results.try_iter().collect()
     }
 
     /// Waits until everything handed over is on disk, and tells what was.
-    pub fn flush(&self) -> Vec<Result<PathBuf, Error>> {
+    pub(crate) fn flush(&self) -> Vec<Result<PathBuf, Error>> {
         let (done, wait) = channel();
-        let sent = self.sender.as_ref().is_some_and(|s| s.send(Order::Flush(done)).is_ok());
-        if sent {
+        if self.sender.send(Order::Flush(done)).is_ok() {
             let _ = wait.recv();
         }
         self.finished()
     }
 
     /// Waits for everything handed over.
-    pub fn close(mut self) -> Result<Vec<PathBuf>, Error> {
-        self.join();
-        self.finished().into_iter().collect()
-    }
-
-    fn join(&mut self) {
-        drop(self.sender.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+    pub(crate) fn close(self) -> Result<Vec<PathBuf>, Error> {
+        let Self { sender, thread, results } = self;
+        drop(sender);
+        drop(thread);
+        results.try_iter().collect()
     }
 
     /// All checkpoints of a folder that count and have a readable manifest, oldest first.
     pub fn list(folder: &Path) -> Vec<Manifest> {
-        let mut manifests: Vec<Manifest> = names(folder)
-            .iter()
-            .filter_map(|name| read_manifest(&folder.join(name)).ok())
-            .collect();
-        manifests.sort_by(|a, b| (a.steps, &a.id).cmp(&(b.steps, &b.id)));
-        manifests
+        let names = names(folder).into_iter();
+        oldest_first(names.filter_map(|name| read_manifest(&folder.join(name)).ok()))
     }
 
     /// The checkpoint whose watched metric is the best, by its manifest.
@@ -159,7 +179,7 @@ impl Store {
         let manifests = Self::list(folder);
         let found = match which {
             Which::Latest => manifests.last(),
-            Which::Best => best(&manifests).or(manifests.last()),
+            Which::Best => best_first(&manifests).first().copied().or(manifests.last()),
             Which::Id(id) => manifests.iter().find(|manifest| manifest.id == *id),
         };
         let Some(manifest) = found else {
@@ -185,12 +205,6 @@ impl Store {
     }
 }
 
-impl Drop for Store {
-    fn drop(&mut self) {
-        self.join();
-    }
-}
-
 /// The names of all checkpoints that count, oldest first. In a distributed run only those count that the master has
 /// journaled: a worker that was dropped may have left others.
 fn names(folder: &Path) -> Vec<String> {
@@ -199,65 +213,37 @@ fn names(folder: &Path) -> Vec<String> {
         Some(list) => list.lines().any(|line| line == name),
         None => true,
     };
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .filter(|name| name.starts_with("step-"))
-        .filter(counts)
-        .collect();
+    let mut names: Vec<String> = beginning_with("step-", folder).filter(counts).collect();
     names.sort();
     names
 }
 
+/// The names in a folder that begin with these letters.
+pub(crate) fn beginning_with(prefix: &str, folder: &Path) -> impl Iterator<Item = String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(move |name| name.starts_with(prefix))
+}
+
 /// Removes the folders in which servers were writing rows when their run was killed.
 pub(crate) fn sweep(folder: &Path) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(SCRATCH) {
-            // A folder that cannot be removed is only a waste of room.
-            let _ = fs::remove_dir_all(entry.path());
-        }
-    }
-}
-
-fn best(manifests: &[Manifest]) -> Option<&Manifest> {
-    let watched = manifests.iter().filter(|manifest| manifest.watched.is_some());
-    watched.min_by(|a, b| a.watched.unwrap_or(f64::MAX).total_cmp(&b.watched.unwrap_or(f64::MAX)))
-}
-
-/// Starts the owner of the run's place in a store, if it has one.
-fn mirror(
-    folder: &Path,
-    policy: CheckpointPolicy,
-    storage: &CheckpointStorage,
-    results: &Sender<Result<PathBuf, Error>>,
-) -> Result<Option<Mirror>, Error> {
-    let run = folder.parent().unwrap_or(folder);
-    let Some(vault) = Vault::of_run(storage, run)? else { return Ok(None) };
-    let keeping = Keeping { folder: folder.to_path_buf(), policy, storage: storage.clone() };
-    Mirror::start(vault, keeping, results.clone()).map(Some)
-}
-
-/// The folder of the newest checkpoint that counts.
-pub(super) fn newest_counted(folder: &Path) -> Option<PathBuf> {
-    Store::list(folder).pop().map(|manifest| folder.join(manifest.id))
-}
-
-pub(super) fn remove_superfluous(folder: &Path, storage: &CheckpointStorage) {
-    for id in superfluous(&Store::list(folder), storage) {
+    for name in beginning_with(SCRATCH, folder) {
         // A folder that cannot be removed is only a waste of room.
-        let _ = fs::remove_dir_all(folder.join(id));
+        let _ = fs::remove_dir_all(folder.join(name));
     }
 }
 
-/// The checkpoints that the policy does not keep, of all that count, oldest first.
-pub(super) fn superfluous(manifests: &[Manifest], storage: &CheckpointStorage) -> Vec<String> {
-    let latest = (storage.save_trial_latest as usize).max(AT_LEAST);
-    let mut by_value: Vec<&Manifest> = manifests.iter().filter(|m| m.watched.is_some()).collect();
-    by_value
-        .sort_by(|a, b| a.watched.unwrap_or(f64::MAX).total_cmp(&b.watched.unwrap_or(f64::MAX)));
-    by_value.truncate(storage.save_trial_best as usize);
-    let newest = manifests.iter().rev().take(latest);
-    let kept: Vec<&str> = newest.chain(by_value).map(|m| m.id.as_str()).collect();
-    let superfluous = manifests.iter().filter(|manifest| !kept.contains(&manifest.id.as_str()));
-    superfluous.map(|manifest| manifest.id.clone()).collect()
+/// Checkpoints in the order in which they were made.
+pub(super) fn oldest_first(manifests: impl Iterator<Item = Manifest>) -> Vec<Manifest> {
+    let mut manifests: Vec<Manifest> = manifests.collect();
+    manifests.sort_by(|a, b| (a.steps, &a.id).cmp(&(b.steps, &b.id)));
+    manifests
+}
+
+/// Those that were validated, by what was watched.
+fn best_first(manifests: &[Manifest]) -> Vec<&Manifest> {
+    let mut validated: Vec<(f64, &Manifest)> =
+        manifests.iter().filter_map(|manifest| Some((manifest.watched?, manifest))).collect();
+    validated.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    validated.into_iter().map(|(_, manifest)| manifest).collect()
 }

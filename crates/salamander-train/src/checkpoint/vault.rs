@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use salamander_core::experiment::{CheckpointPolicy, CheckpointStorage};
+use salamander_core::experiment::CheckpointStorage;
 use salamander_core::layout::{CHECKPOINTS, COUNTED};
 use salamander_data::{Bucket, Listing};
 use salamander_files::{Durability, PendingFolder};
 
-use super::store::superfluous;
-use super::{MANIFEST, Manifest, read, read_manifest};
+use super::read::parse_manifest;
+use super::store::oldest_first;
+use super::{Keeping, MANIFEST, Manifest, read, read_manifest};
 use crate::Error;
 
 /// What a store can do; tests have one that fails when it is told to.
@@ -122,22 +123,16 @@ impl Vault {
             // One that cannot be read is as good as none: the checkpoint before it is used.
             manifests.extend(text.and_then(|text| serde_json::from_slice::<Manifest>(&text).ok()));
         }
-        manifests.sort_by(|a, b| (a.steps, &a.id).cmp(&(b.steps, &b.id)));
-        Ok(manifests)
+        Ok(oldest_first(manifests.into_iter()))
     }
 
     /// The checkpoints that a run can go on from, oldest first.
     pub fn counting(&self) -> Result<Vec<Manifest>, Error> {
-        let (mut complete, counted) = (self.complete()?, self.counted()?);
-        if let Some(counted) = counted {
+        let (mut complete, counted) = (self.complete()?, self.get(COUNTED)?);
+        if let Some(counted) = counted.as_deref().map(String::from_utf8_lossy) {
             complete.retain(|manifest| counted.lines().any(|line| line == manifest.id));
         }
         Ok(complete)
-    }
-
-    fn counted(&self) -> Result<Option<String>, Error> {
-        let text = self.get(COUNTED)?;
-        Ok(text.map(|text| String::from_utf8_lossy(&text).into_owned()))
     }
 
     /// Puts a checkpoint; it is complete there when this returns.
@@ -153,34 +148,31 @@ impl Vault {
             Some(_) => self.objects.remove(&last)?,
             None => {}
         }
-        let sizes = sizes(&manifest);
-        for name in sizes.keys() {
+        for name in sizes(&manifest).keys() {
             self.objects.put_file(&format!("{under}/{name}"), &checkpoint.join(name))?;
         }
-        let there: BTreeMap<String, u64> = self.objects.list(&under)?.files.into_iter().collect();
-        if let Some((name, _)) = sizes.iter().find(|(name, size)| there.get(*name) != Some(size)) {
+        if let Some(name) = self.missing(&under, &manifest)? {
             let reason = format!("{name} is not in {}/{under} as it was put there", self.url);
             return Err(Error::checkpoint(checkpoint, reason));
         }
         self.objects.put(&last, text)
     }
 
+    /// A file that is not there, or not as long as its manifest says.
+    fn missing(&self, under: &str, manifest: &Manifest) -> Result<Option<String>, Error> {
+        let there: BTreeMap<String, u64> = self.objects.list(under)?.files.into_iter().collect();
+        let mut needed = sizes(manifest).into_iter();
+        Ok(needed.find(|(name, size)| there.get(name) != Some(size)).map(|(name, _)| name))
+    }
+
     /// Removes what the policy does not keep, and what was cut short. Only called by whoever puts checkpoints, after
     /// `last`, which will count in a moment.
-    pub fn tidy(
-        &self,
-        policy: CheckpointPolicy,
-        storage: &CheckpointStorage,
-        last: &str,
-    ) -> Result<(), Error> {
+    pub(super) fn tidy(&self, keeping: &Keeping, last: &str) -> Result<(), Error> {
         let counting = self.counting()?;
         let Some(newest) = counting.last().map(|manifest| manifest.id.clone()) else {
             return Ok(());
         };
-        let removed = match policy {
-            CheckpointPolicy::All => Vec::new(),
-            _ => superfluous(&counting, storage),
-        };
+        let removed = keeping.superfluous(&counting);
         let counts = |id: &String| counting.iter().any(|manifest| manifest.id == *id);
         for id in self.objects.list(CHECKPOINTS)?.folders.into_iter().filter(|id| id != last) {
             // Something newer may still be on its way to count.
@@ -222,12 +214,8 @@ impl Vault {
         let under = format!("{CHECKPOINTS}/{id}");
         let text = self.objects.get(&format!("{under}/{MANIFEST}"))?;
         let text = text.ok_or_else(|| Error::checkpoint(&place, "it has no manifest"))?;
-        let manifest: Manifest = serde_json::from_slice(&text).map_err(|error| {
-            Error::checkpoint(&place, format!("its manifest is broken: {error}"))
-        })?;
-        let there: BTreeMap<String, u64> = self.objects.list(&under)?.files.into_iter().collect();
-        let sizes = sizes(&manifest);
-        if let Some((name, _)) = sizes.iter().find(|(name, size)| there.get(*name) != Some(size)) {
+        let manifest = parse_manifest(&place, &text)?;
+        if let Some(name) = self.missing(&under, &manifest)? {
             let reason = format!("{name} is missing, or not as long as its manifest says");
             return Err(Error::checkpoint(&place, reason));
         }
@@ -235,7 +223,7 @@ impl Vault {
         let beside = folder.join(format!(".{id}.{}.tmp", std::process::id()));
         let pending = PendingFolder::create(&beside).map_err(Error::io(&beside))?;
         let target = folder.join(id);
-        for (name, size) in sizes {
+        for (name, size) in sizes(&manifest) {
             self.objects.get_file(&format!("{under}/{name}"), size, &beside.join(&name))?;
         }
         fs::write(beside.join(MANIFEST), &text).map_err(Error::io(&beside))?;

@@ -5,8 +5,9 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
 use burn::tensor::TensorData;
+use salamander_core::experiment::CheckpointPolicy;
 
-use super::super::mirror::{Keeping, Mirror};
+use super::super::mirror::{Mirror, Order};
 use super::super::{Snapshot, write};
 use super::*;
 use crate::progress::Progress;
@@ -102,8 +103,9 @@ fn usable(shelf: &Shelf) -> Vec<u64> {
     counting.iter().map(|manifest| manifest.steps).collect()
 }
 
-fn storage(patience: u64) -> CheckpointStorage {
-    CheckpointStorage { store_patience: patience, ..CheckpointStorage::default() }
+fn keeping(folder: &Path, patience: u64) -> Keeping {
+    let storage = CheckpointStorage { store_patience: patience, ..CheckpointStorage::default() };
+    Keeping { folder: folder.to_path_buf(), policy: CheckpointPolicy::Best, storage }
 }
 
 #[test]
@@ -115,7 +117,7 @@ fn a_kill_at_any_request_leaves_what_counted_before() {
         for (path, steps) in paths.iter().zip(1..) {
             vault.upload(path)?;
             complete.set(steps);
-            vault.tidy(CheckpointPolicy::Best, &storage(0), &super::super::id(steps))?;
+            vault.tidy(&keeping(folder.path(), 0), &super::super::id(steps))?;
         }
         Ok::<(), Error>(())
     };
@@ -174,7 +176,7 @@ fn only_what_the_master_counted_counts() {
     vault.objects.put(COUNTED, b"step-00000001\nstep-00000002\n".to_vec()).expect("put");
     assert_eq!(usable(&shelf), [1, 2]);
     // The third may count in a moment.
-    vault.tidy(CheckpointPolicy::Best, &storage(0), "step-00000003").expect("tidied");
+    vault.tidy(&keeping(folder.path(), 0), "step-00000003").expect("tidied");
     assert_eq!(vault.complete().expect("listed").len(), 3);
 }
 
@@ -194,7 +196,7 @@ fn who_goes_on_from_before_a_broken_checkpoint_keeps_what_it_puts() {
     assert!(refused[0].contains("model.safetensors is missing"), "{refused:?}");
     // It does not count yet, and there is a later one that does.
     vault.upload(&checkpoint(folder.path(), 2)).expect("put");
-    vault.tidy(CheckpointPolicy::Best, &storage(0), "step-00000002").expect("tidied");
+    vault.tidy(&keeping(folder.path(), 0), "step-00000002").expect("tidied");
     vault.download("step-00000002", fresh.path()).expect("it is still there");
 }
 
@@ -204,18 +206,14 @@ fn a_store_that_is_down_is_tried_again_and_loses_nothing() {
     let folder = run.path().join("checkpoints");
     let shelf = Shelf::new(0);
     let (sender, results) = channel();
-    let keeping = |patience| Keeping {
-        folder: folder.clone(),
-        policy: CheckpointPolicy::Best,
-        storage: storage(patience),
-    };
+    let keeping = |patience| keeping(&folder, patience);
     let mirror = Mirror::start(Vault::with(shelf.clone()), keeping(600), sender).expect("started");
     for steps in 1..=3 {
-        mirror.put(checkpoint(&folder, steps));
+        mirror.send(Order::Put(checkpoint(&folder, steps)));
     }
     shelf.mend(usize::MAX);
     let (done, wait) = channel();
-    mirror.flush(done);
+    mirror.send(Order::Flush(done));
     wait.recv().expect("flushed");
     let stored = results.try_iter().last().expect("told").expect("stored");
     assert_eq!(stored, folder.join("step-00000003"));
@@ -225,7 +223,7 @@ fn a_store_that_is_down_is_tried_again_and_loses_nothing() {
     shelf.mend(0);
     let (sender, results) = channel();
     let mirror = Mirror::start(Vault::with(shelf.clone()), keeping(0), sender).expect("started");
-    mirror.put(checkpoint(&folder, 4));
+    mirror.send(Order::Put(checkpoint(&folder, 4)));
     drop(mirror);
     let error = results.try_iter().last().expect("told").expect_err("given up").to_string();
     assert!(error.contains("the store does not answer; it is in"), "{error}");

@@ -7,20 +7,24 @@ use std::path::{Path, PathBuf};
 use burn::tensor::TensorData;
 use serde_json::json;
 
-use salamander_files::{Durability, PendingFolder, sync_folder};
+use salamander_files::{Durability, PendingFolder, sync_folder, write_synced};
 
-use super::files::write_synced;
+use super::tensors::to_safetensors;
 use super::{
     EXPERIMENT, FORMAT, FileEntry, MANIFEST, MODEL, Manifest, OPTIMIZER, OptimizerStates, STATE,
-    Snapshot, read_manifest, to_safetensors,
+    Snapshot, read_manifest,
 };
 use crate::Error;
 use crate::tables::Finish;
 
 /// Writes a snapshot into the folder of checkpoints and returns its path.
-pub fn write(folder: &Path, snapshot: &Snapshot, tables: Option<Finish>) -> Result<PathBuf, Error> {
-    let id = snapshot.id.clone();
-    let target = folder.join(&id);
+pub(crate) fn write(
+    folder: &Path,
+    snapshot: &Snapshot,
+    tables: Option<Finish>,
+) -> Result<PathBuf, Error> {
+    let id = &snapshot.id;
+    let target = folder.join(id);
     // A resumed run comes by the same versions again, with the same content.
     if read_manifest(&target).is_ok_and(|old| old.watched == snapshot.watched) {
         return Ok(target);
@@ -28,7 +32,7 @@ pub fn write(folder: &Path, snapshot: &Snapshot, tables: Option<Finish>) -> Resu
     // Half a checkpoint is of no use, and on a full disk it takes the room of the next.
     let beside = folder.join(format!(".{id}.tmp"));
     let pending = PendingFolder::create(&beside).map_err(Error::io(&beside))?;
-    fill(&beside, &id, snapshot, tables)?;
+    fill(&beside, snapshot, tables)?;
     if target.exists() {
         fs::remove_dir_all(&target).map_err(Error::io(&target))?;
     }
@@ -36,12 +40,13 @@ pub fn write(folder: &Path, snapshot: &Snapshot, tables: Option<Finish>) -> Resu
     Ok(target)
 }
 
-fn fill(beside: &Path, id: &str, snapshot: &Snapshot, tables: Option<Finish>) -> Result<(), Error> {
+fn fill(beside: &Path, snapshot: &Snapshot, tables: Option<Finish>) -> Result<(), Error> {
     let unfit = |reason: String| Error::checkpoint(beside, reason);
     let contents = contents(snapshot).map_err(unfit)?;
     let mut files = BTreeMap::new();
     for (name, bytes) in &contents {
-        write_synced(&beside.join(name), bytes)?;
+        let path = beside.join(name);
+        write_synced(&path, bytes).map_err(Error::io(&path))?;
         let blake3 = blake3::hash(bytes).to_hex().to_string();
         files.insert(name.to_string(), FileEntry { bytes: bytes.len() as u64, blake3 });
     }
@@ -49,7 +54,7 @@ fn fill(beside: &Path, id: &str, snapshot: &Snapshot, tables: Option<Finish>) ->
     let progress = &snapshot.progress;
     let manifest = Manifest {
         format: FORMAT,
-        id: id.to_string(),
+        id: snapshot.id.clone(),
         steps: progress.steps,
         epoch: progress.epoch,
         watched: snapshot.watched,
@@ -58,7 +63,8 @@ fn fill(beside: &Path, id: &str, snapshot: &Snapshot, tables: Option<Finish>) ->
         tables: sizes(&tables)?,
     };
     let text = serde_json::to_vec_pretty(&manifest).map_err(|error| unfit(error.to_string()))?;
-    write_synced(&beside.join(MANIFEST), &text)?;
+    let path = beside.join(MANIFEST);
+    write_synced(&path, &text).map_err(Error::io(&path))?;
     sync_folder(beside).map_err(Error::io(beside))
 }
 

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use burn::tensor::{Device, Tensor};
 
 use super::Kind;
+use crate::threads::panic_text;
 
 /// The GPUs of a kind, or why there are none.
 pub(super) fn present(kind: Kind) -> Result<Vec<Device>, String> {
@@ -112,12 +113,7 @@ pub(super) fn try_out(device: &Device) -> Result<(), String> {
 /// Runs what a driver may panic in, and gives the panic's words back as a reason.
 pub(super) fn guarded<R>(work: impl FnOnce() -> R) -> Result<R, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
-        let said = panic
-            .downcast_ref::<String>()
-            .map(String::as_str)
-            .or_else(|| panic.downcast_ref::<&str>().copied())
-            .unwrap_or("it gave no reason");
-        format!("does not start: {said}")
+        format!("does not start: {}", panic_text(&*panic).unwrap_or("it gave no reason"))
     })
 }
 

@@ -7,8 +7,7 @@ use burn::tensor::{Device, Int, Tensor};
 use salamander_data::preprocess::{Vocabulary, hash_of_column};
 use salamander_data::{Row, Value};
 
-use super::kind::{floats, int_tensor, ints};
-use super::{Column, DecodeError};
+use super::{Column, DecodeError, Target};
 
 /// A vocabulary's file, read once per process when the first record needs it.
 #[derive(Debug)]
@@ -87,28 +86,15 @@ pub fn feature_or<C: Column>(
     C::read(&Row::new(filled.collect()), columns)
 }
 
-/// A tensor of buckets of numbers.
-pub fn bucket_floats<'a, const D: usize, C: Column + 'a>(
-    name: &str,
+/// A tensor of the buckets of numbers, which `append` takes from a column: floats or integers.
+pub fn bucketed<'a, const D: usize, C: Column + 'a, T>(
+    target: Target<'_, D>,
     columns: impl Iterator<Item = &'a C>,
-    shape: [usize; D],
-    bucket: impl Fn(f32) -> i64,
-    device: &Device,
+    append: fn(&C, &mut Vec<T>),
+    bucket: impl Fn(T) -> i64,
 ) -> Result<Tensor<D, Int>, DecodeError> {
-    let values = floats(name, columns, &shape)?;
-    int_tensor(name, values.into_iter().map(bucket).collect(), shape, device)
-}
-
-/// A tensor of buckets of integers.
-pub fn bucket_ints<'a, const D: usize, C: Column + 'a>(
-    name: &str,
-    columns: impl Iterator<Item = &'a C>,
-    shape: [usize; D],
-    bucket: impl Fn(i64) -> i64,
-    device: &Device,
-) -> Result<Tensor<D, Int>, DecodeError> {
-    let values = ints(name, columns, &shape)?;
-    int_tensor(name, values.into_iter().map(bucket).collect(), shape, device)
+    let values = target.values(columns, append)?;
+    target.ints(values.into_iter().map(bucket).collect())
 }
 
 /// A tensor of buckets of words.
@@ -119,8 +105,7 @@ pub fn bucket_texts<'a>(
     device: &Device,
 ) -> Result<Tensor<1, Int>, DecodeError> {
     let buckets = words.map(|word| bucket(word)).collect::<Result<Vec<i64>, _>>()?;
-    let shape = [buckets.len()];
-    int_tensor(name, buckets, shape, device)
+    Target { name, shape: [buckets.len()], device }.ints(buckets)
 }
 
 /// A tensor of buckets of one word per column, in which the same word of two columns has two buckets: the columns can
@@ -137,8 +122,7 @@ pub fn hashed_columns<'a, const N: usize>(
         words.map(|(word, column)| hash_of_column(column, word, buckets)).collect::<Vec<i64>>()
     };
     let ids: Vec<i64> = records.flat_map(of_record).collect();
-    let shape = [ids.len() / N.max(1), N];
-    int_tensor(name, ids, shape, device)
+    Target { name, shape: [ids.len() / N.max(1), N], device }.ints(ids)
 }
 
 /// Whether boundaries ascend; a constant function, so that a derive can ask while it compiles.

@@ -13,13 +13,21 @@ use super::kind::{Float, Int, Kind};
 pub trait Column: Sized {
     /// Whether its tensor has floats or integers.
     type Kind: Kind;
+    /// What its values are.
+    type Item: Number;
 
     /// Reads the columns, in the order given.
     fn read(row: &Row<'_>, columns: &[&str]) -> Result<Self, DecodeError>;
+    /// The values, in the order of the tensor.
+    fn items(&self) -> impl Iterator<Item = Self::Item>;
     /// Appends the values as floats.
-    fn floats(&self, out: &mut Vec<f32>);
+    fn floats(&self, out: &mut Vec<f32>) {
+        out.extend(self.items().map(Number::float));
+    }
     /// Appends the values as integers.
-    fn ints(&self, out: &mut Vec<i64>);
+    fn ints(&self, out: &mut Vec<i64>) {
+        out.extend(self.items().map(Number::int));
+    }
     /// So many zeros, for a label that is absent.
     fn zeros(len: usize) -> Self;
     /// How many values.
@@ -44,7 +52,9 @@ pub trait Number: Copy + Default + Send + 'static {
     /// From an integer, if it fits.
     fn from_int(value: i64) -> Option<Self>;
     /// From a float, if it fits.
-    fn from_float(value: f64) -> Option<Self>;
+    fn from_float(value: f64) -> Option<Self> {
+        (value.fract() == 0.0).then_some(value as i64).and_then(Self::from_int)
+    }
     /// As a float.
     fn float(self) -> f32;
     /// As an integer.
@@ -59,9 +69,6 @@ macro_rules! whole {
 
             fn from_int(value: i64) -> Option<Self> {
                 <$type>::try_from(value).ok()
-            }
-            fn from_float(value: f64) -> Option<Self> {
-                (value.fract() == 0.0).then_some(value as i64).and_then(Self::from_int)
             }
             fn float(self) -> f32 {
                 self as f32
@@ -107,10 +114,6 @@ impl Number for bool {
         matches!(value, 0 | 1).then_some(value == 1)
     }
 
-    fn from_float(value: f64) -> Option<Self> {
-        (value.fract() == 0.0).then_some(value as i64).and_then(Self::from_int)
-    }
-
     fn float(self) -> f32 {
         f32::from(u8::from(self))
     }
@@ -122,6 +125,7 @@ impl Number for bool {
 
 impl<T: Number> Column for T {
     type Kind = T::Kind;
+    type Item = T;
 
     fn read(row: &Row<'_>, columns: &[&str]) -> Result<Self, DecodeError> {
         let values = numbers::<T>(row, columns)?;
@@ -131,12 +135,8 @@ impl<T: Number> Column for T {
         }
     }
 
-    fn floats(&self, out: &mut Vec<f32>) {
-        out.push(self.float());
-    }
-
-    fn ints(&self, out: &mut Vec<i64>) {
-        out.push(self.int());
+    fn items(&self) -> impl Iterator<Item = T> {
+        std::iter::once(*self)
     }
 
     fn zeros(_len: usize) -> Self {
@@ -150,17 +150,14 @@ impl<T: Number> Column for T {
 
 impl<T: Number> Column for Vec<T> {
     type Kind = T::VectorKind;
+    type Item = T;
 
     fn read(row: &Row<'_>, columns: &[&str]) -> Result<Self, DecodeError> {
         numbers(row, columns)
     }
 
-    fn floats(&self, out: &mut Vec<f32>) {
-        out.extend(self.iter().map(|value| value.float()));
-    }
-
-    fn ints(&self, out: &mut Vec<i64>) {
-        out.extend(self.iter().map(|value| value.int()));
+    fn items(&self) -> impl Iterator<Item = T> {
+        self.iter().copied()
     }
 
     fn zeros(len: usize) -> Self {
@@ -174,6 +171,7 @@ impl<T: Number> Column for Vec<T> {
 
 impl<T: Number, const N: usize> Column for [T; N] {
     type Kind = T::VectorKind;
+    type Item = T;
 
     fn read(row: &Row<'_>, columns: &[&str]) -> Result<Self, DecodeError> {
         let values = numbers::<T>(row, columns)?;
@@ -181,12 +179,8 @@ impl<T: Number, const N: usize> Column for [T; N] {
         values.try_into().map_err(|_| wrong_count(columns, found, N))
     }
 
-    fn floats(&self, out: &mut Vec<f32>) {
-        out.extend(self.iter().map(|value| value.float()));
-    }
-
-    fn ints(&self, out: &mut Vec<i64>) {
-        out.extend(self.iter().map(|value| value.int()));
+    fn items(&self) -> impl Iterator<Item = T> {
+        self.iter().copied()
     }
 
     fn zeros(_len: usize) -> Self {

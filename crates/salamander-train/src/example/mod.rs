@@ -46,11 +46,10 @@ use salamander_data::Row;
 
 pub use augment::{Augmentation, Augmented};
 pub use buckets::{
-    Lookup, ascending, bucket_floats, bucket_ints, bucket_texts, feature_or, hashed_columns, text,
-    texts,
+    Lookup, ascending, bucket_texts, bucketed, feature_or, hashed_columns, text, texts,
 };
 pub use column::{Column, Number};
-pub use kind::{Float, Int, Kind, Scale, float_tensor};
+pub use kind::{Float, Int, Kind, Scale, Target, float_tensor};
 pub use normalise::{Normaliser, normalised_tensor};
 #[cfg(feature = "images")]
 pub use picture::fitted;
@@ -114,11 +113,6 @@ impl DecodeError {
             other => Self::new(column, other.to_string()),
         }
     }
-}
-
-/// Reads a feature: from the column of its name, or from several columns in a row.
-pub fn feature<C: Column>(row: &Row<'_>, columns: &[&str]) -> Result<C, DecodeError> {
-    C::read(row, columns)
 }
 
 /// Reads a label; where none is asked for and none is there, `len` zeros.

@@ -3,12 +3,11 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::Tensor;
 use salamander_data::preprocess::normalise;
 use salamander_data::stats::Stats;
 
-use super::kind::floats;
-use super::{Column, DecodeError};
+use super::{Column, DecodeError, Target};
 
 /// The means and deviations of an input's columns, read once per process when the first batch needs them.
 #[derive(Debug)]
@@ -45,18 +44,16 @@ impl Normaliser {
 /// A tensor of floats with mean 0 and deviation 1 over the data of the statistics. Each of several columns has
 /// its own, and an equal share of the values.
 pub fn normalised_tensor<'a, const D: usize, C: Column + 'a>(
-    name: &str,
+    target: Target<'_, D>,
     columns: impl Iterator<Item = &'a C>,
-    shape: [usize; D],
     normaliser: &Normaliser,
-    device: &Device,
 ) -> Result<Tensor<D>, DecodeError> {
     let found = normaliser.found.get_or_init(|| normaliser.read());
-    let found = found.as_ref().map_err(|error| DecodeError::new(name, error))?;
-    let mut values = floats(name, columns, &shape)?;
-    let each = shape[1..].iter().product::<usize>() / found.len().max(1);
+    let found = found.as_ref().map_err(|error| DecodeError::new(target.name, error))?;
+    let mut values = target.values(columns, C::floats)?;
+    let each = target.shape[1..].iter().product::<usize>() / found.len().max(1);
     for (part, (mean, std)) in values.chunks_mut(each.max(1)).zip(found.iter().cycle()) {
         part.iter_mut().for_each(|value| *value = normalise(*value, *mean, *std));
     }
-    Ok(Tensor::from_data(TensorData::new(values, shape), device))
+    Ok(target.floats(values))
 }

@@ -10,6 +10,7 @@ use super::{Column, DecodeError};
 
 impl Column for Image {
     type Kind = Float;
+    type Item = u8;
 
     fn read(row: &Row<'_>, columns: &[&str]) -> Result<Self, DecodeError> {
         let [column] = columns else {
@@ -19,12 +20,8 @@ impl Column for Image {
         Image::of_row(row, column).map_err(|error| DecodeError::of(column, error))
     }
 
-    fn floats(&self, out: &mut Vec<f32>) {
-        out.extend(self.planes().map(f32::from));
-    }
-
-    fn ints(&self, out: &mut Vec<i64>) {
-        out.extend(self.planes().map(i64::from));
+    fn items(&self) -> impl Iterator<Item = u8> {
+        self.planes()
     }
 
     fn zeros(len: usize) -> Self {

@@ -5,8 +5,7 @@ use salamander_data::Row;
 use salamander_data::preprocess::{IdColumn, concatenate_with_offset, to_ragged};
 
 use super::buckets::is_missing;
-use super::kind::{check_len, int_tensor};
-use super::{Column, DecodeError};
+use super::{Column, DecodeError, Target};
 
 /// Ids of several records, any number of each: what embeddings are looked up by and summed.
 #[derive(Clone, Debug)]
@@ -25,10 +24,7 @@ impl Ragged {
     }
 
     fn new(name: &str, records: &[Vec<i64>], device: &Device) -> Result<Self, DecodeError> {
-        let tensor = |ids: Vec<i64>| {
-            let shape = [ids.len()];
-            int_tensor(name, ids, shape, device)
-        };
+        let tensor = |ids: Vec<i64>| Target { name, shape: [ids.len()], device }.ints(ids);
         let rows = records.iter().zip(0..).flat_map(|(ids, row)| ids.iter().map(move |_| row));
         Ok(Self {
             values: tensor(records.concat())?,
@@ -94,18 +90,16 @@ pub fn ragged_texts<'a>(
 
 /// A tensor of ids, those of each column moved past those of the columns before it.
 pub fn concatenated<'a, const D: usize, C: Column + 'a>(
-    name: &str,
+    target: Target<'_, D>,
     columns: impl Iterator<Item = &'a C>,
-    shape: [usize; D],
     sizes: &[i64],
-    device: &Device,
 ) -> Result<Tensor<D, Int>, DecodeError> {
-    let mut values = Vec::with_capacity(shape.iter().product());
+    let mut values = Vec::with_capacity(target.shape.iter().product());
     for column in columns {
-        check_len(name, column, &shape)?;
-        values.extend(shifted(name, column, sizes)?);
+        target.check_len(column)?;
+        values.extend(shifted(target.name, column, sizes)?);
     }
-    int_tensor(name, values, shape, device)
+    target.ints(values)
 }
 
 /// The ids of one record; each of the columns has an equal share of them.

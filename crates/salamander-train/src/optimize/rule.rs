@@ -16,12 +16,12 @@ pub(super) fn of(optimizer: &Optimizer, rate: f64, step: u64) -> Option<Rule> {
             nesterov: o.nesterov,
         }),
         Optimizer::Adam(o) if !o.amsgrad => {
-            let numbers = (o.beta1, o.beta2, o.epsilon);
-            Some(adam(rate, step, numbers, o.weight_decay as f32, 1.0))
+            let moments = Moments { beta1: o.beta1, beta2: o.beta2, epsilon: o.epsilon };
+            Some(moments.rule(rate, step, o.weight_decay as f32, 1.0))
         }
         Optimizer::AdamW(o) => {
-            let keep = (1.0 - rate * o.weight_decay) as f32;
-            Some(adam(rate, step, (o.beta1, o.beta2, o.epsilon), 0.0, keep))
+            let moments = Moments { beta1: o.beta1, beta2: o.beta2, epsilon: o.epsilon };
+            Some(moments.rule(rate, step, 0.0, (1.0 - rate * o.weight_decay) as f32))
         }
         Optimizer::Adam(_) | Optimizer::Adagrad(_) | Optimizer::RmsProp(_) | Optimizer::Ftrl(_) => {
             None
@@ -29,17 +29,25 @@ pub(super) fn of(optimizer: &Optimizer, rate: f64, step: u64) -> Option<Rule> {
     }
 }
 
-fn adam(rate: f64, step: u64, numbers: (f64, f64, f64), decay: f32, keep: f32) -> Rule {
-    let (beta1, beta2, epsilon) = numbers;
-    let Corrections { mean: first, root } = corrections(beta1, beta2, step);
-    Rule::Adam {
-        rate: rate as f32 / first,
-        beta1: beta1 as f32,
-        beta2: beta2 as f32,
-        epsilon: epsilon as f32,
-        decay,
-        keep,
-        root,
+/// What Adam and AdamW have in common.
+struct Moments {
+    beta1: f64,
+    beta2: f64,
+    epsilon: f64,
+}
+
+impl Moments {
+    fn rule(&self, rate: f64, step: u64, decay: f32, keep: f32) -> Rule {
+        let Corrections { mean: first, root } = corrections(self.beta1, self.beta2, step);
+        Rule::Adam {
+            rate: rate as f32 / first,
+            beta1: self.beta1 as f32,
+            beta2: self.beta2 as f32,
+            epsilon: self.epsilon as f32,
+            decay,
+            keep,
+            root,
+        }
     }
 }
 

@@ -10,22 +10,17 @@ use super::{Home, Table};
 const CONTAINER: &str = "Struct:Table";
 const WEIGHT: &str = "weight";
 
-impl Table {
-    fn with_home(self, change: impl FnOnce(Home) -> Home) -> Self {
-        Self { home: change(self.home), ..self }
-    }
-}
+type Weight = burn::module::Param<burn::tensor::Tensor<2>>;
 
-impl Home {
-    fn map(self, change: impl FnOnce(Weight) -> Weight) -> Self {
-        match self {
-            Home::Shelf(number) => Home::Shelf(number),
-            Home::Parameter(weight) => Home::Parameter(change(weight)),
+impl Table {
+    /// Changes the parameter that a small table is.
+    fn with_weight(self, change: impl FnOnce(Weight) -> Weight) -> Self {
+        match self.home {
+            Home::Shelf(_) => self,
+            Home::Parameter(weight) => Self { home: Home::Parameter(change(weight)), ..self },
         }
     }
 }
-
-type Weight = burn::module::Param<burn::tensor::Tensor<2>>;
 
 impl Module for Table {
     fn collect_devices(&self, mut devices: Devices) -> Devices {
@@ -37,12 +32,12 @@ impl Module for Table {
 
     fn fork(mut self, device: &Device) -> Self {
         self.device = placed(device, self.training);
-        self.with_home(|home| home.map(|weight| weight.fork(device)))
+        self.with_weight(|weight| weight.fork(device))
     }
 
     fn to_device(mut self, device: &Device) -> Self {
         self.device = placed(device, self.training);
-        self.with_home(|home| home.map(|weight| weight.to_device(device)))
+        self.with_weight(|weight| weight.to_device(device))
     }
 
     fn visit<V: ModuleVisitor>(&self, visitor: &mut V) {
@@ -54,31 +49,29 @@ impl Module for Table {
     }
 
     fn map<M: ModuleMapper>(self, mapper: &mut M) -> Self {
-        self.with_home(|home| {
-            home.map(|weight| {
-                mapper.enter_module(WEIGHT, CONTAINER);
-                let weight = Module::map(weight, mapper);
-                mapper.exit_module(WEIGHT, CONTAINER);
-                weight
-            })
+        self.with_weight(|weight| {
+            mapper.enter_module(WEIGHT, CONTAINER);
+            let weight = Module::map(weight, mapper);
+            mapper.exit_module(WEIGHT, CONTAINER);
+            weight
         })
     }
 
     fn materialize(self) -> Self {
-        self.with_home(|home| home.map(Module::materialize))
+        self.with_weight(Module::materialize)
     }
 
     fn valid(&self) -> Self {
         let mut table = self.clone();
         table.training = false;
         table.device = placed(&self.device, false);
-        table.with_home(|home| home.map(|weight| Module::valid(&weight)))
+        table.with_weight(|weight| Module::valid(&weight))
     }
 
     fn train(mut self) -> Self {
         self.training = true;
         self.device = placed(&self.device, true);
-        self.with_home(|home| home.map(Module::train))
+        self.with_weight(Module::train)
     }
 }
 

@@ -7,18 +7,17 @@ use salamander_ps::TableSpec;
 use salamander_ps::checkpoint::{describe, for_each_row};
 
 use crate::Error;
-use crate::checkpoint::{from_safetensors, to_safetensors, write_atomic};
+use crate::checkpoint::{from_safetensors, write_safetensors};
 
 /// Floats of a shard at the most, so that a table of any size is written in bounded memory.
 const SHARD: usize = 1 << 26;
 
 /// Writes the rows of a checkpoint's files as `NAME-00000.safetensors` and so on.
-pub fn export(files: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>, Error> {
+pub(crate) fn export(files: &[PathBuf], folder: &Path) -> Result<(), Error> {
     if files.is_empty() {
-        return Ok(Vec::new());
+        return Ok(());
     }
     std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
-    let mut written = Vec::new();
     for spec in describe(files)?.tables {
         let mut shard = Shard { spec: &spec, folder, number: 0, ids: Vec::new(), rows: Vec::new() };
         let mut failed = Ok(());
@@ -26,19 +25,19 @@ pub fn export(files: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>, Error> {
             shard.ids.push(id);
             shard.rows.extend_from_slice(row);
             if shard.rows.len() >= SHARD && failed.is_ok() {
-                failed = shard.write().map(|path| written.push(path));
+                failed = shard.write();
             }
         })?;
         failed?;
         if !shard.ids.is_empty() || shard.number == 0 {
-            written.push(shard.write()?);
+            shard.write()?;
         }
     }
-    Ok(written)
+    Ok(())
 }
 
 /// Hands over the rows of an exported table, shard by shard.
-pub fn import(
+pub(crate) fn import(
     folder: &Path,
     spec: &TableSpec,
     mut each: impl FnMut(&[u64], &[f32]) -> Result<(), Error>,
@@ -79,7 +78,7 @@ struct Shard<'a> {
 }
 
 impl Shard<'_> {
-    fn write(&mut self) -> Result<PathBuf, Error> {
+    fn write(&mut self) -> Result<(), Error> {
         let (ids, rows) = (std::mem::take(&mut self.ids), std::mem::take(&mut self.rows));
         let count = ids.len();
         let tensors = [
@@ -88,8 +87,7 @@ impl Shard<'_> {
         ];
         let path = path(self.folder, &self.spec.name, self.number);
         self.number += 1;
-        let bytes = to_safetensors(&tensors).map_err(Error::Invalid)?;
-        write_atomic(&path, &bytes).map(|()| path)
+        write_safetensors(&path, &tensors)
     }
 }
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 use salamander_core::push::Lineage;
 use salamander_net::{Cancel, Keys};
 use salamander_ps::client::{self, Client, Lookup, Sent};
-use salamander_ps::wire::{Advance, Before, Code, Failure, Reset, Start};
-use salamander_ps::{Read, Rows, TableId, TableSpec};
+use salamander_ps::wire::{Advance, Before, Code, Reset, Start};
+use salamander_ps::{Read, TableSpec};
 
-use super::{Finish, RowGradient, RowSource, SharedRows, StagedRows};
+use super::{Declared, Finish, RowGradient, RowSource, SharedRows, StagedRows};
 use crate::Error;
 
 /// How long a request may take before this member gives its generation up.
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The servers of a generation: whoever enters one says where they are.
 #[derive(Clone, Debug, Default)]
-pub struct Servers(Arc<Mutex<Known>>);
+pub(crate) struct Servers(Arc<Mutex<Known>>);
 
 #[derive(Clone, Debug, Default)]
 struct Known {
@@ -31,7 +31,7 @@ struct Known {
 
 impl Servers {
     /// The servers of the generation that begins, those that the rows move to, and the flag that ends it.
-    pub fn set(&self, endpoints: Vec<String>, destination: Vec<String>, cancel: Cancel) {
+    pub(crate) fn set(&self, endpoints: Vec<String>, destination: Vec<String>, cancel: Cancel) {
         *self.lock() = Known { endpoints, destination, cancel };
     }
 
@@ -45,7 +45,7 @@ impl Servers {
 }
 
 /// Rows on servers.
-pub struct RemoteRows {
+pub(crate) struct RemoteRows {
     servers: Servers,
     keys: Keys,
     bf16: bool,
@@ -58,15 +58,45 @@ pub struct RemoteRows {
     staged: VecDeque<Sent<'static>>,
 }
 
-/// A connection to the servers of a generation, and the model's tables on it.
-struct Connection {
-    client: Client,
-    tables: Vec<TableId>,
+/// A connection to servers, and tables on it.
+pub(crate) struct Connection {
+    pub(crate) client: Client,
+    pub(crate) tables: Vec<Declared>,
+}
+
+impl Connection {
+    /// Declares the tables, in this order.
+    pub(crate) fn new<'a>(
+        mut client: Client,
+        specs: impl IntoIterator<Item = &'a TableSpec>,
+    ) -> Result<Self, Error> {
+        let mut tables = Vec::new();
+        for spec in specs {
+            let id = client.declare(spec.clone()).map_err(trouble)?;
+            tables.push(Declared { id, dim: spec.dim });
+        }
+        Ok(Self { client, tables })
+    }
+
+    /// The rows of these ids; a step may have to be completed first.
+    pub(crate) fn pull(
+        &mut self,
+        table: usize,
+        ids: &[u64],
+        read: Read,
+        advance: Option<Advance>,
+    ) -> Result<Vec<f32>, Error> {
+        let table = self.tables[table];
+        let mut rows = table.room(ids);
+        let mut lookup = [Lookup { table: table.id, ids, out: &mut rows }];
+        self.client.pull_into(read, advance, &mut lookup).map_err(trouble)?;
+        Ok(rows)
+    }
 }
 
 impl RemoteRows {
     /// Rows on the servers that are known when they are first asked.
-    pub fn new(servers: Servers, keys: Keys, bf16: bool) -> Self {
+    pub(crate) fn new(servers: Servers, keys: Keys, bf16: bool) -> Self {
         let (specs, staged, lineage) = (Vec::new(), VecDeque::new(), Lineage::default());
         Self { servers, keys, bf16, specs, lineage, connection: None, advance: None, staged }
     }
@@ -94,63 +124,45 @@ impl RemoteRows {
         match &mut self.connection {
             Some(connection) => Ok(connection),
             none => {
-                let Known { endpoints, cancel, .. } = self.servers.get();
-                let to = Address { endpoints, keys: self.keys.clone(), cancel };
-                let mut client = to.connect(self.lineage, self.bf16)?;
-                let declared = self.specs.iter().map(|spec| client.declare(spec.clone()));
-                let tables = declared.collect::<Result<_, _>>().map_err(trouble)?;
-                Ok(none.insert(Connection { client, tables }))
+                let known = self.servers.get();
+                let options = options(self.lineage, self.bf16, known.cancel);
+                let client = Client::connect(known.endpoints, self.keys.clone(), options);
+                Ok(none.insert(Connection::new(client.map_err(trouble)?, &self.specs)?))
             }
         }
     }
 }
 
-/// Servers to connect to.
-struct Address {
-    endpoints: Vec<String>,
-    keys: Keys,
-    cancel: Cancel,
+fn options(lineage: Lineage, bf16: bool, cancel: Cancel) -> client::Options {
+    client::Options { patience: PATIENCE, bf16, lineage, cancel, ..client::Options::default() }
 }
 
-impl Address {
-    fn connect(self, lineage: Lineage, bf16: bool) -> Result<Client, Error> {
-        let Self { endpoints, keys, cancel } = self;
-        let options = client::Options {
-            patience: PATIENCE,
-            bf16,
-            lineage,
-            cancel,
-            ..client::Options::default()
-        };
-        Client::connect(endpoints, keys, options).map_err(trouble)
+/// Waits until servers have written their files, and moves those to a folder.
+fn collect(mut client: Client, files: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    client.written(files).map_err(unwritten)?;
+    let mut moved = Vec::new();
+    for file in files {
+        let to = folder.join(file.file_name().unwrap_or_default());
+        // Whoever began anew from an older checkpoint has removed what is of no use any more.
+        let gone = |error| Error::Unreachable(format!("{}: {error}", file.display()));
+        std::fs::rename(file, &to).map_err(gone)?;
+        moved.push(to);
     }
-
-    /// Waits until servers have written their files, and moves those to a folder.
-    fn collect(self, files: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>, Error> {
-        self.connect(Lineage::default(), false)?.written(files).map_err(unwritten)?;
-        let mut moved = Vec::new();
-        for file in files {
-            let to = folder.join(file.file_name().unwrap_or_default());
-            // Whoever began anew from an older checkpoint has removed what is of no use any more.
-            let gone = |error| Error::Unreachable(format!("{}: {error}", file.display()));
-            std::fs::rename(file, &to).map_err(gone)?;
-            moved.push(to);
-        }
-        Ok(moved)
-    }
+    Ok(moved)
 }
 
 /// Another try, in the next generation, helps against everything but a mistake of this program.
 pub(crate) fn trouble(error: client::Error) -> Error {
-    match error {
-        client::Error::Request(_) | client::Error::Answer { .. } => {
-            Error::Invalid(error.to_string())
-        }
-        client::Error::Refused { ref failure, .. } if is_mistake(failure) => {
-            Error::Invalid(error.to_string())
-        }
-        error => Error::Unreachable(error.to_string()),
-    }
+    let is_mistake = match &error {
+        client::Error::Request(_) | client::Error::Answer { .. } => true,
+        client::Error::Refused { failure, .. } => matches!(
+            failure.code,
+            Code::Malformed | Code::TooLarge | Code::OutOfStep | Code::Wrong | Code::Undeclared
+        ),
+        _ => false,
+    };
+    let text = error.to_string();
+    if is_mistake { Error::Invalid(text) } else { Error::Unreachable(text) }
 }
 
 /// A server that says that it cannot write says so again.
@@ -163,26 +175,15 @@ fn unwritten(error: client::Error) -> Error {
     }
 }
 
-fn is_mistake(failure: &Failure) -> bool {
-    matches!(
-        failure.code,
-        Code::Malformed | Code::TooLarge | Code::OutOfStep | Code::Wrong | Code::Undeclared
-    )
-}
-
 impl RowSource for RemoteRows {
     fn declare(&mut self, specs: &[TableSpec]) -> Result<(), Error> {
         self.specs = specs.to_vec();
         Ok(())
     }
 
-    fn pull(&mut self, table: usize, ids: &[u64], training: bool) -> Result<Vec<f32>, Error> {
-        let mut rows = vec![0.0; ids.len() * self.specs[table].dim];
-        let read = if training { Read::Train } else { Read::Evaluate };
+    fn pull(&mut self, table: usize, ids: &[u64], read: Read) -> Result<Vec<f32>, Error> {
         let advance = self.advance;
-        let Connection { client, tables } = self.connection()?;
-        let mut lookup = [Lookup { table: tables[table], ids, out: &mut rows }];
-        client.pull_into(read, advance, &mut lookup).map_err(trouble)?;
+        let rows = self.connection()?.pull(table, ids, read, advance)?;
         self.advance = None;
         Ok(rows)
     }
@@ -194,10 +195,7 @@ impl StagedRows for RemoteRows {
         self.complete()?;
         self.keep_staged(1)?;
         let Connection { client, tables } = self.connection()?;
-        let rows: Vec<Rows<'_>> = rows
-            .iter()
-            .map(|row| Rows { table: tables[row.table], ids: &row.ids, values: &row.values })
-            .collect();
+        let rows = Declared::rows(tables, rows);
         let sent = client.begin_stage(version, k, &rows).map_err(trouble)?.into_owned();
         self.staged.push_back(sent);
         Ok(())
@@ -218,16 +216,17 @@ impl StagedRows for RemoteRows {
     fn save(&mut self, scratch: &Path) -> Result<Finish, Error> {
         self.complete()?;
         std::fs::create_dir_all(scratch).map_err(Error::io(scratch))?;
-        let servers = self.servers.get().endpoints.len();
+        let Known { endpoints, cancel, .. } = self.servers.get();
+        let servers = endpoints.len();
         let file = |server: usize| scratch.join(format!("tables-{server}-of-{servers}.rows"));
         let files: Vec<PathBuf> = (0..servers).map(file).collect();
         // Training goes on as soon as all servers have their copies; what they write is waited for elsewhere.
         self.connection()?.client.copy(&files).map_err(trouble)?;
-        let scratch = scratch.to_path_buf();
-        let Known { endpoints, cancel, .. } = self.servers.get();
-        let address = Address { endpoints, keys: self.keys.clone(), cancel };
+        let (scratch, keys) = (scratch.to_path_buf(), self.keys.clone());
+        let options = options(Lineage::default(), false, cancel);
         Ok(Box::new(move |folder: &Path| {
-            let moved = address.collect(&files, folder);
+            let client = Client::connect(endpoints, keys, options).map_err(trouble);
+            let moved = client.and_then(|client| collect(client, &files, folder));
             // Empty by now, or of no use to anybody.
             let _ = std::fs::remove_dir_all(&scratch);
             moved
@@ -260,8 +259,8 @@ impl SharedRows for RemoteRows {
         // Both sit in the same seats.
         let endpoints = if to.len() > from.len() { to } else { from };
         let resets: Vec<Reset> = (0..endpoints.len()).map(|server| start.reset(server)).collect();
-        let address = Address { endpoints, keys: self.keys.clone(), cancel };
-        let mut client = address.connect(self.lineage, false)?;
+        let options = options(self.lineage, false, cancel);
+        let mut client = Client::connect(endpoints, self.keys.clone(), options).map_err(trouble)?;
         client.reset_each(lineage, &resets).map_err(trouble)?;
         client.release().map(drop).map_err(trouble)
     }
@@ -305,7 +304,7 @@ mod tests {
             servers.set(vec![endpoint], Vec::new(), Cancel::new());
             let mut rows = RemoteRows::new(servers, keys, false);
             rows.declare(&[TableSpec::new("item", 2)]).expect("declared");
-            let before = rows.pull(0, &[1], true).expect("pulled");
+            let before = rows.pull(0, &[1], Read::Train).expect("pulled");
             for k in 0..3 {
                 let gradient = RowGradient { table: 0, ids: vec![1], values: vec![1.0, 2.0] };
                 rows.stage(0, k, &[gradient]).expect("staged");
@@ -318,7 +317,7 @@ mod tests {
             rows.settle().expect("completed");
             assert_eq!(engine.version(), 1);
             rows.advance(2, 1.0, 1.0).expect("told later");
-            let after = rows.pull(0, &[1], true).expect("pulled");
+            let after = rows.pull(0, &[1], Read::Train).expect("pulled");
             assert_eq!(engine.version(), 2);
             assert_ne!(before, after);
         });

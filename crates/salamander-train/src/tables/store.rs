@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use salamander_core::push::Lineage;
-use salamander_ps::TableSpec;
+use salamander_ps::{Read, Rows, TableId, TableSpec};
 
 use crate::Error;
 
@@ -18,15 +18,39 @@ pub struct RowGradient {
     pub values: Vec<f32>,
 }
 
+/// A table where rows live.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Declared {
+    pub(crate) id: TableId,
+    pub(crate) dim: usize,
+}
+
+impl Declared {
+    /// Room for the rows of so many ids.
+    pub(crate) fn room(&self, ids: &[u64]) -> Vec<f32> {
+        vec![0.0; ids.len() * self.dim]
+    }
+
+    /// Gradients as the place knows their tables.
+    pub(crate) fn rows<'a>(tables: &[Self], gradients: &'a [RowGradient]) -> Vec<Rows<'a>> {
+        let rows = gradients.iter().map(|gradient| Rows {
+            table: tables[gradient.table].id,
+            ids: &gradient.ids,
+            values: &gradient.values,
+        });
+        rows.collect()
+    }
+}
+
 /// Finishes a save on another thread: writes what was copied, and says which files there are.
-pub type Finish = Box<dyn FnOnce(&Path) -> Result<Vec<PathBuf>, Error> + Send>;
+pub(crate) type Finish = Box<dyn FnOnce(&Path) -> Result<Vec<PathBuf>, Error> + Send>;
 
 /// Where rows are read: this process, or parameter servers.
 pub trait RowSource: Send {
     /// Makes the tables known; the numbers in other calls count these.
     fn declare(&mut self, specs: &[TableSpec]) -> Result<(), Error>;
     /// The rows of these ids, each once, one after the other.
-    fn pull(&mut self, table: usize, ids: &[u64], training: bool) -> Result<Vec<f32>, Error>;
+    fn pull(&mut self, table: usize, ids: &[u64], read: Read) -> Result<Vec<f32>, Error>;
 }
 
 /// Rows that move with the steps of a trainer: a step is staged slice by slice and changes nothing until it is
@@ -36,7 +60,9 @@ pub trait StagedRows: RowSource {
     fn stage(&mut self, version: u64, k: u32, rows: &[RowGradient]) -> Result<(), Error>;
     /// Waits until what was staged is kept, and the step before is applied. Nobody may commit a step before all
     /// members have done this.
-    fn settle(&mut self) -> Result<(), Error>;
+    fn settle(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
     /// Applies the staged step before `to`, unless that was done, before anything else that is asked from now on:
     /// `factor` is the schedule's, sums are multiplied by `divisor`.
     fn advance(&mut self, to: u64, factor: f64, divisor: f32) -> Result<(), Error>;
@@ -47,7 +73,9 @@ pub trait StagedRows: RowSource {
     fn restore(&mut self, files: &[PathBuf], version: u64, lineage: Lineage) -> Result<(), Error>;
     /// The rows as other processes see them, if they do: who moves them on must know that all workers have come as
     /// far.
-    fn shared(&mut self) -> Option<&mut dyn SharedRows>;
+    fn shared(&mut self) -> Option<&mut dyn SharedRows> {
+        None
+    }
 }
 
 /// Rows on parameter servers, which all workers of a run use.

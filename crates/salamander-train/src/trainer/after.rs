@@ -7,7 +7,8 @@ use salamander_core::report::{EndReport, EpochReport, EvaluationPart, Timings};
 
 use super::{Outcome, Trainer};
 use crate::Error;
-use crate::evaluate::{self, Over, evaluate_part};
+use crate::checkpoint::Store;
+use crate::evaluate::{self, BatchRange, Over, evaluate_part};
 use crate::trial::Trial;
 
 impl<T: Trial> Trainer<T> {
@@ -20,10 +21,11 @@ impl<T: Trial> Trainer<T> {
         };
         let over = Over::new(&self.prepared.setup.experiment, true);
         let share = self.place.share(evaluate::batches(dataset, over.batch) as usize);
-        let share = share.start as u64..share.end as u64;
         let callbacks = &mut self.callbacks;
-        callbacks.tell(|callback| callback.validation_start(share.end - share.start));
-        let own = evaluate_part(&*self.state.model, dataset, over, share, &mut || {
+        callbacks.tell(|callback| callback.validation_start(share.len() as u64));
+        let batches = share.start as u64..share.end as u64;
+        let part = BatchRange { dataset, over, batches };
+        let own = evaluate_part(&*self.state.model, part, &mut || {
             callbacks.tell(|callback| callback.validation_batch());
             Ok(())
         })?;
@@ -67,7 +69,7 @@ impl<T: Trial> Trainer<T> {
     /// Tells of the checkpoints that are on disk by now. One whose rows a server could not write is left out: the one
     /// before it stays in force, and training goes on.
     pub(super) fn report_saved(&mut self) -> Result<(), Error> {
-        let written = self.checkpoints.finished()?;
+        let written = self.checkpoints.written(Store::finished)?;
         self.tell_saved(&written.paths);
         if let Some(error) = written.failed {
             tracing::warn!(%error, "a checkpoint was not written");
@@ -77,7 +79,7 @@ impl<T: Trial> Trainer<T> {
 
     /// Waits for all checkpoints to be on disk.
     fn flush(&mut self) -> Result<(), Error> {
-        let written = self.checkpoints.flush()?;
+        let written = self.checkpoints.written(Store::flush)?;
         self.tell_saved(&written.paths);
         written.failed.map_or(Ok(()), Err)
     }

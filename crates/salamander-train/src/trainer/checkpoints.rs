@@ -1,14 +1,14 @@
 //! The checkpoints of a run, as a process that trains sees them: written on a thread of their own, brought from the
 //! run's store when their folder is not here.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use salamander_core::experiment::{CheckpointPolicy, CheckpointStorage};
+use salamander_core::layout::COUNTED;
 
 use super::Setup;
 use crate::Error;
-use crate::checkpoint::{self, COUNTED, Checkpoint, Manifest, SCRATCH, Snapshot, Store, Vault};
+use crate::checkpoint::{self, Checkpoint, Keeping, Manifest, SCRATCH, Snapshot, Store};
 use crate::tables::Finish;
 
 /// The pause before a store that did not answer is asked again.
@@ -16,10 +16,7 @@ const STORE_PAUSE: Duration = Duration::from_secs(2);
 
 /// Writes checkpoints and finds them again.
 pub(super) struct CheckpointWriter {
-    run_folder: PathBuf,
-    folder: PathBuf,
-    policy: CheckpointPolicy,
-    storage: CheckpointStorage,
+    keeping: Keeping,
     /// Opened by the member that writes.
     store: Option<Store>,
     /// Steps at the last checkpoint that was handed over.
@@ -37,14 +34,7 @@ pub(super) struct Written {
 
 impl CheckpointWriter {
     pub(super) fn new(setup: &Setup) -> Self {
-        Self {
-            run_folder: setup.folder.clone(),
-            folder: setup.checkpoints(),
-            policy: setup.experiment.checkpoint_policy,
-            storage: setup.experiment.checkpoint_storage.clone(),
-            store: None,
-            saved: None,
-        }
+        Self { keeping: setup.keeping(), store: None, saved: None }
     }
 
     /// What was handed over for a generation before may have come too late to count.
@@ -60,61 +50,32 @@ impl CheckpointWriter {
 
     /// Where files of a checkpoint are while they are being written.
     pub(super) fn scratch(&self, id: &str) -> PathBuf {
-        self.folder.join(format!("{SCRATCH}{id}"))
+        self.keeping.folder.join(format!("{SCRATCH}{id}"))
     }
 
     /// Whether the last state is in a checkpoint, or about to be.
     pub(super) fn has(&self, steps: u64, id: &str) -> bool {
         // Where no list says what counts, one that was written for another generation may not.
-        let listed = self.folder.join(COUNTED).exists();
+        let listed = self.keeping.folder.join(COUNTED).exists();
         let counts = |old: &Manifest| old.steps == steps && (listed || old.id == id);
-        self.saved == Some(steps) || Store::list(&self.folder).iter().any(counts)
+        self.saved == Some(steps) || Store::list(&self.keeping.folder).iter().any(counts)
     }
 
     /// What a killed process could not put into the run's store any more goes there.
     pub(super) fn catch_up(&mut self) -> Result<(), Error> {
-        match self.storage.store {
+        match self.keeping.storage.store {
             Some(_) => self.open().map(drop),
             None => Ok(()),
         }
     }
 
-    /// The checkpoints that are on disk since the last call.
-    pub(super) fn finished(&mut self) -> Result<Written, Error> {
-        let finished = self.store.as_ref().map_or_else(Vec::new, Store::finished);
-        self.sort(finished)
-    }
-
-    /// Waits for all checkpoints to be on disk.
-    pub(super) fn flush(&mut self) -> Result<Written, Error> {
-        let finished = self.store.as_ref().map_or_else(Vec::new, Store::flush);
-        self.sort(finished)
-    }
-
-    /// The newest checkpoint in the folder.
-    pub(super) fn latest(&self) -> Option<PathBuf> {
-        Store::list(&self.folder).last().map(|manifest| self.folder.join(&manifest.id))
-    }
-
-    /// The checkpoint with this id; the newest one before it that is intact when this one is not.
-    pub(super) fn intact(&self, id: &str) -> Result<Checkpoint, Error> {
-        self.fetch(id)?;
-        checkpoint::read(&self.folder.join(id)).or_else(|error| {
-            tracing::warn!(%error, "trying the checkpoint before it");
-            Store::newest_intact(&self.folder, &mut |error| tracing::warn!(%error)).ok_or(error)
-        })
-    }
-
-    fn open(&mut self) -> Result<&Store, Error> {
-        if self.store.is_none() {
-            self.store = Some(Store::open(&self.folder, self.policy, self.storage.clone())?);
-        }
-        self.store.as_ref().ok_or_else(|| Error::Invalid("the checkpoint writer has ended".into()))
-    }
-
-    fn sort(&mut self, finished: Vec<Result<PathBuf, Error>>) -> Result<Written, Error> {
+    /// The checkpoints since the last call: [`Store::finished`] or [`Store::flush`] says which.
+    pub(super) fn written(
+        &mut self,
+        which: fn(&Store) -> Vec<Result<PathBuf, Error>>,
+    ) -> Result<Written, Error> {
         let mut written = Written::default();
-        for each in finished {
+        for each in self.store.as_ref().map_or_else(Vec::new, which) {
             match each {
                 Ok(path) => written.paths.push(path),
                 Err(
@@ -129,14 +90,38 @@ impl CheckpointWriter {
         Ok(written)
     }
 
+    /// The newest checkpoint in the folder.
+    pub(super) fn latest(&self) -> Option<PathBuf> {
+        Store::list(&self.keeping.folder)
+            .last()
+            .map(|manifest| self.keeping.folder.join(&manifest.id))
+    }
+
+    /// The checkpoint with this id; the newest one before it that is intact when this one is not.
+    pub(super) fn intact(&self, id: &str) -> Result<Checkpoint, Error> {
+        self.fetch(id)?;
+        checkpoint::read(&self.keeping.folder.join(id)).or_else(|error| {
+            tracing::warn!(%error, "trying the checkpoint before it");
+            Store::newest_intact(&self.keeping.folder, &mut |error| tracing::warn!(%error))
+                .ok_or(error)
+        })
+    }
+
+    fn open(&mut self) -> Result<&Store, Error> {
+        match &mut self.store {
+            Some(store) => Ok(store),
+            none => Ok(none.insert(Store::open(self.keeping.clone())?)),
+        }
+    }
+
     /// Brings a checkpoint from the run's store, if this process does not see its folder. A store that does not answer
     /// is no reason to begin with something older: the generation is given up, and the next one asks again.
     fn fetch(&self, id: &str) -> Result<(), Error> {
-        let folder: &Path = &self.folder;
+        let folder = &self.keeping.folder;
         if folder.join(id).exists() {
             return Ok(());
         }
-        let Some(vault) = Vault::of_run(&self.storage, &self.run_folder)? else { return Ok(()) };
+        let Some(vault) = self.keeping.vault()? else { return Ok(()) };
         let bring = || match vault.download(id, folder) {
             Ok(_) => Ok(Some(id.to_string())),
             Err(error @ Error::Checkpoint { .. }) => {

@@ -14,7 +14,7 @@ use crate::{Error, params};
 
 impl<T: Trial> Trainer<T> {
     /// Goes on from a checkpoint.
-    pub fn resume(&mut self, checkpoint: Checkpoint) -> Result<(), Error> {
+    pub(crate) fn resume(&mut self, checkpoint: Checkpoint) -> Result<(), Error> {
         let files = checkpoint.table_files();
         let Checkpoint { path, state, .. } = checkpoint;
         self.state.restore_rows(&files, state.progress.steps)?;
@@ -25,7 +25,7 @@ impl<T: Trial> Trainer<T> {
 
     /// Comes by the state that a generation begins with.
     pub(super) fn begin(&mut self, entered: Entered) -> Result<(), Error> {
-        self.state.set_lineage(entered.rows);
+        self.state.lineage = entered.rows;
         self.checkpoints.forget_saved();
         if let Begin::Load(id) = &entered.begin {
             // Nobody holds a state, so nothing that is still being written can count.
@@ -46,8 +46,8 @@ impl<T: Trial> Trainer<T> {
         };
         self.state.follow_rows(entered.rows)?;
         self.exchange.adopt(digest)?;
-        if entered.moves {
-            self.relocate_rows(entered.generation)?;
+        if let Some(lineage) = entered.moves {
+            self.relocate_rows(lineage)?;
         }
         Ok(())
     }
@@ -71,23 +71,18 @@ impl<T: Trial> Trainer<T> {
 
     /// Moves the rows of tables to other servers. All members hold the state that they belong to, and none of them does
     /// anything before they are there.
-    fn relocate_rows(&mut self, lineage: u64) -> Result<(), Error> {
+    fn relocate_rows(&mut self, lineage: Lineage) -> Result<(), Error> {
         self.meet("rows", &())?;
         if self.place.leads() {
             let moved = self.course.progress().rows;
             self.state.advance_rows(moved)?;
             let version = moved.map_or(0, |rows| rows.to);
-            self.state.tables.with_store(|rows| match rows.shared() {
-                Some(rows) => rows.relocate(version, Lineage(lineage)),
-                None => Ok(()),
-            })?;
+            self.state.tables.with_shared(|rows| rows.relocate(version, lineage))?;
             self.exchange.moved();
         }
         self.meet("moved rows", &())?;
-        self.state.tables.with_store(|rows| {
-            if let Some(rows) = rows.shared() {
-                rows.relocated();
-            }
+        self.state.tables.with_shared(|rows| {
+            rows.relocated();
             Ok(())
         })?;
         self.state.follow_rows(lineage)

@@ -14,7 +14,7 @@ use crate::gradients::GradientSum;
 use crate::loader::Loaded;
 use crate::optimize::{Along, OptimizerState};
 use crate::step::{Arithmetic, Destination, Running, Staging, StepSum, compute};
-use crate::tables::{Finish, StagedRows, Tables};
+use crate::tables::{Finish, Opened, SharedRows, StagedRows, Tables};
 use crate::trial::{BatchOf, Pass, Trial};
 use crate::{Error, params};
 
@@ -25,7 +25,7 @@ pub(super) struct ModelState<T> {
     optimizers: Vec<OptimizerState>,
     pub(super) tables: Tables,
     /// The history of the tables' rows: the generation that last read them from a checkpoint.
-    lineage: u64,
+    pub(super) lineage: Lineage,
 }
 
 impl<T: Trial> ModelState<T> {
@@ -38,13 +38,18 @@ impl<T: Trial> ModelState<T> {
         let passes = prepared.passes.clone();
         if !tables.is_empty() {
             if passes.len() > 1 {
-                let reason = "tables move in one pass, and it has several".to_string();
-                return Err(Error::Model { model: T::NAME, reason });
+                return Err(Error::model::<T>("tables move in one pass, and it has several"));
             }
-            prepared.open_tables(&tables, rows()?)?;
+            prepared.open_tables(&tables, Opened::Staged(rows()?))?;
         }
         let optimizers = fresh_optimizers(&passes);
-        Ok(Self { model: Held::new(model), passes, optimizers, tables, lineage: 0 })
+        Ok(Self {
+            model: Held::new(model),
+            passes,
+            optimizers,
+            tables,
+            lineage: Lineage::default(),
+        })
     }
 
     /// Forgets what was trained; the rows stay where they are.
@@ -115,8 +120,8 @@ impl<T: Trial> ModelState<T> {
     ) -> Result<(), Error> {
         if !running.sums.is_empty() {
             let running: HashMap<_, _> = running.means().collect();
-            let model = params::overwrite(self.model.clone(), running)
-                .map_err(|reason| Error::Model { model: T::NAME, reason })?;
+            let model =
+                params::overwrite(self.model.clone(), running).map_err(Error::model::<T>)?;
             self.model = Held::new(model);
         }
         let optimizer = &mut self.optimizers[pass];
@@ -128,8 +133,7 @@ impl<T: Trial> ModelState<T> {
 
     /// Whether other processes see the rows of the tables.
     pub(super) fn shares_rows(&self) -> Result<bool, Error> {
-        let shared = self.tables.with_store(|rows| Ok(rows.shared().is_some()))?;
-        Ok(shared == Some(true))
+        Ok(self.tables.with_shared(|_| Ok(()))?.is_some())
     }
 
     /// Brings the rows of tables to the state after a step.
@@ -141,26 +145,18 @@ impl<T: Trial> ModelState<T> {
     }
 
     /// The rows have this history from now on.
-    pub(super) fn follow_rows(&mut self, lineage: u64) -> Result<(), Error> {
+    pub(super) fn follow_rows(&mut self, lineage: Lineage) -> Result<(), Error> {
         self.lineage = lineage;
-        let follow = |rows: &mut dyn StagedRows| {
-            if let Some(rows) = rows.shared() {
-                rows.follow(Lineage(lineage));
-            }
+        let follow = |rows: &mut dyn SharedRows| {
+            rows.follow(lineage);
             Ok(())
         };
-        self.tables.with_store(follow).map(drop)
-    }
-
-    /// The rows are read from a checkpoint, in this history.
-    pub(super) fn set_lineage(&mut self, lineage: u64) {
-        self.lineage = lineage;
+        self.tables.with_shared(follow).map(drop)
     }
 
     /// Replaces all rows by those of a checkpoint's files, or by none.
     pub(super) fn restore_rows(&self, files: &[PathBuf], version: u64) -> Result<(), Error> {
-        let lineage = Lineage(self.lineage);
-        self.tables.with_store(|rows| rows.restore(files, version, lineage)).map(drop)
+        self.tables.with_store(|rows| rows.restore(files, version, self.lineage)).map(drop)
     }
 
     /// Copies the rows for a checkpoint.

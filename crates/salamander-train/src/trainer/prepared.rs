@@ -15,10 +15,10 @@ use salamander_data::Dataset;
 use super::{Setup, open_all};
 use crate::Error;
 use crate::callback::Callback;
-use crate::exchange::About;
+use crate::exchange::TrainedOn;
 use crate::loader::{Job, Loader, Options};
 use crate::step::Arithmetic;
-use crate::tables::{RowSource, StagedRows, Tables};
+use crate::tables::{Opened, Tables};
 use crate::trial::{BatchOf, Pass, Trial};
 
 /// What follows from an experiment and a model.
@@ -48,8 +48,7 @@ impl Prepared {
         let course = Course::new(experiment, T::schedule(&hp), sizes)?;
         let passes = T::passes(&hp);
         for pass in &passes {
-            let wrong = |reason| Error::Model { model: T::NAME, reason };
-            pass.optimizer.validate().map_err(wrong)?;
+            pass.optimizer.validate().map_err(Error::model::<T>)?;
         }
         let (seed, on_nan) = (course.seed(), experiment.on_nan);
         let mut all = T::callbacks(&hp);
@@ -64,11 +63,6 @@ impl Prepared {
             setup,
         };
         Ok((prepared, course, Callbacks::new(all)))
-    }
-
-    /// What all processes of a run must agree on.
-    pub(crate) fn about(&self, course: &Course) -> About {
-        About { records: course.plan().records, fingerprint: course.fingerprint() }
     }
 
     /// Loads micro-batches to train on, in this order.
@@ -93,26 +87,16 @@ impl Prepared {
     }
 
     /// Opens the tables of a model, if it has any.
-    pub(crate) fn open_tables(
-        &self,
-        tables: &Tables,
-        rows: Box<dyn StagedRows>,
-    ) -> Result<(), Error> {
+    pub(crate) fn open_tables(&self, tables: &Tables, rows: Opened) -> Result<(), Error> {
         tables.with_optimizer(self.passes[0].optimizer).open(rows)?;
         tables.compute_in(self.arithmetic.precision);
         Ok(())
     }
+}
 
-    /// Opens the tables of a model whose gradients are pushed elsewhere.
-    pub(crate) fn open_source(
-        &self,
-        tables: &Tables,
-        rows: Box<dyn RowSource>,
-    ) -> Result<(), Error> {
-        tables.with_optimizer(self.passes[0].optimizer).open_source(rows)?;
-        tables.compute_in(self.arithmetic.precision);
-        Ok(())
-    }
+/// What all processes of a run must agree on.
+pub(crate) fn trained_on(course: &Course) -> TrainedOn {
+    TrainedOn { records: course.plan().records, fingerprint: course.fingerprint() }
 }
 
 fn precision(experiment: &Experiment, device: &Device) -> Result<Option<FloatDType>, Error> {

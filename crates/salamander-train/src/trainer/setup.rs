@@ -9,6 +9,7 @@ use salamander_core::experiment::{Data, Experiment};
 use salamander_data::{Dataset, Format, OpenOptions, open_indexed};
 
 use crate::callback::Callback;
+use crate::checkpoint::Keeping;
 use crate::model::build_with_tables;
 use crate::tables::Tables;
 use crate::trial::Trial;
@@ -36,6 +37,15 @@ impl Setup {
             model = weights::load(model, path)?;
         }
         Ok((model, tables))
+    }
+
+    /// What the run keeps of its checkpoints.
+    pub(crate) fn keeping(&self) -> Keeping {
+        Keeping {
+            folder: self.checkpoints(),
+            policy: self.experiment.checkpoint_policy,
+            storage: self.experiment.checkpoint_storage.clone(),
+        }
     }
 
     /// The folder of the run's checkpoints.

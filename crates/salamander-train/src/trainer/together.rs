@@ -94,17 +94,14 @@ impl<T: Trial> Trainer<T> {
         let bytes = serde_json::to_vec(&(point, own)).map_err(unfit)?;
         let mut all = Vec::new();
         for (rank, bytes) in self.exchange.gather(&bytes)?.iter().enumerate() {
-            let (theirs, value): (String, S) = serde_json::from_slice(bytes).map_err(|error| {
-                Error::Invalid(format!(
-                    "worker {rank} is not at \"{point}\" ({error}): the workers' callbacks must \
-                     come to the same decisions"
-                ))
-            })?;
+            let apart = |found: String| {
+                let reason = "the workers' callbacks must come to the same decisions";
+                Error::Invalid(format!("worker {rank} is {found}: {reason}"))
+            };
+            let (theirs, value): (String, S) = serde_json::from_slice(bytes)
+                .map_err(|error| apart(format!("not at \"{point}\" ({error})")))?;
             if theirs != point {
-                return Err(Error::Invalid(format!(
-                    "worker {rank} is at \"{theirs}\", this one at \"{point}\": the workers' \
-                     callbacks must come to the same decisions"
-                )));
+                return Err(apart(format!("at \"{theirs}\", this one at \"{point}\"")));
             }
             all.push(value);
         }

@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::str::FromStr;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use salamander_core::elastic::{
@@ -13,13 +12,13 @@ use salamander_core::elastic::{
 };
 use salamander_core::report::{EndReport, Report};
 use salamander_net::{Cancel, Endpoint, Listener, Ring};
-use salamander_proto::client::{Registration, Role, Sender, Session, SessionOptions, TrainedOn};
+use salamander_proto::client::{Role, Sender, Session};
 
-use super::reports::Queue;
+use super::reports::Reports;
 use super::shared::{SessionHandler, SharedMember};
-use super::{Options, process_number};
+use super::{Options, WorkerConnection};
 use crate::Error;
-use crate::exchange::{About, Applying, Begin, Entered, Exchange, Place};
+use crate::exchange::{Applying, Begin, Entered, Exchange, Place, TrainedOn};
 use crate::tables::{RemoteRows, Servers, StagedRows};
 
 /// The largest state that a joiner takes.
@@ -28,13 +27,13 @@ const LARGEST_STATE: u64 = 64 << 30;
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// An exchange with other workers.
-pub struct Group {
+pub(crate) struct Group {
     id: WorkerId,
     options: Options,
     member: Arc<SharedMember>,
-    queue: Arc<Mutex<Queue>>,
+    reports: Reports,
     listener: Listener,
-    about: About,
+    data: TrainedOn,
     session: Option<Session>,
     joined: Option<Joined>,
     servers: Servers,
@@ -54,18 +53,18 @@ impl Group {
         id: WorkerId,
         options: Options,
         member: Arc<SharedMember>,
-        queue: Arc<Mutex<Queue>>,
+        reports: Reports,
     ) -> Result<Self, Error> {
         let address = SocketAddr::new(options.listen, 0);
-        let listener = Listener::bind(address, options.keys.clone())
+        let listener = Listener::bind(address, options.connection.keys.clone())
             .map_err(|error| Error::Invalid(format!("cannot listen on {address}: {error}")))?;
         Ok(Self {
             id,
             options,
             member,
-            queue,
+            reports,
             listener,
-            about: About::default(),
+            data: TrainedOn::default(),
             session: None,
             joined: None,
             servers: Servers::default(),
@@ -77,25 +76,14 @@ impl Group {
         if let Some(session) = &self.session {
             return Ok(session.sender());
         }
-        let mut options = SessionOptions::of(&self.options.master, &self.options.keys);
-        options.beat_every = self.options.beat_every;
-        let About { records, fingerprint } = self.about;
-        let registration = Registration {
-            id: self.id,
-            endpoint: self.listener.endpoint().to_string(),
-            slot: self.options.slot,
-            process: process_number(),
-            role: Role::Member(TrainedOn { records, fingerprint }),
-        };
+        let (connection, endpoint) = (&self.options.connection, self.listener.endpoint());
+        let role = Role::Member(self.data);
+        let registration = connection.registration(self.id, endpoint.to_string(), role);
         let member = Arc::clone(&self.member);
         let handler = |sender| SessionHandler::new(member, sender);
-        let session = Session::open_with(&options, registration, handler)
+        let session = Session::open_with(&connection.session(), registration, handler)
             .map_err(|error| Error::Invalid(error.to_string()))?;
         Ok(self.session.insert(session).sender())
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn joined(&mut self) -> Result<&mut Joined, Error> {
@@ -109,15 +97,12 @@ impl Group {
         rank: usize,
         cancel: &Cancel,
     ) -> Result<Ring, salamander_net::Error> {
-        let mut members = Vec::new();
-        for peer in &activation.members {
-            let endpoint = Endpoint::from_str(&peer.endpoint)
-                .map_err(|error| salamander_net::Error::Refused(error.to_string()))?;
-            members.push(endpoint);
-        }
+        let members = activation.members.iter().map(|peer| Endpoint::from_str(&peer.endpoint));
+        let members = members.collect::<Result<Vec<_>, _>>();
+        let members = members.map_err(|error| salamander_net::Error::Refused(error.to_string()))?;
         let options = salamander_net::Options {
             transport: self.options.transport,
-            bf16: self.options.bf16,
+            bf16: self.options.connection.bf16,
             ..Default::default()
         };
         let generation = activation.generation.to_u64();
@@ -149,29 +134,33 @@ impl Group {
             servers.iter().map(|server| server.endpoint.clone()).collect::<Vec<_>>()
         };
         let destination = endpoints(&activation.destination);
-        let moves = !destination.is_empty();
+        let moves = (!destination.is_empty()).then(|| activation.generation.into());
         self.servers.set(endpoints(&activation.servers), destination, cancel);
-        let (generation, rows) = (activation.generation.to_u64(), activation.rows.to_u64());
-        Entered { place, begin, transfer, generation, rows, moves }
+        Entered { place, begin, transfer, rows: activation.rows.into(), moves }
     }
 
     /// A worker that has to go says so before it would take part again.
     fn heed_leave(&mut self) -> Result<(), Error> {
-        if !self.options.leave.load(Ordering::Relaxed) {
+        if !self.options.connection.has_to_leave() {
             return Ok(());
         }
-        if let Some(session) = self.session.take() {
-            session.send(FromMember::Leave);
-            session.close(FAREWELL);
-        }
+        self.part(|session| session.send(FromMember::Leave));
         self.joined = None;
         Err(Error::Leaving)
+    }
+
+    /// Ends the session with a last word.
+    fn part(&mut self, say: impl FnOnce(&Session)) {
+        if let Some(session) = self.session.take() {
+            say(&session);
+            session.close(FAREWELL);
+        }
     }
 }
 
 impl Exchange for Group {
-    fn introduce(&mut self, about: About) {
-        self.about = about;
+    fn introduce(&mut self, data: TrainedOn) {
+        self.data = data;
     }
 
     fn rows(&mut self, _seed: u64) -> Result<Box<dyn StagedRows>, Error> {
@@ -180,21 +169,16 @@ impl Exchange for Group {
                 "a model with tables needs parameter servers to train with several workers";
             return Err(Error::Invalid(format!("{reason}: add --strategy hybrid")));
         }
-        let (keys, bf16) = (self.options.keys.clone(), self.options.bf16);
-        Ok(Box::new(RemoteRows::new(self.servers.clone(), keys, bf16)))
+        let WorkerConnection { keys, bf16, .. } = &self.options.connection;
+        Ok(Box::new(RemoteRows::new(self.servers.clone(), keys.clone(), *bf16)))
     }
 
     fn enter(&mut self) -> Result<Entered, Error> {
         self.joined = None;
         let sender = self.sender()?;
         loop {
-            let (begun, cancel) = match self.member.begin(&self.options.leave) {
-                Err(Error::Leaving) => {
-                    self.heed_leave()?;
-                    return Err(Error::Leaving);
-                }
-                begun => begun?,
-            };
+            let begun = self.member.begin(&self.options.connection.leave);
+            let (begun, cancel) = begun.or_else(|error| self.heed_leave().and(Err(error)))?;
             let Begun { activation, rank, part } = begun;
             let (generation, size) = (activation.generation, activation.members.len());
             let place = Place { rank, size };
@@ -211,10 +195,10 @@ impl Exchange for Group {
                 }
             }
             if place.leads() {
-                self.queue().repeat(&sender);
+                self.reports.queue().repeat(&sender);
             }
             if part != Part::Keep {
-                self.queue().forget();
+                self.reports.queue().forget();
             }
             return Ok(self.entered(activation, place, part, cancel));
         }
@@ -228,7 +212,7 @@ impl Exchange for Group {
     fn adopt(&mut self, digest: u64) -> Result<(), Error> {
         let generation = self.joined()?.generation;
         let identity = self.member.within(|machine| machine.adopt(generation, digest))?;
-        self.queue().version = identity.version.0;
+        self.reports.queue().version = identity.version;
         Ok(())
     }
 
@@ -265,14 +249,14 @@ impl Exchange for Group {
         let Joined { generation, place, .. } = *self.joined()?;
         let (identity, common) = self.member.within(|machine| {
             let identity = machine.commit(generation, digest)?;
-            Ok((identity, machine.member().common()))
+            Ok((identity, machine.common()))
         })?;
         let member = Arc::clone(&self.member);
         let applying = Applying::new(move || member.with(Participant::applied));
         let sender = self.sender()?;
-        let mut queue = self.queue();
-        queue.release(common.unwrap_or_default().0, place.leads().then_some(&sender));
-        queue.version = identity.version.0;
+        let mut queue = self.reports.queue();
+        queue.release(common.unwrap_or_default(), place.leads().then_some(&sender));
+        queue.version = identity.version;
         drop(queue);
         Ok(applying)
     }
@@ -302,7 +286,7 @@ impl Exchange for Group {
         let Some(Joined { generation, .. }) = self.joined else { return id };
         // A worker that was dropped may be writing the same step of another lineage.
         let id = format!("{id}-g{generation}");
-        let common = self.member.with(|machine| machine.member().common());
+        let common = self.member.with(|machine| machine.common());
         let version = common.unwrap_or_default();
         self.marks.insert(id.clone(), CheckpointMark { id: id.clone(), version, generation });
         id
@@ -316,25 +300,20 @@ impl Exchange for Group {
 
     fn conclude(&mut self, ending: Ending, report: EndReport) -> Result<(), Error> {
         let Joined { generation, place, .. } = *self.joined()?;
-        let held = self.member.with(|machine| machine.member().holding().identity);
-        let version = held.map_or(0, |identity| identity.version.0);
+        let held = self.member.with(|machine| machine.holding().identity);
+        let version = held.map(|identity| identity.version).unwrap_or_default();
         if place.leads() {
             let sender = self.sender()?;
-            self.queue().release(version, Some(&sender));
-            sender.report(version, &Report::End(Box::new(report)));
+            self.reports.queue().release(version, Some(&sender));
+            sender.report(version.0, &Report::End(Box::new(report)));
             sender.send(FromMember::Reached(generation, ending));
         }
-        self.member.await_end(generation, &self.options.leave)?;
-        if let Some(session) = self.session.take() {
-            session.close(FAREWELL);
-        }
+        self.member.await_end(generation, &self.options.connection.leave)?;
+        self.part(|_| {});
         Ok(())
     }
 
     fn failed(&mut self, error: &Error) {
-        if let Some(session) = self.session.take() {
-            session.failed(error.to_string());
-            session.close(FAREWELL);
-        }
+        self.part(|session| session.failed(error.to_string()));
     }
 }

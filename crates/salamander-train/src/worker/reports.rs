@@ -2,8 +2,9 @@
 //! hold its version. Whoever is first next sends the last ones again, and the master takes each once.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use salamander_core::elastic::Version;
 use salamander_core::report::Report;
 use salamander_proto::client::Sender;
 
@@ -16,40 +17,29 @@ const KEPT: usize = 256;
 #[derive(Default)]
 pub(super) struct Queue {
     /// The version that the next report is about.
-    pub(super) version: u64,
+    pub(super) version: Version,
     waiting: VecDeque<Versioned>,
     told: VecDeque<Versioned>,
 }
 
 /// A report and the version that it is about.
 struct Versioned {
-    version: u64,
+    version: Version,
     report: Report,
 }
 
-impl Versioned {
-    fn send(&self, sender: &Sender) {
-        sender.report(self.version, &self.report);
-    }
-}
-
 impl Queue {
-    pub(super) fn shared() -> Arc<Mutex<Self>> {
-        Arc::default()
-    }
-
     fn push(&mut self, report: Report) {
         self.waiting.push_back(Versioned { version: self.version, report });
     }
 
     /// All members hold versions up to this one.
-    pub(super) fn release(&mut self, common: u64, sender: Option<&Sender>) {
-        while self.waiting.front().is_some_and(|report| report.version <= common) {
-            let Some(report) = self.waiting.pop_front() else { return };
+    pub(super) fn release(&mut self, common: Version, sender: Option<&Sender>) {
+        while let Some(told) = self.waiting.pop_front_if(|report| report.version <= common) {
             if let Some(sender) = sender {
-                report.send(sender);
+                sender.report(told.version.0, &told.report);
             }
-            self.told.push_back(report);
+            self.told.push_back(told);
         }
         let old = self.told.len().saturating_sub(KEPT);
         self.told.drain(..old);
@@ -57,8 +47,8 @@ impl Queue {
 
     /// This member is the first one from now on: the one before may not have sent them all.
     pub(super) fn repeat(&self, sender: &Sender) {
-        for report in &self.told {
-            report.send(sender);
+        for Versioned { version, report } in &self.told {
+            sender.report(version.0, report);
         }
     }
 
@@ -68,27 +58,26 @@ impl Queue {
     }
 }
 
-/// Turns the course of training into reports.
-pub(super) struct Reports(pub(super) Arc<Mutex<Queue>>);
+/// Turns the course of training into reports; clones have the same queue.
+#[derive(Clone, Default)]
+pub(super) struct Reports(Arc<Mutex<Queue>>);
 
 impl Reports {
-    fn push(&self, report: Report) {
-        if let Ok(mut queue) = self.0.lock() {
-            queue.push(report);
-        }
+    pub(super) fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Callback for Reports {
     fn training_start(&mut self, start: &Start) {
-        self.push(Report::Start(start.clone()));
+        self.queue().push(Report::Start(start.clone()));
     }
 
     fn step_end(&mut self, step: &StepReport, _control: &mut Control) {
-        self.push(Report::Step(step.clone()));
+        self.queue().push(Report::Step(step.clone()));
     }
 
     fn epoch_end(&mut self, epoch: &EpochReport) {
-        self.push(Report::Epoch(epoch.clone()));
+        self.queue().push(Report::Epoch(epoch.clone()));
     }
 }

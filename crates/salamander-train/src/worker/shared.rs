@@ -6,8 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use salamander_core::elastic::{
-    Beat, Begun, Effect, Ending, Fenced, Generation, Millis, Participant, Term, ToMember, Work,
-    WorkerId,
+    Beat, Begun, Effect, Fenced, Generation, Millis, Participant, Term, ToMember, Work, WorkerId,
 };
 use salamander_net::Cancel;
 use salamander_proto::client::{Handler, Sender};
@@ -62,10 +61,6 @@ impl SharedMember {
     pub(super) fn working(&self, work: Work, records: u64) {
         let now = self.now();
         self.with(|machine| machine.working(now, work, records));
-    }
-
-    pub(super) fn ending(&self) -> Option<Ending> {
-        self.lock().machine.ending().cloned()
     }
 
     /// Waits for a generation that has this member; the exchanges in it end with what comes along.
@@ -152,7 +147,7 @@ impl SessionHandler {
 
 impl Handler for SessionHandler {
     fn active(&mut self) -> Option<Generation> {
-        self.0.with(|machine| machine.member().active())
+        self.0.with(|machine| machine.generation())
     }
 
     fn welcome(&mut self, term: Term) -> Result<(), String> {

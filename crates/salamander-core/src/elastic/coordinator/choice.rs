@@ -1,7 +1,7 @@
 //! Who is in the next generation, and whose state survives.
 
 use super::{Coordinator, Phase, Worker};
-use crate::elastic::{Generation, Holding, Identity, Source, WorkerId};
+use crate::elastic::{Fence, Generation, Holding, Identity, Source, WorkerId};
 
 /// What a worker has promised to the generation that is being formed.
 pub(super) struct Promised {
@@ -41,7 +41,7 @@ impl Coordinator {
     }
 
     pub(super) fn eligible(&self, id: WorkerId, holding: Holding) -> bool {
-        if !self.fences.lineage {
+        if self.without == Some(Fence::Lineage) {
             return holding.identity.is_some();
         }
         // A member has only a part of the state: rows that were on a lost server are gone with it.

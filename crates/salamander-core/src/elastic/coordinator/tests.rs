@@ -1,6 +1,6 @@
 //! Decisions of the coordinator, one by one; the simulation runs them together.
 
-use super::super::{CheckpointMark, Effect, Participant, Version, Wanted};
+use super::super::{CheckpointMark, Effect, History, Participant, Term, Version, Wanted};
 use super::*;
 
 /// A master that takes over.
@@ -32,7 +32,9 @@ impl Group {
 
     fn join(&mut self, id: WorkerId) {
         let member = self.members.entry(id).or_insert_with(|| Participant::new(id));
-        self.coordinator.hello(self.now, member.hello(format!("host-{id}")));
+        let peer = Peer { id, endpoint: format!("host-{id}") };
+        let hello = Hello { peer, active: member.generation() };
+        self.coordinator.hello(self.now, hello);
         self.deliver();
     }
 
@@ -130,7 +132,7 @@ fn who_was_dropped_comes_back_with_nothing() {
 fn a_generation_that_never_connected_still_has_its_holder() {
     let mut group = Group::new(2);
     group.commit(&[1, 2]);
-    let running = group.coordinator.history().prepared;
+    let running = group.coordinator.run().history().prepared;
     let accused = Some(WorkerId(2));
     group.coordinator.message(0, WorkerId(1), FromMember::Broken(running, accused));
     group.deliver();
@@ -141,24 +143,24 @@ fn a_generation_that_never_connected_still_has_its_holder() {
 #[test]
 fn a_fenced_writers_checkpoint_does_not_count() {
     let mut group = Group::new(2);
-    let old = group.coordinator.history().prepared;
+    let old = group.coordinator.run().history().prepared;
     group.lose(2);
     let mark = CheckpointMark { id: "step-1".into(), version: Version(1), generation: old };
     group.coordinator.message(0, WorkerId(1), FromMember::Wrote(mark));
-    assert_eq!(group.coordinator.history().checkpoint, None);
+    assert_eq!(group.coordinator.run().history().checkpoint, None);
 }
 
 #[test]
 fn a_restarted_master_leaves_a_working_generation_alone() {
     let mut group = Group::new(2);
-    let history = group.coordinator.history().clone();
+    let history = group.coordinator.run().history().clone();
     let running = history.prepared;
     group.coordinator = open(history, 1, workers(2), 50);
     group.join(WorkerId(1));
     group.join(WorkerId(2));
     group.wait(1_000);
     assert_eq!(group.coordinator.phase(), &Phase::Running(running));
-    assert_eq!(group.coordinator.term(), Term(2));
+    assert_eq!(group.coordinator.run().term(), Term(2));
 }
 
 #[test]
@@ -178,7 +180,7 @@ fn spare_workers_wait_and_scaling_lets_them_in() {
 #[test]
 fn an_older_checkpoint_never_replaces_a_newer_one() {
     let mut group = Group::new(2);
-    let generation = group.coordinator.history().prepared;
+    let generation = group.coordinator.run().history().prepared;
     let mark = |version| CheckpointMark {
         id: format!("step-{version}"),
         version: Version(version),
@@ -198,18 +200,18 @@ fn an_older_checkpoint_never_replaces_a_newer_one() {
 #[test]
 fn an_ended_run_keeps_its_checkpoint() {
     let mut group = Group::new(1);
-    let generation = group.coordinator.history().prepared;
+    let generation = group.coordinator.run().history().prepared;
     group.coordinator.end(Ending::Completed);
     let mark = CheckpointMark { id: "step-1".into(), version: Version(1), generation };
     group.coordinator.message(0, WorkerId(1), FromMember::Wrote(mark));
-    assert_eq!(group.coordinator.history().checkpoint, None);
+    assert_eq!(group.coordinator.run().history().checkpoint, None);
 }
 
 #[test]
 fn a_checkpoint_is_not_read_while_a_holder_may_come_back() {
     let mut group = Group::new(2);
     group.commit(&[1, 2]);
-    let history = group.coordinator.history().clone();
+    let history = group.coordinator.run().history().clone();
     group.coordinator = open(history, 1, workers(2), 50);
     // A newcomer finds the restarted master first, then a member that never got the state.
     group.join(WorkerId(9));
@@ -240,7 +242,7 @@ fn a_master_that_slept_drops_nobody() {
 fn fewer_than_the_least_are_enough_when_fewer_are_wanted() {
     let mut group = Group::new(2);
     group.coordinator.scale(0, 1);
-    let history = group.coordinator.history().clone();
+    let history = group.coordinator.run().history().clone();
     group.coordinator = open(history, 2, workers(2), 50);
     group.members.clear();
     group.lose(1);
@@ -316,7 +318,7 @@ fn a_state_does_not_count_without_the_server_that_held_its_rows() {
 fn servers_that_come_back_to_a_restarted_master_change_nothing() {
     let mut group = with_servers();
     group.commit(&[1, 2]);
-    let history = group.coordinator.history().clone();
+    let history = group.coordinator.run().history().clone();
     let generation = group.activations[&WorkerId(1)].generation;
     group.coordinator = open(history, 1, Wanted { workers: 2, servers: 2 }, 0);
     group.coordinator.take_actions();
@@ -334,7 +336,7 @@ fn moving() -> Group {
     group.commit(&[1, 2]);
     group.coordinator.scale_servers(group.now, 3);
     group.deliver();
-    assert_eq!(group.coordinator.history().generations, 1, "work goes on while it starts");
+    assert_eq!(group.coordinator.run().history().generations, 1, "work goes on while it starts");
     assert_eq!(group.coordinator.needed_servers(), 3);
     group.coordinator.server_up(group.now, 2, server(72));
     group.deliver();
@@ -372,7 +374,7 @@ fn a_newcomer_waits_until_rows_have_moved() {
 fn fewer_workers_that_were_wanted_of_the_master_before_are_wanted_still() {
     let mut group = Group::new(3);
     group.coordinator.scale(group.now, 2);
-    let history = group.coordinator.history().clone();
+    let history = group.coordinator.run().history().clone();
     group.coordinator = open(history, 1, workers(3), group.now);
     (1..=3).for_each(|id| group.join(WorkerId(id)));
     group.wait(Timeouts::default().join + 1);
@@ -387,7 +389,7 @@ fn rows_move_to_another_number_of_servers_with_the_state_that_members_hold() {
     assert_eq!((before.servers.len(), before.destination.len()), (2, 3));
     assert_eq!(before.rows, Generation { term: Term(1), number: 1 });
     group.tell_moved();
-    assert_eq!(group.coordinator.history().servers.len(), 3);
+    assert_eq!(group.coordinator.run().history().servers.len(), 3);
     assert_eq!(group.coordinator.phase(), &Phase::Running(before.generation));
     // From now on a lost member costs nothing.
     group.commit(&[1, 2]);
@@ -445,7 +447,7 @@ fn whoever_is_lost_while_rows_move_the_checkpoint_counts() {
 #[test]
 fn a_restarted_master_hears_that_rows_have_moved() {
     let mut group = moving();
-    let history = group.coordinator.history().clone();
+    let history = group.coordinator.run().history().clone();
     group.coordinator = open(history, 1, Wanted { workers: 2, servers: 2 }, 0);
     assert_eq!(group.coordinator.run().wanted().servers, 3);
     [1, 2].into_iter().for_each(|id| group.join(WorkerId(id)));

@@ -22,7 +22,7 @@ pub struct Placed {
 }
 
 /// What the master has to do, in this order: everything journaled is on disk before the next is sent. Orders to servers
-/// carry the master's epoch and the process they are for; those that get lost are given again when the server
+/// carry the master's term and the process they are for; those that get lost are given again when the server
 /// says what it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
@@ -129,21 +129,4 @@ pub enum NotYet {
     /// Names were lost with a server, and are done again first.
     #[error("epoch {0} was reopened: a server lost some of its names")]
     Reopened(u64),
-}
-
-/// How far a run is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// Epochs that are finished and validated.
-    pub epochs: u64,
-    /// Names of epochs that were begun and are not done.
-    pub left: u64,
-    /// Those of them that are leased.
-    pub leased: u64,
-    /// Leases.
-    pub leases: usize,
-    /// Servers that are up.
-    pub servers: usize,
-    /// Steps from the beginning of the run that are completely done.
-    pub version: u64,
 }

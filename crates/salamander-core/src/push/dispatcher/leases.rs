@@ -7,7 +7,8 @@ use std::ops::Range;
 use super::{Dispatcher, Lease, Verdict, Waiting};
 use crate::elastic::{Millis, WorkerId};
 use crate::plan::MicroBatch;
-use crate::push::{Ranges, Report, Task};
+use crate::push::{Fence, Report, Task};
+use crate::ranges::Ranges;
 
 /// The longest wait that is asked of a worker before it comes again.
 const LONGEST_WAIT: Millis = 100;
@@ -41,10 +42,6 @@ impl Leases {
 
     pub(super) fn is_empty(&self) -> bool {
         self.held.is_empty()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.held.len()
     }
 
     pub(super) fn count(&self) -> u64 {
@@ -168,7 +165,7 @@ impl Dispatcher {
 
     /// Whether all servers have the names of a report.
     fn judge(&self, report: &Report) -> Verdict {
-        if report.map.number != self.map.number && self.fences.reports {
+        if report.map.number != self.map.number && self.without != Some(Fence::Reports) {
             return Verdict::OtherMap;
         }
         for server in 0..self.map.servers {
@@ -176,7 +173,7 @@ impl Dispatcher {
             let current = self.current(server);
             let acked = acks.peek().is_some();
             let ours = current.is_some() && acks.all(|ack| Some(*ack) == current);
-            if !acked || !ours && self.fences.acks {
+            if !acked || !ours && self.without != Some(Fence::Acks) {
                 return Verdict::NotAcked(server);
             }
         }
@@ -189,7 +186,8 @@ impl Dispatcher {
         let names: &[MicroBatch] = &report.names;
         let mut back = Vec::new();
         for (fence, held) in &mut self.leases.held {
-            if self.fences.lease && (*fence, held.worker) != (report.fence, worker) {
+            let other = (*fence, held.worker) != (report.fence, worker);
+            if other && self.without != Some(Fence::Lease) {
                 continue;
             }
             for name in names.iter().filter(|name| name.epoch == held.epoch) {

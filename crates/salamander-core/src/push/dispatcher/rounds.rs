@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::{Dispatcher, Order};
 use crate::elastic::{Ending, Generation};
-use crate::push::{Checkpoint, Entry, Process};
+use crate::push::{Checkpoint, Entry, Fence, Process};
 
 /// A checkpoint that is being taken.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ impl Dispatcher {
 
     /// A server was lost or partitions move: what was written so far is of no use.
     pub(super) fn void_round(&mut self) {
-        if self.fences.round && self.round.take().is_some() {
+        if self.without != Some(Fence::Round) && self.round.take().is_some() {
             self.save_wanted = true;
         }
     }
@@ -61,16 +61,14 @@ impl Dispatcher {
         self.save_wanted = false;
         self.rounds += 1;
         let round = Round {
-            id: Generation { term: crate::elastic::Term(self.epoch), number: self.rounds },
+            id: Generation { term: self.term, number: self.rounds },
             epochs: self.complete_epochs(),
             servers: self.map.servers,
             last: self.history.stopping && self.leases.is_empty(),
             saved: BTreeSet::new(),
         };
         self.round = Some(round);
-        for process in (0..self.map.servers).filter_map(|s| self.current(s)).collect::<Vec<_>>() {
-            self.order_save(process);
-        }
+        self.processes().into_iter().for_each(|process| self.order_save(process));
     }
 
     /// Lets a server write its part, if it has not.
@@ -82,17 +80,6 @@ impl Dispatcher {
         }
     }
 
-    /// Lets all servers forget which names of epochs below they have applied: all of them.
-    fn order_prune(&mut self, below: u64) {
-        if below == 0 {
-            return;
-        }
-        let map = self.map.number;
-        let servers = (0..self.map.servers).filter_map(|server| self.current(server));
-        let orders: Vec<Order> = servers.map(|to| Order::Prune { to, map, below }).collect();
-        self.orders.extend(orders);
-    }
-
     /// A checkpoint is complete on all servers: from now on it is the one that is restored, so that names it has
     /// completely need not be told apart any more.
     fn keep(&mut self) {
@@ -100,7 +87,11 @@ impl Dispatcher {
         let Round { id, epochs, last, .. } = round;
         self.journal(Entry::Kept(Checkpoint { id, map: self.map, epochs }));
         self.done.prune(epochs);
-        self.order_prune(epochs);
+        if epochs > 0 {
+            let (map, below) = (self.map.number, epochs);
+            let prune = |to| Order::Prune { to, map, below };
+            self.orders.extend(self.processes().into_iter().map(prune));
+        }
         if self.is_complete() {
             self.end(Ending::Completed);
         } else if last {
@@ -109,7 +100,8 @@ impl Dispatcher {
     }
 
     fn is_of_round(&self, process: Process, id: Generation) -> bool {
-        let current = self.current(process.server) == Some(process) || !self.fences.round;
+        let current =
+            self.current(process.server) == Some(process) || self.without == Some(Fence::Round);
         current && self.round.as_ref().is_some_and(|round| round.id == id)
     }
 }

@@ -1,7 +1,7 @@
 //! Servers that come, go and come back with less than they had, and partitions that move between them.
 
 use super::{Dispatcher, Order, Placed, ServerState};
-use crate::push::{Applied, Entry, Map, Placement, Process, Source};
+use crate::push::{Applied, Entry, Fence, Map, Placement, Process, Source};
 
 /// A server as the master sees it.
 #[derive(Clone, Copy, Debug)]
@@ -16,16 +16,18 @@ impl Dispatcher {
     /// the map in force counts; if it holds nothing of it, it is told what to get.
     pub fn server_up(&mut self, server: u32, state: ServerState) {
         let process = Process { server, incarnation: state.incarnation };
-        if !self.has_place_for(server) {
+        if server >= self.needed_servers() {
             self.dismiss(process, "there is no place for it in the map");
             return;
         }
-        match state.placed.filter(|placed| placed.map == self.map.number) {
-            Some(placed) if server < self.map.servers => self.welcome(process, &placed),
-            // It has said so before it got its partitions, and is heard late.
-            _ if self.current(server) == Some(process) => {}
-            _ => self.introduce(process),
+        let in_force = |placed: &Placed| placed.map == self.map.number && server < self.map.servers;
+        let placed = state.placed.filter(in_force);
+        if self.current(server) != Some(process) {
+            self.seat(process, placed);
+        } else if placed.is_some() {
+            self.order_save(process);
         }
+        // Else it has said so before it got its partitions, and is heard late.
         self.advance();
     }
 
@@ -73,7 +75,7 @@ impl Dispatcher {
     /// disk before anybody hears of it.
     fn place(&mut self, servers: u32) {
         self.source = Source::Servers(self.map);
-        self.map = Map { number: self.map.number.next(self.epoch), servers };
+        self.map = Map { number: self.map.number.next(self.term), servers };
         self.journal(Entry::Placed(Placement { map: self.map, source: self.source }));
         self.void_round();
         self.settled = false;
@@ -89,55 +91,34 @@ impl Dispatcher {
         }
     }
 
-    /// A server has its partitions of the map in force.
-    fn welcome(&mut self, process: Process, placed: &Placed) {
+    /// A process has got its partitions of the map in force, or has none of them yet and is told to get them.
+    fn seat(&mut self, process: Process, placed: Option<Placed>) {
         let Process { server, incarnation } = process;
-        let known = self.servers.get(&server).copied();
-        if known.is_some_and(|known| known.up && known.incarnation == incarnation) {
-            self.order_save(process);
-            return;
+        if server < self.map.servers {
+            self.void_round();
         }
-        let other = known.filter(|known| known.incarnation != incarnation);
-        self.replace(process, other);
-        self.servers.insert(server, Server { incarnation, up: true });
-        if self.fences.restored || !self.settled {
+        let before = self.servers.insert(server, Server { incarnation, up: placed.is_some() });
+        if let Some(before) = before.filter(|before| before.incarnation != incarnation) {
+            let before = Process { server, incarnation: before.incarnation };
+            self.dismiss(before, "another process took its place");
+        }
+        let Some(placed) = placed else { return self.order_place(process) };
+        if self.without != Some(Fence::Restored) || !self.settled {
             self.done = self.done.intersect(&placed.applied);
         }
         self.try_settle();
     }
 
-    /// A server has nothing of the map in force.
-    fn introduce(&mut self, process: Process) {
-        let Process { server, incarnation } = process;
-        let known = self.servers.get(&server).copied();
-        self.replace(process, known.filter(|known| known.incarnation != incarnation));
-        self.servers.insert(server, Server { incarnation, up: false });
-        self.order_place(process);
-    }
-
-    /// Another life of the server takes the place of the one that was known.
-    fn replace(&mut self, process: Process, other: Option<Server>) {
-        if process.server < self.map.servers {
-            self.void_round();
-        }
-        if let Some(Server { incarnation, .. }) = other {
-            let before = Process { server: process.server, incarnation };
-            self.dismiss(before, "another process took its place");
-        }
-    }
-
     /// All servers of the map are up: work can begin, or go on.
     fn try_settle(&mut self) {
-        let servers = 0..self.map.servers;
-        if !servers.clone().all(|server| self.current(server).is_some()) {
+        let processes = self.processes();
+        if processes.len() < self.map.servers as usize {
             return;
         }
         if !self.settled {
             self.settled = true;
             let map = self.map.number;
-            for process in servers.filter_map(|server| self.current(server)).collect::<Vec<_>>() {
-                self.orders.push(Order::Settled { to: process, map });
-            }
+            self.orders.extend(processes.into_iter().map(|to| Order::Settled { to, map }));
             let outside = self.servers.split_off(&self.map.servers);
             for (server, Server { incarnation, .. }) in outside {
                 self.dismiss(Process { server, incarnation }, "the map has no place for it");
@@ -145,11 +126,6 @@ impl Dispatcher {
         }
         self.told = None;
         self.requeue();
-    }
-
-    /// Whether a server has a place in the map, in the one before, or in the one to come.
-    fn has_place_for(&self, server: u32) -> bool {
-        server < self.needed_servers()
     }
 
     fn order_place(&mut self, to: Process) {

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::super::chunk;
+use super::super::header::Compression;
 use super::*;
 use crate::reader::FileIndex as _;
 

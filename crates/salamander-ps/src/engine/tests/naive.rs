@@ -8,8 +8,8 @@ use salamander_core::seed::mix;
 
 use crate::init::FirstValues;
 use crate::{
-    Applied, Changed, EngineOptions, Error, Held, Mode, Pages, Push, Read, Rows, Stats, Storage,
-    TableId, TableSpec, TableStats, partition_of,
+    Applied, Changed, EngineOptions, Error, Held, Mode, Pages, Push, Read, Rows, Storage, TableId,
+    TableSpec, TableStats, partition_of,
 };
 
 #[derive(Debug)]
@@ -348,7 +348,7 @@ impl Naive {
         self.counter
     }
 
-    pub(crate) fn stats(&self) -> Stats {
+    pub(crate) fn stats(&self) -> Vec<TableStats> {
         let mut tables = self.stats.clone();
         for (at, stats) in tables.iter_mut().enumerate() {
             let width = self.tables[at].dim * (1 + self.tables[at].optimizer.slots().len()) * 4;
@@ -357,7 +357,7 @@ impl Naive {
             stats.waiting = all().map(|table| table.waiting.len() as u64).sum();
             stats.bytes = stats.rows * width as u64;
         }
-        Stats { tables }
+        tables
     }
 }
 

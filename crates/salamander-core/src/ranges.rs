@@ -56,17 +56,21 @@ impl Ranges {
         is_new
     }
 
-    /// Adds all numbers of a range.
-    pub fn add(&mut self, new: Range<u64>) {
+    /// Adds all numbers of a range; tells how many of them were there.
+    pub fn add(&mut self, new: Range<u64>) -> u64 {
         if new.is_empty() {
-            return;
+            return 0;
         }
         let first = self.0.partition_point(|range| range.end < new.start);
         let last = self.0.partition_point(|range| range.start <= new.end);
         let touched = &self.0[first..last];
+        let common =
+            |range: &Range<u64>| range.end.min(new.end).saturating_sub(range.start.max(new.start));
+        let known = touched.iter().map(common).sum();
         let start = touched.first().map_or(new.start, |range| range.start.min(new.start));
         let end = touched.last().map_or(new.end, |range| range.end.max(new.end));
         self.0.splice(first..last, std::iter::once(start..end));
+        known
     }
 
     /// Takes a number out; tells whether it was there.
@@ -138,7 +142,9 @@ mod tests {
 
     fn of(numbers: &[u64]) -> (Ranges, BTreeSet<u64>) {
         let mut ranges = Ranges::default();
-        numbers.iter().for_each(|number| ranges.add(*number..*number + 1));
+        for number in numbers {
+            ranges.add(*number..*number + 1);
+        }
         (ranges, numbers.iter().copied().collect())
     }
 
@@ -170,8 +176,10 @@ mod tests {
         ) {
             let (mut ranges, mut set) = of(&[]);
             for (start, length) in new {
-                ranges.add(start..start + length);
+                let before = set.len() as u64;
                 set.extend(start..start + length);
+                let new = set.len() as u64 - before;
+                prop_assert_eq!(ranges.add(start..start + length), length - new);
                 prop_assert!(ranges.iter().eq(set.iter().copied()));
             }
         }

@@ -1,0 +1,140 @@
+//! What a worker takes part in, promises and refuses.
+
+use super::super::Peer;
+use super::*;
+
+const FIRST: Generation = Generation { term: Term(1), number: 1 };
+const SECOND: Generation = Generation { term: Term(1), number: 2 };
+const ID: WorkerId = WorkerId(7);
+
+fn activation(generation: Generation, mark: Option<CheckpointMark>) -> Activation {
+    Activation {
+        generation,
+        members: vec![Peer { id: ID, endpoint: String::new() }],
+        source: Source::Checkpoint { rank: 0, mark },
+        transfer: false,
+        servers: Vec::new(),
+        rows: generation,
+        destination: Vec::new(),
+    }
+}
+
+fn begun() -> Participant {
+    let mut worker = Participant::new(ID);
+    worker.message(ToMember::Prepare(FIRST));
+    worker.message(ToMember::Activate(activation(FIRST, None)));
+    assert_eq!(worker.begin().map(|begun| begun.part), Some(Part::Load(None)));
+    worker.adopt(FIRST, 0).expect("it is within");
+    worker.take_effects();
+    worker
+}
+
+fn promise(worker: &Participant, generation: Generation) -> Effect {
+    Effect::Send(FromMember::Promise(generation, worker.holding()))
+}
+
+#[test]
+fn a_promise_waits_for_what_is_being_applied() {
+    let mut worker = begun();
+    let committed = worker.commit(FIRST, 1).expect("it is within");
+    worker.message(ToMember::Prepare(SECOND));
+    assert_eq!(worker.take_effects(), []);
+    assert_eq!(worker.common(), Some(Version(0)), "a checkpoint may be named by it");
+    worker.applied();
+    assert_eq!(worker.holding().identity, Some(committed));
+    assert_eq!(worker.take_effects(), [Effect::Cancel, promise(&worker, SECOND)]);
+    assert!(worker.commit(FIRST, 2).is_err());
+}
+
+#[test]
+fn a_late_prepare_does_not_replace_a_newer_one_that_waits() {
+    let mut worker = begun();
+    worker.commit(FIRST, 1).expect("it is within");
+    worker.message(ToMember::Prepare(Generation { term: Term(2), number: 3 }));
+    worker.message(ToMember::Prepare(SECOND));
+    worker.applied();
+    let newest = promise(&worker, Generation { term: Term(2), number: 3 });
+    assert_eq!(worker.take_effects(), [Effect::Cancel, newest]);
+}
+
+#[test]
+fn an_announced_generation_is_gone_with_the_next_prepare() {
+    let mut worker = begun();
+    worker.message(ToMember::Prepare(SECOND));
+    worker.message(ToMember::Activate(activation(SECOND, None)));
+    worker.message(ToMember::Prepare(Generation { term: Term(1), number: 3 }));
+    assert_eq!(worker.begin(), None);
+}
+
+#[test]
+fn a_repeated_prepare_does_not_take_back_what_was_announced() {
+    let mut worker = begun();
+    worker.message(ToMember::Prepare(SECOND));
+    worker.message(ToMember::Activate(activation(SECOND, None)));
+    worker.message(ToMember::Prepare(SECOND));
+    assert_eq!(worker.begin().map(|begun| begun.activation.generation), Some(SECOND));
+}
+
+#[test]
+fn a_repeated_activation_does_not_end_what_has_begun() {
+    let mut worker = begun();
+    worker.message(ToMember::Activate(activation(FIRST, None)));
+    assert!(matches!(worker.take_effects().as_slice(), [Effect::Refused(_)]));
+    assert!(worker.commit(FIRST, 1).is_ok());
+}
+
+#[test]
+fn a_checkpoint_gives_its_version() {
+    let mut worker = Participant::new(ID);
+    let mark = CheckpointMark { id: "step-4".into(), version: Version(4), generation: FIRST };
+    worker.message(ToMember::Prepare(SECOND));
+    worker.message(ToMember::Activate(activation(SECOND, Some(mark))));
+    worker.begin().expect("it was announced");
+    let identity = worker.adopt(SECOND, 9).expect("it is within");
+    assert_eq!(identity, Identity::begin(Version(4), SECOND, 9));
+}
+
+#[test]
+fn the_end_lets_a_commit_finish_that_has_its_result() {
+    let mut worker = begun();
+    worker.message(ToMember::Ended(Ending::Completed));
+    assert_eq!(worker.take_effects(), [Effect::Cancel]);
+    assert_eq!(worker.ending(), Some(&Ending::Completed));
+    assert!(worker.commit(FIRST, 1).is_ok());
+}
+
+#[test]
+fn a_refused_worker_knows_why() {
+    let mut worker = begun();
+    worker.refused("wrong token");
+    let reason = "the master refuses this worker: wrong token".to_string();
+    assert_eq!(worker.ending(), Some(&Ending::Failed(reason)));
+}
+
+#[test]
+fn an_older_master_is_refused() {
+    let mut worker = begun();
+    worker.welcome(Term(2)).expect("newer");
+    worker.message(ToMember::Prepare(Generation { term: Term(1), number: 9 }));
+    let effects = worker.take_effects();
+    let [Effect::Refused(fenced)] = effects.as_slice() else { panic!("{effects:?}") };
+    assert_eq!(fenced.reason, "its master was replaced");
+}
+
+#[test]
+fn a_repeated_prepare_does_not_end_what_has_begun() {
+    let mut worker = begun();
+    worker.message(ToMember::Prepare(FIRST));
+    assert!(matches!(worker.take_effects().as_slice(), [Effect::Refused(_)]));
+    assert!(worker.commit(FIRST, 1).is_ok());
+}
+
+#[test]
+fn a_version_is_common_one_exchange_later() {
+    let mut worker = begun();
+    assert_eq!(worker.common(), None);
+    worker.commit(FIRST, 1).expect("active");
+    assert_eq!(worker.common(), Some(Version(0)));
+    worker.commit(FIRST, 2).expect("active");
+    assert_eq!(worker.common(), Some(Version(1)));
+}
