@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
-use salamander_core::ledger::Line;
+use salamander_core::ledger::LedgerLine;
 use salamander_core::words::{count, count_was};
 use salamander_run::{Overrides, Program, Run};
 use serde_json::Value;
@@ -60,7 +60,7 @@ pub(crate) fn run(command: Command, program: &Program) -> Result<ExitCode> {
     outln!("\n{}", curve(&finished.run.metrics())?)?;
     let lines = outcome.progress.ledger.lines();
     ledger::print(&lines)?;
-    let clean = |line: &Line| line.intact && line.duplicated == 0 && line.missing == 0;
+    let clean = |line: &LedgerLine| line.intact && line.duplicated == 0 && line.missing == 0;
     outln!(
         "\n{} killed, {}, every record {}",
         count_was(facts.worker_restarts, "worker"),

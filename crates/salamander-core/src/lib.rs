@@ -19,6 +19,7 @@
 //! - [`seed`]: random streams by name
 //! - [`words`]: numbers in sentences
 
+pub mod asynchronous;
 pub mod callback;
 pub mod course;
 pub mod elastic;
@@ -32,7 +33,6 @@ pub mod optimizer;
 pub mod order;
 pub mod plan;
 pub mod progress;
-pub mod push;
 pub mod ranges;
 pub mod report;
 pub mod schedule;

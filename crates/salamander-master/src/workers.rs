@@ -32,12 +32,12 @@ impl Worker {
 
 /// All of them.
 #[derive(Default)]
-pub(crate) struct Workers {
+pub(crate) struct ConnectedWorkers {
     workers: BTreeMap<WorkerId, Worker>,
     sessions: HashMap<SessionId, WorkerId>,
 }
 
-impl Workers {
+impl ConnectedWorkers {
     /// A worker connected; an older connection of it ends. True if it was not known.
     pub(crate) fn connect(
         &mut self,
