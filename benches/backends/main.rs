@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use benches::{Peer, Record, median};
 use burn::tensor::Device;
-use salamander_train::device::{Found, select, survey};
+use salamander_train::device::{FoundDevice, select, survey};
 use work::{AREAS, Area, Sizes};
 
 /// The allocator of the program `salamander`.
@@ -61,7 +61,7 @@ fn is_area(word: &str) -> bool {
     AREAS.iter().any(|area| area.name == word)
 }
 
-fn report(area: &Area, found: &Found, peer: Option<&Peer>, record: &Record) {
+fn report(area: &Area, found: &FoundDevice, peer: Option<&Peer>, record: &Record) {
     let device = match select(&found.name) {
         Ok(device) => device,
         Err(error) => return println!("{:<22} {:<8} {error}", area.name, found.name),

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use salamander_net::handshake::{Client, Link, NONCE, Progress, Purpose, Server};
+use salamander_net::handshake::{Client, ConnectionKind, NONCE, ServerStep, Purpose, Server};
 use salamander_net::{Endpoint, Token, frame};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -17,7 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
         space[..count].copy_from_slice(&rest[..count]);
         rest = &rest[count..];
         match server.received(count) {
-            Ok(Progress::Proven(_)) => panic!("nobody proves a token that it does not know"),
+            Ok(ServerStep::Proven(_)) => panic!("nobody proves a token that it does not know"),
             Ok(_) => {}
             Err(_) => break,
         }
@@ -28,7 +28,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(frame.encode(), *header, "a header has one form");
     }
     if let Some(challenge) = bytes.first_chunk() {
-        let purpose = Purpose { generation: 1, rank: 0, size: 1, link: Link::Ring, bf16: false };
+        let purpose = Purpose { generation: 1, rank: 0, size: 1, link: ConnectionKind::Ring, bf16: false };
         let client = Client::new(&token, &purpose, &[9; NONCE]);
         assert!(client.answer(challenge).is_err(), "no server without the token is believed");
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
-use salamander_core::ledger::Line;
+use salamander_core::ledger::LedgerLine;
 use salamander_run::{Overrides, Program, Run};
 use serde_json::Value;
 
@@ -58,7 +58,7 @@ pub(crate) fn run(command: Command, program: &Program) -> Result<ExitCode> {
     println!("\n{}", curve(&finished.run.metrics())?);
     let lines = outcome.progress.ledger.lines();
     ledger::print(&lines);
-    let clean = |line: &Line| line.intact && line.duplicated == 0 && line.missing == 0;
+    let clean = |line: &LedgerLine| line.intact && line.duplicated == 0 && line.missing == 0;
     println!(
         "\n{} workers were killed, {} generations, every record {}",
         facts.worker_restarts,

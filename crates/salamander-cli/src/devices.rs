@@ -1,7 +1,7 @@
 //! `salamander devices`: what can compute here, and why the rest cannot.
 
 use anyhow::Result;
-use salamander_train::device::{self, Found};
+use salamander_train::device::{self, FoundDevice};
 
 pub(crate) fn run() -> Result<()> {
     for kind in device::survey() {
@@ -22,7 +22,7 @@ pub(crate) fn run() -> Result<()> {
 }
 
 /// What it is, how much it holds and what it computes in.
-fn facts(found: &Found) -> String {
+fn facts(found: &FoundDevice) -> String {
     let gigabytes = |bytes: u64| format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30));
     let mut facts = vec![found.model.clone()];
     facts.extend(found.software.then(|| "a software renderer".to_string()));
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn facts_are_told_in_one_line() {
-        let mut found = Found {
+        let mut found = FoundDevice {
             name: "wgpu:0".to_string(),
             model: "llvmpipe".to_string(),
             memory: Some(3 << 29),

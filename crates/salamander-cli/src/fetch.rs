@@ -24,14 +24,14 @@ struct Published {
 }
 
 /// The two files that become one RecordIO file.
-struct Part {
+struct FilePair {
     output: &'static str,
     images: Published,
     labels: Published,
 }
 
-const PARTS: [Part; 2] = [
-    Part {
+const PARTS: [FilePair; 2] = [
+    FilePair {
         output: "train.recordio",
         images: Published {
             name: "train-images-idx3-ubyte",
@@ -44,7 +44,7 @@ const PARTS: [Part; 2] = [
             blake3: "8ebcfdf2fe191516f9cb37fceb75d2d19289d91ee92026534ed45e44144b5642",
         },
     },
-    Part {
+    FilePair {
         output: "test.recordio",
         images: Published {
             name: "t10k-images-idx3-ubyte",

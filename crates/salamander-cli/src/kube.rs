@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 use salamander_core::elastic::Ending;
 use salamander_kube::crd as definition;
-use salamander_run::cluster::{Cluster, JobOptions, PodOptions, PodView, Storage, operate};
+use salamander_run::cluster::{Cluster, JobOptions, JobStorage, PodOptions, PodView, operate};
 use salamander_run::roles::Exit;
 use salamander_run::{Error, Overrides, Program, State};
 use serde_json::Value;
@@ -73,12 +73,12 @@ pub(crate) struct JobArgs {
 
 impl JobArgs {
     fn options(&self) -> JobOptions {
-        let claim = self.storage_claim.clone().map(Storage::Claim);
+        let claim = self.storage_claim.clone().map(JobStorage::Claim);
         JobOptions {
             image: self.image.clone(),
             name: self.name.clone(),
             spec: self.spec.clone(),
-            storage: claim.or_else(|| self.storage_size.clone().map(Storage::Size)),
+            storage: claim.or_else(|| self.storage_size.clone().map(JobStorage::Size)),
             store_secret: self.store_secret.clone(),
         }
     }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use salamander_core::ledger::Line;
+use salamander_core::ledger::LedgerLine;
 use salamander_train::checkpoint::{Store, Which};
 
 use crate::args::RunArg;
@@ -31,7 +31,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// The ledger for people.
-pub(crate) fn print(lines: &[Line]) {
+pub(crate) fn print(lines: &[LedgerLine]) {
     println!(
         "{:>6} {:>10} {:>10} {:>10} {:>11} {:>8} {:>10}  ids",
         "epoch", "records", "applied", "missing", "duplicated", "skipped", "overflowed"

@@ -54,12 +54,12 @@ impl Tally {
 /// All epochs of a run. Part of every checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
-    epochs: BTreeMap<u64, Page>,
+    epochs: BTreeMap<u64, EpochPage>,
 }
 
 /// One epoch's page.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Page {
+struct EpochPage {
     records: u64,
     applied: u64,
     skipped: u64,
@@ -73,7 +73,7 @@ struct Page {
 
 /// A line of `salamander ledger`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Line {
+pub struct LedgerLine {
     /// The epoch, from 0.
     pub epoch: u64,
     /// Records that the epoch has.
@@ -117,13 +117,13 @@ impl Ledger {
     }
 
     /// The lines, one per epoch that was begun.
-    pub fn lines(&self) -> Vec<Line> {
+    pub fn lines(&self) -> Vec<LedgerLine> {
         self.epochs.iter().map(|(epoch, page)| page.line(*epoch)).collect()
     }
 }
 
-impl Page {
-    fn line(&self, epoch: u64) -> Line {
+impl EpochPage {
+    fn line(&self, epoch: u64) -> LedgerLine {
         let covered = self.positions.len();
         let counted = self.applied + self.skipped + self.overflowed;
         // Counts and positions are kept apart on purpose: a gap between them is a lost record too.
@@ -131,7 +131,7 @@ impl Page {
         let missing = self.records.saturating_sub(covered) + short;
         let complete = missing == 0 && self.duplicated == 0;
         let expected = || (0..self.records).fold(0u64, |sum, id| sum.wrapping_add(mix(id)));
-        Line {
+        LedgerLine {
             epoch,
             records: self.records,
             applied: self.applied,

@@ -18,6 +18,7 @@
 //! - [`status`]: where a run stands
 //! - [`seed`]: random streams by name
 
+pub mod asynchronous;
 pub mod callback;
 pub mod course;
 pub mod elastic;
@@ -31,7 +32,6 @@ pub mod optimizer;
 pub mod order;
 pub mod plan;
 pub mod progress;
-pub mod push;
 pub mod ranges;
 pub mod report;
 pub mod schedule;

@@ -110,7 +110,7 @@ pub mod number {
 
     #[derive(Serialize, Deserialize)]
     #[serde(untagged)]
-    enum Written {
+    enum JsonNumber {
         Number(f64),
         Text(String),
     }
@@ -119,15 +119,15 @@ pub mod number {
     pub fn serialize<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
         let finite = value.is_finite();
         let written =
-            if finite { Written::Number(*value) } else { Written::Text(value.to_string()) };
+            if finite { JsonNumber::Number(*value) } else { JsonNumber::Text(value.to_string()) };
         written.serialize(serializer)
     }
 
     /// For `#[serde(with = "number")]`.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
-        match Written::deserialize(deserializer)? {
-            Written::Number(value) => Ok(value),
-            Written::Text(text) => text.parse().map_err(D::Error::custom),
+        match JsonNumber::deserialize(deserializer)? {
+            JsonNumber::Number(value) => Ok(value),
+            JsonNumber::Text(text) => text.parse().map_err(D::Error::custom),
         }
     }
 }

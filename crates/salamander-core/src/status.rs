@@ -4,8 +4,8 @@ use std::fmt::Display;
 
 use serde::{Serialize, Serializer};
 
+use crate::asynchronous::MapVersion;
 use crate::elastic::{Beat, Count, Ending, Generation, Term, Version, WorkerId};
-use crate::push::MapVersion;
 use crate::report::Report;
 
 /// Where a run stands. As JSON it is what `status --json` prints.
@@ -37,7 +37,7 @@ pub struct Status {
     /// The newest checkpoint of a synchronous run.
     pub checkpoint: Option<CheckpointStatus>,
     /// How far asynchronous training is.
-    pub names: Option<NamesStatus>,
+    pub names: Option<MicroBatchStatus>,
     /// The last report.
     pub last_report: Option<Report>,
     /// How far a run of tasks is.
@@ -154,7 +154,7 @@ pub struct CheckpointStatus {
 
 /// How far asynchronous training is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct NamesStatus {
+pub struct MicroBatchStatus {
     /// Epochs that are finished and validated.
     pub epochs: u64,
     /// Micro-batches of the open epochs that are not done.

@@ -5,7 +5,7 @@ use quote::{format_ident, quote};
 use syn::{DeriveInput, Error, Ident, Path, Result};
 
 use crate::buckets::{self, Buckets};
-use crate::field::{Column, Scale};
+use crate::field::{Column, ValueScale};
 use crate::pictures;
 use crate::several::{self, Several};
 use crate::{is_named, option};
@@ -128,7 +128,7 @@ fn held(column: &Column) -> Option<TokenStream> {
         let lookup = quote!(#private::Lookup);
         return Some(quote!(static #name: #lookup = #lookup::new(#file, (#oov) as u64);));
     }
-    let Some(Scale::Measured(file)) = &column.scale else { return None };
+    let Some(ValueScale::Measured(file)) = &column.scale else { return None };
     let name = buckets::held("NORMALISER", &column.ident);
     let normaliser = quote!(#private::Normaliser);
     Some(quote!(static #name: #normaliser = #normaliser::new(#file, &[#(#columns),*]);))
@@ -230,11 +230,11 @@ fn tensor(column: &Column, values: &TokenStream) -> TokenStream {
         };
     }
     match &column.scale {
-        Some(Scale::Measured(_)) => {
+        Some(ValueScale::Measured(_)) => {
             let normaliser = buckets::held("NORMALISER", ident);
             quote!(#private::normalised_tensor(#target, #values, &#normaliser)?)
         }
-        Some(Scale::Said { offset, scale }) => {
+        Some(ValueScale::Said { offset, scale }) => {
             let scale = quote!(#private::Scale { offset: #offset, scale: #scale });
             quote!(#private::float_tensor(#target, #values, #scale)?)
         }

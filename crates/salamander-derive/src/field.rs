@@ -18,7 +18,7 @@ pub(crate) struct Column {
     pub(crate) columns: Vec<String>,
     pub(crate) shape: Vec<Expr>,
     /// When the values become floats.
-    pub(crate) scale: Option<Scale>,
+    pub(crate) scale: Option<ValueScale>,
     /// When the values become integers of buckets.
     pub(crate) buckets: Option<Buckets>,
     /// Stands in for a column that is absent or empty.
@@ -32,7 +32,7 @@ pub(crate) struct Column {
 }
 
 /// How a value becomes a float.
-pub(crate) enum Scale {
+pub(crate) enum ValueScale {
     /// `(value - offset) * scale`.
     Said { offset: TokenStream, scale: TokenStream },
     /// By the statistics in this file.
@@ -178,10 +178,10 @@ impl Said {
         self.offset.is_some() || self.scale.is_some() || self.std.is_some()
     }
 
-    fn scale(&self, ty: &Type) -> Result<Option<Scale>> {
+    fn scale(&self, ty: &Type) -> Result<Option<ValueScale>> {
         match (&self.normalise, self.said_scale()) {
             (None, false) => return Ok(None),
-            (Some(file), false) => return Ok(Some(Scale::Measured(file.clone()))),
+            (Some(file), false) => return Ok(Some(ValueScale::Measured(file.clone()))),
             (Some(_), true) => {
                 let message = "normalise takes mean and std from its file: remove the numbers";
                 return Err(Error::new_spanned(ty, message));
@@ -192,7 +192,7 @@ impl Said {
         let offset = number(&self.offset).unwrap_or_else(|| quote!(0.0));
         let scale = number(&self.scale).unwrap_or_else(|| quote!(1.0));
         let divisor = number(&self.std).map(|std| quote!(/ #std));
-        Ok(Some(Scale::Said { offset, scale: quote!(#scale #divisor) }))
+        Ok(Some(ValueScale::Said { offset, scale: quote!(#scale #divisor) }))
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::Error;
 use crate::crd::{Scope, Strategy, TrainingJob, TrainingJobSpec};
-use crate::names::{Role, check_job_name};
+use crate::names::{PodRole, check_job_name};
 
 /// Where pods see the run's folder.
 pub const RUNS: &str = "/runs";
@@ -77,11 +77,11 @@ impl Job {
     }
 
     /// The priority class of a worker: those with the first indices are the important ones.
-    pub fn priority_class(&self, role: Role, index: u32) -> Option<&str> {
+    pub fn priority_class(&self, role: PodRole, index: u32) -> Option<&str> {
         let classes = &self.spec.priority_classes;
         let high = match (role, self.spec.workers.priority.as_deref()?) {
             // They hold what cannot be had elsewhere.
-            (Role::Master | Role::Ps, _) | (_, "high") => true,
+            (PodRole::Master | PodRole::Ps, _) | (_, "high") => true,
             (_, "low") => false,
             (_, part) => {
                 let part: f64 = part.parse().unwrap_or(1.0);
@@ -135,7 +135,7 @@ mod tests {
 
     fn check(priority: Option<&str>, expected: [Option<&str>; 4]) {
         let job = job(priority);
-        let classes = [0, 1, 2, 3].map(|index| job.priority_class(Role::Worker, index));
+        let classes = [0, 1, 2, 3].map(|index| job.priority_class(PodRole::Worker, index));
         assert_eq!(classes, expected, "{priority:?}");
     }
 
@@ -149,7 +149,7 @@ mod tests {
         check(Some("0.3"), [high, high, low, low]);
         check(Some("0"), [low; 4]);
         check(Some("1"), [high; 4]);
-        assert_eq!(job(Some("low")).priority_class(Role::Master, 0), high);
+        assert_eq!(job(Some("low")).priority_class(PodRole::Master, 0), high);
     }
 
     #[test]

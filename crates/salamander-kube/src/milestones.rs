@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use salamander_core::ledger::Line;
+use salamander_core::ledger::LedgerLine;
 use salamander_core::metrics::{Metric, Metrics};
 use salamander_core::report::{EpochReport, Report, Start};
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ pub struct Milestones {
     pub epochs: Vec<Epoch>,
     /// How often each epoch's records were applied, once the run is over.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub ledger: Vec<Line>,
+    pub ledger: Vec<LedgerLine>,
 }
 
 /// Values by their names; what is no number is missing.

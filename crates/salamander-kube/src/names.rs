@@ -45,7 +45,7 @@ pub const LONGEST_JOB_NAME: usize = 40;
 
 /// What a pod does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
+pub enum PodRole {
     /// Leads the run.
     Master,
     /// Trains.
@@ -54,40 +54,42 @@ pub enum Role {
     Ps,
 }
 
-impl Role {
+impl PodRole {
     /// As in labels and commands.
     pub fn as_str(self) -> &'static str {
         match self {
-            Role::Master => "master",
-            Role::Worker => "worker",
-            Role::Ps => "ps",
+            PodRole::Master => "master",
+            PodRole::Worker => "worker",
+            PodRole::Ps => "ps",
         }
     }
 
     /// Reads a label.
     pub fn parse(text: &str) -> Option<Self> {
-        [Role::Master, Role::Worker, Role::Ps].into_iter().find(|role| role.as_str() == text)
+        [PodRole::Master, PodRole::Worker, PodRole::Ps]
+            .into_iter()
+            .find(|role| role.as_str() == text)
     }
 
     /// The role and index of the pod that takes a slot of the master.
     pub fn of_slot(slot: u32) -> (Self, u32) {
         match Seat::of(slot) {
-            Seat::Worker(index) => (Role::Worker, index),
-            Seat::Server(index) => (Role::Ps, index),
+            Seat::Worker(index) => (PodRole::Worker, index),
+            Seat::Server(index) => (PodRole::Ps, index),
         }
     }
 
     /// The master's slot for a pod; the master itself has none.
     pub fn slot(self, index: u32) -> Option<u32> {
         match self {
-            Role::Master => None,
-            Role::Worker => Some(index).filter(|index| *index < SERVER_SLOTS),
-            Role::Ps => SERVER_SLOTS.checked_add(index),
+            PodRole::Master => None,
+            PodRole::Worker => Some(index).filter(|index| *index < SERVER_SLOTS),
+            PodRole::Ps => SERVER_SLOTS.checked_add(index),
         }
     }
 }
 
-impl fmt::Display for Role {
+impl fmt::Display for PodRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
@@ -106,7 +108,7 @@ pub fn job_labels(job: &str) -> BTreeMap<String, String> {
 }
 
 /// Labels of a pod.
-pub fn pod_labels(job: &str, role: Role, index: u32, process: u32) -> BTreeMap<String, String> {
+pub fn pod_labels(job: &str, role: PodRole, index: u32, process: u32) -> BTreeMap<String, String> {
     let mut labels = job_labels(job);
     labels.insert("app.kubernetes.io/component".to_string(), role.to_string());
     labels.insert(ROLE.to_string(), role.to_string());
@@ -116,7 +118,7 @@ pub fn pod_labels(job: &str, role: Role, index: u32, process: u32) -> BTreeMap<S
 }
 
 /// What selects the pods of a role.
-pub fn role_selector(job: &str, role: Role) -> BTreeMap<String, String> {
+pub fn role_selector(job: &str, role: PodRole) -> BTreeMap<String, String> {
     [(JOB, job), (ROLE, role.as_str())].map(|(k, v)| (k.to_string(), v.to_string())).into()
 }
 
@@ -126,10 +128,10 @@ pub fn job_query(job: &str) -> String {
 }
 
 /// The name of a pod; the number keeps it apart from one that still ends.
-pub fn pod_name(job: &str, role: Role, index: u32, process: u32) -> String {
+pub fn pod_name(job: &str, role: PodRole, index: u32, process: u32) -> String {
     match role {
         // There is one at a time, and its number counts masters.
-        Role::Master => format!("{job}-master-{process}"),
+        PodRole::Master => format!("{job}-master-{process}"),
         _ => format!("{job}-{role}-{index}-{}", base36(process)),
     }
 }
@@ -201,15 +203,15 @@ mod tests {
     fn the_longest_names_fit_into_a_label() {
         let job = "j".repeat(LONGEST_JOB_NAME);
         assert!(check_job_name(&job).is_ok());
-        for role in [Role::Master, Role::Worker, Role::Ps] {
+        for role in [PodRole::Master, PodRole::Worker, PodRole::Ps] {
             let name = pod_name(&job, role, 4_095, u32::MAX);
             assert!(name.len() <= 63, "{name}");
-            assert_eq!(Role::parse(role.as_str()), Some(role));
+            assert_eq!(PodRole::parse(role.as_str()), Some(role));
             let slot = role.slot(7);
-            assert_eq!(slot.map(Role::of_slot), (role != Role::Master).then_some((role, 7)));
+            assert_eq!(slot.map(PodRole::of_slot), (role != PodRole::Master).then_some((role, 7)));
         }
-        assert_eq!(pod_name("mnist", Role::Worker, 3, 36 * 36 + 35), "mnist-worker-3-10z");
-        assert_eq!(pod_name("mnist", Role::Master, 0, 2), "mnist-master-2");
+        assert_eq!(pod_name("mnist", PodRole::Worker, 3, 36 * 36 + 35), "mnist-worker-3-10z");
+        assert_eq!(pod_name("mnist", PodRole::Master, 0, 2), "mnist-master-2");
     }
 
     #[test]

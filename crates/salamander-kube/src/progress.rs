@@ -6,7 +6,7 @@ use salamander_core::status::{State, Status, WorkerStatus};
 use serde::{Deserialize, Serialize};
 
 use crate::milestones::Milestones;
-use crate::names::Role;
+use crate::names::PodRole;
 
 /// How far a run is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -99,7 +99,8 @@ impl Progress {
     pub fn members(status: &Status) -> Vec<(u32, u32)> {
         let workers = taking_part(status).map(|worker| (worker.slot, worker.pid));
         let servers = status.servers.iter();
-        let servers = servers.filter_map(|server| Some((Role::Ps.slot(server.seat)?, server.pid?)));
+        let servers =
+            servers.filter_map(|server| Some((PodRole::Ps.slot(server.seat)?, server.pid?)));
         workers.chain(servers).collect()
     }
 
@@ -159,7 +160,9 @@ impl Goodput {
 mod tests {
     use salamander_core::elastic::{Generation, Term, Version, WorkerId};
     use salamander_core::report::StepReport;
-    use salamander_core::status::{CheckpointStatus, NamesStatus, RestartCounts, ServerStatus};
+    use salamander_core::status::{
+        CheckpointStatus, MicroBatchStatus, RestartCounts, ServerStatus,
+    };
 
     use super::*;
 
@@ -224,7 +227,7 @@ mod tests {
             state: State::Running,
             wanted: 2,
             wanted_servers: 2,
-            names: Some(NamesStatus { left: 3, ..NamesStatus::default() }),
+            names: Some(MicroBatchStatus { left: 3, ..MicroBatchStatus::default() }),
             workers: vec![worker(0, 3, None, true), worker(1, 4, None, false)],
             servers: vec![server(0, 8), server(1, 9)],
             restarts: RestartCounts { workers: 0, servers: 1, masters: 0 },
@@ -233,7 +236,7 @@ mod tests {
         let progress = Progress::of(&status);
         assert_eq!((progress.workers, progress.servers, progress.server_restarts), (1, 2, 1));
         assert_eq!(progress.state, "running");
-        let seat = |index| Role::Ps.slot(index).expect("a slot");
+        let seat = |index| PodRole::Ps.slot(index).expect("a slot");
         assert_eq!(Progress::members(&status), [(0, 3), (seat(0), 8), (seat(1), 9)]);
         status.servers.pop();
         assert_eq!(Progress::of(&status).state, "gathering");

@@ -6,14 +6,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 
+use salamander_core::asynchronous::{Checkpoint, PartitionSource, Placement, Process};
 use salamander_core::elastic::{Generation, Peer};
-use salamander_core::push::{Checkpoint, Placement, Process, Source};
 use salamander_net::{Cancel, Keys};
 use salamander_ps::wire::{Before, Reset, Start};
 
 use crate::config::Keeping;
-use crate::courier::{Courier, Errand, Talk};
 use crate::inbox::{Handle, Input};
+use crate::server_calls::{ServerCall, ServerCaller, ServerCalls};
 
 /// Something that is to be done about parameter servers.
 pub(crate) enum ServerTask {
@@ -22,7 +22,7 @@ pub(crate) enum ServerTask {
     /// A process has ended.
     Forget(Process),
     /// Ask a process for something, unless another took its place.
-    Tell { process: Process, errand: Errand },
+    Tell { process: Process, call: ServerCall },
     /// Make the folder of a checkpoint, after those that were asked for before.
     Keep(Keeping),
     /// Remove what servers wrote in a folder, but for some.
@@ -37,13 +37,13 @@ pub(crate) struct ServerThreads {
     slices: u32,
     handle: Handle,
     /// Whom servers are reached by, by their numbers.
-    couriers: BTreeMap<u32, Courier>,
+    calls: BTreeMap<u32, ServerCalls>,
     keeper: Option<Sender<Keeping>>,
 }
 
 impl ServerThreads {
     pub(crate) fn new(keys: Keys, term: u32, slices: u32, handle: Handle) -> Self {
-        Self { keys, term, slices, handle, couriers: BTreeMap::new(), keeper: None }
+        Self { keys, term, slices, handle, calls: BTreeMap::new(), keeper: None }
     }
 
     /// Does something, or says why the run cannot go on.
@@ -51,8 +51,8 @@ impl ServerThreads {
         let thread = |error: io::Error| format!("cannot start a thread: {error}");
         match task {
             ServerTask::Meet { process, endpoint } => {
-                if self.courier(process).is_none() {
-                    let talk = Talk {
+                if self.calls(process).is_none() {
+                    let talk = ServerCaller {
                         process,
                         endpoint,
                         keys: self.keys.clone(),
@@ -61,18 +61,18 @@ impl ServerThreads {
                         cancel: Cancel::new(),
                         client: None,
                     };
-                    let courier = Courier::start(talk, self.handle.clone()).map_err(thread)?;
-                    self.couriers.insert(process.server, courier);
+                    let calls = ServerCalls::start(talk, self.handle.clone()).map_err(thread)?;
+                    self.calls.insert(process.server, calls);
                 }
-                self.tell(process, Errand::Look)
+                self.tell(process, ServerCall::Look)
             }
             ServerTask::Forget(process) => {
-                if self.courier(process).is_some() {
-                    self.couriers.remove(&process.server);
+                if self.calls(process).is_some() {
+                    self.calls.remove(&process.server);
                 }
                 Ok(())
             }
-            ServerTask::Tell { process, errand } => self.tell(process, errand),
+            ServerTask::Tell { process, call } => self.tell(process, call),
             ServerTask::Keep(keeping) => self.keep(keeping).map_err(thread),
             ServerTask::Sweep { folder, keep } => {
                 sweep(&folder, &keep);
@@ -82,19 +82,19 @@ impl ServerThreads {
     }
 
     /// Whom a process is reached by, unless another took its place.
-    fn courier(&self, process: Process) -> Option<&Courier> {
-        self.couriers.get(&process.server).filter(|courier| courier.process == process)
+    fn calls(&self, process: Process) -> Option<&ServerCalls> {
+        self.calls.get(&process.server).filter(|calls| calls.process == process)
     }
 
-    fn tell(&self, process: Process, errand: Errand) -> Result<(), String> {
-        let Some(courier) = self.courier(process) else { return Ok(()) };
-        if let Errand::Save { path, .. } = &errand
+    fn tell(&self, process: Process, call: ServerCall) -> Result<(), String> {
+        let Some(calls) = self.calls(process) else { return Ok(()) };
+        if let ServerCall::Save { path, .. } = &call
             && let Some(folder) = path.parent()
         {
             std::fs::create_dir_all(folder)
                 .map_err(|error| format!("{}: {error}", folder.display()))?;
         }
-        courier.send(errand);
+        calls.send(call);
         Ok(())
     }
 
@@ -137,8 +137,8 @@ impl RowFiles {
         known: impl Iterator<Item = (u32, &'a Peer)>,
     ) -> Reset {
         let from = match placement.source {
-            Source::Checkpoint => None,
-            Source::Servers(before) => {
+            PartitionSource::Checkpoint => None,
+            PartitionSource::Servers(before) => {
                 let known = known.map(|(server, peer)| (server as usize, peer.endpoint.clone()));
                 Some(Before::new(before.number.into(), before.servers as usize, known))
             }

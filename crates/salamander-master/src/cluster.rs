@@ -14,7 +14,7 @@ use crate::mode::Effect;
 use crate::processes::{Processes, Restarts};
 use crate::record::Record;
 use crate::session::ProcessSession;
-use crate::workers::Workers;
+use crate::workers::ConnectedWorkers;
 
 /// A silent worker is left out at once, but its process, which may only be stopped, is ended after so many times
 /// the silence.
@@ -26,7 +26,7 @@ const FAREWELL: Millis = 3_000;
 pub(crate) struct Cluster {
     /// The master's own term.
     pub(crate) term: Term,
-    pub(crate) workers: Workers,
+    pub(crate) workers: ConnectedWorkers,
     pub(crate) processes: Processes,
     pub(crate) events: Events,
     /// Masters before this one.

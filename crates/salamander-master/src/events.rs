@@ -9,8 +9,8 @@ use salamander_proto::v1::event::Event as Kind;
 use tokio::sync::mpsc::error::TrySendError;
 use tracing::info;
 
-use crate::bookmark::Bookmark;
 use crate::config::Sink;
+use crate::sent_reports::SentReports;
 use crate::session::Out;
 
 /// So many are kept for watchers that come late.
@@ -28,14 +28,14 @@ pub(crate) struct Events {
     kept: VecDeque<v1::Event>,
     watchers: Vec<Watcher>,
     /// The newest (version, part) that was told.
-    told: Bookmark,
+    told: SentReports,
     pub(crate) last_report: Option<Report>,
     /// Where the program keeps what it is told.
     pub(crate) sink: Box<dyn Sink>,
 }
 
 impl Events {
-    pub(crate) fn new(term: Term, told: Bookmark, sink: Box<dyn Sink>) -> Self {
+    pub(crate) fn new(term: Term, told: SentReports, sink: Box<dyn Sink>) -> Self {
         Self {
             term,
             newest: 0,
@@ -155,9 +155,9 @@ mod tests {
 
     fn events(term: u32, told: Option<(u64, u32)>, sink: impl Sink + 'static) -> Events {
         let file = tempfile::NamedTempFile::new().expect("a file");
-        let mut bookmark = Bookmark::open(file.path()).expect("new");
-        bookmark.set(told);
-        Events::new(Term(term), bookmark, Box::new(sink))
+        let mut sent_reports = SentReports::open(file.path()).expect("new");
+        sent_reports.set(told);
+        Events::new(Term(term), sent_reports, Box::new(sink))
     }
 
     fn of_part(part: u32) -> Report {

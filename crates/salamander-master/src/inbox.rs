@@ -1,13 +1,13 @@
 //! What reaches the master's thread: one bounded queue, so that one thing happens at a time.
 
+use salamander_core::asynchronous::{LeaseAnswer, Process};
 use salamander_core::elastic::{Lease, WorkerId};
-use salamander_core::push::{Process, Told};
 use salamander_core::status::Status;
-use salamander_proto::convert::{Finished, Hello, Inventory, Numbered, WorkerAsk};
+use salamander_proto::convert::{Finished, Hello, Inventory, Numbered, WorkerLeaseAsk};
 use salamander_proto::{status, v1};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::courier::News;
+use crate::server_calls::ServerAnswer;
 use crate::session::{Out, ProcessSession, SessionId};
 
 /// How much may wait for the master.
@@ -30,7 +30,7 @@ pub(crate) enum Input {
     Watch(v1::WatchRequest, Out<v1::Event>),
     Call(Call),
     /// A parameter server has answered.
-    Server(Process, News),
+    Server(Process, ServerAnswer),
     /// The folder of a checkpoint is made, or why not.
     Folder(Result<String, String>),
 }
@@ -42,7 +42,7 @@ pub(crate) enum Call {
     Stop(Answer<v1::StopReply>),
     Lease(WorkerId, Answer<Lease>),
     Finish(Finished, Answer<v1::FinishReply>),
-    Names(WorkerAsk, Answer<Told>),
+    MicroBatches(WorkerLeaseAsk, Answer<LeaseAnswer>),
 }
 
 /// Reaches the master for as long as it is there.

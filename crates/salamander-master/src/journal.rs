@@ -176,45 +176,49 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<(Vec<T>, u64), Problem> {
     loop {
         let damaged = |what: String| Problem::Damaged { offset: at as u64, what };
         match frame(&bytes[at..]) {
-            Frame::Whole(payload) => {
+            JournalFrame::Whole(payload) => {
                 let record = serde_json::from_slice(payload);
                 records.push(record.map_err(|error| damaged(error.to_string()))?);
                 at += HEADER + payload.len();
             }
-            Frame::Torn => return Ok((records, at as u64)),
-            Frame::Damaged(what) => return Err(damaged(what.to_string())),
+            JournalFrame::Torn => return Ok((records, at as u64)),
+            JournalFrame::Damaged(what) => return Err(damaged(what.to_string())),
         }
     }
 }
 
-enum Frame<'a> {
+enum JournalFrame<'a> {
     Whole(&'a [u8]),
     /// The file ends within it, or it was never written out.
     Torn,
     Damaged(&'static str),
 }
 
-fn frame(rest: &[u8]) -> Frame<'_> {
+fn frame(rest: &[u8]) -> JournalFrame<'_> {
     let word = |at: usize| {
         let bytes = rest.get(at..at + 4)?;
         bytes.try_into().ok().map(u32::from_le_bytes)
     };
     let (Some(length), Some(length_sum), Some(sum)) = (word(0), word(4), word(8)) else {
-        return Frame::Torn;
+        return JournalFrame::Torn;
     };
     if crc32c::crc32c(&length.to_le_bytes()) != length_sum || length as usize > LONGEST {
         // A machine's crash can leave blocks of zeros that were never written.
         let blank = rest.iter().all(|byte| *byte == 0);
-        return if blank { Frame::Torn } else { Frame::Damaged("the length's checksum is wrong") };
+        return if blank {
+            JournalFrame::Torn
+        } else {
+            JournalFrame::Damaged("the length's checksum is wrong")
+        };
     }
     let end = HEADER + length as usize;
-    let Some(payload) = rest.get(HEADER..end) else { return Frame::Torn };
+    let Some(payload) = rest.get(HEADER..end) else { return JournalFrame::Torn };
     if crc32c::crc32c(payload) == sum {
-        return Frame::Whole(payload);
+        return JournalFrame::Whole(payload);
     }
     // JSON never ends with a zero.
     let blank = end == rest.len() && payload.last() == Some(&0);
-    if blank { Frame::Torn } else { Frame::Damaged("the checksum is wrong") }
+    if blank { JournalFrame::Torn } else { JournalFrame::Damaged("the checksum is wrong") }
 }
 
 #[cfg(test)]

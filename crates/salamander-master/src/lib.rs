@@ -8,17 +8,15 @@
 //! - `master`: one thread that tells the mode what happens and does what it decides; `inbox` is what reaches it
 //! - `mode`: how work is given out: `members` of generations, `leases` of micro-batches, `tasks`
 //! - `cluster`: what every run has: `workers`, `processes`, `events`, the journal
-//! - `asynchronous`, `courier`: the threads and files of leases
-//! - [`journal`], [`record`], `bookmark`: what a restarted master goes on from
+//! - `asynchronous`, `server_calls`: the threads and files of leases
+//! - [`journal`], [`record`], `sent_reports`: what a restarted master goes on from
 //! - `service`, `guard`, `session`, `status`: the port
 //! - [`local`]: starts, watches and ends the processes of a run on this machine
 
 mod asynchronous;
-mod bookmark;
 mod clock;
 mod cluster;
 mod config;
-mod courier;
 mod events;
 mod guard;
 mod inbox;
@@ -29,6 +27,8 @@ mod mode;
 mod processes;
 pub mod record;
 mod run;
+mod sent_reports;
+mod server_calls;
 mod service;
 mod session;
 mod status;

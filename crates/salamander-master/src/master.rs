@@ -6,12 +6,11 @@ mod inputs;
 
 use std::time::Instant;
 
-use salamander_core::elastic::{Coordinator, Crew, Ending, Millis, Pace, RunState, Wanted};
+use salamander_core::elastic::{Coordinator, Ending, Millis, Pace, ProcessSet, RunState, Wanted};
 use salamander_net::{Keys, Token};
 use salamander_proto::convert::FromMaster;
 use tokio::sync::mpsc;
 
-use crate::bookmark::Bookmark;
 use crate::clock::Clock;
 use crate::cluster::Cluster;
 use crate::config::{Config, ModePlan};
@@ -21,7 +20,8 @@ use crate::journal::{self, Journal};
 use crate::mode::{Effect, Event, Leases, Members, Mode, Tasks};
 use crate::processes::Processes;
 use crate::record::Past;
-use crate::workers::Workers;
+use crate::sent_reports::SentReports;
+use crate::workers::ConnectedWorkers;
 
 /// The journal's name in the run's folder,
 const JOURNAL: &str = "journal";
@@ -42,7 +42,7 @@ impl Master {
     pub(crate) fn open(config: Config, handle: Handle) -> Result<Self, journal::Error> {
         let (journal, records) = Journal::open(&config.folder.join(JOURNAL))?;
         let path = config.folder.join(REPORTED);
-        let told = Bookmark::open(&path).map_err(journal::Error::of(&path))?;
+        let told = SentReports::open(&path).map_err(journal::Error::of(&path))?;
         let mut past = Past::read(records);
         let mut effects = Vec::new();
         if config.resume {
@@ -53,11 +53,11 @@ impl Master {
         let now = clock.read(Instant::now());
         let wanted = Wanted { workers: config.workers, servers: config.servers };
         let run = RunState::open(past.history.clone(), wanted);
-        let crew = |wanted: usize| Crew::new(wanted as u32, config.max_restarts);
-        let (workers, servers) = (crew(run.wanted().workers), crew(run.wanted().servers));
+        let set = |wanted: usize| ProcessSet::new(wanted as u32, config.max_restarts);
+        let (workers, servers) = (set(run.wanted().workers), set(run.wanted().servers));
         let cluster = Cluster {
             term: run.term(),
-            workers: Workers::default(),
+            workers: ConnectedWorkers::default(),
             processes: Processes::new(
                 config.platform,
                 workers,

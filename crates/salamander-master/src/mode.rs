@@ -5,10 +5,10 @@ mod leases;
 mod members;
 mod tasks;
 
+use salamander_core::asynchronous::Process;
 use salamander_core::elastic::{
     Beat, Ending, Entry, FromMember, Hello, Millis, Peer, RunState, ToMember, WorkerId,
 };
-use salamander_core::push::Process;
 use salamander_core::report::{Report, TaskResult};
 use salamander_proto::v1::ScaleRequest;
 
@@ -17,8 +17,8 @@ pub(crate) use members::Members;
 pub(crate) use tasks::Tasks;
 
 use crate::asynchronous::ServerTask;
-use crate::courier::News;
 use crate::record::Record;
+use crate::server_calls::ServerAnswer;
 
 /// How work is given out.
 pub(crate) enum Mode {
@@ -58,7 +58,7 @@ pub(crate) enum Event {
     /// The run is over.
     End(Ending),
     /// A parameter server has answered.
-    Server(Process, News),
+    Server(Process, ServerAnswer),
     /// The folder of a checkpoint is made, or why not.
     Folder(Result<String, String>),
 }

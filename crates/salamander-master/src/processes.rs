@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use salamander_core::elastic::{
-    Crew, Ended, Ending, Millis, Order, Seat, Slot, Term, ToMember, WorkerId,
+    Ended, Ending, Millis, Order, ProcessSet, Seat, Slot, Term, ToMember, WorkerId,
 };
 use salamander_proto::convert::{FromMaster, ProcessEnd};
 use salamander_proto::v1;
@@ -17,7 +17,7 @@ const REMEMBERED: usize = 1_024;
 
 /// What is known of the process in a slot.
 #[derive(Clone, Copy, Debug, Default)]
-struct Process {
+struct SlotProcess {
     pid: Option<u32>,
     worker: Option<WorkerId>,
     /// When an earlier master's process was found; it should be heard of soon.
@@ -31,12 +31,12 @@ pub(crate) struct Restarts {
     pub(crate) servers: u64,
 }
 
-/// The crew, and the platform that serves it.
+/// The set, and the platform that serves it.
 pub(crate) struct Processes {
     kind: PlatformKind,
-    workers: Crew,
-    servers: Crew,
-    processes: BTreeMap<u32, Process>,
+    workers: ProcessSet,
+    servers: ProcessSet,
+    processes: BTreeMap<u32, SlotProcess>,
     /// The newest (slot, process) whose end was taken: an end can be told twice.
     ended: VecDeque<(u32, u32)>,
     platform: Option<ProcessSession>,
@@ -47,8 +47,8 @@ pub(crate) struct Processes {
 impl Processes {
     pub(crate) fn new(
         kind: PlatformKind,
-        workers: Crew,
-        servers: Crew,
+        workers: ProcessSet,
+        servers: ProcessSet,
         earlier_restarts: Restarts,
     ) -> Self {
         Self {
@@ -81,18 +81,18 @@ impl Processes {
                 debug!(slot, "an order was lost on its way to the platform");
                 self.processes.remove(&slot);
                 // Cannot be too many crashes, since it is none.
-                let _ = self.crew(slot).ended(now, slot, Ended::Finished);
+                let _ = self.set(slot).ended(now, slot, Ended::Finished);
             }
         }
         for process in running {
             let known = self.processes.entry(process.slot).or_default();
             if known.pid != Some(process.pid) {
-                *known = Process { pid: Some(process.pid), worker: None, found: Some(now) };
+                *known = SlotProcess { pid: Some(process.pid), worker: None, found: Some(now) };
             }
             if self.is_ending(process.slot) {
                 self.tell(FromMaster::Order(Order::End(process.slot)));
             } else {
-                self.crew(process.slot).found(process.slot);
+                self.set(process.slot).found(process.slot);
             }
         }
         info!(running = running.len(), "a platform is attached");
@@ -108,7 +108,7 @@ impl Processes {
     /// A worker says which process it is.
     pub(crate) fn bind(&mut self, slot: u32, pid: u32, worker: WorkerId) {
         if self.kind == PlatformKind::Served && !self.ended.contains(&(slot, pid)) {
-            let process = Process { pid: Some(pid), worker: Some(worker), found: None };
+            let process = SlotProcess { pid: Some(pid), worker: Some(worker), found: None };
             self.processes.insert(slot, process);
         }
     }
@@ -136,7 +136,7 @@ impl Processes {
             Ended::Crashed(reason) => crashed(&reason),
             killed @ Ended::Killed(_) => killed,
         };
-        (worker, self.crew(slot).ended(now, slot, how))
+        (worker, self.set(slot).ended(now, slot, how))
     }
 
     /// The platform has sent a message with this number. False: it is another one that speaks.
@@ -154,20 +154,20 @@ impl Processes {
 
     /// Slots with a process of an earlier master that was not heard of since `before`.
     pub(crate) fn unheard(&self, before: Millis) -> Vec<u32> {
-        let unheard = |process: &Process| process.found.is_some_and(|found| found <= before);
+        let unheard = |process: &SlotProcess| process.found.is_some_and(|found| found <= before);
         self.processes.iter().filter(|(_, p)| unheard(p)).map(|(slot, _)| *slot).collect()
     }
 
     /// Whether the process of a slot is being ended.
     pub(crate) fn is_ending(&mut self, slot: u32) -> bool {
-        self.crew(slot).slots().get(&slot).is_some_and(|state| state.is_ending())
+        self.set(slot).slots().get(&slot).is_some_and(|state| state.is_ending())
     }
 
     pub(crate) fn replace_slot(&mut self, slot: u32) -> bool {
         if let Some(process) = self.processes.get_mut(&slot) {
             process.found = None;
         }
-        let order = self.crew(slot).replace(slot);
+        let order = self.set(slot).replace(slot);
         order.map(|order| self.tell(FromMaster::Order(order))).is_some()
     }
 
@@ -192,7 +192,7 @@ impl Processes {
         }
     }
 
-    fn crew(&mut self, slot: u32) -> &mut Crew {
+    fn set(&mut self, slot: u32) -> &mut ProcessSet {
         match Seat::of(slot) {
             Seat::Worker(_) => &mut self.workers,
             Seat::Server(_) => &mut self.servers,

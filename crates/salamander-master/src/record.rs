@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use salamander_core::asynchronous;
 use salamander_core::elastic::{Entry, History, Term};
-use salamander_core::push;
 use salamander_core::report::TaskResult;
 use salamander_proto::client::TrainedOn;
 use serde::{Deserialize, Serialize};
@@ -28,12 +28,12 @@ pub enum Record {
     /// How often parameter servers were started again.
     ServerRestarts(u64),
     /// Of asynchronous training, by the master of this term.
-    Names {
+    MicroBatches {
         /// The master's term, which the file calls `epoch`.
         #[serde(rename = "epoch")]
         term: Term,
         /// The entry.
-        entry: push::Entry,
+        entry: asynchronous::Entry,
     },
     /// A task is done.
     Finished {
@@ -51,7 +51,7 @@ pub(crate) struct Past {
     pub(crate) data: Option<TrainedOn>,
     pub(crate) restarts: Restarts,
     pub(crate) finished: BTreeMap<u64, TaskResult>,
-    pub(crate) names: push::History,
+    pub(crate) names: asynchronous::History,
     /// Masters since the run began or was resumed.
     pub(crate) masters: u64,
 }
@@ -76,7 +76,7 @@ impl Past {
             Record::Data(data) => self.data = Some(data),
             Record::Restarts(restarts) => self.restarts.workers = restarts,
             Record::ServerRestarts(restarts) => self.restarts.servers = restarts,
-            Record::Names { term, entry } => self.names.apply(term, &entry),
+            Record::MicroBatches { term, entry } => self.names.apply(term, &entry),
             Record::Finished { task, result } => {
                 self.finished.insert(task, result);
             }
@@ -98,13 +98,14 @@ impl Past {
         let servers = self.history.wanted_servers.unwrap_or(servers) as u32;
         let Some(placement) = self.names.placement else { return Vec::new() };
         let term = self.names.term;
-        let mut entries = vec![push::Entry::Resumed];
+        let mut entries = vec![asynchronous::Entry::Resumed];
         if placement.map.servers != servers {
-            let map = push::Map { number: placement.map.number.next(term), servers };
-            let placed = push::Placement { map, source: push::Source::Checkpoint };
-            entries.push(push::Entry::Placed(placed));
+            let map = asynchronous::Map { number: placement.map.number.next(term), servers };
+            let placed =
+                asynchronous::Placement { map, source: asynchronous::PartitionSource::Checkpoint };
+            entries.push(asynchronous::Entry::Placed(placed));
         }
-        let record = |entry| Record::Names { term, entry };
+        let record = |entry| Record::MicroBatches { term, entry };
         let records: Vec<Record> = entries.into_iter().map(record).collect();
         records.iter().for_each(|record| self.apply(record.clone()));
         records
@@ -132,11 +133,16 @@ mod tests {
 
     #[test]
     fn names_that_were_stopped_go_on_with_another_number_of_servers() {
-        let number = push::MapVersion::default().next(Term(1));
-        let map = push::Map { number, servers: 2 };
-        let placed = push::Placement { map, source: push::Source::Checkpoint };
-        let entries = [push::Entry::Opened, push::Entry::Placed(placed), push::Entry::Stopping];
-        let records = entries.map(|entry| Record::Names { term: Term(1), entry });
+        let number = asynchronous::MapVersion::default().next(Term(1));
+        let map = asynchronous::Map { number, servers: 2 };
+        let placed =
+            asynchronous::Placement { map, source: asynchronous::PartitionSource::Checkpoint };
+        let entries = [
+            asynchronous::Entry::Opened,
+            asynchronous::Entry::Placed(placed),
+            asynchronous::Entry::Stopping,
+        ];
+        let records = entries.map(|entry| Record::MicroBatches { term: Term(1), entry });
         let mut past = Past::read(records.to_vec());
         assert_eq!(past.resume_names(3).len(), 2);
         let map = past.names.placement.map(|placement| placement.map);

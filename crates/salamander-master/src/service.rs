@@ -94,9 +94,12 @@ impl Control for Service {
         self.ask(|answer| Call::Finish(finished, answer)).await
     }
 
-    async fn names(&self, request: Request<v1::NamesRequest>) -> Reply<v1::NamesReply> {
+    async fn micro_batches(
+        &self,
+        request: Request<v1::MicroBatchRequest>,
+    ) -> Reply<v1::MicroBatchReply> {
         let ask = request.into_inner().try_into().map_err(Error::Message)?;
-        self.ask(|answer| Call::Names(ask, answer)).await
+        self.ask(|answer| Call::MicroBatches(ask, answer)).await
     }
 }
 

@@ -32,12 +32,12 @@ impl Worker {
 
 /// All of them.
 #[derive(Default)]
-pub(crate) struct Workers {
+pub(crate) struct ConnectedWorkers {
     workers: BTreeMap<WorkerId, Worker>,
     sessions: HashMap<SessionId, WorkerId>,
 }
 
-impl Workers {
+impl ConnectedWorkers {
     /// A worker connected; an older connection of it ends. True if it was not known.
     pub(crate) fn connect(
         &mut self,
@@ -58,7 +58,7 @@ impl Workers {
         self.workers.insert(id, worker).is_none()
     }
 
-    /// Who speaks in a session, which counts as a sign of life.
+    /// Who speaks in a session, which counts as a heartbeat.
     pub(crate) fn speaker(&mut self, now: Millis, session: SessionId) -> Option<WorkerId> {
         let id = *self.sessions.get(&session)?;
         self.workers.get_mut(&id)?.heard = now;

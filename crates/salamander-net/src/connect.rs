@@ -2,7 +2,7 @@
 
 use crate::cancel::Patience;
 use crate::dial::{Call, dial};
-use crate::handshake::{Link, Purpose};
+use crate::handshake::{ConnectionKind, Purpose};
 use crate::shared::{Mesh, Shared};
 use crate::socket::Socket;
 use crate::wire::{Neighbour, Neighbours, Wire};
@@ -45,10 +45,10 @@ impl Joining<'_> {
         let mut links: Vec<Option<Socket>> = Vec::new();
         links.resize_with(self.members.len(), || None);
         for (rank, link) in links[..self.rank].iter_mut().enumerate() {
-            *link = Some(self.call(rank, Link::Mesh, true)?);
+            *link = Some(self.call(rank, ConnectionKind::Mesh, true)?);
         }
         for rank in self.rank + 1..self.members.len() {
-            let socket = self.be_called(rank, Link::Mesh, || alive(&links))?;
+            let socket = self.be_called(rank, ConnectionKind::Mesh, || alive(&links))?;
             links[rank] = Some(socket);
         }
         Shared::new(self.rank, Mesh::new(links), &self.patience)
@@ -58,8 +58,9 @@ impl Joining<'_> {
     pub(crate) fn wire(&self) -> Result<Wire, Error> {
         let size = self.members.len();
         let (right, left) = ((self.rank + 1) % size, (self.rank + size - 1) % size);
-        let to_right = self.call(right, Link::Ring, self.is_over_unix(self.rank, right))?;
-        let from_left = self.be_called(left, Link::Ring, || {
+        let to_right =
+            self.call(right, ConnectionKind::Ring, self.is_over_unix(self.rank, right))?;
+        let from_left = self.be_called(left, ConnectionKind::Ring, || {
             if to_right.has_ended() { Err(Error::gone(right)) } else { Ok(()) }
         })?;
         let left = Neighbour { rank: left, socket: from_left };
@@ -76,7 +77,7 @@ impl Joining<'_> {
             && self.members[one].host == self.members[other].host
     }
 
-    fn purpose(&self, link: Link) -> Purpose {
+    fn purpose(&self, link: ConnectionKind) -> Purpose {
         Purpose {
             generation: self.generation,
             rank: self.rank as u32,
@@ -86,7 +87,7 @@ impl Joining<'_> {
         }
     }
 
-    fn call(&self, rank: usize, link: Link, over_unix: bool) -> Result<Socket, Error> {
+    fn call(&self, rank: usize, link: ConnectionKind, over_unix: bool) -> Result<Socket, Error> {
         let call = Call { endpoint: &self.members[rank], rank, over_unix };
         dial(&call, self.listener.keys(), &self.purpose(link), &self.patience)
     }
@@ -94,7 +95,7 @@ impl Joining<'_> {
     fn be_called(
         &self,
         rank: usize,
-        link: Link,
+        link: ConnectionKind,
         check: impl Fn() -> Result<(), Error>,
     ) -> Result<Socket, Error> {
         let room = self.listener.room();

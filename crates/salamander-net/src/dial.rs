@@ -9,7 +9,7 @@ use rustix::net::{
 };
 
 use crate::cancel::{Patience, SLICE};
-use crate::handshake::{CHALLENGE, Client, Purpose, Verdict};
+use crate::handshake::{CHALLENGE, Client, HandshakeVerdict, Purpose};
 use crate::socket::{Socket, ended};
 use crate::tls::{self, Step, Tls};
 use crate::token::random_bytes;
@@ -148,12 +148,14 @@ fn introduce(
     if socket.receive_all(&mut verdict, patience)? == 0 {
         return Ok(None);
     }
-    match Verdict::decode(verdict[0]) {
-        Some(Verdict::Accepted) => Ok(Some(())),
-        Some(Verdict::OldGeneration) => {
+    match HandshakeVerdict::decode(verdict[0]) {
+        Some(HandshakeVerdict::Accepted) => Ok(Some(())),
+        Some(HandshakeVerdict::OldGeneration) => {
             Err(Error::Refused(format!("generation {} is over there", purpose.generation)))
         }
-        Some(Verdict::NoRoom) => Err(Error::Refused("too many connections wait".to_string())),
+        Some(HandshakeVerdict::NoRoom) => {
+            Err(Error::Refused("too many connections wait".to_string()))
+        }
         None => Err(Error::Refused("an unknown verdict".to_string())),
     }
 }

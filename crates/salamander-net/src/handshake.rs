@@ -28,14 +28,14 @@ pub struct Purpose {
     /// How many members it has.
     pub size: u32,
     /// What will travel.
-    pub link: Link,
+    pub link: ConnectionKind,
     /// Whether sums travel in 16 bits.
     pub bf16: bool,
 }
 
 /// What travels on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Link {
+pub enum ConnectionKind {
     /// The client's part of a ring: data to its right neighbour.
     Ring = 1,
     /// Descriptors of shared memory.
@@ -63,7 +63,7 @@ pub enum Error {
 
 /// What the server says to a client that has proven itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum HandshakeVerdict {
     /// Data may follow.
     Accepted = 1,
     /// The generation is over.
@@ -114,7 +114,7 @@ pub struct Server {
 
 /// What to do after some bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum ServerStep {
     /// Wait for more.
     More,
     /// Send this.
@@ -140,7 +140,7 @@ impl Server {
     }
 
     /// Takes notice of `count` bytes that were put into [`Server::space`].
-    pub fn received(&mut self, count: usize) -> Result<Progress, Error> {
+    pub fn received(&mut self, count: usize) -> Result<ServerStep, Error> {
         self.received += count.min(self.space().len());
         let magic = self.received.min(MAGIC.len());
         if self.hello[..magic] != MAGIC[..magic] {
@@ -153,22 +153,22 @@ impl Server {
             challenge[..NONCE].copy_from_slice(&self.nonce);
             let proof = self.token.prove(&[b"server", &self.hello, &self.nonce]);
             challenge[NONCE..].copy_from_slice(proof.as_bytes());
-            return Ok(Progress::Reply(challenge));
+            return Ok(ServerStep::Reply(challenge));
         }
         if self.received < HELLO + PROOF {
-            return Ok(Progress::More);
+            return Ok(ServerStep::More);
         }
         if self.token.prove(&[b"client", &self.hello, &self.nonce]) != *as_proof(&self.proof) {
             return Err(Error::Proof);
         }
-        Ok(Progress::Proven(Purpose::decode(&self.hello)?))
+        Ok(ServerStep::Proven(Purpose::decode(&self.hello)?))
     }
 }
 
 impl Purpose {
     /// The purpose of every [`crate::Stream`]: streams belong to no generation.
     pub const STREAM: Self =
-        Self { generation: 0, rank: 0, size: 1, link: Link::Stream, bf16: false };
+        Self { generation: 0, rank: 0, size: 1, link: ConnectionKind::Stream, bf16: false };
 
     fn encode(&self) -> [u8; 24] {
         let mut bytes = [0; 24];
@@ -184,25 +184,25 @@ impl Purpose {
         let number = |at: usize| {
             u32::from_le_bytes([hello[at], hello[at + 1], hello[at + 2], hello[at + 3]])
         };
-        let links = [Link::Ring, Link::Mesh, Link::Stream];
+        let links = [ConnectionKind::Ring, ConnectionKind::Mesh, ConnectionKind::Stream];
         let link = links.into_iter().find(|link| *link as u8 == hello[56]).ok_or(Error::Purpose)?;
         let generation = u64::from(number(40)) | u64::from(number(44)) << 32;
         let (rank, size, bf16) = (number(48), number(52), hello[57] == 1);
         let purpose = Self { generation, rank, size, link, bf16 };
         // What is not used must be zero, so that a purpose has one form only.
         let is_exact = purpose.encode() == hello[40..];
-        let makes_sense = link != Link::Stream || purpose == Self::STREAM;
+        let makes_sense = link != ConnectionKind::Stream || purpose == Self::STREAM;
         if rank < size && is_exact && makes_sense { Ok(purpose) } else { Err(Error::Purpose) }
     }
 }
 
-impl Verdict {
+impl HandshakeVerdict {
     /// As it travels.
     pub fn encode(self) -> u8 {
         self as u8
     }
 
-    /// Reads what [`Verdict::encode`] wrote.
+    /// Reads what [`HandshakeVerdict::encode`] wrote.
     pub fn decode(byte: u8) -> Option<Self> {
         [Self::Accepted, Self::OldGeneration, Self::NoRoom]
             .into_iter()

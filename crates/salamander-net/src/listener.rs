@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use crate::handshake::{Progress, Purpose, Server, Verdict};
+use crate::handshake::{HandshakeVerdict, Purpose, Server, ServerStep};
 use crate::refusals::Refusals;
 use crate::socket::{Received, Socket, wait_for};
 use crate::tls::Step;
@@ -54,7 +54,7 @@ impl Listener {
             Endpoint { tcp: tcp.local_addr()?, host: endpoint::this_host()?, unix: name };
         let (stop, stopped) = UnixStream::pair()?;
         let room = Arc::new(WaitingRoom::default());
-        let porter = Porter {
+        let acceptor = Acceptor {
             tcp,
             unix,
             stopped,
@@ -63,8 +63,9 @@ impl Listener {
             strangers: Vec::new(),
             refusals: Refusals::default(),
         };
-        let thread =
-            std::thread::Builder::new().name("net-listener".to_string()).spawn(|| porter.run())?;
+        let thread = std::thread::Builder::new()
+            .name("net-listener".to_string())
+            .spawn(|| acceptor.run())?;
         Ok(Self { endpoint, keys, room, stop: Some(stop), thread: Some(thread) })
     }
 
@@ -111,7 +112,7 @@ impl Drop for Listener {
 }
 
 /// The thread's state.
-struct Porter {
+struct Acceptor {
     tcp: TcpListener,
     unix: UnixListener,
     /// Hung up when the listener is dropped.
@@ -141,7 +142,7 @@ enum Fate {
     Gone,
 }
 
-impl Porter {
+impl Acceptor {
     fn run(mut self) {
         while self.sleep() {
             self.accept_all();
@@ -233,13 +234,13 @@ impl Porter {
     }
 
     fn seat(&mut self, purpose: Purpose, stranger: Stranger) {
-        let tell = |socket: &Socket, verdict: Verdict| {
+        let tell = |socket: &Socket, verdict: HandshakeVerdict| {
             socket.send_now(&[verdict.encode()]).is_ok_and(|sent| sent == 1)
         };
         let refusal = match self.room.enter(purpose, stranger.socket, tell) {
-            Verdict::Accepted => return,
-            Verdict::OldGeneration => "its generation is over",
-            Verdict::NoRoom => "too many connections wait",
+            HandshakeVerdict::Accepted => return,
+            HandshakeVerdict::OldGeneration => "its generation is over",
+            HandshakeVerdict::NoRoom => "too many connections wait",
         };
         self.refusals.log(&stranger.name, refusal);
     }
@@ -286,14 +287,14 @@ impl Stranger {
                 Err(error) => return Fate::Refused(error.to_string()),
             };
             match progress {
-                Ok(Progress::More) => {}
-                Ok(Progress::Reply(challenge)) => {
+                Ok(ServerStep::More) => {}
+                Ok(ServerStep::Reply(challenge)) => {
                     let sent = self.socket.send_now(&challenge);
                     if !sent.is_ok_and(|count| count == challenge.len()) {
                         return Fate::Refused("it does not read".to_string());
                     }
                 }
-                Ok(Progress::Proven(purpose)) => return Fate::Proven(purpose),
+                Ok(ServerStep::Proven(purpose)) => return Fate::Proven(purpose),
                 Err(error) => return Fate::Refused(error.to_string()),
             }
         }

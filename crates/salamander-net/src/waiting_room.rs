@@ -9,7 +9,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::cancel::{Patience, SLICE};
-use crate::handshake::{Link, Purpose, Verdict};
+use crate::handshake::{ConnectionKind, HandshakeVerdict, Purpose};
 use crate::socket::Socket;
 use crate::{Cancel, Error};
 
@@ -54,14 +54,14 @@ impl WaitingRoom {
         &self,
         purpose: Purpose,
         socket: Socket,
-        accept: impl FnOnce(&Socket, Verdict) -> bool,
-    ) -> Verdict {
+        accept: impl FnOnce(&Socket, HandshakeVerdict) -> bool,
+    ) -> HandshakeVerdict {
         let mut state = self.lock();
         let verdict = state.verdict(&purpose);
-        if !accept(&socket, verdict) || verdict != Verdict::Accepted {
+        if !accept(&socket, verdict) || verdict != HandshakeVerdict::Accepted {
             return verdict;
         }
-        if purpose.link == Link::Stream {
+        if purpose.link == ConnectionKind::Stream {
             state.streams.push_back(socket);
         } else {
             // A second connection for the same place means that the first one was given up.
@@ -124,10 +124,10 @@ impl WaitingRoom {
 }
 
 impl State {
-    fn verdict(&mut self, purpose: &Purpose) -> Verdict {
-        let is_stream = purpose.link == Link::Stream;
+    fn verdict(&mut self, purpose: &Purpose) -> HandshakeVerdict {
+        let is_stream = purpose.link == ConnectionKind::Stream;
         if !is_stream && purpose.generation < self.fence {
-            return Verdict::OldGeneration;
+            return HandshakeVerdict::OldGeneration;
         }
         let taken = |state: &Self| match is_stream {
             true => state.streams.len(),
@@ -138,7 +138,7 @@ impl State {
             self.streams.retain(|socket| !socket.has_ended());
             self.waiting.retain(|(_, socket)| !socket.has_ended());
         }
-        if taken(self) >= SEATS { Verdict::NoRoom } else { Verdict::Accepted }
+        if taken(self) >= SEATS { HandshakeVerdict::NoRoom } else { HandshakeVerdict::Accepted }
     }
 }
 
@@ -150,11 +150,14 @@ mod tests {
     use super::*;
 
     /// Lets a connection in and keeps its other end.
-    fn enter(room: &WaitingRoom, generation: u64, rank: u32) -> (Verdict, UnixStream) {
-        enter_for(room, Purpose { generation, rank, size: u32::MAX, link: Link::Ring, bf16: false })
+    fn enter(room: &WaitingRoom, generation: u64, rank: u32) -> (HandshakeVerdict, UnixStream) {
+        enter_for(
+            room,
+            Purpose { generation, rank, size: u32::MAX, link: ConnectionKind::Ring, bf16: false },
+        )
     }
 
-    fn enter_for(room: &WaitingRoom, purpose: Purpose) -> (Verdict, UnixStream) {
+    fn enter_for(room: &WaitingRoom, purpose: Purpose) -> (HandshakeVerdict, UnixStream) {
         let (near, far) = UnixStream::pair().expect("a pair of sockets");
         let socket = Socket::unix(near.into()).expect("a socket");
         (room.enter(purpose, socket, |_, _| true), far)
@@ -171,8 +174,8 @@ mod tests {
         let room = WaitingRoom::default();
         room.fence(3);
         let (verdict, _early) = enter(&room, 7, 1);
-        assert_eq!(verdict, Verdict::Accepted);
-        assert_eq!(enter(&room, 2, 1).0, Verdict::OldGeneration);
+        assert_eq!(verdict, HandshakeVerdict::Accepted);
+        assert_eq!(enter(&room, 2, 1).0, HandshakeVerdict::OldGeneration);
         assert!(!is_there(&room, 7, 0));
         assert!(is_there(&room, 7, 1));
         assert!(!is_there(&room, 7, 1), "it was taken");
@@ -191,10 +194,10 @@ mod tests {
     fn room_is_bounded_and_the_dead_make_room() {
         let room = WaitingRoom::default();
         let mut others: Vec<_> = (0..SEATS as u32).map(|rank| enter(&room, 1, rank)).collect();
-        assert!(others.iter().all(|(verdict, _)| *verdict == Verdict::Accepted));
-        assert_eq!(enter(&room, 1, SEATS as u32).0, Verdict::NoRoom);
+        assert!(others.iter().all(|(verdict, _)| *verdict == HandshakeVerdict::Accepted));
+        assert_eq!(enter(&room, 1, SEATS as u32).0, HandshakeVerdict::NoRoom);
         others.truncate(SEATS - 1);
-        assert_eq!(enter(&room, 1, SEATS as u32).0, Verdict::Accepted);
+        assert_eq!(enter(&room, 1, SEATS as u32).0, HandshakeVerdict::Accepted);
     }
 
     #[test]
@@ -203,11 +206,15 @@ mod tests {
         room.fence(7);
         let stream = || enter_for(&room, Purpose::STREAM);
         let mut others: Vec<_> = (0..SEATS).map(|_| stream()).collect();
-        assert!(others.iter().all(|(verdict, _)| *verdict == Verdict::Accepted));
-        assert_eq!(stream().0, Verdict::NoRoom);
-        assert_eq!(enter(&room, 7, 0).0, Verdict::Accepted, "members have seats of their own");
+        assert!(others.iter().all(|(verdict, _)| *verdict == HandshakeVerdict::Accepted));
+        assert_eq!(stream().0, HandshakeVerdict::NoRoom);
+        assert_eq!(
+            enter(&room, 7, 0).0,
+            HandshakeVerdict::Accepted,
+            "members have seats of their own"
+        );
         others.truncate(SEATS - 1);
-        assert_eq!(stream().0, Verdict::Accepted);
+        assert_eq!(stream().0, HandshakeVerdict::Accepted);
     }
 
     #[test]

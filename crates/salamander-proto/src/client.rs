@@ -3,14 +3,14 @@
 //! [`Session`], [`NonMember`] and [`PlatformClient`] live as long as their process and connect again by themselves;
 //! [`Admin`] makes single calls.
 
+mod address;
 mod admin;
-mod line;
 mod link;
 mod non_member;
 mod outbox;
 mod platform;
-mod road;
 mod session;
+mod stream;
 
 use std::time::Duration;
 

@@ -10,10 +10,10 @@ mod report;
 mod table;
 mod wire;
 
+use salamander_core::asynchronous::LeaseAsk;
 use salamander_core::elastic::{
     Beat, Ended, FromMember, Generation, Order, Term, ToMember, WorkerId,
 };
-use salamander_core::push::Ask;
 use salamander_core::report::{Report, TaskResult};
 
 use crate::client::Registration;
@@ -141,11 +141,11 @@ pub struct Finished {
 
 /// What a worker of asynchronous training says.
 #[derive(Clone, Debug, PartialEq)]
-pub struct WorkerAsk {
+pub struct WorkerLeaseAsk {
     /// Who.
     pub worker: WorkerId,
     /// What.
-    pub ask: Ask,
+    pub ask: LeaseAsk,
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use salamander_core::plan::MicroBatch;
 use salamander_core::seed::Rng;
 use salamander_net::tls::Files;
 use salamander_net::{Cancel, Endpoint, Keys, Listener, Patience, Stream, Tls, Token};
-use salamander_ps::client::{Client, Lookup, Options};
+use salamander_ps::client::{Client, Options, WantedRows};
 use salamander_ps::role::{self, Config};
 use salamander_ps::{Engine, EngineOptions, Mode, Page, Push, Read, Rows, TableId, TableSpec};
 
@@ -158,7 +158,7 @@ impl<'a> Worker<'a> {
     fn pull(&mut self, calls: u32) {
         let Self { client, table, batches, values, .. } = self;
         for ids in batches.iter().cycle().take(calls as usize) {
-            let mut lookups = [Lookup { table: *table, ids, out: values }];
+            let mut lookups = [WantedRows { table: *table, ids, out: values }];
             client.pull_into(Read::Train, None, &mut lookups).expect("pulled");
             black_box(&values);
         }

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 
-use crate::image::{Header, Image, Place};
-use crate::section::{History, Section};
+use crate::image::{Header, Image, SectionEntry};
+use crate::section::{PartitionHistory, Section};
 use crate::{Error, Held, PARTITIONS, Storage, TableSpec};
 
 /// What files hold together.
@@ -73,7 +73,7 @@ pub fn held(files: &[PathBuf]) -> Result<Vec<Held>, Error> {
     let catalog = Catalog::open(files)?;
     let mut all = Vec::with_capacity(catalog.places.len());
     for partition in catalog.places.keys() {
-        let History { applied, pages, .. } =
+        let PartitionHistory { applied, pages, .. } =
             catalog.read(*partition, |section, _| section.history)?;
         all.push(Held { partitions: vec![*partition], applied, pages });
     }
@@ -95,13 +95,13 @@ fn widen(storage: Storage, kept: &[u8], wide: &mut Vec<f32>) {
 pub(crate) struct Catalog {
     images: Vec<Image<'static>>,
     /// The image and the place in it of each partition.
-    places: BTreeMap<u16, (usize, Place)>,
+    places: BTreeMap<u16, (usize, SectionEntry)>,
 }
 
 impl Catalog {
     pub(crate) fn open(files: &[PathBuf]) -> Result<Self, Error> {
         let images = files.iter().map(|path| Image::open(path)).collect::<Result<Vec<_>, _>>()?;
-        let mut places: BTreeMap<u16, (usize, Place)> = BTreeMap::new();
+        let mut places: BTreeMap<u16, (usize, SectionEntry)> = BTreeMap::new();
         for (at, image) in images.iter().enumerate() {
             check_alike(&images[0], image)?;
             for place in &image.index {

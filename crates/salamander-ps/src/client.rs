@@ -11,8 +11,8 @@
 
 use std::time::{Duration, Instant};
 
+use salamander_core::asynchronous::{Envelope, Lineage};
 use salamander_core::elastic::Term;
-use salamander_core::push::{Envelope, Lineage};
 use salamander_net::{Backoff, Cancel, Keys, Patience};
 
 use crate::TableId;
@@ -25,7 +25,7 @@ mod routing;
 mod rows;
 
 use link::{Caller, Link, Reply, Trouble};
-pub use rows::{Lookup, News, Seen};
+pub use rows::{News, Seen, WantedRows};
 
 /// The pause after a failed attempt, which doubles up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
@@ -205,7 +205,7 @@ impl Client {
             let Some(message) = message else { continue };
             // A failure shows again, and is dealt with, when the answer is waited for.
             let number = link.send(&self.caller, message, &attempts.patience);
-            sent.push(Part { server: link.server(), message, number });
+            sent.push(SentTo { server: link.server(), message, number });
         }
         self.take_answers(sent, &attempts, receive)
     }
@@ -213,7 +213,7 @@ impl Client {
     /// Takes the answers of all servers, until one of them fails for good.
     fn take_answers(
         &mut self,
-        sent: Vec<Part<'_>>,
+        sent: Vec<SentTo<'_>>,
         attempts: &Attempts<'_>,
         mut receive: impl FnMut(usize, &mut Reply<'_>) -> Result<(), Trouble>,
     ) -> Result<Vec<Ack>, Error> {
@@ -258,7 +258,7 @@ impl Client {
         let cancel = self.options.cancel.clone();
         let (messages, numbers): (Vec<_>, Vec<_>) = sent.0.into_iter().unzip();
         let parts = messages.iter().zip(numbers).enumerate();
-        let part = |(server, (message, number))| Part { server, message, number };
+        let part = |(server, (message, number))| SentTo { server, message, number };
         let attempts = Attempts::new(&cancel, self.options.patience);
         self.take_answers(parts.map(part).collect(), &attempts, |_, _| Ok(()))
     }
@@ -279,7 +279,7 @@ impl Sent<'_> {
 }
 
 /// What was sent to a server, and its number there.
-struct Part<'m> {
+struct SentTo<'m> {
     server: usize,
     message: &'m Message<'m>,
     number: Result<u64, Trouble>,
@@ -306,7 +306,7 @@ impl<'a> Attempts<'a> {
     }
 }
 
-impl Part<'_> {
+impl SentTo<'_> {
     /// Takes the answer of the server, and asks again as long as that can help.
     fn insist(
         self,

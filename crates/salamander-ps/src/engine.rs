@@ -28,11 +28,11 @@ struct Inner {
     options: EngineOptions,
     owners: Owners,
     /// Held while changes are sent to the threads, so that all see them in the same order.
-    order: Mutex<Order>,
+    order: Mutex<EngineState>,
 }
 
 #[derive(Debug)]
-struct Order {
+struct EngineState {
     version: u64,
     /// Whether something is staged for the current version.
     staged: bool,
@@ -52,7 +52,7 @@ impl Engine {
             return Err(Error::Request(reason));
         }
         let owners = Owners::start(moving::empty_shards(&options, &here, &[], 0))?;
-        let order = Order { version: 0, staged: false, counter: 0, tables: Vec::new(), here };
+        let order = EngineState { version: 0, staged: false, counter: 0, tables: Vec::new(), here };
         Ok(Self { inner: Arc::new(Inner { options, owners, order: Mutex::new(order) }) })
     }
 
@@ -220,7 +220,7 @@ impl Engine {
         self.start_empty(order, here, version)
     }
 
-    fn order(&self) -> MutexGuard<'_, Order> {
+    fn order(&self) -> MutexGuard<'_, EngineState> {
         // Nothing that holds the lock leaves the order half changed.
         self.inner.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -236,7 +236,7 @@ impl Engine {
     /// Has every thread do the same.
     fn on_all<R: Send>(
         &self,
-        order: MutexGuard<'_, Order>,
+        order: MutexGuard<'_, EngineState>,
         job: impl Fn(&mut Shard) -> R + Sync,
     ) -> Result<Vec<R>, Error> {
         self.on_each(order, vec![(); self.inner.owners.count()], |shard, ()| job(shard))
@@ -245,7 +245,7 @@ impl Engine {
     /// Has every thread do something with its part.
     fn on_each<T: Send, R: Send>(
         &self,
-        order: MutexGuard<'_, Order>,
+        order: MutexGuard<'_, EngineState>,
         parts: Vec<T>,
         job: impl Fn(&mut Shard, T) -> R + Sync,
     ) -> Result<Vec<R>, Error> {
@@ -257,7 +257,7 @@ impl Engine {
     /// Checks rows and splits them by thread.
     fn pieces<'a>(
         &self,
-        order: &Order,
+        order: &EngineState,
         rows: &[Rows<'a>],
     ) -> Result<Vec<split::Pieces<'a>>, Error> {
         let mut all: Vec<split::Pieces<'a>> = Vec::new();
@@ -271,7 +271,7 @@ impl Engine {
     }
 }
 
-impl Order {
+impl EngineState {
     /// The number of the next change.
     fn change(&mut self) -> u64 {
         self.counter += 1;

@@ -31,7 +31,7 @@ pub(crate) struct Header {
 
 /// Where a section is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct SectionEntry {
     pub(crate) partition: u16,
     offset: u64,
     length: u64,
@@ -57,7 +57,7 @@ pub(crate) fn write(
         out.write_all(&bytes)?;
         let length = bytes.len() as u64;
         let blake3 = blake3::hash(&bytes).to_hex().to_string();
-        index.push(Place { partition, offset, length, rows, blake3 });
+        index.push(SectionEntry { partition, offset, length, rows, blake3 });
         offset += length;
     }
     let index = serde_json::to_vec(&index)?;
@@ -77,14 +77,14 @@ fn hash_of(header: &[u8], index: &[u8]) -> blake3::Hash {
 /// An image whose header and index were read and are sound.
 #[derive(Debug)]
 pub(crate) struct Image<'a> {
-    source: Source<'a>,
+    source: ImageBytes<'a>,
     pub(crate) header: Header,
-    pub(crate) index: Vec<Place>,
+    pub(crate) index: Vec<SectionEntry>,
     pub(crate) blake3: String,
 }
 
 #[derive(Debug)]
-enum Source<'a> {
+enum ImageBytes<'a> {
     File(File, PathBuf),
     Bytes(&'a [u8]),
 }
@@ -93,16 +93,16 @@ impl Image<'static> {
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let file = File::open(path).map_err(|error| Error::file(path, error))?;
         let length = file.metadata().map_err(|error| Error::file(path, error))?.len();
-        Image::read(Source::File(file, path.to_path_buf()), length)
+        Image::read(ImageBytes::File(file, path.to_path_buf()), length)
     }
 }
 
 impl<'a> Image<'a> {
     pub(crate) fn of_bytes(bytes: &'a [u8]) -> Result<Self, Error> {
-        Self::read(Source::Bytes(bytes), bytes.len() as u64)
+        Self::read(ImageBytes::Bytes(bytes), bytes.len() as u64)
     }
 
-    fn read(source: Source<'a>, length: u64) -> Result<Self, Error> {
+    fn read(source: ImageBytes<'a>, length: u64) -> Result<Self, Error> {
         let damaged = |reason: &str| Error::damaged(source.name(), reason);
         let Some(end) = length.checked_sub((FOOTER + 16) as u64) else {
             return Err(damaged("it is cut short"));
@@ -125,10 +125,11 @@ impl<'a> Image<'a> {
             return Err(damaged("its header or index does not match their checksum"));
         }
         let header = serde_json::from_slice(&header).map_err(|e| damaged(&e.to_string()))?;
-        let index: Vec<Place> =
+        let index: Vec<SectionEntry> =
             serde_json::from_slice(&index).map_err(|e| damaged(&e.to_string()))?;
-        let inside =
-            |place: &Place| place.offset.checked_add(place.length).is_some_and(|end| end <= offset);
+        let inside = |place: &SectionEntry| {
+            place.offset.checked_add(place.length).is_some_and(|end| end <= offset)
+        };
         if !index.iter().all(inside) {
             return Err(damaged("a section lies outside of it"));
         }
@@ -137,7 +138,7 @@ impl<'a> Image<'a> {
     }
 
     /// The bytes of a section, once they match their checksum.
-    pub(crate) fn section(&self, place: &Place) -> Result<Vec<u8>, Error> {
+    pub(crate) fn section(&self, place: &SectionEntry) -> Result<Vec<u8>, Error> {
         let bytes = self.source.read(place.offset, place.length)?;
         match blake3::hash(&bytes).to_hex().as_str() == place.blake3 {
             true => Ok(bytes),
@@ -155,11 +156,11 @@ impl<'a> Image<'a> {
     }
 }
 
-impl Source<'_> {
+impl ImageBytes<'_> {
     fn name(&self) -> String {
         match self {
-            Source::File(_, path) => path.display().to_string(),
-            Source::Bytes(_) => "moved partitions".to_string(),
+            ImageBytes::File(_, path) => path.display().to_string(),
+            ImageBytes::Bytes(_) => "moved partitions".to_string(),
         }
     }
 
@@ -167,7 +168,7 @@ impl Source<'_> {
     fn read(&self, offset: u64, length: u64) -> Result<Vec<u8>, Error> {
         let cut_short = || Error::damaged(self.name(), "it is cut short");
         match self {
-            Source::File(file, path) => {
+            ImageBytes::File(file, path) => {
                 let mut bytes = vec![0; usize::try_from(length).map_err(|_| cut_short())?];
                 match file.read_exact_at(&mut bytes, offset) {
                     Ok(()) => Ok(bytes),
@@ -175,7 +176,7 @@ impl Source<'_> {
                     Err(error) => Err(Error::file(path, error)),
                 }
             }
-            Source::Bytes(bytes) => {
+            ImageBytes::Bytes(bytes) => {
                 let range = offset as usize..offset.saturating_add(length) as usize;
                 bytes.get(range).map(<[u8]>::to_vec).ok_or_else(cut_short)
             }

@@ -74,7 +74,7 @@ struct Seat {
 
 /// What is in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct SlotEntry {
     pub(crate) place: usize,
     pub(crate) tail: u64,
     pub(crate) row: u32,
@@ -145,17 +145,17 @@ impl Index {
     }
 
     /// The first entry of a partition at a place or behind it.
-    pub(crate) fn entry_from(&self, partition: usize, place: usize) -> Option<Entry> {
+    pub(crate) fn entry_from(&self, partition: usize, place: usize) -> Option<SlotEntry> {
         self.slots(partition).entry_from(place)
     }
 
     /// The first entry of a partition whose tail is not below the given one.
-    pub(crate) fn entry_at_least(&self, partition: usize, tail: u64) -> Option<Entry> {
+    pub(crate) fn entry_at_least(&self, partition: usize, tail: u64) -> Option<SlotEntry> {
         self.slots(partition).entry_at_least(tail)
     }
 
     /// All entries of a partition, by ascending tail.
-    pub(crate) fn entries(&self, partition: usize) -> impl Iterator<Item = Entry> + '_ {
+    pub(crate) fn entries(&self, partition: usize) -> impl Iterator<Item = SlotEntry> + '_ {
         self.slots(partition).entries()
     }
 

@@ -58,7 +58,7 @@ mod sum;
 mod table;
 pub mod wire;
 
-pub use salamander_core::push::Applied;
+pub use salamander_core::asynchronous::Applied;
 use salamander_core::seed::mix;
 
 pub use engine::Engine;

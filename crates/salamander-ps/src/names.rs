@@ -3,7 +3,7 @@
 
 use salamander_core::plan::MicroBatch;
 
-use crate::section::History;
+use crate::section::PartitionHistory;
 use crate::{Applied, Held, PARTITIONS, Page, Pages};
 
 /// The partitions of a thread and their histories.
@@ -65,11 +65,11 @@ impl Names {
     }
 
     /// The history of a partition, unless it is elsewhere.
-    pub(crate) fn history(&self, partition: u16) -> Option<History> {
+    pub(crate) fn history(&self, partition: u16) -> Option<PartitionHistory> {
         let here = |group: &&Held| group.partitions.binary_search(&partition).is_ok();
         let group = self.groups.iter().find(here)?;
         let age = self.ages[usize::from(partition)];
-        Some(History { age, applied: group.applied.clone(), pages: group.pages.clone() })
+        Some(PartitionHistory { age, applied: group.applied.clone(), pages: group.pages.clone() })
     }
 
     pub(crate) fn remove(&mut self, partition: u16) {
@@ -80,10 +80,10 @@ impl Names {
     }
 
     /// Adds a partition that comes with its history.
-    pub(crate) fn install(&mut self, partition: u16, history: History) {
+    pub(crate) fn install(&mut self, partition: u16, history: PartitionHistory) {
         self.remove(partition);
         self.ages[usize::from(partition)] = history.age;
-        let History { applied, pages, .. } = history;
+        let PartitionHistory { applied, pages, .. } = history;
         self.groups.push(Held { partitions: vec![partition], applied, pages });
         self.join();
     }

@@ -25,12 +25,12 @@ type Job = Box<dyn FnOnce(&mut Shard) + Send>;
 /// The threads of an engine. They end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Owners {
-    owners: Vec<Owner>,
+    owners: Vec<OwnerThread>,
 }
 
 #[derive(Debug)]
-struct Owner {
-    place: Arc<Place>,
+struct OwnerThread {
+    place: Arc<OwnedShard>,
     /// Until the end.
     queue: Option<SyncSender<Job>>,
     thread: Option<JoinHandle<()>>,
@@ -38,7 +38,7 @@ struct Owner {
 
 /// Where an owner works.
 #[derive(Debug)]
-struct Place {
+struct OwnedShard {
     shard: Mutex<Shard>,
     /// Jobs that were sent to the thread and are not done.
     pending: AtomicUsize,
@@ -48,14 +48,15 @@ impl Owners {
     pub(crate) fn start(shards: Vec<Shard>) -> Result<Self, Error> {
         let mut owners = Vec::new();
         for (number, shard) in shards.into_iter().enumerate() {
-            let place = Arc::new(Place { shard: Mutex::new(shard), pending: AtomicUsize::new(0) });
+            let place =
+                Arc::new(OwnedShard { shard: Mutex::new(shard), pending: AtomicUsize::new(0) });
             let (queue, jobs) = sync_channel::<Job>(QUEUE);
             let at = Arc::clone(&place);
             let thread = std::thread::Builder::new()
                 .name(format!("ps-owner-{number}"))
                 .spawn(move || at.work(jobs))
                 .map_err(Error::Thread)?;
-            owners.push(Owner { place, queue: Some(queue), thread: Some(thread) });
+            owners.push(OwnerThread { place, queue: Some(queue), thread: Some(thread) });
         }
         Ok(Self { owners })
     }
@@ -129,7 +130,7 @@ enum Here<R, F, L> {
     Busy(F, L),
 }
 
-impl Place {
+impl OwnedShard {
     /// The life of an owner's thread, which ends when something has panicked here.
     fn work(&self, jobs: Receiver<Job>) {
         for job in jobs {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use salamander_core::push::spread;
+use salamander_core::asynchronous::spread;
 
 use crate::PARTITIONS;
 

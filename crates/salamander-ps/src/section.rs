@@ -12,14 +12,14 @@ const WAITING: usize = 16;
 
 /// What a partition knows about itself, ahead of its tables.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct History {
+pub(crate) struct PartitionHistory {
     /// Advances or pushes that it has seen.
     pub(crate) age: u64,
     pub(crate) applied: Applied,
     pub(crate) pages: Pages,
 }
 
-impl History {
+impl PartitionHistory {
     /// Appends it as [`Section::decode`] reads it.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         let names = self.applied.encode();
@@ -38,7 +38,7 @@ impl History {
 /// A partition in bytes.
 #[derive(Debug)]
 pub(crate) struct Section<'a> {
-    pub(crate) history: History,
+    pub(crate) history: PartitionHistory,
     /// In the order of the tables that the file names.
     pub(crate) tables: Vec<TableView<'a>>,
 }
@@ -74,7 +74,7 @@ impl<'a> Section<'a> {
         let mut bytes = Bytes(bytes);
         let (age, names, pages) = (bytes.number()?, bytes.number()?, bytes.number()?);
         let applied = Applied::decode(bytes.take(names, 1)?).ok_or("its names make no sense")?;
-        let mut history = History { age, applied, pages: BTreeMap::new() };
+        let mut history = PartitionHistory { age, applied, pages: BTreeMap::new() };
         for _ in 0..pages {
             let epoch = bytes.number()?;
             let (applied, skipped) = (bytes.number()?, bytes.number()?);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use salamander_core::plan::MicroBatch;
 
 use crate::names::Names;
-use crate::section::{History, Section};
+use crate::section::{PartitionHistory, Section};
 use crate::sum::{Sent, sum};
 use crate::table::{Gradients, Table};
 use crate::{
@@ -210,11 +210,11 @@ impl Shard {
         for (table, view) in tables.iter().zip(&section.tables) {
             self.tables[table.0 as usize].install(partition, view, counter);
         }
-        let History { age, mut applied, pages } = section.history;
+        let PartitionHistory { age, mut applied, pages } = section.history;
         if applied.is_empty() {
             applied = crate::Applied::new(self.slices);
         }
-        self.names.install(partition, History { age, applied, pages });
+        self.names.install(partition, PartitionHistory { age, applied, pages });
     }
 
     fn apply(&mut self, table: TableId, gradients: &Gradients<'_>) {

@@ -34,7 +34,7 @@ pub(crate) struct Table {
     fused: Fused,
     index: Index,
     store: Store,
-    parts: Vec<Part>,
+    parts: Vec<PartitionExtras>,
     /// The most rows of a partition.
     share: usize,
     stats: TableStats,
@@ -44,22 +44,22 @@ pub(crate) struct Table {
 
 /// What a table keeps for a partition besides its rows.
 #[derive(Debug, Default)]
-struct Part {
+struct PartitionExtras {
     /// Rows that were dropped.
     free: Vec<u32>,
     /// How often and when ids were used that have no row yet.
-    waiting: BTreeMap<u64, Waiting>,
+    waiting: BTreeMap<u64, PendingId>,
     /// The tail where the clock's hand stands.
     hand: u64,
 }
 
 /// A block of ids, mixed, and their rows.
-struct Found {
+struct FoundRows {
     mixed: [u64; BLOCK],
     rows: [u32; BLOCK],
 }
 
-impl Found {
+impl FoundRows {
     fn new() -> Self {
         Self { mixed: [0; BLOCK], rows: [NONE; BLOCK] }
     }
@@ -67,7 +67,7 @@ impl Found {
 
 /// An id on its way to a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Waiting {
+struct PendingId {
     count: u32,
     used: u32,
 }
@@ -87,7 +87,7 @@ impl Table {
             fused: Fused::new(spec.optimizer),
             index: Index::new(),
             store: Store::new(&spec),
-            parts: (0..PARTITIONS).map(|_| Part::default()).collect(),
+            parts: (0..PARTITIONS).map(|_| PartitionExtras::default()).collect(),
             share: spec.max_rows.map_or(usize::MAX, |rows| rows.div_ceil(1024) as usize),
             stats: TableStats { name: spec.name.clone(), ..TableStats::default() },
             wide: vec![0.0; spec.dim],
@@ -118,7 +118,7 @@ impl Table {
 
     /// Finds the rows of at most a block of ids.
     #[inline(always)]
-    fn find_all(&self, ids: &[u64], found: &mut Found, search: impl Search) {
+    fn find_all(&self, ids: &[u64], found: &mut FoundRows, search: impl Search) {
         let mixed = &mut found.mixed[..ids.len()];
         mixed.iter_mut().zip(ids).for_each(|(mixed, id)| *mixed = mix(*id));
         mixed.iter().take(SLOTS_AHEAD).for_each(|mixed| self.index.prefetch(*mixed));
@@ -241,7 +241,7 @@ impl<T: Kept, const DIM: usize> WithSearch for Pull<'_, T, DIM> {
             Some(row) if DIM > 0 => prefetch_row(row),
             _ => arena.get(row).iter().for_each(|row| prefetch_row(&row[..dim])),
         };
-        let mut found = Found::new();
+        let mut found = FoundRows::new();
         for (ids, out) in ids.chunks(BLOCK).zip(out.chunks_mut(BLOCK * dim)) {
             table.find_all(ids, &mut found, search);
             let rows = &found.rows[..ids.len()];
@@ -278,7 +278,7 @@ impl WithSearch for Moves<'_> {
         let stable = table.spec.max_rows.is_none();
         let tracked = table.spec.expire_after.is_some();
         let facts = tracked || !stable || table.fused.counts_steps();
-        let mut found = Found::new();
+        let mut found = FoundRows::new();
         let blocks = gradients.ids.chunks(BLOCK).zip(gradients.values.chunks(BLOCK * dim));
         for (ids, values) in blocks {
             table.find_all(ids, &mut found, search);
@@ -312,12 +312,12 @@ fn partition_of_mixed(mixed: u64) -> usize {
     (mixed >> 54) as usize
 }
 
-impl Part {
+impl PartitionExtras {
     /// Counts a use of an id without a row; tells whether the row may be created.
     fn admit(&mut self, id: u64, age: u64, after: u32) -> bool {
         if after > 0 {
             let seen = self.waiting.entry(id).or_default();
-            *seen = Waiting { count: seen.count + 1, used: age as u32 };
+            *seen = PendingId { count: seen.count + 1, used: age as u32 };
             if seen.count <= after {
                 return false;
             }

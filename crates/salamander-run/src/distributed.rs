@@ -27,7 +27,7 @@ use crate::Error;
 use crate::event::{Event, Forward};
 use crate::facts::Facts;
 use crate::keys::ensure_keys;
-use crate::roles::{Processes, Task};
+use crate::roles::{Duty, Processes};
 use crate::run::{Process, Shared};
 
 /// How often somebody else's wish to stop is looked at.
@@ -63,15 +63,15 @@ pub(crate) fn train(launch: &Launch<'_>) -> Result<(Outcome, Facts), Error> {
     let mut options = processes.platform(session.clone(), move |role| {
         let (master, start) = (address.to_string(), start.clone());
         match role {
-            Role::Server(seat) => Task::Server { master, seat },
-            Role::Worker(slot) => Task::Worker { master, slot, start },
-            Role::Master => Task::Master { listen: address, resume: false },
+            Role::Server(seat) => Duty::Server { master, seat },
+            Role::Worker(slot) => Duty::Worker { master, slot, start },
+            Role::Master => Duty::Master { listen: address, resume: false },
         }
     });
     let resumed = launch.resume.is_some();
     options.master = Some(Box::new(move |before| {
         let resume = resumed && before == 0;
-        processes.command(Role::Master, Task::Master { listen: address, resume })
+        processes.command(Role::Master, Duty::Master { listen: address, resume })
     }));
     let platform = LocalPlatform::start(options)?;
     let ending = follow(launch, &platform, &session);

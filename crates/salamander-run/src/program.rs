@@ -68,7 +68,7 @@ impl Program {
         overrides: &Overrides,
         runs: impl AsRef<Path>,
     ) -> Result<Draft, Error> {
-        let place = Place::New(runs.as_ref().to_path_buf());
+        let place = RunPlace::New(runs.as_ref().to_path_buf());
         Draft::read(self, file.as_ref(), overrides, place)
     }
 
@@ -83,7 +83,7 @@ impl Program {
     ) -> Result<Draft, Error> {
         let folder = stored::find(run, runs.as_ref(), overrides.store.as_deref(), note)?;
         let file = RunLayout::new(&folder).experiment();
-        let draft = Draft::read(self, &file, overrides, Place::There(folder))?;
+        let draft = Draft::read(self, &file, overrides, RunPlace::There(folder))?;
         let was = strategy(&file, &[])?;
         if (was == Strategy::Ps) != (draft.experiment.strategy == Strategy::Ps) {
             let reason = "a run of strategy ps goes on as one, and no other run does";
@@ -104,7 +104,7 @@ impl Program {
 }
 
 /// Where a run's folder is.
-enum Place {
+enum RunPlace {
     /// It will be made below this one.
     New(PathBuf),
     There(PathBuf),
@@ -116,7 +116,7 @@ pub struct Draft {
     experiment: Experiment,
     file: PathBuf,
     in_force: String,
-    place: Place,
+    place: RunPlace,
 }
 
 impl Draft {
@@ -124,7 +124,7 @@ impl Draft {
         program: &Program,
         file: &Path,
         overrides: &Overrides,
-        place: Place,
+        place: RunPlace,
     ) -> Result<Self, Error> {
         let mut experiment = load(file, &overrides.to_sets(file)?)?;
         let seed = &mut experiment.settings_mut().reproducibility.experiment_seed;
@@ -190,14 +190,14 @@ impl Draft {
 
     fn make_folder(&self) -> Result<RunFolder, Error> {
         match &self.place {
-            Place::There(folder) => {
+            RunPlace::There(folder) => {
                 let folder = RunFolder::open(folder)?;
                 let path = folder.layout().experiment();
                 replace(&path, self.in_force.as_bytes(), Durability::Synced)
                     .map_err(Error::io(&path))?;
                 Ok(folder)
             }
-            Place::New(runs) => {
+            RunPlace::New(runs) => {
                 let model = self.model()?.name();
                 let name = self.experiment.name.as_deref().unwrap_or(model);
                 RunFolder::create(runs, name, &self.in_force)
@@ -206,7 +206,7 @@ impl Draft {
     }
 
     fn is_resumed(&self) -> bool {
-        matches!(self.place, Place::There(_))
+        matches!(self.place, RunPlace::There(_))
     }
 
     fn train_here(&self, setup: Setup, run: &RunLayout, events: Forward) -> Result<Outcome, Error> {

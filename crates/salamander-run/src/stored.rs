@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use salamander_core::asynchronous;
 use salamander_core::experiment::{CheckpointStorage, Experiment, Strategy};
 use salamander_core::layout::{BOOKS, COUNTED, EXPERIMENT, JOURNAL, METRICS, RunLayout};
-use salamander_core::push;
 use salamander_files::{Durability, PendingFolder, replace};
 use salamander_master::journal::Journal;
 use salamander_master::record::Record;
 use salamander_net::{Backoff, retry};
-use salamander_train::checkpoint::Vault;
+use salamander_train::checkpoint::RemoteCheckpoints;
 
 use crate::Error;
 use crate::experiment::load;
@@ -26,40 +26,41 @@ const FILES: [&str; 4] = [EXPERIMENT, BOOKS, METRICS, JOURNAL];
 const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
 /// Keeps the master's files in the run's store, on a thread of its own.
-pub(crate) struct Clerk {
-    desk: Arc<Desk>,
+pub(crate) struct StoredJournal {
+    uploads: Arc<JournalUploads>,
     wake: Option<SyncSender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Desk {
-    vault: Vault,
+struct JournalUploads {
+    remote: RemoteCheckpoints,
     run: RunLayout,
     patience: Duration,
     /// Held while files are put, so that no older ones come last.
     putting: Mutex<()>,
 }
 
-impl Clerk {
+impl StoredJournal {
     pub(crate) fn start(
-        vault: Vault,
+        remote: RemoteCheckpoints,
         run: &RunLayout,
         storage: &CheckpointStorage,
     ) -> Result<Self, Error> {
         let patience = Duration::from_secs(storage.store_patience);
-        let desk = Desk { vault, run: run.clone(), patience, putting: Mutex::new(()) };
-        let desk = Arc::new(desk);
+        let uploads =
+            JournalUploads { remote, run: run.clone(), patience, putting: Mutex::new(()) };
+        let uploads = Arc::new(uploads);
         let (wake, woken) = sync_channel(1);
-        let own = Arc::clone(&desk);
+        let own = Arc::clone(&uploads);
         let thread =
-            std::thread::Builder::new().name("clerk".into()).spawn(move || own.work(&woken));
+            std::thread::Builder::new().name("stored".into()).spawn(move || own.work(&woken));
         let thread = thread.map_err(Error::system("cannot start a thread"))?;
-        Ok(Self { desk, wake: Some(wake), thread: Some(thread) })
+        Ok(Self { uploads, wake: Some(wake), thread: Some(thread) })
     }
 
     /// Puts the files now; what cannot be put is put later.
     pub(crate) fn put(&self) {
-        if let Err(error) = self.desk.put() {
+        if let Err(error) = self.uploads.put() {
             tracing::warn!(%error, "the journal is not in the store yet");
             self.note();
         }
@@ -72,7 +73,7 @@ impl Clerk {
     }
 }
 
-impl Drop for Clerk {
+impl Drop for StoredJournal {
     fn drop(&mut self) {
         self.note();
         drop(self.wake.take());
@@ -82,12 +83,12 @@ impl Drop for Clerk {
     }
 }
 
-impl Desk {
+impl JournalUploads {
     fn work(&self, woken: &Receiver<()>) {
         while woken.recv().is_ok() {
             let (mut pause, mut until) = (PAUSES.0, None);
             while let Err(error) = self.put() {
-                let store = self.vault.url();
+                let store = self.remote.url();
                 tracing::warn!(%error, store, "the run's files are not in the store yet; trying again");
                 if let Err(RecvTimeoutError::Disconnected) = woken.recv_timeout(pause) {
                     let until = *until.get_or_insert_with(|| Instant::now() + self.patience);
@@ -106,18 +107,19 @@ impl Desk {
         let _putting = self.putting.lock().unwrap_or_else(PoisonError::into_inner);
         // Read before the journal: what counts there must be in the journal that is there.
         let counted = fs::read(self.run.counted()).ok();
-        FILES.iter().try_for_each(|name| self.vault.put(self.run.folder(), name))?;
-        Ok(counted.map_or(Ok(()), |counted| self.vault.put_bytes(COUNTED, counted))?)
+        FILES.iter().try_for_each(|name| self.remote.put(self.run.folder(), name))?;
+        Ok(counted.map_or(Ok(()), |counted| self.remote.put_bytes(COUNTED, counted))?)
     }
 }
 
 /// Asks a store for a run that is about to begin or to go on, so that what is wrong with it is said at once.
 pub(crate) fn check(experiment: &Experiment) -> Result<(), Error> {
-    if let Some(vault) = Vault::of_run(&experiment.checkpoint_storage, Path::new(""))? {
+    if let Some(remote) = RemoteCheckpoints::of_run(&experiment.checkpoint_storage, Path::new(""))?
+    {
         let unusable = |error| {
             Error::Invalid(format!("the store cannot be used (checkpoint_storage.store): {error}"))
         };
-        vault.complete().map_err(unusable)?;
+        remote.complete().map_err(unusable)?;
     }
     Ok(())
 }
@@ -144,21 +146,21 @@ pub(crate) fn find(
     if folder.is_dir() {
         return Ok(folder);
     }
-    let vault = Vault::open(url, id)?;
+    let remote = RemoteCheckpoints::open(url, id)?;
     // It appears when all of it is there.
     let beside = runs.join(format!(".brought-{}", std::process::id()));
     let pending = PendingFolder::create(beside).map_err(Error::io(runs))?;
-    if !bring_back(&vault, &RunLayout::new(pending.path()), None, note)? {
-        return Err(Error::Invalid(format!("there is no run at {}", vault.url())));
+    if !bring_back(&remote, &RunLayout::new(pending.path()), None, note)? {
+        return Err(Error::Invalid(format!("there is no run at {}", remote.url())));
     }
     pending.commit(&folder, Durability::Unsynced).map_err(Error::io(&folder))?;
-    note(format!("brought {} from {}", folder.display(), vault.url()));
+    note(format!("brought {} from {}", folder.display(), remote.url()));
     Ok(folder)
 }
 
 /// [`bring_back`], as often as it takes while the store does not answer.
 pub(crate) fn bring_back_patiently(
-    vault: &Vault,
+    remote: &RemoteCheckpoints,
     run: &RunLayout,
     experiment: &Experiment,
 ) -> Result<bool, Error> {
@@ -167,9 +169,9 @@ pub(crate) fn bring_back_patiently(
     let mut note = |note| tracing::warn!("{note}");
     retry(
         backoff,
-        || bring_back(vault, run, Some(experiment), &mut note),
+        || bring_back(remote, run, Some(experiment), &mut note),
         |error| {
-            tracing::warn!(%error, store = vault.url(), "the run cannot be brought yet; trying again");
+            tracing::warn!(%error, store = remote.url(), "the run cannot be brought yet; trying again");
             true
         },
     )
@@ -179,12 +181,12 @@ pub(crate) fn bring_back_patiently(
 /// meanwhile begins again. A master, which knows its experiment, leaves the checkpoint to workers unless it is the one
 /// that hands it out.
 fn bring_back(
-    vault: &Vault,
+    remote: &RemoteCheckpoints,
     run: &RunLayout,
     experiment: Option<&Experiment>,
     note: &mut dyn FnMut(String),
 ) -> Result<bool, Error> {
-    let Some(text) = vault.get(EXPERIMENT)? else { return Ok(false) };
+    let Some(text) = remote.get(EXPERIMENT)? else { return Ok(false) };
     let checkpoints = run.checkpoints();
     fs::create_dir_all(&checkpoints).map_err(Error::io(&checkpoints))?;
     if !run.experiment().exists() {
@@ -196,7 +198,7 @@ fn bring_back(
     };
     let mut newest = None;
     if experiment.is_none() || strategy == Strategy::Ps {
-        newest = vault.newest(&checkpoints, &mut |error| {
+        newest = remote.newest(&checkpoints, &mut |error| {
             note(format!("warning: {error}; trying the one before it"));
         })?;
     }
@@ -204,11 +206,11 @@ fn bring_back(
         link_rows(&checkpoints, id).map_err(Error::io(&checkpoints))?;
     }
     for (name, path) in [(METRICS, run.metrics()), (BOOKS, run.books()), (COUNTED, run.counted())] {
-        if let Some(bytes) = vault.get(name)? {
+        if let Some(bytes) = remote.get(name)? {
             write(&path, &bytes)?;
         }
     }
-    if let Some(bytes) = vault.get(JOURNAL)? {
+    if let Some(bytes) = remote.get(JOURNAL)? {
         rewrite(run, &bytes, newest.as_deref())?;
     }
     Ok(true)
@@ -247,13 +249,14 @@ fn rewrite(run: &RunLayout, bytes: &[u8], newest: Option<&str>) -> Result<(), Er
     fs::remove_file(&whole).map_err(Error::io(&whole))?;
     let kept = newest.and_then(ending);
     records.retain(|record| match record {
-        Record::Names { entry: push::Entry::Kept(checkpoint), .. } => {
+        Record::MicroBatches { entry: asynchronous::Entry::Kept(checkpoint), .. } => {
             Some((checkpoint.id.term.0, checkpoint.id.number)) == kept
         }
         _ => true,
     });
-    let is_kept =
-        |record: &Record| matches!(record, Record::Names { entry: push::Entry::Kept(_), .. });
+    let is_kept = |record: &Record| {
+        matches!(record, Record::MicroBatches { entry: asynchronous::Entry::Kept(_), .. })
+    };
     if kept.is_some() && !records.iter().any(is_kept) {
         return Err(Error::Invalid(format!(
             "the journal in the store does not know checkpoint {}, which counts there",

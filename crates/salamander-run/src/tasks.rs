@@ -23,11 +23,11 @@ use tokio::sync::oneshot;
 
 use crate::Error;
 use crate::keys::ensure_keys;
-use crate::roles::{Processes, Task, runtime};
-use crate::trained::{Files, Found, Predicted};
-use job::{Job, Scratch};
+use crate::roles::{Duty, Processes, runtime};
+use crate::trained::{DataFiles, Predicted, TrainedFiles};
+use job::{Scratch, TaskJob};
 
-pub(crate) use job::Work;
+pub(crate) use job::ModelUse;
 
 /// How often somebody else's wish to stop is looked at.
 const LOOK: Duration = Duration::from_millis(50);
@@ -64,15 +64,15 @@ pub enum TaskEvent {
 /// Has a trained model used on all records of some files. `each` gets the files of the parts in the order of the
 /// records.
 pub(crate) fn run(
-    work: Work,
-    found: &Found,
-    files: Files,
+    work: ModelUse,
+    found: &TrainedFiles,
+    files: DataFiles,
     sharing: &mut Sharing<'_>,
     each: &mut dyn FnMut(&Path) -> Result<(), Error>,
 ) -> Result<Predicted, Error> {
     let experiment = &found.experiment;
     let dataset = files.open(experiment)?;
-    let job = Job::new(work, found, files, &dataset);
+    let job = TaskJob::new(work, found, files, &dataset);
     let scratch = Scratch::create(&job.folder)?;
     let folder = scratch.layout();
     let keys = ensure_keys(folder)?;
@@ -92,7 +92,7 @@ pub(crate) fn run(
     let processes = Processes::new(&job.folder, folder, workers)?;
     let platform = LocalPlatform::start(processes.platform(session, move |role| {
         let slot = if let Role::Worker(slot) = role { slot } else { 0 };
-        Task::Tasks { master: master.clone(), slot, scratch: own.clone() }
+        Duty::Tasks { master: master.clone(), slot, scratch: own.clone() }
     }))?;
 
     let folder = folder.folder();
@@ -131,12 +131,12 @@ fn follow(
 ) -> Result<Option<Ending>, Error> {
     loop {
         match leader.news.recv_timeout(LOOK) {
-            Ok(News::Result(task, result)) => {
+            Ok(TaskNews::Result(task, result)) => {
                 (sharing.watch)(TaskEvent::Done);
                 parts.take(task, result, each)?;
             }
-            Ok(News::Note(text)) => (sharing.watch)(TaskEvent::Note(text)),
-            Ok(News::Over(ending)) => return Ok(Some(ending?)),
+            Ok(TaskNews::Note(text)) => (sharing.watch)(TaskEvent::Note(text)),
+            Ok(TaskNews::Over(ending)) => return Ok(Some(ending?)),
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(Error::Failed("the master's thread panicked".to_string()));
             }
@@ -177,7 +177,7 @@ impl Parts<'_> {
 }
 
 /// What the master says.
-enum News {
+enum TaskNews {
     Result(u64, TaskResult),
     Note(String),
     /// The last word.
@@ -187,7 +187,7 @@ enum News {
 /// The master, on a thread of this process: who kills this process ends the job anyway.
 struct Leader {
     address: SocketAddr,
-    news: Receiver<News>,
+    news: Receiver<TaskNews>,
     stop: oneshot::Sender<()>,
     thread: JoinHandle<()>,
 }
@@ -200,7 +200,7 @@ impl Leader {
         let address = listener.local_addr().map_err(cannot())?;
         let (sender, news) = channel();
         let (stop, stopped) = oneshot::channel();
-        config.sink = Box::new(Told(sender.clone()));
+        config.sink = Box::new(TaskTold(sender.clone()));
         let runtime = runtime()?;
         let lead = move || {
             let led = runtime.block_on(async {
@@ -209,7 +209,7 @@ impl Leader {
                 Ok(salamander_master::run(config, listener, shutdown).await?)
             });
             // Nobody listens after an interrupt.
-            let _ = sender.send(News::Over(led));
+            let _ = sender.send(TaskNews::Over(led));
         };
         let thread = std::thread::Builder::new().name("leader".to_string()).spawn(lead);
         let thread = thread.map_err(Error::system("cannot start a thread"))?;
@@ -226,15 +226,15 @@ impl Leader {
 }
 
 /// Passes on what the master is told.
-struct Told(Sender<News>);
+struct TaskTold(Sender<TaskNews>);
 
-impl Sink for Told {
+impl Sink for TaskTold {
     fn result(&mut self, task: u64, result: &TaskResult) {
-        let _ = self.0.send(News::Result(task, result.clone()));
+        let _ = self.0.send(TaskNews::Result(task, result.clone()));
     }
 
     fn note(&mut self, text: &str) {
-        let _ = self.0.send(News::Note(text.to_string()));
+        let _ = self.0.send(TaskNews::Note(text.to_string()));
     }
 }
 

@@ -21,12 +21,12 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::experiment::wrong;
 use crate::predict::Output;
-use crate::tasks::{self, Sharing, Work};
+use crate::tasks::{self, ModelUse, Sharing};
 
 /// A trained model, found but not loaded: its weights are read when it is used.
 pub struct TrainedModel {
     models: Arc<Models>,
-    found: Found,
+    found: TrainedFiles,
 }
 
 /// How many records were predicted.
@@ -45,7 +45,7 @@ impl TrainedModel {
         checkpoint: &Which,
         device: &str,
     ) -> Result<Self, Error> {
-        let found = Found::open(folder, checkpoint, device, 0)?;
+        let found = TrainedFiles::open(folder, checkpoint, device, 0)?;
         models.find(found.experiment.model())?;
         Ok(Self { models, found })
     }
@@ -73,15 +73,15 @@ impl TrainedModel {
         sharing: Option<Sharing<'_>>,
     ) -> Result<Evaluation, Error> {
         let experiment = &self.found.experiment;
-        let files = Files::to_evaluate(data, experiment)?;
+        let files = DataFiles::to_evaluate(data, experiment)?;
         let Some(mut sharing) = sharing else {
-            let (dataset, over) = (files.open(experiment)?, Work::Evaluate.over(experiment));
+            let (dataset, over) = (files.open(experiment)?, ModelUse::Evaluate.over(experiment));
             let all = BatchRange::all(&dataset, over);
             let whole = self.instance()?.evaluate(all, &mut || Ok(()))?;
             return Ok(whole.finish());
         };
         let mut whole = EvaluationPart::default();
-        tasks::run(Work::Evaluate, &self.found, files, &mut sharing, &mut |part| {
+        tasks::run(ModelUse::Evaluate, &self.found, files, &mut sharing, &mut |part| {
             let text = fs::read_to_string(part).map_err(Error::io(part))?;
             whole.merge(&serde_json::from_str(&text).map_err(Error::broken(part))?);
             Ok(())
@@ -96,8 +96,8 @@ impl TrainedModel {
         each: &mut dyn FnMut(Predictions) -> Result<(), Error>,
     ) -> Result<Predicted, Error> {
         let experiment = &self.found.experiment;
-        let dataset = Files::given(data, experiment).open(experiment)?;
-        let over = Work::Predict.over(experiment);
+        let dataset = DataFiles::given(data, experiment).open(experiment)?;
+        let over = ModelUse::Predict.over(experiment);
         let mut failed = None;
         let all = BatchRange::all(&dataset, over);
         let predicted = self.instance()?.predict(all, &mut |batch| {
@@ -127,9 +127,9 @@ impl TrainedModel {
         let predicted = match sharing {
             None => self.predict(data, &mut |batch| output.write(&batch))?,
             Some(mut sharing) => {
-                let files = Files::given(data, &self.found.experiment);
+                let files = DataFiles::given(data, &self.found.experiment);
                 let mut add = |part: &Path| output.append(part);
-                tasks::run(Work::Predict, &self.found, files, &mut sharing, &mut add)?
+                tasks::run(ModelUse::Predict, &self.found, files, &mut sharing, &mut add)?
             }
         };
         output.finish()?;
@@ -157,23 +157,23 @@ impl TrainedModel {
 }
 
 /// What was found, with the experiment that it was trained by.
-pub(crate) struct Found {
+pub(crate) struct TrainedFiles {
     pub(crate) experiment: Experiment,
     pub(crate) label: String,
     /// The run's folder, or the exported one.
     pub(crate) folder: PathBuf,
     /// As it was asked for.
     pub(crate) device_name: String,
-    source: Source,
+    source: WeightSource,
     device: Device,
 }
 
-enum Source {
+enum WeightSource {
     Checkpoint(Box<Checkpoint>),
     File(PathBuf),
 }
 
-impl Found {
+impl TrainedFiles {
     /// Opens the run or the exported model of a folder, on the device of this name for this worker.
     pub(crate) fn open(
         folder: &Path,
@@ -188,19 +188,19 @@ impl Found {
             let experiment = Experiment::parse(&checkpoint.experiment, &[])
                 .map_err(Error::broken(&checkpoint.path))?;
             let label = checkpoint.manifest.id.clone();
-            (experiment, label, Source::Checkpoint(Box::new(checkpoint)))
+            (experiment, label, WeightSource::Checkpoint(Box::new(checkpoint)))
         } else {
             let (experiment, weights) = exported(folder)?;
-            (experiment, "exported".to_string(), Source::File(weights))
+            (experiment, "exported".to_string(), WeightSource::File(weights))
         };
         let (folder, device_name) = (folder.to_path_buf(), device_name.to_string());
-        Ok(Found { experiment, label, folder, device_name, source, device })
+        Ok(TrainedFiles { experiment, label, folder, device_name, source, device })
     }
 
     pub(crate) fn trained(&self) -> Trained<'_> {
         let weights = match &self.source {
-            Source::Checkpoint(checkpoint) => Weights::Checkpoint(checkpoint),
-            Source::File(path) => Weights::File(path),
+            WeightSource::Checkpoint(checkpoint) => Weights::Checkpoint(checkpoint),
+            WeightSource::File(path) => Weights::File(path),
         };
         Trained { experiment: &self.experiment, weights, device: &self.device }
     }
@@ -220,14 +220,14 @@ fn exported(folder: &Path) -> Result<(Experiment, PathBuf), Error> {
 
 /// The files that a trained model is used on.
 #[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Files {
+pub(crate) struct DataFiles {
     /// Names them in messages.
     pub(crate) what: String,
     pub(crate) paths: Vec<String>,
     pub(crate) format: Option<String>,
 }
 
-impl Files {
+impl DataFiles {
     /// Those that were named, which need not have the format of the experiment's; but that is taken for files that do
     /// not tell theirs.
     pub(crate) fn given(paths: &[String], experiment: &Experiment) -> Self {
@@ -246,12 +246,12 @@ impl Files {
             ([], []) => Err(Error::Invalid(
                 "the experiment has no validation data: name files with --data".to_string(),
             )),
-            ([], validation) => Ok(Files {
+            ([], validation) => Ok(DataFiles {
                 what: "data.validation".to_string(),
                 paths: validation.to_vec(),
                 format: data.format.clone(),
             }),
-            (given, _) => Ok(Files::given(given, experiment)),
+            (given, _) => Ok(DataFiles::given(given, experiment)),
         }
     }
 

@@ -21,7 +21,7 @@ use std::str::FromStr;
 use burn::tensor::{DType, Device};
 use salamander_kernels::ops::is_gpu;
 
-pub use survey::{Found, Survey, survey};
+pub use survey::{FoundDevice, Survey, survey};
 
 use crate::Error;
 

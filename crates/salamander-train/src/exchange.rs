@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use salamander_core::asynchronous::Lineage;
 use salamander_core::elastic::{Ending, Work};
-use salamander_core::push::Lineage;
 use salamander_core::report::EndReport;
 pub(crate) use salamander_proto::client::TrainedOn;
 

@@ -157,19 +157,20 @@ fn values(params: &mut [ParamGradient]) -> impl Iterator<Item = &mut f32> {
 }
 
 /// The gradients of the first micro-batch, where they are best kept.
-fn first(found: Vec<Found>) -> GradientSum {
+fn first(found: Vec<FlatGradient>) -> GradientSum {
     let devices = found.iter().filter_map(|param| param.gradient.as_ref().map(Tensor::device));
     if let Some(device) = devices.into_iter().next()
         && is_gpu(&device)
     {
         return GradientSum::Device(Box::new(BucketSum::new(found, &device)));
     }
-    let on_host = |param: Found| ParamGradient { path: param.path, sum: param.gradient.map(host) };
+    let on_host =
+        |param: FlatGradient| ParamGradient { path: param.path, sum: param.gradient.map(host) };
     GradientSum::Host(found.into_iter().map(on_host).collect())
 }
 
 /// A parameter's gradient as a backward pass gave it, laid flat.
-struct Found {
+struct FlatGradient {
     path: String,
     len: usize,
     gradient: Option<Tensor<1>>,
@@ -179,7 +180,7 @@ struct Collect<'a> {
     path: Vec<String>,
     gradients: GradientsParams,
     pass: &'a Pass,
-    found: Vec<Found>,
+    found: Vec<FlatGradient>,
 }
 
 impl ModuleVisitor for Collect<'_> {
@@ -196,7 +197,7 @@ impl ModuleVisitor for Collect<'_> {
         }
         let len = param.lazy_shape().num_elements();
         let gradient = self.gradients.remove::<D>(param.id).map(|flat| flat.reshape([len]));
-        self.found.push(Found { path, len, gradient });
+        self.found.push(FlatGradient { path, len, gradient });
     }
 }
 

@@ -50,10 +50,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use burn::tensor::Device;
+use salamander_core::asynchronous::Lineage;
 use salamander_core::course::LeasePlan;
 use salamander_core::experiment::Experiment;
 use salamander_core::hparams::{self, HparamInfo, Hparams};
-use salamander_core::push::Lineage;
 use salamander_core::yaml::nearest;
 use serde_json::Value;
 
@@ -92,7 +92,8 @@ pub trait Model: Send + Sync {
     /// Trains it together with other workers, as a member of a distributed run.
     fn take_part(&self, setup: Setup, membership: Membership) -> Result<Outcome, Error>;
     /// Computes micro-batches of asynchronous training, as the master leases them, to the end of the run.
-    fn push(&self, setup: Setup, connection: WorkerConnection) -> Result<(), Error>;
+    fn train_asynchronously(&self, setup: Setup, connection: WorkerConnection)
+    -> Result<(), Error>;
     /// What the master of asynchronous training leads by.
     fn lease_plan(&self, setup: Setup) -> Result<LeasePlan, Error>;
     /// Loads trained weights, to be used as often as wanted.
@@ -131,14 +132,14 @@ pub enum Weights<'a> {
     File(&'a Path),
 }
 
-struct Entry<T>(PhantomData<fn() -> T>);
+struct ModelEntry<T>(PhantomData<fn() -> T>);
 
 /// A model's entry; `models![..]` makes these.
 pub fn entry<T: Trial>() -> Box<dyn Model> {
-    Box::new(Entry::<T>(PhantomData))
+    Box::new(ModelEntry::<T>(PhantomData))
 }
 
-impl<T: Trial> Model for Entry<T> {
+impl<T: Trial> Model for ModelEntry<T> {
     fn name(&self) -> &'static str {
         T::NAME
     }
@@ -183,7 +184,11 @@ impl<T: Trial> Model for Entry<T> {
         Trainer::<T>::new(setup, exchange, vec![reports])?.run()
     }
 
-    fn push(&self, setup: Setup, connection: WorkerConnection) -> Result<(), Error> {
+    fn train_asynchronously(
+        &self,
+        setup: Setup,
+        connection: WorkerConnection,
+    ) -> Result<(), Error> {
         asynchronous::work::<T>(setup, connection)
     }
 

@@ -309,7 +309,8 @@ mod tests {
     fn devices() -> Vec<Device> {
         let all =
             crate::device::survey().into_iter().filter_map(|kind| kind.devices.ok()).flatten();
-        let name = |found: Result<crate::device::Found, String>| found.expect("it works").name;
+        let name =
+            |found: Result<crate::device::FoundDevice, String>| found.expect("it works").name;
         all.map(|found| crate::device::select(&name(found)).expect("it works")).collect()
     }
 

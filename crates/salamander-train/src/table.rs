@@ -113,7 +113,7 @@ pub struct Table {
 #[derive(Clone, Debug)]
 enum Home {
     /// Among the tables, under this number.
-    Shelf(usize),
+    TableRegistry(usize),
     /// So few that they are an ordinary parameter.
     Parameter(Param<Tensor<2>>),
 }
@@ -138,7 +138,7 @@ impl Table {
         }
         let ids: Vec<i64> = ids.to_data().iter::<i64>().collect();
         let (rows, places) = match &self.home {
-            Home::Shelf(number) => {
+            Home::TableRegistry(number) => {
                 let (unique, places) = distinct(&ids);
                 (self.rows(*number, unique), places)
             }
@@ -172,8 +172,8 @@ impl Table {
         let zeros = Tensor::<2>::zeros([rows, self.dim], &self.device);
         match (&self.home, self.tables.precision()) {
             (Home::Parameter(weight), _) => zeros.cast(weight.val().dtype()),
-            (Home::Shelf(_), Some(dtype)) if self.training => zeros.cast(dtype),
-            (Home::Shelf(_), _) => zeros,
+            (Home::TableRegistry(_), Some(dtype)) if self.training => zeros.cast(dtype),
+            (Home::TableRegistry(_), _) => zeros,
         }
     }
 

@@ -24,10 +24,10 @@ pub(crate) use store::{Finish, RowGradient, RowSource, SharedRows, StagedRows};
 
 /// A model's tables; clones are the same tables.
 #[derive(Clone, Default)]
-pub struct Tables(Arc<Mutex<Shelf>>);
+pub struct Tables(Arc<Mutex<TableRegistry>>);
 
 #[derive(Default)]
-struct Shelf {
+struct TableRegistry {
     specs: Vec<TableSpec>,
     /// Tables whose optimizer is the model's.
     undecided: Vec<usize>,
@@ -70,7 +70,7 @@ impl std::fmt::Debug for Tables {
 }
 
 impl Tables {
-    fn lock(&self) -> MutexGuard<'_, Shelf> {
+    fn lock(&self) -> MutexGuard<'_, TableRegistry> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -86,25 +86,25 @@ impl Tables {
 
     /// Adds a table; the same name twice is an error that shows when the tables are opened.
     pub(crate) fn declare(&self, spec: TableSpec, optimizer: Option<Optimizer>) -> usize {
-        let mut shelf = self.lock();
-        if shelf.specs.iter().any(|other| other.name == spec.name) {
+        let mut registry = self.lock();
+        if registry.specs.iter().any(|other| other.name == spec.name) {
             let reason = format!("two tables are called \"{}\"", spec.name);
-            shelf.failed.get_or_insert(Error::Invalid(reason));
+            registry.failed.get_or_insert(Error::Invalid(reason));
         }
-        let number = shelf.specs.len();
+        let number = registry.specs.len();
         if optimizer.is_none() {
-            shelf.undecided.push(number);
+            registry.undecided.push(number);
         }
         let optimizer = optimizer.unwrap_or(spec.optimizer);
-        shelf.specs.push(TableSpec { optimizer, ..spec });
+        registry.specs.push(TableSpec { optimizer, ..spec });
         number
     }
 
     /// Tables without an optimizer of their own have this one.
     pub fn with_optimizer(&self, optimizer: Optimizer) -> &Self {
-        let mut shelf = self.lock();
-        for number in std::mem::take(&mut shelf.undecided) {
-            shelf.specs[number].optimizer = optimizer;
+        let mut registry = self.lock();
+        for number in std::mem::take(&mut registry.undecided) {
+            registry.specs[number].optimizer = optimizer;
         }
         self
     }
@@ -112,9 +112,9 @@ impl Tables {
     /// Gives the tables a place to be.
     pub fn open(&self, mut store: Opened) -> Result<(), Error> {
         self.check()?;
-        let mut shelf = self.lock();
-        store.source().declare(&shelf.specs)?;
-        shelf.store = Some(store);
+        let mut registry = self.lock();
+        store.source().declare(&registry.specs)?;
+        registry.store = Some(store);
         Ok(())
     }
 
@@ -134,13 +134,13 @@ impl Tables {
 
     /// The rows of these ids; nothing after an error, which [`Tables::check`] returns.
     pub(crate) fn pull(&self, table: usize, ids: &[u64], training: bool) -> Option<Vec<f32>> {
-        let mut shelf = self.lock();
+        let mut registry = self.lock();
         let read = if training { Read::Train } else { Read::Evaluate };
-        let pulled = match &mut shelf.store {
+        let pulled = match &mut registry.store {
             Some(store) => store.source().pull(table, ids, read),
             None => Err(Error::Invalid("the model's tables are not open".to_string())),
         };
-        pulled.map_err(|error| shelf.failed.get_or_insert(error)).ok()
+        pulled.map_err(|error| registry.failed.get_or_insert(error)).ok()
     }
 
     pub(crate) fn note(&self, table: usize, ids: Vec<u64>, leaf: Tensor<2>) {
@@ -163,10 +163,10 @@ impl Tables {
 
     /// The gradients of the rows that the last forward passes used, each row once.
     pub fn gradients(&self, gradients: &mut Gradients) -> Vec<RowGradient> {
-        let mut shelf = self.lock();
-        let uses = std::mem::take(&mut shelf.uses);
-        let mut sums: Vec<Sum> = shelf.specs.iter().map(|spec| Sum::new(spec.dim)).collect();
-        drop(shelf);
+        let mut registry = self.lock();
+        let uses = std::mem::take(&mut registry.uses);
+        let mut sums: Vec<Sum> = registry.specs.iter().map(|spec| Sum::new(spec.dim)).collect();
+        drop(registry);
         for Use { table, ids, leaf } in uses {
             // A row that the loss does not depend on has no gradient, and does not move.
             if let Some(gradient) = leaf.grad_remove(gradients) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::buffer::{in_pieces, with_scratch};
 use super::dropout::{Mask, apply_from};
-use super::product::{Matrix, Output, product, product_into};
+use super::product::{Matrix, ProductOutput, product, product_into};
 use super::rows::{dot, exponentials, largest, wide};
 use super::several::in_pieces_of;
 
@@ -82,7 +82,7 @@ pub struct Inputs<'a> {
 }
 
 /// One head of one sequence, some of its queries.
-struct Block<'a> {
+struct QueryBlock<'a> {
     shape: &'a AttentionShape,
     sequence: usize,
     head: usize,
@@ -90,7 +90,7 @@ struct Block<'a> {
     count: usize,
 }
 
-impl Block<'_> {
+impl QueryBlock<'_> {
     fn columns<'b>(&self, values: &'b [f32], places: usize) -> Matrix<'b> {
         let columns = self.shape.columns();
         let all = Matrix::new(&values[self.sequence * places * columns..], places, columns);
@@ -119,7 +119,7 @@ impl Block<'_> {
     fn scores(&self, inputs: Inputs<'_>, masks: &Masks, scores: &mut [f32]) {
         let keys = self.shape.keys;
         let transposed = self.keys(inputs.key).transposed();
-        product(Output::Replace, scores, self.queries(inputs.query), transposed);
+        product(ProductOutput::Replace, scores, self.queries(inputs.query), transposed);
         let scale = self.shape.scale();
         wide(
             #[inline(always)]
@@ -145,11 +145,11 @@ fn fill(row: &mut [f32], mask: &[bool], value: f32) {
 }
 
 /// Calls `work` for every block of a sequence.
-fn blocks(shape: &AttentionShape, sequence: usize, mut work: impl FnMut(Block<'_>)) {
+fn blocks(shape: &AttentionShape, sequence: usize, mut work: impl FnMut(QueryBlock<'_>)) {
     for head in 0..shape.heads {
         for first in (0..shape.queries).step_by(QUERIES) {
             let count = QUERIES.min(shape.queries - first);
-            work(Block { shape, sequence, head, first, count });
+            work(QueryBlock { shape, sequence, head, first, count });
         }
     }
 }
@@ -167,7 +167,13 @@ pub fn forward(shape: &AttentionShape, inputs: Inputs<'_>, weighing: &Weighing) 
                 block.drop_out(weighing.dropout, scores);
                 let weights = Matrix::new(scores, block.count, keys);
                 let output = &mut output[block.offset()..];
-                product_into(Output::Replace, output, columns, weights, block.keys(inputs.value));
+                product_into(
+                    ProductOutput::Replace,
+                    output,
+                    columns,
+                    weights,
+                    block.keys(inputs.value),
+                );
             });
         });
     });
@@ -220,7 +226,7 @@ impl Given<'_> {
     /// Adds one block's part to the gradients of its sequence.
     fn back_through(
         &self,
-        block: &Block<'_>,
+        block: &QueryBlock<'_>,
         weights: &mut [f32],
         slopes: &mut [f32],
         [of_query, of_key, of_value]: &mut [&mut [f32]; 3],
@@ -236,20 +242,26 @@ impl Given<'_> {
         slopes.copy_from_slice(weights);
         block.drop_out(dropout, slopes);
         let transposed = Matrix::new(slopes, block.count, keys).transposed();
-        product_into(Output::Add, &mut of_value[head..], columns, transposed, gradient);
+        product_into(ProductOutput::Add, &mut of_value[head..], columns, transposed, gradient);
         let value = block.keys(self.inputs.value).transposed();
-        product(Output::Replace, slopes, gradient, value);
+        product(ProductOutput::Replace, slopes, gradient, value);
         block.drop_out(dropout, slopes);
         self.through_softmax(block, weights, slopes);
         let slopes = Matrix::new(slopes, block.count, keys);
         let of_query = &mut of_query[block.offset()..];
-        product_into(Output::Replace, of_query, columns, slopes, block.keys(self.inputs.key));
+        product_into(
+            ProductOutput::Replace,
+            of_query,
+            columns,
+            slopes,
+            block.keys(self.inputs.key),
+        );
         let (slopes, query) = (slopes.transposed(), block.queries(self.inputs.query));
-        product_into(Output::Add, &mut of_key[head..], columns, slopes, query);
+        product_into(ProductOutput::Add, &mut of_key[head..], columns, slopes, query);
     }
 
     /// From the gradient of weights to that of scores, in place.
-    fn through_softmax(&self, block: &Block<'_>, weights: &[f32], slopes: &mut [f32]) {
+    fn through_softmax(&self, block: &QueryBlock<'_>, weights: &[f32], slopes: &mut [f32]) {
         let (keys, scale) = (block.shape.keys, block.shape.scale());
         for (at, (row, weights)) in slopes.chunks_mut(keys).zip(weights.chunks(keys)).enumerate() {
             wide(

@@ -242,7 +242,7 @@ impl<'a> Channel<'a> {
         // The gradient less what moves the mean and what moves the deviation.
         let slope = (-factor * f64::from(self.inverse) * gamma / count) as f32;
         let offset = (-factor * alone / count) as f32;
-        let line = Line { mean: normal.mean, slope, offset, factor: normal.factor };
+        let line = InputGradient { mean: normal.mean, slope, offset, factor: normal.factor };
         Arch::new().dispatch(|| {
             for (target, plane) in input.zip(self.planes()) {
                 let (gradient, pixels) = (plane.gradient, plane.input.len());
@@ -333,14 +333,14 @@ fn masked(gradient: f32, output: f32) -> f32 {
 
 /// How the input's gradient follows from the output's and from the input.
 #[derive(Clone, Copy)]
-struct Line {
+struct InputGradient {
     mean: f32,
     slope: f32,
     offset: f32,
     factor: f32,
 }
 
-impl Line {
+impl InputGradient {
     #[inline(always)]
     fn write(self, target: Fresh, input: &[f32], gradient: impl Fn(usize) -> f32) {
         let input = &input[..target.len()];

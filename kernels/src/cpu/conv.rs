@@ -7,7 +7,7 @@ use super::buffer::{Fresh, in_pieces, with_scratch};
 use super::direct::{Forward, InputGradient, WeightGradient};
 use super::elementwise::{add, mask_piece, relu_piece, sum};
 use super::im2col::{col2im, im2col};
-use super::product::{Matrix, Output, product};
+use super::product::{Matrix, ProductOutput, product};
 use super::shape::ConvShape;
 
 /// The gradients of a convolution: those that were wanted.
@@ -45,7 +45,8 @@ pub fn forward(
 ) -> Vec<f32> {
     check(shape, input, weight);
     let pixels = shape.pixels_out();
-    let (len, mode) = (shape.sample_out(), bias.map_or(Output::Replace, |_| Output::Add));
+    let (len, mode) =
+        (shape.sample_out(), bias.map_or(ProductOutput::Replace, |_| ProductOutput::Add));
     let direct = Forward::new(shape, weight, bias);
     let (output, _) = in_pieces(shape.batch * len, len, shape.batch, |at, out| {
         let sample = &input[at * shape.sample_in()..][..shape.sample_in()];
@@ -57,7 +58,7 @@ pub fn forward(
             plane.fill(*bias);
         }
         with_scratch(columns_len(shape), |scratch| {
-            for group in Group::all(shape) {
+            for group in ChannelGroup::all(shape) {
                 let columns = group.columns(sample, scratch);
                 product(mode, group.output_mut(out), group.filters(weight), columns);
             }
@@ -101,7 +102,7 @@ pub fn backward(
     let len = if wanted.input { shape.batch * shape.sample_in() } else { 0 };
     let count = shape.batch.div_ceil(samples);
     let (input, parts) = in_pieces(len, samples * shape.sample_in(), count, |piece, input| {
-        let mut part = Part::new(shape, saved, wanted, &direct);
+        let mut part = PartialSums::new(shape, saved, wanted, &direct);
         let last = shape.batch.min((piece + 1) * samples);
         part.add(piece * samples..last, gradient, input);
         part
@@ -111,7 +112,8 @@ pub fn backward(
         add(&mut sum.bias, &part.bias);
         sum
     });
-    let Part { weight, bias, .. } = sum.unwrap_or_else(|| Part::new(shape, saved, wanted, &direct));
+    let PartialSums { weight, bias, .. } =
+        sum.unwrap_or_else(|| PartialSums::new(shape, saved, wanted, &direct));
     let weight = match &direct.weight {
         Some(direct) => direct.finish(&weight),
         None => weight,
@@ -130,7 +132,7 @@ struct Direct {
 }
 
 /// Sums over some samples; empty where not wanted.
-struct Part<'a> {
+struct PartialSums<'a> {
     shape: &'a ConvShape,
     saved: Saved<'a>,
     direct: &'a Direct,
@@ -138,7 +140,7 @@ struct Part<'a> {
     bias: Vec<f32>,
 }
 
-impl<'a> Part<'a> {
+impl<'a> PartialSums<'a> {
     fn new(shape: &'a ConvShape, saved: Saved<'a>, wanted: Wanted, direct: &'a Direct) -> Self {
         let len = |wanted: bool, len: usize| if wanted { len } else { 0 };
         let own_order = || vec![0.0; len(wanted.weight, shape.weights())];
@@ -205,10 +207,10 @@ impl<'a> Part<'a> {
         if self.weight.is_empty() {
             return;
         }
-        for group in Group::all(self.shape) {
+        for group in ChannelGroup::all(self.shape) {
             let columns = group.columns(sample, scratch);
             let target = group.filters_mut(&mut self.weight);
-            product(Output::Add, target, group.output(gradient), columns.transposed());
+            product(ProductOutput::Add, target, group.output(gradient), columns.transposed());
         }
     }
 }
@@ -220,12 +222,17 @@ fn input_gradient(
     columns: &mut [f32],
     target: &mut [f32],
 ) {
-    for group in Group::all(shape) {
+    for group in ChannelGroup::all(shape) {
         let filters = group.filters(weight).transposed();
         if shape.is_pointwise() {
-            product(Output::Replace, group.input_mut(target), filters, group.output(gradient));
+            product(
+                ProductOutput::Replace,
+                group.input_mut(target),
+                filters,
+                group.output(gradient),
+            );
         } else {
-            product(Output::Replace, columns, filters, group.output(gradient));
+            product(ProductOutput::Replace, columns, filters, group.output(gradient));
             col2im(shape, group.channels_in(), columns, group.input_mut(target));
         }
     }
@@ -251,12 +258,12 @@ fn check(shape: &ConvShape, input: &[f32], weight: &[f32]) {
 
 /// One group of channels.
 #[derive(Clone, Copy)]
-struct Group<'a> {
+struct ChannelGroup<'a> {
     shape: &'a ConvShape,
     index: usize,
 }
 
-impl<'a> Group<'a> {
+impl<'a> ChannelGroup<'a> {
     fn all(shape: &'a ConvShape) -> impl Iterator<Item = Self> {
         (0..shape.groups).map(move |index| Self { shape, index })
     }

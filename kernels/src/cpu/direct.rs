@@ -40,12 +40,12 @@ fn kernels_for(shape: &ConvShape, channels: usize) -> Option<&'static Kernels> {
 
 /// Channels that one tile computes together.
 #[derive(Clone, Copy, Debug)]
-struct Group {
+struct TileChannels {
     first: usize,
     vectors: usize,
 }
 
-impl Group {
+impl TileChannels {
     /// All groups of so many channels, with at most so many vectors each.
     fn all(channels: usize, vectors: usize) -> impl Iterator<Item = Self> {
         let blocks = channels.div_ceil(LANES);
@@ -62,14 +62,14 @@ impl Group {
 
 /// How a sample's planes lie inside of zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Frame {
+struct PaddedPlane {
     planes: usize,
     size: [usize; 2],
     /// Zeros before and after, per axis.
     padding: [(usize, usize); 2],
 }
 
-impl Frame {
+impl PaddedPlane {
     /// The input of a convolution.
     fn of_input(shape: &ConvShape) -> Self {
         Self { planes: shape.channels_in, size: shape.size, padding: shape.padding }

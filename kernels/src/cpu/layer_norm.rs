@@ -86,7 +86,7 @@ pub fn backward(
         let moments = &moments[first / width..];
         for (((row, gradient), output), moments) in rows.zip(output.chunks_mut(width)).zip(moments)
         {
-            sums.add_row(Row { values: row, moments: *moments, gradient }, gamma, output);
+            sums.add_row(InputRow { values: row, moments: *moments, gradient }, gamma, output);
         }
         sums
     });
@@ -99,7 +99,7 @@ pub fn backward(
 }
 
 /// A row of the input and what is known of it.
-struct Row<'a> {
+struct InputRow<'a> {
     values: &'a [f32],
     moments: Moments,
     gradient: &'a [f32],
@@ -120,8 +120,8 @@ impl Sums {
     }
 
     /// Takes one row in, and writes the gradient of its input.
-    fn add_row(&mut self, row: Row<'_>, gamma: &[f32], output: &mut [f32]) {
-        let Row { values: row, moments: Moments { mean, inverse }, gradient } = row;
+    fn add_row(&mut self, row: InputRow<'_>, gamma: &[f32], output: &mut [f32]) {
+        let InputRow { values: row, moments: Moments { mean, inverse }, gradient } = row;
         let width = row.len();
         let Self { gamma: of_gamma, beta: of_beta, scaled, normal } = self;
         wide(

@@ -2,7 +2,7 @@
 
 use super::buffer::in_pieces;
 use super::elementwise::{add, add_all, relu_piece};
-use super::product::{Matrix, Output, product, product_by_columns};
+use super::product::{Matrix, ProductOutput, product, product_by_columns};
 
 /// Products of fewer multiplications are not worth a second thread, and smaller blocks pack the same values too often.
 const WORTH_A_TASK: usize = 1 << 22;
@@ -63,7 +63,7 @@ pub fn forward(
             if let Some(bias) = bias {
                 output.chunks_mut(outputs).for_each(|row| row.copy_from_slice(bias));
             }
-            product(Output::Add, output, left.rows(first, count), right);
+            product(ProductOutput::Add, output, left.rows(first, count), right);
             if relu {
                 relu_piece(output);
             }
@@ -74,7 +74,7 @@ pub fn forward(
         Some(bias) => (0..rows).for_each(|_| output.extend_from_slice(bias)),
         None => output.resize(rows * outputs, 0.0),
     }
-    product_by_columns(Output::Add, &mut output, shape.block(outputs), left, right);
+    product_by_columns(ProductOutput::Add, &mut output, shape.block(outputs), left, right);
     if relu {
         relu_piece(&mut output);
     }
@@ -103,13 +103,13 @@ pub fn input_gradient(shape: LinearShape, weight: &[f32], gradient: &[f32]) -> V
     if rows >= TALL {
         let left = Matrix::new(gradient, rows, outputs);
         return by_rows(rows, inputs, |first, count, input| {
-            product(Output::Replace, input, left.rows(first, count), weight.transposed());
+            product(ProductOutput::Replace, input, left.rows(first, count), weight.transposed());
         });
     }
     if rows < WORTH_TRANSPOSING.0 || rows * inputs > WORTH_TRANSPOSING.1 {
         let mut input = vec![0.0; rows * inputs];
         let left = Matrix::new(gradient, rows, outputs);
-        product_by_columns(Output::Replace, &mut input, block, left, weight.transposed());
+        product_by_columns(ProductOutput::Replace, &mut input, block, left, weight.transposed());
         return input;
     }
     let gradient = transpose(gradient, rows, outputs);
@@ -118,7 +118,12 @@ pub fn input_gradient(shape: LinearShape, weight: &[f32], gradient: &[f32]) -> V
     let (input, _) = in_pieces(inputs * rows, block * rows, count, |piece, input| {
         let input = input.zeroed();
         let first = piece * block;
-        product(Output::Replace, input, weight.rows(first, block.min(inputs - first)), right);
+        product(
+            ProductOutput::Replace,
+            input,
+            weight.rows(first, block.min(inputs - first)),
+            right,
+        );
     });
     transpose(&input, inputs, rows)
 }
@@ -158,7 +163,7 @@ pub fn weight_gradient(shape: LinearShape, input: &[f32], gradient: &[f32]) -> V
         let weight = weight.zeroed();
         let first = piece * block;
         let left = left.rows(first, block.min(inputs - first));
-        product(Output::Replace, weight, left, right);
+        product(ProductOutput::Replace, weight, left, right);
     });
     weight
 }
@@ -173,7 +178,7 @@ fn sum_by_rows(shape: LinearShape, left: Matrix, right: Matrix) -> Vec<f32> {
         let last = rows.min((piece + 1) * ROWS_OF_A_SUM);
         for first in (piece * ROWS_OF_A_SUM..last).step_by(DEPTH) {
             let depth = DEPTH.min(last - first);
-            product(Output::Add, sum, left.columns(first, depth), right.rows(first, depth));
+            product(ProductOutput::Add, sum, left.columns(first, depth), right.rows(first, depth));
         }
     });
     let (all, others) = sums.split_at_mut(size);

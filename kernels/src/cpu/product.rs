@@ -52,7 +52,7 @@ impl<'a> Matrix<'a> {
 
 /// What a product does with what its output holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Output {
+pub enum ProductOutput {
     /// `out = left * right`
     Replace,
     /// `out += left * right`
@@ -63,7 +63,7 @@ pub enum Output {
 ///
 /// # Panics
 /// If the sizes do not fit.
-pub fn product(mode: Output, out: &mut [f32], left: Matrix, right: Matrix) {
+pub fn product(mode: ProductOutput, out: &mut [f32], left: Matrix, right: Matrix) {
     product_into(mode, out, right.columns, left, right);
 }
 
@@ -72,7 +72,7 @@ pub fn product(mode: Output, out: &mut [f32], left: Matrix, right: Matrix) {
 /// # Panics
 /// If the sizes do not fit.
 pub(crate) fn product_into(
-    mode: Output,
+    mode: ProductOutput,
     out: &mut [f32],
     stride: usize,
     left: Matrix,
@@ -90,7 +90,7 @@ pub(crate) fn product_into(
 /// # Panics
 /// If the sizes do not fit.
 pub(crate) fn product_by_columns(
-    mode: Output,
+    mode: ProductOutput,
     out: &mut [f32],
     block: usize,
     left: Matrix,
@@ -128,7 +128,7 @@ unsafe impl Sync for Target {}
 /// # Safety
 /// `out` must be valid for `left.rows` rows of `right.columns` values at distances of `stride`, and nobody else may
 /// use those values meanwhile.
-unsafe fn compute(mode: Output, out: *mut f32, stride: usize, left: Matrix, right: Matrix) {
+unsafe fn compute(mode: ProductOutput, out: *mut f32, stride: usize, left: Matrix, right: Matrix) {
     assert_eq!(left.columns, right.rows, "the inner sizes of a product must be equal");
     if left.rows == 0 || right.columns == 0 {
         return;
@@ -142,7 +142,7 @@ unsafe fn compute(mode: Output, out: *mut f32, stride: usize, left: Matrix, righ
             out,
             1,
             stride as isize,
-            mode == Output::Add,
+            mode == ProductOutput::Add,
             left.values.as_ptr(),
             left.column_stride as isize,
             left.row_stride as isize,
@@ -168,23 +168,23 @@ mod tests {
         let a: Vec<f32> = (0..6).map(|i| i as f32).collect();
         let b: Vec<f32> = (0..12).map(|i| (i * i) as f32).collect();
         let mut out = vec![1.0; 8];
-        product(Output::Add, &mut out, Matrix::new(&a, 2, 3), Matrix::new(&b, 3, 4));
+        product(ProductOutput::Add, &mut out, Matrix::new(&a, 2, 3), Matrix::new(&b, 3, 4));
         let expected =
             |i: usize, j: usize| 1.0 + (0..3).map(|k| a[i * 3 + k] * b[k * 4 + j]).sum::<f32>();
         let all: Vec<f32> = (0..8).map(|at| expected(at / 4, at % 4)).collect();
         assert_eq!(out, all);
         let mut blocks = vec![1.0; 8];
         let (left, right) = (Matrix::new(&a, 2, 3), Matrix::new(&b, 3, 4));
-        product_by_columns(Output::Add, &mut blocks, 3, left, right);
+        product_by_columns(ProductOutput::Add, &mut blocks, 3, left, right);
         assert_eq!(blocks, all);
         let mut corner = vec![1.0; 2];
         let right = Matrix::new(&b, 3, 4).columns(1, 2);
-        product(Output::Add, &mut corner, Matrix::new(&a, 2, 3).rows(1, 1), right);
+        product(ProductOutput::Add, &mut corner, Matrix::new(&a, 2, 3).rows(1, 1), right);
         assert_eq!(corner, [expected(1, 1), expected(1, 2)]);
         let mut transposed = vec![7.0; 8];
         let (left, right) =
             (Matrix::new(&b, 3, 4).transposed(), Matrix::new(&a, 2, 3).transposed());
-        product(Output::Replace, &mut transposed, left, right);
+        product(ProductOutput::Replace, &mut transposed, left, right);
         assert_eq!(transposed[1] + 1.0, expected(1, 0));
     }
 
@@ -192,6 +192,6 @@ mod tests {
     #[should_panic(expected = "inner sizes")]
     fn misfits_are_refused() {
         let (left, right) = (Matrix::new(&[0.0; 4], 2, 2), Matrix::new(&[0.0; 6], 3, 2));
-        product(Output::Replace, &mut [0.0; 4], left, right);
+        product(ProductOutput::Replace, &mut [0.0; 4], left, right);
     }
 }

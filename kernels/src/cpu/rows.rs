@@ -8,12 +8,12 @@ use pulp::{Arch, NullaryFnOnce};
 /// be called through a function of its own, which then has none of them; so mark it `#[inline(always)]`.
 #[inline(always)]
 pub(crate) fn wide<R>(work: impl FnMut() -> R) -> R {
-    Arch::new().dispatch(Wide(work))
+    Arch::new().dispatch(WideRows(work))
 }
 
-struct Wide<F>(F);
+struct WideRows<F>(F);
 
-impl<R, F: FnMut() -> R> NullaryFnOnce for Wide<F> {
+impl<R, F: FnMut() -> R> NullaryFnOnce for WideRows<F> {
     type Output = R;
 
     #[inline(always)]

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::crew;
+use super::helpers;
 
 /// Calls `work` for every piece of `size` values, with its number.
 pub(crate) fn share_pieces(
@@ -26,7 +26,7 @@ pub fn share<T: Send, R: Send>(items: Vec<T>, work: impl Fn(usize, T) -> R + Syn
     }
     let slots: Vec<_> = items.into_iter().map(|item| Mutex::new((Some(item), None))).collect();
     let next = AtomicUsize::new(0);
-    crew::together(helpers, &|| {
+    helpers::together(helpers, &|| {
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(slot) = slots.get(index) else { break };

@@ -18,7 +18,7 @@ const FEWEST_PIXELS: usize = 4;
 
 /// What is not a tensor in a normalisation, and where it leaves what it found.
 #[derive(Clone, Debug)]
-struct Settings {
+struct NormSettings {
     epsilon: f64,
     /// Whether the last tensor is a residual.
     residual: bool,
@@ -33,7 +33,7 @@ trait BatchNormOp: Backend {
         gamma: FloatTensor<Self>,
         beta: FloatTensor<Self>,
         residual: FloatTensor<Self>,
-        settings: Settings,
+        settings: NormSettings,
     ) -> FloatTensor<Self>;
 }
 
@@ -43,7 +43,7 @@ impl BatchNormOp for Flex {
         gamma: CpuTensor,
         beta: CpuTensor,
         residual: CpuTensor,
-        settings: Settings,
+        settings: NormSettings,
     ) -> CpuTensor {
         let (input, residual) = (input.to_contiguous(), residual.to_contiguous());
         let (gamma, beta) = (gamma.to_contiguous(), beta.to_contiguous());
@@ -63,7 +63,7 @@ impl<C: CheckpointStrategy> BatchNormOp for Autodiff<Flex, C> {
         gamma: FloatTensor<Self>,
         beta: FloatTensor<Self>,
         residual: FloatTensor<Self>,
-        settings: Settings,
+        settings: NormSettings,
     ) -> FloatTensor<Self> {
         let nodes = [input.node(), gamma.node(), beta.node(), residual.node()];
         let (input, gamma) = (input.into_primitive(), gamma.into_primitive());
@@ -94,7 +94,7 @@ struct State {
     parameters: [CpuTensor; 2],
     /// The output, where it is needed to tell what a ReLU let through.
     output: Option<CpuTensor>,
-    settings: Settings,
+    settings: NormSettings,
 }
 
 impl Backward<Flex, 4> for BatchNormBackward {
@@ -172,7 +172,8 @@ pub fn batch_norm_train<const D: usize>(
     let device = input.device();
     let found = Arc::new(OnceLock::new());
     let relu = activation == Activation::Relu;
-    let settings = Settings { epsilon, residual: residual.is_some(), relu, found: found.clone() };
+    let settings =
+        NormSettings { epsilon, residual: residual.is_some(), relu, found: found.clone() };
     let nothing = || Tensor::<1>::zeros([1], &device).into_dispatch();
     let output = Tensor::from_dispatch(<Dispatch as BatchNormOp>::batch_norm_op(
         input.into_dispatch(),

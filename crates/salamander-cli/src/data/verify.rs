@@ -24,14 +24,14 @@ pub(crate) struct Args {
 }
 
 #[derive(Default)]
-struct Found {
+struct Findings {
     records: u64,
     bad_records: u64,
     faults: BTreeSet<String>,
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode> {
-    let mut found = Found::default();
+    let mut found = Findings::default();
     for place in &args.input.data {
         // File by file, so that one that cannot be opened does not hide the others.
         match files(std::slice::from_ref(place), args.input.format) {
@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn check_file(file: &Path, args: &Args, found: &mut Found) -> Result<()> {
+fn check_file(file: &Path, args: &Args, found: &mut Findings) -> Result<()> {
     let opened = salamander_data::open(&[file.to_owned()], args.input.format)
         .and_then(|reader| Dataset::new(Arc::from(reader)));
     match opened {
@@ -70,7 +70,7 @@ fn check_file(file: &Path, args: &Args, found: &mut Found) -> Result<()> {
     }
 }
 
-fn check(dataset: &Dataset, found: &mut Found) -> Result<()> {
+fn check(dataset: &Dataset, found: &mut Findings) -> Result<()> {
     let bar = records_bar(dataset.len());
     found.records += dataset.len();
     in_blocks(dataset, |block| {

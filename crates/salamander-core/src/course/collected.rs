@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::asynchronous::{Applied, Numbering};
 use crate::metrics::Metrics;
 use crate::plan::{MicroBatch, Plan};
 use crate::progress::{FirstPass, Within};
-use crate::push::{Applied, Names};
 use crate::report::{Measured, Timings};
 
 /// What was told so far of steps that are not complete. It is kept beside the progress.
@@ -22,7 +22,7 @@ pub struct Collected {
 impl Collected {
     /// Nothing was told.
     pub fn new(plan: &Plan) -> Self {
-        let counted = Applied::new(Names::of(plan).slices());
+        let counted = Applied::new(Numbering::of(plan).slices());
         Self { counted, steps: Vec::new(), timings: Timings::default() }
     }
 

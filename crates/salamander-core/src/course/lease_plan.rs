@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::Course;
+use crate::asynchronous::{Checkpoint, Settings};
 use crate::callback::Callbacks;
 use crate::progress::Progress;
-use crate::push::{Checkpoint, Settings};
 
 /// What the master leads by: workers lease names of micro-batches instead of being members.
 pub struct LeasePlan {

@@ -14,7 +14,7 @@ use super::{
 const STRIKES: u32 = 3;
 
 use choice::Promised;
-use servers::Rows;
+use servers::RowsPlan;
 
 /// How long to wait for whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub enum Action {
 }
 
 #[derive(Clone, Debug)]
-struct Worker {
+struct KnownWorker {
     peer: Peer,
     heard: Millis,
     connected: bool,
@@ -70,7 +70,7 @@ struct Worker {
     strikes: u32,
 }
 
-impl Worker {
+impl KnownWorker {
     fn new(peer: Peer, heard: Millis) -> Self {
         Self { peer, heard, connected: true, excluded: None, promise: None, strikes: 0 }
     }
@@ -87,7 +87,7 @@ pub struct Coordinator {
     min: usize,
     timeouts: Timeouts,
     without: Option<Fence>,
-    workers: BTreeMap<WorkerId, Worker>,
+    workers: BTreeMap<WorkerId, KnownWorker>,
     phase: Phase,
     since: Millis,
     /// When time passed last.
@@ -105,7 +105,7 @@ impl Coordinator {
         // Members of the last generation get the time to come back: they may be working.
         let absent = |id: &WorkerId| {
             let peer = Peer { id: *id, endpoint: String::new() };
-            (*id, Worker { connected: false, ..Worker::new(peer, now) })
+            (*id, KnownWorker { connected: false, ..KnownWorker::new(peer, now) })
         };
         let phase = match (&run.history.ending, &run.history.activated) {
             (Some(ending), _) => Phase::Ended(ending.clone()),
@@ -168,7 +168,7 @@ impl Coordinator {
     pub fn hello(&mut self, now: Millis, hello: Hello) {
         let id = hello.peer.id;
         let strikes = self.workers.get(&id).map_or(0, |worker| worker.strikes);
-        self.workers.insert(id, Worker { strikes, ..Worker::new(hello.peer, now) });
+        self.workers.insert(id, KnownWorker { strikes, ..KnownWorker::new(hello.peer, now) });
         match self.phase.clone() {
             Phase::Ended(ending) => self.send(id, ToMember::Ended(ending)),
             Phase::Preparing(generation) => self.send(id, ToMember::Prepare(generation)),
@@ -183,7 +183,7 @@ impl Coordinator {
         }
     }
 
-    /// A worker gave a sign of life.
+    /// A heartbeat of a worker.
     pub fn heard(&mut self, now: Millis, id: WorkerId) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         worker.heard = now;
@@ -402,7 +402,7 @@ impl Coordinator {
             return;
         }
         let Some(rows) = self.rows(generation, &source) else { return };
-        let Rows { servers, destination, since } = rows;
+        let RowsPlan { servers, destination, since } = rows;
         let members: Vec<(WorkerId, Option<Identity>)> =
             promised.iter().map(|promised| (promised.id, promised.state())).collect();
         let ids = |servers: &[Peer]| servers.iter().map(|server| server.id).collect();

@@ -2,7 +2,7 @@
 //!
 //! Two state machines talk to each other: the master's [`Coordinator`] and each worker's [`Participant`]. Both are
 //! pure: messages, losses and the time come in as arguments, decisions come out as values, so that the very code that
-//! ships runs in seeded simulations. [`Crew`] decides which processes run, [`Pace`] finds the stragglers.
+//! ships runs in seeded simulations. [`ProcessSet`] decides which processes run, [`Pace`] finds the stragglers.
 //!
 //! # A regroup
 //! 1. The master journals a new generation number and sends [`ToMember::Prepare`].
@@ -14,12 +14,12 @@
 
 mod activity;
 mod coordinator;
-mod crew;
 mod ids;
 mod journal;
 mod message;
 mod pace;
 mod participant;
+mod process_set;
 mod run;
 mod tasks;
 
@@ -27,12 +27,12 @@ use serde::{Deserialize, Serialize};
 
 pub use activity::Activity;
 pub use coordinator::{Action, Coordinator, Phase, Timeouts};
-pub use crew::{Crew, Ended, Order, SERVER_SLOTS, Seat, Slot};
 pub use ids::{Generation, StateLineage, Term, Version, WorkerId};
 pub use journal::{Entry, History};
 pub use message::{Activation, FromMember, Hello, Peer, Source, ToMember};
 pub use pace::{Beat, Pace, Slow, Work};
-pub use participant::{Begun, Effect, Fenced, Part, Participant};
+pub use participant::{Begun, Effect, Fenced, Participant, StartFrom};
+pub use process_set::{Ended, Order, ProcessSet, SERVER_SLOTS, Seat, Slot};
 pub use run::{RunState, Wanted};
 pub use tasks::{Count, Lease, Task, TaskQueue};
 

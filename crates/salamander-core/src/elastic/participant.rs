@@ -23,7 +23,7 @@ pub struct Participant {
     holding: Holding,
     /// The newest version that every member of its generation is known to hold.
     common: Option<Version>,
-    mode: Mode,
+    mode: ParticipantMode,
     stop: bool,
     ending: Option<Ending>,
     activity: Activity,
@@ -32,7 +32,7 @@ pub struct Participant {
 }
 
 #[derive(Clone, Debug)]
-enum Mode {
+enum ParticipantMode {
     /// It is in no generation. One may have been announced that its trainer has not begun.
     Waiting { announced: Option<Activation> },
     /// It is in this one.
@@ -76,12 +76,12 @@ pub struct Begun {
     /// This worker's rank in it.
     pub rank: usize,
     /// How this worker comes by the state.
-    pub part: Part,
+    pub part: StartFrom,
 }
 
 /// What a member does to begin a generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum StartFrom {
     /// It holds the state.
     Keep,
     /// It reads the checkpoint, or starts anew.
@@ -102,7 +102,7 @@ impl Participant {
             promised: Generation::default(),
             holding: Holding::default(),
             common: None,
-            mode: Mode::Waiting { announced: None },
+            mode: ParticipantMode::Waiting { announced: None },
             stop: false,
             ending: None,
             activity: Activity::default(),
@@ -143,8 +143,8 @@ impl Participant {
     /// The members and the state of that generation.
     pub fn activation(&self) -> Option<&Activation> {
         match &self.mode {
-            Mode::Within { activation, .. } => Some(activation),
-            Mode::Waiting { .. } => None,
+            ParticipantMode::Within { activation, .. } => Some(activation),
+            ParticipantMode::Waiting { .. } => None,
         }
     }
 
@@ -178,7 +178,7 @@ impl Participant {
         match message {
             ToMember::Prepare(generation) => self.prepare(generation),
             ToMember::Activate(activation) => match self.rank_in(&activation) {
-                Ok(_) => self.mode = Mode::Waiting { announced: Some(activation) },
+                Ok(_) => self.mode = ParticipantMode::Waiting { announced: Some(activation) },
                 Err(fenced) => self.effects.push(Effect::Refused(fenced)),
             },
             ToMember::Kept(_) => {}
@@ -198,21 +198,21 @@ impl Participant {
 
     /// The generation that the trainer begins now, if one was announced: the one that was promised last.
     pub fn begin(&mut self) -> Option<Begun> {
-        let Mode::Waiting { announced } = &mut self.mode else { return None };
+        let ParticipantMode::Waiting { announced } = &mut self.mode else { return None };
         let activation = announced.take()?;
         let rank = self.rank_in(&activation).ok()?;
         let part = match &activation.source {
             Source::Member { identity, .. } if self.holding.identity == Some(*identity) => {
                 self.holding.confirmed = Some(activation.generation);
-                Part::Keep
+                StartFrom::Keep
             }
             Source::Checkpoint { rank: loader, mark } if *loader == rank => {
-                Part::Load(mark.clone())
+                StartFrom::Load(mark.clone())
             }
-            source => Part::Receive { from: source.rank() },
+            source => StartFrom::Receive { from: source.rank() },
         };
         self.common = None;
-        self.mode = Mode::Within { activation: activation.clone(), apply: Apply::Done };
+        self.mode = ParticipantMode::Within { activation: activation.clone(), apply: Apply::Done };
         Some(Begun { activation, rank, part })
     }
 
@@ -248,7 +248,7 @@ impl Participant {
         let after = before.next(generation, digest);
         self.common = Some(before.version);
         self.holding = Holding { identity: Some(after), confirmed: Some(generation) };
-        if let Mode::Within { apply, .. } = &mut self.mode {
+        if let ParticipantMode::Within { apply, .. } = &mut self.mode {
             *apply = Apply::Busy { promise: None };
         }
         Ok(after)
@@ -256,7 +256,7 @@ impl Participant {
 
     /// The committed result is in the state; a promise that waited for it is given.
     pub fn applied(&mut self) {
-        if let Mode::Within { apply, .. } = &mut self.mode
+        if let ParticipantMode::Within { apply, .. } = &mut self.mode
             && let Apply::Busy { promise } = std::mem::replace(apply, Apply::Done)
             && let Some(generation) = promise
         {
@@ -285,7 +285,7 @@ impl Participant {
 
     /// Leaves its generation for good and promises what it holds, or does so as soon as that is complete.
     fn prepare(&mut self, generation: Generation) {
-        if let Mode::Within { apply: Apply::Busy { promise }, .. } = &mut self.mode {
+        if let ParticipantMode::Within { apply: Apply::Busy { promise }, .. } = &mut self.mode {
             *promise = (*promise).max(Some(generation));
             return;
         }
@@ -296,11 +296,13 @@ impl Participant {
         (self.promised, self.common) = (generation, None);
         match &mut self.mode {
             // The same prepare may come once more, after the activation, which the master sends once only.
-            Mode::Waiting { announced } => {
+            ParticipantMode::Waiting { announced } => {
                 announced.take_if(|announced| announced.generation != generation);
             }
-            Mode::Within { .. } if self.without == Some(Fence::Promise) => {}
-            Mode::Within { .. } => self.mode = Mode::Waiting { announced: None },
+            ParticipantMode::Within { .. } if self.without == Some(Fence::Promise) => {}
+            ParticipantMode::Within { .. } => {
+                self.mode = ParticipantMode::Waiting { announced: None }
+            }
         }
         let promise = FromMember::Promise(generation, self.holding);
         self.effects.extend([Effect::Cancel, Effect::Send(promise)]);

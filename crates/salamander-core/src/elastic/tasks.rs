@@ -48,7 +48,7 @@ pub struct Count {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct LeaseHolder {
     worker: WorkerId,
     fence: u64,
     deadline: Millis,
@@ -65,7 +65,7 @@ pub struct TaskQueue {
     tasks: u64,
     /// Also has those that an earlier master has seen done; they are skipped.
     queue: VecDeque<u64>,
-    held: BTreeMap<u64, Held>,
+    held: BTreeMap<u64, LeaseHolder>,
     done: Ranges,
 }
 
@@ -103,7 +103,7 @@ impl TaskQueue {
             }
             self.fence += 1;
             let (fence, deadline) = (self.fence, now + self.lease);
-            self.held.insert(id, Held { worker, fence, deadline });
+            self.held.insert(id, LeaseHolder { worker, fence, deadline });
             let start = id * self.size;
             let range = start..(start + self.size).min(self.records);
             return Lease::Leased(Task { id, range, fence, deadline });
@@ -151,7 +151,7 @@ impl TaskQueue {
         Lease::Wait(next.saturating_sub(now).clamp(1, LONGEST_WAIT))
     }
 
-    fn take_back(&mut self, over: impl Fn(&Held) -> bool) -> Vec<(u64, WorkerId)> {
+    fn take_back(&mut self, over: impl Fn(&LeaseHolder) -> bool) -> Vec<(u64, WorkerId)> {
         let back: Vec<(u64, WorkerId)> =
             self.held.extract_if(.., |_, held| over(held)).map(|(id, h)| (id, h.worker)).collect();
         back.iter().rev().for_each(|(id, _)| self.queue.push_front(*id));
@@ -236,19 +236,19 @@ mod tests {
     }
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum QueueStep {
         Lease(u64),
         Finish(usize),
         Die(u64),
         Pass(Millis),
     }
 
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
+    fn steps() -> impl Strategy<Value = Vec<QueueStep>> {
         let step = prop_oneof![
-            4 => (0..4u64).prop_map(Step::Lease),
-            3 => any::<usize>().prop_map(Step::Finish),
-            1 => (0..4u64).prop_map(Step::Die),
-            1 => (0..60u64).prop_map(Step::Pass),
+            4 => (0..4u64).prop_map(QueueStep::Lease),
+            3 => any::<usize>().prop_map(QueueStep::Finish),
+            1 => (0..4u64).prop_map(QueueStep::Die),
+            1 => (0..60u64).prop_map(QueueStep::Pass),
         ];
         prop::collection::vec(step, 0..400)
     }
@@ -266,20 +266,20 @@ mod tests {
             let mut now = 0;
             for step in steps {
                 match step {
-                    Step::Lease(worker) => {
+                    QueueStep::Lease(worker) => {
                         if let Lease::Leased(task) = queue.lease(now, WorkerId(worker)) {
                             held.push((WorkerId(worker), task));
                         }
                     }
-                    Step::Finish(which) if !held.is_empty() => {
+                    QueueStep::Finish(which) if !held.is_empty() => {
                         let (worker, task) = held[which % held.len()].clone();
                         if queue.finish(now, worker, task.id, task.fence) {
                             task.range.for_each(|record| counted[record as usize] += 1);
                         }
                     }
-                    Step::Finish(_) => {}
-                    Step::Die(worker) => drop(queue.release(WorkerId(worker))),
-                    Step::Pass(time) => now += time,
+                    QueueStep::Finish(_) => {}
+                    QueueStep::Die(worker) => drop(queue.release(WorkerId(worker))),
+                    QueueStep::Pass(time) => now += time,
                 }
                 let count = queue.count();
                 prop_assert_eq!(count.left + count.leased + count.done, records.div_ceil(size));

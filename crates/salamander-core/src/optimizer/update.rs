@@ -34,7 +34,7 @@ impl Optimizer {
         }
         let slots = &mut views[..count];
         assert!(slots.iter().all(|slot| slot.len() == len), "so has the state");
-        Arch::new().dispatch(Wide { optimizer: self, update, slots });
+        Arch::new().dispatch(WideUpdate { optimizer: self, update, slots });
     }
 
     /// The decay of Adam's means, where corrections depend on the number of moves.
@@ -57,13 +57,13 @@ impl Optimizer {
 }
 
 /// A struct and not a closure, because a closure may be called through a function without wide instructions.
-struct Wide<'a, 'b> {
+struct WideUpdate<'a, 'b> {
     optimizer: &'a Optimizer,
     update: Update<'a>,
     slots: &'a mut [&'b mut [f32]],
 }
 
-impl NullaryFnOnce for Wide<'_, '_> {
+impl NullaryFnOnce for WideUpdate<'_, '_> {
     type Output = ();
 
     #[inline(always)]

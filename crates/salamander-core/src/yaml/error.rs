@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use super::Place;
+use super::SourcePosition;
 
 /// A mistake in a document, with its place and the path of the field, as far as they are known.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub struct Error {
-    place: Option<Place>,
+    place: Option<SourcePosition>,
     path: Vec<String>,
     unknown: Option<String>,
     message: String,
@@ -15,7 +15,7 @@ pub struct Error {
 
 impl Error {
     /// A mistake at a known place.
-    pub fn at(place: &Place, message: impl Into<String>) -> Self {
+    pub fn at(place: &SourcePosition, message: impl Into<String>) -> Self {
         Self { place: Some(place.clone()), ..Self::anywhere(message) }
     }
 
@@ -36,7 +36,7 @@ impl Error {
 
     /// Sets the place unless an inner level knew it better.
     #[must_use]
-    pub fn or_at(mut self, place: &Place) -> Self {
+    pub fn or_at(mut self, place: &SourcePosition) -> Self {
         self.place.get_or_insert_with(|| place.clone());
         self
     }

@@ -12,5 +12,5 @@ mod parse;
 pub use de::from_node;
 pub use emit::to_yaml;
 pub use error::{Error, nearest};
-pub use node::{Key, Node, Place, Value};
+pub use node::{Key, Node, SourcePosition, Value};
 pub use parse::parse;

@@ -6,18 +6,18 @@ use super::{Error, parse};
 
 /// Where a value was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum SourcePosition {
     /// A line of the file, counted from 1.
     Line(usize),
     /// An argument such as `--set a.b=v`.
     Argument(String),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourcePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Line(line) => write!(f, "line {line}"),
-            Place::Argument(argument) => f.write_str(argument),
+            SourcePosition::Line(line) => write!(f, "line {line}"),
+            SourcePosition::Argument(argument) => f.write_str(argument),
         }
     }
 }
@@ -28,7 +28,7 @@ pub struct Key {
     /// The key's text.
     pub name: String,
     /// Where it was written.
-    pub place: Place,
+    pub place: SourcePosition,
 }
 
 /// What a node holds.
@@ -56,13 +56,13 @@ pub struct Node {
     /// What it holds.
     pub value: Value,
     /// Where it was written.
-    pub place: Place,
+    pub place: SourcePosition,
 }
 
 impl Node {
     /// An empty mapping, for what is absent from the file.
     pub fn empty_map() -> Self {
-        Self { value: Value::Map(Vec::new()), place: Place::Line(1) }
+        Self { value: Value::Map(Vec::new()), place: SourcePosition::Line(1) }
     }
 
     /// The entries of a mapping.
@@ -89,7 +89,7 @@ impl Node {
 
     /// Puts `value` under the dotted `path`, as `--set a.b=v` asks for.
     pub fn set(&mut self, argument: &str) -> Result<(), Error> {
-        let place = Place::Argument(format!("--set {argument}"));
+        let place = SourcePosition::Argument(format!("--set {argument}"));
         let (path, text) = argument
             .split_once('=')
             .filter(|(path, _)| path.split('.').all(|part| !part.is_empty()))
@@ -103,7 +103,7 @@ impl Node {
         self.put(path, value, &place)
     }
 
-    fn put(&mut self, path: &str, value: Node, place: &Place) -> Result<(), Error> {
+    fn put(&mut self, path: &str, value: Node, place: &SourcePosition) -> Result<(), Error> {
         let (name, rest) = match path.split_once('.') {
             Some((name, rest)) => (name, Some(rest)),
             None => (path, None),
@@ -128,7 +128,7 @@ impl Node {
         }
     }
 
-    fn set_place(&mut self, place: &Place) {
+    fn set_place(&mut self, place: &SourcePosition) {
         self.place = place.clone();
         match &mut self.value {
             Value::List(items) => items.iter_mut().for_each(|item| item.set_place(place)),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 
-use super::{Error, Key, Node, Place, Value};
+use super::{Error, Key, Node, SourcePosition, Value};
 
 /// Nesting deeper than this is refused, so that no document can exhaust the stack.
 const MAX_DEPTH: usize = 64;
@@ -16,7 +16,7 @@ pub fn parse(text: &str) -> Result<Node, Error> {
     let mut builder = Builder::default();
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| {
-            let place = Place::Line(error.marker().line());
+            let place = SourcePosition::Line(error.marker().line());
             Error::at(&place, format!("not YAML: {}", error.info()))
         })?;
         builder.event(event, span)?;
@@ -41,7 +41,7 @@ struct Open {
 
 impl Builder {
     fn event(&mut self, event: Event<'_>, span: Span) -> Result<(), Error> {
-        let place = Place::Line(span.start.line());
+        let place = SourcePosition::Line(span.start.line());
         match event {
             Event::Scalar(text, style, anchor, _) => {
                 if let Some(open) = self.open.last_mut()
@@ -78,7 +78,7 @@ impl Builder {
         }
     }
 
-    fn start(&mut self, value: Value, place: Place, anchor: usize) -> Result<(), Error> {
+    fn start(&mut self, value: Value, place: SourcePosition, anchor: usize) -> Result<(), Error> {
         if self.open.len() >= MAX_DEPTH {
             return Err(Error::at(&place, format!("nested deeper than {MAX_DEPTH} levels")));
         }
@@ -86,7 +86,7 @@ impl Builder {
         Ok(())
     }
 
-    fn bounded(&self, place: &Place) -> Result<(), Error> {
+    fn bounded(&self, place: &SourcePosition) -> Result<(), Error> {
         match self.nodes > MAX_NODES {
             true => Err(Error::at(place, format!("more than {MAX_NODES} values"))),
             false => Ok(()),

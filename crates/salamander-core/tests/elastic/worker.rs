@@ -1,7 +1,7 @@
 //! A worker's process around the participant: it carries orders to it, does what it wants done, and is its trainer.
 
 use salamander_core::elastic::{
-    Begun, Effect, FromMember, Generation, Millis, Part, Participant, Term, ToMember, Version,
+    Begun, Effect, FromMember, Generation, Millis, Participant, StartFrom, Term, ToMember, Version,
     WorkerId,
 };
 
@@ -21,7 +21,7 @@ pub(crate) struct Worker {
     pub(crate) state: StateId,
     /// The generation that its trainer works in, which may be over.
     pub(crate) began: Option<Generation>,
-    part: Option<Part>,
+    part: Option<StartFrom>,
     pub(crate) session: Option<usize>,
     /// Messages that must not be lost.
     pub(crate) outbox: Vec<(u64, FromMember)>,
@@ -189,16 +189,16 @@ impl World {
     /// The members of a generation are connected: the state comes next.
     pub(crate) fn take_part(&mut self, id: WorkerId, generation: Generation) {
         match self.worker(id).part.take() {
-            Some(Part::Keep) => {
+            Some(StartFrom::Keep) => {
                 // A prepare may have come meanwhile; then there is nothing to confirm.
                 self.worker(id).machine.adopt(generation, 0).ok();
                 self.confirmed(id, generation);
             }
-            Some(Part::Load(mark)) => {
+            Some(StartFrom::Load(mark)) => {
                 let delay = self.between(5, 60);
                 self.after(delay, Event::Loaded { worker: id, generation, mark });
             }
-            Some(Part::Receive { .. }) => self.fetch(id, generation),
+            Some(StartFrom::Receive { .. }) => self.fetch(id, generation),
             None => {}
         }
         self.enter(id, generation);

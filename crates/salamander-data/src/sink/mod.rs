@@ -51,7 +51,7 @@ pub fn create(path: &Path, format: Format) -> Result<Box<dyn Sink>, Error> {
     let definition = format.definition();
     match (definition.create, definition.open) {
         (Some(create), _) => {
-            Ok(Box::new(Placed { path: path.to_owned(), records: 0, sink: create(path)? }))
+            Ok(Box::new(PlacedSink { path: path.to_owned(), records: 0, sink: create(path)? }))
         }
         (None, None) => Err(definition.left_out(path)),
         (None, Some(_)) => {
@@ -62,13 +62,13 @@ pub fn create(path: &Path, format: Format) -> Result<Box<dyn Sink>, Error> {
 }
 
 /// Names file and record where a format's sink refuses a row.
-struct Placed {
+struct PlacedSink {
     path: PathBuf,
     records: u64,
     sink: Box<dyn Sink>,
 }
 
-impl Sink for Placed {
+impl Sink for PlacedSink {
     fn write(&mut self, row: &Row<'_>) -> Result<(), Error> {
         self.sink.write(row).map_err(|error| error.at(&self.path, None, self.records))?;
         self.records += 1;

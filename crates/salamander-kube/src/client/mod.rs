@@ -13,7 +13,7 @@ use tracing::debug;
 
 use crate::crd::TrainingJob;
 use crate::manifest::Manifest;
-use crate::names::{self, Role};
+use crate::names::{self, PodRole};
 use crate::object_api::{ObjectApi, unless_gone};
 use crate::pod_calls;
 use crate::progress::Progress;
@@ -245,8 +245,8 @@ fn newest_master(pods: &[Pod]) -> Option<&Pod> {
 /// As people call it: `master`, `worker-0`.
 pub(crate) fn short_name(pod: &Pod) -> String {
     let label = |key: &str| pod.labels().get(key).map(String::as_str).unwrap_or_default();
-    match Role::parse(label(names::ROLE)) {
-        Some(Role::Master) | None => "master".to_string(),
+    match PodRole::parse(label(names::ROLE)) {
+        Some(PodRole::Master) | None => "master".to_string(),
         Some(role) => format!("{role}-{}", label(names::INDEX)),
     }
 }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{
 
 use super::pod::PodParts;
 use crate::job::Job;
-use crate::names::Role;
+use crate::names::PodRole;
 
 /// The environment of each pod.
 pub(super) fn own_env(job: &Job, parts: &PodParts<'_>) -> Vec<EnvVar> {
@@ -47,11 +47,11 @@ pub(super) fn own_env(job: &Job, parts: &PodParts<'_>) -> Vec<EnvVar> {
 }
 
 /// The credentials of the job's object store, for those that use it.
-pub(super) fn store_env(job: &Job, role: Role) -> Vec<EnvFromSource> {
+pub(super) fn store_env(job: &Job, role: PodRole) -> Vec<EnvFromSource> {
     let secret = job.spec.object_store().and_then(|store| store.secret_name.clone());
     let source = |name| EnvFromSource {
         secret_ref: Some(SecretEnvSource { name, optional: None }),
         ..EnvFromSource::default()
     };
-    secret.filter(|_| role != Role::Ps).map(source).into_iter().collect()
+    secret.filter(|_| role != PodRole::Ps).map(source).into_iter().collect()
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::metadata;
 use crate::job::Job;
-use crate::names::{self, HEALTH_PORT, MASTER_PORT, Role};
+use crate::names::{self, HEALTH_PORT, MASTER_PORT, PodRole};
 
 /// The master's address, which stays when another pod becomes the master. It is no headless service: names of pods are
 /// remembered by resolvers for longer than a relaunch takes.
@@ -17,7 +17,7 @@ pub(super) fn master_service(job: &Job, owner: Option<&OwnerReference>) -> Value
         "metadata": metadata(job, &names::master_service(&job.name), owner),
         "spec": {
             "type": "ClusterIP",
-            "selector": names::role_selector(&job.name, Role::Master),
+            "selector": names::role_selector(&job.name, PodRole::Master),
             "ports": [{"name": "control", "port": port, "targetPort": target, "protocol": "TCP"}],
         },
     })

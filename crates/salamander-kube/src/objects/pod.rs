@@ -20,7 +20,7 @@ use super::volumes::{own_mounts, own_volumes};
 use crate::Error;
 use crate::crd::{PodTemplate, Resources};
 use crate::job::{CONFIG, Job, TOKEN, TOKEN_FILE, folder};
-use crate::names::{self, CONTAINER, Role};
+use crate::names::{self, CONTAINER, PodRole};
 use crate::quantity::mebibytes;
 
 /// How long a pod stays on a node that does not answer; the default is 300 s.
@@ -47,7 +47,7 @@ pub(crate) fn amount(value: &IntOrString) -> String {
 
 /// What makes the pods of the roles different.
 pub(super) struct PodParts<'a> {
-    pub(super) role: Role,
+    pub(super) role: PodRole,
     pub(super) name: &'static str,
     pub(super) index: u32,
     pub(super) process: u32,
@@ -171,7 +171,7 @@ impl PodParts<'_> {
 }
 
 /// The arguments of a role: what all have, and options of its own.
-pub(super) fn role_args(job: &Job, role: Role, more: &[(&str, String)]) -> Vec<String> {
+pub(super) fn role_args(job: &Job, role: PodRole, more: &[(&str, String)]) -> Vec<String> {
     let common = [
         ("--experiment", format!("{CONFIG}/{EXPERIMENT}")),
         ("--token-file", format!("{TOKEN}/{TOKEN_FILE}")),

@@ -8,7 +8,7 @@ use super::pod::{PodParts, port, probe, requirements, role_args};
 use crate::Error;
 use crate::crd::ParameterServers;
 use crate::job::{CONFIG, JOB_FILE, Job};
-use crate::names::{self, HEALTH_PORT, MASTER_PORT, Role};
+use crate::names::{self, HEALTH_PORT, MASTER_PORT, PodRole};
 
 /// A pod that leads.
 #[derive(Clone, Debug)]
@@ -33,10 +33,10 @@ impl MasterPod<'_> {
             ("--platform", "kube".to_string()),
             ("--job", format!("{CONFIG}/{JOB_FILE}")),
         ];
-        let mut args = role_args(job, Role::Master, &options);
+        let mut args = role_args(job, PodRole::Master, &options);
         args.extend(self.resume.then(|| "--resume".to_string()));
         let parts = PodParts {
-            role: Role::Master,
+            role: PodRole::Master,
             name: "master",
             index: 0,
             process: self.number,
@@ -85,8 +85,8 @@ fn modest(mut resources: ResourceRequirements) -> ResourceRequirements {
 pub struct MemberPod<'a> {
     /// The job.
     pub job: &'a Job,
-    /// [`Role::Worker`] or [`Role::Ps`].
-    pub role: Role,
+    /// [`PodRole::Worker`] or [`PodRole::Ps`].
+    pub role: PodRole,
     /// Its place among those of its role.
     pub index: u32,
     /// Tells it from those that had its place before.
@@ -99,7 +99,7 @@ pub struct MemberPod<'a> {
 
 impl<'a> MemberPod<'a> {
     /// The first pod of a role, as a job without history has it.
-    pub fn first(job: &'a Job, role: Role) -> Self {
+    pub fn first(job: &'a Job, role: PodRole) -> Self {
         Self { job, role, index: 0, process: 0, memory: None, owner: None }
     }
 
@@ -110,7 +110,7 @@ impl<'a> MemberPod<'a> {
         let servers = job.spec.ps.clone().unwrap_or_else(ParameterServers::one);
         let workers = &job.spec.workers;
         let (name, place, resources, template) = match role {
-            Role::Ps => ("ps", "--seat", &servers.resources, &servers.template),
+            PodRole::Ps => ("ps", "--seat", &servers.resources, &servers.template),
             _ => ("workers", "--slot", &workers.resources, &workers.template),
         };
         let options = [

@@ -10,7 +10,7 @@ use super::metadata;
 use super::pod::amount;
 use crate::crd::{Scope, Storage};
 use crate::job::Job;
-use crate::names::{self, Role};
+use crate::names::{self, PodRole};
 
 /// The claim that is made for a job, if it wants one of its own.
 pub fn claim(job: &Job, owner: Option<&OwnerReference>) -> Option<Value> {
@@ -32,13 +32,13 @@ pub fn claim(job: &Job, owner: Option<&OwnerReference>) -> Option<Value> {
 }
 
 /// The volume of the run's folder, as the pods of a job mount it.
-pub(super) fn runs_volume(job: &Job, role: Role) -> Volume {
+pub(super) fn runs_volume(job: &Job, role: PodRole) -> Volume {
     let volume = Volume { name: "runs".to_string(), ..Volume::default() };
     let claimed = |name: String| {
         let source = PersistentVolumeClaimVolumeSource { claim_name: name, ..Default::default() };
         Volume { persistent_volume_claim: Some(source), ..volume.clone() }
     };
-    let shared = |storage: &&Storage| role == Role::Master || storage.scope == Scope::Job;
+    let shared = |storage: &&Storage| role == PodRole::Master || storage.scope == Scope::Job;
     match job.spec.storage.as_ref().filter(shared) {
         Some(Storage { claim_name: Some(name), .. }) => claimed(name.clone()),
         Some(Storage { size: Some(_), .. }) => claimed(names::claim(&job.name)),

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::Error;
 use crate::job::Job;
-use crate::names::Role;
+use crate::names::PodRole;
 
 fn job(more: Value) -> Job {
     let mut spec = json!({
@@ -21,11 +21,11 @@ fn job(more: Value) -> Job {
 }
 
 fn worker(job: &Job) -> Result<Pod, Error> {
-    MemberPod { index: 2, process: 7, ..MemberPod::first(job, Role::Worker) }.build()
+    MemberPod { index: 2, process: 7, ..MemberPod::first(job, PodRole::Worker) }.build()
 }
 
 fn server(job: &Job) -> Result<Pod, Error> {
-    MemberPod { index: 1, process: 9, ..MemberPod::first(job, Role::Ps) }.build()
+    MemberPod { index: 1, process: 9, ..MemberPod::first(job, PodRole::Ps) }.build()
 }
 
 fn parts(pod: &Pod) -> (&PodSpec, &Container) {
@@ -144,7 +144,7 @@ fn a_template_adds_and_never_takes_away() {
     });
     let resources = json!({"requests": {"cpu": 2}, "limits": {"memory": "4Gi", "cpu": "2", "nvidia.com/gpu": 1}});
     let job = job(json!({"workers": {"max": 4, "template": template, "resources": resources}}));
-    let pod = MemberPod { memory: Some(6 << 30), ..MemberPod::first(&job, Role::Worker) };
+    let pod = MemberPod { memory: Some(6 << 30), ..MemberPod::first(&job, PodRole::Worker) };
     let pod = pod.build().expect("a pod");
     let (spec, container) = parts(&pod);
     let labels = pod.metadata.labels.as_ref().expect("labels");

@@ -6,10 +6,10 @@ use k8s_openapi::api::core::v1::{
 
 use super::storage::runs_volume;
 use crate::job::{CONFIG, Job, RUNS, TOKEN};
-use crate::names::{self, Role};
+use crate::names::{self, PodRole};
 
 /// The volumes of each pod.
-pub(super) fn own_volumes(job: &Job, role: Role) -> Vec<Volume> {
+pub(super) fn own_volumes(job: &Job, role: PodRole) -> Vec<Volume> {
     let config = ConfigMapVolumeSource {
         name: names::config_map(&job.name),
         ..ConfigMapVolumeSource::default()

@@ -11,7 +11,7 @@ use salamander_core::elastic::Ending;
 
 use super::plan::{Action, JobEvent, ObservedJob, ReconcilePlan};
 use crate::crd::{Phase, TrainingJob, TrainingJobStatus};
-use crate::names::{self, EXIT_RUN_FAILED, EXIT_RUN_STOPPED, Role};
+use crate::names::{self, EXIT_RUN_FAILED, EXIT_RUN_STOPPED, PodRole};
 use crate::platform::pod_state::{self, PodEnd, PodState};
 use crate::progress::Progress;
 
@@ -233,7 +233,9 @@ impl Planner<'_> {
 
     /// Ends the workers and parameter servers that are left.
     fn delete_members(&mut self, pods: &[Pod]) {
-        for pod in pods.iter().filter(|pod| matches!(role(pod), Some(Role::Worker | Role::Ps))) {
+        for pod in
+            pods.iter().filter(|pod| matches!(role(pod), Some(PodRole::Worker | PodRole::Ps)))
+        {
             let ended = matches!(pod_state::read(pod, self.now), PodState::Ended(_));
             if !ended {
                 self.delete(pod, false);
@@ -259,15 +261,15 @@ impl Planner<'_> {
 fn masters(pods: &[Pod]) -> Vec<(u32, &Pod)> {
     let mut masters: Vec<(u32, &Pod)> = pods
         .iter()
-        .filter(|pod| role(pod) == Some(Role::Master))
+        .filter(|pod| role(pod) == Some(PodRole::Master))
         .filter_map(|pod| Some((pod.labels().get(names::PROCESS)?.parse().ok()?, pod)))
         .collect();
     masters.sort_by_key(|(number, _)| *number);
     masters
 }
 
-pub(super) fn role(pod: &Pod) -> Option<Role> {
-    pod.labels().get(names::ROLE).and_then(|text| Role::parse(text))
+pub(super) fn role(pod: &Pod) -> Option<PodRole> {
+    pod.labels().get(names::ROLE).and_then(|text| PodRole::parse(text))
 }
 
 /// A master that could not write its last progress still has an exit code.

@@ -28,7 +28,7 @@ fn job(spec: Value, status: Value) -> TrainingJob {
 }
 
 fn pod(role: &str, index: u32, process: u32, annotations: Value, status: Value) -> Pod {
-    let role = Role::parse(role).expect("a role");
+    let role = PodRole::parse(role).expect("a role");
     let pod = json!({
         "metadata": {
             "name": names::pod_name("j", role, index, process),

@@ -20,7 +20,7 @@ use super::plan::{Action, JobEvent, ObservedJob, ReconcilePlan};
 use crate::crd::{TrainingJob, TrainingJobStatus};
 use crate::error::root;
 use crate::job::{self, Job};
-use crate::names::{self, Role};
+use crate::names::{self, PodRole};
 use crate::object_api::{ObjectApi, unless_gone};
 use crate::objects::{self, MasterPod, MemberPod};
 use crate::secrets::Secrets;
@@ -115,7 +115,8 @@ impl Context {
             Err(error) => return Ok(Some(error.to_string())),
         };
         // A template that is wrong is told before anything runs.
-        let [worker, server] = [Role::Worker, Role::Ps].map(|role| MemberPod::first(job, role));
+        let [worker, server] =
+            [PodRole::Worker, PodRole::Ps].map(|role| MemberPod::first(job, role));
         let master = MasterPod { job, number: 0, owner: None, resume: false };
         if let Err(error) = worker.build().and(server.build()).and(master.build()) {
             return Ok(Some(error.to_string()));

@@ -9,14 +9,14 @@ use super::conditions;
 use super::decide::{Planner, role};
 use super::plan::{ObservedJob, ReconcilePlan};
 use crate::crd::{Phase, Restarts, ServerCount, TrainingJobStatus, WorkerCount};
-use crate::names::{self, Role};
+use crate::names::{self, PodRole};
 use crate::platform::pod_state::{self, PodState};
 use crate::progress::Progress;
 
 impl Planner<'_> {
     /// Counts the pods that there are.
     pub(super) fn count_pods(&mut self, observed: &ObservedJob) {
-        let workers = observed.pods.iter().filter(|pod| role(pod) == Some(Role::Worker));
+        let workers = observed.pods.iter().filter(|pod| role(pod) == Some(PodRole::Worker));
         let there =
             workers.filter(|pod| !matches!(pod_state::read(pod, self.now), PodState::Ended(_)));
         self.status.replicas = Some(there.count() as i32);

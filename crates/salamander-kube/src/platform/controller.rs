@@ -21,12 +21,12 @@ use super::memory::MemoryLimits;
 use super::metrics::RunMetrics;
 use super::orders::{Message, OrderHandler, WAITING, lock, report};
 use super::pod_api::{CallOutcome, PodApi};
-use super::pod_set::{Action, PodSet, RoleMemory};
+use super::pod_set::{PodAction, PodSet, RoleMemory};
 use super::status_reporter::{PodFacts, StatusReporter};
 use super::{Error, Options};
 use crate::health::Health;
 use crate::job::Job;
-use crate::names::{self, Role};
+use crate::names::{self, PodRole};
 use crate::progress::Progress;
 
 /// How long workers have to end by themselves once the run is over.
@@ -59,7 +59,8 @@ pub(super) struct Controller {
 impl Controller {
     pub(super) fn start(options: Options, api: PodApi, pods: Vec<Pod>) -> Result<Self, Error> {
         let Options { job, pod, session, poll_every, write_every, health, metrics } = options;
-        let [worker, server] = [Role::Worker, Role::Ps].map(|role| MemoryLimits::of(&job, role));
+        let [worker, server] =
+            [PodRole::Worker, PodRole::Ps].map(|role| MemoryLimits::of(&job, role));
         let set = Arc::new(Mutex::new(PodSet::new(&job.name, RoleMemory { worker, server })));
         let (orders, messages) = mpsc::channel(WAITING);
         // Ends of pods that nobody was told of go out with the first message.
@@ -98,7 +99,7 @@ impl Controller {
     }
 
     /// Changes the set of pods, and reports ends under the same lock: an inventory never has a pod in neither list.
-    fn change(&mut self, change: impl FnOnce(&mut PodSet, Timestamp) -> Vec<Action>) {
+    fn change(&mut self, change: impl FnOnce(&mut PodSet, Timestamp) -> Vec<PodAction>) {
         let actions = {
             let mut pods = lock(&self.pods);
             let actions = change(&mut pods, Timestamp::now());
@@ -110,18 +111,18 @@ impl Controller {
         }
     }
 
-    fn act(&mut self, action: Action) {
+    fn act(&mut self, action: PodAction) {
         match action {
-            Action::Create { key, memory } => {
+            PodAction::Create { key, memory } => {
                 info!(?key, ?memory, "creating a pod");
                 self.api.create(&self.job, key, memory);
             }
-            Action::Delete { name, force } => {
+            PodAction::Delete { name, force } => {
                 info!(name, force, "deleting a pod");
                 self.api.delete(name, force);
             }
-            Action::SetMember { name, member } => self.api.set_member(name, member),
-            Action::Report { key, how } => {
+            PodAction::SetMember { name, member } => self.api.set_member(name, member),
+            PodAction::Report { key, how } => {
                 info!(?key, ?how, "a pod ended");
                 self.api.event(key.slot, &how);
             }

@@ -17,18 +17,18 @@ const CALL: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(200);
 
 #[derive(Default)]
-struct Shared {
+struct WatchedState {
     milestones: Mutex<Milestones>,
     over: AtomicBool,
     closed: AtomicBool,
 }
 
 /// Watches until the run is over, or until it is dropped.
-pub(super) struct EventWatcher(Arc<Shared>);
+pub(super) struct EventWatcher(Arc<WatchedState>);
 
 impl EventWatcher {
     pub(super) fn start(session: &SessionOptions) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(WatchedState::default());
         let (session, watched) = (session.clone(), Arc::clone(&shared));
         let watch = move || watch(&session, &watched);
         std::thread::Builder::new().name("event-watcher".into()).spawn(watch)?;
@@ -52,7 +52,7 @@ impl Drop for EventWatcher {
     }
 }
 
-fn watch(session: &SessionOptions, shared: &Shared) {
+fn watch(session: &SessionOptions, shared: &WatchedState) {
     let mut last = 0;
     while !shared.closed.load(Ordering::Acquire) && !shared.over.load(Ordering::Acquire) {
         let watched = Admin::connect(session, CALL).and_then(|mut admin| {
@@ -68,7 +68,7 @@ fn watch(session: &SessionOptions, shared: &Shared) {
     }
 }
 
-impl Shared {
+impl WatchedState {
     fn take(&self, event: Option<Event>) -> ControlFlow<()> {
         match event {
             Some(Event::Report(report)) => {

@@ -6,7 +6,7 @@ use salamander_core::elastic::Ended;
 
 use crate::crd::Resources;
 use crate::job::Job;
-use crate::names::Role;
+use crate::names::PodRole;
 use crate::objects::{amount, container_memory};
 use crate::quantity::{self, mebibytes, more};
 
@@ -21,7 +21,7 @@ pub struct MemoryLimits {
 
 impl MemoryLimits {
     /// What a job says about a role.
-    pub fn of(job: &Job, role: Role) -> Self {
+    pub fn of(job: &Job, role: PodRole) -> Self {
         let read = |resources: &Resources, most: Option<&IntOrString>| {
             let bytes = |value: &IntOrString| quantity::bytes(&amount(value));
             let first = resources.limits.get("memory").or_else(|| resources.requests.get("memory"));
@@ -29,8 +29,8 @@ impl MemoryLimits {
         };
         let (workers, servers) = (&job.spec.workers, &job.spec.ps);
         match (role, servers) {
-            (Role::Worker, _) => read(&workers.resources, workers.max_memory.as_ref()),
-            (Role::Ps, Some(ps)) => read(&ps.resources, ps.max_memory.as_ref()),
+            (PodRole::Worker, _) => read(&workers.resources, workers.max_memory.as_ref()),
+            (PodRole::Ps, Some(ps)) => read(&ps.resources, ps.max_memory.as_ref()),
             _ => Self::default(),
         }
     }
@@ -63,8 +63,8 @@ impl MemoryGrowth {
     }
 
     /// A pod ran out of it: more memory for the next one, or a crash where it may not grow.
-    pub(super) fn ran_out(&mut self, role: Role, pod: Option<&Pod>) -> Ended {
-        let field = if role == Role::Ps { "ps" } else { "workers" };
+    pub(super) fn ran_out(&mut self, role: PodRole, pod: Option<&Pod>) -> Ended {
+        let field = if role == PodRole::Ps { "ps" } else { "workers" };
         let had = pod.and_then(container_memory).or(self.grown).or(self.memory.first);
         let (Some(had), Some(most)) = (had, self.memory.most) else {
             return Ended::Crashed(format!(

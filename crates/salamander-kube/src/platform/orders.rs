@@ -8,7 +8,7 @@ use salamander_proto::client::{Ends, PlatformHandler};
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tracing::warn;
 
-use super::pod_set::{Action, PodSet};
+use super::pod_set::{PodAction, PodSet};
 
 /// Orders that may wait.
 pub(super) const WAITING: usize = 1_024;
@@ -59,9 +59,9 @@ pub(super) fn lock(pods: &Mutex<PodSet>) -> MutexGuard<'_, PodSet> {
 }
 
 /// Reports the ends among some actions to the master.
-pub(super) fn report(ends: &Ends, actions: &[Action]) {
+pub(super) fn report(ends: &Ends, actions: &[PodAction]) {
     for action in actions {
-        if let Action::Report { key, how } = action {
+        if let PodAction::Report { key, how } = action {
             ends.ended(key.slot, key.process, how.clone());
         }
     }

@@ -18,7 +18,7 @@ use super::pod_set::{CreateError, PodKey};
 use crate::Error;
 use crate::error::{code, root};
 use crate::job::{Job, is_owned};
-use crate::names::{self, Role};
+use crate::names::{self, PodRole};
 use crate::objects::MemberPod;
 use crate::pod_calls;
 use crate::progress::Progress;
@@ -96,7 +96,7 @@ impl PodApi {
     }
 
     pub(super) fn create(&self, job: &Job, key: PodKey, memory: Option<u64>) {
-        let ((role, index), process) = (Role::of_slot(key.slot), key.process);
+        let ((role, index), process) = (PodRole::of_slot(key.slot), key.process);
         let owner = Some(&self.owner);
         let pod = match (MemberPod { job, role, index, process, memory, owner }).build() {
             Ok(pod) => pod,
@@ -171,8 +171,8 @@ impl PodApi {
             Ended::Killed(why) => (EventType::Normal, "Killed", why),
             Ended::Crashed(why) => (EventType::Warning, "Crashed", why),
         };
-        let (role, index) = Role::of_slot(slot);
-        let who = if role == Role::Ps { "Server" } else { "Worker" };
+        let (role, index) = PodRole::of_slot(slot);
+        let who = if role == PodRole::Ps { "Server" } else { "Worker" };
         let (reason, note) = (format!("{who}{reason}"), format!("{role} {index}: {note}"));
         let event = pod_calls::event(type_, "Relaunch", &reason, &note);
         let (recorder, regarding) = (self.recorder.clone(), self.regarding.clone());

@@ -10,7 +10,7 @@ use salamander_kube::crd::TrainingJob;
 use salamander_kube::experiment;
 use salamander_kube::job::Job;
 use salamander_kube::manifest::Manifest;
-use salamander_kube::names::Role;
+use salamander_kube::names::PodRole;
 use salamander_kube::objects::{MasterPod, MemberPod};
 use salamander_kube::secrets::Secrets;
 use serde_json::{Value, json};
@@ -115,7 +115,8 @@ fn everything_that_is_applied_fits_kubernetes_own_schemas() {
         validate(&python, &job.name, manifest.objects());
         // The text is what people apply.
         assert_eq!(objects(&manifest.to_yaml()), manifest.objects());
-        let [worker, server] = [Role::Worker, Role::Ps].map(|role| MemberPod::first(&job, role));
+        let [worker, server] =
+            [PodRole::Worker, PodRole::Ps].map(|role| MemberPod::first(&job, role));
         let master = MasterPod { job: &job, number: 1, owner: None, resume: true };
         for pod in [worker.build(), server.build(), master.build()] {
             validate(&python, &job.name, &[json!(pod.expect("a pod"))]);
@@ -160,7 +161,7 @@ fn the_samples_are_jobs_that_the_operator_takes() {
             let inline = job.spec.experiment.inline.clone().expect("an experiment");
             let text = salamander_core::yaml::to_yaml(&inline);
             experiment::in_force(&text, &job, 1).unwrap_or_else(|error| panic!("{name}: {error}"));
-            for role in [Role::Worker, Role::Ps] {
+            for role in [PodRole::Worker, PodRole::Ps] {
                 let pod = MemberPod::first(&job, role).build();
                 pod.unwrap_or_else(|error| panic!("{name}: {error}"));
             }

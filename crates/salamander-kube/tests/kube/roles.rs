@@ -147,7 +147,7 @@ fn worker(args: &Args<'_>) -> i32 {
     options.beat_every = Duration::from_millis(100);
     options.longest_wait = Duration::from_millis(100);
     let handler_seen = seen.clone();
-    let make = |sender| Voice { sender, seen: handler_seen };
+    let make = |sender| MemberSession { sender, seen: handler_seen };
     let registration = Registration {
         id,
         endpoint: format!("host-{slot}"),
@@ -199,12 +199,12 @@ fn step(folder: &Path, session: &Session) {
     session.sender().report(steps, &Report::Step(step));
 }
 
-struct Voice {
+struct MemberSession {
     sender: Sender,
     seen: Arc<Mutex<Seen>>,
 }
 
-impl Handler for Voice {
+impl Handler for MemberSession {
     fn active(&mut self) -> Option<Generation> {
         self.seen.lock().expect("not poisoned").member.generation()
     }

@@ -19,7 +19,7 @@ use tracing::warn;
 pub use child::LEFT_ON_REQUEST;
 pub use parent::{Error as ParentError, die_with_parent};
 
-use supervisor::{Message, Supervisor};
+use supervisor::{Supervisor, SupervisorMessage};
 
 /// Orders and ends that may wait for the supervisor.
 const WAITING: usize = 1_024;
@@ -77,7 +77,7 @@ pub struct Options {
     pub log: Box<dyn Fn(Role) -> Option<PathBuf> + Send>,
     /// How long a process has to end by itself.
     pub grace: Duration,
-    /// How many crashes of the master in a row are borne; being killed is none.
+    /// How many crashes of the master in a row are tolerated; being killed is none.
     pub max_master_crashes: u32,
 }
 
@@ -100,7 +100,7 @@ impl Options {
 
 /// What others see of the supervisor.
 #[derive(Debug, Default)]
-struct Shared {
+struct SupervisorState {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -112,7 +112,7 @@ struct State {
     ending: Option<Ending>,
 }
 
-impl Shared {
+impl SupervisorState {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -120,8 +120,8 @@ impl Shared {
 
 /// The platform of one machine. Dropping it ends every process that it has started.
 pub struct LocalPlatform {
-    shared: Arc<Shared>,
-    orders: SyncSender<Message>,
+    shared: Arc<SupervisorState>,
+    orders: SyncSender<SupervisorMessage>,
     supervisor: Option<JoinHandle<()>>,
     /// Ends after the supervisor, which still has ends to tell.
     _client: PlatformClient,
@@ -131,7 +131,7 @@ impl LocalPlatform {
     /// Starts the master, if it is to, and does what it says.
     pub fn start(options: Options) -> Result<Self, Error> {
         let (orders, messages) = sync_channel(WAITING);
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SupervisorState::default());
         let handler = Handler { shared: shared.clone(), orders: orders.clone() };
         let client = PlatformClient::open_with(&options.session, |_| handler)?;
         let ends = client.ends();
@@ -168,7 +168,7 @@ impl LocalPlatform {
 impl Drop for LocalPlatform {
     fn drop(&mut self) {
         // A supervisor that is gone has ended its processes.
-        let _ = self.orders.send(Message::Shutdown);
+        let _ = self.orders.send(SupervisorMessage::Shutdown);
         if self.supervisor.take().is_some_and(|supervisor| supervisor.join().is_err()) {
             warn!("the supervisor's thread panicked");
         }
@@ -177,8 +177,8 @@ impl Drop for LocalPlatform {
 
 /// Passes the master's orders on.
 struct Handler {
-    shared: Arc<Shared>,
-    orders: SyncSender<Message>,
+    shared: Arc<SupervisorState>,
+    orders: SyncSender<SupervisorMessage>,
 }
 
 impl PlatformHandler for Handler {
@@ -189,10 +189,10 @@ impl PlatformHandler for Handler {
 
     fn order(&mut self, order: Order) {
         // Without a supervisor there is nobody to do it, and nothing runs.
-        let _ = self.orders.send(Message::Order(order));
+        let _ = self.orders.send(SupervisorMessage::Order(order));
     }
 
     fn over(&mut self, ending: Ending) {
-        let _ = self.orders.send(Message::Over(ending));
+        let _ = self.orders.send(SupervisorMessage::Over(ending));
     }
 }

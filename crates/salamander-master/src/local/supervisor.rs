@@ -12,7 +12,7 @@ use salamander_proto::client::Ends;
 use tracing::{info, warn};
 
 use super::child::{Child, meaning};
-use super::{Options, Role, Shared};
+use super::{Options, Role, SupervisorState};
 
 /// How often deadlines are looked at.
 const LOOK: Duration = Duration::from_millis(50);
@@ -22,7 +22,7 @@ const BACKOFF: Duration = Duration::from_millis(50);
 const STABLE: Duration = Duration::from_secs(10);
 
 /// What the supervisor is told.
-pub(super) enum Message {
+pub(super) enum SupervisorMessage {
     Order(Order),
     Exited(Role, u32),
     Over(Ending),
@@ -32,9 +32,9 @@ pub(super) enum Message {
 /// The processes and what is to become of them.
 pub(super) struct Supervisor {
     options: Options,
-    shared: Arc<Shared>,
+    shared: Arc<SupervisorState>,
     ends: Ends,
-    orders: SyncSender<Message>,
+    orders: SyncSender<SupervisorMessage>,
     children: BTreeMap<Role, Child>,
     /// When a master is started.
     master_at: Option<Instant>,
@@ -48,9 +48,9 @@ pub(super) struct Supervisor {
 impl Supervisor {
     pub(super) fn new(
         options: Options,
-        shared: Arc<Shared>,
+        shared: Arc<SupervisorState>,
         ends: Ends,
-        orders: SyncSender<Message>,
+        orders: SyncSender<SupervisorMessage>,
     ) -> Self {
         let master_at = options.master.is_some().then(Instant::now);
         Self {
@@ -68,14 +68,16 @@ impl Supervisor {
     }
 
     /// Works until it was told to leave and nothing runs any more.
-    pub(super) fn work(mut self, messages: &Receiver<Message>) {
+    pub(super) fn work(mut self, messages: &Receiver<SupervisorMessage>) {
         while !(self.leaving && self.children.is_empty()) {
             self.look();
             match messages.recv_timeout(LOOK) {
-                Ok(Message::Order(order)) => self.order(order),
-                Ok(Message::Exited(role, pid)) => self.exited(role, pid),
-                Ok(Message::Over(ending)) => self.over(ending),
-                Ok(Message::Shutdown) | Err(RecvTimeoutError::Disconnected) => self.leave(),
+                Ok(SupervisorMessage::Order(order)) => self.order(order),
+                Ok(SupervisorMessage::Exited(role, pid)) => self.exited(role, pid),
+                Ok(SupervisorMessage::Over(ending)) => self.over(ending),
+                Ok(SupervisorMessage::Shutdown) | Err(RecvTimeoutError::Disconnected) => {
+                    self.leave()
+                }
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
@@ -119,7 +121,7 @@ impl Supervisor {
         let program = command.get_program().to_string_lossy().into_owned();
         let orders = self.orders.clone();
         // The supervisor is there as long as its processes are.
-        let ended = move |pid| drop(orders.send(Message::Exited(role, pid)));
+        let ended = move |pid| drop(orders.send(SupervisorMessage::Exited(role, pid)));
         let child = Child::start(command, ended)
             .map_err(|error| format!("cannot start {program}: {error}"))?;
         info!(?role, pid = child.id(), "started");

@@ -1,8 +1,8 @@
 //! What the master answers to single calls.
 
+use salamander_core::asynchronous::LeaseAnswer;
 use salamander_core::elastic::Millis;
-use salamander_core::push::Told;
-use salamander_proto::convert::{Finished, WorkerAsk};
+use salamander_proto::convert::{Finished, WorkerLeaseAsk};
 use salamander_proto::{status, v1};
 
 use super::Master;
@@ -23,7 +23,7 @@ impl Master {
                 let done = self.scale(now, request);
                 self.cluster.answer(answer, done.map(|()| v1::ScaleReply {}));
             }
-            Call::Names(ask, answer) => {
+            Call::MicroBatches(ask, answer) => {
                 let told = self.names(now, ask);
                 self.cluster.answer(answer, told);
             }
@@ -74,8 +74,8 @@ impl Master {
         Ok(counted)
     }
 
-    fn names(&mut self, now: Millis, asked: WorkerAsk) -> Result<Told, status::Error> {
-        let WorkerAsk { worker, ask } = asked;
+    fn names(&mut self, now: Millis, asked: WorkerLeaseAsk) -> Result<LeaseAnswer, status::Error> {
+        let WorkerLeaseAsk { worker, ask } = asked;
         let known = self.cluster.workers.get(worker).is_some();
         let Mode::Leases(leases) = &mut self.mode else {
             return Err(status::Error::Unfit("this run has no names".into()));

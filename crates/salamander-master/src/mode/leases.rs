@@ -7,9 +7,11 @@ mod talk;
 
 use std::collections::BTreeMap;
 
+use salamander_core::asynchronous::{
+    DispatchAction, Dispatcher, Entry, History, PartitionSource, Process,
+};
 use salamander_core::course::LeasePlan;
 use salamander_core::elastic::{Ending, Entry as RunEntry, Millis, RunState, TaskQueue, WorkerId};
-use salamander_core::push::{Dispatcher, Entry, History, Order, Process, Source};
 use salamander_core::report::EvaluationPart;
 use salamander_net::Keys;
 use tracing::{debug, info};
@@ -18,9 +20,9 @@ use super::{Effect, Event, end, journal, scale};
 use course::{HostedCourse, Reports};
 
 use crate::asynchronous::{RowFiles, ServerTask, ServerThreads};
-use crate::courier::{Errand, News};
 use crate::inbox::Handle;
 use crate::record::Record;
+use crate::server_calls::{ServerAnswer, ServerCall};
 
 /// Names of micro-batches that are leased until all servers have applied them.
 pub(crate) struct Leases {
@@ -225,7 +227,7 @@ impl Leases {
     }
 
     /// A server has answered. Words of a process that has ended are of no use.
-    fn news(&mut self, now: Millis, process: Process, news: News) {
+    fn news(&mut self, now: Millis, process: Process, news: ServerAnswer) {
         let is_seated = |(seat, server): (u32, &salamander_core::elastic::Peer)| {
             (seat, server.id.0) == (process.server, process.incarnation)
         };
@@ -233,49 +235,51 @@ impl Leases {
             return;
         }
         match news {
-            News::State(state) => self.dispatcher.server_up(process.server, state),
-            News::Saved(id) => self.dispatcher.saved(process, id),
-            News::Trouble => self.tell(process, Errand::Look),
+            ServerAnswer::State(state) => self.dispatcher.server_up(process.server, state),
+            ServerAnswer::Saved(id) => self.dispatcher.saved(process, id),
+            ServerAnswer::Trouble => self.tell(process, ServerCall::Look),
         }
         self.try_leave(now);
     }
 
-    fn tell(&mut self, process: Process, errand: Errand) {
-        self.effects.push(Effect::Server(ServerTask::Tell { process, errand }));
+    fn tell(&mut self, process: Process, call: ServerCall) {
+        self.effects.push(Effect::Server(ServerTask::Tell { process, call }));
     }
 
-    fn follow(&mut self, now: Millis, order: Order) {
-        if let Order::Journal(entry) = &order {
+    fn follow(&mut self, now: Millis, order: DispatchAction) {
+        if let DispatchAction::Journal(entry) = &order {
             let term = self.dispatcher.term();
-            self.effects.push(Effect::Journal(Record::Names { term, entry: entry.clone() }));
+            self.effects.push(Effect::Journal(Record::MicroBatches { term, entry: entry.clone() }));
         }
         if self.is_over() {
             return;
         }
         match order {
-            Order::Journal(entry) => self.entered(&entry),
-            Order::Place { to, placement, checkpoint } => {
+            DispatchAction::Journal(entry) => self.entered(&entry),
+            DispatchAction::Place { to, placement, checkpoint } => {
                 let known = self.run.servers();
                 let reset = self.files.placing(to, placement, checkpoint.as_ref(), known);
-                self.tell(to, Errand::Place { map: placement.map.number, reset });
+                self.tell(to, ServerCall::Place { map: placement.map.number, reset });
             }
-            Order::Settled { to, map } => self.tell(to, Errand::Release { map }),
-            Order::Save { to, id, map } => {
+            DispatchAction::Settled { to, map } => self.tell(to, ServerCall::Release { map }),
+            DispatchAction::Save { to, id, map } => {
                 let path = self.files.file(id, to.server, self.dispatcher.map().servers);
-                self.tell(to, Errand::Save { map, id, path });
+                self.tell(to, ServerCall::Save { map, id, path });
             }
-            Order::Prune { to, map, below } => self.tell(to, Errand::Prune { map, below }),
-            Order::Dismiss { to, reason } => {
+            DispatchAction::Prune { to, map, below } => {
+                self.tell(to, ServerCall::Prune { map, below })
+            }
+            DispatchAction::Dismiss { to, reason } => {
                 let text = format!("parameter server {} dismissed: {reason}", to.server);
                 let replace = Effect::Replace(WorkerId(to.incarnation), None);
                 self.effects.extend([Effect::Note(text), replace]);
             }
-            Order::Validate { epoch } => {
+            DispatchAction::Validate { epoch } => {
                 self.ended = Some(epoch);
                 let reports = self.course.epoch_done(now, epoch);
                 self.report(reports);
             }
-            Order::End(ending) => {
+            DispatchAction::End(ending) => {
                 // Everything that was done is in a checkpoint, whose folder is being made.
                 let leaving =
                     self.leaving.get_or_insert(Leaving { ending, since: now, saved: false });
@@ -296,7 +300,7 @@ impl Leases {
             }
             Entry::Placed(placement) => {
                 let (number, servers) = (placement.map.number, placement.map.servers);
-                let moves = matches!(placement.source, Source::Servers(_));
+                let moves = matches!(placement.source, PartitionSource::Servers(_));
                 debug!(%number, servers, moves, "a map is in force");
                 if moves {
                     let text = format!("partitions move to {servers} parameter servers");

@@ -31,7 +31,7 @@ async fn call_all(address: String, intercept: impl Interceptor + Clone) -> Vec<C
         code(client.stop(v1::StopRequest {}).await.err()),
         code(client.lease(v1::LeaseRequest::default()).await.err()),
         code(client.finish(v1::FinishRequest::default()).await.err()),
-        code(client.names(v1::NamesRequest::default()).await.err()),
+        code(client.micro_batches(v1::MicroBatchRequest::default()).await.err()),
     ]
 }
 

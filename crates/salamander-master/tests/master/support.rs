@@ -44,9 +44,9 @@ pub(crate) fn step(steps: u64) -> Report {
 
 /// What the master told its sink.
 #[derive(Clone, Default)]
-pub(crate) struct Told(Arc<Mutex<(Vec<u64>, Vec<String>)>>);
+pub(crate) struct LeaseAnswer(Arc<Mutex<(Vec<u64>, Vec<String>)>>);
 
-impl Told {
+impl LeaseAnswer {
     pub(crate) fn reports(&self) -> Vec<u64> {
         self.0.lock().expect("not poisoned").0.clone()
     }
@@ -56,7 +56,7 @@ impl Told {
     }
 }
 
-impl Sink for Told {
+impl Sink for LeaseAnswer {
     fn report(&mut self, version: u64, _report: &Report) {
         self.0.lock().expect("not poisoned").0.push(version);
     }
@@ -74,7 +74,7 @@ impl Sink for Told {
 pub(crate) struct Run {
     pub(crate) folder: TempDir,
     pub(crate) address: SocketAddr,
-    pub(crate) told: Told,
+    pub(crate) told: LeaseAnswer,
     tls: Option<Tls>,
     workers: usize,
     master: Option<(Runtime, JoinHandle<Result<Ending, Error>>)>,
@@ -98,7 +98,8 @@ impl Run {
         let folder = tempfile::tempdir().expect("a folder");
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
-        let mut run = Self { folder, address, told: Told::default(), tls, workers, master: None };
+        let mut run =
+            Self { folder, address, told: LeaseAnswer::default(), tls, workers, master: None };
         run.launch(listener, change);
         run
     }

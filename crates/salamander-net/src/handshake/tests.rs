@@ -7,7 +7,7 @@ use super::*;
 fn purpose() -> impl Strategy<Value = Purpose> {
     (any::<u64>(), any::<u32>(), any::<bool>(), any::<bool>())
         .prop_map(|(generation, rank, ring, bf16)| {
-            let link = if ring { Link::Ring } else { Link::Mesh };
+            let link = if ring { ConnectionKind::Ring } else { ConnectionKind::Mesh };
             Purpose { generation, rank: rank / 2, size: rank / 2 + 1, link, bf16 }
         })
         .boxed()
@@ -15,7 +15,7 @@ fn purpose() -> impl Strategy<Value = Purpose> {
 }
 
 /// Puts bytes into the server in pieces of a length; stops at the first answer that is not `More`.
-fn feed(server: &mut Server, mut bytes: &[u8], piece: usize) -> Result<Progress, Error> {
+fn feed(server: &mut Server, mut bytes: &[u8], piece: usize) -> Result<ServerStep, Error> {
     while !bytes.is_empty() {
         let space = server.space();
         let count = piece.min(space.len()).min(bytes.len());
@@ -25,11 +25,11 @@ fn feed(server: &mut Server, mut bytes: &[u8], piece: usize) -> Result<Progress,
         space[..count].copy_from_slice(&bytes[..count]);
         bytes = &bytes[count..];
         match server.received(count)? {
-            Progress::More => {}
+            ServerStep::More => {}
             progress => return Ok(progress),
         }
     }
-    Ok(Progress::More)
+    Ok(ServerStep::More)
 }
 
 fn token(byte: &str) -> Token {
@@ -42,11 +42,11 @@ proptest! {
         let token = token("5a");
         let client = Client::new(&token, &purpose, &[1; NONCE]);
         let mut server = Server::new(token.clone(), [2; NONCE]);
-        let Ok(Progress::Reply(challenge)) = feed(&mut server, client.hello(), piece) else {
+        let Ok(ServerStep::Reply(challenge)) = feed(&mut server, client.hello(), piece) else {
             panic!("no challenge");
         };
         let answer = client.answer(&challenge).expect("the server knows the token");
-        prop_assert_eq!(feed(&mut server, &answer, piece), Ok(Progress::Proven(purpose)));
+        prop_assert_eq!(feed(&mut server, &answer, piece), Ok(ServerStep::Proven(purpose)));
         prop_assert!(server.space().is_empty());
     }
 
@@ -55,7 +55,7 @@ proptest! {
         let (mine, other) = (token("5a"), token("5b"));
         let client = Client::new(&other, &purpose, &[1; NONCE]);
         let mut server = Server::new(mine, [2; NONCE]);
-        let Ok(Progress::Reply(challenge)) = feed(&mut server, client.hello(), 64) else {
+        let Ok(ServerStep::Reply(challenge)) = feed(&mut server, client.hello(), 64) else {
             panic!("no challenge");
         };
         prop_assert_eq!(client.answer(&challenge), Err(Error::Proof));
@@ -67,7 +67,7 @@ proptest! {
     fn any_bytes_end_without_panic(bytes: Vec<u8>, piece in 1usize..100) {
         let mut server = Server::new(token("5a"), [2; NONCE]);
         let outcome = feed(&mut server, &bytes, piece);
-        prop_assert!(!matches!(outcome, Ok(Progress::Proven(_))));
+        prop_assert!(!matches!(outcome, Ok(ServerStep::Proven(_))));
     }
 
     #[test]
@@ -78,7 +78,7 @@ proptest! {
         let mut hello = *client.hello();
         hello[at] ^= flip;
         match feed(&mut server, &hello, 64) {
-            Ok(Progress::Reply(challenge)) => {
+            Ok(ServerStep::Reply(challenge)) => {
                 prop_assert_eq!(client.answer(&challenge), Err(Error::Proof));
             }
             outcome => prop_assert_eq!(outcome, Err(Error::Purpose)),
@@ -98,10 +98,11 @@ fn stream_of_a_generation_makes_no_sense() {
 #[test]
 fn proof_cannot_be_reflected() {
     let token = token("5a");
-    let purpose = Purpose { generation: 1, rank: 0, size: 1, link: Link::Ring, bf16: false };
+    let purpose =
+        Purpose { generation: 1, rank: 0, size: 1, link: ConnectionKind::Ring, bf16: false };
     let client = Client::new(&token, &purpose, &[1; NONCE]);
     let mut server = Server::new(token.clone(), [2; NONCE]);
-    let Ok(Progress::Reply(challenge)) = feed(&mut server, client.hello(), 64) else {
+    let Ok(ServerStep::Reply(challenge)) = feed(&mut server, client.hello(), 64) else {
         panic!("no challenge");
     };
     assert_eq!(feed(&mut server, &challenge[NONCE..], 64), Err(Error::Proof));
@@ -110,14 +111,16 @@ fn proof_cannot_be_reflected() {
 #[test]
 fn garbage_is_refused_at_its_first_wrong_byte() {
     let mut server = Server::new(token("5a"), [2; NONCE]);
-    assert_eq!(feed(&mut server, b"s", 1), Ok(Progress::More));
+    assert_eq!(feed(&mut server, b"s", 1), Ok(ServerStep::More));
     assert_eq!(feed(&mut server, b"G", 1), Err(Error::Magic));
 }
 
 #[test]
 fn verdicts_survive_the_wire() {
-    for verdict in [Verdict::Accepted, Verdict::OldGeneration, Verdict::NoRoom] {
-        assert_eq!(Verdict::decode(verdict.encode()), Some(verdict));
+    for verdict in
+        [HandshakeVerdict::Accepted, HandshakeVerdict::OldGeneration, HandshakeVerdict::NoRoom]
+    {
+        assert_eq!(HandshakeVerdict::decode(verdict.encode()), Some(verdict));
     }
-    assert_eq!(Verdict::decode(0), None);
+    assert_eq!(HandshakeVerdict::decode(0), None);
 }

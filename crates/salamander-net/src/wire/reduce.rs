@@ -35,8 +35,8 @@ pub(super) struct Reduce<'a> {
     header: [u8; frame::LENGTH],
     header_sent: usize,
     header_is_checked: bool,
-    sent: Place,
-    received: Place,
+    sent: RingProgress,
+    received: RingProgress,
     /// Bytes of the inbox that are not used yet.
     filled: usize,
     /// Bytes of the whole sum that are still to be read from the socket.
@@ -47,7 +47,7 @@ pub(super) struct Reduce<'a> {
 
 /// How far a direction has come: a step, and bytes of its chunk as they travel.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct RingProgress {
     step: usize,
     bytes: usize,
 }
@@ -59,8 +59,8 @@ impl<'a> Reduce<'a> {
             parts,
             header_sent: 0,
             header_is_checked: false,
-            sent: Place::default(),
-            received: Place::default(),
+            sent: RingProgress::default(),
+            received: RingProgress::default(),
             filled: 0,
             due: frame::LENGTH,
             packed: 0..0,
@@ -104,12 +104,12 @@ impl<'a> Reduce<'a> {
 
     fn skip_done_chunks(&mut self) {
         while self.sent.step < self.steps() && self.sent.bytes == self.wire_bytes(self.sent.step) {
-            self.sent = Place { step: self.sent.step + 1, bytes: 0 };
+            self.sent = RingProgress { step: self.sent.step + 1, bytes: 0 };
         }
         while self.received.step < self.steps()
             && self.received.bytes == self.wire_bytes(self.received.step + 1)
         {
-            self.received = Place { step: self.received.step + 1, bytes: 0 };
+            self.received = RingProgress { step: self.received.step + 1, bytes: 0 };
         }
     }
 

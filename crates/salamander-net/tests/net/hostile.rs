@@ -6,12 +6,12 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use salamander_net::handshake::{Client, Link, NONCE, Purpose, Verdict};
+use salamander_net::handshake::{Client, ConnectionKind, HandshakeVerdict, NONCE, Purpose};
 use salamander_net::{Cancel, Error, Listener, Ring, Token};
 
 use crate::group::{Group, Way, keys, listener};
 
-/// Far less than silence is borne for.
+/// Far less than the timeout of silence.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// Whether something is done at once, in one of some tries: a busy machine may hold up any of them.
@@ -41,11 +41,15 @@ fn unix(listener: &Listener) -> UnixStream {
 }
 
 fn purpose(generation: u64) -> Purpose {
-    Purpose { generation, rank: 1, size: 2, link: Link::Ring, bf16: false }
+    Purpose { generation, rank: 1, size: 2, link: ConnectionKind::Ring, bf16: false }
 }
 
 /// Says hello and proves the token; what the listener thinks of it.
-fn introduce(stream: &mut (impl Read + Write), token: &Token, generation: u64) -> Option<Verdict> {
+fn introduce(
+    stream: &mut (impl Read + Write),
+    token: &Token,
+    generation: u64,
+) -> Option<HandshakeVerdict> {
     let client = Client::new(token, &purpose(generation), &[7; NONCE]);
     stream.write_all(client.hello()).ok()?;
     let mut challenge = [0; 64];
@@ -53,7 +57,7 @@ fn introduce(stream: &mut (impl Read + Write), token: &Token, generation: u64) -
     stream.write_all(&client.answer(&challenge).ok()?).ok()?;
     let mut verdict = [0];
     stream.read_exact(&mut verdict).ok()?;
-    Verdict::decode(verdict[0])
+    HandshakeVerdict::decode(verdict[0])
 }
 
 #[test]
@@ -109,7 +113,7 @@ fn silence_ends_after_a_deadline_and_holds_up_nobody() {
     let silent: Vec<_> = (0..10).map(|_| tcp(&listener)).collect();
     let mut half = tcp(&listener);
     half.write_all(b"salamnet").expect("it listens");
-    assert_eq!(introduce(&mut tcp(&listener), &token, 1), Some(Verdict::Accepted));
+    assert_eq!(introduce(&mut tcp(&listener), &token, 1), Some(HandshakeVerdict::Accepted));
     // Before any of the silent ones was given up.
     half.set_nonblocking(true).expect("an option");
     let still_there = half.read(&mut [0]).expect_err("nothing was said");
@@ -127,7 +131,7 @@ fn flood_of_silent_connections_lets_a_member_in() {
     let keys = keys(Way::Tcp);
     let (listener, token) = (listener(&keys), keys.token);
     let silent: Vec<_> = (0..200).map(|_| unix(&listener)).collect();
-    assert_eq!(introduce(&mut tcp(&listener), &token, 1), Some(Verdict::Accepted));
+    assert_eq!(introduce(&mut tcp(&listener), &token, 1), Some(HandshakeVerdict::Accepted));
     drop(silent);
 }
 
@@ -137,7 +141,7 @@ fn old_generation_is_refused() {
     let listener = &group.listeners[0];
     listener.fence(5);
     let verdict = introduce(&mut tcp(listener), &group.keys.token, 4);
-    assert_eq!(verdict, Some(Verdict::OldGeneration));
+    assert_eq!(verdict, Some(HandshakeVerdict::OldGeneration));
     let outcome = group.connect(4, 1, &Cancel::new()).map(drop);
     assert!(matches!(outcome, Err(Error::Refused(_))), "{outcome:?}");
     let outcome = group.connect(4, 0, &Cancel::new()).map(drop);

@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use salamander_core::asynchronous::{LeaseAnswer, LeaseAsk};
 use salamander_core::elastic::{Lease, Task, WorkerId};
-use salamander_core::push::{Ask, Told};
 use salamander_core::report::TaskResult;
 use salamander_core::status::Status as RunStatus;
 use salamander_net::Backoff;
@@ -12,9 +12,9 @@ use tokio::runtime::Runtime;
 use tokio::time::{sleep, timeout};
 use tonic::{Response, Status};
 
-use super::road::Road;
+use super::address::MasterAddress;
 use super::{Client, Error, SessionOptions, client, is_passing, root};
-use crate::convert::{Finished, WorkerAsk};
+use crate::convert::{Finished, WorkerLeaseAsk};
 use crate::token::Bearer;
 use crate::{status, v1};
 
@@ -27,7 +27,7 @@ pub struct Admin {
     runtime: Runtime,
     client: Client,
     master: String,
-    road: Road,
+    address: MasterAddress,
     deadline: Duration,
 }
 
@@ -35,18 +35,18 @@ impl Admin {
     /// Connects to a master; the timeout holds for this and for each call.
     pub fn connect(options: &SessionOptions, deadline: Duration) -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (road, bearer) = (Road::new(options)?, Bearer::new(&options.token)?);
+        let (address, bearer) = (MasterAddress::new(options)?, Bearer::new(&options.token)?);
         let master = options.master.clone();
-        let connecting = async { timeout(deadline, road.connect()).await };
+        let connecting = async { timeout(deadline, address.connect()).await };
         let reason = match runtime.block_on(connecting) {
             Ok(Ok(channel)) => {
                 let client = client(channel, bearer);
-                return Ok(Self { runtime, client, master, road, deadline });
+                return Ok(Self { runtime, client, master, address, deadline });
             }
             Ok(Err(reason)) => reason,
             Err(_) => format!("no connection within {deadline:?}"),
         };
-        match road.refusal() {
+        match address.refusal() {
             Some(reason) => Err(Error::Refused { master, reason }),
             None => Err(Error::Unreachable { master, reason }),
         }
@@ -88,9 +88,9 @@ impl Admin {
     }
 
     /// Says something about names, in asynchronous training.
-    pub fn names(&mut self, worker: WorkerId, ask: &Ask) -> Result<Told, Error> {
-        let request = v1::NamesRequest::from(WorkerAsk { worker, ask: ask.clone() });
-        Ok(self.call(async move |client| client.names(request).await)?.try_into()?)
+    pub fn names(&mut self, worker: WorkerId, ask: &LeaseAsk) -> Result<LeaseAnswer, Error> {
+        let request = v1::MicroBatchRequest::from(WorkerLeaseAsk { worker, ask: ask.clone() });
+        Ok(self.call(async move |client| client.micro_batches(request).await)?.try_into()?)
     }
 
     /// Watches the run to its end or until `each` breaks. Goes on with a restarted master, and gives up when
@@ -136,7 +136,7 @@ impl Admin {
 
     fn refusal(&self, status: Status) -> Error {
         let master = self.master.clone();
-        if let Some(reason) = self.road.refusal() {
+        if let Some(reason) = self.address.refusal() {
             return Error::Refused { master, reason };
         }
         if status.code() == tonic::Code::Unavailable || status.code() == tonic::Code::Unknown {

@@ -12,8 +12,8 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
 use tracing::{debug, warn};
 
+use super::address::MasterAddress;
 use super::outbox::Outbox;
-use super::road::Road;
 use super::{Error, SessionOptions, client, is_passing};
 use crate::convert::{self, FromMaster, FromProcess};
 use crate::{limits, token::Bearer, v1};
@@ -56,7 +56,7 @@ impl Link {
     ) -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let dialer = Dialer {
-            road: Road::new(options)?,
+            address: MasterAddress::new(options)?,
             bearer: Bearer::new(&options.token)?,
             options: options.clone(),
             outbox: outbox.clone(),
@@ -84,7 +84,7 @@ impl Drop for Link {
 }
 
 /// Why a connection ended.
-enum End {
+enum Disconnect {
     /// Its owner went.
     Closed,
     /// It broke, or was never there.
@@ -93,7 +93,7 @@ enum End {
     Refused(String),
 }
 
-impl From<Status> for End {
+impl From<Status> for Disconnect {
     fn from(status: Status) -> Self {
         let reason = match status.message() {
             "" => format!("{:?}", status.code()),
@@ -107,7 +107,7 @@ type Words = mpsc::Sender<v1::ProcessMessage>;
 type Answers = Streaming<v1::MasterMessage>;
 
 struct Dialer {
-    road: Road,
+    address: MasterAddress,
     bearer: Bearer,
     options: SessionOptions,
     outbox: Arc<Outbox>,
@@ -126,9 +126,9 @@ impl Dialer {
                 backoff.reset();
             }
             match end {
-                End::Closed => return,
-                End::Broken(reason) => debug!(master, reason, "no connection to the master"),
-                End::Refused(reason) => {
+                Disconnect::Closed => return,
+                Disconnect::Broken(reason) => debug!(master, reason, "no connection to the master"),
+                Disconnect::Refused(reason) => {
                     // Said once, not at each of many tries.
                     if reason != told {
                         warn!(master, reason, "the master refuses; trying on");
@@ -143,14 +143,14 @@ impl Dialer {
         }
     }
 
-    async fn connection(&self, side: &mut impl Side, was_up: &mut bool) -> End {
+    async fn connection(&self, side: &mut impl Side, was_up: &mut bool) -> Disconnect {
         let begun = tokio::select! {
             begun = self.begin(side) => begun,
-            () = self.closed() => return End::Closed,
+            () = self.closed() => return Disconnect::Closed,
         };
         let (sender, stream) = match begun {
             Ok(streams) => streams,
-            Err(end) => return self.road.refusal().map_or(end, End::Refused),
+            Err(end) => return self.address.refusal().map_or(end, Disconnect::Refused),
         };
         *was_up = true;
         side.connection(true);
@@ -158,25 +158,25 @@ impl Dialer {
     }
 
     /// Connects and waits for the master's first words.
-    async fn begin(&self, side: &mut impl Side) -> Result<(Words, Answers), End> {
-        let channel = self.road.connect().await.map_err(End::Broken)?;
+    async fn begin(&self, side: &mut impl Side) -> Result<(Words, Answers), Disconnect> {
+        let channel = self.address.connect().await.map_err(Disconnect::Broken)?;
         let mut client = client(channel, self.bearer.clone());
         let (sender, receiver) = mpsc::channel(limits::IN_FLIGHT);
         self.outbox.rewind();
         if sender.try_send(side.first().into()).is_err() {
-            return Err(End::Broken("the first message does not fit".into()));
+            return Err(Disconnect::Broken("the first message does not fit".into()));
         }
-        let slow = |_| End::Broken("the master does not answer".into());
+        let slow = |_| Disconnect::Broken("the master does not answer".into());
         let call = client.join(ReceiverStream::new(receiver));
         let mut stream = timeout(limits::FIRST_MESSAGE, call).await.map_err(slow)??.into_inner();
         match timeout(limits::FIRST_MESSAGE, next(&mut stream)).await.map_err(slow)?? {
-            FromMaster::Welcome(term) => side.welcome(term).map_err(End::Refused)?,
-            _ => return Err(End::Broken("the master's first words are no welcome".into())),
+            FromMaster::Welcome(term) => side.welcome(term).map_err(Disconnect::Refused)?,
+            _ => return Err(Disconnect::Broken("the master's first words are no welcome".into())),
         }
         Ok((sender, stream))
     }
 
-    async fn talk(&self, side: &mut impl Side, sender: Words, mut stream: Answers) -> End {
+    async fn talk(&self, side: &mut impl Side, sender: Words, mut stream: Answers) -> Disconnect {
         let mut beats = interval(self.options.beat_every);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -190,11 +190,11 @@ impl Dialer {
                     Ok(permit) => if let Some(message) = self.outbox.next() {
                         permit.send(message);
                     },
-                    Err(_) => return End::Broken("the call ended".into()),
+                    Err(_) => return Disconnect::Broken("the call ended".into()),
                 },
                 () = self.outbox.changed() => {
                     if self.outbox.is_closed() {
-                        return End::Closed;
+                        return Disconnect::Closed;
                     }
                 }
                 _ = beats.tick() => {
@@ -215,7 +215,8 @@ impl Dialer {
 }
 
 /// What the master says next.
-async fn next(answers: &mut Answers) -> Result<FromMaster, End> {
-    let message = answers.message().await?.ok_or_else(|| End::Broken("the master went".into()))?;
-    message.try_into().map_err(|error: convert::Error| End::Refused(error.to_string()))
+async fn next(answers: &mut Answers) -> Result<FromMaster, Disconnect> {
+    let message =
+        answers.message().await?.ok_or_else(|| Disconnect::Broken("the master went".into()))?;
+    message.try_into().map_err(|error: convert::Error| Disconnect::Refused(error.to_string()))
 }

@@ -23,7 +23,7 @@ pub struct NonMember {
     id: WorkerId,
     session: Session,
     admin: Option<Admin>,
-    shared: Arc<Shared>,
+    shared: Arc<SessionState>,
 }
 
 /// Why there is nothing left to do.
@@ -47,7 +47,7 @@ pub enum CallError {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SessionState {
     state: Mutex<State>,
     ended: Condvar,
     started: Instant,
@@ -67,7 +67,7 @@ impl NonMember {
         cancel: Cancel,
     ) -> Result<Self, Error> {
         let (state, ended) = (Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { state, ended, started: Instant::now() });
+        let shared = Arc::new(SessionState { state, ended, started: Instant::now() });
         let (id, options) = (registration.id, options.clone());
         let listener = Listener { shared: Arc::clone(&shared), cancel };
         let session = Session::open(&options, registration, listener)?;
@@ -127,7 +127,7 @@ impl NonMember {
     }
 }
 
-impl Shared {
+impl SessionState {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -138,7 +138,7 @@ impl Shared {
 }
 
 struct Listener {
-    shared: Arc<Shared>,
+    shared: Arc<SessionState>,
     cancel: Cancel,
 }
 

@@ -22,7 +22,7 @@ pub(super) enum Matters {
 }
 
 #[derive(Debug)]
-struct Letter {
+struct Unacknowledged {
     order: u64,
     matters: Matters,
     message: v1::ProcessMessage,
@@ -30,8 +30,8 @@ struct Letter {
 
 #[derive(Debug, Default)]
 struct State {
-    letters: VecDeque<Letter>,
-    /// The order of the newest letter.
+    messages: VecDeque<Unacknowledged>,
+    /// The order of the newest message.
     last: u64,
     /// Letters up to this order were sent over this connection.
     sent: u64,
@@ -51,13 +51,13 @@ impl Outbox {
     /// Adds a message, whose number stays 0 if it need not be received.
     pub(super) fn push(&self, matters: Matters, mut message: v1::ProcessMessage) {
         let mut state = self.lock();
-        if state.letters.len() >= limits::KEPT {
+        if state.messages.len() >= limits::KEPT {
             make_room(&mut state);
         }
         state.last += 1;
         let order = state.last;
         message.number = if matters == Matters::Now { 0 } else { order };
-        state.letters.push_back(Letter { order, matters, message });
+        state.messages.push_back(Unacknowledged { order, matters, message });
         drop(state);
         self.changed.notify_one();
     }
@@ -66,18 +66,18 @@ impl Outbox {
     pub(super) fn rewind(&self) {
         let mut state = self.lock();
         state.sent = 0;
-        state.letters.retain(|letter| letter.matters != Matters::Now);
+        state.messages.retain(|message| message.matters != Matters::Now);
     }
 
     /// The next message to send.
     pub(super) fn next(&self) -> Option<v1::ProcessMessage> {
         let mut state = self.lock();
-        let at = state.letters.partition_point(|letter| letter.order <= state.sent);
-        let letter = state.letters.get(at)?;
-        let (order, matters, message) = (letter.order, letter.matters, letter.message.clone());
+        let at = state.messages.partition_point(|message| message.order <= state.sent);
+        let message = state.messages.get(at)?;
+        let (order, matters, message) = (message.order, message.matters, message.message.clone());
         state.sent = order;
         if matters == Matters::Now {
-            state.letters.remove(at);
+            state.messages.remove(at);
             self.tell_if_empty(&state);
         }
         Some(message)
@@ -86,7 +86,7 @@ impl Outbox {
     /// Whether there is something to send.
     pub(super) fn is_waiting(&self) -> bool {
         let state = self.lock();
-        state.letters.back().is_some_and(|letter| letter.order > state.sent)
+        state.messages.back().is_some_and(|message| message.order > state.sent)
     }
 
     /// A master has acted on everything up to this number.
@@ -94,15 +94,15 @@ impl Outbox {
         let mut state = self.lock();
         // A number that was never sent cannot have been received.
         let number = number.min(state.sent);
-        state.letters.retain(|letter| letter.order > number);
+        state.messages.retain(|message| message.order > number);
         self.tell_if_empty(&state);
     }
 
     /// What was not received yet.
     pub(super) fn kept(&self) -> Vec<v1::ProcessMessage> {
         let state = self.lock();
-        let kept = state.letters.iter().filter(|letter| letter.matters != Matters::Now);
-        kept.map(|letter| letter.message.clone()).collect()
+        let kept = state.messages.iter().filter(|message| message.matters != Matters::Now);
+        kept.map(|message| message.message.clone()).collect()
     }
 
     /// Resolves when something may have changed.
@@ -122,13 +122,13 @@ impl Outbox {
 
     /// Waits until everything was received; false if that took too long.
     pub(super) fn wait_until_empty(&self, longest: Duration) -> bool {
-        let waits = |state: &mut State| !state.letters.is_empty() && !state.closed;
+        let waits = |state: &mut State| !state.messages.is_empty() && !state.closed;
         let waited = self.emptied.wait_timeout_while(self.lock(), longest, waits);
-        waited.unwrap_or_else(PoisonError::into_inner).0.letters.is_empty()
+        waited.unwrap_or_else(PoisonError::into_inner).0.messages.is_empty()
     }
 
     fn tell_if_empty(&self, state: &State) {
-        if state.letters.is_empty() {
+        if state.messages.is_empty() {
             self.emptied.notify_all();
         }
     }
@@ -140,9 +140,9 @@ impl Outbox {
 
 /// Gives up the oldest message that may be given up.
 fn make_room(state: &mut State) {
-    let oldest = state.letters.iter().position(|letter| letter.matters != Matters::Always);
+    let oldest = state.messages.iter().position(|message| message.matters != Matters::Always);
     if let Some(oldest) = oldest {
-        state.letters.remove(oldest);
+        state.messages.remove(oldest);
         state.lost += 1;
         if state.lost.is_power_of_two() {
             warn!(lost = state.lost, "no master for so long that reports are given up");

@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
+use salamander_core::asynchronous::{self, LeaseAnswer, LeaseAsk};
 use salamander_core::elastic::{Beat, Count, Generation, Term, Version, WorkerId};
 use salamander_core::ledger::Tally;
 use salamander_core::metrics::{Measure, Metric, Metrics};
 use salamander_core::plan::MicroBatch;
 use salamander_core::progress::Progress;
-use salamander_core::push::{self, Ask, Told};
 use salamander_core::report::{
     Brief, EndReport, EpochReport, EvaluationPart, Measured, Report, Start, StepReport, Timings,
 };
 use salamander_core::status::{
-    CheckpointStatus, NamesStatus, RestartCounts, ServerStatus, State, Status, WorkerStatus,
+    CheckpointStatus, MicroBatchStatus, RestartCounts, ServerStatus, State, Status, WorkerStatus,
 };
 
-use super::WorkerAsk;
+use super::WorkerLeaseAsk;
 use crate::v1;
 
 /// Over the wire and back.
@@ -96,10 +96,10 @@ fn a_status_comes_back_as_it_was() {
         wanted_servers: 2,
         restarts: RestartCounts { workers: 1, servers: 2, masters: 3 },
         checkpoint: Some(CheckpointStatus { id: "step-1".into(), version: Version(1), generation }),
-        names: Some(NamesStatus {
+        names: Some(MicroBatchStatus {
             left: 6,
-            map: push::MapVersion(generation),
-            ..NamesStatus::default()
+            map: asynchronous::MapVersion(generation),
+            ..MicroBatchStatus::default()
         }),
         last_report: Some(Report::Step(StepReport { steps: 7, ..StepReport::default() })),
         tasks: Some(Count { left: 1, leased: 2, done: 3 }),
@@ -112,36 +112,41 @@ fn a_status_comes_back_as_it_was() {
 
 #[test]
 fn talk_about_leased_names_comes_back_as_it_was() {
-    let map =
-        push::Map { number: push::MapVersion(Generation { term: Term(1), number: 4 }), servers: 2 };
+    let map = asynchronous::Map {
+        number: asynchronous::MapVersion(Generation { term: Term(1), number: 4 }),
+        servers: 2,
+    };
     let names = vec![MicroBatch { epoch: 1, step: 2, k: 3 }];
     let tally =
         Tally { applied: 4, digest: u64::MAX, positions: vec![0..4, 9..12], ..Tally::default() };
     let measured =
         vec![Measured { tally, loss: f64::INFINITY, metrics: metrics(), ..Default::default() }];
-    let acks = [push::Process { server: 1, incarnation: u64::MAX }].into();
-    let report = push::Report { fence: 5, map, names: names.clone(), acks };
+    let acks = [asynchronous::Process { server: 1, incarnation: u64::MAX }].into();
+    let report = asynchronous::Report { fence: 5, map, names: names.clone(), acks };
     let part = EvaluationPart { records: 3, metrics: metrics(), ..EvaluationPart::default() };
     let asks = [
-        Ask::Work { most: 8 },
-        Ask::Pushed { report, measured },
-        Ask::GiveBack { fence: 0 },
-        Ask::Validated { task: 1, fence: 2, part },
+        LeaseAsk::Work { most: 8 },
+        LeaseAsk::Pushed { report, measured },
+        LeaseAsk::GiveBack { fence: 0 },
+        LeaseAsk::Validated { task: 1, fence: 2, part },
     ];
     for ask in asks {
-        let ask = WorkerAsk { worker: WorkerId(9), ask };
-        assert_eq!(WorkerAsk::try_from(sent(v1::NamesRequest::from(ask.clone()))), Ok(ask));
+        let ask = WorkerLeaseAsk { worker: WorkerId(9), ask };
+        assert_eq!(
+            WorkerLeaseAsk::try_from(sent(v1::MicroBatchRequest::from(ask.clone()))),
+            Ok(ask)
+        );
     }
-    let task = push::Task { fence: 1, map, names, deadline: 77 };
+    let task = asynchronous::Task { fence: 1, map, names, deadline: 77 };
     let (servers, brief) = (vec!["a".to_string()], Brief::default());
     let all = [
-        Told::Names { task, servers: servers.clone(), brief },
-        Told::Validate { task: 1, fence: 2, batches: 3..5, map, servers },
-        Told::Wait(0),
-        Told::Done,
-        Told::Heard(false),
+        LeaseAnswer::Leased { task, servers: servers.clone(), brief },
+        LeaseAnswer::Validate { task: 1, fence: 2, batches: 3..5, map, servers },
+        LeaseAnswer::Wait(0),
+        LeaseAnswer::Done,
+        LeaseAnswer::Heard(false),
     ];
     for told in all {
-        assert_eq!(Told::try_from(sent(v1::NamesReply::from(told.clone()))), Ok(told));
+        assert_eq!(LeaseAnswer::try_from(sent(v1::MicroBatchReply::from(told.clone()))), Ok(told));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use salamander_core::asynchronous::{self, LeaseAnswer, LeaseAsk, Map};
 use salamander_core::elastic::{
     Activation, Beat, CheckpointMark, Count, Ended, Ending, FromMember, Holding, Identity, Lease,
     Order, Peer, Source, Task, ToMember, Work,
@@ -9,17 +10,16 @@ use salamander_core::elastic::{
 use salamander_core::ledger::Tally;
 use salamander_core::metrics::{Measure, Metric};
 use salamander_core::plan::MicroBatch;
-use salamander_core::push::{self, Ask, Map, Told};
 use salamander_core::report::{
     Brief, EndReport, EpochReport, EvaluationPart, Measured, Report, Start, StepReport, TaskResult,
     Timings,
 };
 use salamander_core::schedule::Plateau;
 use salamander_core::status::{
-    CheckpointStatus, NamesStatus, RestartCounts, ServerStatus, State, Status, WorkerStatus,
+    CheckpointStatus, MicroBatchStatus, RestartCounts, ServerStatus, State, Status, WorkerStatus,
 };
 
-use super::WorkerAsk;
+use super::WorkerLeaseAsk;
 use super::wire::{FieldName, MessageField, alternatives, message, payload, structs, words};
 use super::{Error, Finished, FromMaster, FromProcess, Hello, Inventory, Numbered, ProcessEnd};
 use crate::client::{Registration, Role, TrainedOn};
@@ -95,10 +95,10 @@ structs! {
     Range<u64> => Range { start, end };
     Finished => FinishRequest { worker, task, fence, outcome };
     TaskResult => TaskResult { file, skipped };
-    WorkerAsk => NamesRequest { worker, ask };
-    push::Report => PushReport { fence, map, names, acks };
-    push::Task => NamesTask { fence, map, names, deadline };
-    push::Process => ServerProcess { server, incarnation };
+    WorkerLeaseAsk => MicroBatchRequest { worker, ask };
+    asynchronous::Report => PushReport { fence, map, names, acks };
+    asynchronous::Task => MicroBatchTask { fence, map, names, deadline };
+    asynchronous::Process => ServerProcess { server, incarnation };
     Map => ServerMap { number, servers };
     MicroBatch => MicroBatch { epoch, step, k };
     Measured => Measured { tally, loss, metrics, rate, gradient_norm, timings };
@@ -110,12 +110,12 @@ structs! {
 alternatives! {
     Lease => lease_reply::Lease in LeaseReply.lease { Leased(task), Wait(wait), Done {} }
     Result<TaskResult, String> => finish_request::Outcome { Ok(result), Err(reason) }
-    Ask => names_request::Ask {
+    LeaseAsk => micro_batch_request::Ask {
         Work { most }, Pushed { report, measured } as Pushed, GiveBack { fence },
         Validated { task, fence, part } as Validated,
     }
-    Told => names_reply::Told in NamesReply.told {
-        Names { task, servers, brief } as LeasedNames,
+    LeaseAnswer => micro_batch_reply::Told in MicroBatchReply.told {
+        Leased { task, servers, brief } as LeasedMicroBatches,
         Validate { task, fence, batches, map, servers } as ValidationTask,
         Wait(wait), Done {}, Heard(heard),
     }
@@ -131,7 +131,7 @@ structs! {
     ServerStatus => ServerStatus { seat, id, pid, endpoint };
     RestartCounts => RestartCounts { workers, servers, masters };
     CheckpointStatus => Checkpoint { id, version, generation };
-    NamesStatus => NamesStatus { epochs, left, leased, servers, map };
+    MicroBatchStatus => MicroBatchStatus { epochs, left, leased, servers, map };
     Count => TaskCount { left, leased, done };
 }
 words! {

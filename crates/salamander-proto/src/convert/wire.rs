@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use salamander_core::asynchronous::MapVersion;
 use salamander_core::elastic::{Generation, StateLineage, Term, Version, WorkerId};
-use salamander_core::push::MapVersion;
 
 use super::Error;
 use crate::v1;

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use salamander_core::push::Lineage;
+use salamander_core::asynchronous::Lineage;
 use salamander_net::{Endpoint, Keys, Patience, Stream};
 
 use super::Error;

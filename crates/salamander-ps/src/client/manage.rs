@@ -4,7 +4,7 @@ use std::iter::repeat;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use salamander_core::push::{Envelope, Lineage};
+use salamander_core::asynchronous::{Envelope, Lineage};
 
 use super::{Ack, Client, Error};
 use crate::wire::{Info, Kind, Message, Reset, Start};

@@ -12,7 +12,7 @@ use crate::{Push, Read, Rows, TableId};
 
 /// Rows that are wanted, and where to.
 #[derive(Debug)]
-pub struct Lookup<'a> {
+pub struct WantedRows<'a> {
     /// The table.
     pub table: TableId,
     /// Ids, in any order, also several times.
@@ -43,9 +43,9 @@ impl Client {
         for (table, ids) in lookups {
             rows.push(vec![0.0; ids.len() * self.table(*table)?.1]);
         }
-        let mut wanted: Vec<Lookup<'_>> = Vec::with_capacity(lookups.len());
+        let mut wanted: Vec<WantedRows<'_>> = Vec::with_capacity(lookups.len());
         for ((table, ids), out) in lookups.iter().zip(&mut rows) {
-            wanted.push(Lookup { table: *table, ids, out });
+            wanted.push(WantedRows { table: *table, ids, out });
         }
         self.pull_into(Read::Train, None, &mut wanted)?;
         Ok(rows)
@@ -57,7 +57,7 @@ impl Client {
         &mut self,
         read: Read,
         advance: Option<Advance>,
-        lookups: &mut [Lookup<'_>],
+        lookups: &mut [WantedRows<'_>],
     ) -> Result<Vec<Ack>, Error> {
         let mut tables = Vec::with_capacity(lookups.len());
         for lookup in lookups.iter() {

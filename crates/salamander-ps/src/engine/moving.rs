@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::MutexGuard;
 
 use super::split::thread_of;
-use super::{Engine, Order};
+use super::{Engine, EngineState};
 use crate::checkpoint::Catalog;
 use crate::image::{Header, Image};
 use crate::section::Section;
@@ -31,7 +31,7 @@ impl Engine {
     /// Forgets everything and holds what is here, empty and at a version.
     pub(super) fn start_empty(
         &self,
-        mut order: MutexGuard<'_, Order>,
+        mut order: MutexGuard<'_, EngineState>,
         here: Vec<bool>,
         version: u64,
     ) -> Result<(), Error> {
@@ -75,7 +75,7 @@ impl Engine {
                 threads.into_iter().map(|thread| thread.join().unwrap_or(Err(Error::Gone)));
             joined.collect::<Result<(), Error>>()
         })?;
-        *order = Order { version: header.version, staged: false, counter, tables, here };
+        *order = EngineState { version: header.version, staged: false, counter, tables, here };
         self.swap(order, shards)
     }
 
@@ -171,12 +171,12 @@ impl Engine {
     }
 
     /// Puts other shards in the place of all that is here.
-    fn swap(&self, order: MutexGuard<'_, Order>, shards: Vec<Shard>) -> Result<(), Error> {
+    fn swap(&self, order: MutexGuard<'_, EngineState>, shards: Vec<Shard>) -> Result<(), Error> {
         self.on_each(order, shards, |shard, fresh| *shard = fresh).map(drop)
     }
 
     /// Refuses partitions of another version or of other tables.
-    fn check_arrival(&self, order: &Order, header: &Header) -> Result<(), Error> {
+    fn check_arrival(&self, order: &EngineState, header: &Header) -> Result<(), Error> {
         order.check_moving()?;
         self.check_header(order, header)?;
         match header.version == order.version {
@@ -185,7 +185,7 @@ impl Engine {
         }
     }
 
-    fn header(&self, order: &Order) -> Header {
+    fn header(&self, order: &EngineState) -> Header {
         Header {
             version: order.version,
             seed: self.inner.options.seed,
@@ -195,7 +195,7 @@ impl Engine {
     }
 
     /// Refuses what was written by an engine with other first values, names or tables.
-    fn check_header(&self, order: &Order, header: &Header) -> Result<(), Error> {
+    fn check_header(&self, order: &EngineState, header: &Header) -> Result<(), Error> {
         let EngineOptions { seed, slices, mode, .. } = self.inner.options;
         // Without names of micro-batches it does not matter how a step is cut.
         let other_names = mode == Mode::Immediate && header.slices != slices;
@@ -215,7 +215,7 @@ impl Engine {
     }
 }
 
-impl Order {
+impl EngineState {
     fn check_elsewhere(&self, partition: u16) -> Result<(), Error> {
         match self.here.get(usize::from(partition)) {
             Some(false) => Ok(()),

@@ -5,7 +5,7 @@
 //! in them, so that few are pushed to the next line, whose fetch nobody began: at half of the places
 //! taken 7 in 1000 instead of 58.
 
-use super::{Entry, TAIL_BITS};
+use super::{SlotEntry, TAIL_BITS};
 use crate::search::{LINE, Search};
 
 const DISTANCE_BITS: u32 = 7;
@@ -83,14 +83,14 @@ pub(super) struct SlotsMut<'a> {
 
 impl<'a> Slots<'a> {
     /// The first entry at a place or behind it.
-    pub(super) fn entry_from(&self, place: usize) -> Option<Entry> {
+    pub(super) fn entry_from(&self, place: usize) -> Option<SlotEntry> {
         let ahead = self.slots.get(place..)?;
         let at = place + ahead.iter().position(|slot| *slot != 0)?;
         Some(self.entry(at))
     }
 
     /// The first entry whose tail is not below the given one.
-    pub(super) fn entry_at_least(&self, tail: u64) -> Option<Entry> {
+    pub(super) fn entry_at_least(&self, tail: u64) -> Option<SlotEntry> {
         let mut entry = self.entry_from(home_of(tail, self.bits))?;
         while entry.tail < tail {
             entry = self.entry_from(entry.place + 1)?;
@@ -99,17 +99,17 @@ impl<'a> Slots<'a> {
     }
 
     /// All entries, by ascending tail.
-    pub(super) fn entries(self) -> impl Iterator<Item = Entry> + 'a {
+    pub(super) fn entries(self) -> impl Iterator<Item = SlotEntry> + 'a {
         let filled = (0..self.slots.len()).filter(move |place| self.slots[*place] != 0);
         filled.map(move |place| self.entry(place))
     }
 
-    fn entry(&self, place: usize) -> Entry {
+    fn entry(&self, place: usize) -> SlotEntry {
         let slot = self.slots[place];
         let distance = ((slot >> self.bits) & DISTANCE_MASK) as usize - 1;
         let rest = slot >> (self.bits + DISTANCE_BITS);
         let tail = (((place / LINE - distance) as u64) << rest_bits(self.bits)) | rest;
-        Entry { place, tail, row: (slot & ((1 << self.bits) - 1)) as u32 }
+        SlotEntry { place, tail, row: (slot & ((1 << self.bits) - 1)) as u32 }
     }
 }
 

@@ -41,7 +41,7 @@ pub(super) struct Connection<'a> {
 
 /// What a hand holds.
 #[derive(Default)]
-struct Hand {
+struct ServingThread {
     /// Words rather than bytes, so that arrays in it are aligned.
     body: Vec<u64>,
     outbox: Outbox,
@@ -81,7 +81,7 @@ impl<'a> Connection<'a> {
 
     /// The life of a hand.
     fn work<'s>(&'s self, scope: &'s Scope<'s, '_>) {
-        let mut hand = Hand::default();
+        let mut hand = ServingThread::default();
         let end = loop {
             if let Err(end) = self.serve_until_large(&mut hand, scope) {
                 break end;
@@ -95,7 +95,7 @@ impl<'a> Connection<'a> {
     /// Receives and serves requests; after a large one it is the other hand's turn to receive.
     fn serve_until_large<'s>(
         &'s self,
-        hand: &mut Hand,
+        hand: &mut ServingThread,
         scope: &'s Scope<'s, '_>,
     ) -> Result<(), End> {
         let turn = lock(&self.receiving);
@@ -111,7 +111,7 @@ impl<'a> Connection<'a> {
             self.or_close(self.answer(&header, hand))?;
             drop(in_order);
             if hand.body.len() * 8 > KEPT {
-                *hand = Hand::default();
+                *hand = ServingThread::default();
             }
             return Ok(());
         }
@@ -134,7 +134,7 @@ impl<'a> Connection<'a> {
     }
 
     /// Receives a request into the hand's body.
-    fn receive(&self, hand: &mut Hand) -> Result<Header, End> {
+    fn receive(&self, hand: &mut ServingThread) -> Result<Header, End> {
         if !self.stream.wait(self.options.idle)? || self.stream.has_ended() {
             return Err(End::Quiet);
         }
@@ -154,8 +154,8 @@ impl<'a> Connection<'a> {
         Ok(header)
     }
 
-    fn answer(&self, header: &Header, hand: &mut Hand) -> Result<(), End> {
-        let Hand { body, outbox } = hand;
+    fn answer(&self, header: &Header, hand: &mut ServingThread) -> Result<(), End> {
+        let ServingThread { body, outbox } = hand;
         // Lossless: it was received.
         let body = &bytemuck::cast_slice(body)[..header.length as usize];
         let request = match Request::decode(header, body) {

@@ -1,9 +1,9 @@
-//! What every request goes by: the gate, whose rules are those of `salamander_core::push`, and the tables by
+//! What every request goes by: the gate, whose rules are those of `salamander_core::asynchronous`, and the tables by
 //! their keys.
 
 use std::collections::HashMap;
 
-use salamander_core::push::{Gate, Refused};
+use salamander_core::asynchronous::{Gate, Refused};
 
 use crate::wire::{Code, Failure, TableKey};
 use crate::{Engine, TableId};
@@ -13,12 +13,12 @@ use crate::{Engine, TableId};
 #[derive(Debug)]
 pub(super) struct Guard {
     pub(super) gate: Gate,
-    tables: HashMap<TableKey, Table>,
+    tables: HashMap<TableKey, DeclaredTable>,
 }
 
 /// A table as requests need it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Table {
+pub(super) struct DeclaredTable {
     pub(super) id: TableId,
     pub(super) dim: usize,
 }
@@ -31,7 +31,7 @@ impl Guard {
     }
 
     /// The table of a key.
-    pub(super) fn table(&self, key: TableKey) -> Result<Table, Failure> {
+    pub(super) fn table(&self, key: TableKey) -> Result<DeclaredTable, Failure> {
         let text = || format!("no table has the key {:#x}; declare it first", key.0);
         let table = self.tables.get(&key).copied();
         table.ok_or_else(|| Failure::new(Code::Undeclared, text()))
@@ -41,7 +41,7 @@ impl Guard {
     pub(super) fn learn_tables(&mut self, engine: &Engine) {
         self.tables.clear();
         for (number, spec) in engine.tables().into_iter().enumerate() {
-            let table = Table { id: TableId(number as u32), dim: spec.dim };
+            let table = DeclaredTable { id: TableId(number as u32), dim: spec.dim };
             self.tables.insert(TableKey::of(&spec.name), table);
         }
     }

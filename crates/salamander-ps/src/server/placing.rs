@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError, RwLockReadGuard};
 use std::time::Duration;
 
-use salamander_core::push::{Envelope, Holds, Lineage, Resetting, Stock};
+use salamander_core::asynchronous::{Envelope, HeldPartitions, Holds, Lineage, Resetting};
 use salamander_net::{Backoff, Cancel, Keys, retry};
 
 use super::guard::Guard;
@@ -112,10 +112,10 @@ impl Turn<'_> {
         let engine = &self.service.engine;
         let stock = self.service.read().gate.stock(before.lineage);
         match stock {
-            Stock::Whole if !engine.partitions().is_empty() => self.put_apart()?,
-            Stock::Part => {}
+            HeldPartitions::Whole if !engine.partitions().is_empty() => self.put_apart()?,
+            HeldPartitions::Part => {}
             // It was started since, or has had no part of the lineage before.
-            Stock::Whole | Stock::Nothing => {
+            HeldPartitions::Whole | HeldPartitions::Nothing => {
                 self.hold(Holds::Unknown);
                 self.service.outgoing.clear();
                 engine.begin(&[], self.reset.version).map_err(refuse)?;

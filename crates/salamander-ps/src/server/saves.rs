@@ -13,16 +13,16 @@ use crate::{Error, Snapshot, Written};
 const REMEMBERED: usize = 64;
 
 #[derive(Debug, Default)]
-pub(super) struct Saves(Arc<Shared>);
+pub(super) struct Saves(Arc<SharedSaves>);
 
 #[derive(Debug, Default)]
-struct Shared {
-    files: Mutex<Files>,
+struct SharedSaves {
+    files: Mutex<SaveFiles>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Files {
+struct SaveFiles {
     by_path: HashMap<PathBuf, Save>,
     writers: Vec<JoinHandle<()>>,
 }
@@ -92,13 +92,13 @@ impl Drop for Saves {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Files> {
+impl SharedSaves {
+    fn lock(&self) -> MutexGuard<'_, SaveFiles> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Files {
+impl SaveFiles {
     /// Lets go of what nobody has asked about for long.
     fn forget(&mut self) {
         self.writers.retain(|writer| !writer.is_finished());

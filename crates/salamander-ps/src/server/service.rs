@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use salamander_core::push::{Envelope, Lineage};
+use salamander_core::asynchronous::{Envelope, Lineage};
 use salamander_net::Keys;
 
 use super::Options;
 use super::connection::Outbox;
-use super::guard::{Guard, Table};
+use super::guard::{DeclaredTable, Guard};
 use super::outgoing::Outgoing;
 use super::placing::Placing;
 use super::saves::Saves;
@@ -77,7 +77,7 @@ impl Service {
         match request {
             Request::Pull { advance, read, lookups } => {
                 let resolve = |lookup: &Lookup<'a>| {
-                    let Table { id, dim } = guard.table(lookup.table)?;
+                    let DeclaredTable { id, dim } = guard.table(lookup.table)?;
                     Ok(Item { table: id, dim, ids: lookup.ids })
                 };
                 let items = lookups.iter().map(resolve).collect::<Result<_, Failure>>()?;

@@ -2,7 +2,7 @@
 
 use salamander_core::seed::mix;
 
-use super::{Part, Table, Waiting};
+use super::{PartitionExtras, PendingId, Table};
 use crate::index::{id_of, tail_of};
 use crate::memory::prefetch_row;
 use crate::meta::Meta;
@@ -13,7 +13,7 @@ impl Table {
     /// Drops the first row from the clock's hand on that was not used since the hand passed it.
     /// New rows carry no mark, so that ids that came once go first.
     pub(super) fn evict(&mut self, at: usize) {
-        let Part { free, hand, .. } = &mut self.parts[at];
+        let PartitionExtras { free, hand, .. } = &mut self.parts[at];
         let index = &mut self.index;
         while let Some(entry) = index.entry_at_least(at, *hand).or_else(|| index.entry_from(at, 0))
         {
@@ -37,7 +37,7 @@ impl Table {
             return;
         }
         let at = usize::from(partition);
-        let Part { free, waiting, .. } = &mut self.parts[at];
+        let PartitionExtras { free, waiting, .. } = &mut self.parts[at];
         let mut place = 0;
         while let Some(entry) = self.index.entry_from(at, place) {
             place = entry.place;
@@ -50,7 +50,7 @@ impl Table {
                 place += 1;
             }
         }
-        let idle = |waiting: &Waiting| (age as u32).wrapping_sub(waiting.used);
+        let idle = |waiting: &PendingId| (age as u32).wrapping_sub(waiting.used);
         waiting.retain(|_, waiting| u64::from(idle(waiting)) <= limit);
     }
 
@@ -72,9 +72,11 @@ impl Table {
 
     /// Figures of this thread's share of the table.
     pub(crate) fn stats(&self) -> TableStats {
-        let memory = |part: &Part| {
-            let entry = size_of::<u64>() + size_of::<Waiting>();
-            part.free.capacity() * size_of::<u32>() + part.waiting.len() * entry + size_of::<Part>()
+        let memory = |part: &PartitionExtras| {
+            let entry = size_of::<u64>() + size_of::<PendingId>();
+            part.free.capacity() * size_of::<u32>()
+                + part.waiting.len() * entry
+                + size_of::<PartitionExtras>()
         };
         let parts = self.parts.iter().map(memory).sum::<usize>();
         TableStats {
@@ -87,7 +89,7 @@ impl Table {
 
     /// Forgets a partition.
     pub(crate) fn remove(&mut self, partition: u16) {
-        self.parts[usize::from(partition)] = Part::default();
+        self.parts[usize::from(partition)] = PartitionExtras::default();
         self.index.clear(usize::from(partition));
         self.store.clear(usize::from(partition));
     }
@@ -150,7 +152,7 @@ impl Table {
             bytemuck::cast_slice_mut(self.store.state_mut(row)).copy_from_slice(parts.state);
             self.store.set_changed(row, counter);
         }
-        let waiting = view.waiting().map(|(id, count, used)| (id, Waiting { count, used }));
+        let waiting = view.waiting().map(|(id, count, used)| (id, PendingId { count, used }));
         self.parts[at].waiting = waiting.collect();
         self.parts[at].hand = view.hand;
     }

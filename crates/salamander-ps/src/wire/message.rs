@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use salamander_core::push::Envelope;
+use salamander_core::asynchronous::Envelope;
 
 use super::cursor::Writer;
 use super::request::{Advance, Moment};

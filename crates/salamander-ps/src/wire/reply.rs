@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use salamander_core::push::Lineage;
+use salamander_core::asynchronous::Lineage;
 use serde::{Deserialize, Serialize};
 
 use super::Error;

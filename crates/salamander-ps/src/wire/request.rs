@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use salamander_core::asynchronous::Envelope;
 use salamander_core::elastic::Term;
 use salamander_core::plan::MicroBatch;
-use salamander_core::push::Envelope;
 
 use super::TableKey;
 use super::cursor::Cursor;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use salamander_core::push::Lineage;
+use salamander_core::asynchronous::Lineage;
 use serde::{Deserialize, Serialize};
 
 use crate::placement::partitions_of;

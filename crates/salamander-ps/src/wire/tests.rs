@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 
 use proptest::prelude::*;
+use salamander_core::asynchronous::{Envelope, Lineage};
 use salamander_core::elastic::Term;
 use salamander_core::plan::MicroBatch;
-use salamander_core::push::{Envelope, Lineage};
 
 use super::cursor::Writer;
 use super::reply::{changed_head, decode_changed, decode_json, encode_json};

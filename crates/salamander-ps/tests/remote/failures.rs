@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use salamander_core::asynchronous::Lineage;
 use salamander_core::plan::MicroBatch;
-use salamander_core::push::Lineage;
 use salamander_net::{Cancel, Token};
 use salamander_ps::client::{Client, Error, Options, Seen};
 use salamander_ps::wire::Code;

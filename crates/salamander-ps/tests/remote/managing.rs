@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use salamander_core::asynchronous::Lineage;
 use salamander_core::plan::MicroBatch;
-use salamander_core::push::Lineage;
 use salamander_ps::client::{Client, Error, Options};
 use salamander_ps::wire::{Advance, Before, Code, Reset, Start};
 use salamander_ps::{Mode, Page, Push, Rows, TableSpec, partitions_of};

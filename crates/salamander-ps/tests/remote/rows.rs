@@ -1,7 +1,7 @@
 //! Rows go to where they live and come back as a single engine would give them.
 
 use salamander_core::plan::MicroBatch;
-use salamander_ps::client::{Lookup, Options, Seen};
+use salamander_ps::client::{Options, Seen, WantedRows};
 use salamander_ps::wire::{Advance, Code};
 use salamander_ps::{
     Engine, EngineOptions, Mode, PARTITIONS, Page, Push, Read, Rows, TableSpec, client, server,
@@ -80,7 +80,7 @@ fn staged_steps_are_those_of_one_engine() {
             client.advance(&advance).expect("advanced");
         }
         // Advancing ahead of a pull, for the first or second time.
-        let mut lookups = [Lookup { table, ids: &ids, out: &mut pulled }];
+        let mut lookups = [WantedRows { table, ids: &ids, out: &mut pulled }];
         client.pull_into(Read::Train, Some(advance), &mut lookups).expect("pulled");
         engine.pull(there, &ids, Read::Train, &mut expected).expect("pulled");
         assert_eq!(pulled, expected);

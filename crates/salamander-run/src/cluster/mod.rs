@@ -159,14 +159,14 @@ pub struct JobOptions {
     /// A file with more of a training job's spec: resources, templates, priority.
     pub spec: Option<PathBuf>,
     /// Where the run's folder is.
-    pub storage: Option<Storage>,
+    pub storage: Option<JobStorage>,
     /// The secret with the credentials of the store that checkpoints are put into.
     pub store_secret: Option<String>,
 }
 
 /// Where the folder of a job's run is.
 #[derive(Clone, Debug)]
-pub enum Storage {
+pub enum JobStorage {
     /// A claim that stays.
     Claim(String),
     /// A claim of this size, which goes with the job.
@@ -224,8 +224,8 @@ impl JobOptions {
             parts.push(node.to_json());
         }
         parts.extend(self.storage.as_ref().map(|storage| match storage {
-            Storage::Claim(claim) => json!({"storage": {"claimName": claim}}),
-            Storage::Size(size) => json!({"storage": {"size": size}}),
+            JobStorage::Claim(claim) => json!({"storage": {"claimName": claim}}),
+            JobStorage::Size(size) => json!({"storage": {"size": size}}),
         }));
         if let Some(url) = &experiment.checkpoint_storage.store {
             parts.push(json!({"checkpoints": {"objectStore": {"url": url}}}));

@@ -27,13 +27,13 @@ pub struct Assignment {
     /// It ends together with this process.
     parent: u32,
     folder: PathBuf,
-    task: Task,
+    task: Duty,
 }
 
 /// What a process of a run does.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Task {
+pub(crate) enum Duty {
     /// Lead the run.
     Master { listen: SocketAddr, resume: bool },
     /// Train.
@@ -44,12 +44,12 @@ pub(crate) enum Task {
     Tasks { master: String, slot: u32, scratch: PathBuf },
 }
 
-impl Task {
+impl Duty {
     fn name(&self) -> &'static str {
         match self {
-            Task::Master { .. } => "master",
-            Task::Worker { .. } | Task::Tasks { .. } => "worker",
-            Task::Server { .. } => "ps",
+            Duty::Master { .. } => "master",
+            Duty::Worker { .. } | Duty::Tasks { .. } => "worker",
+            Duty::Server { .. } => "ps",
         }
     }
 }
@@ -71,9 +71,9 @@ impl Assignment {
     /// The process's number among those of its role.
     pub fn number(&self) -> u32 {
         match self.task {
-            Task::Master { .. } => 0,
-            Task::Worker { slot, .. } | Task::Tasks { slot, .. } => slot,
-            Task::Server { seat, .. } => seat,
+            Duty::Master { .. } => 0,
+            Duty::Worker { slot, .. } | Duty::Tasks { slot, .. } => slot,
+            Duty::Server { seat, .. } => seat,
         }
     }
 
@@ -88,7 +88,7 @@ impl Assignment {
         };
         let listening = |address| tracing::info!(%address, "listening");
         match self.task {
-            Task::Master { listen, resume } => {
+            Duty::Master { listen, resume } => {
                 let options = master::Options {
                     run,
                     listen,
@@ -100,11 +100,11 @@ impl Assignment {
                 };
                 master::run(&options, models, listening)
             }
-            Task::Worker { master, slot, start } => {
+            Duty::Worker { master, slot, start } => {
                 worker::run(&member(master, slot), start, models)
             }
-            Task::Server { master, seat } => ps::run(&member(master, seat), listening),
-            Task::Tasks { master, slot, scratch } => {
+            Duty::Server { master, seat } => ps::run(&member(master, seat), listening),
+            Duty::Tasks { master, slot, scratch } => {
                 crate::tasks::worker::run(&RunLayout::new(scratch), &master, slot, models)
             }
         }
@@ -134,7 +134,7 @@ impl Processes {
     pub(crate) fn platform(
         &self,
         session: SessionOptions,
-        task: impl Fn(Role) -> Task + Send + 'static,
+        task: impl Fn(Role) -> Duty + Send + 'static,
     ) -> Options {
         let (own, logs) = (self.clone(), self.clone());
         let mut options = Options::new(session, move |role| own.command(role, task(role)));
@@ -143,7 +143,7 @@ impl Processes {
     }
 
     /// A process of the run, recognisable by its command line whatever the program is called.
-    pub(crate) fn command(&self, role: Role, task: Task) -> Command {
+    pub(crate) fn command(&self, role: Role, task: Duty) -> Command {
         let mut command = Command::new(&self.program);
         command.arg0("salamander").arg(task.name()).arg(&self.folder).arg(OPTION);
         let parent = std::process::id();

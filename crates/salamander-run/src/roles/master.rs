@@ -12,7 +12,7 @@ use salamander_files::{Durability, replace};
 use salamander_master::{Config, ModePlan, PlatformKind, Sink};
 use salamander_net::Keys;
 use salamander_train::callback::{Callback, Control};
-use salamander_train::checkpoint::Vault;
+use salamander_train::checkpoint::RemoteCheckpoints;
 use salamander_train::device;
 use salamander_train::model::Models;
 use salamander_train::trainer::Setup;
@@ -25,7 +25,7 @@ use crate::connect::note_address;
 use crate::experiment::load;
 use crate::keys::KeyFiles;
 use crate::metrics_log::{MetricsLog, cut_after};
-use crate::stored::{Clerk, bring_back_patiently};
+use crate::stored::{StoredJournal, bring_back_patiently};
 
 /// What a master is told.
 #[derive(Clone, Debug)]
@@ -55,15 +55,15 @@ pub fn run(
     let run = RunLayout::new(folder);
     let experiment = load(&run.experiment(), &[])?;
     let keys = options.keys.read(&run, options.listen.ip())?;
-    let vault = Vault::of_run(&experiment.checkpoint_storage, run.folder())?;
+    let remote = RemoteCheckpoints::of_run(&experiment.checkpoint_storage, run.folder())?;
     let mut brought = false;
-    if let Some(vault) = vault.as_ref().filter(|_| !run.journal().exists()) {
-        brought = bring_back_patiently(vault, &run, &experiment)?;
+    if let Some(remote) = remote.as_ref().filter(|_| !run.journal().exists()) {
+        brought = bring_back_patiently(remote, &run, &experiment)?;
     }
     let mut config = config(&run, &experiment, &keys);
     let storage = &experiment.checkpoint_storage;
-    let clerk = vault.map(|vault| Clerk::start(vault, &run, storage)).transpose()?;
-    config.sink = Box::new(RunFiles::open(&run, clerk)?);
+    let stored = remote.map(|remote| StoredJournal::start(remote, &run, storage)).transpose()?;
+    config.sink = Box::new(RunFiles::open(&run, stored)?);
     if experiment.strategy == Strategy::Ps {
         let setup = Setup {
             device: device::select(&experiment.device.0)?,
@@ -130,15 +130,15 @@ struct RunFiles {
     run: RunLayout,
     log: MetricsLog,
     /// Keeps them in the run's store, too.
-    clerk: Option<Clerk>,
+    stored: Option<StoredJournal>,
 }
 
 impl RunFiles {
-    fn open(run: &RunLayout, clerk: Option<Clerk>) -> Result<Self, Error> {
+    fn open(run: &RunLayout, stored: Option<StoredJournal>) -> Result<Self, Error> {
         let log = MetricsLog::open(&run.metrics())?;
         let checkpoints = run.checkpoints();
         fs::create_dir_all(&checkpoints).map_err(Error::io(&checkpoints))?;
-        Ok(Self { run: run.clone(), log, clerk })
+        Ok(Self { run: run.clone(), log, stored })
     }
 
     fn take(&mut self, report: &Report) -> Result<(), Error> {
@@ -185,11 +185,11 @@ impl Sink for RunFiles {
         if let Err(error) = self.count(id) {
             tracing::error!(id, %error, "a checkpoint could not be counted");
         }
-        self.clerk.iter().for_each(Clerk::note);
+        self.stored.iter().for_each(StoredJournal::note);
     }
 
     /// Before anybody hears of this master: one that finds nothing but the store must not take its number again.
     fn opened(&mut self) {
-        self.clerk.iter().for_each(Clerk::put);
+        self.stored.iter().for_each(StoredJournal::put);
     }
 }

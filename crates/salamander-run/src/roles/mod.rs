@@ -19,7 +19,7 @@ use crate::Error;
 use crate::keys::KeyFiles;
 
 pub use assignment::Assignment;
-pub(crate) use assignment::{Processes, Task};
+pub(crate) use assignment::{Duty, Processes};
 
 /// What a worker or a parameter server is told.
 #[derive(Clone, Debug)]

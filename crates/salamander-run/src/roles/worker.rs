@@ -36,7 +36,7 @@ pub fn run(options: &MemberOptions, start: Option<String>, models: &Models) -> R
         })
     };
     if experiment.strategy == Strategy::Ps {
-        return match model.push(setup(experiment)?, connection) {
+        return match model.train_asynchronously(setup(experiment)?, connection) {
             Ok(()) => Ok(Exit::Done),
             Err(TrainError::Leaving) => Ok(Exit::Left),
             Err(error) => Err(error.into()),

@@ -13,7 +13,7 @@ use salamander_train::evaluate::Over;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::trained::{Files, Found};
+use crate::trained::{DataFiles, TrainedFiles};
 
 /// How the names of scratch folders begin.
 const PREFIX: &str = "tasks-";
@@ -21,33 +21,38 @@ const PREFIX: &str = "tasks-";
 /// What is done with the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Work {
+pub(crate) enum ModelUse {
     Evaluate,
     Predict,
 }
 
-impl Work {
+impl ModelUse {
     /// How batches are cut and read.
     pub(crate) fn over(self, experiment: &Experiment) -> Over {
-        Over::new(experiment, self == Work::Evaluate)
+        Over::new(experiment, self == ModelUse::Evaluate)
     }
 }
 
 /// All that a worker needs to know, chosen once: a newer checkpoint changes nothing any more.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Job {
-    pub(crate) work: Work,
+pub(crate) struct TaskJob {
+    pub(crate) work: ModelUse,
     pub(crate) folder: PathBuf,
     pub(crate) checkpoint: String,
     pub(crate) device: String,
-    pub(crate) files: Files,
+    pub(crate) files: DataFiles,
     /// What all must see in the files.
     pub(crate) records: u64,
     pub(crate) fingerprint: u64,
 }
 
-impl Job {
-    pub(super) fn new(work: Work, found: &Found, files: Files, dataset: &Dataset) -> Self {
+impl TaskJob {
+    pub(super) fn new(
+        work: ModelUse,
+        found: &TrainedFiles,
+        files: DataFiles,
+        dataset: &Dataset,
+    ) -> Self {
         Self {
             work,
             folder: found.folder.clone(),

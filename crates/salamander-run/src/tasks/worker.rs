@@ -23,9 +23,9 @@ use salamander_train::worker::fresh_id;
 use crate::Error;
 use crate::keys::keys;
 use crate::roles::Exit;
-use crate::trained::Found;
+use crate::trained::TrainedFiles;
 
-use super::job::{Job, Work, part_name};
+use super::job::{ModelUse, TaskJob, part_name};
 
 /// How long a call to the master is tried again.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ pub(crate) fn run(
     slot: u32,
     models: &Models,
 ) -> Result<Exit, Error> {
-    let job = Job::read(scratch)?;
+    let job = TaskJob::read(scratch)?;
     let options = SessionOptions::of(master, &keys(scratch)?);
     let registration = Registration {
         id: fresh_id()?,
@@ -72,25 +72,25 @@ fn call<T>(
 }
 
 fn work(
-    job: &Job,
+    job: &TaskJob,
     scratch: &RunLayout,
     slot: u32,
     models: &Models,
     session: &mut NonMember,
 ) -> Result<(), Error> {
     let checkpoint = Which::Id(job.checkpoint.clone());
-    let found = Found::open(&job.folder, &checkpoint, &job.device, slot)?;
+    let found = TrainedFiles::open(&job.folder, &checkpoint, &job.device, slot)?;
     let model = models.find(found.experiment.model())?.load(found.trained())?;
     let dataset = job.files.open(&found.experiment)?;
     job.check(&dataset)?;
     let over = job.work.over(&found.experiment);
-    let bench = Bench { job, scratch, model, dataset, over };
+    let worker = TaskWorker { job, scratch, model, dataset, over };
     while session.end().is_none() {
         match call(session, |admin, id| admin.lease(id))? {
             Lease::Leased(leased) => {
                 let Task { id: task, fence, range: ref records, .. } = leased;
                 tracing::info!(task, fence, ?records, "begins");
-                let finished = bench.do_task(session, records.clone(), part_name(task, fence))?;
+                let finished = worker.do_task(session, records.clone(), part_name(task, fence))?;
                 let result = || Ok(finished.clone());
                 let counted = call(session, |admin, id| admin.finish(id, &leased, result()))?;
                 tracing::info!(task, fence, counted, skipped = finished.skipped, "done");
@@ -104,15 +104,15 @@ fn work(
 }
 
 /// What tasks are done with.
-struct Bench<'a> {
-    job: &'a Job,
+struct TaskWorker<'a> {
+    job: &'a TaskJob,
     scratch: &'a RunLayout,
     model: Box<dyn Instance>,
     dataset: Arc<Dataset>,
     over: Over,
 }
 
-impl Bench<'_> {
+impl TaskWorker<'_> {
     fn do_task(
         &self,
         session: &NonMember,
@@ -129,12 +129,12 @@ impl Bench<'_> {
         let mut go_on = || if session.end().is_some() { Err(TrainError::Leaving) } else { Ok(()) };
         let part = BatchRange { dataset: &self.dataset, over: self.over, batches };
         let skipped = match self.job.work {
-            Work::Evaluate => {
+            ModelUse::Evaluate => {
                 let part = self.model.evaluate(part, &mut go_on)?;
                 line(serde_json::to_string(&part))?;
                 part.skipped
             }
-            Work::Predict => self.model.predict(part, &mut |batch| {
+            ModelUse::Predict => self.model.predict(part, &mut |batch| {
                 line(serde_json::to_string(&batch))?;
                 go_on()
             })?,

@@ -20,19 +20,19 @@ pub(crate) const TABLE: &str = "salamander.dense";
 /// Where each parameter is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Dense {
-    params: Vec<Place>,
+    params: Vec<DenseParameter>,
     blocks: usize,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct DenseParameter {
     path: String,
     shape: Vec<usize>,
     first: usize,
     floats: usize,
 }
 
-impl Place {
+impl DenseParameter {
     fn blocks(&self) -> std::ops::Range<usize> {
         self.first..self.first + self.floats.div_ceil(BLOCK)
     }
@@ -44,7 +44,8 @@ impl Dense {
         let mut dense = Self { params: Vec::new(), blocks: 0 };
         for info in params::list(model).into_iter().filter(|info| info.trainable) {
             let floats = info.shape.iter().product();
-            let place = Place { path: info.path, shape: info.shape, first: dense.blocks, floats };
+            let place =
+                DenseParameter { path: info.path, shape: info.shape, first: dense.blocks, floats };
             dense.blocks = place.blocks().end;
             dense.params.push(place);
         }
@@ -86,8 +87,8 @@ impl Dense {
         blocks: &[f32],
         changed: &BTreeSet<usize>,
     ) -> HashMap<String, TensorData> {
-        let is_changed = |place: &&Place| changed.range(place.blocks()).next().is_some();
-        let value = |place: &Place| {
+        let is_changed = |place: &&DenseParameter| changed.range(place.blocks()).next().is_some();
+        let value = |place: &DenseParameter| {
             let values = blocks[place.first * BLOCK..][..place.floats].to_vec();
             (place.path.clone(), TensorData::new(values, place.shape.clone()))
         };
@@ -96,7 +97,7 @@ impl Dense {
 
     /// The blocks of a gradient: only of parameters that were used.
     pub(crate) fn pieces(&self, gradient: &[ParamGradient]) -> (Vec<u64>, Vec<f32>) {
-        let by_path: HashMap<&str, &Place> =
+        let by_path: HashMap<&str, &DenseParameter> =
             self.params.iter().map(|place| (place.path.as_str(), place)).collect();
         let (mut ids, mut values) = (Vec::new(), Vec::new());
         for param in gradient {

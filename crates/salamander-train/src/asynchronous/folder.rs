@@ -6,10 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::TensorData;
+use salamander_core::asynchronous::{Applied, Numbering};
 use salamander_core::course::KeptRows;
 use salamander_core::ledger::{Ledger, Tally};
 use salamander_core::plan::Plan;
-use salamander_core::push::{Applied, Names};
 use salamander_ps::{Held, checkpoint as rows};
 
 use super::dense::{BLOCK, Dense, TABLE};
@@ -25,7 +25,7 @@ pub(super) struct CheckpointFolders {
     pub(super) model: Vec<(String, TensorData)>,
     pub(super) dense: Dense,
     pub(super) plan: Plan,
-    pub(super) names: Names,
+    pub(super) names: Numbering,
     pub(super) epochs: u64,
 }
 
@@ -180,7 +180,7 @@ fn link(files: &[PathBuf], folder: &Path) -> Result<Vec<PathBuf>, Error> {
 #[cfg(test)]
 mod tests {
     use salamander_core::experiment::{CheckpointPolicy, CheckpointStorage};
-    use salamander_core::ledger::Line;
+    use salamander_core::ledger::LedgerLine;
     use salamander_core::plan::MicroBatch;
     use salamander_core::seed::mix;
     use salamander_ps::{Page, Pages};
@@ -202,7 +202,7 @@ mod tests {
             model: Vec::new(),
             dense: Dense::empty(),
             plan,
-            names: Names::of(&plan),
+            names: Numbering::of(&plan),
             epochs: 2,
         }
     }
@@ -223,7 +223,7 @@ mod tests {
         Held { partitions: vec![0], applied, pages: Pages::from([(0, page)]) }
     }
 
-    fn line(partitions: &[&[u64]]) -> (Line, u64) {
+    fn line(partitions: &[&[u64]]) -> (LedgerLine, u64) {
         let folders = folders();
         let held: Vec<Held> = partitions.iter().map(|names| held(&folders, names)).collect();
         let mut progress = Progress::default();

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use burn::tensor::TensorData;
+use salamander_core::asynchronous::{Consistency, Numbering, Settings};
 use salamander_core::course::LeasePlan;
 use salamander_core::experiment::PsMode;
 use salamander_core::layout::BOOKS;
-use salamander_core::push::{Consistency, Names, Settings};
 use salamander_ps::{Engine, EngineOptions, Mode, Rows};
 
 use super::dense::Dense;
 use super::folder::CheckpointFolders;
-use super::{Job, prepare};
+use super::{PreparedTrial, prepare};
 use crate::Error;
 use crate::evaluate::{self, Over};
 use crate::params;
@@ -26,9 +26,9 @@ const LEASE_MS: u64 = 120_000;
 /// What the master leads by. Checks the experiment, and writes the first rows unless they are there.
 pub(crate) fn lease_plan<T: Trial>(setup: Setup) -> Result<LeasePlan, Error> {
     let (job, callbacks) = prepare::<T>(setup)?;
-    let Job { prepared, course, model, .. } = &job;
+    let PreparedTrial { prepared, course, model, .. } = &job;
     let experiment = &prepared.setup.experiment;
-    let names = Names::of(course.plan());
+    let names = Numbering::of(course.plan());
     let dense = Dense::of(model);
     let first = params::read(model);
     let initial = prepared.setup.folder.join(INITIAL);
@@ -74,7 +74,7 @@ pub(crate) fn lease_plan<T: Trial>(setup: Setup) -> Result<LeasePlan, Error> {
 
 /// The rows that the run begins with: the model's first parameters.
 fn write_first_rows<T: Trial>(
-    job: &Job<T>,
+    job: &PreparedTrial<T>,
     dense: &Dense,
     model: &[(String, TensorData)],
     slices: u32,

@@ -15,8 +15,8 @@
 mod dense;
 mod folder;
 mod lease_plan;
-mod line;
 mod servers;
+mod session;
 mod worker;
 
 use salamander_core::callback::Callbacks;
@@ -31,7 +31,7 @@ pub(crate) use lease_plan::lease_plan;
 pub(crate) use worker::work;
 
 /// What follows from the experiment, the same in all processes.
-pub(crate) struct Job<T> {
+pub(crate) struct PreparedTrial<T> {
     pub(crate) prepared: Prepared,
     pub(crate) course: Course,
     pub(crate) model: T,
@@ -40,7 +40,7 @@ pub(crate) struct Job<T> {
 }
 
 /// Checks the experiment, opens the data and builds the model. Callbacks are for the master's process alone.
-pub(crate) fn prepare<T: Trial>(setup: Setup) -> Result<(Job<T>, Callbacks), Error> {
+pub(crate) fn prepare<T: Trial>(setup: Setup) -> Result<(PreparedTrial<T>, Callbacks), Error> {
     let (prepared, course, callbacks) = Prepared::new::<T>(setup, Vec::new())?;
     let [pass] = prepared.passes.as_slice() else {
         let reason = "it has several passes, which meet in a step: use strategy allreduce";
@@ -48,5 +48,5 @@ pub(crate) fn prepare<T: Trial>(setup: Setup) -> Result<(Job<T>, Callbacks), Err
     };
     let pass = pass.clone();
     let (model, tables) = prepared.setup.fresh::<T>()?;
-    Ok((Job { prepared, course, model, tables, pass }, callbacks))
+    Ok((PreparedTrial { prepared, course, model, tables, pass }, callbacks))
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use burn::tensor::TensorData;
-use salamander_core::push::Map;
+use salamander_core::asynchronous::Map;
 use salamander_net::{Cancel, Keys};
 use salamander_ps::client::{Ack, Client, Options, Seen, Sent};
 use salamander_ps::{Page, Push, Read, Rows, TableSpec};

@@ -5,19 +5,19 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use salamander_core::asynchronous::{LeaseAnswer, LeaseAsk, MapVersion, Process, Task, Work};
 use salamander_core::elastic::Work as Doing;
 use salamander_core::experiment::{Ps, PsMode, Settings};
 use salamander_core::plan::MicroBatch;
-use salamander_core::push::{Ask, MapVersion, Process, Task, Told, Work};
 use salamander_core::report::{Brief, Measured};
 use salamander_net::Cancel;
 use salamander_ps::Page;
 use salamander_ps::client::{Ack, Sent};
 
 use super::dense::{BLOCK, Dense};
-use super::line::Desk;
 use super::servers::{Gradients, Servers};
-use super::{Job, prepare};
+use super::session::LeaseSession;
+use super::{PreparedTrial, prepare};
 use crate::Error;
 use crate::evaluate::{BatchRange, Over, evaluate_part};
 use crate::loader::{Loaded, Loader};
@@ -48,14 +48,15 @@ pub(crate) fn work<T: Trial>(setup: Setup, connection: WorkerConnection) -> Resu
     }
     let data = trained_on(&job.course);
     let blocks = vec![0.0; dense.blocks() * BLOCK];
-    let mut bench = Bench { job, dense, servers, blocks, local_steps, since_pull: 0, stale: true };
-    let mut desk = Desk::open(connection, data, cancel)?;
-    let worked = bench.work(&mut desk);
-    desk.close(worked)
+    let mut worker =
+        BatchComputer { job, dense, servers, blocks, local_steps, since_pull: 0, stale: true };
+    let mut session = LeaseSession::open(connection, data, cancel)?;
+    let worked = worker.work(&mut session);
+    session.close(worked)
 }
 
-struct Bench<T> {
-    job: Job<T>,
+struct BatchComputer<T> {
+    job: PreparedTrial<T>,
     dense: Dense,
     servers: Servers,
     /// The dense parameters as they were pulled last.
@@ -68,7 +69,7 @@ struct Bench<T> {
 }
 
 /// Names that this worker holds for a while, and what was found for those that all servers have.
-struct Lease {
+struct HeldLease {
     map: MapVersion,
     work: Work,
     measured: Vec<Measured>,
@@ -87,23 +88,23 @@ struct Pushed {
     measured: Measured,
 }
 
-impl<T: Trial> Bench<T> {
-    fn work(&mut self, desk: &mut Desk) -> Result<(), Error> {
-        while !desk.is_over() {
-            desk.session.working(Doing::Idle, 0);
-            match desk.ask(&Ask::Work { most: self.lease() })? {
-                Told::Names { task, servers, brief } => {
+impl<T: Trial> BatchComputer<T> {
+    fn work(&mut self, session: &mut LeaseSession) -> Result<(), Error> {
+        while !session.is_over() {
+            session.session.working(Doing::Idle, 0);
+            match session.ask(&LeaseAsk::Work { most: self.lease() })? {
+                LeaseAnswer::Leased { task, servers, brief } => {
                     self.servers.follow(task.map, servers);
-                    self.names(desk, task, &brief)?;
+                    self.names(session, task, &brief)?;
                 }
-                Told::Validate { task, fence, batches, map, servers } => {
+                LeaseAnswer::Validate { task, fence, batches, map, servers } => {
                     self.servers.follow(map, servers);
                     self.stale = true;
-                    self.validate(desk, ValidationLease { task, fence }, batches)?;
+                    self.validate(session, ValidationLease { task, fence }, batches)?;
                 }
-                Told::Wait(wait) => desk.session.wait(Duration::from_millis(wait)),
+                LeaseAnswer::Wait(wait) => session.session.wait(Duration::from_millis(wait)),
                 // The end is told to all in a moment.
-                Told::Done | Told::Heard(_) => desk.session.wait(FAREWELL),
+                LeaseAnswer::Done | LeaseAnswer::Heard(_) => session.session.wait(FAREWELL),
             }
         }
         Ok(())
@@ -124,17 +125,22 @@ impl<T: Trial> Bench<T> {
     }
 
     /// Computes and pushes the names of a lease, and reports those that all servers have.
-    fn names(&mut self, desk: &mut Desk, task: Task, brief: &Brief) -> Result<(), Error> {
+    fn names(
+        &mut self,
+        session: &mut LeaseSession,
+        task: Task,
+        brief: &Brief,
+    ) -> Result<(), Error> {
         let (fence, map) = (task.fence, task.map);
         let loader = self.loader(&task.names)?;
-        let mut lease = Lease { map: map.number, work: Work::new(task), measured: Vec::new() };
+        let mut lease = HeldLease { map: map.number, work: Work::new(task), measured: Vec::new() };
         let mut last = None;
         let mut started = Instant::now();
         for loaded in loader {
             let loaded = loaded?;
             let timings = Timings { data: started.elapsed(), ..Timings::default() };
             // Servers apply the last push while this one is computed; its acknowledgements are there by now.
-            let pushed = self.one(desk, loaded, brief, timings);
+            let pushed = self.one(session, loaded, brief, timings);
             let is_known = |last: &Pushed| self.servers.is_acknowledged(&last.sent);
             let before = last.take_if(|last| pushed.is_ok() || is_known(last));
             let collected = before.map_or(Ok(()), |before| self.collect(before, &mut lease));
@@ -151,19 +157,19 @@ impl<T: Trial> Bench<T> {
         if let Some(last) = last {
             self.collect(last, &mut lease).or_else(|error| self.give_up(error))?;
         }
-        let Lease { work, mut measured, .. } = lease;
+        let HeldLease { work, mut measured, .. } = lease;
         let report = work.report();
         measured.truncate(report.names.len());
-        let told = desk.ask(&Ask::Pushed { report, measured })?;
+        let told = session.ask(&LeaseAsk::Pushed { report, measured })?;
         tracing::debug!(fence, ?told, "reported");
         if !work.is_done() {
-            desk.give_back(fence)?;
+            session.give_back(fence)?;
         }
         Ok(())
     }
 
     /// Waits until all servers have a push, and enters it.
-    fn collect(&mut self, pushed: Pushed, lease: &mut Lease) -> Result<(), Error> {
+    fn collect(&mut self, pushed: Pushed, lease: &mut HeldLease) -> Result<(), Error> {
         let Pushed { name, sent, mut measured } = pushed;
         let started = Instant::now();
         for Ack { server, incarnation } in self.servers.finish(sent)? {
@@ -185,22 +191,22 @@ impl<T: Trial> Bench<T> {
     /// One micro-batch, from the pull to the push.
     fn one(
         &mut self,
-        desk: &mut Desk,
+        session: &mut LeaseSession,
         loaded: Loaded<BatchOf<T>>,
         brief: &Brief,
         mut timings: Timings,
     ) -> Result<Pushed, Error> {
         let (name, started) = (loaded.name, Instant::now());
-        desk.session.working(Doing::Exchanging, 0);
+        session.session.working(Doing::Exchanging, 0);
         self.pull()?;
         timings.exchange += started.elapsed();
 
         let started = Instant::now();
-        desk.session.working(Doing::Computing, 0);
+        session.session.working(Doing::Computing, 0);
         let rows = RefCell::new(Vec::new());
         let staging = Staging { tables: &self.job.tables, to: Destination::Collect(&rows) };
         let staging = (!self.job.tables.is_empty()).then_some(staging);
-        let Job { model, pass, prepared, .. } = &self.job;
+        let PreparedTrial { model, pass, prepared, .. } = &self.job;
         let StepSum { mut gradient, tally, metrics, loss, running, .. } =
             compute(model, pass, &[loaded], prepared.arithmetic, staging)?;
         self.check_running(running)?;
@@ -216,7 +222,7 @@ impl<T: Trial> Bench<T> {
         timings.compute += started.elapsed();
 
         let started = Instant::now();
-        desk.session.working(Doing::Exchanging, tally.applied);
+        session.session.working(Doing::Exchanging, tally.applied);
         let page = Page { applied: tally.applied, skipped: tally.skipped, digest: tally.digest };
         let gradients = Gradients { blocks: &ids, dense: &values, rows: &rows };
         let sent = self.servers.begin_push(name, page, factor, &gradients)?;
@@ -283,7 +289,7 @@ impl<T: Trial> Bench<T> {
     /// Validates some batches with what the servers hold now.
     fn validate(
         &mut self,
-        desk: &mut Desk,
+        session: &mut LeaseSession,
         ValidationLease { task, fence }: ValidationLease,
         batches: Range<u64>,
     ) -> Result<(), Error> {
@@ -291,18 +297,18 @@ impl<T: Trial> Bench<T> {
             return Err(Error::Invalid("data.validation: this worker sees no files".to_string()));
         };
         let over = Over::new(&self.job.prepared.setup.experiment, true);
-        desk.session.working(Doing::Computing, 0);
+        session.session.working(Doing::Computing, 0);
         let found = self.pull().and_then(|()| {
             let part = BatchRange { dataset: &dataset, over, batches };
             let part = evaluate_part(&self.job.model, part, &mut || Ok(()))?;
             self.job.tables.check().map(|()| part)
         });
         match found {
-            Ok(part) => desk.ask(&Ask::Validated { task, fence, part }).map(drop),
+            Ok(part) => session.ask(&LeaseAsk::Validated { task, fence, part }).map(drop),
             Err(Error::Unreachable(reason)) => {
                 tracing::info!(reason, "gives a validation back");
                 self.forget();
-                desk.give_back(fence)
+                session.give_back(fence)
             }
             Err(error) => Err(error),
         }

@@ -50,12 +50,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod mirror;
 mod packed;
 mod read;
+mod remote;
 mod store;
 mod tensors;
-mod vault;
+mod uploader;
 mod write;
 
 use std::collections::{BTreeMap, HashMap};
@@ -69,11 +69,11 @@ use crate::progress::Progress;
 pub(crate) use packed::{pack, unpack};
 pub use read::Checkpoint;
 pub(crate) use read::{read, read_manifest};
+pub use remote::RemoteCheckpoints;
 use salamander_core::layout::{EXPERIMENT, MODEL};
 pub(crate) use store::{Keeping, SCRATCH, beginning_with, sweep};
 pub use store::{Store, Which};
 pub(crate) use tensors::{from_safetensors, write_safetensors};
-pub use vault::Vault;
 use write::write;
 
 /// The layout that this version writes and reads.

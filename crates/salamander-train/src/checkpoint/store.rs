@@ -8,8 +8,8 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use salamander_core::experiment::{CheckpointPolicy, CheckpointStorage};
 use salamander_core::layout::COUNTED;
 
-use super::mirror::{self, Mirror};
-use super::vault::Vault;
+use super::remote::RemoteCheckpoints;
+use super::uploader::{self, Uploader};
 use super::{Checkpoint, Manifest, Snapshot, read, read_manifest, write};
 use crate::Error;
 use crate::tables::Finish;
@@ -62,8 +62,8 @@ impl Keeping {
     }
 
     /// The run's place in a store, if it has one.
-    pub(crate) fn vault(&self) -> Result<Option<Vault>, Error> {
-        Vault::of_run(&self.storage, self.run())
+    pub(crate) fn remote(&self) -> Result<Option<RemoteCheckpoints>, Error> {
+        RemoteCheckpoints::of_run(&self.storage, self.run())
     }
 
     /// Removes the checkpoints that the policy does not keep.
@@ -88,7 +88,7 @@ impl Keeping {
     }
 }
 
-enum Order {
+enum WriteCommand {
     Save(Box<Snapshot>, Option<Finish>),
     Flush(Sender<()>),
 }
@@ -96,7 +96,7 @@ enum Order {
 /// The folder of a run's checkpoints, and the thread that writes them.
 pub struct Store {
     /// Dropped first, which ends the thread; the results are there until then.
-    sender: SyncSender<Order>,
+    sender: SyncSender<WriteCommand>,
     thread: OwnedThread,
     results: Receiver<Result<PathBuf, Error>>,
 }
@@ -106,20 +106,25 @@ impl Store {
     /// memory. With a store a checkpoint is finished when it is there.
     pub(crate) fn open(keeping: Keeping) -> Result<Self, Error> {
         fs::create_dir_all(&keeping.folder).map_err(Error::io(&keeping.folder))?;
-        let (sender, orders) = sync_channel::<Order>(1);
+        let (sender, orders) = sync_channel::<WriteCommand>(1);
         let (done, results) = channel();
-        let mirror = keeping.vault()?;
-        let mirror = mirror.map(|vault| Mirror::start(vault, keeping.clone(), done.clone()));
-        let mirror = mirror.transpose()?;
+        let uploader = keeping.remote()?;
+        let uploader =
+            uploader.map(|remote| Uploader::start(remote, keeping.clone(), done.clone()));
+        let uploader = uploader.transpose()?;
         let writer = move || {
             for order in orders {
-                match (order, &mirror) {
-                    (Order::Flush(done), Some(mirror)) => mirror.send(mirror::Order::Flush(done)),
-                    (Order::Flush(done), None) => drop(done.send(())),
-                    (Order::Save(snapshot, tables), mirror) => {
-                        match (write(&keeping.folder, &snapshot, tables), mirror) {
-                            // The mirror tells what becomes of it.
-                            (Ok(path), Some(mirror)) => mirror.send(mirror::Order::Put(path)),
+                match (order, &uploader) {
+                    (WriteCommand::Flush(done), Some(uploader)) => {
+                        uploader.send(uploader::UploadCommand::Flush(done))
+                    }
+                    (WriteCommand::Flush(done), None) => drop(done.send(())),
+                    (WriteCommand::Save(snapshot, tables), uploader) => {
+                        match (write(&keeping.folder, &snapshot, tables), uploader) {
+                            // The uploader tells what becomes of it.
+                            (Ok(path), Some(uploader)) => {
+                                uploader.send(uploader::UploadCommand::Put(path))
+                            }
                             (written, _) => {
                                 if written.is_ok() {
                                     keeping.remove_superfluous();
@@ -138,7 +143,7 @@ impl Store {
     /// Hands a snapshot to the writer.
     pub(crate) fn save(&self, snapshot: Snapshot, tables: Option<Finish>) -> Result<(), Error> {
         let ended = |_| Error::Invalid("the checkpoint writer has ended".to_string());
-        self.sender.send(Order::Save(Box::new(snapshot), tables)).map_err(ended)
+        self.sender.send(WriteCommand::Save(Box::new(snapshot), tables)).map_err(ended)
     }
 
     /// Checkpoints that were finished since the last call, or why they could not be.
@@ -149,7 +154,7 @@ impl Store {
     /// Waits until everything handed over is on disk, and tells what was.
     pub(crate) fn flush(&self) -> Vec<Result<PathBuf, Error>> {
         let (done, wait) = channel();
-        if self.sender.send(Order::Flush(done)).is_ok() {
+        if self.sender.send(WriteCommand::Flush(done)).is_ok() {
             let _ = wait.recv();
         }
         self.finished()

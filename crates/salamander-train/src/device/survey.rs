@@ -17,7 +17,7 @@ const TYPES: [(&str, DType); 6] = [
 
 /// A device that is present.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundDevice {
     /// The name that `--device` takes.
     pub name: String,
     /// What it calls itself.
@@ -36,7 +36,7 @@ pub struct Survey {
     /// The kind.
     pub kind: Kind,
     /// Its devices, each with what is known of it or with why it does not work; or why there are none.
-    pub devices: Result<Vec<Result<Found, String>>, String>,
+    pub devices: Result<Vec<Result<FoundDevice, String>>, String>,
 }
 
 /// Looks at all kinds. Devices that are present are opened and tried.
@@ -58,7 +58,7 @@ pub fn survey() -> Vec<Survey> {
     Kind::ALL.into_iter().map(look).collect()
 }
 
-fn describe(name: String, device: &Device) -> Result<Found, String> {
+fn describe(name: String, device: &Device) -> Result<FoundDevice, String> {
     let unusable = |reason: String| format!("{name} {reason}");
     check(device).map_err(unusable)?;
     let (model, memory) = match is_gpu(device) {
@@ -68,7 +68,7 @@ fn describe(name: String, device: &Device) -> Result<Found, String> {
     let supported = |dtype: DType| gpu::guarded(|| device.supports_dtype(dtype)).unwrap_or(false);
     let types = TYPES.into_iter().filter(|(_, dtype)| supported(*dtype)).map(|(name, _)| name);
     let software = gpu::is_software(device);
-    Ok(Found { name, model, memory, types: types.collect(), software })
+    Ok(FoundDevice { name, model, memory, types: types.collect(), software })
 }
 
 /// A GPU's own name and its memory.

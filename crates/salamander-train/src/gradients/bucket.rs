@@ -4,7 +4,7 @@
 use burn::tensor::{DType, Device, FloatDType, Tensor};
 use salamander_kernels::ops;
 
-use super::{Found, ParamGradient};
+use super::{FlatGradient, ParamGradient};
 use crate::Error;
 
 /// A parameter's part of a bucket.
@@ -29,7 +29,7 @@ pub struct BucketSum {
 
 impl BucketSum {
     /// The gradients of one micro-batch.
-    pub(super) fn new(found: Vec<Found>, device: &Device) -> Self {
+    pub(super) fn new(found: Vec<FlatGradient>, device: &Device) -> Self {
         let parts = found.iter().map(|param| Part {
             path: param.path.clone(),
             len: param.len,
@@ -58,7 +58,7 @@ impl BucketSum {
     }
 
     /// Adds another micro-batch.
-    pub(super) fn add(&mut self, found: Vec<Found>) {
+    pub(super) fn add(&mut self, found: Vec<FlatGradient>) {
         for (part, new) in self.parts.iter_mut().zip(&found) {
             part.used |= new.gradient.is_some();
         }
@@ -113,8 +113,8 @@ impl BucketSum {
     }
 }
 
-fn joined(found: Vec<Found>, device: &Device) -> Tensor<1> {
-    let part = |param: Found| match param.gradient {
+fn joined(found: Vec<FlatGradient>, device: &Device) -> Tensor<1> {
+    let part = |param: FlatGradient| match param.gradient {
         Some(gradient) if gradient.dtype() == DType::F32 => gradient,
         Some(gradient) => gradient.cast(FloatDType::F32),
         None => Tensor::zeros([param.len], device),
@@ -130,9 +130,9 @@ fn unreadable(reason: String) -> Error {
 mod tests {
     use super::*;
 
-    fn found(path: &str, values: Option<&[f32]>, len: usize) -> Found {
+    fn found(path: &str, values: Option<&[f32]>, len: usize) -> FlatGradient {
         let tensor = |values: &[f32]| Tensor::<1>::from_data(values, &Device::flex());
-        Found { path: path.to_string(), len, gradient: values.map(tensor) }
+        FlatGradient { path: path.to_string(), len, gradient: values.map(tensor) }
     }
 
     #[test]

@@ -16,11 +16,11 @@ pub(super) fn of(optimizer: &Optimizer, rate: f64, step: u64) -> Option<Rule> {
             nesterov: o.nesterov,
         }),
         Optimizer::Adam(o) if !o.amsgrad => {
-            let moments = Moments { beta1: o.beta1, beta2: o.beta2, epsilon: o.epsilon };
+            let moments = AdamMoments { beta1: o.beta1, beta2: o.beta2, epsilon: o.epsilon };
             Some(moments.rule(rate, step, o.weight_decay as f32, 1.0))
         }
         Optimizer::AdamW(o) => {
-            let moments = Moments { beta1: o.beta1, beta2: o.beta2, epsilon: o.epsilon };
+            let moments = AdamMoments { beta1: o.beta1, beta2: o.beta2, epsilon: o.epsilon };
             Some(moments.rule(rate, step, 0.0, (1.0 - rate * o.weight_decay) as f32))
         }
         Optimizer::Adam(_) | Optimizer::Adagrad(_) | Optimizer::RmsProp(_) | Optimizer::Ftrl(_) => {
@@ -30,13 +30,13 @@ pub(super) fn of(optimizer: &Optimizer, rate: f64, step: u64) -> Option<Rule> {
 }
 
 /// What Adam and AdamW have in common.
-struct Moments {
+struct AdamMoments {
     beta1: f64,
     beta2: f64,
     epsilon: f64,
 }
 
-impl Moments {
+impl AdamMoments {
     fn rule(&self, rate: f64, step: u64, decay: f32, keep: f32) -> Rule {
         let Corrections { mean: first, root } = corrections(self.beta1, self.beta2, step);
         Rule::Adam {

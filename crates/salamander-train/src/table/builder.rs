@@ -139,7 +139,7 @@ impl TableBuilder {
         let (name, dim) = (self.spec.name.clone(), self.spec.dim);
         let home = match self.parameter_rows() {
             Some(rows) => Home::Parameter(self.parameter(rows)),
-            None => Home::Shelf(self.tables.declare(self.spec, self.optimizer)),
+            None => Home::TableRegistry(self.tables.declare(self.spec, self.optimizer)),
         };
         Table { tables: self.tables, name, dim, device: self.device, training: true, home }
     }

@@ -16,7 +16,7 @@ impl Table {
     /// Changes the parameter that a small table is.
     fn with_weight(self, change: impl FnOnce(Weight) -> Weight) -> Self {
         match self.home {
-            Home::Shelf(_) => self,
+            Home::TableRegistry(_) => self,
             Home::Parameter(weight) => Self { home: Home::Parameter(change(weight)), ..self },
         }
     }

@@ -19,7 +19,8 @@ pub(crate) fn export(files: &[PathBuf], folder: &Path) -> Result<(), Error> {
     }
     std::fs::create_dir_all(folder).map_err(Error::io(folder))?;
     for spec in describe(files)?.tables {
-        let mut shard = Shard { spec: &spec, folder, number: 0, ids: Vec::new(), rows: Vec::new() };
+        let mut shard =
+            ExportedShard { spec: &spec, folder, number: 0, ids: Vec::new(), rows: Vec::new() };
         let mut failed = Ok(());
         for_each_row(files, &spec.name, |id, row| {
             shard.ids.push(id);
@@ -69,7 +70,7 @@ pub(crate) fn import(
     Ok(())
 }
 
-struct Shard<'a> {
+struct ExportedShard<'a> {
     spec: &'a TableSpec,
     folder: &'a Path,
     number: usize,
@@ -77,7 +78,7 @@ struct Shard<'a> {
     rows: Vec<f32>,
 }
 
-impl Shard<'_> {
+impl ExportedShard<'_> {
     fn write(&mut self) -> Result<(), Error> {
         let (ids, rows) = (std::mem::take(&mut self.ids), std::mem::take(&mut self.rows));
         let count = ids.len();

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use salamander_core::push::Lineage;
+use salamander_core::asynchronous::Lineage;
 use salamander_net::{Cancel, Keys};
-use salamander_ps::client::{self, Client, Lookup, Sent};
+use salamander_ps::client::{self, Client, Sent, WantedRows};
 use salamander_ps::wire::{Advance, Before, Code, Reset, Start};
 use salamander_ps::{Read, TableSpec};
 
@@ -88,7 +88,7 @@ impl Connection {
     ) -> Result<Vec<f32>, Error> {
         let table = self.tables[table];
         let mut rows = table.room(ids);
-        let mut lookup = [Lookup { table: table.id, ids, out: &mut rows }];
+        let mut lookup = [WantedRows { table: table.id, ids, out: &mut rows }];
         self.client.pull_into(read, advance, &mut lookup).map_err(trouble)?;
         Ok(rows)
     }

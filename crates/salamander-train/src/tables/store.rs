@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use salamander_core::push::Lineage;
+use salamander_core::asynchronous::Lineage;
 use salamander_ps::{Read, Rows, TableId, TableSpec};
 
 use crate::Error;

@@ -121,16 +121,16 @@ impl CheckpointWriter {
         if folder.join(id).exists() {
             return Ok(());
         }
-        let Some(vault) = self.keeping.vault()? else { return Ok(()) };
-        let bring = || match vault.download(id, folder) {
+        let Some(remote) = self.keeping.remote()? else { return Ok(()) };
+        let bring = || match remote.download(id, folder) {
             Ok(_) => Ok(Some(id.to_string())),
             Err(error @ Error::Checkpoint { .. }) => {
                 tracing::warn!(%error, "trying the checkpoint before it");
-                vault.newest(folder, &mut |error| tracing::warn!(%error))
+                remote.newest(folder, &mut |error| tracing::warn!(%error))
             }
             Err(error) => Err(error),
         };
-        let store = vault.url();
+        let store = remote.url();
         let brought = bring().or_else(|error| {
             tracing::warn!(%error, store, "a checkpoint cannot be brought yet; trying again");
             std::thread::sleep(STORE_PAUSE);

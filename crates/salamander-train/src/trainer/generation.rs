@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use salamander_core::asynchronous::Lineage;
 use salamander_core::progress::RowsMove;
-use salamander_core::push::Lineage;
 use salamander_core::seed::mix;
 
 use super::Trainer;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::TensorData;
+use salamander_core::asynchronous::Lineage;
 use salamander_core::progress::RowsMove;
-use salamander_core::push::Lineage;
 
 use super::Prepared;
 use super::held::Held;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use salamander_core::elastic::{
-    Activation, Begun, CheckpointMark, Ending, FromMember, Generation, Part, Participant, Peer,
-    Work, WorkerId,
+    Activation, Begun, CheckpointMark, Ending, FromMember, Generation, Participant, Peer,
+    StartFrom, Work, WorkerId,
 };
 use salamander_core::report::{EndReport, Report};
 use salamander_net::{Cancel, Endpoint, Listener, Ring};
@@ -122,12 +122,18 @@ impl Group {
         Error::Broken(error.to_string())
     }
 
-    fn entered(&self, activation: Activation, place: Place, part: Part, cancel: Cancel) -> Entered {
+    fn entered(
+        &self,
+        activation: Activation,
+        place: Place,
+        part: StartFrom,
+        cancel: Cancel,
+    ) -> Entered {
         let begin = match part {
-            Part::Keep => Begin::Keep,
-            Part::Receive { .. } => Begin::Receive,
-            Part::Load(Some(mark)) => Begin::Load(Some(mark.id)),
-            Part::Load(None) => Begin::Load(self.options.start.clone()),
+            StartFrom::Keep => Begin::Keep,
+            StartFrom::Receive { .. } => Begin::Receive,
+            StartFrom::Load(Some(mark)) => Begin::Load(Some(mark.id)),
+            StartFrom::Load(None) => Begin::Load(self.options.start.clone()),
         };
         let transfer = activation.transfer.then(|| activation.source.rank());
         let endpoints = |servers: &[Peer]| {
@@ -197,7 +203,7 @@ impl Exchange for Group {
             if place.leads() {
                 self.reports.queue().repeat(&sender);
             }
-            if part != Part::Keep {
+            if part != StartFrom::Keep {
                 self.reports.queue().forget();
             }
             return Ok(self.entered(activation, place, part, cancel));

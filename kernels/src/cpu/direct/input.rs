@@ -5,21 +5,21 @@ use std::mem::MaybeUninit;
 
 use super::product::Product;
 use super::tile::Kernels;
-use super::{Frame, Group, LANES, kernels_for};
+use super::{LANES, PaddedPlane, TileChannels, kernels_for};
 use crate::cpu::buffer::{Fresh, as_fresh, with_scratch};
 use crate::cpu::shape::ConvShape;
 
 /// The input's gradient of a convolution.
 pub(crate) struct InputGradient {
-    frame: Frame,
-    phases: Vec<Phase>,
+    frame: PaddedPlane,
+    phases: Vec<StridePhase>,
     size: [usize; 2],
     stride: [usize; 2],
     channels: usize,
 }
 
 /// The pixels of the input at the same place between two windows; with a stride of one, all of them.
-struct Phase {
+struct StridePhase {
     /// The first row and column of these pixels.
     first: [usize; 2],
     product: Product,
@@ -47,7 +47,10 @@ impl InputGradient {
         let phases = (0..shape.stride[0] * shape.stride[1])
             .map(|at| [at / shape.stride[1], at % shape.stride[1]])
             .filter(|first| first[0] < shape.size[0] && first[1] < shape.size[1])
-            .map(|first| Phase { first, product: product(kernels, shape, weight, &frame, first) })
+            .map(|first| StridePhase {
+                first,
+                product: product(kernels, shape, weight, &frame, first),
+            })
             .collect();
         let (size, stride, channels) = (shape.size, shape.stride, shape.channels_in);
         Self { frame, phases, size, stride, channels }
@@ -82,7 +85,7 @@ impl InputGradient {
     }
 
     /// Puts the pixels of a phase into their places.
-    fn spread(&self, phase: &Phase, part: &[f32], target: &mut [MaybeUninit<f32>]) {
+    fn spread(&self, phase: &StridePhase, part: &[f32], target: &mut [MaybeUninit<f32>]) {
         let [rows, columns] = phase.product.out;
         let planes = target.chunks_exact_mut(self.size[0] * self.size[1]);
         for (plane, part) in planes.zip(part.chunks_exact(rows * columns)) {
@@ -98,7 +101,7 @@ impl InputGradient {
 }
 
 /// How much the output's gradient has to be padded for the taps of all phases.
-fn frame(shape: &ConvShape) -> Frame {
+fn frame(shape: &ConvShape) -> PaddedPlane {
     let out = shape.out();
     let padding = [0, 1].map(|axis| {
         let (mut before, mut after) = (0, 0);
@@ -111,14 +114,14 @@ fn frame(shape: &ConvShape) -> Frame {
         }
         (before as usize, after as usize)
     });
-    Frame { planes: shape.channels_out, size: out, padding }
+    PaddedPlane { planes: shape.channels_out, size: out, padding }
 }
 
 fn product(
     kernels: &'static Kernels,
     shape: &ConvShape,
     weight: &[f32],
-    frame: &Frame,
+    frame: &PaddedPlane,
     first: [usize; 2],
 ) -> Product {
     let [height, width] = frame.whole();
@@ -135,7 +138,7 @@ fn product(
     }
     let channels = shape.channels_in;
     let mut weights = Vec::with_capacity(channels.next_multiple_of(LANES) * taps.len());
-    for group in Group::all(channels, kernels.vectors) {
+    for group in TileChannels::all(channels, kernels.vectors) {
         for source in &sources {
             let value = |channel: usize| match channel < channels {
                 true => weight[source + channel * window],

@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 
 use super::lanes::Block;
 use super::tile::{Kernels, Tile, TileFn};
-use super::{Frame, Group, kernels_for};
+use super::{PaddedPlane, TileChannels, kernels_for};
 use crate::cpu::buffer::{Fresh, with_scratch};
 use crate::cpu::shape::ConvShape;
 
@@ -47,7 +47,7 @@ impl Product {
             "too small an output"
         );
         let mut weight = 0;
-        for group in Group::all(self.channels, self.kernels.vectors) {
+        for group in TileChannels::all(self.channels, self.kernels.vectors) {
             let weights = &self.weights[weight..][..self.taps.len() * group.width()];
             weight += weights.len();
             let bias = &self.bias[group.first..][..group.width()];
@@ -93,7 +93,7 @@ impl Product {
 /// The forward pass of a convolution.
 pub(crate) struct Forward {
     product: Product,
-    frame: Frame,
+    frame: PaddedPlane,
 }
 
 impl Forward {
@@ -109,7 +109,7 @@ impl Forward {
         weight: &[f32],
         bias: Option<&[f32]>,
     ) -> Self {
-        let frame = Frame::of_input(shape);
+        let frame = PaddedPlane::of_input(shape);
         let [height, width] = frame.whole();
         let window = shape.kernel[0] * shape.kernel[1];
         let tap = |at: usize| {
@@ -161,7 +161,7 @@ pub(super) fn pack_into(
     assert!(values.len() >= rows * columns, "fewer values than {rows} rows of {columns}");
     assert!(packed.len() >= rows.next_multiple_of(super::LANES) * columns, "too small a pack");
     let mut start = 0;
-    for group in Group::all(rows, kernels.vectors) {
+    for group in TileChannels::all(rows, kernels.vectors) {
         for vector in 0..group.vectors {
             let first = group.first + vector * super::LANES;
             let from = Block {

@@ -6,7 +6,7 @@
 
 use super::product::pack_into;
 use super::tile::{Kernels, Runs};
-use super::{Frame, Group, LANES, kernels_for};
+use super::{LANES, PaddedPlane, TileChannels, kernels_for};
 use crate::cpu::buffer::with_scratch;
 use crate::cpu::shape::ConvShape;
 
@@ -20,7 +20,7 @@ const MOST_RUNS: usize = 8;
 pub(crate) struct WeightGradient {
     kernels: &'static Kernels,
     shape: ConvShape,
-    frame: Frame,
+    frame: PaddedPlane,
     /// Where the first tap of each run is: one run for every channel and row of the kernel.
     runs: Vec<usize>,
 }
@@ -34,7 +34,7 @@ impl WeightGradient {
     }
 
     pub(super) fn with(kernels: &'static Kernels, shape: &ConvShape) -> Self {
-        let frame = Frame::of_input(shape);
+        let frame = PaddedPlane::of_input(shape);
         let [height, width] = frame.whole();
         let run = |at: usize| (at / shape.kernel[0] * height + at % shape.kernel[0]) * width;
         let runs = (0..shape.channels_in * shape.kernel[0]).map(run).collect();
@@ -43,7 +43,7 @@ impl WeightGradient {
 
     /// Sums in the order of the kernels, all zero; [`Self::finish`] gives the weights' own order.
     pub(crate) fn sums(&self) -> Vec<f32> {
-        let len = |group: Group| self.runs_of(group) * self.shape.kernel[1] * group.width();
+        let len = |group: TileChannels| self.runs_of(group) * self.shape.kernel[1] * group.width();
         vec![0.0; self.groups().map(len).sum()]
     }
 
@@ -123,17 +123,17 @@ impl WeightGradient {
         weight
     }
 
-    fn groups(&self) -> impl Iterator<Item = Group> + use<> {
-        Group::all(self.shape.channels_out, self.kernels.vectors)
+    fn groups(&self) -> impl Iterator<Item = TileChannels> + use<> {
+        TileChannels::all(self.shape.channels_out, self.kernels.vectors)
     }
 
-    fn kernel(&self, group: Group) -> (usize, super::tile::RunsFn) {
+    fn kernel(&self, group: TileChannels) -> (usize, super::tile::RunsFn) {
         let found = self.kernels.runs(group.vectors, self.shape.stride[1], self.shape.kernel[1]);
         found.expect("checked when this was made")
     }
 
     /// The runs of whole tiles.
-    fn runs_of(&self, group: Group) -> usize {
+    fn runs_of(&self, group: TileChannels) -> usize {
         self.runs.len().next_multiple_of(self.kernel(group).0)
     }
 }

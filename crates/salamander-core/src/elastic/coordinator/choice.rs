@@ -1,6 +1,6 @@
 //! Who is in the next generation, and whose state survives.
 
-use super::{Coordinator, Phase, Worker};
+use super::{Coordinator, KnownWorker, Phase};
 use crate::elastic::{Fence, Generation, Holding, Identity, Source, WorkerId};
 
 /// What a worker has promised to the generation that is being formed.
@@ -57,7 +57,7 @@ impl Coordinator {
 
     /// Workers that could be in the next generation.
     pub(super) fn candidates(&self) -> Vec<WorkerId> {
-        let usable = |worker: &&Worker| worker.connected && worker.excluded.is_none();
+        let usable = |worker: &&KnownWorker| worker.connected && worker.excluded.is_none();
         self.workers.values().filter(usable).map(|worker| worker.peer.id).collect()
     }
 
@@ -109,7 +109,7 @@ impl Coordinator {
 
     /// Whether a member of the last generation is away and may come back.
     pub(super) fn awaits(&self) -> bool {
-        let away = |worker: &Worker| !worker.connected && worker.excluded.is_none();
+        let away = |worker: &KnownWorker| !worker.connected && worker.excluded.is_none();
         self.run.history.order.iter().any(|id| self.workers.get(id).is_some_and(away))
     }
 

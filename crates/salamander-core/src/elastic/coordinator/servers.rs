@@ -9,7 +9,7 @@ use super::{Action, Coordinator, Phase};
 use crate::elastic::{Entry, Generation, History, Millis, Peer, Source, WorkerId};
 
 /// What a generation does about the rows.
-pub(super) struct Rows {
+pub(super) struct RowsPlan {
     /// Who holds them when it begins.
     pub(super) servers: Vec<Peer>,
     /// Who holds them when they have moved.
@@ -65,16 +65,16 @@ impl Coordinator {
     }
 
     /// What a generation with this source of its state does about the rows, once all servers for it are there.
-    pub(super) fn rows(&self, generation: Generation, source: &Source) -> Option<Rows> {
+    pub(super) fn rows(&self, generation: Generation, source: &Source) -> Option<RowsPlan> {
         match source {
             Source::Checkpoint { .. } => {
                 let servers = self.seated(self.run.wanted.servers)?;
-                Some(Rows { servers, destination: Vec::new(), since: generation })
+                Some(RowsPlan { servers, destination: Vec::new(), since: generation })
             }
             Source::Member { .. } => {
                 let servers = self.seated(self.run.history.servers.len())?;
                 let destination = self.destination().unwrap_or_default();
-                Some(Rows { servers, destination, since: self.run.history.rows })
+                Some(RowsPlan { servers, destination, since: self.run.history.rows })
             }
         }
     }

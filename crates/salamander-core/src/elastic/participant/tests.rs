@@ -23,7 +23,7 @@ fn begun() -> Participant {
     let mut worker = Participant::new(ID);
     worker.message(ToMember::Prepare(FIRST));
     worker.message(ToMember::Activate(activation(FIRST, None)));
-    assert_eq!(worker.begin().map(|begun| begun.part), Some(Part::Load(None)));
+    assert_eq!(worker.begin().map(|begun| begun.part), Some(StartFrom::Load(None)));
     worker.adopt(FIRST, 0).expect("it is within");
     worker.take_effects();
     worker

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use salamander_core::elastic::Ended;
 
-use crate::names::{self, Role};
+use crate::names::{self, PodRole};
 
 /// A pod of a job: its slot, and the number that tells it from others that had the slot before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,21 +19,21 @@ impl PodKey {
     /// Reads the labels of a pod that the master ordered; others have no key.
     pub fn of(pod: &Pod) -> Option<Self> {
         let labels = pod.labels();
-        let role = Role::parse(labels.get(names::ROLE)?)?;
+        let role = PodRole::parse(labels.get(names::ROLE)?)?;
         let slot = role.slot(labels.get(names::INDEX)?.parse().ok()?)?;
         Some(Self { slot, process: labels.get(names::PROCESS)?.parse().ok()? })
     }
 
     /// The name of its pod.
     pub(super) fn name(self, job: &str) -> String {
-        let (role, index) = Role::of_slot(self.slot);
+        let (role, index) = PodRole::of_slot(self.slot);
         names::pod_name(job, role, index, self.process)
     }
 }
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum PodAction {
     /// Create the pod of a slot.
     Create {
         /// The pod.

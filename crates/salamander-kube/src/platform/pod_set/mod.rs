@@ -9,12 +9,12 @@ use salamander_core::elastic::Ended;
 
 use super::memory::{MemoryGrowth, MemoryLimits};
 use super::pod_state::{self, PodEnd, PodState};
-use crate::names::Role;
+use crate::names::PodRole;
 
 mod action;
 mod relist;
 
-pub use action::{Action, CreateError, PodKey};
+pub use action::{CreateError, PodAction, PodKey};
 
 /// The wait after a pod could not be created, doubled for each in a row.
 const BACKOFF: SignedDuration = SignedDuration::from_millis(250);
@@ -111,7 +111,7 @@ impl PodSet {
     }
 
     /// The master wants a slot to be filled.
-    pub fn start(&mut self, now: Timestamp, slot: u32) -> Vec<Action> {
+    pub fn start(&mut self, now: Timestamp, slot: u32) -> Vec<PodAction> {
         if self.closed || self.over || self.slots.contains_key(&slot) {
             return Vec::new();
         }
@@ -121,11 +121,11 @@ impl PodSet {
         let entry = SlotPod::new(process, Creation::Pending { attempts: 0 }, None);
         let key = entry.key(slot);
         self.slots.insert(slot, entry);
-        vec![Action::Create { key, memory: self.memory(slot).grown() }]
+        vec![PodAction::Create { key, memory: self.memory(slot).grown() }]
     }
 
     /// The master does not want a slot to be filled any more.
-    pub fn end(&mut self, slot: u32) -> Vec<Action> {
+    pub fn end(&mut self, slot: u32) -> Vec<PodAction> {
         let Some(entry) = self.slots.get_mut(&slot) else { return Vec::new() };
         entry.ending = true;
         let key = entry.key(slot);
@@ -139,7 +139,7 @@ impl PodSet {
     }
 
     /// All that still runs is to end.
-    pub fn end_all(&mut self) -> Vec<Action> {
+    pub fn end_all(&mut self) -> Vec<PodAction> {
         let slots: Vec<u32> = self.slots.keys().copied().collect();
         slots.into_iter().flat_map(|slot| self.end(slot)).collect()
     }
@@ -150,7 +150,7 @@ impl PodSet {
         now: Timestamp,
         key: PodKey,
         answer: Result<(), CreateError>,
-    ) -> Vec<Action> {
+    ) -> Vec<PodAction> {
         let Some(entry) = self.entry(key) else { return Vec::new() };
         // An event may have been faster than the answer.
         let Creation::Pending { attempts } = entry.creation else { return Vec::new() };
@@ -176,7 +176,7 @@ impl PodSet {
     }
 
     /// A pod is there or has changed.
-    pub fn seen(&mut self, now: Timestamp, pod: Pod) -> Vec<Action> {
+    pub fn seen(&mut self, now: Timestamp, pod: Pod) -> Vec<PodAction> {
         let Some(key) = PodKey::of(&pod) else { return Vec::new() };
         let Some(entry) = self.entry(key) else { return Vec::new() };
         let mut actions = Vec::new();
@@ -207,18 +207,18 @@ impl PodSet {
 
     /// These take part now. Pods whose condition says something else are changed, again and again
     /// until it shows.
-    pub fn members(&self, members: &[(u32, u32)]) -> Vec<Action> {
+    pub fn members(&self, members: &[(u32, u32)]) -> Vec<PodAction> {
         let set = |(slot, entry): (&u32, &SlotPod)| {
             let pod = entry.last.as_ref().filter(|pod| has_run(pod) && !entry.ending)?;
             let member = members.contains(&(*slot, entry.process));
             let name = entry.key(*slot).name(&self.job);
-            (pod_state::is_member(pod) != member).then_some(Action::SetMember { name, member })
+            (pod_state::is_member(pod) != member).then_some(PodAction::SetMember { name, member })
         };
         self.slots.iter().filter_map(set).collect()
     }
 
     /// A pod is gone.
-    pub fn deleted(&mut self, pod: &Pod) -> Vec<Action> {
+    pub fn deleted(&mut self, pod: &Pod) -> Vec<PodAction> {
         match PodKey::of(pod) {
             Some(key) if self.entry(key).is_some() => self.finish(key.slot, pod_state::gone(pod)),
             _ => Vec::new(),
@@ -226,7 +226,7 @@ impl PodSet {
     }
 
     /// Time has passed: what failed is tried again, and pods that do not end are given up.
-    pub fn tick(&mut self, now: Timestamp) -> Vec<Action> {
+    pub fn tick(&mut self, now: Timestamp) -> Vec<PodAction> {
         let (workers, servers) = (self.workers.grown(), self.servers.grown());
         let mut actions = Vec::new();
         let mut leaving = Vec::new();
@@ -235,7 +235,7 @@ impl PodSet {
                 (Creation::Retry { at, attempts }, _) if at <= now => {
                     entry.creation = Creation::Pending { attempts };
                     let memory = if is_server(*slot) { servers } else { workers };
-                    actions.push(Action::Create { key: entry.key(*slot), memory });
+                    actions.push(PodAction::Create { key: entry.key(*slot), memory });
                 }
                 (Creation::Done, Some(pod)) if pod.metadata.deletion_timestamp.is_some() => {
                     leaving.push(pod.clone());
@@ -258,17 +258,17 @@ impl PodSet {
         }
     }
 
-    fn delete(&self, key: PodKey, force: bool) -> Action {
-        Action::Delete { name: key.name(&self.job), force }
+    fn delete(&self, key: PodKey, force: bool) -> PodAction {
+        PodAction::Delete { name: key.name(&self.job), force }
     }
 
     fn memory(&mut self, slot: u32) -> &mut MemoryGrowth {
         if is_server(slot) { &mut self.servers } else { &mut self.workers }
     }
 
-    fn finish(&mut self, slot: u32, end: PodEnd) -> Vec<Action> {
+    fn finish(&mut self, slot: u32, end: PodEnd) -> Vec<PodAction> {
         let Some(entry) = self.slots.remove(&slot) else { return Vec::new() };
-        let (role, index) = Role::of_slot(slot);
+        let (role, index) = PodRole::of_slot(slot);
         let how = match end {
             PodEnd::Finished => Ended::Finished,
             PodEnd::Killed(reason) => Ended::Killed(reason),
@@ -278,7 +278,7 @@ impl PodSet {
         if let Ended::Crashed(reason) = &how {
             self.last_crash = Some(format!("{role} {index}: {reason}"));
         }
-        vec![Action::Report { key: entry.key(slot), how }]
+        vec![PodAction::Report { key: entry.key(slot), how }]
     }
 }
 
@@ -288,7 +288,7 @@ fn has_run(pod: &Pod) -> bool {
 }
 
 fn is_server(slot: u32) -> bool {
-    Role::of_slot(slot).0 == Role::Ps
+    PodRole::of_slot(slot).0 == PodRole::Ps
 }
 
 #[cfg(test)]

@@ -3,13 +3,13 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::{Action, Creation, PodKey, PodSet, SlotPod};
+use super::{Creation, PodAction, PodKey, PodSet, SlotPod};
 use crate::objects::container_memory;
 use crate::platform::pod_state::{self, PodEnd, PodState};
 
 impl PodSet {
     /// Takes over the pods of an earlier master.
-    pub fn adopt(&mut self, now: Timestamp, pods: Vec<Pod>) -> Vec<Action> {
+    pub fn adopt(&mut self, now: Timestamp, pods: Vec<Pod>) -> Vec<PodAction> {
         let mut actions = Vec::new();
         let keyed = pods.into_iter().filter_map(|pod| Some((PodKey::of(&pod)?, pod)));
         let mut pods: Vec<(PodKey, Pod)> = keyed.collect();
@@ -38,7 +38,7 @@ impl PodSet {
     }
 
     /// All pods that there are, after events may have been missed.
-    pub fn relisted(&mut self, now: Timestamp, pods: Vec<Pod>) -> Vec<Action> {
+    pub fn relisted(&mut self, now: Timestamp, pods: Vec<Pod>) -> Vec<PodAction> {
         let there: Vec<PodKey> = pods.iter().filter_map(PodKey::of).collect();
         let missed = |(slot, entry): (&u32, &SlotPod)| {
             let missed = entry.creation == Creation::Done && !there.contains(&entry.key(*slot));
@@ -55,7 +55,7 @@ impl PodSet {
     }
 
     /// Pods whose end was reported, but which could not be deleted then.
-    fn strays(&self, pods: &[Pod]) -> Vec<Action> {
+    fn strays(&self, pods: &[Pod]) -> Vec<PodAction> {
         let known = self.inventory();
         let stray = |pod: &Pod| {
             let leaves = pod.metadata.deletion_timestamp.is_some();

@@ -18,7 +18,7 @@ fn pods() -> PodSet {
 }
 
 fn pod(slot: u32, process: u32, memory: u64, status: Value) -> Pod {
-    let (role, index) = Role::of_slot(slot);
+    let (role, index) = PodRole::of_slot(slot);
     let labels = names::pod_labels("j", role, index, process);
     let pod = json!({
         "metadata": {"name": name(slot, process), "labels": labels},
@@ -39,7 +39,7 @@ fn ended(reason: &str, code: i32) -> Value {
 }
 
 fn name(slot: u32, process: u32) -> String {
-    let (role, index) = Role::of_slot(slot);
+    let (role, index) = PodRole::of_slot(slot);
     names::pod_name("j", role, index, process)
 }
 
@@ -47,13 +47,14 @@ fn key(slot: u32, process: u32) -> PodKey {
     PodKey { slot, process }
 }
 
-fn delete(slot: u32, process: u32) -> Action {
-    Action::Delete { name: name(slot, process), force: false }
+fn delete(slot: u32, process: u32) -> PodAction {
+    PodAction::Delete { name: name(slot, process), force: false }
 }
 
 /// Starts a worker whose pod runs.
 fn running(pods: &mut PodSet, slot: u32) -> u32 {
-    let [Action::Create { key: PodKey { process, .. }, .. }] = pods.start(at(0), slot)[..] else {
+    let [PodAction::Create { key: PodKey { process, .. }, .. }] = pods.start(at(0), slot)[..]
+    else {
         panic!("created")
     };
     assert_eq!(pods.created(at(0), key(slot, process), Ok(())), []);
@@ -68,7 +69,7 @@ fn a_pod_that_is_killed_is_reported_and_removed() {
     assert_eq!(pods.inventory(), [key(0, process)]);
     let actions = pods.seen(at(1), pod(0, process, GIB, ended("Error", 137)));
     let how = Ended::Killed("SIGKILL".into());
-    assert_eq!(actions, [Action::Report { key: key(0, process), how }, delete(0, process)]);
+    assert_eq!(actions, [PodAction::Report { key: key(0, process), how }, delete(0, process)]);
     assert_eq!(pods.inventory(), []);
     // What comes late about it changes nothing.
     assert_eq!(pods.seen(at(1), pod(0, process, GIB, ended("Error", 137))), []);
@@ -93,17 +94,17 @@ fn memory_grows_up_to_the_limit() {
     let process = running(&mut pods, 0);
     let actions = pods.seen(at(1), pod(0, process, GIB, ended("OOMKilled", 137)));
     let how = Ended::Killed("out of memory with 1024Mi".into());
-    assert_eq!(actions[0], Action::Report { key: key(0, process), how });
+    assert_eq!(actions[0], PodAction::Report { key: key(0, process), how });
     let mut had = GIB;
     for expected in [GIB / 2 * 3, 2 * GIB] {
-        let [Action::Create { key: PodKey { process, .. }, memory }] = pods.start(at(2), 0)[..]
+        let [PodAction::Create { key: PodKey { process, .. }, memory }] = pods.start(at(2), 0)[..]
         else {
             panic!("created")
         };
         assert_eq!(memory, Some(expected));
         had = expected;
         let report = &pods.seen(at(3), pod(0, process, had, ended("OOMKilled", 137)))[0];
-        let Action::Report { how, .. } = report else { panic!("reported") };
+        let PodAction::Report { how, .. } = report else { panic!("reported") };
         assert_eq!(matches!(how, Ended::Crashed(_)), expected == 2 * GIB, "{how:?}");
     }
     assert_eq!(had, 2 * GIB);
@@ -115,14 +116,16 @@ fn out_of_memory_without_a_limit_is_a_crash_with_advice() {
     let mut pods = PodSet::new("j", Default::default());
     let process = running(&mut pods, 0);
     let actions = pods.seen(at(1), pod(0, process, GIB, ended("OOMKilled", 137)));
-    let Action::Report { how: Ended::Crashed(reason), .. } = &actions[0] else { panic!("crashed") };
+    let PodAction::Report { how: Ended::Crashed(reason), .. } = &actions[0] else {
+        panic!("crashed")
+    };
     assert!(reason.contains("workers.maxMemory"), "{reason}");
 }
 
 #[test]
 fn a_pod_that_cannot_be_created_is_tried_again_or_reported() {
     let mut pods = pods();
-    let [Action::Create { key: PodKey { process, .. }, .. }] = pods.start(at(0), 0)[..] else {
+    let [PodAction::Create { key: PodKey { process, .. }, .. }] = pods.start(at(0), 0)[..] else {
         panic!("created")
     };
     let quota = CreateError::Transient("exceeded quota".into());
@@ -134,44 +137,45 @@ fn a_pod_that_cannot_be_created_is_tried_again_or_reported() {
         "it counts as there: nobody needs to order it again"
     );
     assert_eq!(pods.tick(at(0)), []);
-    let again = Action::Create { key: key(0, process), memory: None };
+    let again = PodAction::Create { key: key(0, process), memory: None };
     assert_eq!(pods.tick(at(1)), [again]);
     assert_eq!(pods.created(at(1), key(0, process), Err(quota)), []);
     let killed = Ended::Killed("it was not started".into());
-    assert_eq!(pods.end(0), [Action::Report { key: key(0, process), how: killed }]);
+    assert_eq!(pods.end(0), [PodAction::Report { key: key(0, process), how: killed }]);
 
-    let [Action::Create { key: PodKey { process, .. }, .. }] = pods.start(at(9), 0)[..] else {
+    let [PodAction::Create { key: PodKey { process, .. }, .. }] = pods.start(at(9), 0)[..] else {
         panic!("created")
     };
     let no = CreateError::Permanent("pods is forbidden".into());
     let actions = pods.created(at(9), key(0, process), Err(no));
     let how = Ended::Crashed("its pod cannot be created: pods is forbidden".into());
-    assert_eq!(actions, [Action::Report { key: key(0, process), how }]);
+    assert_eq!(actions, [PodAction::Report { key: key(0, process), how }]);
 }
 
 #[test]
 fn an_end_that_comes_before_the_answer_is_not_forgotten() {
     let mut pods = pods();
-    let [Action::Create { key: PodKey { process, .. }, .. }] = pods.start(at(0), 0)[..] else {
+    let [PodAction::Create { key: PodKey { process, .. }, .. }] = pods.start(at(0), 0)[..] else {
         panic!("created")
     };
     assert_eq!(pods.end(0), []);
     assert_eq!(pods.created(at(0), key(0, process), Ok(())), [delete(0, process)]);
     let actions = pods.deleted(&pod(0, process, GIB, json!({"phase": "Running"})));
     let how = Ended::Killed("its pod was deleted".into());
-    assert_eq!(actions, [Action::Report { key: key(0, process), how }]);
+    assert_eq!(actions, [PodAction::Report { key: key(0, process), how }]);
 }
 
 #[test]
 fn what_was_missed_is_found_when_pods_are_listed_again() {
     let mut pods = pods();
     let [gone, stays] = [0, 1].map(|slot| running(&mut pods, slot));
-    let [Action::Create { key: PodKey { process: new, .. }, .. }] = pods.start(at(0), 2)[..] else {
+    let [PodAction::Create { key: PodKey { process: new, .. }, .. }] = pods.start(at(0), 2)[..]
+    else {
         panic!("created")
     };
     let actions = pods.relisted(at(1), vec![pod(1, stays, GIB, json!({"phase": "Running"}))]);
     let how = Ended::Killed("its pod was deleted".into());
-    assert_eq!(actions, [Action::Report { key: key(0, gone), how }]);
+    assert_eq!(actions, [PodAction::Report { key: key(0, gone), how }]);
     // One that was asked for may not be in the list yet.
     assert_eq!(pods.inventory(), [key(1, stays), key(2, new)]);
     // One whose deletion failed is deleted again.
@@ -190,8 +194,8 @@ fn a_lost_node_is_given_up_when_time_passes() {
     assert_eq!(pods.seen(at(0), leaving), []);
     assert_eq!(pods.tick(at(30)), []);
     let how = Ended::Killed("its node does not answer".into());
-    let force = Action::Delete { name: name(0, process), force: true };
-    assert_eq!(pods.tick(at(36)), [Action::Report { key: key(0, process), how }, force]);
+    let force = PodAction::Delete { name: name(0, process), force: true };
+    assert_eq!(pods.tick(at(36)), [PodAction::Report { key: key(0, process), how }, force]);
     assert_eq!(pods.tick(at(99)), []);
 }
 
@@ -207,12 +211,12 @@ fn a_new_master_adopts_the_newest_pod_of_each_slot() {
     ];
     let actions = pods.adopt(at(0), found);
     let how = Ended::Killed("SIGKILL".into());
-    let report = Action::Report { key: key(1, 8), how };
+    let report = PodAction::Report { key: key(1, 8), how };
     // The older pod of slot 0 was reported before it was replaced.
     // And one that ended well did so with the run, before that was resumed.
     assert_eq!(actions, [delete(0, 7), report, delete(1, 8), delete(2, 6)]);
     assert_eq!(pods.inventory(), [key(0, 9)]);
-    let [Action::Create { memory, .. }] = pods.start(at(0), 1)[..] else { panic!("created") };
+    let [PodAction::Create { memory, .. }] = pods.start(at(0), 1)[..] else { panic!("created") };
     assert_eq!(memory, Some(grown), "what was learnt is kept");
 }
 
@@ -220,7 +224,7 @@ fn a_new_master_adopts_the_newest_pod_of_each_slot() {
 fn the_member_condition_is_set_until_it_shows() {
     let mut pods = pods();
     let [first, second] = [0, 1].map(|slot| running(&mut pods, slot));
-    let set = |member| Action::SetMember { name: name(0, first), member };
+    let set = |member| PodAction::SetMember { name: name(0, first), member };
     assert_eq!(pods.members(&[(0, first)]), [set(true)]);
     assert_eq!(pods.members(&[(0, first)]), [set(true)], "it does not show yet");
     let member =
@@ -240,7 +244,7 @@ fn finished_pods_are_kept_when_the_run_is_over_and_a_closed_set_starts_none() {
     let process = running(&mut pods, 0);
     pods.over();
     let actions = pods.seen(at(1), pod(0, process, GIB, json!({"phase": "Succeeded"})));
-    assert_eq!(actions, [Action::Report { key: key(0, process), how: Ended::Finished }]);
+    assert_eq!(actions, [PodAction::Report { key: key(0, process), how: Ended::Finished }]);
     assert_eq!(pods.start(at(2), 0), []);
     let mut pods = self::pods();
     pods.close();
@@ -250,7 +254,7 @@ fn finished_pods_are_kept_when_the_run_is_over_and_a_closed_set_starts_none() {
 #[test]
 fn parameter_servers_have_slots_and_memory_of_their_own() {
     let mut pods = pods();
-    let seat = Role::Ps.slot(1).expect("a slot");
+    let seat = PodRole::Ps.slot(1).expect("a slot");
     let worker = running(&mut pods, 1);
     let server = running(&mut pods, seat);
     assert_eq!(
@@ -260,9 +264,9 @@ fn parameter_servers_have_slots_and_memory_of_their_own() {
     assert_eq!(pods.inventory(), [key(1, worker), key(seat, server)]);
     let actions = pods.seen(at(1), pod(seat, server, GIB, ended("OOMKilled", 137)));
     let how = Ended::Killed("out of memory with 1024Mi".into());
-    assert_eq!(actions, [Action::Report { key: key(seat, server), how }, delete(seat, server)]);
-    let memory_of = |actions: &[Action]| match actions {
-        [Action::Create { memory, .. }] => *memory,
+    assert_eq!(actions, [PodAction::Report { key: key(seat, server), how }, delete(seat, server)]);
+    let memory_of = |actions: &[PodAction]| match actions {
+        [PodAction::Create { memory, .. }] => *memory,
         other => panic!("{other:?}"),
     };
     assert_eq!(memory_of(&pods.start(at(2), 0)), None, "no worker ran out of memory");
@@ -274,7 +278,7 @@ fn parameter_servers_have_slots_and_memory_of_their_own() {
         pod(seat, server + 9, 2 * GIB, ended("Error", 3)),
     ];
     let actions = next.adopt(at(3), found);
-    let Action::Report { key: PodKey { slot, .. }, how: Ended::Crashed(_) } = &actions[0] else {
+    let PodAction::Report { key: PodKey { slot, .. }, how: Ended::Crashed(_) } = &actions[0] else {
         panic!("{actions:?}")
     };
     assert_eq!((*slot, next.inventory()), (seat, vec![key(1, worker)]));

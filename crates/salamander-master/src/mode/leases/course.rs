@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use salamander_core::asynchronous::Checkpoint;
 use salamander_core::callback::Callbacks;
 use salamander_core::course::{Collected, Course, KeptRows, LeasePlan, MakeFolder, Next, Wishes};
 use salamander_core::elastic::Millis;
 use salamander_core::metrics::Metrics;
 use salamander_core::plan::MicroBatch;
 use salamander_core::progress::Progress;
-use salamander_core::push::Checkpoint;
 use salamander_core::report::{
     Brief, EndReport, EpochReport, EvaluationPart, Measured, Report, Timings,
 };
@@ -250,12 +250,12 @@ impl HostedCourse {
 
 #[cfg(test)]
 mod tests {
+    use salamander_core::asynchronous::{Consistency, Map, MapVersion, Numbering, Settings};
     use salamander_core::callback::{Callback, Control};
     use salamander_core::course::DataSizes;
     use salamander_core::elastic::{Generation, Term};
     use salamander_core::experiment::Experiment;
     use salamander_core::ledger::Tally;
-    use salamander_core::push::{Consistency, Map, MapVersion, Names, Settings};
     use salamander_core::report::{Start, StepReport};
     use salamander_core::schedule::Schedule;
     use serde_json::Value;
@@ -315,7 +315,7 @@ mod tests {
         let experiment = Experiment::parse(&text, &[]).expect("an experiment");
         let sizes = DataSizes { training: 10, validation: 5 };
         let course = Course::new(&experiment, Schedule::default(), sizes).expect("a course");
-        let names = Names::of(course.plan());
+        let names = Numbering::of(course.plan());
         let consistency = Consistency::Async;
         let witness = Witness { told: Arc::clone(told), steps: 0, limit };
         LeasePlan {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use salamander_core::asynchronous::Checkpoint;
 use salamander_core::course::Next;
 use salamander_core::elastic::{Ending, Millis, TaskQueue};
-use salamander_core::push::Checkpoint;
 use salamander_core::report::EvaluationPart;
 use tracing::error;
 

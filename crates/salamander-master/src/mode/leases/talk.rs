@@ -1,8 +1,8 @@
 //! What workers ask for and are answered.
 
+use salamander_core::asynchronous::{Lease, LeaseAnswer, LeaseAsk, Verdict};
 use salamander_core::course::Next;
 use salamander_core::elastic::{Lease as Task, Millis, WorkerId};
-use salamander_core::push::{Ask, Lease, Told, Verdict};
 use tracing::debug;
 
 use super::Leases;
@@ -19,14 +19,14 @@ impl Leases {
         now: Millis,
         worker: WorkerId,
         known: bool,
-        ask: Ask,
-    ) -> (Told, Vec<Effect>) {
+        ask: LeaseAsk,
+    ) -> (LeaseAnswer, Vec<Effect>) {
         let told = match ask {
-            _ if self.is_over() => Told::Done,
+            _ if self.is_over() => LeaseAnswer::Done,
             // Its session comes in a moment.
-            Ask::Work { .. } if !known => Told::Wait(PAUSE),
-            Ask::Work { most } => self.give_work(now, worker, most),
-            Ask::Pushed { report, measured } => {
+            LeaseAsk::Work { .. } if !known => LeaseAnswer::Wait(PAUSE),
+            LeaseAsk::Work { most } => self.give_work(now, worker, most),
+            LeaseAsk::Pushed { report, measured } => {
                 let verdict = self.dispatcher.report(now, worker, &report);
                 debug!(%worker, fence = report.fence, names = report.names.len(), ?verdict);
                 if verdict == Verdict::Done {
@@ -36,59 +36,61 @@ impl Leases {
                         self.report(reports);
                     }
                 }
-                Told::Heard(verdict == Verdict::Done)
+                LeaseAnswer::Heard(verdict == Verdict::Done)
             }
-            Ask::GiveBack { fence } => {
+            LeaseAsk::GiveBack { fence } => {
                 self.dispatcher.give_back(worker, fence);
                 if let Some(validating) = &mut self.validating {
                     validating.tasks.release(worker);
                 }
-                Told::Heard(true)
+                LeaseAnswer::Heard(true)
             }
-            Ask::Validated { task, fence, part } => {
+            LeaseAsk::Validated { task, fence, part } => {
                 let Some(validating) = &mut self.validating else {
-                    return (Told::Heard(false), Vec::new());
+                    return (LeaseAnswer::Heard(false), Vec::new());
                 };
                 let counted = validating.tasks.finish(now, worker, task, fence);
                 if counted {
                     self.validated(now, task, part);
                 }
-                Told::Heard(counted)
+                LeaseAnswer::Heard(counted)
             }
         };
         (told, self.settle(now))
     }
 
-    fn give_work(&mut self, now: Millis, worker: WorkerId, most: usize) -> Told {
+    fn give_work(&mut self, now: Millis, worker: WorkerId, most: usize) -> LeaseAnswer {
         if self.leaving.is_some() {
-            return Told::Wait(PAUSE);
+            return LeaseAnswer::Wait(PAUSE);
         }
         let servers = self.run.servers().map(|(_, server)| server.endpoint.clone()).collect();
         let map = self.dispatcher.map();
         if let Some(validating) = &mut self.validating {
             return match validating.tasks.lease(now, worker) {
-                Task::Leased(task) => Told::Validate {
+                Task::Leased(task) => LeaseAnswer::Validate {
                     task: task.id,
                     fence: task.fence,
                     batches: task.range,
                     map,
                     servers,
                 },
-                Task::Wait(wait) => Told::Wait(wait.min(PAUSE)),
-                Task::Done => Told::Wait(PAUSE),
+                Task::Wait(wait) => LeaseAnswer::Wait(wait.min(PAUSE)),
+                Task::Done => LeaseAnswer::Wait(PAUSE),
             };
         }
         let drains = self.course.next() == Next::Validate && !self.course.state().ends_epoch();
         if drains || self.awaited.is_some() {
-            return Told::Wait(PAUSE);
+            return LeaseAnswer::Wait(PAUSE);
         }
         match self.dispatcher.lease(now, worker, most) {
-            Lease::Leased(task) => Told::Names { task, servers, brief: self.course.brief() },
+            Lease::Leased(task) => {
+                LeaseAnswer::Leased { task, servers, brief: self.course.brief() }
+            }
             Lease::Wait(wait, why) => {
                 debug!(%worker, ?why, "there is nothing to do");
-                Told::Wait(wait)
+                LeaseAnswer::Wait(wait)
             }
-            Lease::Done => Told::Wait(PAUSE),
+            Lease::Done => LeaseAnswer::Wait(PAUSE),
         }
     }
 }

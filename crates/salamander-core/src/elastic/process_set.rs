@@ -1,0 +1,240 @@
+//! Which processes run: how many are wanted, which slots are filled, and what an end means.
+
+use std::collections::BTreeMap;
+
+use super::Millis;
+
+/// How long a slot waits after a crash of its own making, doubled for each in a row.
+const BACKOFF: Millis = 500;
+const LONGEST_BACKOFF: Millis = 30_000;
+
+/// Slots from this number on are for parameter servers.
+pub const SERVER_SLOTS: u32 = 1 << 20;
+
+/// What a slot is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seat {
+    /// A worker.
+    Worker(u32),
+    /// A parameter server, and its place among them.
+    Server(u32),
+}
+
+impl Seat {
+    /// What a slot is for.
+    pub fn of(slot: u32) -> Self {
+        slot.checked_sub(SERVER_SLOTS).map_or(Seat::Worker(slot), Seat::Server)
+    }
+}
+
+/// How a process ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to, or had nothing to do any more.
+    Finished,
+    /// A signal, a preemption, the lack of memory: not its own doing.
+    Killed(String),
+    /// By itself, with this exit code or reason.
+    Crashed(String),
+}
+
+/// What the platform has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Start a process for a slot.
+    Start(u32),
+    /// End the process of a slot.
+    End(u32),
+}
+
+/// A place for a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slot {
+    /// A process runs in it.
+    Busy,
+    /// Its process is being ended, and another takes its place.
+    Ending,
+    /// Its process is being ended, since fewer are wanted.
+    Leaving,
+    /// It is filled at this time.
+    Free(Millis),
+}
+
+impl Slot {
+    /// Whether its process was told to end.
+    pub fn is_ending(self) -> bool {
+        matches!(self, Slot::Ending | Slot::Leaving)
+    }
+}
+
+/// The processes of a role.
+#[derive(Clone, Debug)]
+pub struct ProcessSet {
+    /// The first slot.
+    base: u32,
+    wanted: u32,
+    slots: BTreeMap<u32, Slot>,
+    crashes: u64,
+    in_a_row: u32,
+    max_crashes: u64,
+    restarts: u64,
+    last_crash: Option<String>,
+}
+
+impl ProcessSet {
+    /// So many processes; so many crashes of their own making are borne.
+    pub fn new(wanted: u32, max_crashes: u64) -> Self {
+        Self {
+            base: 0,
+            wanted,
+            slots: BTreeMap::new(),
+            crashes: 0,
+            in_a_row: 0,
+            max_crashes,
+            restarts: 0,
+            last_crash: None,
+        }
+    }
+
+    /// The same with slots for parameter servers.
+    #[must_use]
+    pub fn of_servers(self) -> Self {
+        Self { base: SERVER_SLOTS, ..self }
+    }
+
+    /// Another number is wanted.
+    pub fn scale(&mut self, wanted: u32) {
+        self.wanted = wanted;
+    }
+
+    /// A process that runs already, found when the master came back.
+    pub fn found(&mut self, slot: u32) {
+        self.slots.insert(slot, Slot::Busy);
+    }
+
+    /// How often a process was started again.
+    pub fn restarts(&self) -> u64 {
+        self.restarts
+    }
+
+    /// The slots and what is in them.
+    pub fn slots(&self) -> &BTreeMap<u32, Slot> {
+        &self.slots
+    }
+
+    /// Training went on for a while: earlier crashes were not in a row.
+    pub fn progressed(&mut self) {
+        self.in_a_row = 0;
+    }
+
+    /// A process ended. The error, if too many ended by themselves, is the run's end.
+    pub fn ended(&mut self, now: Millis, slot: u32, how: Ended) -> Result<(), String> {
+        let before = self.slots.remove(&slot);
+        if before == Some(Slot::Leaving) {
+            // Nothing was lost: should it be wanted again by now, that is no restart.
+            return Ok(());
+        }
+        let replaced = before == Some(Slot::Ending);
+        let mut at = now;
+        if let (Ended::Crashed(reason), false) = (how, replaced) {
+            self.crashes += 1;
+            at += (BACKOFF << self.in_a_row.min(6)).min(LONGEST_BACKOFF);
+            self.in_a_row += 1;
+            self.last_crash = Some(reason);
+        }
+        self.slots.insert(slot, Slot::Free(at));
+        match &self.last_crash {
+            Some(reason) if self.crashes > self.max_crashes => {
+                let who = if self.base == 0 { "workers" } else { "parameter servers" };
+                Err(format!("{who} crashed {} times, last: {reason}", self.crashes))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A process holds the others up: it is ended, and its slot filled again if it is wanted.
+    pub fn replace(&mut self, slot: u32) -> Option<Order> {
+        let busy = self.slots.get(&slot) == Some(&Slot::Busy);
+        let wanted = slot < self.base + self.wanted;
+        busy.then(|| {
+            self.slots.insert(slot, if wanted { Slot::Ending } else { Slot::Leaving });
+            Order::End(slot)
+        })
+    }
+
+    /// What to do now.
+    pub fn orders(&mut self, now: Millis) -> Vec<Order> {
+        let mut orders = Vec::new();
+        let end = self.base + self.wanted;
+        for slot in self.base..end {
+            match self.slots.get(&slot) {
+                None => orders.push(Order::Start(slot)),
+                Some(Slot::Free(at)) if *at <= now => {
+                    self.restarts += 1;
+                    orders.push(Order::Start(slot));
+                }
+                Some(_) => continue,
+            }
+            self.slots.insert(slot, Slot::Busy);
+        }
+        for (slot, state) in self.slots.iter_mut().filter(|(slot, _)| **slot >= end) {
+            if *state == Slot::Busy {
+                *state = Slot::Leaving;
+                orders.push(Order::End(*slot));
+            }
+        }
+        self.slots.retain(|slot, state| *slot < end || state.is_ending());
+        orders
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_killed_process_is_replaced_at_once_and_burns_no_retry() {
+        let mut processes = ProcessSet::new(2, 0);
+        assert_eq!(processes.orders(0), [Order::Start(0), Order::Start(1)]);
+        for now in 1..50 {
+            processes.ended(now, 1, Ended::Killed("SIGKILL".into())).expect("no retry is burnt");
+            assert_eq!(processes.orders(now), [Order::Start(1)]);
+        }
+        assert_eq!(processes.restarts(), 49);
+    }
+
+    #[test]
+    fn crashes_back_off_and_end_the_run() {
+        let mut processes = ProcessSet::new(1, 1);
+        processes.orders(0);
+        processes.ended(0, 0, Ended::Crashed("exit code 101".into())).expect("one is borne");
+        assert_eq!(processes.orders(BACKOFF - 1), []);
+        assert_eq!(processes.orders(BACKOFF), [Order::Start(0)]);
+        let error = processes.ended(900, 0, Ended::Crashed("exit code 101".into()));
+        assert_eq!(error, Err("workers crashed 2 times, last: exit code 101".to_string()));
+    }
+
+    #[test]
+    fn scaling_ends_the_last_and_starts_new_ones() {
+        let mut processes = ProcessSet::new(3, 0);
+        processes.orders(0);
+        processes.scale(2);
+        assert_eq!(processes.orders(1), [Order::End(2)]);
+        processes.ended(2, 2, Ended::Crashed("was told to".into())).expect("asked for");
+        processes.scale(4);
+        assert_eq!(processes.orders(3), [Order::Start(2), Order::Start(3)]);
+    }
+
+    #[test]
+    fn one_that_is_wanted_again_while_it_leaves_is_started_but_no_restart() {
+        let mut processes = ProcessSet::new(3, 0);
+        processes.orders(0);
+        processes.scale(2);
+        assert_eq!(processes.orders(1), [Order::End(2)]);
+        processes.scale(3);
+        assert_eq!(processes.orders(2), []);
+        processes.ended(3, 2, Ended::Killed("it left on request".into())).expect("asked for");
+        assert_eq!(processes.orders(3), [Order::Start(2)]);
+        assert_eq!(processes.restarts(), 0);
+    }
+}

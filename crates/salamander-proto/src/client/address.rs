@@ -1,0 +1,64 @@
+//! The way to a master: its address, the limits of connecting, and TLS if the job has certificates.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hyper_util::rt::TokioIo;
+use salamander_net::Tls;
+use tonic::transport::{Channel, Endpoint, Uri};
+
+use super::stream::ControlStream;
+use super::{Error, SessionOptions, root};
+use crate::limits;
+
+/// Connects as often as it is asked to.
+#[derive(Debug)]
+pub(super) struct MasterAddress {
+    endpoint: Endpoint,
+    tls: Option<Tls>,
+    refusal: Refusal,
+}
+
+/// What the last line learnt about TLS: errors lose their causes on their way through HTTP/2.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Refusal(Arc<Mutex<Option<String>>>);
+
+impl Refusal {
+    pub(super) fn note(&self, reason: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+    }
+}
+
+impl MasterAddress {
+    pub(super) fn new(options: &SessionOptions) -> Result<Self, Error> {
+        let (master, tls) = (options.master.as_str(), options.tls.clone());
+        let wrong = || Error::Address { master: master.to_string() };
+        if !master.contains(':') || master.contains('/') {
+            return Err(wrong());
+        }
+        // Encrypted or not is the line's business, so the scheme is the same.
+        let endpoint = Endpoint::from_shared(format!("http://{master}")).map_err(|_| wrong())?;
+        let endpoint = endpoint
+            .connect_timeout(limits::CONNECT)
+            .http2_keep_alive_interval(limits::KEEP_ALIVE)
+            .keep_alive_timeout(limits::KEEP_ALIVE_ANSWER)
+            .keep_alive_while_idle(true);
+        Ok(Self { endpoint, tls, refusal: Refusal::default() })
+    }
+
+    /// Connects once; the error is the reason.
+    pub(super) async fn connect(&self) -> Result<Channel, String> {
+        let (tls, refusal) = (self.tls.clone(), self.refusal.clone());
+        let connector = tower::service_fn(move |to: Uri| {
+            let (tls, refusal) = (tls.clone(), refusal.clone());
+            async move { ControlStream::open(&to, tls.as_ref(), refusal).await.map(TokioIo::new) }
+        });
+        let connected = self.endpoint.connect_with_connector(connector).await;
+        connected.map_err(|error| root(&error))
+    }
+
+    /// Why the other side or this one wants no connection, if it is about certificates: trying again will
+    /// not help soon.
+    pub(super) fn refusal(&self) -> Option<String> {
+        self.refusal.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
