@@ -9,7 +9,7 @@ use salamander_proto::v1::ScaleRequest;
 
 use super::{Effect, Event, journal};
 
-/// The membership, and who holds the others up.
+/// The membership, and who is a straggler.
 pub(crate) struct Members {
     pub(crate) coordinator: Coordinator,
     pace: Pace,
