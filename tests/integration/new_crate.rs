@@ -32,8 +32,7 @@ fn a_new_crate_builds_and_trains() {
         assert!(output.status.success(), "{args:?}: {error}");
         text
     };
-    let out = run(&["train", "experiment.yaml", "--json"])
-        .args(["--set", "hyperparameters.learning_rate=0.01"]);
+    let out = run(&["train", "experiment.yaml", "--json"]);
     let summary: serde_json::Value =
         serde_json::from_str(out.lines().last().expect("a line")).expect("JSON");
     let accuracy = summary["metrics"]["validation"]["accuracy"].as_f64().expect("a number");

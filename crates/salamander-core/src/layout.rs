@@ -18,7 +18,7 @@ pub const JOURNAL: &str = "journal";
 /// Steps and validations, one JSON object per line.
 pub const METRICS: &str = "metrics.jsonl";
 /// The state of asynchronous training that its master keeps.
-pub const BOOKS: &str = "books.json";
+pub const COURSE: &str = "course.json";
 /// The folder of checkpoints, and the list of those that count within it.
 pub const CHECKPOINTS: &str = "checkpoints";
 /// Checkpoints that the master has journaled, one id per line.
@@ -69,7 +69,7 @@ layout! {
         /// Steps and validations, one JSON object per line.
         metrics: METRICS,
         /// The state of asynchronous training.
-        books: BOOKS,
+        course: COURSE,
         /// How training ended, as its workers tell it.
         end: "end.json",
         /// How the run ended, as people and programs are told.

@@ -176,7 +176,7 @@ impl Store {
 
     /// The checkpoint whose watched metric is the best, by its manifest.
     pub fn best(folder: &Path) -> Option<Manifest> {
-        best(&Self::list(folder)).cloned()
+        best_first(&Self::list(folder)).first().map(|best| Manifest::clone(best))
     }
 
     /// Reads the checkpoint that is meant.
