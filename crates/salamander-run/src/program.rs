@@ -1,5 +1,6 @@
 //! A program that trains: its models, and what can be done with them.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crate::experiment::{Overrides, in_file, load, strategy};
 use crate::facts::Facts;
 use crate::folder::RunFolder;
 use crate::keys::{ensure_certificates, ensure_keys};
-use crate::metrics_log::{MetricsLog, cut_after};
+use crate::metrics_log::{MetricsLog, PlanFile, cut_after};
 use crate::roles::Assignment;
 use crate::run::{Finished, Run, Shared};
 use crate::stored;
@@ -195,6 +196,8 @@ impl Draft {
                 let path = folder.layout().experiment();
                 replace(&path, self.in_force.as_bytes(), Durability::Synced)
                     .map_err(Error::io(&path))?;
+                // What it says is of the time before.
+                let _ = fs::remove_file(folder.layout().summary());
                 Ok(folder)
             }
             RunPlace::New(runs) => {
@@ -212,7 +215,9 @@ impl Draft {
     fn train_here(&self, setup: Setup, run: &RunLayout, events: Forward) -> Result<Outcome, Error> {
         let resumed = self.is_resumed().then(|| newest(run, &events)).transpose()?.flatten();
         let log = MetricsLog::open(&run.metrics())?;
-        let callbacks: Vec<Box<dyn Callback>> = vec![Box::new(events), Box::new(log)];
+        let plan = PlanFile(run.clone());
+        let callbacks: Vec<Box<dyn Callback>> =
+            vec![Box::new(events), Box::new(log), Box::new(plan)];
         let trained = self.model()?.train(setup, resumed, callbacks);
         trained.map_err(|error| in_file(&self.file, error))
     }
