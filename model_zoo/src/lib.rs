@@ -24,7 +24,6 @@ pub mod ring_gan;
     unreachable_pub,
     reason = "a program's file, of which only the model is used"
 )]
-#[path = "../../crates/salamander-cli/src/scaffold/main.rs"]
 pub mod rings;
 pub mod sequence;
 

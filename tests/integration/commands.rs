@@ -1,5 +1,8 @@
 //! The smaller subcommands, and the words of the bigger ones.
 
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use crate::support::{Workplace, digits_experiment, points_csv, skip};
@@ -48,13 +51,78 @@ fn models_schema_devices_and_doctor_answer() {
     assert!(wrong.out().contains("FAIL  experiment"), "{}", wrong.out());
 }
 
+/// The commands that a help lists, without `help` itself.
+fn subcommands(help: &str) -> Vec<String> {
+    let list = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let list = list.take_while(|line| !line.is_empty());
+    // What is further to the right goes on with the line before.
+    let names = list.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let names = names.filter_map(|line| line.split_whitespace().next().map(str::to_owned));
+    names.filter(|name| name != "help").collect()
+}
+
+#[test]
+fn a_closed_pipe_ends_a_command_without_a_word() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(40));
+    let commands: [&[&str]; 3] =
+        [&["schema"], &["models"], &["data", "inspect", "--stats", "points.csv"]];
+    for args in commands {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let ended = place.command(args).stdout(writer).output().expect("the program starts");
+        assert!(ended.status.success(), "{args:?}: {ended:?}");
+        assert!(ended.stderr.is_empty(), "{args:?}: {}", String::from_utf8_lossy(&ended.stderr));
+    }
+}
+
+#[test]
+fn a_run_in_one_process_is_seen_from_outside() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(400));
+    let text = "entrypoint: points\ndata: {training: points.csv}\n\
+                hyperparameters: {global_batch_size: 4}\nmax_length: {epochs: 100000}\n";
+    let file = place.write("x.yaml", text).display().to_string();
+    let mut command = place.command(&["train", &file]);
+    let mut training = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starts");
+    let begun = Instant::now();
+    let status = loop {
+        let asked = place.run(&["status", "latest", "--json"]);
+        if asked.code() == Some(0) && asked.json()["steps"].as_u64() > Some(0) {
+            break asked.json();
+        }
+        assert!(begun.elapsed() < Duration::from_secs(120), "no step: {}", asked.err());
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    assert_eq!(status["state"], "running", "{status}");
+    assert_eq!(status["pid"].as_u64(), Some(u64::from(training.id())));
+    assert_eq!(status["epochs"], 100_000);
+    let shown = place.ok(&["status", "latest"]).out();
+    assert!(shown.contains("progress    step ") && shown.contains(" left"), "{shown}");
+    assert_eq!(place.ok(&["runs", "list", "--json"]).json()[0]["state"], "running");
+
+    training.kill().and_then(|()| training.wait()).expect("killed");
+    let status = place.ok(&["status", "latest", "--json"]).json();
+    assert_eq!(status["state"], "interrupted", "{status}");
+    assert!(status["error"].as_str().is_some_and(|error| error.contains("killed")), "{status}");
+    assert!(place.ok(&["runs", "list"]).out().contains("interrupted"));
+}
+
 #[test]
 fn every_subcommand_explains_itself() {
     let place = Workplace::new();
-    let help = place.ok(&["--help"]).out();
-    for word in ["train", "evaluate", "predict", "export", "ledger", "data", "doctor", "new"] {
-        assert!(help.contains(word), "{word}");
-        assert!(!place.ok(&[word, "--help"]).out().is_empty());
+    let names = subcommands(&place.ok(&["--help"]).out());
+    for name in ["train", "evaluate", "predict", "export", "ledger", "data", "doctor", "new"] {
+        assert!(names.iter().any(|found| found == name), "{name}: {names:?}");
+    }
+    for name in names {
+        let help = place.ok(&[&name, "--help"]).out();
+        let about = help.lines().next().unwrap_or_default();
+        assert!(about.contains(' ') && !about.starts_with("Usage"), "{name}: {help}");
+        assert!(help.contains(&format!(" {name}")) && help.contains("\nUsage: "), "{help}");
+        for nested in subcommands(&help) {
+            assert!(place.ok(&[&name, &nested, "--help"]).out().contains("Usage: "));
+        }
     }
     assert_eq!(place.run(&["trian"]).code(), Some(2));
 }

@@ -77,11 +77,13 @@ fn a_recommender_predicts_files_without_labels() {
     let experiment = "entrypoint: deepfm\n\
                       data: {training: train.txt, validation: train.txt, format: criteo}\n\
                       hyperparameters: {global_batch_size: 64, dim: 4, hidden: [8]}\n\
+                      searcher: {metric: auc, smaller_is_better: false, max_length: {epochs: 10}}\n\
                       reproducibility: {experiment_seed: 1}\n";
     let experiment = place.write("x.yaml", experiment).display().to_string();
     let summary = place.train(&[&experiment]);
     let auc = summary["metrics"]["validation"]["auc"].as_f64().expect("a number");
-    assert!((0.4..1.0).contains(&auc), "{summary}");
+    // By heart: these are the records that it has learnt from.
+    assert!(auc > 0.95, "{summary}");
     let run = summary["dir"].as_str().expect("a folder");
     place.ok(&["predict", run, "--data", "test.txt", "--out", "clicks.jsonl"]);
     let clicks = std::fs::read_to_string(place.path().join("clicks.jsonl")).expect("read");
@@ -92,7 +94,9 @@ fn a_recommender_predicts_files_without_labels() {
         .collect();
     assert_eq!(scores.len(), 640);
     assert!(scores.iter().all(|score| (0.0..1.0).contains(score)), "probabilities");
-    assert!(scores.iter().any(|score| (score - scores[0]).abs() > 1e-4), "of each record");
+    let labels = text.lines().map(|line| line.starts_with('1'));
+    let right = labels.zip(&scores).filter(|(label, score)| (**score > 0.5) == *label).count();
+    assert!(right > 600, "{right} of 640 predictions are those of the record in their place");
 }
 
 /// Every experiment file of the zoo is valid for its model, and its data is there.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::interrupted::steps_logged;
-use crate::support::{Workplace, skip};
+use crate::support::{Workplace, may_change_host, skip};
 use crate::tables;
 
 /// How many sets of hosts this process has made.
@@ -22,8 +22,19 @@ struct Hosts {
 }
 
 impl Hosts {
-    /// None where this process may not make them.
-    fn new(count: usize) -> Option<Self> {
+    /// None where this process may not make them, which is said.
+    fn new(test: &str, count: usize) -> Option<Self> {
+        if !may_change_host(test) {
+            return None;
+        }
+        let hosts = Self::make(count);
+        if hosts.is_none() {
+            skip(test, "`ip netns` is not there or not allowed");
+        }
+        hosts
+    }
+
+    fn make(count: usize) -> Option<Self> {
         // Names of interfaces are short, and several tests may have hosts.
         let set = SETS.fetch_add(1, Ordering::Relaxed);
         let hosts = Self { name: format!("sal{}n{set}", std::process::id() % 100_000), count };
@@ -127,10 +138,7 @@ fn log(place: &Workplace, name: &str) -> std::fs::File {
 
 #[test]
 fn a_host_that_is_cut_off_is_left_out_and_comes_back() {
-    let Some(hosts) = Hosts::new(3) else {
-        skip("a_host_that_is_cut_off", "`ip netns` is not there or not allowed");
-        return;
-    };
+    let Some(hosts) = Hosts::new("a_host_that_is_cut_off", 3) else { return };
     let place = Workplace::new();
     let ids: String = (0..40_000).map(|id| format!("{id}\n")).collect();
     place.write("ids.csv", &format!("id\n{ids}"));
@@ -187,10 +195,7 @@ fn a_host_that_is_cut_off_is_left_out_and_comes_back() {
 
 #[test]
 fn rows_travel_between_hosts_and_strangers_are_told_why_they_do_not() {
-    let Some(hosts) = Hosts::new(2) else {
-        skip("rows_travel_between_hosts", "`ip netns` is not there or not allowed");
-        return;
-    };
+    let Some(hosts) = Hosts::new("rows_travel_between_hosts", 2) else { return };
     let place = Workplace::new();
     let file = tables::experiment(&place);
     let prepare = || {

@@ -1,7 +1,7 @@
 //! Runs that are cut: by signals at any moment, by broken checkpoints. Each must end, resumed, with
 //! the weights of a run that was left alone, bit for bit.
 
-use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -64,9 +64,8 @@ pub(crate) fn start(
     let mut child = command.spawn().expect("the program starts");
     let run = the_run(place);
     while steps_logged(&run) < lines {
-        if child.try_wait().expect("a state").is_some() {
-            break;
-        }
+        let ended = child.try_wait().expect("a state");
+        assert!(ended.is_none(), "it ended before {lines} lines: make it longer");
         std::thread::sleep(Duration::from_millis(1));
     }
     std::thread::sleep(longer);
@@ -91,26 +90,36 @@ fn ledger_is_clean(summary: &Value) {
 }
 
 #[test]
-fn killed_at_twenty_moments_and_resumed_ends_with_the_same_weights() {
+fn killed_and_resumed_it_ends_with_the_same_weights() {
+    killed_at([0, 7, 13, 18]);
+}
+
+/// Kills a run that is not over.
+fn kill(child: &mut Child) {
+    signal(child, Signal::KILL);
+    let status = child.wait().expect("it ends");
+    assert_eq!(status.signal(), Some(9), "it ended by itself: make it longer");
+}
+
+/// Kills a run at each of these moments, of which there are twenty, and goes on with it.
+pub(crate) fn killed_at(moments: impl IntoIterator<Item = u64>) {
     let (expected, whole) = uncut();
-    for moment in 0..20u64 {
+    for moment in moments {
         let place = Workplace::new();
         let file = experiment(&place);
-        // Spread over the whole run, at different places within a step.
-        let lines = (moment * 37 % 76) as usize;
+        // Spread over the run, at different places within a step, and some steps before its end.
+        let lines = (moment * 37 % 61) as usize;
         let longer = Duration::from_micros(moment * 1717 % 9000);
         let command = place.command(&["train", &file]);
         let (mut child, run) = start(command, &place, lines, longer);
-        signal(&child, Signal::KILL);
-        child.wait().expect("it ends");
+        kill(&mut child);
         if moment % 3 == 0 {
             // A second life that is cut as well.
             let again = place.command(&["train", "--resume", &run.display().to_string()]);
-            // Not more than a whole run has.
-            let lines = (steps_logged(&run) + 5).min(76);
+            // A whole run has 76 lines.
+            let lines = (steps_logged(&run) + 5).min(66);
             let (mut child, _) = start(again, &place, lines, longer);
-            signal(&child, Signal::KILL);
-            child.wait().expect("it ends");
+            kill(&mut child);
         }
         let summary = resume(&place, &run);
         assert_eq!(summary["state"], "completed", "moment {moment}");
@@ -156,16 +165,22 @@ fn control_c_finishes_the_step_and_says_how_to_resume() {
 #[test]
 fn a_second_control_c_ends_at_once() {
     let place = Workplace::new();
-    // Steps of seconds: the first Ctrl-C cannot be over before the second comes.
-    let rest = "hyperparameters: {global_batch_size: 1500}\n";
-    let file = place.write("slow.yaml", &digits_experiment("mnist_conv16", rest));
-    let mut child = place.command(&["train", &file.display().to_string()]).spawn().expect("starts");
-    let run = the_run(&place);
-    let mut lines = BufReader::new(child.stderr.take().expect("piped")).lines();
-    let begun = lines.find(|line| line.as_ref().is_ok_and(|line| line.starts_with("training ")));
-    assert!(begun.is_some(), "training begins");
-    std::thread::sleep(Duration::from_millis(300));
-    // Two that come before the first is looked at are one.
+    place.write("ids.csv", "id\n0\n1\n2\n3\n");
+    // A step of ten minutes, which the first Ctrl-C waits for.
+    let text = format!(
+        "entrypoint: tally\n\
+         data: {{training: ids.csv}}\n\
+         hyperparameters: {{global_batch_size: 4, records: 4, delay_ms: 600000, phases: \"{}\"}}\n",
+        place.path().display()
+    );
+    let file = place.write("slow.yaml", &text).display().to_string();
+    let mut child = place.command(&["train", &file]).spawn().expect("starts");
+    let (run, phase) = (the_run(&place), place.path().join(format!("phase-{}", child.id())));
+    while !phase.exists() {
+        assert!(child.try_wait().expect("a state").is_none(), "it ended before its first step");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // Two that come before the first is looked at are one; however many come, it ends long before its step.
     while child.try_wait().expect("a state").is_none() {
         signal(&child, Signal::INT);
         std::thread::sleep(Duration::from_millis(50));

@@ -1,8 +1,8 @@
-//! The real program, run as a user runs it: trained, killed, starved of disk, fed with nonsense.
+//! The real program, run as a user runs it: trained, killed, starved of disk, fed with nonsense. What takes long
+//! is in [`long`], which `cargo xtask test --all` adds.
 
 mod assets;
 mod asynchronous;
-mod cluster;
 mod commands;
 mod data;
 mod elastic;
@@ -14,10 +14,12 @@ mod from_code;
 mod hosts;
 mod interop;
 mod interrupted;
-mod new_crate;
+#[cfg(feature = "long")]
+mod long;
 mod outputs;
 mod places;
 mod precision;
+mod recommenders;
 mod servers;
 mod stored;
 mod support;

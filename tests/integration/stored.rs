@@ -98,6 +98,7 @@ impl Bucket {
     }
 
     /// How often masters have put the list of checkpoints that count.
+    #[cfg(feature = "long")]
     pub(crate) fn counted(&self) -> usize {
         self.gate.counted.load(Ordering::SeqCst)
     }
@@ -253,7 +254,7 @@ fn a_store_that_is_gone_is_told_and_loses_nothing() {
 }
 
 /// Kills a distributed run, and goes on with it elsewhere.
-fn goes_on_elsewhere(test: &str, fire: &Fire) {
+pub(crate) fn goes_on_elsewhere(test: &str, fire: &Fire) {
     let Some(bucket) = Bucket::start(test) else { return };
     let place = Workplace::new();
     chaos::prepare(place.path(), fire);
@@ -287,16 +288,4 @@ fn goes_on_elsewhere(test: &str, fire: &Fire) {
 #[test]
 fn a_ring_goes_on_elsewhere() {
     goes_on_elsewhere("a_ring_goes_on_elsewhere", &Fire { epochs: 4, ..fire(1, 2, 2) });
-}
-
-#[test]
-fn tables_on_servers_go_on_elsewhere() {
-    let fire = Fire { epochs: 4, servers: 2, ..fire(1, 2, 2) };
-    goes_on_elsewhere("tables_on_servers_go_on_elsewhere", &fire);
-}
-
-#[test]
-fn servers_without_waiting_go_on_elsewhere() {
-    let fire = Fire { epochs: 4, servers: 2, asynchronous: true, ..fire(1, 2, 2) };
-    goes_on_elsewhere("servers_without_waiting_go_on_elsewhere", &fire);
 }

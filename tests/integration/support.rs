@@ -122,6 +122,16 @@ pub(crate) fn python(test: &str, modules: &str) -> Option<PathBuf> {
     None
 }
 
+/// Whether this test may change the machine beyond its temporary folder: mounts, bridges, network namespaces. Says so
+/// and returns false unless somebody has allowed it.
+pub(crate) fn may_change_host(test: &str) -> bool {
+    let allowed = std::env::var_os("SALAMANDER_CHANGE_HOST").is_some();
+    if !allowed {
+        skip(test, "it mounts or makes networks, which SALAMANDER_CHANGE_HOST=1 allows");
+    }
+    allowed
+}
+
 /// Reports a test that cannot run here. With SALAMANDER_NO_SKIPS, as in CI, that is a failure.
 pub(crate) fn skip(test: &str, reason: &str) {
     if std::env::var_os("SALAMANDER_NO_SKIPS").is_some() {

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tests::chaos::{self, Fire, processes_of};
 use tests::factors::ratings_csv;
@@ -130,47 +129,6 @@ fn several_workers_need_servers_for_tables() {
     let place = Workplace::new();
     let error = refusal(&place, &["train", &experiment(&place), "--workers", "2"]);
     assert!(error.contains("--strategy hybrid"), "{error}");
-}
-
-/// DeepFM on data like Criteo's, without dropout, whose draws would depend on the slices of a batch.
-pub(crate) fn clicks(place: &Workplace, records: &str) -> String {
-    for (name, skip, records) in [("train.txt", "0", records), ("valid.txt", "100000", "6000")] {
-        let args = ["data", "generate", "criteo", "--values", "500", "--skip", skip];
-        place.ok(&[args.as_slice(), &["--records", records, "--out", name]].concat());
-    }
-    let text = "entrypoint: deepfm\n\
-                data: {training: train.txt, validation: valid.txt, format: criteo}\n\
-                hyperparameters: {global_batch_size: 128, dropout: 0.0}\n\
-                min_checkpoint_period: {batches: 20}\n\
-                searcher: {metric: auc, smaller_is_better: false, max_length: {epochs: 1}}\n\
-                reproducibility: {experiment_seed: 3}\n";
-    place.write("deepfm.yaml", text).display().to_string()
-}
-
-#[test]
-fn deepfm_on_servers_reaches_the_local_auc_also_when_one_is_killed() {
-    let place = Workplace::new();
-    let file = clicks(&place, "16000");
-    let (_, expected) = validation(&place.train(&[&file, "--out", "local"]));
-    assert!(expected > 0.6, "nothing was learnt: {expected}");
-    let sync = ["--strategy", "ps", "--set", "ps.mode=sync", "--workers", "4", "--ps", "2"];
-    let summary = train_without_a_server(&place, &file, &sync);
-    let (_, found) = validation(&summary);
-    assert!((found - expected).abs() < 0.002, "{found} and {expected}");
-}
-
-/// Trains, and kills a parameter server on the way.
-pub(crate) fn train_without_a_server(place: &Workplace, file: &str, extra: &[&str]) -> Value {
-    let command = place.command(&[&["train", file], extra].concat());
-    let (mut child, run) = start(command, place, 30, Duration::ZERO);
-    let servers = processes_of(child.id(), "ps");
-    let victim = Pid::from_raw(servers[0] as i32).expect("a process");
-    kill_process(victim, Signal::KILL).expect("it was there");
-    assert!(child.wait().expect("ended").success());
-    let text = std::fs::read_to_string(run.join("summary.json")).expect("a summary");
-    let summary: Value = serde_json::from_str(&text).expect("JSON");
-    assert_eq!(summary["restarts"]["ps"], 1, "{summary}");
-    summary
 }
 
 /// Scales 2 -> 3 -> 1 servers in mid-run, and returns what the master had to say.

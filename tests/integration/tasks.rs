@@ -210,6 +210,6 @@ fn a_bad_record_ends_it_with_its_name_or_is_skipped_and_counted() {
     let said = place.ok(&args).out();
     let predicted = read(&place, "p.csv");
     assert_eq!(place.ok(&[&args[..], &["--workers", "2"]].concat()).out(), said);
-    assert!(said.contains("1 records could not be decoded"), "{said}");
+    assert!(said.contains("1 record could not be decoded"), "{said}");
     assert_eq!(read(&place, "p.csv"), predicted);
 }

@@ -8,8 +8,11 @@ use anyhow::{Context, ensure};
 use clap::{Parser, Subcommand};
 
 mod bench_compare;
+mod build_cost;
 mod codegen;
 mod mnist_sample;
+mod package;
+mod test;
 mod tidy;
 
 /// Checks, generates and prepares what the repository holds.
@@ -24,6 +27,24 @@ struct Args {
 enum Task {
     /// Run everything that CI runs except the tests: fmt, clippy, doc, tidy, codegen --check.
     Check,
+    /// Run README's tests; with --all also those that take minutes more.
+    Test {
+        /// Chaos at length, pods, every recommender, a new crate from nothing.
+        #[arg(long)]
+        all: bool,
+    },
+    /// Pack every crate that is published, as crates.io would get it.
+    Package {
+        /// Also build a crate that uses nothing but the packages.
+        #[arg(long)]
+        check: bool,
+    },
+    /// Build README's first command from nothing, and say what it costs.
+    BuildCost {
+        /// Fail when it costs more than 1,000 CPU-seconds or the program has more than 100 MB.
+        #[arg(long)]
+        check: bool,
+    },
     /// Enforce the house rules that rustfmt and clippy do not know.
     Tidy,
     /// Write the files that are generated from code.
@@ -70,6 +91,9 @@ enum Task {
 fn main() -> ExitCode {
     let done = root().and_then(|root| match Args::parse().task {
         Task::Check => check(root),
+        Task::Test { all } => test::run(root, all),
+        Task::Package { check } => package::run(root, check),
+        Task::BuildCost { check } => build_cost::run(root, check),
         Task::Tidy => tidy::run(root),
         Task::Codegen { check } => codegen::run(root, check),
         Task::Chaos { seed, minutes, faults, workers } => {
@@ -94,7 +118,8 @@ fn main() -> ExitCode {
 
 fn check(root: &Path) -> anyhow::Result<()> {
     cargo(root, &["fmt", "--all", "--check"], &[])?;
-    cargo(root, &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
+    let clippy = ["clippy", "--workspace", "--all-targets", "--features", "tests/long"];
+    cargo(root, &[&clippy[..], &["--", "-D", "warnings"]].concat(), &[])?;
     cargo(root, &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;
     tidy::run(root)?;
     codegen::run(root, true)

@@ -20,7 +20,7 @@ pub(crate) struct RunsFolder {
 /// A run of this machine.
 #[derive(clap::Args)]
 pub(crate) struct RunArg {
-    /// The run, by its folder or id
+    /// The run, by its folder or id, or `latest`
     run: String,
     #[command(flatten)]
     folder: RunsFolder,
@@ -133,7 +133,7 @@ impl OverrideArgs {
 /// Which trained model is meant.
 #[derive(clap::Args)]
 pub(crate) struct TrainedArgs {
-    /// The run, by its folder or id, or a folder made by `export`
+    /// The run, by its folder or id, or `latest`; or a folder made by `export`
     run: String,
     /// Which checkpoint of the run: best, latest, or its id
     #[arg(long, default_value = "best", value_name = "best|latest|ID")]
@@ -154,7 +154,7 @@ impl TrainedArgs {
 /// What the roles of a distributed run share that are started by hand, or in a pod.
 #[derive(clap::Args)]
 pub(crate) struct RoleArgs {
-    /// The run, by its folder or id; `salamander train --prepare` makes one
+    /// The run, by its folder or id, or `latest`; `salamander train --prepare` makes one
     run: String,
     /// Make the run's folder from this file, if it is not there, as in a pod
     #[arg(long, value_name = "FILE")]

@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use salamander_core::ledger::LedgerLine;
+use salamander_core::words::{count, count_was};
 use salamander_run::{Overrides, Program, Run};
 use serde_json::Value;
 
+use crate::out::Out;
 use crate::signals::Signals;
-use crate::ui::{Follower, Out};
+use crate::ui::Follower;
 use crate::{ledger, scaffold, train};
 
 /// The rows of the curve.
@@ -55,20 +57,20 @@ pub(crate) fn run(command: Command, program: &Program) -> Result<ExitCode> {
     });
     let finished = run.wait()?;
     let (outcome, facts) = (&finished.outcome, finished.facts);
-    println!("\n{}", curve(&finished.run.metrics())?);
+    outln!("\n{}", curve(&finished.run.metrics())?)?;
     let lines = outcome.progress.ledger.lines();
-    ledger::print(&lines);
+    ledger::print(&lines)?;
     let clean = |line: &LedgerLine| line.intact && line.duplicated == 0 && line.missing == 0;
-    println!(
-        "\n{} workers were killed, {} generations, every record {}",
-        facts.worker_restarts,
-        facts.generations,
+    outln!(
+        "\n{} killed, {}, every record {}",
+        count_was(facts.worker_restarts, "worker"),
+        count(facts.generations, "generation"),
         if lines.iter().all(clean) {
             "applied exactly once per epoch"
         } else {
             "NOT accounted for"
         },
-    );
+    )?;
     Ok(if lines.iter().all(clean) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -87,7 +89,7 @@ impl Kills {
         self.last = Instant::now();
         let workers = run.workers();
         let Some(worker) = workers.get(self.count % workers.len().max(1)) else { return };
-        eprintln!("killing worker process {}", worker.pid);
+        errln!("killing worker process {}", worker.pid);
         // One that has just ended needs no killing.
         let _ = worker.kill();
         self.count += 1;

@@ -7,12 +7,12 @@ pub(crate) fn run() -> Result<()> {
     for kind in device::survey() {
         let name = kind.kind.name();
         match kind.devices {
-            Err(reason) => println!("{name:<7} not usable: {name} {reason}"),
+            Err(reason) => outln!("{name:<7} not usable: {name} {reason}")?,
             Ok(devices) => {
                 for device in devices {
                     match device {
-                        Ok(found) => println!("{:<7} usable: {}", found.name, facts(&found)),
-                        Err(reason) => println!("{name:<7} not usable: {reason}"),
+                        Ok(found) => outln!("{:<7} usable: {}", found.name, facts(&found))?,
+                        Err(reason) => outln!("{name:<7} not usable: {reason}")?,
                     }
                 }
             }

@@ -36,10 +36,10 @@ pub(crate) fn run(args: &Args, models: &Models) -> Result<ExitCode> {
     let mut healthy = true;
     for (what, result) in checks {
         match result {
-            Ok(found) => println!("ok    {what:<12} {found}"),
+            Ok(found) => outln!("ok    {what:<12} {found}")?,
             Err(error) => {
                 healthy = false;
-                println!("FAIL  {what:<12} {error:#}");
+                outln!("FAIL  {what:<12} {error:#}")?;
             }
         }
     }

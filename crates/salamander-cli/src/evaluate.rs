@@ -3,11 +3,13 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use salamander_core::words::count;
 use salamander_run::report::ClassReport;
 use salamander_run::{Evaluation, Program, confusion};
 use serde_json::json;
 
 use crate::args::TrainedArgs;
+use crate::out;
 use crate::sharing::SharingArgs;
 
 #[derive(clap::Args)]
@@ -29,14 +31,19 @@ pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
     let evaluated = args.sharing.with("evaluating", |by| model.evaluate(&args.data, by))?;
     Ok(match evaluated {
         Ok(evaluation) => {
-            show(&evaluation, model.checkpoint(), &model.class_names()?, args.json);
+            show(&evaluation, model.checkpoint(), &model.class_names()?, args.json)?;
             ExitCode::SUCCESS
         }
         Err(stopped) => stopped,
     })
 }
 
-fn show(evaluation: &Evaluation, checkpoint: &str, class_names: &[String], json: bool) {
+fn show(
+    evaluation: &Evaluation,
+    checkpoint: &str,
+    class_names: &[String],
+    json: bool,
+) -> Result<(), out::Error> {
     let values = evaluation.metrics.values();
     let named = confusion(&evaluation.metrics, class_names);
     let report = named.map(|(names, counts)| ClassReport::from_confusion(&names, counts));
@@ -45,17 +52,18 @@ fn show(evaluation: &Evaluation, checkpoint: &str, class_names: &[String], json:
             "checkpoint": checkpoint, "records": evaluation.records,
             "skipped": evaluation.skipped, "metrics": values, "report": report,
         });
-        println!("{object}");
-        return;
+        return outln!("{object}");
     }
-    println!("{} records, checkpoint {checkpoint}", evaluation.records);
+    outln!("{}, checkpoint {checkpoint}", count(evaluation.records, "record"))?;
     if evaluation.skipped > 0 {
-        println!("{} records could not be decoded and were skipped", evaluation.skipped);
+        let skipped = count(evaluation.skipped, "record");
+        outln!("{skipped} could not be decoded: left out")?;
     }
     for (name, value) in &values {
-        println!("{name:<12} {value:.6}");
+        outln!("{name:<12} {value:.6}")?;
     }
     if let Some(report) = report {
-        println!("\n{report}");
+        outln!("\n{report}")?;
     }
+    Ok(())
 }

@@ -19,6 +19,6 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, program: &Program) -> Result<()> {
     let model = args.trained.load(program)?;
     let weights = model.export(&args.out)?;
-    println!("{} ({})", weights.display(), model.checkpoint());
+    outln!("{} ({})", weights.display(), model.checkpoint())?;
     Ok(())
 }

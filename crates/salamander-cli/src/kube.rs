@@ -15,8 +15,9 @@ use salamander_run::{Error, Overrides, Program, State};
 use serde_json::Value;
 
 use crate::args::OverrideArgs;
+use crate::out::{self, Out};
 use crate::roles::log_to_stderr;
-use crate::ui::{Follower, Out, job_line};
+use crate::ui::{Follower, job_line};
 
 /// Where processes of a run are.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -149,7 +150,7 @@ impl PodArgs {
 /// Does what is only done for clusters.
 pub(crate) fn run(command: Command, program: &Program) -> Result<ExitCode> {
     match command {
-        Command::Crd => print!("{}", definition::definition_yaml()?),
+        Command::Crd => out::text(&definition::definition_yaml()?)?,
         Command::Operator { namespace, health } => {
             log_to_stderr("operator", 0);
             operate(namespace, health)?;
@@ -158,11 +159,11 @@ pub(crate) fn run(command: Command, program: &Program) -> Result<ExitCode> {
             let namespace = args.job.place.namespace.as_deref().unwrap_or("default");
             let (overrides, options) = (args.overrides.overrides(), args.job.options());
             let job = options.read(&args.experiment, &overrides, namespace, program.models())?;
-            print!("{}", job.to_manifest()?);
+            out::text(&job.to_manifest()?)?;
         }
         Command::Delete { job, namespace } => {
             Cluster::connect(namespace.as_deref())?.delete(&job)?;
-            println!("deleted");
+            outln!("deleted")?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -181,7 +182,7 @@ pub(crate) fn train(
     let operated = cluster.submit(&submission)?;
     let job = &submission.job;
     let by = if operated { "the operator" } else { "its own master; there is no operator" };
-    eprintln!("job {} in namespace {} is looked after by {by}", job.name, job.namespace);
+    errln!("job {} in namespace {} is looked after by {by}", job.name, job.namespace);
     follow(&cluster, &job.name, as_json)
 }
 
@@ -197,18 +198,20 @@ fn follow(cluster: &Cluster, job: &str, as_json: bool) -> Result<ExitCode> {
     let mut follower = Follower::new(if as_json { Out::Stderr } else { Out::Stdout });
     let ended = cluster.follow(job, |event| follower.take(&event))?;
     follower.finish();
+    // A reader that has gone away must not hide how the job ended.
+    let say = |text: String| Out::Stdout.line(&text);
     let line = job_line(job, &ended);
     if as_json {
-        println!("{line}");
+        Out::Stdout.line(&line.to_string());
     } else {
-        println!("\njob        {job} ({})", State::from(&ended.ending).as_str());
-        println!("trained    {} steps, {} records", line["steps"], line["records"]);
+        say(format!("\njob        {job} ({})", State::from(&ended.ending).as_str()));
+        say(format!("trained    {} steps, {} records", line["steps"], line["records"]));
         let values = line["metrics"]["validation"].as_object().into_iter().flatten();
         let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
         let shown: Vec<String> =
             values.map(|(name, value)| format!("{name} {:.4}", number(value))).collect();
         if !shown.is_empty() {
-            println!("validation {}", shown.join(", "));
+            say(format!("validation {}", shown.join(", ")));
         }
     }
     match ended.ending {
@@ -222,12 +225,12 @@ fn follow(cluster: &Cluster, job: &str, as_json: bool) -> Result<ExitCode> {
 pub(crate) fn status(cluster: &Cluster, job: &str, as_json: bool) -> Result<ExitCode> {
     let view = cluster.view(job)?;
     if as_json {
-        println!("{}", view.json());
+        outln!("{}", view.json())?;
         return Ok(ExitCode::SUCCESS);
     }
-    println!("{}", view.line());
+    outln!("{}", view.line())?;
     for PodView { name, role, phase } in &view.pods {
-        println!("{role:<8}{phase:<12}{name}");
+        outln!("{role:<8}{phase:<12}{name}")?;
     }
     Ok(ExitCode::SUCCESS)
 }

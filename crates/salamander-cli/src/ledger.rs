@@ -7,6 +7,7 @@ use salamander_core::ledger::LedgerLine;
 use salamander_train::checkpoint::{Store, Which};
 
 use crate::args::RunArg;
+use crate::out;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -22,31 +23,39 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let checkpoint = Store::find(&args.run.find()?.checkpoints(), &Which::Latest)?;
     let lines = checkpoint.state.progress.ledger.lines();
     if args.json {
-        println!("{}", serde_json::to_string(&lines)?);
+        outln!("{}", serde_json::to_string(&lines)?)?;
     } else {
-        print(&lines);
+        print(&lines)?;
     }
     let clean = lines.iter().all(|line| line.intact && line.duplicated == 0);
     Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The ledger for people.
-pub(crate) fn print(lines: &[LedgerLine]) {
-    println!(
+pub(crate) fn print(lines: &[LedgerLine]) -> Result<(), out::Error> {
+    outln!(
         "{:>6} {:>10} {:>10} {:>10} {:>11} {:>8} {:>10}  ids",
-        "epoch", "records", "applied", "missing", "duplicated", "skipped", "overflowed"
-    );
+        "epoch",
+        "records",
+        "applied",
+        "missing",
+        "duplicated",
+        "skipped",
+        "overflowed"
+    )?;
     for line in lines {
         let ids = if line.intact { "intact" } else { "WRONG" };
-        println!(
+        outln!(
             "{:>6} {:>10} {:>10} {:>10} {:>11} {:>8} {:>10}  {ids}",
-            line.epoch,
+            // From 1, as in the table of epochs; JSON counts from 0, as ever.
+            line.epoch + 1,
             line.records,
             line.applied,
             line.missing,
             line.duplicated,
             line.skipped,
             line.overflowed
-        );
+        )?;
     }
+    Ok(())
 }

@@ -2,8 +2,13 @@
 //!
 //! # Layout
 //! - [`main`]: what can be typed, and which file does it; one file per subcommand, `args` for what several share
+//! - `out`: everything that is printed; a closed pipe ends a command, and no training
 //! - `ui`: progress bar, epoch table, summary
 //! - `fetch`: public data sets; `scaffold`: what `salamander new` writes; `demo`: what `salamander demo` trains
+
+// First: its macros are seen by what comes after it.
+#[macro_use]
+mod out;
 
 mod args;
 mod data;
@@ -20,9 +25,11 @@ mod manage;
 mod models;
 mod predict;
 mod roles;
+mod runs;
 mod scaffold;
 mod sharing;
 mod signals;
+mod status;
 mod train;
 mod ui;
 
@@ -59,8 +66,13 @@ enum Command {
     Export(export::Args),
     /// Show which records were applied in which epoch of a run
     Ledger(ledger::Args),
-    /// Show where a distributed run stands
-    Status(manage::StatusArgs),
+    /// Show where a run stands: its state, how far it is, and why it failed
+    Status(status::Args),
+    /// See which runs there are
+    Runs {
+        #[command(subcommand)]
+        command: runs::Command,
+    },
     /// Print the logs of a distributed run's processes
     Logs(manage::LogsArgs),
     /// Change the number of workers or parameter servers of a run that is going on
@@ -101,8 +113,16 @@ enum Command {
     Schema,
     /// Write a ready crate with a model, an experiment and data
     New {
-        /// The crate's name, which is also the folder's
-        name: String,
+        /// The crate's name, which is also the folder's; with --tabular the file's name by default
+        #[arg(required_unless_present = "tabular")]
+        name: Option<String>,
+        /// Write a model for the columns of this file (CSV, Parquet or another format) instead of an example: numbers
+        /// are normalised, words become embeddings, a fifth of the records is for validation
+        #[arg(long, value_name = "FILE", requires = "label")]
+        tabular: Option<PathBuf>,
+        /// The column of that file to predict: classes, or a quantity
+        #[arg(long, value_name = "COLUMN", requires = "tabular")]
+        label: Option<String>,
     },
 }
 
@@ -117,7 +137,8 @@ pub fn main(models: Models) -> ExitCode {
         Command::Predict(args) => predict::run(&args, program),
         Command::Export(args) => export::run(&args, program).map(|()| ExitCode::SUCCESS),
         Command::Ledger(args) => ledger::run(&args),
-        Command::Status(args) => manage::status(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Runs { command } => runs::run(command),
         Command::Logs(args) => manage::logs(&args),
         Command::Scale(args) => manage::scale(&args),
         Command::Stop(args) => manage::stop(&args),
@@ -135,14 +156,25 @@ pub fn main(models: Models) -> ExitCode {
         Command::Doctor(args) => doctor::run(&args, program.models()),
         Command::Demo { command } => demo::run(command, program),
         Command::Schema => {
-            println!("{:#}", salamander_core::experiment::schema());
-            Ok(ExitCode::SUCCESS)
+            let printed = outln!("{:#}", salamander_core::experiment::schema());
+            printed.map(|()| ExitCode::SUCCESS).map_err(Into::into)
         }
-        Command::New { name } => scaffold::write(&name).map(|()| ExitCode::SUCCESS),
+        Command::New { name, tabular, label } => {
+            let written = match (tabular, label) {
+                (Some(file), Some(label)) => {
+                    scaffold::tabular::write(name.as_deref(), &file, &label)
+                }
+                _ => scaffold::write(&name.unwrap_or_default()),
+            };
+            written.map(|()| ExitCode::SUCCESS)
+        }
     };
     result.unwrap_or_else(|error| {
+        if out::is_closed(&error) {
+            return ExitCode::SUCCESS;
+        }
         // Only the chain of reasons: a backtrace tells a user nothing about a mistake.
-        eprintln!("error: {error:#}");
+        errln!("error: {error:#}");
         ExitCode::FAILURE
     })
 }

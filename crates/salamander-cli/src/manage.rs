@@ -1,77 +1,21 @@
-//! `salamander status | logs | scale | stop`: a distributed run, seen and steered from outside.
+//! `salamander logs | scale | stop`: a distributed run, heard and steered from outside.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use salamander_run::{Report, RunStatus, Scale, Status};
-use serde_json::Value;
+use salamander_core::words::{count, count_is};
+use salamander_run::experiment::load;
+use salamander_run::{RunLayout, Scale, Strategy};
 
 use crate::args::{PlacedRun, PlacedRunArgs};
 
 /// How often `logs --follow` looks for new lines.
 const LOOK: Duration = Duration::from_millis(300);
-
-#[derive(clap::Args)]
-pub(crate) struct StatusArgs {
-    #[command(flatten)]
-    run: PlacedRunArgs,
-    /// Print a JSON object instead
-    #[arg(long)]
-    json: bool,
-}
-
-/// Shows where a run stands.
-pub(crate) fn status(args: &StatusArgs) -> Result<ExitCode> {
-    let status = match args.run.find()? {
-        PlacedRun::Here(run) => salamander_run::status(&run)?,
-        #[cfg(feature = "kube")]
-        PlacedRun::Cluster(cluster, job) => return crate::kube::status(&cluster, &job, args.json),
-    };
-    let json = status.to_json();
-    if args.json {
-        println!("{json}");
-        return Ok(ExitCode::SUCCESS);
-    }
-    let text = |value: &Value| match value {
-        Value::String(text) => text.clone(),
-        Value::Null => "-".to_string(),
-        other => other.to_string(),
-    };
-    for key in ["state", "generation", "generations", "version", "wanted", "restarts", "checkpoint"]
-    {
-        if let Some(value) = json.get(key) {
-            println!("{key:<12}{}", text(value));
-        }
-    }
-    if let RunStatus::Running(status) = &status {
-        show_workers(status);
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// What those who train do.
-fn show_workers(status: &Status) {
-    if let Some(Report::Step(step)) = &status.last_report {
-        println!("{:<12}step {}, loss {:?}", "training", step.steps, step.loss);
-    }
-    for worker in &status.workers {
-        let rank = match worker.member {
-            Some(rank) => format!("rank {rank}"),
-            None => "waits".to_string(),
-        };
-        let (records, work) = match worker.beat {
-            Some(beat) => (beat.records.to_string(), beat.work.as_str()),
-            None => ("-".to_string(), "-"),
-        };
-        let (slot, pid) = (worker.slot, worker.pid);
-        println!("worker {slot:<5}{rank}, pid {pid}, {records} records, {work}");
-    }
-}
 
 #[derive(clap::Args)]
 pub(crate) struct LogsArgs {
@@ -91,8 +35,12 @@ pub(crate) fn logs(args: &LogsArgs) -> Result<ExitCode> {
         PlacedRun::Here(run) => run.logs(),
         #[cfg(feature = "kube")]
         PlacedRun::Cluster(cluster, job) => {
-            let print =
-                |pod: &str, line: &str| crate::ui::Out::Stdout.line(&format!("{pod:<10} {line}"));
+            let print = |pod: &str, line: &str| {
+                // Nothing else ends what a cluster goes on sending.
+                if outln!("{pod:<10} {line}").is_err() {
+                    std::process::exit(0);
+                }
+            };
             cluster.logs(&job, args.role.as_deref(), args.follow, print)?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -127,9 +75,8 @@ fn show(path: &std::path::Path, name: &str, from: u64) -> Result<u64> {
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-    let mut out = std::io::stdout().lock();
     for line in String::from_utf8_lossy(&bytes[..whole]).lines() {
-        writeln!(out, "{name:<10} {line}")?;
+        outln!("{name:<10} {line}")?;
     }
     Ok(whole as u64)
 }
@@ -151,16 +98,39 @@ pub(crate) struct ScaleArgs {
 pub(crate) fn scale(args: &ScaleArgs) -> Result<ExitCode> {
     let to = Scale { workers: args.workers, servers: args.ps };
     match args.run.find()? {
-        PlacedRun::Here(run) => salamander_run::scale(&run, to)?,
+        PlacedRun::Here(run) => {
+            salamander_run::scale(&run, to)?;
+            warn_of_surplus(&run, args.workers);
+        }
         #[cfg(feature = "kube")]
         PlacedRun::Cluster(cluster, job) => cluster.scale(&job, to)?,
     }
-    for (number, what) in [(args.workers, "workers"), (args.ps, "parameter servers")] {
+    for (number, what) in [(args.workers, "worker"), (args.ps, "parameter server")] {
         if let Some(number) = number {
-            println!("{number} {what} are wanted");
+            outln!("{} wanted", count_is(number.into(), what))?;
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says how many workers will have nothing to do: members of a step share its micro-batches, and none is divided.
+fn warn_of_surplus(run: &RunLayout, workers: Option<u32>) {
+    let (Some(workers), Ok(experiment)) = (workers, load(&run.experiment(), &[])) else { return };
+    let shared = match experiment.strategy {
+        Strategy::Allreduce | Strategy::Hybrid => {
+            u64::from(experiment.slices()) * experiment.optimizations.aggregation_frequency
+        }
+        // Each worker leases what is next, from more than one step.
+        Strategy::Local | Strategy::Ps => return,
+    };
+    let surplus = u64::from(workers).saturating_sub(shared);
+    if surplus > 0 {
+        let (parts, idle) = (count(shared, "micro-batch"), count(surplus, "worker"));
+        errln!(
+            "warning: a step of this run has {parts}, so {idle} will have nothing to do; the number is fixed when a \
+             run begins (micro_batches, or else workers.max)"
+        );
+    }
 }
 
 #[derive(clap::Args)]
@@ -182,6 +152,6 @@ pub(crate) fn stop(args: &StopArgs) -> Result<ExitCode> {
             format!("--platform kube --resume {job}")
         }
     };
-    println!("asked to stop; `salamander train {resume}` goes on with it");
+    outln!("asked to stop; `salamander train {resume}` goes on with it")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -27,11 +27,11 @@ pub(crate) fn run(args: &Args, models: &Models) -> Result<()> {
                 json!({"name": model.name(), "hyperparameters": hparams})
             })
             .collect();
-        println!("{}", serde_json::Value::from(list));
+        outln!("{}", serde_json::Value::from(list))?;
         return Ok(());
     }
     for model in models.iter() {
-        println!("{}", model.name());
+        outln!("{}", model.name())?;
         for hp in model.hparams() {
             let default = hp.default.map_or("required".to_string(), |value| format!("= {value}"));
             let range = match hp.range {
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args, models: &Models) -> Result<()> {
                     format!("  [{}, {}]", bound(low), bound(high))
                 }
             };
-            println!("  {:<16} {:<8} {default}{range}", hp.name, hp.kind);
+            outln!("  {:<16} {:<8} {default}{range}", hp.name, hp.kind)?;
         }
     }
     Ok(())

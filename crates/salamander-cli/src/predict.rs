@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use salamander_core::words::count;
 use salamander_run::Program;
 
 use crate::args::TrainedArgs;
@@ -31,9 +32,10 @@ pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
         Ok(predicted) => predicted,
         Err(stopped) => return Ok(stopped),
     };
-    println!("{} predictions in {}", predicted.records, args.out.display());
+    outln!("{} in {}", count(predicted.records, "prediction"), args.out.display())?;
     if predicted.skipped > 0 {
-        println!("{} records could not be decoded and were skipped", predicted.skipped);
+        let skipped = count(predicted.skipped, "record");
+        outln!("{skipped} could not be decoded: left out")?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -11,6 +11,7 @@ use salamander_run::roles::{Exit, MemberOptions, master, ps, worker};
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{MemberArgs, RoleArgs};
+use crate::out::Out;
 
 #[derive(clap::Args)]
 pub(crate) struct MasterArgs {
@@ -99,7 +100,7 @@ fn member(role: &RoleArgs, member: MemberArgs, place: u32) -> Result<MemberOptio
 }
 
 fn listening(address: SocketAddr) {
-    println!("listening on {address}");
+    Out::Stdout.line(&format!("listening on {address}"));
 }
 
 fn exit(exit: Exit) -> ExitCode {

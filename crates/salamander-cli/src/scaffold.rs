@@ -1,50 +1,167 @@
 //! What `salamander new` writes: a crate that trains as it stands.
 
+pub(crate) mod tabular;
+
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use salamander_core::seed::Rng;
 
+use crate::out;
+
 const MAIN: &str = include_str!("scaffold/main.rs");
 const MANIFEST: &str = include_str!("scaffold/Cargo.toml.in");
 const EXPERIMENT: &str = include_str!("scaffold/experiment.yaml");
+/// The library that a new crate uses.
+const FACADE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../salamander");
 const GITIGNORE: &str = "/target\n/runs\n";
 
 /// Writes the crate into a new folder of its name.
 pub(crate) fn write(name: &str) -> Result<()> {
-    let rest = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    ensure!(
-        name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(rest),
-        "\"{name}\" is no name for a crate: letters, digits, - and _, a letter first"
-    );
-    let folder = Path::new(name);
-    if folder.exists() {
-        bail!("{} exists already", folder.display());
-    }
-    let facade = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../salamander"));
-    let manifest =
-        MANIFEST.replace("@NAME@", name).replace("@SALAMANDER@", &facade.display().to_string());
+    let folder = free_folder(name)?;
     let files = [
-        ("Cargo.toml", manifest),
+        ("Cargo.toml", manifest(name)),
         ("src/main.rs", MAIN.to_string()),
         ("experiment.yaml", EXPERIMENT.replace("@NAME@", name)),
         ("data/train.csv", rings(600, 1)),
         ("data/valid.csv", rings(200, 2)),
         (".gitignore", GITIGNORE.to_string()),
     ];
+    write_files(&folder, &files)?;
+    copy_lock(&folder)?;
+    Ok(ready(name)?)
+}
+
+/// The folder of a new crate, which must not be there.
+fn free_folder(name: &str) -> Result<PathBuf> {
+    check_name(name)?;
+    let folder = PathBuf::from(name);
+    if folder.exists() {
+        bail!("{} exists already", folder.display());
+    }
+    Ok(folder)
+}
+
+fn manifest(name: &str) -> String {
+    let library = dependency(Path::new(FACADE));
+    MANIFEST.replace("@NAME@", name).replace("@SALAMANDER@", &library)
+}
+
+/// How the crate names the library: by the clone that this program was built from, while that is there, and else by
+/// the version that was published.
+fn dependency(facade: &Path) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    match facade.join("Cargo.toml").is_file() {
+        true => format!(
+            "{{ path = \"{}\" }} # On another machine: its own path, or \"{version}\".",
+            facade.display()
+        ),
+        false => format!("\"{version}\""),
+    }
+}
+
+fn write_files(folder: &Path, files: &[(&str, String)]) -> Result<()> {
     for (file, text) in files {
         let path = folder.join(file);
         let parent = path.parent().unwrap_or(folder);
         fs::create_dir_all(parent).with_context(|| parent.display().to_string())?;
         fs::write(&path, text).with_context(|| path.display().to_string())?;
     }
-    // The same versions as this program was built with, where its lock file is at hand.
-    let lock = facade.join("../../Cargo.lock");
+    Ok(())
+}
+
+/// The same versions as this program was built with, where its lock file is at hand.
+fn copy_lock(folder: &Path) -> Result<()> {
+    let lock = Path::new(FACADE).join("../../Cargo.lock");
     if lock.is_file() {
         fs::copy(&lock, folder.join("Cargo.lock")).context("Cargo.lock")?;
     }
-    println!("{name} is ready: cd {name} && cargo run --release -- train experiment.yaml");
+    Ok(())
+}
+
+fn ready(name: &str) -> Result<(), out::Error> {
+    outln!("{name} is ready: cd {name} && cargo run --release -- train experiment.yaml")
+}
+
+/// Words that cargo takes for no package: keywords of Rust, and what it and the compiler use themselves.
+#[rustfmt::skip]
+const RESERVED: &[&str] = &[
+    "abstract",
+    "alloc",
+    "as",
+    "async",
+    "await",
+    "become",
+    "box",
+    "break",
+    "build",
+    "const",
+    "continue",
+    "core",
+    "crate",
+    "deps",
+    "do",
+    "dyn",
+    "else",
+    "enum",
+    "examples",
+    "extern",
+    "false",
+    "final",
+    "fn",
+    "for",
+    "gen",
+    "if",
+    "impl",
+    "in",
+    "incremental",
+    "let",
+    "loop",
+    "macro",
+    "match",
+    "mod",
+    "move",
+    "mut",
+    "override",
+    "priv",
+    "proc-macro",
+    "proc_macro",
+    "pub",
+    "ref",
+    "return",
+    "salamander",
+    "self",
+    "static",
+    "std",
+    "struct",
+    "super",
+    "test",
+    "trait",
+    "true",
+    "try",
+    "type",
+    "typeof",
+    "unsafe",
+    "unsized",
+    "use",
+    "virtual",
+    "where",
+    "while",
+    "yield",
+];
+
+/// Refuses what cargo would refuse, before anything is written.
+fn check_name(name: &str) -> Result<()> {
+    let rest = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    ensure!(
+        name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(rest),
+        "\"{name}\" is no name for a crate: letters, digits, - and _, a letter first"
+    );
+    ensure!(
+        !RESERVED.contains(&name.to_ascii_lowercase().as_str()),
+        "\"{name}\" is no name for a crate: Rust or cargo uses this word; try \"{name}_model\""
+    );
     Ok(())
 }
 
@@ -60,4 +177,45 @@ pub(crate) fn rings(records: usize, seed: u64) -> String {
         text.push_str(&format!("{x:.4},{y:.4},{outside}\n"));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crate_depends_on_the_clone_or_on_the_package() {
+        let clone = Path::new(FACADE);
+        assert!(dependency(clone).starts_with("{ path = \""), "{}", dependency(clone));
+        assert_eq!(dependency(Path::new("nowhere")), format!("\"{}\"", env!("CARGO_PKG_VERSION")));
+    }
+
+    #[test]
+    fn names_that_cargo_refuses_are_refused_here() {
+        for name in ["my_model", "m2", "click-through"] {
+            check_name(name).expect(name);
+        }
+        for name in ["", "1st", "a b", "../a", "fn", "Self", "test", "salamander", "d\u{e9}j\u{e0}"]
+        {
+            let error = check_name(name).expect_err(name).to_string();
+            assert!(error.contains("is no name for a crate"), "{error}");
+        }
+    }
+
+    /// Cargo shares what it has built only between equal profiles.
+    #[test]
+    fn a_new_crate_has_the_profiles_of_the_workspace() {
+        let workspace = include_str!("../../../Cargo.toml");
+        let settings = |text: &str| -> Vec<String> {
+            let from = text.find("[profile.dev]").expect("profiles");
+            let lines = text[from..].lines().take_while(|line| *line != "[workspace]");
+            let mut lines: Vec<String> = lines
+                .filter(|line| !line.is_empty() && !line.starts_with('#'))
+                .map(str::to_string)
+                .collect();
+            lines.sort();
+            lines
+        };
+        assert_eq!(settings(MANIFEST), settings(workspace));
+    }
 }

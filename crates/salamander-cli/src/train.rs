@@ -8,8 +8,9 @@ use anyhow::{Result, anyhow, bail};
 use salamander_run::{Program, Run, State, Summary};
 
 use crate::args::OverrideArgs;
+use crate::out::{self, Out};
 use crate::signals::Signals;
-use crate::ui::{Follower, Out, print_summary};
+use crate::ui::{Follower, print_summary};
 
 /// How often signals are looked at.
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
@@ -24,7 +25,7 @@ pub(crate) struct Args {
     /// The folder that runs live in
     #[arg(long, visible_alias = "runs", value_name = "DIR", default_value = "runs")]
     out: PathBuf,
-    /// Go on with a run, by its folder or id; one that is not on this machine, by its place in a store
+    /// Go on with a run, by its folder or id, or `latest`; one that is not on this machine, by its place in a store
     /// (s3://bucket/prefix/RUN); one of a cluster, by its job
     #[arg(long, value_name = "RUN", conflicts_with = "experiment")]
     resume: Option<String>,
@@ -54,18 +55,18 @@ pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
     }
     let draft = match (&args.resume, &args.experiment) {
         (Some(run), _) => {
-            program.resume(run, &overrides, &args.out, &mut |note| eprintln!("{note}"))?
+            program.resume(run, &overrides, &args.out, &mut |note| errln!("{note}"))?
         }
         (None, Some(file)) => program.experiment(file, &overrides, &args.out)?,
         (None, None) => bail!("name an experiment file"),
     };
     if args.dump_config {
-        print!("{}", draft.in_force());
+        out::text(draft.in_force())?;
         return Ok(ExitCode::SUCCESS);
     }
     if args.prepare {
         // For roles on several hosts.
-        println!("{}", draft.prepare()?.folder().display());
+        outln!("{}", draft.prepare()?.folder().display())?;
         return Ok(ExitCode::SUCCESS);
     }
     let out = if args.json { Out::Stderr } else { Out::Stdout };
@@ -78,13 +79,14 @@ pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
     let summary = Summary::new(&layout, &ended, class_names);
     print_summary(&summary, out);
     if args.json {
-        println!("{}", summary.to_json());
+        // A reader that has gone away must not hide how the run ended.
+        Out::Stdout.line(&summary.to_json().to_string());
     }
     let folder = layout.folder().display();
     match (&ended, summary.state) {
         (Err(error), _) => Err(anyhow!("{error} (the run is in {folder})")),
         (Ok(_), State::Interrupted) => {
-            eprintln!("interrupted; go on with: salamander train --resume {folder}");
+            errln!("interrupted; go on with: salamander train --resume {folder}");
             Ok(ExitCode::from(signals.exit_code()))
         }
         (Ok(_), _) => Ok(ExitCode::SUCCESS),

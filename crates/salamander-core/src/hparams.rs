@@ -133,9 +133,11 @@ pub trait HparamValue: Sized {
     fn to_json(&self) -> Json;
 }
 
+// No implementation is recommended: the compiler would list a choice of them that changes with the crate.
 macro_rules! scalars {
     ($($type:ty),*) => {
-        $(impl HparamValue for $type {
+        $(#[diagnostic::do_not_recommend]
+        impl HparamValue for $type {
             fn from_node(node: &Node) -> Result<Self, Error> {
                 from_node(node)
             }
@@ -148,6 +150,7 @@ macro_rules! scalars {
 
 scalars!(f32, f64, u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, bool, String);
 
+#[diagnostic::do_not_recommend]
 impl<T: HparamValue> HparamValue for Vec<T> {
     fn from_node(node: &Node) -> Result<Self, Error> {
         match &node.value {
@@ -161,6 +164,7 @@ impl<T: HparamValue> HparamValue for Vec<T> {
     }
 }
 
+#[diagnostic::do_not_recommend]
 impl<T: HparamValue> HparamValue for Option<T> {
     fn from_node(node: &Node) -> Result<Self, Error> {
         match node.value {

@@ -20,7 +20,7 @@ pub const JOURNAL: &str = "journal";
 /// Steps and validations, one JSON object per line.
 pub const METRICS: &str = "metrics.jsonl";
 /// The state of asynchronous training that its master keeps.
-pub const BOOKS: &str = "books.json";
+pub const COURSE: &str = "course.json";
 /// The folder of checkpoints, and the list of those that count within it.
 pub const CHECKPOINTS: &str = "checkpoints";
 /// Checkpoints that the master has journaled, one id per line.
@@ -56,7 +56,7 @@ layout! {
         experiment: EXPERIMENT,
         /// The folder of statistics and vocabularies that examples are read with.
         assets: ASSETS,
-        /// Held by the process that trains here.
+        /// Held by the process that trains here, and has its number.
         lock: "run.lock",
         /// The secret of the run's connections.
         token: "token",
@@ -68,10 +68,12 @@ layout! {
         journal: JOURNAL,
         /// Which report the master took last.
         reported: "reported",
+        /// How long the run will be, as its start was told.
+        plan: "plan.json",
         /// Steps and validations, one JSON object per line.
         metrics: METRICS,
         /// The state of asynchronous training.
-        books: BOOKS,
+        course: COURSE,
         /// How training ended, as its workers tell it.
         end: "end.json",
         /// How the run ended, as people and programs are told.

@@ -17,6 +17,7 @@
 //! - [`report`]: what a run tells about itself; [`callback`]: who is told
 //! - [`status`]: where a run stands
 //! - [`seed`]: random streams by name
+//! - [`words`]: numbers in sentences
 
 pub mod asynchronous;
 pub mod callback;
@@ -38,4 +39,5 @@ pub mod schedule;
 pub mod seed;
 pub mod status;
 pub mod watch;
+pub mod words;
 pub mod yaml;

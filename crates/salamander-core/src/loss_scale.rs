@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 const LARGEST: f64 = (1u64 << 24) as f64;
 /// No factor is smaller: an overflow here is not the factor's fault.
 const SMALLEST: f64 = 1.0 / 1024.0;
-/// Overflows one after the other that are borne. Halving has long reached its end by then.
+/// Overflows one after the other that are tolerated. Halving has long reached its end by then.
 const BORNE: u64 = 50;
 
 /// How the loss is scaled.
@@ -128,7 +128,7 @@ mod tests {
         let rule = rule(LARGEST, 1);
         let mut scaler = Scaler::new(&rule);
         for _ in 0..BORNE {
-            scaler = scaler.after(&rule, true).expect("borne");
+            scaler = scaler.after(&rule, true).expect("tolerated");
         }
         assert_eq!(scaler.after(&rule, true), Err(Hopeless(BORNE + 1)));
         let saved = scaler.after(&rule, false).expect("a good step");

@@ -20,6 +20,7 @@ pub(crate) const CLASSES: u8 = 10;
 const BLOCK: u64 = 256;
 
 pub(crate) static FORMAT: Definition = Definition {
+    endings: &["cifar"],
     is_named: |name| {
         let batch = name.starts_with("data_batch") || name.starts_with("test_batch");
         batch && name.ends_with(".bin")

@@ -119,6 +119,7 @@ pub(crate) static CSV: Definition = Definition {
 };
 
 pub(crate) static CENSUS: Definition = Definition {
+    endings: &["census"],
     is_named: |name| name == "adult.data" || name == "adult.test",
     open: Some(|opening| delimited::open(opening, |_| &OF_CENSUS)),
     create: Some(|path| sink::delimited::create(path, &OF_CENSUS)),
@@ -126,12 +127,14 @@ pub(crate) static CENSUS: Definition = Definition {
 };
 
 pub(crate) static CRITEO: Definition = Definition {
+    endings: &["criteo"],
     open: Some(|opening| delimited::open(opening, |_| &OF_CRITEO)),
     create: Some(|path| sink::delimited::create(path, &OF_CRITEO)),
     ..text("criteo")
 };
 
 pub(crate) static MOVIELENS: Definition = Definition {
+    endings: &["movielens"],
     is_named: |name| name == "ratings.dat",
     open: Some(|opening| delimited::open(opening, |_| &OF_MOVIELENS)),
     create: Some(|path| sink::delimited::create(path, &OF_MOVIELENS)),

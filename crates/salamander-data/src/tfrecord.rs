@@ -251,7 +251,8 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// A CRC-32C, rotated and shifted so that a checksum of bytes that hold checksums stays good: TensorFlow's and Snappy's.
+/// A CRC-32C, rotated and shifted so that a checksum of bytes that hold checksums stays good: TensorFlow's and
+/// Snappy's.
 pub(crate) fn masked_crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }

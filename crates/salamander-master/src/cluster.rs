@@ -3,6 +3,7 @@
 
 use salamander_core::elastic::{Ending, Entry, Millis, Seat, Term, ToMember, WorkerId};
 use salamander_core::report::Report;
+use salamander_core::words::count_is;
 use salamander_proto::client::{Registration, Role, TrainedOn};
 use salamander_proto::convert::FromMaster;
 use salamander_proto::status;
@@ -66,9 +67,12 @@ impl Cluster {
                 self.events.sink.kept(&mark.id);
                 self.events.note(format!("checkpoint {} kept, version {}", mark.id, mark.version));
             }
-            Entry::Scaled(workers) => self.events.note(format!("{workers} workers are wanted")),
+            Entry::Scaled(workers) => {
+                self.events.note(format!("{} wanted", count_is(*workers as u64, "worker")));
+            }
             Entry::ScaledServers(servers) => {
-                self.events.note(format!("{servers} parameter servers are wanted"));
+                let servers = count_is(*servers as u64, "parameter server");
+                self.events.note(format!("{servers} wanted"));
             }
             Entry::Stopping => self.events.note("an early end was asked for".into()),
             Entry::Ended(ending) => self.ended(now, ending),

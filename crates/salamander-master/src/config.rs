@@ -77,7 +77,7 @@ pub struct Config {
     pub workers: usize,
     /// How many parameter servers are part of the run.
     pub servers: usize,
-    /// How many crashes of their own making are borne.
+    /// How many crashes of their own making are tolerated.
     pub max_restarts: u64,
     /// How long to wait for whom.
     pub timeouts: Timeouts,

@@ -8,7 +8,7 @@
 //! - `master`: one thread that tells the mode what happens and does what it decides; `inbox` is what reaches it
 //! - `mode`: how work is given out: `members` of generations, `leases` of micro-batches, `tasks`
 //! - `cluster`: what every run has: `workers`, `processes`, `events`, the journal
-//! - `asynchronous`, `calls`: the threads and files of leases
+//! - `asynchronous`, `server_calls`: the threads and files of leases
 //! - [`journal`], [`record`], `sent_reports`: what a restarted master goes on from
 //! - `service`, `guard`, `session`, `status`: the port
 //! - [`local`]: starts, watches and ends the processes of a run on this machine

@@ -58,7 +58,7 @@ impl ConnectedWorkers {
         self.workers.insert(id, worker).is_none()
     }
 
-    /// Who speaks in a session, which counts as a sign of life.
+    /// Who speaks in a session, which counts as a heartbeat.
     pub(crate) fn speaker(&mut self, now: Millis, session: SessionId) -> Option<WorkerId> {
         let id = *self.sessions.get(&session)?;
         self.workers.get_mut(&id)?.heard = now;

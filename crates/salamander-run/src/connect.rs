@@ -6,12 +6,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use salamander_core::layout::RunLayout;
-use salamander_core::status::Status;
+use salamander_core::status::{State, Status};
 use salamander_files::{Durability, replace};
 use salamander_proto::client::{Admin, SessionOptions};
 use serde_json::{Value, json};
 
 use crate::Error;
+use crate::folder_status::FolderStatus;
 use crate::keys::keys;
 
 /// How long the master may take to answer.
@@ -22,6 +23,9 @@ const ANSWER: Duration = Duration::from_secs(5);
 pub enum RunStatus {
     /// It goes on; this is what its master says.
     Running(Box<Status>),
+    /// No master answers: it trains in one process, begins or ends just now, or was killed. This is what its folder
+    /// tells.
+    InFolder(Box<FolderStatus>),
     /// It is over; this is the summary in its folder.
     Ended(Value),
 }
@@ -31,21 +35,41 @@ impl RunStatus {
     pub fn to_json(&self) -> Value {
         match self {
             RunStatus::Running(status) => json!(status),
+            RunStatus::InFolder(status) => json!(status),
             RunStatus::Ended(summary) => summary.clone(),
+        }
+    }
+
+    /// Whether it goes on.
+    pub fn is_running(&self) -> bool {
+        match self {
+            RunStatus::Running(status) => {
+                !matches!(status.state, State::Completed | State::Interrupted | State::Failed)
+            }
+            RunStatus::InFolder(status) => status.is_running(),
+            RunStatus::Ended(_) => false,
         }
     }
 }
 
-/// How a run stands; one that is over says so in its folder.
+/// How a run stands: what its master says, or else what its folder tells. Fails for a folder that is no run's.
 pub fn status(run: &RunLayout) -> Result<RunStatus, Error> {
-    match connect(run).and_then(|mut admin| Ok(admin.status()?)) {
-        Ok(status) => Ok(RunStatus::Running(Box::new(status))),
-        Err(error) => {
-            let text = fs::read_to_string(run.summary()).ok();
-            let summary = text.and_then(|text| serde_json::from_str(&text).ok());
-            summary.map(RunStatus::Ended).ok_or(error)
-        }
+    if !run.experiment().is_file() {
+        let folder = run.folder().display();
+        return Err(Error::Invalid(format!("{folder}: no run, for it has no experiment.yaml")));
     }
+    let unanswered = match connect(run).and_then(|mut admin| Ok(admin.status()?)) {
+        Ok(status) => return Ok(RunStatus::Running(Box::new(status))),
+        Err(error) => error,
+    };
+    let mut status = FolderStatus::read(run);
+    if run.master_address().is_file() && !status.is_running() && !run.summary().is_file() {
+        // A master that was started by hand may be alive and only out of reach.
+        status.error = Some(format!("its master does not answer: {unanswered}"));
+    }
+    let text = fs::read_to_string(run.summary()).ok().filter(|_| !status.is_running());
+    let summary = text.and_then(|text| serde_json::from_str(&text).ok());
+    Ok(summary.map_or_else(|| RunStatus::InFolder(Box::new(status)), RunStatus::Ended))
 }
 
 /// How many processes of a kind a run is to have; what is not named stays.

@@ -1,13 +1,22 @@
 //! The folder of a run: `runs/<id>/` with the experiment in force, metrics, checkpoints and a summary.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use salamander_core::layout::RunLayout;
 use salamander_files::{Durability, PendingFolder};
 
 use crate::Error;
+use crate::folder_status::run_folders;
+
+/// The name that stands for the run that was started or resumed last.
+const LATEST: &str = "latest";
+/// How often a lock is tried, and the pause between: whoever looks at a run holds it for a moment.
+const TRIES: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// A run's folder, held so that no second process trains in it.
 pub(crate) struct RunFolder {
@@ -58,10 +67,19 @@ impl RunFolder {
     pub(crate) fn open(path: &Path) -> Result<Self, Error> {
         let layout = RunLayout::new(fs::canonicalize(path).map_err(Error::io(path))?);
         let file = layout.lock();
-        let lock = File::create(&file).map_err(Error::io(&file))?;
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-            return Err(Error::Busy(layout.folder().to_path_buf()));
+        // Not emptied yet: it may be another process's.
+        let lock = OpenOptions::new().write(true).create(true).truncate(false).open(&file);
+        let mut lock = lock.map_err(Error::io(&file))?;
+        let mut tries = 0;
+        while flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            tries += 1;
+            if tries == TRIES {
+                return Err(Error::Busy(layout.folder().to_path_buf()));
+            }
+            std::thread::sleep(PAUSE);
         }
+        let written = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+        written.map_err(Error::io(&file))?;
         Ok(Self { layout, _lock: lock })
     }
 
@@ -71,21 +89,35 @@ impl RunFolder {
     }
 }
 
-/// Finds a run by its folder, or by its id below `runs`.
+/// The process that trains in a folder.
+pub(crate) struct Holder {
+    /// The system's number for it, where it is known.
+    pub(crate) pid: Option<u32>,
+}
+
+/// Who trains in a folder now, if anybody does.
+pub(crate) fn holder(run: &RunLayout) -> Option<Holder> {
+    let mut lock = File::open(run.lock()).ok()?;
+    if flock(&lock, FlockOperation::NonBlockingLockShared).is_ok() {
+        return None;
+    }
+    let mut text = String::new();
+    let read = lock.read_to_string(&mut text);
+    Some(Holder { pid: read.ok().and_then(|_| text.trim().parse().ok()) })
+}
+
+/// Finds a run by its folder, or by its id below `runs`; `latest` is the one there that was started or resumed last.
 pub fn find(run: &str, runs: &Path) -> Result<PathBuf, Error> {
+    if run == LATEST
+        && let Some(newest) = run_folders(runs).first()
+    {
+        return Ok(newest.folder().to_path_buf());
+    }
     let candidates = [PathBuf::from(run), runs.join(run)];
     if let Some(path) = candidates.iter().find(|path| path.is_dir()) {
         return Ok(path.clone());
     }
-    let mut known: Vec<String> = fs::read_dir(runs)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .filter(|name| !name.starts_with('.'))
-        .collect();
-    known.sort();
-    let last: Vec<&str> = known.iter().rev().take(3).map(String::as_str).collect();
+    let last: Vec<String> = run_folders(runs).iter().take(3).map(RunLayout::id).collect();
     let hint = match last.as_slice() {
         [] => format!("there are no runs in {}", runs.display()),
         last => format!("the latest in {}: {}", runs.display(), last.join(", ")),
@@ -125,5 +157,21 @@ mod tests {
         assert!(find(&run.folder().to_string_lossy(), Path::new("nowhere")).is_ok());
         let error = find("y", parent.path()).expect_err("absent").to_string();
         assert!(error.contains(&run.id()), "{error}");
+    }
+
+    #[test]
+    fn latest_is_the_run_that_was_started_or_resumed_last() {
+        let parent = tempfile::tempdir().expect("a folder");
+        let error = find("latest", parent.path()).expect_err("no runs").to_string();
+        assert!(error.contains("there are no runs in"), "{error}");
+        let first = RunFolder::create(parent.path(), "a", "x").expect("made");
+        let second = RunFolder::create(parent.path(), "b", "x").expect("made");
+        let latest = || find("latest", parent.path()).expect("there");
+        assert_eq!(latest(), parent.path().join(second.layout().id()));
+        // As if resumed a little later: files written in a row can have the same time.
+        let file = OpenOptions::new().write(true).open(first.layout().experiment());
+        let later = std::time::SystemTime::now() + Duration::from_secs(9);
+        file.and_then(|file| file.set_modified(later)).expect("resumed");
+        assert_eq!(latest(), parent.path().join(first.layout().id()));
     }
 }

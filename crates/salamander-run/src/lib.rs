@@ -8,7 +8,7 @@
 //! # Layout
 //! - [`Program`], [`Draft`], [`Run`]: the main path
 //! - [`Event`], [`Report`]: what a run tells; [`Summary`], [`report`]: its end, and how good a classifier is
-//! - [`status`], [`scale`], [`stop`]: any run of this machine, from outside
+//! - [`status`], [`runs`], [`scale`], [`stop`]: any run of this machine, from outside
 //! - [`TrainedModel`]: evaluate, predict, export; `tasks`: the same by several processes
 //! - [`roles`]: the processes of a distributed run; `distributed`: their parent
 //! - [`cluster`]: jobs on Kubernetes (feature `kube`)
@@ -23,6 +23,7 @@ mod event;
 pub mod experiment;
 mod facts;
 mod folder;
+mod folder_status;
 mod keys;
 mod metrics_log;
 mod predict;
@@ -41,10 +42,11 @@ pub use event::Event;
 pub use experiment::Overrides;
 pub use facts::Facts;
 pub use folder::find;
+pub use folder_status::{BestValidation, FolderStatus, runs};
 pub use keys::{KeyFiles, make_certificates};
 pub use program::{Draft, Program, find_assets, fit_assets};
 pub use run::{Finished, Process, Run};
-pub use summary::{Summary, confusion};
+pub use summary::{BestCheckpoint, Summary, confusion};
 pub use tasks::{Sharing, TaskEvent};
 pub use trained::{Predicted, TrainedModel};
 

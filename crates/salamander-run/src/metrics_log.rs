@@ -4,11 +4,14 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
+use salamander_core::layout::RunLayout;
+use salamander_core::report::Start;
 use salamander_files::{Durability, replace};
 use salamander_train::callback::{Callback, Control, EpochReport, StepReport};
 use serde_json::{Value, json};
 
 use crate::Error;
+use crate::folder_status::note_plan;
 
 /// Appends every step and every validation.
 pub(crate) struct MetricsLog {
@@ -25,6 +28,16 @@ impl MetricsLog {
         // A metrics line that cannot be written must not end a training; a full disk ends it with
         // the next checkpoint, where it matters.
         let _ = writeln!(self.file, "{value}");
+    }
+}
+
+/// Keeps how long the run will be, for whoever looks at its folder.
+pub(crate) struct PlanFile(pub(crate) RunLayout);
+
+impl Callback for PlanFile {
+    fn training_start(&mut self, start: &Start) {
+        // Only for people who look: a disk so full that this fails ends the run with its next checkpoint.
+        let _ = note_plan(&self.0, start);
     }
 }
 

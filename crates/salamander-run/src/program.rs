@@ -21,7 +21,7 @@ use crate::experiment::{Overrides, in_file, load, strategy};
 use crate::facts::Facts;
 use crate::folder::RunFolder;
 use crate::keys::{ensure_certificates, ensure_keys};
-use crate::metrics_log::{MetricsLog, cut_after};
+use crate::metrics_log::{MetricsLog, PlanFile, cut_after};
 use crate::roles::Assignment;
 use crate::run::{Finished, Run, Shared};
 use crate::stored;
@@ -219,6 +219,8 @@ impl Draft {
                 if !folder.layout().assets().is_dir() {
                     self.assets.write(folder.layout().folder())?;
                 }
+                // What it says is of the time before.
+                let _ = fs::remove_file(folder.layout().summary());
                 Ok(folder)
             }
             RunPlace::New(runs) => {
@@ -247,7 +249,9 @@ impl Draft {
     fn train_here(&self, setup: Setup, run: &RunLayout, events: Forward) -> Result<Outcome, Error> {
         let resumed = self.is_resumed().then(|| newest(run, &events)).transpose()?.flatten();
         let log = MetricsLog::open(&run.metrics())?;
-        let callbacks: Vec<Box<dyn Callback>> = vec![Box::new(events), Box::new(log)];
+        let plan = PlanFile(run.clone());
+        let callbacks: Vec<Box<dyn Callback>> =
+            vec![Box::new(events), Box::new(log), Box::new(plan)];
         let trained = self.model()?.train(setup, resumed, callbacks);
         trained.map_err(|error| in_file(&self.file, error))
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use salamander_core::asynchronous;
 use salamander_core::experiment::{CheckpointStorage, Experiment, Strategy};
-use salamander_core::layout::{BOOKS, COUNTED, EXPERIMENT, JOURNAL, METRICS, RunLayout};
+use salamander_core::layout::{COUNTED, COURSE, EXPERIMENT, JOURNAL, METRICS, RunLayout};
 use salamander_files::{Durability, PendingFolder, replace};
 use salamander_master::journal::Journal;
 use salamander_master::record::Record;
@@ -21,7 +21,7 @@ use crate::Error;
 use crate::experiment::load;
 
 /// Files of the run that are of use to whoever goes on with it, the one that says what counts last.
-const FILES: [&str; 4] = [EXPERIMENT, BOOKS, METRICS, JOURNAL];
+const FILES: [&str; 4] = [EXPERIMENT, COURSE, METRICS, JOURNAL];
 /// The pause after a first failure, and the longest one.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 
@@ -205,7 +205,8 @@ fn bring_back(
     if let (Some(id), Strategy::Ps) = (&newest, strategy) {
         link_rows(&checkpoints, id).map_err(Error::io(&checkpoints))?;
     }
-    for (name, path) in [(METRICS, run.metrics()), (BOOKS, run.books()), (COUNTED, run.counted())] {
+    for (name, path) in [(METRICS, run.metrics()), (COURSE, run.course()), (COUNTED, run.counted())]
+    {
         if let Some(bytes) = remote.get(name)? {
             write(&path, &bytes)?;
         }

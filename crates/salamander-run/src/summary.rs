@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::PathBuf;
 
+use salamander_core::experiment::Experiment;
 use salamander_core::layout::RunLayout;
 use salamander_core::metrics::{Metric, Metrics};
 use salamander_core::status::State;
+use salamander_train::checkpoint::Store;
 use salamander_train::trainer::{Outcome, Timings};
 use serde_json::{Value, json};
 
@@ -26,6 +29,19 @@ pub struct Summary<'a> {
     pub facts: Facts,
     class_names: Vec<String>,
     error: Option<String>,
+}
+
+/// The checkpoint that `evaluate`, `predict` and `export` take unless told otherwise.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BestCheckpoint {
+    /// Its folder.
+    pub path: PathBuf,
+    /// Steps done then.
+    pub steps: u64,
+    /// The watched metric's name.
+    pub metric: String,
+    /// Its value then.
+    pub value: Option<f64>,
 }
 
 impl<'a> Summary<'a> {
@@ -54,6 +70,17 @@ impl<'a> Summary<'a> {
     pub fn class_report(&self) -> Option<ClassReport> {
         let (names, counts) = self.confusion()?;
         Some(ClassReport::from_confusion(&names, counts))
+    }
+
+    /// The best checkpoint, where validations tell which one that is.
+    pub fn best_checkpoint(&self) -> Option<BestCheckpoint> {
+        let manifest = Store::best(&self.run.checkpoints())?;
+        let text = fs::read_to_string(self.run.experiment()).ok()?;
+        let experiment = Experiment::parse(&text, &[]).ok()?;
+        let metric = experiment.metric().to_string();
+        let value = manifest.validation.get(&metric).copied();
+        let path = self.run.checkpoints().join(&manifest.id);
+        Some(BestCheckpoint { path, steps: manifest.steps, metric, value })
     }
 
     fn confusion(&self) -> Option<(Vec<String>, &[u64])> {
@@ -91,6 +118,7 @@ impl<'a> Summary<'a> {
                 "validation": finite(validation.map(Metrics::values).unwrap_or_default()),
             },
             "checkpoint": outcome.and_then(|outcome| outcome.checkpoint.as_ref()),
+            "best_checkpoint": self.best_checkpoint().map(|best| best.path),
             "workers": facts.workers,
             "generations": facts.generations,
             "restarts": {

@@ -8,6 +8,8 @@ use burn::tensor::Device;
 use salamander_core::experiment::{Data, Experiment};
 use salamander_core::layout::{ExportLayout, RunLayout};
 use salamander_core::report::{Evaluation, EvaluationPart};
+use salamander_core::status::State;
+use salamander_core::words::count;
 use salamander_data::{Dataset, Format};
 use salamander_files::{Durability, replace};
 use salamander_train::checkpoint::{Checkpoint, Store, Which};
@@ -20,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::experiment::wrong;
+use crate::folder_status::FolderStatus;
 use crate::predict::Output;
 use crate::tasks::{self, ModelUse, Sharing};
 
@@ -185,15 +188,19 @@ impl TrainedFiles {
         worker: u32,
     ) -> Result<Self, Error> {
         let device = device::select_for(device_name, worker as usize)?;
-        let checkpoints = RunLayout::new(folder).checkpoints();
+        let run = RunLayout::new(folder);
+        let checkpoints = run.checkpoints();
         let (experiment, label, source) = if checkpoints.is_dir() {
+            if Store::list(&checkpoints).is_empty() {
+                return Err(no_checkpoint(&run));
+            }
             let checkpoint = Store::find(&checkpoints, which)?;
             let experiment = Experiment::parse(&checkpoint.experiment, &[])
                 .map_err(Error::broken(&checkpoint.path))?;
             let label = checkpoint.manifest.id.clone();
             (experiment, label, WeightSource::Checkpoint(Box::new(checkpoint)))
         } else {
-            let (experiment, weights) = exported(folder)?;
+            let (experiment, weights) = exported(&run)?;
             (experiment, "exported".to_string(), WeightSource::File(weights))
         };
         let (folder, device_name) = (folder.to_path_buf(), device_name.to_string());
@@ -209,10 +216,41 @@ impl TrainedFiles {
     }
 }
 
-fn exported(folder: &Path) -> Result<(Experiment, PathBuf), Error> {
+/// Why a run has no checkpoint, and what to do.
+fn no_checkpoint(run: &RunLayout) -> Error {
+    let status = FolderStatus::read(run);
+    let folder = run.folder().display();
+    let reason = match (status.state, status.error) {
+        (State::Failed, error) => {
+            format!("the run failed before its first one: {}", error.unwrap_or_default())
+        }
+        (State::Completed, _) => {
+            "its experiment keeps none (checkpoint_policy, checkpoint_storage)".to_string()
+        }
+        (State::Interrupted, _) => {
+            format!(
+                "the run ended before its first one: go on with `salamander train --resume {folder}`"
+            )
+        }
+        _ => {
+            let steps = count(status.steps, "step");
+            format!(
+                "the run is going on, {steps} done: the first one is written at the end of an epoch, or as \
+                 min_checkpoint_period in its experiment says"
+            )
+        }
+    };
+    Error::Invalid(format!("{folder} has no checkpoint yet: {reason}"))
+}
+
+fn exported(run: &RunLayout) -> Result<(Experiment, PathBuf), Error> {
+    let folder = run.folder();
     let layout = ExportLayout::new(folder);
     let (weights, file) = (layout.model(), layout.experiment());
     if !weights.is_file() {
+        if run.lock().is_file() || run.journal().is_file() {
+            return Err(no_checkpoint(run));
+        }
         let folder = folder.display();
         return Err(Error::Invalid(format!("{folder}: neither a run nor an exported model")));
     }

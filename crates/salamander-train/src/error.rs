@@ -35,7 +35,8 @@ pub enum Error {
     /// The loss is not a number.
     #[error(
         "the loss is not a number at epoch {epoch}, step {step}: lower the learning rate, clip the \
-         gradients, or look at the records with `salamander data peek --epoch {epoch} --step {step}`"
+         gradients, or look at the records with `salamander data peek EXPERIMENT --epoch {epoch} --step \
+         {step}`, EXPERIMENT being the experiment.yaml in the run's folder"
     )]
     NotANumber {
         /// The epoch, from 0.

@@ -32,6 +32,7 @@ pub(super) fn forbidden(package: &str, forbidden: &[&str], tree: &str) -> Vec<Fa
     seen.retain(|name| forbidden.iter().any(|head| is_of_family(name, head)));
     let manifest = match package {
         "salamander-kernels" => "kernels/Cargo.toml".to_string(),
+        "salamander-proto" => "proto/Cargo.toml".to_string(),
         package => format!("crates/{package}/Cargo.toml"),
     };
     let failure = |name: &&str| {

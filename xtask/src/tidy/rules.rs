@@ -17,6 +17,18 @@ const UNFINISHED: [(&str, &str); 4] = [
     (concat!("#[", "ignore"), "make the test run everywhere, or delete it"),
 ];
 
+/// Macros that panic when nobody reads the output any more; written so that this file does not contain them.
+const PRINTING: [&str; 4] = [
+    concat!("println", "!("),
+    concat!("print", "!("),
+    concat!("eprintln", "!("),
+    concat!("eprint", "!("),
+];
+/// Where they have no place, what is exempt, and what to write instead.
+const COMMAND_LINE: &str = "crates/salamander-cli/src/";
+const NOT_PRINTED: [&str; 2] =
+    ["crates/salamander-cli/src/out.rs", "crates/salamander-cli/src/scaffold/main.rs"];
+
 /// The first folders of paths that exist on one machine only.
 const MACHINE_FOLDERS: [&str; 3] = ["home", "root", "work"];
 
@@ -28,6 +40,7 @@ pub(super) fn rust(path: &str, text: &str) -> Vec<Failure> {
     failures.extend(layout(path, text));
     failures.extend(length(path, text));
     failures.extend(lines(path, text));
+    failures.extend(printing(path, text));
     failures
 }
 
@@ -117,6 +130,26 @@ fn lines(path: &str, text: &str) -> Vec<Failure> {
     failures
 }
 
+/// The command line prints through one module, because the standard macros panic on a closed pipe.
+fn printing(path: &str, text: &str) -> Vec<Failure> {
+    let exempt = NOT_PRINTED.iter().any(|exempt| path.starts_with(exempt));
+    if exempt || !path.starts_with(COMMAND_LINE) {
+        return Vec::new();
+    }
+    let advice = "panics on a closed pipe: write `outln!(..)?` or `errln!(..)`, from out.rs";
+    let prints = |line: &str| PRINTING.iter().find(|pattern| starts_word(line, pattern));
+    numbered(text)
+        .filter_map(|(number, line)| prints(line).map(|pattern| (number, pattern)))
+        .map(|(number, pattern)| Failure::new(path, number, format!("`{pattern}`: {advice}")))
+        .collect()
+}
+
+/// Whether the pattern is in the line and no part of a longer name.
+fn starts_word(line: &str, pattern: &str) -> bool {
+    let is_name = |before: char| before.is_alphanumeric() || before == '_';
+    line.match_indices(pattern).any(|(at, _)| !line[..at].ends_with(is_name))
+}
+
 fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.lines().enumerate().map(|(index, line)| (index + 1, line))
 }
@@ -192,6 +225,19 @@ mod tests {
     fn every_failure_of_a_file_is_reported() {
         let line = format!("{} {}", UNFINISHED[0].0, UNFINISHED[2].0);
         check("misc.rs", &format!("{line}\n{line}\n"), &[1, 1, 1, 1, 2, 2]);
+    }
+
+    #[test]
+    fn the_command_line_prints_through_one_module() {
+        for pattern in PRINTING {
+            let text = format!("//! Why.\n    {pattern}\"x\");\n");
+            check("crates/salamander-cli/src/models.rs", &text, &[2]);
+            check("crates/salamander-cli/src/out.rs", &text, &[]);
+            check("crates/salamander-cli/src/scaffold/main.rs", &text, &[]);
+            check("crates/salamander-run/src/run.rs", &text, &[]);
+        }
+        let own = "//! Why.\n    outln!(\"x\")?;\n    errln!(\"x\");\n";
+        check("crates/salamander-cli/src/models.rs", own, &[]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use salamander_core::words::count;
 use salamander_data::sink::{Sink, create};
 use salamander_data::{Format, Row};
 
@@ -43,7 +44,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     })?;
     bar.finish_and_clear();
     let files = shards.finish()?;
-    println!("{} records in {} files: {}", dataset.len(), files.len(), args.out.display());
+    let (records, files) = (count(dataset.len(), "record"), count(files.len() as u64, "file"));
+    outln!("{records} in {files}: {}", args.out.display())?;
     Ok(())
 }
 

@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
+use salamander_core::words::count;
 use salamander_data::generate::{Census, Criteo, MovieLens, Pictures, Reachable, Sequences, World};
 use salamander_data::{Format, sink};
 use serde_json::json;
 
 use super::{BLOCK, format_parser, records_bar};
+use crate::out;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -72,8 +74,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         reachable.observe(&drawn);
         Ok(())
     })?;
-    show(args, &reachable);
-    Ok(())
+    Ok(show(args, &reachable)?)
 }
 
 /// Pictures, in the format of CIFAR-10 or in any other that holds bytes.
@@ -83,8 +84,8 @@ fn pictures(args: &Args) -> Result<()> {
     write(args, format, |file, record| Ok(file.write(&world.draw(record).row())?))?;
     let (records, out) = (args.records, args.out.display().to_string());
     match args.json {
-        true => println!("{}", json!({ "records": records, "file": out })),
-        false => println!("{records} pictures of ten classes: {out}"),
+        true => outln!("{}", json!({ "records": records, "file": out }))?,
+        false => outln!("{records} pictures of ten classes: {out}")?,
     }
     Ok(())
 }
@@ -123,7 +124,7 @@ fn world(args: &Args) -> Option<Box<dyn World>> {
     }
 }
 
-fn show(args: &Args, reachable: &Reachable) {
+fn show(args: &Args, reachable: &Reachable) -> Result<(), out::Error> {
     let (auc, log_loss) = (reachable.auc(), reachable.log_loss());
     let (records, out, positives) = (args.records, args.out.display(), reachable.positives());
     if args.json {
@@ -131,9 +132,9 @@ fn show(args: &Args, reachable: &Reachable) {
             "records": records, "file": out.to_string(), "positives": positives, "auc": auc,
             "log_loss": log_loss,
         });
-        println!("{object}");
-        return;
+        return outln!("{object}");
     }
-    println!("{records} records, {:.1} % of them positive: {out}", 100.0 * positives);
-    println!("the truth reaches AUC {auc:.4} and log-loss {log_loss:.4}: no model does better");
+    let records = count(records, "record");
+    outln!("{records}, {:.1} % of them positive: {out}", 100.0 * positives)?;
+    outln!("the truth reaches AUC {auc:.4} and log-loss {log_loss:.4}: no model does better")
 }

@@ -4,11 +4,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use indicatif::HumanBytes;
+use salamander_core::words::count;
 use salamander_data::stats::Stats;
 use salamander_data::{Blob, Dataset, Format, Shard};
 use serde_json::json;
 
 use super::{Input, records_bar, show};
+use crate::out;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -55,21 +57,22 @@ pub(super) fn run(args: &Args) -> Result<()> {
             "format": format, "records": records, "shards": shards, "columns": columns,
             "sample": sample, "stats": stats,
         });
-        println!("{object}");
+        outln!("{object}")?;
         return Ok(());
     }
     let shards = dataset.shards();
     let size: u64 = shards.iter().filter_map(bytes).sum();
-    println!("{format}, {records} records, {} shards, {}", shards.len(), HumanBytes(size));
+    let (records, files) = (count(records, "record"), count(shards.len() as u64, "shard"));
+    outln!("{format}, {records}, {files}, {}", HumanBytes(size))?;
     for (name, kind) in &columns {
-        println!("  {name}: {kind}");
+        outln!("  {name}: {kind}")?;
     }
     for row in &sample {
-        println!("{row}");
+        outln!("{row}")?;
     }
     if let Some(stats) = stats {
-        println!();
-        print_statistics(&stats);
+        outln!()?;
+        print_statistics(&stats)?;
     }
     Ok(())
 }
@@ -87,10 +90,11 @@ fn statistics(dataset: &Dataset) -> Result<Stats> {
 }
 
 /// One line per column: what the numbers are, or which words are frequent.
-fn print_statistics(stats: &Stats) {
+fn print_statistics(stats: &Stats) -> Result<(), out::Error> {
     for column in stats.columns() {
         let missing = stats.missing(&column.name);
-        let mut line = format!("{}: {} values, {missing} missing", column.name, column.values);
+        let values = count(column.values, "value");
+        let mut line = format!("{}: {values}, {missing} missing", column.name);
         if let Some(numbers) = column.numbers.as_ref().filter(|numbers| numbers.count > 0) {
             let (mean, std) = (numbers.mean, numbers.std());
             let median = numbers.quantile(0.5).unwrap_or(f64::NAN);
@@ -108,6 +112,7 @@ fn print_statistics(stats: &Stats) {
         if let Some(lengths) = column.lengths {
             line.push_str(&format!(", {} to {} bytes", lengths.min, lengths.max));
         }
-        println!("{line}");
+        outln!("{line}")?;
     }
+    Ok(())
 }

@@ -63,8 +63,8 @@ pub(crate) enum Command {
 pub(crate) fn run(command: Command, program: &Program) -> Result<ExitCode> {
     match command {
         Command::Fetch { name, from, to } if name == "mnist" => {
-            let files = crate::fetch::mnist(from.as_deref(), &to, &mut |line| eprintln!("{line}"))?;
-            files.iter().for_each(|file| println!("{}", file.display()));
+            let files = crate::fetch::mnist(from.as_deref(), &to, &mut |line| errln!("{line}"))?;
+            files.iter().try_for_each(|file| outln!("{}", file.display()))?;
         }
         Command::Fetch { name, .. } => bail!("data set \"{name}\" is not known (known: mnist)"),
         Command::Generate(args) => generate::run(&args)?,
@@ -121,7 +121,10 @@ fn format_parser(wanted: fn(Format) -> bool) -> impl TypedValueParser<Value = Fo
 const BLOCK: u64 = 1024;
 
 /// Calls `each` with the numbers of all records, block by block.
-fn in_blocks(dataset: &Dataset, mut each: impl FnMut(&[u64]) -> Result<()>) -> Result<()> {
+pub(crate) fn in_blocks(
+    dataset: &Dataset,
+    mut each: impl FnMut(&[u64]) -> Result<()>,
+) -> Result<()> {
     for start in (0..dataset.len()).step_by(BLOCK as usize) {
         let block: Vec<u64> = (start..(start + BLOCK).min(dataset.len())).collect();
         each(&block)?;
@@ -154,6 +157,17 @@ fn show(row: &Row<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What `split` writes is read again without a word about its format.
+    #[test]
+    fn the_name_of_a_written_file_tells_its_format() {
+        let written = Format::ALL.iter().copied().filter(|format| format.is_written());
+        // Pictures are a folder, which is told by what is in it.
+        for format in written.filter(|format| *format != Format::ImageFolder) {
+            let name = format!("train.{format}");
+            assert_eq!(Format::of_name(name.as_ref()), Some(format), "{name}");
+        }
+    }
 
     /// A format that is in the table can be named on the command line, and `--help` says what it is.
     #[test]

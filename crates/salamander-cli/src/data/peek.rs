@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use salamander_core::order::Order;
 use salamander_core::plan::Plan;
+use salamander_core::words::count;
 use salamander_train::trainer::open_data;
 
 use super::show;
@@ -43,14 +44,14 @@ fn peek(path: &Path, epoch: u64, step: u64, sets: &[String]) -> Result<()> {
         records: dataset.len(),
         batch: experiment.global_batch,
         aggregation: experiment.optimizations.aggregation_frequency,
-        slices: experiment.micro_batches.unwrap_or(1),
+        slices: experiment.slices(),
     };
     if step >= plan.steps() {
-        bail!("an epoch has {} steps, numbered from 0", plan.steps());
+        bail!("an epoch has {}, numbered from 0", count(plan.steps(), "step"));
     }
     let order = Order::new(dataset.len(), data.shuffle, u64::from(seed), epoch);
     for slice in plan.micro_batches(epoch, step, plan.aggregation) {
-        println!("micro-batch {}", slice.name.k);
+        outln!("micro-batch {}", slice.name.k)?;
         for position in slice.positions {
             let record = order.record(position);
             let mut shown = String::new();
@@ -58,7 +59,7 @@ fn peek(path: &Path, epoch: u64, step: u64, sets: &[String]) -> Result<()> {
                 shown = show(&row);
                 Ok(())
             })?;
-            println!("  {} {shown}", dataset.describe(record));
+            outln!("  {} {shown}", dataset.describe(record))?;
         }
     }
     Ok(())

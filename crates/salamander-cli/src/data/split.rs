@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail};
+use salamander_core::words::count;
 use salamander_data::split::{oversample, split, stratified_split};
 use salamander_data::{Dataset, Format, Value};
 
@@ -20,9 +21,10 @@ pub(crate) struct Args {
     /// The folder to write train, validation and test files to
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Shares of train, validation and test
-    #[arg(long, value_delimiter = ',', default_values_t = [0.8, 0.1, 0.1])]
-    shares: Vec<f64>,
+    /// Shares of train, validation and test, with commas or spaces between them; DATA comes before this option or
+    /// after another one
+    #[arg(long, num_args = 1..=3, default_value = "0.8,0.1,0.1")]
+    shares: Vec<String>,
     /// Divide each value of this column alike
     #[arg(long, value_name = "COLUMN")]
     stratify: Option<String>,
@@ -43,22 +45,19 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    ensure!(
-        (1..=NAMES.len()).contains(&args.shares.len()) && args.shares.iter().all(|s| *s >= 0.0),
-        "give one to three shares, none below 0: --shares 0.8,0.1,0.1"
-    );
+    let shares = shares(&args.shares)?;
     let dataset = args.input.open()?;
     let parts = match &args.stratify {
         Some(column) => {
             let classes = classes(&dataset, column)?;
-            let mut parts = stratified_split(&classes, &args.shares, args.seed)?;
+            let mut parts = stratified_split(&classes, &shares, args.seed)?;
             if args.oversample {
                 // Only what is trained on: a repeated record in another part would be counted twice.
                 parts[0] = evened(&parts[0], &classes, args.seed);
             }
             parts
         }
-        None => split(dataset.len(), &args.shares, args.seed)?,
+        None => split(dataset.len(), &shares, args.seed)?,
     };
     let types = Types::infer(&dataset, args.to)?;
     std::fs::create_dir_all(&args.out)?;
@@ -73,10 +72,26 @@ pub(super) fn run(args: &Args) -> Result<()> {
             bar.inc(block.len() as u64);
         }
         file.finish()?;
-        println!("{}: {} records", path.display(), part.len());
+        outln!("{}: {}", path.display(), count(part.len() as u64, "record"))?;
     }
     bar.finish_and_clear();
     Ok(())
+}
+
+/// The shares as they were typed, with commas or spaces between them.
+fn shares(typed: &[String]) -> Result<Vec<f64>> {
+    let parts =
+        typed.iter().flat_map(|text| text.split([',', ' '])).filter(|part| !part.is_empty());
+    let shares: Option<Vec<f64>> = parts.map(|part| part.parse().ok()).collect();
+    let fits = |shares: &Vec<f64>| {
+        (1..=NAMES.len()).contains(&shares.len()) && shares.iter().all(|share| *share >= 0.0)
+    };
+    shares.filter(fits).with_context(|| {
+        let typed = typed.join(" ");
+        format!(
+            "--shares {typed}: write one to three shares, none below 0, as in --shares 0.8 0.1 0.1"
+        )
+    })
 }
 
 /// The records with repetitions, so that every class occurs as often.
@@ -104,4 +119,34 @@ fn classes(dataset: &Dataset, column: &str) -> Result<Vec<u64>> {
         bail!("--stratify {column}: every record has a value of its own");
     }
     Ok(classes)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn shares_are_separated_by_commas_or_spaces() {
+        let check = |typed: &[&str], expected: &[f64]| {
+            let line = ["split", "a.csv", "--out", "parts"].iter().chain(typed);
+            let line = Line::try_parse_from(line).expect("arguments");
+            assert_eq!(shares(&line.args.shares).expect("shares"), expected, "{typed:?}");
+        };
+        check(&[], &[0.8, 0.1, 0.1]);
+        check(&["--shares", "0.9,0.1,0"], &[0.9, 0.1, 0.0]);
+        check(&["--shares", "0.9", "0.1", "0"], &[0.9, 0.1, 0.0]);
+        check(&["--shares", "0.9,", "0.1", "--seed", "1"], &[0.9, 0.1]);
+        for wrong in ["", "-1", "half", "1,1,1,1"] {
+            let error = shares(&[wrong.to_string()]).expect_err(wrong).to_string();
+            assert!(error.contains("write one to three shares"), "{error}");
+        }
+    }
 }

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Result;
+use salamander_core::words::count;
 use salamander_data::{Dataset, files};
 use serde_json::json;
 
@@ -46,14 +47,14 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
         let object = json!({
             "records": found.records, "bad_records": found.bad_records, "faults": found.faults,
         });
-        println!("{object}");
+        outln!("{object}")?;
     } else {
-        found.faults.iter().take(SHOWN).for_each(|fault| println!("{fault}"));
+        found.faults.iter().take(SHOWN).try_for_each(|fault| outln!("{fault}"))?;
         let more = found.faults.len().saturating_sub(SHOWN);
         if more > 0 {
-            println!("and {more} more");
+            outln!("and {more} more")?;
         }
-        println!("{} records, {} of them bad", found.records, found.bad_records);
+        outln!("{}, {} of them bad", count(found.records, "record"), found.bad_records)?;
     }
     Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

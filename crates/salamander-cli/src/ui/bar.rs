@@ -1,9 +1,9 @@
 //! The progress bar on a terminal; elsewhere plain lines, a few per minute.
 
-use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressState, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
+use salamander_core::words::count;
 use salamander_run::{Start, StepReport};
 
 use super::{Pace, clock};
@@ -35,6 +35,16 @@ impl Bar {
         self.bar.suspend(print);
     }
 
+    /// Shows a note. On a terminal, where the table stands above the bar, what happens all the time is shown in the bar
+    /// only, and all else is set off from the table's columns.
+    pub(crate) fn note(&self, text: &str) {
+        match self.bar.is_hidden() {
+            true => errln!("{text}"),
+            false if is_routine(text) => self.bar.set_message(text.to_string()),
+            false => self.above(|| errln!("        - {text}")),
+        }
+    }
+
     pub(crate) fn indexing(&mut self, files: u64, of: u64) {
         if of < MANY_FILES {
             return;
@@ -42,7 +52,7 @@ impl Bar {
         if !self.bar.is_hidden() {
             show_indexing(&self.bar, files, of);
         } else if self.pace.is_due(files == of) {
-            eprintln!("indexing {files} of {of} files");
+            errln!("indexing {files} of {of} files");
         }
     }
 
@@ -50,7 +60,8 @@ impl Bar {
         (self.begun, self.pace, self.steps) = (Instant::now(), Pace::default(), start.done);
         self.start = Some(start.clone());
         if self.bar.is_hidden() {
-            eprintln!("training {} parameters on {} records", start.parameters, start.records);
+            let parameters = count(start.parameters, "parameter");
+            errln!("training {parameters} on {}", count(start.records, "record"));
         } else {
             self.bar.set_style(style());
             self.bar.enable_steady_tick(Duration::from_millis(250));
@@ -62,7 +73,7 @@ impl Bar {
         let before = epoch * start.steps_per_epoch;
         self.bar.set_length(start.steps_per_epoch.min(start.total.saturating_sub(before)));
         self.bar.reset();
-        self.bar.set_prefix(format!("epoch: {}/{}", epoch + 1, start.epochs));
+        self.bar.set_prefix(format!("epoch {}/{}", epoch + 1, start.epochs));
     }
 
     /// Shows a step, which may stand for several: a job of a cluster is looked at now and then only.
@@ -73,15 +84,16 @@ impl Bar {
         let Some(start) = &self.start else { return };
         let seconds = self.begun.elapsed().as_secs_f64();
         let rate = self.records as f64 / seconds;
+        let left = start.total.saturating_sub(step.steps) as f64;
+        let left = left * seconds / self.done.max(1) as f64;
         if !self.bar.is_hidden() {
             self.bar.set_position(step.step + 1);
-            self.bar.set_message(format!("loss {:.4}, {rate:.0} records/s", step.loss));
+            self.bar.set_message(message(seconds, left, step.loss, rate));
         } else if self.pace.is_due(step.steps == start.total) {
-            let left = start.total.saturating_sub(step.steps) as f64;
-            let left = clock(left * seconds / self.done.max(1) as f64);
+            let left = clock(left);
             let (epoch, number, loss) = (step.epoch + 1, step.step + 1, step.loss);
             let Start { epochs, steps_per_epoch, .. } = start;
-            eprintln!(
+            errln!(
                 "epoch {epoch}/{epochs} step {number}/{steps_per_epoch} loss {loss:.4} {rate:.0} records/s {left} left"
             );
         }
@@ -110,19 +122,40 @@ pub(crate) fn show_indexing(bar: &ProgressBar, files: u64, of: u64) {
     bar.set_position(files);
 }
 
-/// `epoch: 1/2:  22%|█████▏     | 1020/4591 [00:20<01:13, 48.7 steps/s]`
+/// `epoch 1/2  22%|████▍               | 1020/4591 [00:20<01:13] loss 0.3012, 980 records/s`, cut at the terminal's
+/// edge: a line that wraps is drawn again and again.
 fn style() -> ProgressStyle {
-    let template = "{prefix}: {percent:>3}%|{bar:30}| {pos}/{len} [{done}<{left}, {rate}] {msg}";
+    let template = "{prefix} {percent:>3}%|{bar:20}| {pos}/{len} {wide_msg}";
     ProgressStyle::with_template(template)
         .unwrap_or_else(|_| ProgressStyle::default_bar())
         .progress_chars("█▉▊▋▌▍▎▏ ")
-        .with_key("done", |state: &ProgressState, out: &mut dyn Write| {
-            let _ = out.write_str(&clock(state.elapsed().as_secs_f64()));
-        })
-        .with_key("left", |state: &ProgressState, out: &mut dyn Write| {
-            let _ = out.write_str(&clock(state.eta().as_secs_f64()));
-        })
-        .with_key("rate", |state: &ProgressState, out: &mut dyn Write| {
-            let _ = write!(out, "{:.1} steps/s", state.per_sec());
-        })
+}
+
+/// What stands behind the bar, the most wanted first: the time so far and what is left of the whole run.
+fn message(seconds: f64, left: f64, loss: f64, rate: f64) -> String {
+    format!("[{}<{}] loss {loss:.4}, {rate:.0} records/s", clock(seconds), clock(left))
+}
+
+/// Whether a note tells what happens all the time.
+fn is_routine(note: &str) -> bool {
+    note.starts_with("checkpoint ") && note.contains(" kept")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bar_shows_the_time_left_of_the_whole_run() {
+        assert_eq!(
+            message(20.0, 3_700.0, 0.30119, 980.2),
+            "[00:20<1:01:40] loss 0.3012, 980 records/s"
+        );
+    }
+
+    #[test]
+    fn only_kept_checkpoints_are_routine() {
+        assert!(is_routine("checkpoint step-20 kept, version 20"));
+        assert!(!is_routine("generation 1.2 began: 3 members, from checkpoint step-20"));
+    }
 }

@@ -2,7 +2,8 @@
 
 use salamander_run::{Event, Report};
 
-use super::{Bar, EpochTable, Out};
+use super::{Bar, EpochTable};
+use crate::out::Out;
 
 /// Shows a run.
 pub(crate) struct Follower {
@@ -30,7 +31,7 @@ impl Follower {
             Event::Indexing { files, of } => self.bar.indexing(*files, *of),
             Event::Report(report) => self.show(report),
             Event::Validating { .. } => self.bar.validating(),
-            Event::Note(text) => self.bar.above(|| eprintln!("{text}")),
+            Event::Note(text) => self.bar.note(text),
             _ => {}
         }
     }

@@ -18,26 +18,6 @@ pub(crate) use summary::print_summary;
 pub(crate) use table::EpochTable;
 pub(crate) use tasks::TaskBar;
 
-/// Where text for people goes: with `--json`, standard output belongs to programs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Out {
-    /// Standard output.
-    Stdout,
-    /// Standard error.
-    Stderr,
-}
-
-impl Out {
-    /// Prints a line; a closed pipe is no reason to end a training.
-    pub(crate) fn line(self, text: &str) {
-        use std::io::Write;
-        let _ = match self {
-            Out::Stdout => writeln!(std::io::stdout(), "{text}"),
-            Out::Stderr => writeln!(std::io::stderr(), "{text}"),
-        };
-    }
-}
-
 /// Plain lines come at most this often.
 const EVERY: Duration = Duration::from_secs(2);
 

@@ -1,9 +1,14 @@
 //! The end of a run, for people.
 
+use indicatif::HumanBytes;
 use salamander_core::metrics::Metrics;
+use salamander_core::words::{count, count_was};
 use salamander_run::Summary;
+use salamander_train::checkpoint::Store;
+use salamander_train::trainer::Outcome;
 
-use super::{Out, clock};
+use super::clock;
+use crate::out::Out;
 
 /// Prints the summary.
 pub(crate) fn print_summary(finished: &Summary<'_>, out: Out) {
@@ -20,37 +25,49 @@ pub(crate) fn print_summary(finished: &Summary<'_>, out: Out) {
         finished.run.folder().display(),
         finished.state.as_str()
     ));
-    out.line(&format!("trained    {} steps, {} records", progress.steps, progress.records));
+    let (steps, records) = (count(progress.steps, "step"), count(progress.records, "record"));
+    out.line(&format!("trained    {steps}, {records}"));
     if !shown.is_empty() {
         out.line(&format!("validation {}", shown.join(", ")));
     }
-    if let Some(checkpoint) = &outcome.checkpoint {
-        out.line(&format!("checkpoint {}", checkpoint.display()));
-    }
+    checkpoints(finished, outcome, out);
     let skipped: u64 = progress.ledger.lines().iter().map(|line| line.skipped).sum();
     if skipped > 0 {
-        out.line(&format!("skipped    {skipped} records that could not be decoded"));
+        let skipped = count(skipped, "record");
+        out.line(&format!("skipped    {skipped} that could not be decoded"));
     }
     if let Some(scaler) = progress.scaler {
         let overflowed: u64 = progress.ledger.lines().iter().map(|line| line.overflowed).sum();
         out.line(&format!(
-            "loss scale {}; {} steps were skipped because their gradients overflowed ({overflowed} records)",
-            scaler.scale, scaler.skipped
+            "loss scale {}; {} skipped because of overflowed gradients ({})",
+            scaler.scale,
+            count_was(scaler.skipped, "step"),
+            count(overflowed, "record")
         ));
     }
     let facts = finished.facts;
     if facts.workers > 1 || facts.generations > 1 {
         out.line(&format!(
-            "workers    {} at most, {} generations; started again: {} workers, {} masters",
-            facts.workers, facts.generations, facts.worker_restarts, facts.master_restarts,
+            "workers    {} at most, {}; started again: {}, {}",
+            facts.workers,
+            count(facts.generations, "generation"),
+            count(facts.worker_restarts, "worker"),
+            count(facts.master_restarts, "master"),
         ));
     }
     let [wall, compute, exchange, data, test] =
         [timings.wall, timings.compute, timings.exchange, timings.data, timings.test]
             .map(|time| clock(time.as_secs_f64()));
+    // Workers of strategy ps tell the master what each micro-batch took, and it adds up what all of them tell.
+    let summed = (outcome.ranks.len() as u64) < facts.workers;
+    let whose = if summed { ": all workers together " } else { " (" };
+    let end = if summed { "" } else { ")" };
     out.line(&format!(
-        "time       {wall} (compute {compute}, exchange {exchange}, data {data}, test {test})"
+        "time       {wall}{whose}compute {compute}, exchange {exchange}, data {data}, test {test}{end}"
     ));
+    if summed {
+        return;
+    }
     for (rank, timings) in outcome.ranks.iter().enumerate() {
         let [compute, exchange, data, test] =
             [timings.compute, timings.exchange, timings.data, timings.test]
@@ -58,5 +75,29 @@ pub(crate) fn print_summary(finished: &Summary<'_>, out: Out) {
         out.line(&format!(
             "rank {rank:<5} compute {compute:.1} s, exchange {exchange:.1} s, data {data:.1} s, test {test:.1} s"
         ));
+    }
+}
+
+/// The checkpoint that is used from now on, the last one where that is another, and what else is in it.
+fn checkpoints(finished: &Summary<'_>, outcome: &Outcome, out: Out) {
+    let Some(last) = &outcome.checkpoint else { return };
+    let best = finished.best_checkpoint();
+    match &best {
+        Some(best) => {
+            let value = best.value.map(|value| format!(": {} {value:.4}", best.metric));
+            let (value, steps) = (value.unwrap_or_default(), count(best.steps, "step"));
+            let path = best.path.display();
+            out.line(&format!("checkpoint {path} (the best{value}, after {steps})"));
+        }
+        None => out.line(&format!("checkpoint {} (the last)", last.display())),
+    }
+    if best.is_some_and(|best| best.path.file_name() != last.file_name()) {
+        out.line(&format!("last       {}", last.display()));
+    }
+    let manifests = Store::list(&finished.run.checkpoints());
+    let rows: u64 = manifests.last().map_or(0, |manifest| manifest.tables.values().sum());
+    if rows > 0 {
+        let size = HumanBytes(rows);
+        out.line(&format!("tables     {size} of rows, which the number of parameters leaves out"));
     }
 }

@@ -33,13 +33,13 @@ impl TaskBar {
         if self.bar.is_hidden() && self.pace.is_due(done >= total) {
             let seconds = self.begun.elapsed().as_secs_f64();
             let left = clock(total.saturating_sub(done) as f64 * seconds / done as f64);
-            eprintln!("{word}: task {done}/{total}, {left} left");
+            errln!("{word}: task {done}/{total}, {left} left");
         }
     }
 
     /// Something that people may want to know.
     pub(crate) fn note(&self, text: &str) {
-        self.bar.suspend(|| eprintln!("{text}"));
+        self.bar.suspend(|| errln!("{text}"));
     }
 
     /// It is over.

@@ -13,8 +13,8 @@
 //! # What the master may believe
 //! It believes an ack only from the process that still holds the partition, in the placement that still holds: acks
 //! carry the server's *incarnation* and the *map's number*. The number is raised by every move of partitions;
-//! it is also the [`Lineage`] that pushes carry, and a server refuses another one, since a push that was cut for another map would
-//! mark names on partitions for which it has no rows.
+//! it is also the [`Lineage`] that pushes carry, and a server refuses another one, since a push that was cut for
+//! another map would mark names on partitions for which it has no rows.
 //!
 //! # What a server may believe
 //! Orders carry the master's *term*, the incarnation that they are for and the *map's number*. A server refuses an

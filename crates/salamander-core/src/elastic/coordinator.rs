@@ -183,7 +183,7 @@ impl Coordinator {
         }
     }
 
-    /// A worker gave a sign of life.
+    /// A heartbeat of a worker.
     pub fn heard(&mut self, now: Millis, id: WorkerId) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         worker.heard = now;

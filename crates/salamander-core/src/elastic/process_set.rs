@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Millis;
+use crate::words::count;
 
 /// How long a slot waits after a crash of its own making, doubled for each in a row.
 const BACKOFF: Millis = 500;
@@ -146,7 +147,8 @@ impl ProcessSet {
         match &self.last_crash {
             Some(reason) if self.crashes > self.max_crashes => {
                 let who = if self.base == 0 { "workers" } else { "parameter servers" };
-                Err(format!("{who} crashed {} times, last: {reason}", self.crashes))
+                let times = count(self.crashes, "time");
+                Err(format!("{who} crashed {times}, last: {reason}"))
             }
             _ => Ok(()),
         }

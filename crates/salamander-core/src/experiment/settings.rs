@@ -79,7 +79,7 @@ pub struct Settings {
     pub reproducibility: Reproducibility,
     /// Aggregation and precision.
     pub optimizations: Optimizations,
-    /// Failures that are borne.
+    /// Tolerated failures.
     pub max_restarts: MaxRestarts,
     /// What a loss that is not a number does.
     pub on_nan: OnNan,
@@ -478,7 +478,7 @@ impl Default for SchedulingUnit {
     }
 }
 
-/// Failures that are borne, 5 by default.
+/// Tolerated failures, 5 by default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct MaxRestarts(pub u64);

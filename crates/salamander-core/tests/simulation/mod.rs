@@ -1,8 +1,8 @@
-//! What the simulations of protocols share: worlds with events in the order of their time, seeds run by several threads,
-//! and guards that are taken out to show that they are needed.
+//! What the simulations of protocols share: worlds with events in the order of their time, seeds run by several
+//! threads, and guards that are taken out to show that they are needed.
 //!
 //! # Layout
-//! - `world`: a world and how it is run; `timeline`: time and chance in it; `queue`: the events that wait for their time
+//! - `world`: a world and how it is run; `timeline`: time and chance in it; `queue`: events that wait for their time
 //! - `seeds`: runs worlds by their seeds; `tally`: what they went through
 
 mod queue;

@@ -10,6 +10,7 @@ use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
     ParquetRecordBatchReaderBuilder, RowSelection, RowSelector,
 };
+use parquet::basic::Compression;
 use parquet::file::metadata::PageIndexPolicy;
 
 use super::batches::Batches;
@@ -75,6 +76,7 @@ impl ParquetFile {
             )),
         })?;
         let names = column_names(&metadata).map_err(wrong)?;
+        check_codecs(&metadata).map_err(wrong)?;
         let layout = RowGroups::new(metadata.metadata().row_groups()).map_err(wrong)?;
         let number = cache.next_file();
         let damaged = Mutex::default();
@@ -225,6 +227,21 @@ impl OneShard for ParquetFile {
 }
 
 /// The names of the columns, all of types that can be read.
+/// Brotli is left out unless it is asked for: most files are compressed by Snappy or Zstandard.
+fn check_codecs(metadata: &ArrowReaderMetadata) -> Result<(), String> {
+    let columns = metadata.metadata().row_groups().iter().flat_map(|group| group.columns());
+    let mut brotli =
+        columns.filter(|column| matches!(column.compression(), Compression::BROTLI(_)));
+    match brotli.next() {
+        Some(column) if !cfg!(feature = "brotli") => Err(format!(
+            "column {:?} is compressed by Brotli, which this program was built without: build it with that \
+             feature (`--features brotli`)",
+            column.column_path().string()
+        )),
+        _ => Ok(()),
+    }
+}
+
 fn column_names(metadata: &ArrowReaderMetadata) -> Result<Vec<String>, String> {
     let mut names = Vec::new();
     for field in metadata.schema().fields() {

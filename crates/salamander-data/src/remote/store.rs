@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::aws::AmazonS3Builder;
+#[cfg(feature = "azure")]
 use object_store::azure::MicrosoftAzureBuilder;
+#[cfg(feature = "gcs")]
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::http::HttpBuilder;
 use object_store::path::Path as StorePath;
@@ -29,9 +31,19 @@ pub(super) struct Location {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StoreKind {
     S3,
+    #[cfg(feature = "gcs")]
     Google,
+    #[cfg(feature = "azure")]
     Azure,
     Http,
+}
+
+/// Why a store that is known cannot be used.
+#[cfg(not(all(feature = "azure", feature = "gcs")))]
+fn left_out(scheme: &str, feature: &str) -> String {
+    format!(
+        "this program was built without {scheme}://: build it with that feature (`--features {feature}`)"
+    )
 }
 
 impl Location {
@@ -41,8 +53,16 @@ impl Location {
         let url = Url::parse(text).map_err(|error| wrong(format!("not a url: {error}")))?;
         let kind = match url.scheme() {
             "s3" | "s3a" => StoreKind::S3,
+            #[cfg(feature = "gcs")]
             "gs" => StoreKind::Google,
+            #[cfg(not(feature = "gcs"))]
+            "gs" => return Err(wrong(left_out("gs", "gcs"))),
+            #[cfg(feature = "azure")]
             "az" | "azure" | "abfs" | "abfss" => StoreKind::Azure,
+            #[cfg(not(feature = "azure"))]
+            scheme @ ("az" | "azure" | "abfs" | "abfss") => {
+                return Err(wrong(left_out(scheme, "azure")));
+            }
             "http" | "https" => StoreKind::Http,
             other => {
                 let known = "give s3://, gs://, az://, http:// or https://";
@@ -90,11 +110,13 @@ pub(super) fn connect(
             let builder = AmazonS3Builder::new().with_url(base).with_retry(retry);
             Arc::new(configure(builder, "AWS_", settings, AmazonS3Builder::with_config).build()?)
         }
+        #[cfg(feature = "gcs")]
         StoreKind::Google => {
             let builder = GoogleCloudStorageBuilder::new().with_url(base).with_retry(retry);
             let with = GoogleCloudStorageBuilder::with_config;
             Arc::new(configure(builder, "GOOGLE_", settings, with).build()?)
         }
+        #[cfg(feature = "azure")]
         StoreKind::Azure => {
             let builder = MicrosoftAzureBuilder::new().with_url(base).with_retry(retry);
             let with = MicrosoftAzureBuilder::with_config;
@@ -168,7 +190,9 @@ mod tests {
             assert_eq!((location.base.as_str(), location.path.as_ref()), (base, path));
         };
         check("s3://bucket/folder/a.csv", "s3://bucket", "folder/a.csv");
+        #[cfg(feature = "gcs")]
         check("gs://bucket/folder/", "gs://bucket", "folder");
+        #[cfg(feature = "azure")]
         check("az://container/a%20b.csv", "az://container", "a b.csv");
         check("http://127.0.0.1:80/a.csv", "http://127.0.0.1", "a.csv");
         check("https://host:9000/x/a.csv", "https://host:9000", "x/a.csv");
@@ -195,6 +219,11 @@ mod tests {
             "unknown kind of place \"ftp\": give s3://, gs://, az://, http:// or https://",
         );
         check("s3:///a.csv", "the url names no bucket or host");
+        #[cfg(not(feature = "azure"))]
+        check(
+            "az://container/a.csv",
+            "this program was built without az://: build it with that feature (`--features azure`)",
+        );
         check("https://h/a?b=c", "a url with ? or # cannot be read: write %3F or %23");
     }
 }

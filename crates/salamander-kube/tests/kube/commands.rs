@@ -7,8 +7,7 @@ use salamander_kube::manifest::Manifest;
 use salamander_kube::secrets::Secrets;
 use serde_json::{Value, json};
 
-use crate::jobs::Operator;
-use crate::support::{Cluster, How, JOBS, NAMESPACE, PODS, job, wait_until};
+use fake_cluster::{Cluster, How, JOBS, NAMESPACE, Operator, PODS, job, wait_until};
 
 fn secrets() -> Secrets {
     Secrets::random().expect("randomness")

@@ -5,7 +5,7 @@ use kube::core::cel::{validate_cel, validate_cel_update};
 use salamander_kube::crd::{TrainingJob, TrainingJobSpec, definition, definition_yaml};
 use serde_json::{Value, json};
 
-use crate::support::job;
+use fake_cluster::job;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/base/crd.yaml");
 

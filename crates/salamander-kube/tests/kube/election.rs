@@ -5,8 +5,7 @@ use std::time::Duration;
 use salamander_kube::operator::lease;
 use serde_json::json;
 
-use crate::jobs::Operator;
-use crate::support::{Cluster, How, NAMESPACE, PODS, job, wait_until};
+use fake_cluster::{Cluster, How, NAMESPACE, Operator, PODS, job, wait_until};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/leases";
 

@@ -6,8 +6,7 @@ use std::time::Duration;
 use salamander_kube::platform;
 use serde_json::json;
 
-use crate::jobs::Operator;
-use crate::support::{Cluster, How, JOBS, PODS, job, wait_until};
+use fake_cluster::{Cluster, How, JOBS, Operator, PODS, job, wait_until};
 
 #[test]
 fn watches_that_break_or_expire_lose_nothing() {

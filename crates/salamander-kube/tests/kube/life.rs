@@ -4,8 +4,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::jobs::Operator;
-use crate::support::{Cluster, JOBS, PODS, job, wait_until};
+use fake_cluster::{Cluster, JOBS, Operator, PODS, job, wait_until};
 
 fn crash_message(cluster: &Cluster, name: &str) -> String {
     let status = cluster.get(JOBS, name).expect("there")["status"].clone();

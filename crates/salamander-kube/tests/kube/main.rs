@@ -1,14 +1,12 @@
 //! Whole jobs on a cluster in a test: the shipped operator, platform and master, over HTTP, with real processes
-//! as containers. `tests/integration/cluster.rs` runs the real program on the same cluster.
+//! as containers. `tests/integration/long/cluster.rs` runs the real program on the same cluster.
 
 mod commands;
 mod definition;
 mod election;
 mod faults;
-mod jobs;
 mod life;
 mod manifests;
 mod roles;
 mod server;
 mod servers;
-mod support;

@@ -15,7 +15,7 @@ use salamander_kube::objects::{MasterPod, MemberPod};
 use salamander_kube::secrets::Secrets;
 use serde_json::{Value, json};
 
-use crate::support::job;
+use fake_cluster::job;
 
 const DEPLOY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
 const VERSION: &str = "1.34";

@@ -23,7 +23,7 @@ use salamander_proto::client::{
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::server;
-use crate::support::ROLE;
+use fake_cluster::ROLE;
 
 /// Not a test: a container of one.
 #[test]

@@ -5,8 +5,7 @@ use salamander_kube::client::Jobs;
 use salamander_kube::crd::TrainingJob;
 use serde_json::{Value, json};
 
-use crate::jobs::Operator;
-use crate::support::{Cluster, JOBS, NAMESPACE, PODS, job, wait_until};
+use fake_cluster::{Cluster, JOBS, NAMESPACE, Operator, PODS, job, wait_until};
 
 fn served(name: &str, replicas: u32, more: Value) -> TrainingJob {
     let mut ps = json!({"replicas": replicas});

@@ -77,7 +77,7 @@ pub struct Options {
     pub log: Box<dyn Fn(Role) -> Option<PathBuf> + Send>,
     /// How long a process has to end by itself.
     pub grace: Duration,
-    /// How many crashes of the master in a row are borne; being killed is none.
+    /// How many crashes of the master in a row are tolerated; being killed is none.
     pub max_master_crashes: u32,
 }
 

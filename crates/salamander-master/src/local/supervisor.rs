@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
 use salamander_core::elastic::{Ended, Ending, Order};
+use salamander_core::words::count;
 use salamander_proto::client::Ends;
 use tracing::{info, warn};
 
@@ -199,7 +200,8 @@ impl Supervisor {
         self.master_crashes += 1;
         let crashes = self.master_crashes;
         if crashes > self.options.max_master_crashes {
-            self.over(Ending::Failed(format!("the master crashed {crashes} times: {reason}")));
+            let crashes = count(crashes.into(), "time");
+            self.over(Ending::Failed(format!("the master crashed {crashes}: {reason}")));
             return;
         }
         warn!(crashes, reason, "the master crashed; starting another");

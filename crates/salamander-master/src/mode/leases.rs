@@ -13,6 +13,7 @@ use salamander_core::asynchronous::{
 use salamander_core::course::LeasePlan;
 use salamander_core::elastic::{Ending, Entry as RunEntry, Millis, RunState, TaskQueue, WorkerId};
 use salamander_core::report::EvaluationPart;
+use salamander_core::words::count;
 use salamander_net::Keys;
 use tracing::{debug, info};
 
@@ -303,7 +304,8 @@ impl Leases {
                 let moves = matches!(placement.source, PartitionSource::Servers(_));
                 debug!(%number, servers, moves, "a map is in force");
                 if moves {
-                    let text = format!("partitions move to {servers} parameter servers");
+                    let servers = count(servers.into(), "parameter server");
+                    let text = format!("partitions move to {servers}");
                     self.effects.push(Effect::Note(text));
                 }
             }

@@ -3,12 +3,13 @@
 use salamander_core::elastic::{
     Action, Activation, Coordinator, Entry, Generation, Millis, Pace, Slow, Source, ToMember,
 };
+use salamander_core::words::count;
 
 use salamander_proto::v1::ScaleRequest;
 
 use super::{Effect, Event, journal};
 
-/// The membership, and who holds the others up.
+/// The membership, and who is a straggler.
 pub(crate) struct Members {
     pub(crate) coordinator: Coordinator,
     pace: Pace,
@@ -113,8 +114,9 @@ impl Members {
                 None
             }
             Entry::Moved(_) => {
-                let servers = self.coordinator.run().history().servers.len();
-                let text = format!("the rows of tables are on {servers} parameter servers");
+                let servers = self.coordinator.run().history().servers.len() as u64;
+                let servers = count(servers, "parameter server");
+                let text = format!("the rows of tables are on {servers}");
                 Some(Effect::Note(text))
             }
             _ => None,
@@ -124,7 +126,7 @@ impl Members {
 
 /// What people are told of a generation that begins.
 fn begun(activation: &Activation, took: Millis) -> Vec<Effect> {
-    let members = activation.members.len();
+    let members = count(activation.members.len() as u64, "member");
     let holder = activation.members.get(activation.source.rank());
     let holder = holder.map(|peer| peer.id.to_string()).unwrap_or_default();
     let mut effects = Vec::new();
@@ -142,7 +144,7 @@ fn begun(activation: &Activation, took: Millis) -> Vec<Effect> {
     };
     let generation = activation.generation;
     effects.push(Effect::Note(format!(
-        "generation {generation} began: {members} members, from {source}, after {took} ms"
+        "generation {generation} began: {members}, from {source}, after {took} ms"
     )));
     effects
 }

@@ -1,11 +1,8 @@
 //! Generations over real connections: deaths, silences, and masters that are killed.
-
-use std::time::Duration;
-
 use salamander_core::elastic::{CheckpointMark, Ending, FromMember, Source, Version};
 use salamander_master::Config;
 
-use crate::support::{Birth, Run, TIMEOUTS, Worker, step, together, wait_until};
+use crate::support::{BEAT_EVERY, Birth, Run, TIMEOUTS, Worker, step, together, wait_until};
 
 /// For runs in which nobody is to be given up by the clock.
 pub(crate) fn patient(config: &mut Config) {
@@ -78,7 +75,12 @@ fn a_restarted_master_leaves_a_working_generation_alone() {
     wait_until("both know", || workers.iter().all(|worker| !worker.seen().connected));
     run.start(|_| {});
     wait_until("both are back", || workers.iter().all(|worker| worker.seen().connected));
-    std::thread::sleep(Duration::from_millis(2 * TIMEOUTS.silence));
+    // Twice as many heartbeats as a worker may miss: who was to be dropped or asked to regroup, was.
+    let beats = workers.each_ref().map(|worker| worker.seen().beats);
+    let enough = 2 * TIMEOUTS.silence / BEAT_EVERY.as_millis() as u64;
+    wait_until("many heartbeats", || {
+        workers.iter().zip(beats).all(|(worker, before)| worker.seen().beats > before + enough)
+    });
     assert!(workers.iter().all(|worker| worker.seen().member.generation() == generation));
     assert!(workers.iter().all(|worker| worker.seen().activations.len() == 1));
     let status = run.status();

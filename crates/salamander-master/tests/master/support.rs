@@ -28,6 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) const TIMEOUTS: Timeouts =
     Timeouts { silence: 600, promise: 400, join: 50, first: 5_000 };
 
+/// How often a worker sends a heartbeat.
+pub(crate) const BEAT_EVERY: Duration = Duration::from_millis(50);
+
 /// Waits for a condition, not for a time.
 pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
@@ -196,6 +199,8 @@ pub(crate) struct Seen {
     pub(crate) connected: bool,
     pub(crate) refused: Option<String>,
     frozen: bool,
+    /// How many heartbeats it has sent.
+    pub(crate) beats: u64,
 }
 
 /// A worker without a model.
@@ -236,9 +241,10 @@ impl Worker {
             connected: false,
             refused: None,
             frozen: false,
+            beats: 0,
         }));
         let mut options = run.session();
-        options.beat_every = Duration::from_millis(50);
+        options.beat_every = BEAT_EVERY;
         // Within the silence that a master bears, also when it was away for long.
         options.longest_wait = Duration::from_millis(100);
         let handler_seen = seen.clone();
@@ -324,6 +330,7 @@ impl Handler for Fake {
         while self.seen.lock().expect("not poisoned").frozen {
             std::thread::sleep(Duration::from_millis(5));
         }
+        self.seen.lock().expect("not poisoned").beats += 1;
         Beat::default()
     }
 

@@ -11,7 +11,7 @@ use salamander_net::{Cancel, Error, Listener, Ring, Token};
 
 use crate::group::{Group, Way, keys, listener};
 
-/// Far less than silence is borne for.
+/// Far less than the timeout of silence.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// Whether something is done at once, in one of some tries: a busy machine may hold up any of them.

@@ -23,6 +23,7 @@ use super::{Exit, runtime, terminated};
 use crate::Error;
 use crate::connect::note_address;
 use crate::experiment::load;
+use crate::folder_status::note_plan;
 use crate::keys::KeyFiles;
 use crate::metrics_log::{MetricsLog, cut_after};
 use crate::stored::{StoredJournal, bring_back_patiently};
@@ -146,6 +147,7 @@ impl RunFiles {
             Report::Step(step) => self.log.step_end(step, &mut Control::default()),
             Report::Epoch(epoch) => self.log.epoch_end(epoch),
             Report::Start(start) => {
+                note_plan(&self.run, start)?;
                 // A run that was restored from a checkpoint goes through the steps after it again.
                 cut_after(&self.run.metrics(), start.done)?;
                 self.log = MetricsLog::open(&self.run.metrics())?;

@@ -6,7 +6,7 @@ use burn::tensor::TensorData;
 use salamander_core::asynchronous::{Consistency, Numbering, Settings};
 use salamander_core::course::LeasePlan;
 use salamander_core::experiment::PsMode;
-use salamander_core::layout::BOOKS;
+use salamander_core::layout::COURSE;
 use salamander_ps::{Engine, EngineOptions, Mode, Rows};
 
 use super::dense::Dense;
@@ -67,7 +67,7 @@ pub(crate) fn lease_plan<T: Trial>(setup: Setup) -> Result<LeasePlan, Error> {
         validation_batches: prepared.validation.as_ref().map_or(0, batches),
         initial,
         checkpoints: prepared.setup.checkpoints(),
-        file: prepared.setup.folder.join(BOOKS),
+        file: prepared.setup.folder.join(COURSE),
         make_folder: Arc::new(make_folder),
         course: job.course,
     })

@@ -174,6 +174,11 @@ impl Store {
         oldest_first(names.filter_map(|name| read_manifest(&folder.join(name)).ok()))
     }
 
+    /// The checkpoint whose watched metric is the best, by its manifest.
+    pub fn best(folder: &Path) -> Option<Manifest> {
+        best_first(&Self::list(folder)).first().map(|best| Manifest::clone(best))
+    }
+
     /// Reads the checkpoint that is meant.
     pub fn find(folder: &Path, which: &Which) -> Result<Checkpoint, Error> {
         let manifests = Self::list(folder);

@@ -90,6 +90,7 @@ fn ways() -> Vec<(String, WriterPropertiesBuilder)> {
         Compression::UNCOMPRESSED,
         Compression::SNAPPY,
         Compression::GZIP(Default::default()),
+        #[cfg(feature = "brotli")]
         Compression::BROTLI(Default::default()),
         Compression::ZSTD(Default::default()),
         Compression::LZ4,

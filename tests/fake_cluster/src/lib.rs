@@ -1,8 +1,16 @@
 //! A cluster in a test: an API server that can fail on demand, nodes whose containers are real processes, and
-//! what tests ask of them.
+//! what tests ask of them. The tests of salamander-kube put their own roles into the containers, the integration
+//! tests the real program.
+//!
+//! # Layout
+//! - `http`: the API server, and how its answers fail
+//! - `store`: its objects, their versions and watches
+//! - `kubelet`: nodes, whose containers are processes
+//! - `operator`: the shipped operator on it
 
 mod http;
 mod kubelet;
+mod operator;
 mod store;
 
 use std::ffi::{OsStr, OsString};
@@ -17,16 +25,20 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-pub(crate) use http::{Fault, How, Server};
-pub(crate) use kubelet::{Kubelet, PODS, ROLE};
-use store::{Key, Store};
+use http::Fault;
+pub use http::{How, Server};
+pub use kubelet::{Kubelet, PODS, ROLE};
+pub use operator::Operator;
+pub use store::{Key, Store};
 
 const PATIENCE: Duration = Duration::from_secs(180);
-pub(crate) const JOBS: &str = "/apis/salamander.dev/v1alpha1/trainingjobs";
-pub(crate) const NAMESPACE: &str = "ml";
+/// The resource of jobs.
+pub const JOBS: &str = "/apis/salamander.dev/v1alpha1/trainingjobs";
+/// Where all jobs are.
+pub const NAMESPACE: &str = "ml";
 
 /// Waits for a condition, not for a time.
-pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
         assert!(start.elapsed() < PATIENCE, "waited too long: {what}");
@@ -35,20 +47,22 @@ pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// A cluster; everything in it ends with it.
-pub(crate) struct Cluster {
-    pub(crate) server: Arc<Server>,
-    pub(crate) runtime: Runtime,
+pub struct Cluster {
+    /// The API server and its nodes.
+    pub server: Arc<Server>,
+    /// What the server and the clients of tests run on.
+    pub runtime: Runtime,
     _folder: TempDir,
 }
 
 impl Cluster {
-    pub(crate) fn start() -> Self {
+    /// Its containers are copies of the calling test program, told by [`ROLE`] what to be.
+    pub fn start() -> Self {
         Self::with(None)
     }
 
     /// Its containers are a real program.
-    #[allow(dead_code, reason = "for the tests of the real program, which share this folder")]
-    pub(crate) fn of_program(program: &OsStr) -> Self {
+    pub fn of_program(program: &OsStr) -> Self {
         Self::with(Some(program.to_os_string()))
     }
 
@@ -71,7 +85,8 @@ impl Cluster {
         Self { server, runtime, _folder: folder }
     }
 
-    pub(crate) fn client(&self) -> Client {
+    /// A client with all rights.
+    pub fn client(&self) -> Client {
         let url = format!("http://{}", self.server.kubelet.address());
         let mut config = Config::new(url.parse().expect("an address"));
         config.default_namespace = NAMESPACE.to_string();
@@ -79,17 +94,20 @@ impl Cluster {
         Client::try_from(config).expect("a client")
     }
 
-    pub(crate) fn fault(&self, method: &'static str, path: &'static str, times: usize, how: How) {
+    /// Lets the next so many requests of a method, with this in their path, fail.
+    pub fn fault(&self, method: &'static str, path: &'static str, times: usize, how: How) {
         let fault = Fault { method, path, times, how };
         self.server.faults.lock().expect("not poisoned").push(fault);
     }
 
-    pub(crate) fn get(&self, resource: &str, name: &str) -> Option<Value> {
+    /// An object, if it is there.
+    pub fn get(&self, resource: &str, name: &str) -> Option<Value> {
         let key = (resource.to_string(), NAMESPACE.to_string(), name.to_string());
         self.server.store().get(&key).cloned()
     }
 
-    pub(crate) fn list(&self, resource: &str) -> Vec<Value> {
+    /// All objects of a resource.
+    pub fn list(&self, resource: &str) -> Vec<Value> {
         self.server
             .store()
             .list(resource, NAMESPACE)
@@ -99,24 +117,25 @@ impl Cluster {
     }
 
     /// Changes an object as `kubectl patch --type merge` does.
-    pub(crate) fn patch(&self, resource: &str, name: &str, patch: &Value) {
+    pub fn patch(&self, resource: &str, name: &str, patch: &Value) {
         let key = (resource.to_string(), NAMESPACE.to_string(), name.to_string());
         self.server.store().merge(key, patch, false).expect("patched");
     }
 
     /// Makes an object as `kubectl create` does.
-    #[allow(dead_code, reason = "for the tests of the real program, which share this folder")]
-    pub(crate) fn put(&self, resource: &str, name: &str, object: Value) {
+    pub fn put(&self, resource: &str, name: &str, object: Value) {
         let key = (resource.to_string(), NAMESPACE.to_string(), name.to_string());
         self.server.store().create(key, object).expect("created");
     }
 
-    pub(crate) fn delete(&self, resource: &str, name: &str) {
+    /// Deletes an object as `kubectl delete` does.
+    pub fn delete(&self, resource: &str, name: &str) {
         let key = (resource.to_string(), NAMESPACE.to_string(), name.to_string());
         self.server.end(&key, 30);
     }
 
-    pub(crate) fn submit(&self, job: &TrainingJob) {
+    /// Makes a job.
+    pub fn submit(&self, job: &TrainingJob) {
         let name = job.metadata.name.clone().expect("a name");
         let key = (JOBS.to_string(), NAMESPACE.to_string(), name);
         let object = serde_json::to_value(job).expect("written");
@@ -124,7 +143,7 @@ impl Cluster {
     }
 
     /// The pods of a role that have not ended, by their index and name.
-    pub(crate) fn pods(&self, job: &str, role: &str) -> Vec<Pod> {
+    pub fn pods(&self, job: &str, role: &str) -> Vec<Pod> {
         let mut pods: Vec<Pod> = Vec::new();
         for object in self.list(PODS) {
             let labels = &object["metadata"]["labels"];
@@ -143,17 +162,18 @@ impl Cluster {
     }
 
     /// The names of the pods of workers that run.
-    pub(crate) fn workers(&self, job: &str) -> Vec<String> {
+    pub fn workers(&self, job: &str) -> Vec<String> {
         let pods = self.pods(job, "worker").into_iter();
         pods.filter(|pod| pod.phase == "Running" && !pod.leaving).map(|pod| pod.name).collect()
     }
 
-    pub(crate) fn pod_key(&self, name: &str) -> Key {
+    /// By which the kubelet knows a pod.
+    pub fn pod_key(&self, name: &str) -> Key {
         (PODS.to_string(), NAMESPACE.to_string(), name.to_string())
     }
 
     /// What the newest master tells.
-    pub(crate) fn progress(&self, job: &str) -> Progress {
+    pub fn progress(&self, job: &str) -> Progress {
         let pods = self.list(PODS);
         let number = |pod: &Value| {
             let text = pod["metadata"]["labels"]["salamander.dev/process"].as_str().unwrap_or("0");
@@ -170,7 +190,7 @@ impl Cluster {
     }
 
     /// So many workers are one group.
-    pub(crate) fn wait_for_members(&self, job: &str, members: u32) {
+    pub fn wait_for_members(&self, job: &str, members: u32) {
         wait_until(&format!("{members} members: {:?}", self.progress(job)), || {
             let progress = self.progress(job);
             progress.state == "running" && progress.workers == members
@@ -178,13 +198,14 @@ impl Cluster {
     }
 
     /// A file in the run's folder, by which tests tell the containers of a job what to do.
-    pub(crate) fn tell_containers(&self, job: &str, file: &str) {
+    pub fn tell_containers(&self, job: &str, file: &str) {
         let folder = self.server.kubelet.folder().join("runs").join(job);
         std::fs::create_dir_all(&folder).expect("a folder");
         std::fs::write(folder.join(file), "").expect("written");
     }
 
-    pub(crate) fn phase(&self, job: &str) -> String {
+    /// The phase of a job.
+    pub fn phase(&self, job: &str) -> String {
         let object = self.get(JOBS, job).unwrap_or_default();
         object["status"]["phase"].as_str().unwrap_or_default().to_string()
     }
@@ -205,15 +226,19 @@ impl Drop for Cluster {
 
 /// A pod that has not ended.
 #[derive(Clone, Debug)]
-pub(crate) struct Pod {
-    pub(crate) name: String,
-    pub(crate) index: u32,
-    pub(crate) phase: String,
-    pub(crate) leaving: bool,
+pub struct Pod {
+    /// Its name.
+    pub name: String,
+    /// Its place among those of its role.
+    pub index: u32,
+    /// Its phase.
+    pub phase: String,
+    /// Whether it was deleted and has not ended.
+    pub leaving: bool,
 }
 
 /// A job with so many workers, and with what a test adds.
-pub(crate) fn job(name: &str, (min, max): (i32, i32), more: Value) -> TrainingJob {
+pub fn job(name: &str, (min, max): (i32, i32), more: Value) -> TrainingJob {
     let mut spec = json!({
         "image": "registry.example/salamander:1",
         "experiment": {"inline": {

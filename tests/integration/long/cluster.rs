@@ -2,19 +2,13 @@
 //! their pods, and whatever pod is killed, every record counts exactly once. The cluster is the one of
 //! salamander-kube's tests.
 
-#[path = "../../crates/salamander-kube/tests/kube/jobs.rs"]
-#[allow(dead_code, unused_imports, reason = "the tests of salamander-kube use all of it")]
-mod jobs;
 mod stage;
-#[path = "../../crates/salamander-kube/tests/kube/support/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "the tests of salamander-kube use all of it")]
-pub(crate) mod support;
 
+use fake_cluster::{How, JOBS, PODS, wait_until};
 use serde_json::json;
 use tests::chaos::{self, Fire};
 
 use self::stage::{SHARED, Stage};
-use self::support::{How, JOBS, PODS};
 use crate::elastic::fire;
 use crate::places::s3_settings;
 use crate::stored::{Bucket, STORE};
@@ -92,7 +86,7 @@ fn a_job_that_is_deleted_while_it_trains_leaves_nothing() {
     stage.trains_on();
     stage.cluster.delete(JOBS, "tally");
     stage.is_told("there is no job \"tally\"");
-    support::wait_until("nothing is left", || {
+    wait_until("nothing is left", || {
         stage.cluster.list(PODS).is_empty() && stage.cluster.server.kubelet.running() == 0
     });
 }

@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-use super::kubelet::Kubelet;
-use super::store::{Change, Key, Refusal, Store};
+use crate::kubelet::Kubelet;
+use crate::store::{Change, Key, Refusal, Store};
 
 type Body = BoxBody<Bytes, std::io::Error>;
 
@@ -32,7 +32,8 @@ pub(crate) struct Fault {
 
 /// How it goes wrong.
 #[derive(Clone)]
-pub(crate) enum How {
+pub enum How {
+    /// An answer with this code, reason and message.
     Refuse(u16, &'static str, &'static str),
     /// The connection breaks before the request is done.
     DropBefore,
@@ -41,14 +42,16 @@ pub(crate) enum How {
 }
 
 /// What the server knows.
-pub(crate) struct Server {
+pub struct Server {
     pub(crate) store: Mutex<Store>,
     pub(crate) faults: Mutex<Vec<Fault>>,
-    pub(crate) kubelet: Kubelet,
+    /// The nodes.
+    pub kubelet: Kubelet,
 }
 
 impl Server {
-    pub(crate) fn store(&self) -> MutexGuard<'_, Store> {
+    /// All objects.
+    pub fn store(&self) -> MutexGuard<'_, Store> {
         self.store.lock().expect("not poisoned")
     }
 

@@ -46,5 +46,40 @@ fn a_new_crate_builds_and_trains() {
 
     let again = place.run(&["new", "my_model"]);
     assert!(again.err().contains("exists already"), "{}", again.err());
+    assert!(place.run(&["new", "fn"]).err().contains("no name for a crate"));
     assert!(place.run(&["new", "1st"]).err().contains("no name for a crate"));
+}
+
+#[test]
+fn a_table_becomes_a_crate_that_trains() {
+    let place = Workplace::new();
+    let mut text = String::from("age,capital-gain,city,type,income\n");
+    for i in 0..2000 {
+        let age = 20 + (i * 7) % 50;
+        let gain = if i % 5 == 0 { String::new() } else { ((i * 31) % 97).to_string() };
+        let income = if age > 45 { " >50K" } else { " <=50K" };
+        text += &format!("{age},{gain},{},k{},{income}\n", ["Bern", "Chur"][i % 2], i % 7);
+    }
+    place.write("people.csv", &text);
+    let error = place.run(&["new", "--tabular", "people.csv", "--label", "wage"]).err();
+    assert!(error.contains("there is no column \"wage\"") && error.contains("income"), "{error}");
+    assert!(!place.path().join("people").exists(), "nothing is left of a mistake");
+    place.ok(&["new", "--tabular", "people.csv", "--label", "income"]);
+
+    let folder = place.path().join("people");
+    let program = Path::new(env!("CARGO_BIN_EXE_salamander-under-test"));
+    let target = program.ancestors().nth(2).expect("target/debug/program");
+    let ran = Command::new(env!("CARGO"))
+        .args(["run", "--quiet", "--offline", "--", "train", "experiment.yaml", "--json"])
+        .args(["--set", "hyperparameters.learning_rate=0.01"])
+        .env("CARGO_TARGET_DIR", target)
+        .current_dir(&folder)
+        .output()
+        .expect("cargo starts");
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let out = String::from_utf8_lossy(&ran.stdout);
+    let summary: serde_json::Value =
+        serde_json::from_str(out.lines().last().expect("a line")).expect("JSON");
+    let accuracy = summary["metrics"]["validation"]["accuracy"].as_f64().expect("a number");
+    assert!(accuracy > 0.8, "{accuracy}");
 }

@@ -1,7 +1,7 @@
 //! What the roles of a run say to each other over gRPC, and the clients that say it for programs without async.
 //!
 //! # Layout
-//! - [`v1`]: generated from `proto/`
+//! - [`v1`]: generated from `salamander/v1/*.proto`
 //! - [`convert`]: between generated messages and the types of the state machines
 //! - [`status`]: errors to gRPC codes, in one place
 //! - [`token`]: the run's token on every call
@@ -15,8 +15,13 @@ pub mod limits;
 pub mod status;
 pub mod token;
 
-/// Generated from `proto/salamander/v1/`.
-#[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated; documented in proto/")]
+/// Generated from `salamander/v1/*.proto`.
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    reason = "generated; documented in salamander/v1"
+)]
 pub mod v1 {
     tonic::include_proto!("salamander.v1");
 }

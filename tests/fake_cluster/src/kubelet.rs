@@ -12,15 +12,16 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 
-use super::http::Server;
-use super::store::Key;
+use crate::http::Server;
+use crate::store::Key;
 
 /// The arguments of a copy of this test program that is a container.
-pub(crate) const ROLE: &str = "SALAMANDER_TEST_ROLE";
-pub(crate) const PODS: &str = "/api/v1/pods";
+pub const ROLE: &str = "SALAMANDER_TEST_ROLE";
+/// The resource of pods.
+pub const PODS: &str = "/api/v1/pods";
 
 /// All nodes.
-pub(crate) struct Kubelet {
+pub struct Kubelet {
     folder: PathBuf,
     address: String,
     /// Takes the arguments of pods in the place of the tests' own roles.
@@ -56,7 +57,8 @@ impl Kubelet {
         self.state.lock().expect("not poisoned")
     }
 
-    pub(crate) fn folder(&self) -> &Path {
+    /// Where runs, logs and the kubeconfig are.
+    pub fn folder(&self) -> &Path {
         &self.folder
     }
 
@@ -65,16 +67,18 @@ impl Kubelet {
     }
 
     /// So many containers fit on all nodes.
-    pub(crate) fn set_capacity(&self, server: &Arc<Server>, capacity: usize) {
+    pub fn set_capacity(&self, server: &Arc<Server>, capacity: usize) {
         self.state().capacity = Some(capacity);
         self.schedule(server);
     }
 
-    pub(crate) fn running(&self) -> usize {
+    /// How many containers run.
+    pub fn running(&self) -> usize {
         self.state().running.len()
     }
 
-    pub(crate) fn pid(&self, key: &Key) -> Option<u32> {
+    /// The process of a pod.
+    pub fn pid(&self, key: &Key) -> Option<u32> {
         self.state().running.get(key).copied()
     }
 
@@ -104,26 +108,27 @@ impl Kubelet {
         }
     }
 
-    pub(crate) fn kill(&self, key: &Key) {
+    /// Kills a container.
+    pub fn kill(&self, key: &Key) {
         let pid = self.pid(key).expect("a pod that runs");
         assert!(signal(pid, Signal::KILL));
     }
 
     /// The kernel ends a container that has no memory left.
-    pub(crate) fn starve(&self, key: &Key) {
+    pub fn starve(&self, key: &Key) {
         self.state().starved.insert(key.clone());
         self.kill(key);
     }
 
     /// A pod gives way to a more important one.
-    pub(crate) fn preempt(&self, server: &Arc<Server>, key: &Key) {
+    pub fn preempt(&self, server: &Arc<Server>, key: &Key) {
         let target = json!({"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"});
         server.store().update(key, |pod| condition(pod, target));
         server.end(key, 30);
     }
 
     /// The node of a pod is unplugged: its process ends, and nobody is there to say so. Later it is evicted.
-    pub(crate) fn lose_node(&self, server: &Arc<Server>, key: &Key) {
+    pub fn lose_node(&self, server: &Arc<Server>, key: &Key) {
         let pid = {
             let mut state = self.state();
             state.lost.insert(key.clone());

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::watch;
 
 /// Where an object is: resource (as `/api/v1/pods`), namespace, name.
-pub(crate) type Key = (String, String, String);
+pub type Key = (String, String, String);
 
 /// A change that watches tell.
 #[derive(Clone)]
@@ -23,7 +23,7 @@ pub(crate) struct Change {
 pub(crate) type Refusal = (u16, &'static str, String);
 
 /// All objects.
-pub(crate) struct Store {
+pub struct Store {
     objects: BTreeMap<Key, Value>,
     owners: BTreeMap<(Key, String), BTreeSet<String>>,
     pub(crate) changes: Vec<Change>,
@@ -60,7 +60,8 @@ impl Store {
         found.map(|(key, object)| (key.clone(), object.clone())).collect()
     }
 
-    pub(crate) fn create(&mut self, key: Key, mut object: Value) -> Result<Value, Refusal> {
+    /// Makes an object, unless there is one of its name.
+    pub fn create(&mut self, key: Key, mut object: Value) -> Result<Value, Refusal> {
         if self.objects.contains_key(&key) {
             return Err((409, "AlreadyExists", format!("{} {:?} already exists", key.0, key.2)));
         }
@@ -80,7 +81,7 @@ impl Store {
     }
 
     /// Replaces an object, if it is still the one that was read.
-    pub(crate) fn replace(&mut self, key: Key, mut object: Value) -> Result<Value, Refusal> {
+    pub fn replace(&mut self, key: Key, mut object: Value) -> Result<Value, Refusal> {
         let old = self.objects.get(&key).ok_or_else(|| missing(&key))?;
         let read = &object["metadata"]["resourceVersion"];
         if read.is_string() && *read != old["metadata"]["resourceVersion"] {
@@ -122,7 +123,7 @@ impl Store {
     }
 
     /// Server-side apply: what another manager has set to something else is a conflict.
-    pub(crate) fn apply(
+    pub fn apply(
         &mut self,
         key: Key,
         patch: &Value,
@@ -162,7 +163,7 @@ impl Store {
     }
 
     /// What a kubelet does: it may write everything.
-    pub(crate) fn update(&mut self, key: &Key, change: impl FnOnce(&mut Value)) -> bool {
+    pub fn update(&mut self, key: &Key, change: impl FnOnce(&mut Value)) -> bool {
         let Some(object) = self.objects.get(key) else { return false };
         let mut object = object.clone();
         change(&mut object);
@@ -184,7 +185,7 @@ impl Store {
     }
 
     /// Ends all watches: with 410 Gone, after which only a list helps, or without a word.
-    pub(crate) fn cut_watches(&mut self, gone: bool) {
+    pub fn cut_watches(&mut self, gone: bool) {
         self.cut = (self.cut.0 + 1, gone);
         if gone {
             self.forgotten = self.version;

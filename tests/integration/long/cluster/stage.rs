@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use fake_cluster::{Cluster, JOBS, NAMESPACE, Operator, PODS, wait_until};
 use serde_json::{Value, json};
 use tests::chaos::{self, Fire};
 
-use super::jobs::Operator;
-use super::support::{Cluster, JOBS, NAMESPACE, PODS};
 use crate::interrupted::steps_logged;
 use crate::support::Workplace;
 
@@ -207,7 +206,7 @@ impl Stage {
         self.cluster.patch(JOBS, "tally", &json!({"spec": {"suspend": true}}));
         self.wait_for_phase("Suspended");
         let kubelet = &self.cluster.server.kubelet;
-        super::support::wait_until("pods are given back", || kubelet.running() == 0);
+        wait_until("pods are given back", || kubelet.running() == 0);
         self.cluster.patch(JOBS, "tally", &json!({"spec": {"suspend": false}}));
         self.wait_for_phase("Running");
         self.trains_on();
@@ -218,7 +217,7 @@ impl Stage {
         self.follower.take().into_iter().for_each(|mut child| {
             let _ = child.wait();
         });
-        super::support::wait_until(phase, || self.cluster.phase("tally") == phase);
+        wait_until(phase, || self.cluster.phase("tally") == phase);
     }
 
     /// Lets the job end; how often its pods were started again.
@@ -237,7 +236,7 @@ impl Stage {
                 serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {out}{err}"))
             }
             None => {
-                super::support::wait_until("it ends", || self.cluster.phase("tally") == "Complete");
+                wait_until("it ends", || self.cluster.phase("tally") == "Complete");
                 let status = self.cluster.get(JOBS, "tally").expect("there")["status"].clone();
                 json!({"state": "completed", "restarts": status["restarts"]})
             }
@@ -269,7 +268,7 @@ impl Stage {
     /// Deletes the job, and sees nothing of it any more.
     pub(super) fn leaves_nothing(&self) {
         self.cluster.delete(JOBS, "tally");
-        super::support::wait_until("nothing is left", || {
+        wait_until("nothing is left", || {
             let resources = [PODS, "/api/v1/secrets", "/api/v1/configmaps", "/api/v1/services"];
             resources.iter().all(|resource| self.cluster.list(resource).is_empty())
         });

@@ -1,4 +1,4 @@
-//! An operator for tests.
+//! The shipped operator, started and ended by a test.
 
 use std::sync::Arc;
 
@@ -7,21 +7,24 @@ use salamander_kube::operator::{self, Monitoring, Options, lease, metrics::Metri
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::support::{Cluster, NAMESPACE};
+use crate::{Cluster, NAMESPACE};
 
 /// An operator that can be told to leave, or killed.
-pub(crate) struct Operator {
-    pub(crate) metrics: Arc<Metrics>,
+pub struct Operator {
+    /// What it has counted.
+    pub metrics: Arc<Metrics>,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<Result<(), Error>>,
 }
 
 impl Operator {
-    pub(crate) fn start(cluster: &Cluster) -> Self {
+    /// Without an election.
+    pub fn start(cluster: &Cluster) -> Self {
         Self::elected(cluster, None)
     }
 
-    pub(crate) fn elected(cluster: &Cluster, lease: Option<lease::Options>) -> Self {
+    /// With an election, if there is a lease.
+    pub fn elected(cluster: &Cluster, lease: Option<lease::Options>) -> Self {
         let monitoring = Monitoring::default();
         let metrics = monitoring.metrics.clone();
         let options = Options { namespace: Some(NAMESPACE.to_string()), lease };
@@ -36,18 +39,18 @@ impl Operator {
     }
 
     /// As SIGTERM would.
-    pub(crate) fn leave(mut self, cluster: &Cluster) -> Result<(), Error> {
+    pub fn leave(mut self, cluster: &Cluster) -> Result<(), Error> {
         drop(self.stop.take());
         cluster.runtime.block_on(self.task).expect("no panic")
     }
 
     /// As SIGKILL would.
-    pub(crate) fn kill(self) {
+    pub fn kill(self) {
         self.task.abort();
     }
 
     /// Waits for it to end by itself.
-    pub(crate) fn finish(self, cluster: &Cluster) -> Result<(), Error> {
+    pub fn finish(self, cluster: &Cluster) -> Result<(), Error> {
         let Self { stop, task, .. } = self;
         let result = cluster.runtime.block_on(task).expect("no panic");
         drop(stop);

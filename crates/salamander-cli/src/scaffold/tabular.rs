@@ -1,0 +1,312 @@
+//! What `salamander new --tabular` writes: a crate for the columns of a file, with its data divided, statistics and
+//! vocabularies.
+
+mod columns;
+mod source;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail, ensure};
+use salamander_data::sink::create;
+use salamander_data::split::{split, stratified_split};
+use salamander_data::stats::Stats;
+use salamander_data::{Dataset, Format, Row, Value};
+use salamander_files::{Durability, PendingFolder};
+
+use crate::data::in_blocks;
+use columns::Field;
+
+/// Shares of training and validation.
+const SHARES: [f64; 2] = [0.8, 0.2];
+const SEED: u64 = 1;
+/// More different whole numbers than this are a quantity, not classes.
+const MOST_NUMBERED: usize = 20;
+/// More different texts than this are no classes.
+const MOST_CLASSES: usize = 1000;
+
+/// Writes the crate into a new folder of its name, which is the file's unless told.
+pub(crate) fn write(name: Option<&str>, file: &Path, label: &str) -> Result<()> {
+    let name = name.map_or_else(|| name_of(file), str::to_string);
+    let folder = super::free_folder(&name)?;
+    let dataset = open(file)?;
+    let whole = Stats::of(&dataset, |_| {})?;
+    let columns = usable(&whole);
+    let names: Vec<&str> = columns.iter().map(String::as_str).collect();
+    ensure!(
+        names.contains(&label),
+        "{}: there is no column \"{label}\" of numbers or text (there are: {})",
+        file.display(),
+        names.join(", ")
+    );
+    let target = Target::read(&dataset, label)?;
+    // It appears when all of it is there.
+    let beside = folder.with_file_name(format!(".new-{}", std::process::id()));
+    let pending = PendingFolder::create(&beside).with_context(|| beside.display().to_string())?;
+    let data = pending.path().join("data");
+    fs::create_dir_all(&data)?;
+    let parts = target.divide()?;
+    for (part, records) in ["train.csv", "valid.csv"].iter().zip(&parts) {
+        target.write(&dataset, &columns, records, &data.join(part))?;
+    }
+    // Of what is trained on: nothing of the validation may be known before.
+    let stats = Stats::of(&open(&data.join("train.csv"))?, |_| {})?;
+    fs::write(pending.path().join("stats.json"), serde_json::to_string(&stats)?)?;
+    let found = columns::find(&stats, label);
+    ensure!(!found.fields.is_empty(), "{}: no column tells anything", file.display());
+    vocabularies(pending.path(), &stats, &found.fields)?;
+    let source = source::program(file, &target, &found.fields);
+    super::write_files(
+        pending.path(),
+        &[
+            ("Cargo.toml", super::manifest(&name)),
+            ("src/main.rs", source),
+            ("experiment.yaml", source::experiment(&name, &target)),
+            (".gitignore", super::GITIGNORE.to_string()),
+        ],
+    )?;
+    super::copy_lock(pending.path())?;
+    let written = pending.commit(&folder, Durability::Unsynced);
+    written.with_context(|| folder.display().to_string())?;
+    tell(&target, &found, &parts)?;
+    Ok(super::ready(&name)?)
+}
+
+/// Says what was made of the columns.
+fn tell(target: &Target, found: &columns::Found, parts: &[Vec<u64>]) -> Result<()> {
+    let [train, valid] = [0, 1].map(|part| parts.get(part).map_or(0, Vec::len));
+    outln!("{train} records to train on, {valid} to validate; {} inputs", found.fields.len())?;
+    match &target.classes {
+        Some(classes) => outln!("{}: classes {}", target.column, classes.join(", "))?,
+        None => outln!("{}: a number to predict", target.column)?,
+    }
+    if target.missing > 0 {
+        outln!("{} records without {} are left out", target.missing, target.column)?;
+    }
+    for (column, reason) in &found.left_out {
+        outln!("column {column} is left out: {reason}")?;
+    }
+    Ok(())
+}
+
+fn open(file: &Path) -> Result<Dataset> {
+    let reader = salamander_data::open(&[file.to_path_buf()], None)?;
+    Ok(Dataset::new(Arc::from(reader))?)
+}
+
+/// The file's name without its ending, as a crate can have it.
+fn name_of(file: &Path) -> String {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
+    columns::identifier(&stem)
+}
+
+/// Columns of one number or text each.
+fn usable(stats: &Stats) -> Vec<String> {
+    let single = stats.columns().iter().filter(|column| column.lengths.is_none());
+    let single = single.filter(|column| column.values <= column.count);
+    single.map(|column| column.name.clone()).collect()
+}
+
+/// A word per line, the most frequent first.
+fn vocabularies(folder: &Path, stats: &Stats, fields: &[Field]) -> Result<()> {
+    for field in fields {
+        let columns::Kind::Vocabulary { file, .. } = &field.kind else { continue };
+        let column = stats.columns().iter().find(|column| column.name == field.column);
+        let Some(words) = column.and_then(|column| column.words.as_ref()) else { continue };
+        let words = words.top(columns::MOST_WORDS);
+        let text: String = words.iter().map(|(word, _)| format!("{word}\n")).collect();
+        let path = folder.join(file);
+        fs::create_dir_all(path.parent().unwrap_or(folder))?;
+        fs::write(&path, text).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// What is to be predicted.
+pub(super) struct Target {
+    pub(super) column: String,
+    /// The values, each a class by its place; nothing where a number is predicted.
+    pub(super) classes: Option<Vec<String>>,
+    /// The records that have a value, and the class of each.
+    records: Vec<(u64, u64)>,
+    missing: u64,
+}
+
+impl Target {
+    fn read(dataset: &Dataset, column: &str) -> Result<Self> {
+        let mut values = Vec::new();
+        let mut missing = 0;
+        in_blocks(dataset, |block| {
+            Ok(dataset.read(block, &mut |place, row| {
+                match row.get(column).and_then(text) {
+                    Some(value) => values.push((block[place], value.into_owned())),
+                    None => missing += 1,
+                }
+                Ok(())
+            })?)
+        })?;
+        let classes = classes(column, values.iter().map(|(_, value)| value.as_str()))?;
+        let number = |value: &String| {
+            let found = classes.iter().flatten().position(|class| class == value);
+            found.unwrap_or(0) as u64
+        };
+        let records = values.iter().map(|(record, value)| (*record, number(value))).collect();
+        Ok(Self { column: column.to_string(), classes, records, missing })
+    }
+
+    /// The records of training and of validation, each class divided alike.
+    fn divide(&self) -> Result<Vec<Vec<u64>>> {
+        let parts = match self.classes {
+            Some(_) => {
+                let labels: Vec<u64> = self.records.iter().map(|(_, class)| *class).collect();
+                stratified_split(&labels, &SHARES, SEED)?
+            }
+            None => split(self.records.len() as u64, &SHARES, SEED)?,
+        };
+        let mut parts: Vec<Vec<u64>> = parts
+            .into_iter()
+            .map(|part| part.into_iter().map(|place| self.records[place as usize].0).collect())
+            .collect();
+        parts.iter_mut().for_each(|part: &mut Vec<u64>| part.sort_unstable());
+        ensure!(
+            parts.iter().all(|part| !part.is_empty()),
+            "too few records to train on some and validate on others"
+        );
+        Ok(parts)
+    }
+
+    /// Writes some records, with the number of their class in place of its name.
+    fn write(
+        &self,
+        dataset: &Dataset,
+        columns: &[String],
+        records: &[u64],
+        to: &Path,
+    ) -> Result<()> {
+        let mut file = create(to, Format::Csv)?;
+        let classes: BTreeMap<&str, String> = self
+            .classes
+            .iter()
+            .flatten()
+            .enumerate()
+            .map(|(number, class)| (class.as_str(), number.to_string()))
+            .collect();
+        for block in records.chunks(1024) {
+            dataset.read(block, &mut |_, row| {
+                let cells: Vec<Cow<'_, str>> = columns
+                    .iter()
+                    .map(|name| row.get(name).and_then(text).unwrap_or_default())
+                    .collect();
+                let row = columns.iter().zip(&cells).map(|(name, cell)| {
+                    let class = classes.get(&**cell).filter(|_| *name == self.column);
+                    let cell = class.map_or(&**cell, String::as_str);
+                    (Cow::Borrowed(name.as_str()), Value::Text(cell))
+                });
+                file.write(&Row::new(row.collect()))
+            })?;
+        }
+        Ok(file.finish()?)
+    }
+}
+
+/// A value as text; nothing for what is missing or has several values.
+fn text<'a>(value: &'a Value<'_>) -> Option<Cow<'a, str>> {
+    match value {
+        Value::Text(text) => Some(Cow::Borrowed(text.trim())).filter(|text| !text.is_empty()),
+        Value::Ints(ints) if ints.len() == 1 => Some(Cow::Owned(ints[0].to_string())),
+        Value::Floats(floats) if floats.len() == 1 => Some(Cow::Owned(floats[0].to_string())),
+        _ => None,
+    }
+}
+
+/// The classes among the values of a label; nothing where they are a quantity.
+fn classes<'a>(column: &str, values: impl Iterator<Item = &'a str>) -> Result<Option<Vec<String>>> {
+    let mut seen = std::collections::BTreeSet::new();
+    let (mut numbers, mut whole) = (true, true);
+    for value in values {
+        let number = value.parse::<f64>().ok().filter(|number| number.is_finite());
+        numbers &= number.is_some();
+        whole &= value.parse::<i64>().is_ok();
+        if numbers && seen.len() > MOST_CLASSES {
+            continue;
+        }
+        seen.insert(value);
+        ensure!(
+            numbers || seen.len() <= MOST_CLASSES,
+            "--label {column}: more than {MOST_CLASSES} different texts are no classes"
+        );
+    }
+    if numbers && (!whole || seen.len() > MOST_NUMBERED) {
+        return Ok(None);
+    }
+    if seen.len() < 2 {
+        bail!("--label {column}: there are not two different values to tell apart");
+    }
+    let mut classes: Vec<String> = seen.into_iter().map(str::to_string).collect();
+    if whole {
+        classes.sort_by_key(|class| class.parse::<i64>().unwrap_or(0));
+    }
+    Ok(Some(classes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_classes_or_a_quantity() {
+        let check = |values: &[&str], expected: Option<&[&str]>| {
+            let found = classes("y", values.iter().copied()).expect("a label");
+            let found =
+                found.as_ref().map(|all| all.iter().map(String::as_str).collect::<Vec<_>>());
+            assert_eq!(found.as_deref(), expected);
+        };
+        check(&[">50K", "<=50K", ">50K"], Some(&["<=50K", ">50K"]));
+        check(&["10", "9", "10"], Some(&["9", "10"]));
+        check(&["1.5", "2", "3"], None);
+        assert!(classes("y", ["a", "a"].into_iter()).is_err());
+    }
+
+    #[test]
+    fn a_file_becomes_a_crate_that_names_its_columns() {
+        let place = tempfile::tempdir().expect("a folder");
+        let file = place.path().join("people.csv");
+        let mut text = String::from("id,age,capital-gain,city,type,same,income\n");
+        for i in 0..100 {
+            let (age, gain) = (20 + i % 50, if i % 3 == 0 { String::new() } else { i.to_string() });
+            let (city, income) = (["Bern", "Chur"][i % 2], [" >50K", " <=50K"][i % 2]);
+            text += &format!("n{i},{age},{gain},{city},k{},1,{income}\n", i % 7);
+        }
+        fs::write(&file, text).expect("written");
+        let dataset = open(&file).expect("read");
+        let columns = usable(&Stats::of(&dataset, |_| {}).expect("read"));
+        let target = Target::read(&dataset, "income").expect("a label");
+        assert_eq!(target.classes.as_deref().expect("classes"), ["<=50K", ">50K"]);
+        let parts = target.divide().expect("two parts");
+        assert_eq!(parts.iter().map(Vec::len).sum::<usize>(), 100);
+        let train = place.path().join("train.csv");
+        target.write(&dataset, &columns, &parts[0], &train).expect("written");
+        let head = fs::read_to_string(&train).expect("read");
+        assert!(head.starts_with("id,age,capital-gain,city,type,same,income\n"), "{head}");
+        assert!(!head.contains("50K"), "classes are numbers: {head}");
+
+        let stats = Stats::of(&open(&train).expect("read"), |_| {}).expect("read");
+        let found = columns::find(&stats, "income");
+        let left: Vec<&str> = found.left_out.iter().map(|(column, _)| column.as_str()).collect();
+        assert_eq!(left, ["id", "same"]);
+        let source = source::program(&file, &target, &found.fields);
+        for expected in [
+            "    #[input(normalise = \"stats.json\")]\n    age: f32,",
+            "    #[input(column = \"capital-gain\", normalise = \"stats.json\", missing = ",
+            "    #[input(vocabulary = \"vocabulary/city.txt\", oov = 1)]\n    city: String,",
+            "    #[input(column = \"type\", vocabulary = \"vocabulary/type_.txt\", oov = 1)]\n    type_: String,",
+            "    #[label]\n    income: i64,",
+            "const WORDS: [usize; 2] = [3, 8];",
+        ] {
+            assert!(source.contains(expected), "{expected} in\n{source}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! What each column of a table is good for: numbers, words of a vocabulary, words that are hashed, or nothing.
+
+use salamander_data::stats::{ColumnStats, Stats};
+
+use crate::scaffold::RESERVED;
+
+/// More different words than this are hashed.
+pub(super) const MOST_WORDS: usize = 1000;
+/// Buckets of hashed words.
+pub(super) const BUCKETS: usize = 10_000;
+
+/// An input of the model.
+pub(super) struct Field {
+    /// Its name in Rust.
+    pub(super) ident: String,
+    pub(super) column: String,
+    pub(super) kind: Kind,
+}
+
+/// How a column becomes a tensor.
+pub(super) enum Kind {
+    /// A number, with what stands in where there is none.
+    Number { missing: Option<f32> },
+    /// A word of a file, or another one.
+    Vocabulary { file: String, words: usize, missing: bool },
+    /// One of so many words that no file should have them.
+    Hashed { missing: bool },
+}
+
+/// The inputs, and why other columns are none.
+pub(super) struct Found {
+    pub(super) fields: Vec<Field>,
+    pub(super) left_out: Vec<(String, &'static str)>,
+}
+
+/// Looks at all columns but the label.
+pub(super) fn find(stats: &Stats, label: &str) -> Found {
+    let mut found = Found { fields: Vec::new(), left_out: Vec::new() };
+    let mut taken = vec![identifier(label)];
+    for column in stats.columns().iter().filter(|column| column.name != label) {
+        let mut ident = identifier(&column.name);
+        while taken.contains(&ident) {
+            ident.push('_');
+        }
+        match kind(stats, column, &ident) {
+            Ok(kind) => {
+                taken.push(ident.clone());
+                found.fields.push(Field { ident, column: column.name.clone(), kind });
+            }
+            Err(reason) => found.left_out.push((column.name.clone(), reason)),
+        }
+    }
+    found
+}
+
+fn kind(stats: &Stats, column: &ColumnStats, ident: &str) -> Result<Kind, &'static str> {
+    const SAME: &str = "it has the same value everywhere";
+    let missing = stats.missing(&column.name) > 0;
+    if column.count == 0 {
+        return Err("it is empty");
+    }
+    if let Some((mean, std)) = stats.normaliser(&column.name) {
+        return match std > 0.0 {
+            true => Ok(Kind::Number { missing: missing.then_some(mean) }),
+            false => Err(SAME),
+        };
+    }
+    let Some(words) = &column.words else { return Err("its values are not all numbers") };
+    let distinct = words.distinct();
+    if words.exact() && distinct == column.count && column.count > 1 {
+        return Err("every record has a value of its own");
+    }
+    if distinct == 1 && !missing {
+        return Err(SAME);
+    }
+    let on_one_line = words.top(MOST_WORDS).iter().all(|(word, _)| !word.contains(['\n', '\r']));
+    if words.exact() && distinct <= MOST_WORDS as u64 && on_one_line {
+        let file = format!("vocabulary/{ident}.txt");
+        return Ok(Kind::Vocabulary { file, words: distinct as usize, missing });
+    }
+    Ok(Kind::Hashed { missing })
+}
+
+/// A name that Rust takes, like that of a column.
+pub(super) fn identifier(name: &str) -> String {
+    let safe = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' };
+    let name: String = name.trim().chars().map(safe).collect();
+    let name = name.trim_matches('_');
+    match name.chars().next() {
+        None => "column".to_string(),
+        Some(first) if first.is_ascii_digit() => format!("column_{name}"),
+        Some(_) if RESERVED.contains(&name) => format!("{name}_"),
+        Some(_) => name.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_columns_become_names_of_fields() {
+        let check = |column: &str, expected: &str| assert_eq!(identifier(column), expected);
+        check("age", "age");
+        check("Capital-Gain", "capital_gain");
+        check(" hours per week ", "hours_per_week");
+        check("type", "type_");
+        check("2019", "column_2019");
+        check("\u{e9}", "column");
+    }
+}

@@ -1,0 +1,196 @@
+//! The text of a program and an experiment for the columns of a table.
+
+use std::path::Path;
+
+use super::Target;
+use super::columns::{BUCKETS, Field, Kind, identifier};
+
+/// The program: the columns as fields, embeddings of words beside numbers, two layers.
+pub(super) fn program(file: &Path, target: &Target, fields: &[Field]) -> String {
+    let numbers: Vec<&Field> = fields.iter().filter(|field| is_number(field)).collect();
+    let words: Vec<&Field> = fields.iter().filter(|field| !is_number(field)).collect();
+    let file = file.file_name().unwrap_or_default().to_string_lossy();
+    let label = identifier(&target.column);
+    let mut text = format!(
+        "//! A network for the columns of {file}, written by `salamander new --tabular`: change it as you like.\n\n"
+    );
+    if !words.is_empty() {
+        text += "use salamander::prelude::burn::nn::{Embedding, EmbeddingConfig};\n";
+    }
+    text += "use salamander::prelude::*;\n";
+    text += &hyperparameters(!words.is_empty());
+    text += &example(target, &label, fields);
+    if !words.is_empty() {
+        let rows: Vec<String> = words.iter().map(|field| rows(field).to_string()).collect();
+        text += &format!(
+            "/// Rows of the embedding of each column of words.\nconst WORDS: [usize; {}] = [{}];\n\n",
+            rows.len(),
+            rows.join(", ")
+        );
+    }
+    text += &model(&numbers, &words, target);
+    text += &learning(target, &label);
+    text + "fn main() -> std::process::ExitCode {\n    salamander::main(models![Network])\n}\n"
+}
+
+/// The experiment that trains it.
+pub(super) fn experiment(name: &str, target: &Target) -> String {
+    let (metric, smaller) = match target.classes {
+        Some(_) => ("accuracy", false),
+        None => ("rmse", true),
+    };
+    format!(
+        "name: {name}\n\
+         entrypoint: tabular\n\
+         data:\n  training: data/train.csv\n  validation: data/valid.csv\n\
+         hyperparameters:\n  global_batch_size: 64\n  learning_rate: 0.001\n\
+         searcher:\n  metric: {metric}\n  smaller_is_better: {smaller}\n  max_length: {{epochs: 10}}\n"
+    )
+}
+
+fn is_number(field: &Field) -> bool {
+    matches!(field.kind, Kind::Number { .. })
+}
+
+/// Words of a vocabulary have a row each, and all others one together.
+fn rows(field: &Field) -> usize {
+    match &field.kind {
+        Kind::Vocabulary { words, .. } => words + 1,
+        Kind::Hashed { .. } | Kind::Number { .. } => BUCKETS,
+    }
+}
+
+fn hyperparameters(words: bool) -> String {
+    let embedding = match words {
+        true => "    #[hparam(default = 8, min = 1)]\n    embedding: usize,\n",
+        false => "",
+    };
+    format!(
+        "\n#[derive(Hparams)]\npub struct Hp {{\n    \
+         #[hparam(default = 0.001, min = 0.0)]\n    learning_rate: f64,\n    \
+         #[hparam(default = 64, min = 1)]\n    hidden: usize,\n{embedding}}}\n\n"
+    )
+}
+
+fn example(target: &Target, label: &str, fields: &[Field]) -> String {
+    let mut text =
+        String::from("/// A row of the table.\n#[derive(Example)]\npub struct Record {\n");
+    for field in fields {
+        let mut said = Vec::new();
+        if field.column != field.ident {
+            said.push(format!("column = {:?}", field.column));
+        }
+        let kind = match &field.kind {
+            Kind::Number { missing } => {
+                said.push("normalise = \"stats.json\"".to_string());
+                said.extend(missing.map(|mean| format!("missing = {mean:?}")));
+                "f32"
+            }
+            Kind::Vocabulary { file, missing, .. } => {
+                said.push(format!("vocabulary = {file:?}, oov = 1"));
+                said.extend(missing.then(|| "missing = \"none\"".to_string()));
+                "String"
+            }
+            Kind::Hashed { missing } => {
+                said.push(format!("hash = {BUCKETS}"));
+                said.extend(missing.then(|| "missing = \"none\"".to_string()));
+                "String"
+            }
+        };
+        text += &format!("    #[input({})]\n    {}: {kind},\n", said.join(", "), field.ident);
+    }
+    let column = match target.column == label {
+        true => String::new(),
+        false => format!("(column = {:?})", target.column),
+    };
+    let kind = match &target.classes {
+        Some(classes) => {
+            let named = classes.iter().enumerate();
+            let named: Vec<String> =
+                named.map(|(number, class)| format!("{number} {class}")).collect();
+            if named.len() <= 10 {
+                text += &format!("    /// {}.\n", named.join(", ").replace(['\n', '\r'], " "));
+            }
+            "i64"
+        }
+        None => "[f32; 1]",
+    };
+    text + &format!("    #[label{column}]\n    {label}: {kind},\n}}\n\n")
+}
+
+fn model(numbers: &[&Field], words: &[&Field], target: &Target) -> String {
+    let outputs = target.classes.as_ref().map_or(1, Vec::len);
+    let count = numbers.len();
+    let has_words = !words.is_empty();
+    let (field, init, made, width) = match has_words {
+        true => (
+            "    words: Vec<Embedding>,\n",
+            "        let embed =\n            \
+             |rows| EmbeddingConfig::new(rows, cx.hp.embedding).init(&cx.device);\n",
+            "            words: WORDS.into_iter().map(embed).collect(),\n",
+            format!("{count} + WORDS.len() * cx.hp.embedding"),
+        ),
+        false => ("", "", "", count.to_string()),
+    };
+    let list = |fields: &[&Field]| -> String {
+        let all: Vec<String> = fields.iter().map(|f| format!("&batch.{}", f.ident)).collect();
+        all.join(", ")
+    };
+    let mut forward = String::from("        let mut columns: Vec<Tensor<2>> = Vec::new();\n");
+    if count > 0 {
+        forward += &format!(
+            "        for column in [{}] {{\n            let [records] = column.dims();\n            \
+             columns.push(column.clone().reshape([records, 1]));\n        }}\n",
+            list(numbers)
+        );
+    }
+    if has_words {
+        forward += &format!(
+            "        for (embedding, column) in self.words.iter().zip([{}]) {{\n            \
+             let [records] = column.dims();\n            \
+             let rows = embedding.forward(column.clone().reshape([records, 1]));\n            \
+             let width = rows.dims()[2];\n            \
+             columns.push(rows.reshape([records, width]));\n        }}\n",
+            list(words)
+        );
+    }
+    format!(
+        "#[derive(Module, Debug)]\npub struct Network {{\n{field}    fc1: Linear,\n    fc2: Linear,\n}}\n\n\
+         impl Trial for Network {{\n    const NAME: &str = \"tabular\";\n    type Hparams = Hp;\n    \
+         type Example = Record;\n    type Output = Tensor<2>;\n\n    \
+         fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {{\n{init}        \
+         let width = {width};\n        Ok(Self {{\n{made}            \
+         fc1: LinearConfig::new(width, cx.hp.hidden).init(&cx.device),\n            \
+         fc2: LinearConfig::new(cx.hp.hidden, {outputs}).init(&cx.device),\n        }})\n    }}\n\n    \
+         fn forward(&self, batch: &RecordBatch) -> Tensor<2> {{\n{forward}        \
+         let hidden = relu(self.fc1.forward(Tensor::cat(columns, 1)));\n        \
+         self.fc2.forward(hidden)\n    }}\n\n"
+    )
+}
+
+fn learning(target: &Target, label: &str) -> String {
+    let names = target.classes.iter().flatten().map(|class| format!("{class:?}"));
+    let names = names.collect::<Vec<_>>().join(", ");
+    let (loss, metrics, predict) = match &target.classes {
+        Some(_) => (
+            "cross_entropy",
+            format!("accuracy(output, &batch.{label})"),
+            format!(
+                "\n    fn predict(&self, output: Tensor<2>) -> Tensor<2> {{\n        softmax(output, 1)\n    }}\n\n    \
+                 fn class_names() -> Vec<String> {{\n        [{names}].map(String::from).to_vec()\n    }}\n"
+            ),
+        ),
+        None => (
+            "squared_error",
+            format!("rmse(output, &batch.{label}).and(mae(output, &batch.{label}))"),
+            String::new(),
+        ),
+    };
+    format!(
+        "    fn loss(&self, output: &Tensor<2>, batch: &RecordBatch) -> Tensor<1> {{\n        \
+         {loss}(output, &batch.{label})\n    }}\n\n    \
+         fn optimizer(hp: &Hp) -> impl Into<Optimizer> {{\n        Optimizer::adam(hp.learning_rate)\n    }}\n\n    \
+         fn metrics(&self, output: &Tensor<2>, batch: &RecordBatch) -> Metrics {{\n        {metrics}\n    }}\n\
+         {predict}}}\n\n"
+    )
+}

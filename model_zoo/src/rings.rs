@@ -1,0 +1,1 @@
+../../crates/salamander-cli/src/scaffold/main.rs

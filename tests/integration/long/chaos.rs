@@ -1,0 +1,72 @@
+//! Many faults in one run: enough to hit exchanges, pushes and moves, whoever is killed or stopped. The short forms
+//! of these tests are beside what they test.
+
+use tests::chaos::{Fire, Story};
+
+use crate::elastic::{fire, under_fire};
+use crate::interrupted::killed_at;
+use crate::servers::killed_in_mid_move;
+use crate::stored::goes_on_elsewhere;
+
+/// How many faults of a run were of this kind.
+fn count(story: &Story, kind: &str) -> usize {
+    story.faults.iter().filter(|(fault, _)| fault.starts_with(kind)).count()
+}
+
+#[test]
+fn every_record_counts_once_under_many_kills_stops_and_joins() {
+    let story = under_fire(&fire(1, 4, 16));
+    let places: Vec<&str> = story.faults.iter().map(|(_, at)| at.as_str()).collect();
+    assert!(story.in_exchange() >= 3, "few faults hit an exchange: {places:?}");
+    assert!(story.summary["generations"].as_u64() > Some(3), "{}", story.summary);
+}
+
+#[test]
+fn every_record_counts_once_over_tcp_under_many_faults() {
+    under_fire(&Fire { transport: "tcp", ..fire(2, 3, 6) });
+}
+
+#[test]
+fn every_record_counts_once_with_one_worker_and_with_eight() {
+    under_fire(&fire(3, 1, 3));
+    // Slow enough that it does not end before the last fault.
+    under_fire(&Fire { delay_ms: 12, ..fire(4, 8, 4) });
+}
+
+#[test]
+fn every_record_counts_once_with_tables_on_servers_that_are_killed() {
+    let story = under_fire(&Fire { servers: 2, ..fire(1, 3, 14) });
+    assert!(count(&story, "killed parameter") >= 1, "no server was killed: {:?}", story.faults);
+}
+
+#[test]
+fn every_record_counts_once_without_waiting_whoever_is_killed() {
+    let story = under_fire(&Fire { servers: 2, asynchronous: true, ..fire(2, 3, 14) });
+    for kind in ["killed worker", "killed master", "killed parameter server"] {
+        assert!(count(&story, kind) > 0, "no {kind}: {:?}", story.faults);
+    }
+    assert!(story.in_exchange() >= 3, "few faults hit a push: {:?}", story.faults);
+}
+
+#[test]
+fn killed_at_twenty_moments_and_resumed_it_ends_with_the_same_weights() {
+    killed_at(0..20);
+}
+
+#[test]
+fn servers_killed_in_mid_move_lose_no_push() {
+    let fire = Fire { servers: 2, asynchronous: true, delay_ms: 5, ..fire(1, 2, 14) };
+    killed_in_mid_move(fire, "partitions move to");
+}
+
+#[test]
+fn tables_on_servers_go_on_elsewhere() {
+    let fire = Fire { epochs: 4, servers: 2, ..fire(1, 2, 2) };
+    goes_on_elsewhere("tables_on_servers_go_on_elsewhere", &fire);
+}
+
+#[test]
+fn servers_without_waiting_go_on_elsewhere() {
+    let fire = Fire { epochs: 4, servers: 2, asynchronous: true, ..fire(1, 2, 2) };
+    goes_on_elsewhere("servers_without_waiting_go_on_elsewhere", &fire);
+}

@@ -1,0 +1,12 @@
+//! What takes minutes: `cargo xtask test --all` compiles it in with the feature `long` and runs it.
+//!
+//! # Layout
+//! - `chaos`: many faults in one run, and every record counted
+//! - `cluster`: the real program in pods
+//! - `new_crate`: what `salamander new` writes, built from nothing
+//! - `recommenders`: every recommender learns, on servers too
+
+mod chaos;
+mod cluster;
+mod new_crate;
+mod recommenders;
