@@ -9,6 +9,7 @@ use salamander_core::order::{Order, Shuffle};
 use salamander_core::plan::{MicroBatch, Slice};
 use salamander_data::generate::Pictures;
 use salamander_data::{Dataset, Format, open, sink};
+use salamander_train::example::ExampleContext;
 use salamander_train::loader::{Job, Options, load};
 
 fn pictures() -> (tempfile::TempDir, Dataset) {
@@ -28,7 +29,7 @@ fn loaded(dataset: &Dataset, k: u32, augment: Option<u64>) -> Vec<f32> {
     let options = Options {
         device: Device::flex(),
         on_bad_record: OnBadRecord::Fail,
-        labels: true,
+        reading: ExampleContext::labelled(),
         augment,
         threads: 1,
     };

@@ -164,8 +164,12 @@ mod tests {
         let parent = tempfile::tempdir().expect("a folder");
         let error = find("latest", parent.path()).expect_err("no runs").to_string();
         assert!(error.contains("there are no runs in"), "{error}");
-        let first = RunFolder::create(parent.path(), "a", "x").expect("made");
-        let second = RunFolder::create(parent.path(), "b", "x").expect("made");
+        let experiment = |folder: &Path| {
+            fs::write(RunLayout::new(folder).experiment(), "").expect("written");
+            Ok(())
+        };
+        let first = RunFolder::create(parent.path(), "a", experiment).expect("made");
+        let second = RunFolder::create(parent.path(), "b", experiment).expect("made");
         let latest = || find("latest", parent.path()).expect("there");
         assert_eq!(latest(), parent.path().join(second.layout().id()));
         // As if resumed a little later: files written in a row can have the same time.

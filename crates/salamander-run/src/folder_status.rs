@@ -230,8 +230,16 @@ mod tests {
 
     fn run() -> (tempfile::TempDir, RunFolder) {
         let parent = tempfile::tempdir().expect("a folder");
-        let folder = RunFolder::create(parent.path(), "x", EXPERIMENT).expect("made");
+        let folder = made(parent.path(), "x");
         (parent, folder)
+    }
+
+    fn made(parent: &Path, name: &str) -> RunFolder {
+        let fill = |folder: &Path| {
+            fs::write(RunLayout::new(folder).experiment(), EXPERIMENT).expect("written");
+            Ok(())
+        };
+        RunFolder::create(parent, name, fill).expect("made")
     }
 
     #[test]
@@ -280,7 +288,7 @@ mod tests {
     #[test]
     fn runs_are_listed_from_the_newest_on_and_other_folders_are_none() {
         let (parent, first) = run();
-        let second = RunFolder::create(parent.path(), "y", EXPERIMENT).expect("made");
+        let second = made(parent.path(), "y");
         fs::create_dir(parent.path().join("data")).expect("made");
         let ids: Vec<String> = runs(parent.path()).into_iter().map(|run| run.run).collect();
         assert_eq!(ids, [second.layout().id(), first.layout().id()]);

@@ -68,12 +68,6 @@ struct BatchComputer<T> {
     stale: bool,
 }
 
-/// A task that the master has leased, and the number that fences its holder off from the next one.
-struct LeaseId {
-    task: u64,
-    fence: u64,
-}
-
 /// Names that this worker holds for a while, and what was found for those that all servers have.
 struct HeldLease {
     map: MapVersion,
