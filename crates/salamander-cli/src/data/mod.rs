@@ -76,9 +76,9 @@ pub(crate) fn run(command: Command, program: &Program) -> Result<ExitCode> {
         Command::Fit { experiment, force } => {
             let written = fit_assets(program, &experiment, force)?;
             if written.is_empty() {
-                println!("nothing to do: the model's examples need no statistics or vocabulary");
+                outln!("nothing to do: the model's examples need no statistics or vocabulary")?;
             }
-            written.iter().for_each(|file| println!("{}", file.display()));
+            written.iter().try_for_each(|file| outln!("{}", file.display()))?;
         }
     }
     Ok(ExitCode::SUCCESS)
