@@ -141,7 +141,7 @@ pub(crate) fn scaled(fire: &Fire, note: &str) -> String {
     for servers in [3, 1] {
         place.ok(&["scale", &folder, "--ps", &servers.to_string()]);
         let deadline = Instant::now() + Duration::from_secs(60);
-        let note = format!("{note} {servers} parameter servers");
+        let note = format!("{note} {servers} parameter server");
         let parent = child.id();
         let is_there = || {
             let processes = processes_of(parent, "ps").len();

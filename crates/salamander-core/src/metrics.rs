@@ -378,8 +378,10 @@ mod tests {
         // truth 0 1 2 2, predicted 0 2 2 2; macro averages of 1, 0, 2/3 and of 1, 0, 4/5
         let counts = [[1, 0, 2], [1, 0, 3], [1, 1, 2]];
         let [right, predicted, actual] = &counts;
-        assert_eq!(per_class(Measure::Precision, right, predicted, actual), (5.0 / 3.0) / 3.0);
-        assert_eq!(per_class(Measure::F1, right, predicted, actual), (1.0 + 0.8) / 3.0);
+        let precision = per_class(Measure::Precision, right, predicted, actual);
+        assert!((precision - (5.0 / 3.0) / 3.0).abs() < 1e-12);
+        let f1 = per_class(Measure::F1, right, predicted, actual);
+        assert!((f1 - (1.0 + 0.8) / 3.0).abs() < 1e-12);
         // Nobody was of the class and nobody was taken for it.
         assert_eq!(per_class(Measure::F1, &[4, 0], &[4, 0], &[4, 0]), 0.0);
         assert!(per_class(Measure::F1, &[0, 0], &[0, 0], &[0, 0]).is_nan());

@@ -137,6 +137,11 @@ fn slug(name: &str) -> String {
 mod tests {
     use super::*;
 
+    fn experiment(folder: &Path) -> Result<(), Error> {
+        fs::write(RunLayout::new(folder).experiment(), "").expect("written");
+        Ok(())
+    }
+
     #[test]
     fn a_run_is_locked_and_unique() {
         let parent = tempfile::tempdir().expect("a folder");
@@ -151,7 +156,7 @@ mod tests {
     #[test]
     fn runs_are_found_by_id_and_path() {
         let parent = tempfile::tempdir().expect("a folder");
-        let folder = RunFolder::create(parent.path(), "x", |_| Ok(())).expect("made");
+        let folder = RunFolder::create(parent.path(), "x", experiment).expect("made");
         let run = folder.layout();
         assert_eq!(find(&run.id(), parent.path()).expect("there"), parent.path().join(run.id()));
         assert!(find(&run.folder().to_string_lossy(), Path::new("nowhere")).is_ok());
@@ -164,10 +169,6 @@ mod tests {
         let parent = tempfile::tempdir().expect("a folder");
         let error = find("latest", parent.path()).expect_err("no runs").to_string();
         assert!(error.contains("there are no runs in"), "{error}");
-        let experiment = |folder: &Path| {
-            fs::write(RunLayout::new(folder).experiment(), "").expect("written");
-            Ok(())
-        };
         let first = RunFolder::create(parent.path(), "a", experiment).expect("made");
         let second = RunFolder::create(parent.path(), "b", experiment).expect("made");
         let latest = || find("latest", parent.path()).expect("there");

@@ -62,12 +62,15 @@ fn one_line(text: &str) -> String {
     told.collect::<Vec<_>>().join(" ")
 }
 
-/// The parameters whose shapes are in the text, or that have a dimension which it expects ("expected 3, got 2").
+/// The parameters whose shapes are in the text, or that have a dimension which it expects: "expected 3, got 2", or
+/// "right: 3" of a product whose right side is a weight.
 fn suspects(text: &str, layers: &[ParamInfo]) -> String {
     let without_spaces = |text: &str| text.replace(' ', "");
-    let expected: Option<usize> = text
-        .split_once("expected ")
-        .and_then(|(_, rest)| rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok());
+    let number_after = |word: &str| -> Option<usize> {
+        let (_, rest) = text.split_once(word)?;
+        rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    };
+    let expected = number_after("expected ").or_else(|| number_after("right: "));
     let text = without_spaces(text);
     let is_meant = |layer: &&ParamInfo| {
         let is_expected = expected.is_some_and(|size| layer.shape.contains(&size));
@@ -103,6 +106,8 @@ mod tests {
         assert_eq!(suspects("index out of bounds", &layers), "");
         let linear = "axis 1 expected 784, got 2 (dims [1, 2])";
         assert_eq!(suspects(linear, &layers), "; look at fc1.weight [784, 32]");
+        let product = "matmul: inner dimensions must match\n  left: 6\n right: 784";
+        assert_eq!(suspects(product, &layers), "; look at fc1.weight [784, 32]");
         let expected = "Operation: 'Matmul' Reason: 1. Lhs shape [1, 32], rhs shape [100,10].";
         assert_eq!(one_line(text), expected);
     }

@@ -33,7 +33,7 @@
 //! use salamander_core::plan::Plan;
 //! use salamander_core::asynchronous::*;
 //!
-//! let names = Names::of(&Plan { records: 8, batch: 4, aggregation: 1, slices: 2 });
+//! let names = Numbering::of(&Plan { records: 8, batch: 4, aggregation: 1, slices: 2 });
 //! let consistency = Consistency::Async;
 //! let settings = Settings { names, epochs: 1, consistency, servers: 1, lease: 10_000 };
 //! let mut master = Dispatcher::open(History::default(), settings);
@@ -43,7 +43,7 @@
 //! let mut gate = Gate::new(77);
 //! master.server_up(0, ServerState { incarnation: 77, placed: None });
 //! let orders = master.take_orders();
-//! let Some(Order::Place { to, placement, .. }) = orders.last() else { panic!("{orders:?}") };
+//! let Some(DispatchAction::Place { to, placement, .. }) = orders.last() else { panic!("{orders:?}") };
 //! let order = Envelope { term: master.term(), to: to.incarnation };
 //! let map = placement.map.number;
 //! assert_eq!(gate.reset(order, map.into())?, Resetting::Begin);
@@ -65,7 +65,7 @@
 //! }
 //!
 //! // The epoch is validated; the run ends when a checkpoint has all of it.
-//! assert!(master.take_orders().contains(&Order::Validate { epoch: 0 }));
+//! assert!(master.take_orders().contains(&DispatchAction::Validate { epoch: 0 }));
 //! master.next_epoch(0)?;
 //! let id = master.saving().expect("the last checkpoint is taken by itself");
 //! master.saved(server, id);
