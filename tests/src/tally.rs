@@ -51,11 +51,16 @@ struct Pace {
 }
 
 impl Pace {
-    fn wait(&self) {
+    /// A process may try the model on one record before its run: its first batch takes no time, and gives false.
+    fn wait(&self) -> bool {
+        if !HAS_BEGUN.swap(true, Ordering::Relaxed) {
+            return false;
+        }
         self.note("computing ");
         self.sleep();
         // Nearly all of a step that is not spent here.
         self.note("exchanging");
+        true
     }
 
     /// All words have the same length, so that none is ever read in part.
@@ -104,13 +109,10 @@ impl Trial for Tally {
 
     fn forward(&self, batch: &NumberedBatch) -> Tensor<2> {
         let [records] = batch.id.dims();
-        // A process may try the model on one record before its run: the first batch is like any other model's.
-        if HAS_BEGUN.swap(true, Ordering::Relaxed) {
-            self.pace.wait();
-            let hang_file = self.hang_file.as_ref();
-            if hang_file.is_some_and(|file| std::fs::remove_file(file).is_ok()) {
-                std::thread::sleep(Duration::from_secs(3600));
-            }
+        let is_first = !self.pace.wait();
+        let hang_file = self.hang_file.as_ref().filter(|_| !is_first);
+        if hang_file.is_some_and(|file| std::fs::remove_file(file).is_ok()) {
+            std::thread::sleep(Duration::from_secs(3600));
         }
         self.weights.forward(batch.id.clone().reshape([records, 1])).reshape([records, 1])
     }

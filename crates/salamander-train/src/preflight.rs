@@ -148,11 +148,6 @@ impl<'a, T: Trial> Tried<'a, T> {
         let Some(batch) = batch else { return Ok(()) };
         let hp = hparams::read::<T::Hparams>(&self.experiment.hyperparameters)?;
         let passes = T::passes(&hp);
-        if let [_] = passes.as_slice() {
-            let output = self.attempt("forward", || self.model.forward(batch))?;
-            let loss = self.attempt("loss", || self.model.loss(&output, batch))?;
-            self.check_loss(loss.dims()[0], batch)?;
-        }
         let cx = BatchContext {
             name: MicroBatch { epoch: 0, step: 0, k: 0 },
             device: Device::flex().autodiff(),
@@ -160,14 +155,20 @@ impl<'a, T: Trial> Tried<'a, T> {
         };
         for pass in &passes {
             let phase = match passes.len() {
-                // Forward and loss were tried above.
                 1 => "metrics".to_string(),
                 _ => format!("pass {}", pass.name),
             };
-            let found = self.attempt(&phase, || self.model.train_batch(pass, batch, &cx))?;
+            let found = self.attempt(&phase, || self.model.train_batch(pass, batch, &cx));
+            let found = found.map_err(|error| self.blame(batch).err().unwrap_or(error))?;
             self.check_loss(found.loss.dims()[0], batch)?;
         }
         self.tables.check()
+    }
+
+    /// A batch has failed: which part of it was it?
+    fn blame(&self, batch: &BatchOf<T>) -> Result<(), Error> {
+        let output = self.attempt("forward", || self.model.forward(batch))?;
+        self.attempt("loss", || self.model.loss(&output, batch)).map(drop)
     }
 
     /// What validation reports.
