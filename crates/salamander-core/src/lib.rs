@@ -11,7 +11,7 @@
 //! - [`loss_scale`]: scaling the loss for small types, and steps that are skipped for it
 //! - [`optimizer`], [`schedule`]: optimizers and learning rates as data, with their formulas
 //! - [`elastic`]: membership of a distributed run, as pure state machines
-//! - [`push`]: training on parameter servers, as pure state machines
+//! - [`asynchronous`]: training on parameter servers, as pure state machines
 //! - [`metrics`], [`watch`]: metrics that can be merged; best value and early stop
 //! - [`course`]: what follows a step, for every strategy; [`progress`]: where training stands
 //! - [`report`]: what a run tells about itself; [`callback`]: who is told
