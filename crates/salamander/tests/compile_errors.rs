@@ -106,7 +106,7 @@ fn rustc() -> String {
 }
 
 /// The answer without what differs from machine to machine and with every edit of the library: where files are, and
-/// the lines and counts of what is not in the case itself.
+/// the source and counts of what is not in the case itself.
 fn normal(said: &str) -> String {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("two up");
     let said = said.replace(&workspace.display().to_string(), "$WORKSPACE");
@@ -121,11 +121,13 @@ fn normal(said: &str) -> String {
             foreign = !place.starts_with("tests/");
             if foreign {
                 let path = place.split(".rs:").next().unwrap_or(place);
+                let path = path.strip_suffix(".rs").unwrap_or(path);
                 let path = path.rsplit_once("/registry/src/").map_or(path, |(_, path)| path);
                 line = format!("{arrow}--> {path}.rs");
             }
-        } else if foreign {
-            line = without_number(&line);
+        } else if foreign && is_quoted(&line) {
+            // Shown only where the compiler finds the library's source.
+            continue;
         }
         if let Some(counted) = line.trim_start().strip_prefix("and ")
             && counted.ends_with(" others")
@@ -139,13 +141,10 @@ fn normal(said: &str) -> String {
     format!("{}\n", text.trim_end())
 }
 
-/// A quoted line of source without its number: `12 | fn f()` becomes `   | fn f()`.
-fn without_number(line: &str) -> String {
-    let Some((number, rest)) = line.split_once('|') else {
-        return line.to_owned();
-    };
-    let is_number = number.trim().bytes().all(|byte| byte.is_ascii_digit());
-    if is_number { format!("{}|{rest}", " ".repeat(number.len())) } else { line.to_owned() }
+/// Whether it is a line of source, or what is drawn below one: `12 | fn f()`.
+fn is_quoted(line: &str) -> bool {
+    let number = line.split_once('|').map(|(number, _)| number.trim());
+    number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// The normal answer without the width of its left margin, which is that of the longest number in it.
