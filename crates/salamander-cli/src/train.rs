@@ -79,8 +79,11 @@ pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
     let summary = Summary::new(&layout, &ended, class_names);
     print_summary(&summary, out);
     if args.json {
-        // A reader that has gone away must not hide how the run ended.
-        Out::Stdout.line(&summary.to_json().to_string());
+        // A reader that has gone away must not hide how the run ended; a full disk must be told.
+        match outln!("{}", summary.to_json()) {
+            Ok(()) | Err(out::Error::Closed) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
     let folder = layout.folder().display();
     match (&ended, summary.state) {

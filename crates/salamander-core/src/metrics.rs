@@ -132,6 +132,31 @@ pub mod number {
     }
 }
 
+/// Values by name, of which each may be NaN or infinite; see [`number`]. `null`, which was written for those, is NaN.
+pub mod numbers {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(transparent)]
+    struct Number(#[serde(with = "super::number")] f64);
+
+    type Values = BTreeMap<String, f64>;
+
+    /// For `#[serde(with = "numbers")]`.
+    pub fn serialize<S: Serializer>(values: &Values, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_map(values.iter().map(|(name, value)| (name, Number(*value))))
+    }
+
+    /// For `#[serde(with = "numbers")]`.
+    pub fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<Values, D::Error> {
+        let values = BTreeMap::<String, Option<Number>>::deserialize(input)?;
+        let value = |number: Option<Number>| number.map_or(f64::NAN, |Number(value)| value);
+        Ok(values.into_iter().map(|(name, number)| (name, value(number))).collect())
+    }
+}
+
 /// Buckets as a list of (bucket, negatives, positives): the keys of JSON's objects are text, which a tagged enum
 /// does not read as numbers again.
 mod entries {
@@ -200,6 +225,17 @@ impl Metric {
         }
     }
 
+    /// The same value as a mean over records.
+    fn to_mean(&self) -> Self {
+        match self {
+            Metric::Confusion { classes, counts } => {
+                let right: u64 = counts.iter().step_by(classes + 1).sum();
+                Metric::mean(right as f64, counts.iter().sum::<u64>() as f64)
+            }
+            other => other.clone(),
+        }
+    }
+
     /// Adds another part of the same metric; parts of different kinds are replaced by the newer.
     fn merge(&mut self, other: &Metric) {
         match (&mut *self, other) {
@@ -230,6 +266,13 @@ impl Metric {
                     entry.0 += negative;
                     entry.1 += positive;
                 }
+            }
+            // A batch with a label that is no class counts no confusions: what is left is the share that is right.
+            (Metric::Confusion { .. }, Metric::Mean { .. })
+            | (Metric::Mean { .. }, Metric::Confusion { .. }) => {
+                let (mut sum, more) = (self.to_mean(), other.to_mean());
+                sum.merge(&more);
+                *self = sum;
             }
             (mine, other) => *mine = other.clone(),
         }
@@ -358,6 +401,28 @@ mod tests {
         let mut a = Metrics::new().with("loss", Metric::mean(64.0, 64.0));
         a.merge(&Metrics::new().with("loss", Metric::mean(6.0, 2.0)));
         assert_eq!(a.values()["loss"], 70.0 / 66.0);
+    }
+
+    #[test]
+    fn batches_with_an_unknown_label_take_nothing_from_the_others() {
+        let clean = Metric::Confusion { classes: 2, counts: vec![3, 1, 2, 4] };
+        let mut all = Metrics::new().with("accuracy", clean.clone());
+        all.merge(&Metrics::new().with("accuracy", Metric::mean(1.0, 2.0)));
+        all.merge(&Metrics::new().with("accuracy", clean));
+        assert_eq!(all.values()["accuracy"], 15.0 / 22.0);
+    }
+
+    #[test]
+    fn values_that_are_no_numbers_survive_json() {
+        #[derive(Serialize, Deserialize)]
+        struct Values(#[serde(with = "numbers")] BTreeMap<String, f64>);
+        let values = [("auc", f64::NAN), ("loss", f64::INFINITY), ("f1", 0.5)];
+        let values = Values(values.map(|(name, value)| (name.to_string(), value)).into());
+        let text = serde_json::to_string(&values).expect("JSON");
+        let Values(read) = serde_json::from_str(&text).expect("read");
+        assert!(read["auc"].is_nan() && read["loss"] == f64::INFINITY && read["f1"] == 0.5);
+        let Values(old) = serde_json::from_str(r#"{"auc": null}"#).expect("read");
+        assert!(old["auc"].is_nan());
     }
 
     #[test]

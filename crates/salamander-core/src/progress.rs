@@ -29,6 +29,7 @@ pub struct Progress {
     /// Training metrics of the epoch so far.
     pub training: Metrics,
     /// Training metrics of the last complete epoch, or of the one that was cut.
+    #[serde(with = "crate::metrics::numbers")]
     pub last_training: BTreeMap<String, f64>,
     /// The last validation.
     pub validation: Option<Metrics>,

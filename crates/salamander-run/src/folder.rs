@@ -8,6 +8,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use salamander_core::layout::RunLayout;
 use salamander_files::{Durability, PendingFolder};
+use salamander_net::Token;
 
 use crate::Error;
 use crate::folder_status::run_folders;
@@ -37,7 +38,8 @@ impl RunFolder {
             || Error::system(format!("cannot make a run's folder in {}", parent.display()));
         let is_new = !parent.exists();
         fs::create_dir_all(parent).map_err(cannot())?;
-        let beside = parent.join(format!(".new-{}", std::process::id()));
+        // Not by the number of this process: containers that share a volume may have the same.
+        let beside = parent.join(format!(".new-{:.8}", Token::random()?.to_hex()));
         let pending = PendingFolder::create(&beside).map_err(cannot())?;
         if let Err(error) = fill(&beside) {
             drop(pending);

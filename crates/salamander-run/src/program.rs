@@ -1,6 +1,7 @@
 //! A program that trains: its models, and what can be done with them.
 
 use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ use crate::folder::RunFolder;
 use crate::keys::{ensure_certificates, ensure_keys};
 use crate::metrics_log::{MetricsLog, PlanFile, cut_after};
 use crate::roles::Assignment;
-use crate::run::{Finished, Run, Shared};
+use crate::run::{Finished, Run, Shared, panicked};
 use crate::stored;
 use crate::summary::Summary;
 use crate::trained::TrainedModel;
@@ -181,7 +182,10 @@ impl Draft {
         let folder = self.make_folder(|folder| self.preflight(folder))?;
         Run::spawn(folder.layout().clone(), move |shared, events| {
             let run = folder.layout();
-            let trained = if self.experiment.strategy == Strategy::Local {
+            let train = || {
+                if self.experiment.strategy != Strategy::Local {
+                    return self.train_elsewhere(run, shared, events);
+                }
                 let setup = Setup {
                     experiment: self.experiment.clone(),
                     folder: run.folder().to_path_buf(),
@@ -189,12 +193,13 @@ impl Draft {
                     stop: Arc::clone(&shared.stop),
                 };
                 self.train_here(setup, run, events).map(|outcome| (outcome, Facts::LOCAL))
-            } else {
-                self.train_elsewhere(run, shared, events)
             };
+            // The folder tells why a run ended, whatever it was.
+            let trained = catch_unwind(AssertUnwindSafe(train));
+            let trained = trained.unwrap_or_else(|panic| Err(panicked(&*panic)));
             let finished =
                 trained.map(|(outcome, facts)| Finished { run: run.clone(), outcome, facts });
-            Summary::new(run, &finished, self.class_names()?).write();
+            Summary::new(run, &finished, self.class_names().unwrap_or_default()).write();
             finished
         })
     }

@@ -1,5 +1,6 @@
 //! A run that goes on: what it tells, what it can be asked, and how it ended.
 
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -137,13 +138,17 @@ impl Run {
     /// Waits for the end.
     pub fn wait(mut self) -> Result<Finished, Error> {
         let ended = self.thread.take().map(JoinHandle::join);
-        ended.unwrap_or(Ok(Err(Error::Interrupted))).unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            let text = text.unwrap_or("without a message");
-            Err(Error::Failed(format!("the thread of this run panicked: {text}")))
-        })
+        let ended = ended.unwrap_or(Ok(Err(Error::Interrupted)));
+        ended.unwrap_or_else(|panic| Err(panicked(&*panic)))
     }
+}
+
+/// Why a run ended whose model panicked.
+pub(crate) fn panicked(payload: &(dyn Any + Send)) -> Error {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+    let text = text.unwrap_or("without a message");
+    Error::Failed(format!("the thread of this run panicked: {text}"))
 }
 
 impl Drop for Run {

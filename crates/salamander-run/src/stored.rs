@@ -14,7 +14,7 @@ use salamander_core::layout::{COUNTED, COURSE, EXPERIMENT, JOURNAL, METRICS, Run
 use salamander_files::{Durability, PendingFolder, replace};
 use salamander_master::journal::Journal;
 use salamander_master::record::Record;
-use salamander_net::{Backoff, retry};
+use salamander_net::{Backoff, Token, retry};
 use salamander_train::checkpoint::RemoteCheckpoints;
 
 use crate::Error;
@@ -148,7 +148,7 @@ pub(crate) fn find(
     }
     let remote = RemoteCheckpoints::open(url, id)?;
     // It appears when all of it is there.
-    let beside = runs.join(format!(".brought-{}", std::process::id()));
+    let beside = runs.join(format!(".brought-{:.8}", Token::random()?.to_hex()));
     let pending = PendingFolder::create(beside).map_err(Error::io(runs))?;
     if !bring_back(&remote, &RunLayout::new(pending.path()), None, note)? {
         return Err(Error::Invalid(format!("there is no run at {}", remote.url())));

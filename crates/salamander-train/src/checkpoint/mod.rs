@@ -132,6 +132,7 @@ pub struct Manifest {
     /// The watched metric at this point, smaller being better.
     pub watched: Option<f64>,
     /// Values of the last validation.
+    #[serde(with = "salamander_core::metrics::numbers")]
     pub validation: BTreeMap<String, f64>,
     /// Size and checksum of each file.
     pub files: BTreeMap<String, FileEntry>,

@@ -20,7 +20,7 @@ pub(super) struct Field {
 /// How a column becomes a tensor.
 pub(super) enum Kind {
     /// A number, with what stands in where there is none.
-    Number { missing: Option<f32> },
+    Number { missing: f32 },
     /// A word of a file, or another one.
     Vocabulary { file: String, words: usize, missing: bool },
     /// One of so many words that no file should have them.
@@ -61,7 +61,8 @@ fn kind(stats: &Stats, column: &ColumnStats, ident: &str) -> Result<Kind, &'stat
     }
     if let Some((mean, std)) = stats.normaliser(&column.name) {
         return match std > 0.0 {
-            true => Ok(Kind::Number { missing: missing.then_some(mean) }),
+            // A value may be missing in other files than this one.
+            true => Ok(Kind::Number { missing: mean }),
             false => Err(SAME),
         };
     }

@@ -83,7 +83,7 @@ fn example(target: &Target, label: &str, fields: &[Field]) -> String {
         let kind = match &field.kind {
             Kind::Number { missing } => {
                 said.push("normalise = \"stats.json\"".to_string());
-                said.extend(missing.map(|mean| format!("missing = {mean:?}")));
+                said.push(format!("missing = {missing:?}"));
                 "f32"
             }
             Kind::Vocabulary { file, missing, .. } => {
