@@ -52,7 +52,7 @@ impl Course {
         if self.progress.epoch > epoch {
             return None;
         }
-        for (metrics, first) in collected.rest() {
+        for (metrics, first) in collected.rest(epoch) {
             self.progress.training.merge(&metrics);
             self.progress.records += first.tally.applied;
             self.progress.ledger.commit(epoch, self.plan.records, &first.tally);
@@ -105,13 +105,15 @@ impl Course {
             end.save |= earlier.save;
             end.stop |= earlier.stop;
         }
+        // A report may complete several steps: what an earlier one asked for is still to be done.
+        end.save |= matches!(self.progress.after, Some(After::Save(_)));
         if self.validates() && (wanted || last || earlier.is_some()) {
             self.progress.after = Some(After::Validate(end));
             return None;
         }
         let unwatched = !self.validates() && epoch_done;
         let kept = unwatched && self.experiment.checkpoint_policy != CheckpointPolicy::None;
-        self.close(StepEnd { save: save || kept, ..end }, None, now)
+        self.close(StepEnd { save: end.save || kept, ..end }, None, now)
     }
 
     /// The watched metric of a validation, negated where bigger is better.

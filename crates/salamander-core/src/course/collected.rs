@@ -33,7 +33,9 @@ impl Collected {
         name: MicroBatch,
         measured: &Measured,
     ) -> Option<(Metrics, FirstPass)> {
-        if !self.counted.insert(name) {
+        let names = plan.micro_batches(name.epoch, name.step, plan.aggregation);
+        let is_planned = names.iter().any(|slice| slice.name == name);
+        if !is_planned || !self.counted.insert(name) {
             return None;
         }
         self.timings.add(&measured.timings);
@@ -50,16 +52,17 @@ impl Collected {
         step.first.loss += measured.loss;
         step.first.rate = measured.rate;
         step.first.gradient_norm = measured.gradient_norm.or(step.first.gradient_norm);
-        let names = plan.micro_batches(name.epoch, name.step, plan.aggregation).len();
-        if step.pass < names {
+        if step.pass < names.len() {
             return None;
         }
         let (_, Within { metrics, first, .. }) = self.steps.swap_remove(index);
         Some((metrics, first))
     }
 
-    /// Steps that will not be told as a whole any more.
-    pub(super) fn rest(&mut self) -> impl Iterator<Item = (Metrics, FirstPass)> {
+    /// Steps that will not be told as a whole any more, because their epoch is over: who tells of it later, after the
+    /// master was killed, is not heard.
+    pub(super) fn rest(&mut self, epoch: u64) -> impl Iterator<Item = (Metrics, FirstPass)> {
+        self.counted.prune(epoch + 1);
         self.steps.drain(..).map(|(_, Within { metrics, first, .. })| (metrics, first))
     }
 }

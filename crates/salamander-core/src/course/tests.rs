@@ -176,6 +176,25 @@ fn an_epoch_ends_although_a_killed_master_took_reports_with_it() {
     assert_eq!((course.progress().steps, course.progress().batches), (3, 3));
     assert_eq!((course.progress().records, course.progress().epoch), (6, 1));
     assert_eq!(course.next(), Next::Save);
+    // What the killed master had not heard comes too late, and so does what nobody can have computed.
+    for (epoch, step, k) in [(0, 1, 1), (0, 2, 0), (1, 9, 0), (1, 0, 7)] {
+        let name = MicroBatch { epoch, step, k };
+        assert!(course.measured(&mut collected, name, &Measured::default()).is_none(), "{name:?}");
+    }
+}
+
+#[test]
+fn a_checkpoint_that_is_due_is_not_lost_to_the_step_after_it() {
+    let settings = "strategy: ps\nworkers: 2\nmax_length: {epochs: 2}\n\
+                    min_checkpoint_period: {batches: 2}\ncheckpoint_policy: none";
+    let mut course = course(settings, 0);
+    let mut collected = Collected::new(course.plan());
+    course.epoch_done(&mut collected, 0, Duration::ZERO).expect("a report");
+    course.saved();
+    // One report of two steps, the fourth and the fifth batch of the run: nobody looks in between.
+    let names = [(0, 0), (0, 1), (1, 0), (1, 1)];
+    assert_eq!(tell(&mut course, &mut collected, &names), [0, 1]);
+    assert_eq!(course.next(), Next::Save);
 }
 
 #[test]

@@ -131,7 +131,7 @@ impl Dispatcher {
             return Err(if held { Waiting::Others } else { Waiting::EpochEnd });
         };
         let Some(first) = ranges.as_slice().first() else { return Err(Waiting::Others) };
-        let mut end = first.end.min(first.start + most);
+        let mut end = first.end.min(first.start.saturating_add(most));
         if let Some(staleness) = self.settings.consistency.staleness() {
             // Reopened names of an earlier epoch come first, whoever holds them.
             if let Some(earlier) = self.leases.first_epoch().filter(|earlier| *earlier < epoch) {
