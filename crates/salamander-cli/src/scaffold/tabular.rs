@@ -299,7 +299,7 @@ mod tests {
         assert_eq!(left, ["id", "same"]);
         let source = source::program(&file, &target, &found.fields);
         for expected in [
-            "    #[input(normalise = \"stats.json\")]\n    age: f32,",
+            "    #[input(normalise = \"stats.json\", missing = ",
             "    #[input(column = \"capital-gain\", normalise = \"stats.json\", missing = ",
             "    #[input(vocabulary = \"vocabulary/city.txt\", oov = 1)]\n    city: String,",
             "    #[input(column = \"type\", vocabulary = \"vocabulary/type_.txt\", oov = 1)]\n    type_: String,",
