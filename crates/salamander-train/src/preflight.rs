@@ -296,11 +296,11 @@ mod tests {
 
     /// A row per side.
     #[derive(Module, Debug)]
-    struct Rows {
+    struct NetWithRows {
         rows: Table,
     }
 
-    impl Trial for Rows {
+    impl Trial for NetWithRows {
         const NAME: &'static str = "rows";
         type Hparams = ();
         type Example = Point;
@@ -356,9 +356,9 @@ mod tests {
 
     #[test]
     fn tables_need_servers_where_several_workers_train() {
-        assert_eq!(tried::<Rows>(DATA, ""), "fine");
-        assert_eq!(tried::<Rows>(DATA, "strategy: hybrid\n"), "fine");
-        let error = tried::<Rows>(DATA, "strategy: allreduce\nworkers: 2\n");
+        assert_eq!(tried::<NetWithRows>(DATA, ""), "fine");
+        assert_eq!(tried::<NetWithRows>(DATA, "strategy: hybrid\n"), "fine");
+        let error = tried::<NetWithRows>(DATA, "strategy: allreduce\nworkers: 2\n");
         assert!(error.contains("add --strategy hybrid"), "{error}");
     }
 }

@@ -42,7 +42,7 @@ pub(crate) fn write(name: Option<&str>, file: &Path, label: &str) -> Result<()> 
         file.display(),
         names.join(", ")
     );
-    let target = Target::read(&dataset, label)?;
+    let target = LabelColumn::read(&dataset, label)?;
     // It appears when all of it is there.
     let beside = folder.with_file_name(format!(".new-{}", std::process::id()));
     let pending = PendingFolder::create(&beside).with_context(|| beside.display().to_string())?;
@@ -76,7 +76,7 @@ pub(crate) fn write(name: Option<&str>, file: &Path, label: &str) -> Result<()> 
 }
 
 /// Says what was made of the columns.
-fn tell(target: &Target, found: &columns::Found, parts: &[Vec<u64>]) -> Result<()> {
+fn tell(target: &LabelColumn, found: &columns::Found, parts: &[Vec<u64>]) -> Result<()> {
     let [train, valid] = [0, 1].map(|part| parts.get(part).map_or(0, Vec::len));
     outln!("{train} records to train on, {valid} to validate; {} inputs", found.fields.len())?;
     match &target.classes {
@@ -126,7 +126,7 @@ fn vocabularies(folder: &Path, stats: &Stats, fields: &[Field]) -> Result<()> {
 }
 
 /// What is to be predicted.
-pub(super) struct Target {
+pub(super) struct LabelColumn {
     pub(super) column: String,
     /// The values, each a class by its place; nothing where a number is predicted.
     pub(super) classes: Option<Vec<String>>,
@@ -135,7 +135,7 @@ pub(super) struct Target {
     missing: u64,
 }
 
-impl Target {
+impl LabelColumn {
     fn read(dataset: &Dataset, column: &str) -> Result<Self> {
         let mut values = Vec::new();
         let mut missing = 0;
@@ -283,7 +283,7 @@ mod tests {
         fs::write(&file, text).expect("written");
         let dataset = open(&file).expect("read");
         let columns = usable(&Stats::of(&dataset, |_| {}).expect("read"));
-        let target = Target::read(&dataset, "income").expect("a label");
+        let target = LabelColumn::read(&dataset, "income").expect("a label");
         assert_eq!(target.classes.as_deref().expect("classes"), ["<=50K", ">50K"]);
         let parts = target.divide().expect("two parts");
         assert_eq!(parts.iter().map(Vec::len).sum::<usize>(), 100);

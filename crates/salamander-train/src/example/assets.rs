@@ -42,10 +42,10 @@ pub enum AssetKind {
 
 /// The files of an example, loaded: the same ones in every process of a run. A copy is cheap.
 #[derive(Clone, Debug, Default)]
-pub struct Assets(Arc<Loaded>);
+pub struct Assets(Arc<LoadedAssets>);
 
 #[derive(Debug, Default)]
-struct Loaded {
+struct LoadedAssets {
     files: AssetFiles,
     /// In the order of the specs.
     assets: Vec<Asset>,
@@ -72,7 +72,7 @@ impl Assets {
             asset(spec, bytes).map_err(Error::Invalid)
         };
         let assets = specs.iter().map(one).collect::<Result<_, _>>()?;
-        Ok(Self(Arc::new(Loaded { files, assets })))
+        Ok(Self(Arc::new(LoadedAssets { files, assets })))
     }
 
     /// Finds and loads them in the current folder: for a loop of one's own, which has no run.

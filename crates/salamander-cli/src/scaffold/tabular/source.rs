@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use super::Target;
+use super::LabelColumn;
 use super::columns::{BUCKETS, Field, Kind, identifier};
 
 /// The program: the columns as fields, embeddings of words beside numbers, two layers.
-pub(super) fn program(file: &Path, target: &Target, fields: &[Field]) -> String {
+pub(super) fn program(file: &Path, target: &LabelColumn, fields: &[Field]) -> String {
     let numbers: Vec<&Field> = fields.iter().filter(|field| is_number(field)).collect();
     let words: Vec<&Field> = fields.iter().filter(|field| !is_number(field)).collect();
     let file = file.file_name().unwrap_or_default().to_string_lossy();
@@ -34,7 +34,7 @@ pub(super) fn program(file: &Path, target: &Target, fields: &[Field]) -> String 
 }
 
 /// The experiment that trains it.
-pub(super) fn experiment(name: &str, target: &Target) -> String {
+pub(super) fn experiment(name: &str, target: &LabelColumn) -> String {
     let (metric, smaller) = match target.classes {
         Some(_) => ("accuracy", false),
         None => ("rmse", true),
@@ -72,7 +72,7 @@ fn hyperparameters(words: bool) -> String {
     )
 }
 
-fn example(target: &Target, label: &str, fields: &[Field]) -> String {
+fn example(target: &LabelColumn, label: &str, fields: &[Field]) -> String {
     let mut text =
         String::from("/// A row of the table.\n#[derive(Example)]\npub struct Record {\n");
     for field in fields {
@@ -118,7 +118,7 @@ fn example(target: &Target, label: &str, fields: &[Field]) -> String {
     text + &format!("    #[label{column}]\n    {label}: {kind},\n}}\n\n")
 }
 
-fn model(numbers: &[&Field], words: &[&Field], target: &Target) -> String {
+fn model(numbers: &[&Field], words: &[&Field], target: &LabelColumn) -> String {
     let outputs = target.classes.as_ref().map_or(1, Vec::len);
     let count = numbers.len();
     let has_words = !words.is_empty();
@@ -168,7 +168,7 @@ fn model(numbers: &[&Field], words: &[&Field], target: &Target) -> String {
     )
 }
 
-fn learning(target: &Target, label: &str) -> String {
+fn learning(target: &LabelColumn, label: &str) -> String {
     let names = target.classes.iter().flatten().map(|class| format!("{class:?}"));
     let names = names.collect::<Vec<_>>().join(", ");
     let (loss, metrics, predict) = match &target.classes {
