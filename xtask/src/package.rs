@@ -42,7 +42,9 @@ fn build_user(root: &Path, target: &Path, files: &[String]) -> anyhow::Result<()
     let mut patches = String::new();
     for file in files {
         let archive = target.join("package").join(format!("{file}.crate"));
-        let status = Command::new("tar").arg("xzf").arg(&archive).arg("-C").arg(&folder).status();
+        // `m`: with the times of now. Packages carry one fixed time, by which cargo would take an older package's build
+        // in a kept target folder for this one's.
+        let status = Command::new("tar").arg("xzmf").arg(&archive).arg("-C").arg(&folder).status();
         ensure!(
             status.context("cannot start tar")?.success(),
             "cannot unpack {}",
