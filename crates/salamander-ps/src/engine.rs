@@ -327,15 +327,3 @@ impl EngineState {
         elsewhere.map_or(Ok(()), |partition| Err(Error::NotHere(partition)))
     }
 }
-
-impl TableStats {
-    fn add(&mut self, other: &TableStats) {
-        self.rows += other.rows;
-        self.bytes += other.bytes;
-        self.admitted += other.admitted;
-        self.waiting += other.waiting;
-        self.expired += other.expired;
-        self.evicted += other.evicted;
-        self.lookups += other.lookups;
-    }
-}
