@@ -15,6 +15,7 @@ use salamander_core::elastic::{
     Beat, Ended, FromMember, Generation, Order, Term, ToMember, WorkerId,
 };
 use salamander_core::report::{Report, TaskResult};
+use salamander_core::status::TableStats;
 
 use crate::client::Registration;
 use crate::v1;
@@ -67,6 +68,8 @@ pub enum FromProcess {
     Failed(String),
     /// A process of the platform has ended.
     End(ProcessEnd),
+    /// What the tables of a parameter server hold.
+    Tables(TableReport),
 }
 
 /// What a process says, with its number if it must not be lost.
@@ -124,6 +127,13 @@ pub struct ProcessEnd {
     pub pid: u32,
     /// How it ended.
     pub how: Ended,
+}
+
+/// What the tables of a parameter server hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TableReport {
+    /// Its tables.
+    pub tables: Vec<TableStats>,
 }
 
 /// What came of a task.

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
+use salamander_core::status::TableStats;
 use salamander_core::words::count;
 use salamander_run::{FolderStatus, Report, RunLayout, RunStatus, Status};
 
@@ -202,13 +203,22 @@ fn processes(status: &Status) -> Vec<String> {
         let pid = server.pid.map_or_else(String::new, |pid| format!("pid {pid}, "));
         lines.push(line(&format!("ps {}", server.seat), format!("{pid}{}", server.endpoint)));
     }
+    for table in status.tables() {
+        let TableStats { name, rows, bytes, waiting, expired, evicted, .. } = table;
+        let rows = count(rows, "row");
+        let what = format!(
+            "{name}, {rows}, {} MB, {waiting} waiting, {expired} expired, {evicted} evicted",
+            bytes / 1_000_000
+        );
+        lines.push(line("table", what));
+    }
     lines
 }
 
 #[cfg(test)]
 mod tests {
     use salamander_core::elastic::{Generation, Term, Version};
-    use salamander_core::status::{CheckpointStatus, RestartCounts};
+    use salamander_core::status::{CheckpointStatus, RestartCounts, ServerStatus};
     use salamander_run::{BestValidation, State};
 
     use super::*;
@@ -272,6 +282,11 @@ mod tests {
         assert_eq!(of_folder(&status), expected);
     }
 
+    fn server(evicted: u64) -> ServerStatus {
+        let item = TableStats { name: "item".into(), rows: 5, evicted, ..TableStats::default() };
+        ServerStatus { tables: vec![item], ..ServerStatus::default() }
+    }
+
     #[test]
     fn a_distributed_run_is_told_in_words() {
         let generation = Generation { term: Term(1), number: 2 };
@@ -283,6 +298,7 @@ mod tests {
             wanted: 1,
             restarts: RestartCounts { workers: 1, servers: 0, masters: 2 },
             checkpoint: Some(mark),
+            servers: [3, 4].map(|evicted| server(evicted)).to_vec(),
             ..Status::default()
         };
         let lines = of_master(&RunLayout::new("nowhere/x"), &status);
@@ -291,6 +307,7 @@ mod tests {
             "wanted      1 worker",
             "restarts    1 worker, 2 masters",
             "checkpoint  step-4",
+            "table       item, 10 rows, 0 MB, 0 waiting, 0 expired, 7 evicted",
         ] {
             assert!(lines.iter().any(|line| line == expected), "{expected} in {lines:#?}");
         }

@@ -1,8 +1,9 @@
 //! Where a run stands: what a master answers, for commands, platforms and people.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::asynchronous::MapVersion;
 use crate::elastic::{Beat, Count, Ending, Generation, Term, Version, WorkerId};
@@ -42,6 +43,18 @@ pub struct Status {
     pub last_report: Option<Report>,
     /// How far a run of tasks is.
     pub tasks: Option<Count>,
+}
+
+impl Status {
+    /// Figures of all tables, each over all parameter servers, in the order of their names.
+    pub fn tables(&self) -> Vec<TableStats> {
+        let mut tables: BTreeMap<&str, TableStats> = BTreeMap::new();
+        for table in self.servers.iter().flat_map(|server| &server.tables) {
+            let empty = || TableStats { name: table.name.clone(), ..TableStats::default() };
+            tables.entry(&table.name).or_insert_with(empty).add(table);
+        }
+        tables.into_values().collect()
+    }
 }
 
 /// What a run is doing.
@@ -113,7 +126,7 @@ pub struct WorkerStatus {
 }
 
 /// A parameter server.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ServerStatus {
     /// Its place among the servers.
     pub seat: u32,
@@ -124,6 +137,42 @@ pub struct ServerStatus {
     pub pid: Option<u32>,
     /// Where it listens.
     pub endpoint: String,
+    /// What its tables held when it last told.
+    pub tables: Vec<TableStats>,
+}
+
+/// Figures of one table on one parameter server, since that was started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableStats {
+    /// Its name.
+    pub name: String,
+    /// Rows that are there.
+    pub rows: u64,
+    /// Bytes that they take, with state and index.
+    pub bytes: u64,
+    /// Rows created so far.
+    pub admitted: u64,
+    /// Ids that were seen and are not yet admitted.
+    pub waiting: u64,
+    /// Rows dropped because nothing used them for long.
+    pub expired: u64,
+    /// Rows dropped to make room.
+    pub evicted: u64,
+    /// Rows read to train on.
+    pub lookups: u64,
+}
+
+impl TableStats {
+    /// Adds the figures of other rows of the table.
+    pub fn add(&mut self, other: &TableStats) {
+        self.rows += other.rows;
+        self.bytes += other.bytes;
+        self.admitted += other.admitted;
+        self.waiting += other.waiting;
+        self.expired += other.expired;
+        self.evicted += other.evicted;
+        self.lookups += other.lookups;
+    }
 }
 
 /// How often processes were started again.
@@ -214,6 +263,7 @@ mod tests {
                 id: WorkerId(18),
                 pid: None,
                 endpoint: "host:2".into(),
+                tables: vec![TableStats { name: "item".into(), rows: 5, ..Default::default() }],
             }],
             wanted_servers: 1,
             restarts: RestartCounts { workers: 1, servers: 2, masters: 3 },
@@ -238,7 +288,13 @@ mod tests {
                 "connected": true, "member": 0, "confirmed": true,
                 "beat": {"work": "idle", "for_ms": 3, "records": 0, "compute_ms": 0},
             }],
-            "servers": [{"seat": 0, "id": "0000000000000012", "pid": null, "endpoint": "host:2"}],
+            "servers": [{
+                "seat": 0, "id": "0000000000000012", "pid": null, "endpoint": "host:2",
+                "tables": [{
+                    "name": "item", "rows": 5, "bytes": 0, "admitted": 0, "waiting": 0,
+                    "expired": 0, "evicted": 0, "lookups": 0,
+                }],
+            }],
             "restarts": {"worker": 1, "ps": 2, "master": 3},
             "checkpoint": {"id": "step-4", "version": 4, "generation": "1.2"},
             "names": null, "last_report": null,

@@ -181,7 +181,7 @@ mod tests {
 
     fn server(seat: u32, pid: u32) -> ServerStatus {
         let id = WorkerId(pid.into());
-        ServerStatus { seat, id, pid: Some(pid), endpoint: String::new() }
+        ServerStatus { seat, id, pid: Some(pid), ..ServerStatus::default() }
     }
 
     #[test]

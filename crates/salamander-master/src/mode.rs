@@ -2,6 +2,7 @@
 //! ([`Effect`]): it waits for nothing, and what it wants on disk is there before anything else of the answer is done.
 
 mod leases;
+mod leaving;
 mod members;
 mod tasks;
 
@@ -51,6 +52,8 @@ pub(crate) enum Event {
     Gone(WorkerId, &'static str),
     /// A parameter server is ready to take its seat.
     ServerUp(u32, Peer),
+    /// A parameter server wants to leave.
+    ServerLeaves(WorkerId),
     /// Other numbers of processes are wanted than now.
     Scale(ScaleRequest),
     /// An early end is wanted.

@@ -41,6 +41,8 @@ pub(crate) enum ServerAnswer {
     State(ServerState),
     /// It has written its part of a checkpoint.
     Saved(Generation),
+    /// Partitions that it was to get from others are as in a checkpoint, for this reason.
+    Fallback(String),
     /// It has not done what it was asked for.
     Trouble,
 }
@@ -98,36 +100,40 @@ impl ServerCaller {
                     warn!(server = self.process.server, %error, ?call, "a server did not obey");
                     self.client = None;
                     std::thread::sleep(PAUSE);
-                    Some(ServerAnswer::Trouble)
+                    vec![ServerAnswer::Trouble]
                 }
             };
-            if let Some(news) = news
-                && !handle.give_blocking(Input::Server(self.process, news))
-            {
+            let heard = |news| handle.give_blocking(Input::Server(self.process, news));
+            if !news.into_iter().all(heard) {
                 return;
             }
         }
     }
 
-    fn attend(&mut self, call: ServerCall) -> Result<Option<ServerAnswer>, Error> {
+    fn attend(&mut self, call: ServerCall) -> Result<Vec<ServerAnswer>, Error> {
         debug!(server = self.process.server, ?call, "asks a server");
+        let mut news = Vec::new();
         match call {
             ServerCall::Look => {}
             ServerCall::Place { map, reset } => {
                 let gives_all = reset.partitions.is_empty();
-                self.client()?.reset_each(map.into(), &[reset])?;
+                let outcomes = self.client()?.reset_each(map.into(), &[reset])?;
+                let fallbacks = outcomes.into_iter().filter_map(|outcome| outcome.fallback);
+                news.extend(fallbacks.map(ServerAnswer::Fallback));
                 // One that only gives has nothing that the map counts on.
                 if gives_all {
-                    return Ok(None);
+                    return Ok(news);
                 }
             }
-            ServerCall::Release { map } => return self.of(map)?.release().map(|_| None),
-            ServerCall::Prune { map, below } => return self.of(map)?.prune(below).map(|_| None),
+            ServerCall::Release { map } => return self.of(map)?.release().map(|_| news),
+            ServerCall::Prune { map, below } => return self.of(map)?.prune(below).map(|_| news),
             ServerCall::Save { map, id, path } => {
-                return self.of(map)?.save(&[path]).map(|_| Some(ServerAnswer::Saved(id)));
+                self.of(map)?.save(&[path])?;
+                return Ok(vec![ServerAnswer::Saved(id)]);
             }
         }
-        self.look().map(Some)
+        news.push(self.look()?);
+        Ok(news)
     }
 
     /// A connection for orders about a map.

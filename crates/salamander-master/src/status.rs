@@ -70,11 +70,15 @@ fn phase(coordinator: &Coordinator) -> State {
 }
 
 fn servers(master: &Master) -> Vec<ServerStatus> {
-    let server = |(seat, peer): (u32, &salamander_core::elastic::Peer)| ServerStatus {
-        seat,
-        id: peer.id,
-        pid: master.cluster.workers.get(peer.id).map(|server| server.registration.process),
-        endpoint: peer.endpoint.clone(),
+    let server = |(seat, peer): (u32, &salamander_core::elastic::Peer)| {
+        let known = master.cluster.workers.get(peer.id);
+        ServerStatus {
+            seat,
+            id: peer.id,
+            pid: known.map(|server| server.registration.process),
+            endpoint: peer.endpoint.clone(),
+            tables: known.map_or_else(Vec::new, |server| server.tables.clone()),
+        }
     };
     master.mode.run().servers().map(server).collect()
 }

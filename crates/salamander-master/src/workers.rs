@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use salamander_core::elastic::{Beat, Millis, ToMember, WorkerId};
+use salamander_core::status::TableStats;
 use salamander_proto::client::{Registration, Role};
 use salamander_proto::convert::FromMaster;
 use tracing::debug;
@@ -14,6 +15,8 @@ pub(crate) struct Worker {
     pub(crate) registration: Registration,
     pub(crate) heard: Millis,
     pub(crate) beat: Option<Beat>,
+    /// What a parameter server's tables held when it last told.
+    pub(crate) tables: Vec<TableStats>,
     /// Whether it knows that the run is over.
     told_end: bool,
     connection: Option<ProcessSession>,
@@ -52,6 +55,7 @@ impl ConnectedWorkers {
             registration,
             heard: now,
             beat: None,
+            tables: Vec::new(),
             told_end: false,
             connection: Some(connection),
         };

@@ -61,6 +61,12 @@ impl<'a> Patience<'a> {
         Self { cancel: self.cancel, deadline: self.deadline.min(shorter.deadline) }
     }
 
+    /// So long from now on, however much time was left.
+    #[must_use]
+    pub fn renewed(&self, time: Duration) -> Self {
+        Self::new(self.cancel, time)
+    }
+
     /// When time is up.
     pub fn deadline(&self) -> Instant {
         self.deadline

@@ -131,6 +131,8 @@ pub struct Client {
     options: Options,
     links: Vec<Link>,
     keys: Vec<TableKey>,
+    /// The version that this client has had servers complete: rows of another one are of no use to it.
+    version: Option<u64>,
 }
 
 impl Client {
@@ -149,7 +151,8 @@ impl Client {
         let (lineage, keys, tables) = (options.lineage, keys.into(), Vec::new());
         let caller = Caller { endpoints, keys, lineage, tables };
         let owners = crate::placement::owners(servers);
-        let mut client = Self { caller, owners, options, links, keys: Vec::new() };
+        let (keys, version) = (Vec::new(), None);
+        let mut client = Self { caller, owners, options, links, keys, version };
         let answered = client.ping()?;
         let named = client.options.processes.len();
         client.options.processes.extend(answered.iter().skip(named).map(|ack| ack.incarnation));
@@ -158,7 +161,7 @@ impl Client {
 
     /// Takes part in another history from now on.
     pub fn set_lineage(&mut self, lineage: Lineage) {
-        self.caller.lineage = lineage;
+        (self.caller.lineage, self.version) = (lineage, None);
     }
 
     /// Makes a table known to all servers. The number is this client's own.

@@ -90,10 +90,29 @@ impl Engine {
         read: Read,
         out: &mut [f32],
     ) -> Result<(), Error> {
-        let dim = self.order().check(table, ids.len(), out.len())?;
+        self.pull_of(None, table, ids, read, out)
+    }
+
+    /// Like [`pull`](Engine::pull), of this version alone, where one is given.
+    pub fn pull_of(
+        &self,
+        version: Option<u64>,
+        table: TableId,
+        ids: &[u64],
+        read: Read,
+        out: &mut [f32],
+    ) -> Result<(), Error> {
+        let order = self.order();
+        let dim = order.check(table, ids.len(), out.len())?;
+        let current = order.version;
+        if let Some(asked) = version.filter(|asked| *asked != current) {
+            return Err(Error::OutOfStep { current, asked });
+        }
+        // No step may be completed before all threads have been asked for rows of the one that is wanted.
+        let until_sent = version.map(|_| order);
         if self.inner.owners.count() == 1 {
             let job = |shard: &mut Shard| shard.pull(table, ids, read, out);
-            return self.inner.owners.run(vec![(0, job)], ())?.into_iter().collect();
+            return self.inner.owners.run(vec![(0, job)], until_sent)?.into_iter().collect();
         }
         let pieces = split(self.inner.owners.count(), ids);
         let mut buffers: Vec<Vec<f32>> =
@@ -105,7 +124,7 @@ impl Engine {
         };
         let busy = pieces.iter().enumerate().zip(&mut buffers).filter(|((_, p), _)| !p.is_empty());
         let jobs = busy.map(job).collect();
-        self.inner.owners.run(jobs, ())?.into_iter().collect::<Result<(), Error>>()?;
+        self.inner.owners.run(jobs, until_sent)?.into_iter().collect::<Result<(), Error>>()?;
         for (piece, rows) in pieces.iter().zip(&buffers) {
             for (row, at) in rows.chunks_exact(dim).zip(&piece.positions) {
                 out[*at as usize * dim..][..dim].copy_from_slice(row);
@@ -154,6 +173,24 @@ impl Engine {
         order.staged = false;
         let apply = Apply { factor, scale, counter: order.change() };
         self.on_all(order, |shard| shard.advance(apply)).map(drop)
+    }
+
+    /// Whether an owner thread has ended early, with what it held.
+    pub fn is_broken(&self) -> bool {
+        self.inner.owners.is_broken()
+    }
+
+    /// What a bug in a table would do.
+    #[cfg(test)]
+    pub(crate) fn panic_in_a_thread(&self) {
+        let job = |_: &mut Shard| panic!("on purpose");
+        let jobs: Vec<(usize, fn(&mut Shard))> = vec![(0, job)];
+        self.inner.owners.run(jobs, ()).expect_err("the thread is gone");
+    }
+
+    /// How gradients are applied.
+    pub fn mode(&self) -> Mode {
+        self.inner.options.mode
     }
 
     /// Optimizer steps that were applied, or are being applied.
@@ -288,17 +325,5 @@ impl EngineState {
         let partitions = ids.iter().map(|id| crate::partition_of(*id));
         let elsewhere = partitions.into_iter().find(|p| !self.here[usize::from(*p)]);
         elsewhere.map_or(Ok(()), |partition| Err(Error::NotHere(partition)))
-    }
-}
-
-impl TableStats {
-    fn add(&mut self, other: &TableStats) {
-        self.rows += other.rows;
-        self.bytes += other.bytes;
-        self.admitted += other.admitted;
-        self.waiting += other.waiting;
-        self.expired += other.expired;
-        self.evicted += other.evicted;
-        self.lookups += other.lookups;
     }
 }

@@ -9,8 +9,13 @@
 //!
 //! Each partition has `2^bits` places and grows on its own, so that no request waits for more than
 //! one of them. Partitions of a size lie side by side on large pages.
+//!
+//! Mixing has no secret, so that somebody can choose ids that all belong to one line. A partition that is nearly
+//! empty does not grow for them: those that find no place go to a map of their own.
 
 mod slots;
+
+use std::collections::BTreeMap;
 
 use slots::{Slots, SlotsMut, find, fits, home_of};
 
@@ -24,6 +29,8 @@ const TAIL_BITS: u32 = 54;
 const MIN_BITS: u32 = 4;
 /// The most places past the end for those that are pushed beyond it.
 const MAX_SPILL: usize = 128;
+/// A partition does not grow beyond so many places for each of its ids.
+const SPARSE: usize = 16;
 
 /// The part of a mixed id that tells ids of a partition apart.
 pub(crate) const fn tail_of(mixed: u64) -> u64 {
@@ -52,6 +59,8 @@ pub(crate) struct Index {
     levels: Vec<Level>,
     seats: Box<[Seat; PARTITIONS]>,
     lens: Vec<u32>,
+    /// The rows of mixed ids that have found no place: none, unless somebody has chosen them.
+    crowded: BTreeMap<u64, u32>,
 }
 
 /// Places for the slots of partitions of one size.
@@ -72,10 +81,9 @@ struct Seat {
     bits: u32,
 }
 
-/// What is in a slot.
+/// An id of a partition and its row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SlotEntry {
-    pub(crate) place: usize,
+pub(crate) struct IndexEntry {
     pub(crate) tail: u64,
     pub(crate) row: u32,
 }
@@ -87,6 +95,7 @@ impl Index {
             levels: Vec::new(),
             seats: Box::new([Seat::default(); PARTITIONS]),
             lens: vec![0; PARTITIONS],
+            crowded: BTreeMap::new(),
         }
     }
 
@@ -97,7 +106,8 @@ impl Index {
 
     pub(crate) fn bytes(&self) -> usize {
         let bytes = |(bits, level): (u32, &Level)| level.taken * width(bits) * size_of::<u64>();
-        (0..).zip(&self.levels).map(bytes).sum()
+        let crowded = self.crowded.len() * (size_of::<u64>() + size_of::<u32>());
+        (0..).zip(&self.levels).map(bytes).sum::<usize>() + crowded
     }
 
     /// Fetches the slot where the search for a mixed id begins.
@@ -113,7 +123,13 @@ impl Index {
         let (slots, home, bits) = self.begin(mixed);
         // Behind a partition's slots lie those of another one of its size, where the search ends: all
         // are nearer to their home than the wanted one would be.
-        find(slots, home, tail_of(mixed), bits, search)
+        find(slots, home, tail_of(mixed), bits, search).or_else(|| self.find_crowded(mixed))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_crowded(&self, mixed: u64) -> Option<u32> {
+        self.crowded.get(&mixed).copied()
     }
 
     /// Where the search for a mixed id begins.
@@ -127,43 +143,72 @@ impl Index {
     /// Adds a mixed id that is not there.
     pub(crate) fn insert(&mut self, mixed: u64, row: u32) {
         let (partition, tail) = ((mixed >> TAIL_BITS) as usize, tail_of(mixed));
-        let bits = self.seats[partition].bits;
-        let fitting = bits > 0 && fits(self.len(partition) + 1, bits);
-        if !(fitting && self.slots_mut(partition).try_insert(tail, row)) {
-            self.grow(partition);
-            while !self.slots_mut(partition).try_insert(tail, row) {
-                self.grow(partition);
+        let len = self.len(partition) + 1;
+        loop {
+            let bits = self.seats[partition].bits;
+            if bits > 0 && fits(len, bits) && self.slots_mut(partition).try_insert(tail, row) {
+                break;
             }
+            if !may_grow(len, bits) {
+                self.crowded.insert(mixed, row);
+                break;
+            }
+            self.grow(partition);
         }
         self.lens[partition] += 1;
     }
 
-    /// Removes what is at a place; the next in order moves there if it was pushed beyond it.
-    pub(crate) fn remove(&mut self, partition: usize, place: usize) {
-        self.slots_mut(partition).remove(place);
+    /// Removes a tail that is there; the next in order moves to its place if it was pushed beyond it.
+    pub(crate) fn remove(&mut self, partition: usize, tail: u64) {
+        if self.crowded.remove(&mixed_of(partition, tail)).is_none()
+            && let Some(place) = self.slots(partition).place_of(tail)
+        {
+            self.slots_mut(partition).remove(place);
+        }
         self.lens[partition] -= 1;
     }
 
-    /// The first entry of a partition at a place or behind it.
-    pub(crate) fn entry_from(&self, partition: usize, place: usize) -> Option<SlotEntry> {
-        self.slots(partition).entry_from(place)
-    }
-
     /// The first entry of a partition whose tail is not below the given one.
-    pub(crate) fn entry_at_least(&self, partition: usize, tail: u64) -> Option<SlotEntry> {
-        self.slots(partition).entry_at_least(tail)
+    pub(crate) fn entry_at_least(&self, partition: usize, tail: u64) -> Option<IndexEntry> {
+        let slot = self.slots(partition).entry_at_least(tail);
+        let crowded = self.crowded_from(partition, tail).next();
+        slot.into_iter().chain(crowded).min_by_key(|entry| entry.tail)
     }
 
     /// All entries of a partition, by ascending tail.
-    pub(crate) fn entries(&self, partition: usize) -> impl Iterator<Item = SlotEntry> + '_ {
-        self.slots(partition).entries()
+    pub(crate) fn entries(&self, partition: usize) -> impl Iterator<Item = IndexEntry> + '_ {
+        let mut slots = self.slots(partition).entries().peekable();
+        let mut crowded = self.crowded_from(partition, 0).peekable();
+        std::iter::from_fn(move || match (slots.peek(), crowded.peek()) {
+            (Some(slot), Some(other)) if other.tail < slot.tail => crowded.next(),
+            (Some(_), _) => slots.next(),
+            (None, _) => crowded.next(),
+        })
+    }
+
+    /// Entries of a partition that have found no place, from a tail on.
+    fn crowded_from(
+        &self,
+        partition: usize,
+        tail: u64,
+    ) -> impl Iterator<Item = IndexEntry> + use<'_> {
+        let all = mixed_of(partition, tail)..=mixed_of(partition, tail_of(u64::MAX));
+        self.crowded.range(all).map(|(mixed, row)| IndexEntry { tail: tail_of(*mixed), row: *row })
     }
 
     /// Forgets a partition.
     pub(crate) fn clear(&mut self, partition: usize) {
+        self.clear_slots(partition);
+        let crowded: Vec<u64> = self.crowded_from(partition, 0).map(|entry| entry.tail).collect();
+        for tail in crowded {
+            self.crowded.remove(&mixed_of(partition, tail));
+        }
+        self.lens[partition] = 0;
+    }
+
+    fn clear_slots(&mut self, partition: usize) {
         self.slots_mut(partition).slots.fill(0);
         let seat = std::mem::take(&mut self.seats[partition]);
-        self.lens[partition] = 0;
         if seat.bits == 0 {
             return;
         }
@@ -189,6 +234,7 @@ impl Index {
             while !fits(tails.len(), bits) {
                 bits += 1;
             }
+            self.lens[partition] = tails.len() as u32;
             self.build(partition, bits, &tails.zip(0u32..).collect::<Vec<_>>());
         }
     }
@@ -197,7 +243,7 @@ impl Index {
         let entries = self.slots(partition).entries();
         let entries: Vec<(u64, u32)> = entries.map(|entry| (entry.tail, entry.row)).collect();
         let bits = self.seats[partition].bits;
-        self.clear(partition);
+        self.clear_slots(partition);
         self.build(partition, if bits == 0 { MIN_BITS } else { bits + 1 }, &entries);
     }
 
@@ -205,10 +251,17 @@ impl Index {
     fn build(&mut self, partition: usize, bits: u32, entries: &[(u64, u32)]) {
         self.seat(partition, bits);
         if self.slots_mut(partition).fill(entries) {
-            self.lens[partition] = entries.len() as u32;
-        } else {
-            self.clear(partition);
-            self.build(partition, bits + 1, entries);
+            return;
+        }
+        self.clear_slots(partition);
+        if may_grow(entries.len(), bits) {
+            return self.build(partition, bits + 1, entries);
+        }
+        self.seat(partition, bits);
+        for (tail, row) in entries {
+            if !self.slots_mut(partition).try_insert(*tail, *row) {
+                self.crowded.insert(mixed_of(partition, *tail), *row);
+            }
         }
     }
 
@@ -241,6 +294,16 @@ impl Index {
         let slots = &mut self.regions[region as usize][start as usize..][..width(bits)];
         SlotsMut { slots, bits }
     }
+}
+
+/// The mixed form of a tail in a partition.
+fn mixed_of(partition: usize, tail: u64) -> u64 {
+    (partition as u64) << TAIL_BITS | tail
+}
+
+/// Whether a partition with so many ids may have more than `2^bits` places.
+fn may_grow(len: usize, bits: u32) -> bool {
+    bits == 0 || 1usize << bits < SPARSE * len
 }
 
 /// Slots of a partition with `2^bits` places: whole lines.
@@ -285,7 +348,7 @@ mod tests {
                 } else if !add && model.remove(&tail).is_some() {
                     let entry = index.entry_at_least(5, tail).expect("it is there");
                     prop_assert_eq!(entry.tail, tail);
-                    index.remove(5, entry.place);
+                    index.remove(5, entry.tail);
                 }
                 prop_assert_eq!(index.find(mixed, Plain), model.get(&tail).copied());
                 prop_assert_eq!(index.len(5), model.len());
@@ -311,6 +374,36 @@ mod tests {
             built.clear(7);
             prop_assert_eq!(built.entries(7).count(), 0);
         }
+    }
+
+    /// All of them belong to one line, however many places there are.
+    #[test]
+    fn ids_that_were_chosen_to_meet_take_little_memory() {
+        let chosen: Vec<u64> = (0..5_000).map(|number| 9 << TAIL_BITS | 1 << 53 | number).collect();
+        let mut index = Index::new();
+        for (row, mixed) in (0u32..).zip(&chosen) {
+            index.insert(*mixed, row);
+        }
+        index.insert(9 << TAIL_BITS | 7, 5_000);
+        let limit = 2 * SPARSE * chosen.len() * size_of::<u64>();
+        assert!(index.bytes() < 2 * limit, "{} bytes", index.bytes());
+        let rows: Vec<u32> = index.entries(9).map(|entry| entry.row).collect();
+        assert_eq!(rows, [5_000].into_iter().chain(0..5_000).collect::<Vec<_>>());
+        for (row, mixed) in (0u32..).zip(&chosen) {
+            assert_eq!(index.find(*mixed, Plain), Some(row));
+            let found = index.entry_at_least(9, tail_of(*mixed)).expect("it is there");
+            assert_eq!((found.tail, found.row), (tail_of(*mixed), row));
+        }
+        let mut built = Index::new();
+        built.fill(9, index.entries(9).map(|entry| entry.tail).collect::<Vec<_>>().into_iter());
+        assert!(built.bytes() < 2 * limit && built.entries(9).count() == 5_001);
+        for mixed in &chosen {
+            index.remove(9, tail_of(*mixed));
+            assert_eq!(index.find(*mixed, Plain), None);
+        }
+        assert_eq!((index.len(9), index.entries(9).count()), (1, 1));
+        built.clear(9);
+        assert_eq!((built.len(9), built.entries(9).count()), (0, 0));
     }
 
     #[test]

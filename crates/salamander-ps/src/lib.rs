@@ -60,12 +60,13 @@ pub mod wire;
 
 pub use salamander_core::asynchronous::Applied;
 use salamander_core::seed::mix;
+pub use salamander_core::status::TableStats;
 
 pub use engine::Engine;
 pub use error::Error;
 pub use init::first_values;
 pub use options::{
-    Changed, EngineOptions, Held, Mode, Page, Pages, Push, Read, Rows, TableId, TableStats, Written,
+    Changed, EngineOptions, Held, Mode, Page, Pages, Push, Read, Rows, TableId, Written,
 };
 pub use placement::partitions_of;
 pub use shard::{Apply, Shard};

@@ -102,15 +102,7 @@ fn advise_huge_pages(start: *mut u8, length: usize, small: usize) {
 /// Fetches the line of an element. An index outside the slice is harmless.
 #[inline(always)]
 pub(crate) fn prefetch<T>(slice: &[T], index: usize) {
-    let address = slice.as_ptr().wrapping_add(index);
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing that the program can see and faults at no address.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(address.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = address;
+    fetch::<true, T>(slice.as_ptr().wrapping_add(index));
 }
 
 /// Fetches all lines of a row, into the second cache: in a probe that was about a tenth faster than
@@ -119,16 +111,24 @@ pub(crate) fn prefetch<T>(slice: &[T], index: usize) {
 pub(crate) fn prefetch_row<T>(row: &[T]) {
     let start: *const u8 = row.as_ptr().cast();
     for offset in (0..size_of_val(row)).step_by(LINE) {
-        let address = start.wrapping_add(offset);
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch reads nothing that the program can see and faults at no address.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T1>(address.cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = address;
+        fetch::<false, u8>(start.wrapping_add(offset));
     }
+}
+
+/// Fetches the line of an address, into the first cache or only into the second.
+#[inline(always)]
+fn fetch<const FIRST: bool, T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing that the program can see and faults at no address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _MM_HINT_T1, _mm_prefetch};
+        match FIRST {
+            true => _mm_prefetch::<_MM_HINT_T0>(address.cast()),
+            false => _mm_prefetch::<_MM_HINT_T1>(address.cast()),
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
 }
 
 #[cfg(test)]

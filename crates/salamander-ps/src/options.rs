@@ -147,27 +147,6 @@ pub struct Changed {
     pub values: Vec<f32>,
 }
 
-/// Figures of one table on this server.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TableStats {
-    /// Its name.
-    pub name: String,
-    /// Rows that are there.
-    pub rows: u64,
-    /// Bytes that they take, with state and index.
-    pub bytes: u64,
-    /// Rows created so far.
-    pub admitted: u64,
-    /// Ids that were seen and are not yet admitted.
-    pub waiting: u64,
-    /// Rows dropped because nothing used them for long.
-    pub expired: u64,
-    /// Rows dropped to make room.
-    pub evicted: u64,
-    /// Rows read to train on.
-    pub lookups: u64,
-}
-
 /// What was written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {

@@ -10,7 +10,7 @@
 )]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::thread::JoinHandle;
@@ -26,6 +26,7 @@ type Job = Box<dyn FnOnce(&mut Shard) + Send>;
 #[derive(Debug)]
 pub(crate) struct Owners {
     owners: Vec<OwnerThread>,
+    broken: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -58,17 +59,34 @@ impl Owners {
                 .map_err(Error::Thread)?;
             owners.push(OwnerThread { place, queue: Some(queue), thread: Some(thread) });
         }
-        Ok(Self { owners })
+        Ok(Self { owners, broken: AtomicBool::new(false) })
     }
 
     pub(crate) fn count(&self) -> usize {
         self.owners.len()
     }
 
+    /// Whether something has panicked in one of them.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Relaxed)
+    }
+
     /// Has threads do something and waits for their answers, which come in the order of the jobs.
     /// `until_sent` is dropped when every job has its turn: a lock on the order in which changes are
     /// made.
-    pub(crate) fn run<R, F, L>(
+    pub(crate) fn run<R, F, L>(&self, jobs: Vec<(usize, F)>, until_sent: L) -> Result<Vec<R>, Error>
+    where
+        R: Send,
+        F: FnOnce(&mut Shard) -> R + Send,
+    {
+        let done = self.here_or_there(jobs, until_sent);
+        if done.is_err() {
+            self.broken.store(true, Ordering::Relaxed);
+        }
+        done
+    }
+
+    fn here_or_there<R, F, L>(
         &self,
         mut jobs: Vec<(usize, F)>,
         until_sent: L,
@@ -187,8 +205,10 @@ mod tests {
         let borrow = &mut count;
         owners.run(vec![(0, move |_: &mut Shard| *borrow += 1)], ()).expect("it runs");
         assert_eq!(count, 1);
+        assert!(!owners.is_broken());
         let broken = owners.run(vec![(0, |_: &mut Shard| assert!(count == 2, "on purpose"))], ());
         assert!(matches!(broken, Err(Error::Gone)));
+        assert!(owners.is_broken());
         let later = owners.run(vec![(0, |_: &mut Shard| ())], ());
         assert!(matches!(later, Err(Error::Gone)));
     }

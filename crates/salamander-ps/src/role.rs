@@ -72,7 +72,8 @@ pub fn run(config: &Config, listener: &Listener, shutdown: &Cancel) -> Result<()
     serve(&engine, config, listener, shutdown)
 }
 
-/// Like [`run`], for an engine that the caller holds on to.
+/// Like [`run`], for an engine that the caller holds on to. Ends by itself, with an error and `shutdown` cancelled,
+/// when one of its threads has panicked.
 pub fn serve(
     engine: &Engine,
     config: &Config,
@@ -80,9 +81,44 @@ pub fn serve(
     shutdown: &Cancel,
 ) -> Result<(), Error> {
     server::serve(engine, listener, config.incarnation, &config.server, shutdown)?;
+    if engine.is_broken() {
+        return Err(crate::Error::Gone.into());
+    }
     for table in engine.stats()? {
         let TableStats { name, rows, bytes, admitted, waiting, expired, evicted, lookups } = table;
         tracing::info!(name, rows, bytes, admitted, waiting, expired, evicted, lookups, "table");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use salamander_net::Token;
+
+    use super::*;
+    use crate::client::{Client, Options};
+    use crate::{Mode, TableSpec};
+
+    #[test]
+    fn a_server_whose_thread_has_panicked_ends_with_an_error() {
+        let token = Token::random().expect("randomness");
+        let address = "127.0.0.1:0".parse().expect("an address");
+        let (listener, endpoint) = bind(address, token.clone()).expect("a listener");
+        let options = EngineOptions { mode: Mode::Staged, threads: 2, ..EngineOptions::default() };
+        let config = Config::new(options).expect("a life");
+        let engine = Engine::new(config.engine.clone()).expect("an engine");
+        let shutdown = Cancel::new();
+        std::thread::scope(|scope| {
+            let server = scope.spawn(|| serve(&engine, &config, &listener, &shutdown));
+            let mut client = Client::connect(vec![endpoint], token, Options::default());
+            let client = client.as_mut().expect("connected");
+            let user = client.declare(TableSpec::new("user", 4)).expect("declared");
+            engine.panic_in_a_thread();
+            // Nobody is told that all is well by a server that has lost rows.
+            client.pull(&[(user, &(0..99).collect::<Vec<u64>>())]).expect_err("rows are lost");
+            let ended = server.join().expect("no panic").expect_err("it is broken");
+            assert!(matches!(ended, Error::Engine(crate::Error::Gone)), "{ended}");
+            assert!(shutdown.is_cancelled());
+        });
+    }
 }

@@ -35,6 +35,9 @@ pub struct Options {
     pub silence: Duration,
     /// How long a connection may go without a request; its client connects again when it has one.
     pub idle: Duration,
+    /// How long a server that has partitions for this one may take to hear of it. Once it has, it may take as long as
+    /// it needs to put them apart.
+    pub hearsay: Duration,
     /// So many connections are served at the same time.
     pub connections: usize,
 }
@@ -45,6 +48,7 @@ impl Default for Options {
             limit: 1 << 30,
             silence: Duration::from_secs(30),
             idle: Duration::from_secs(600),
+            hearsay: Duration::from_secs(60),
             connections: 1024,
         }
     }

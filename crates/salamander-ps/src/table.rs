@@ -1,5 +1,7 @@
 //! A table's rows on one thread: batch look-ups and updates, with what comes next fetched ahead.
 
+#[cfg(test)]
+mod tests;
 mod upkeep;
 
 use std::collections::BTreeMap;
@@ -23,6 +25,8 @@ const BLOCK: usize = 1024;
 /// cover the memory's latency, and few enough to stay in the first and the second cache.
 const SLOTS_AHEAD: usize = 64;
 const ROWS_AHEAD: usize = 64;
+/// So many ids of a partition wait for their rows; then the half that was used least recently starts anew.
+const WAITING: usize = 4096;
 /// No row.
 const NONE: u32 = u32::MAX;
 
@@ -319,10 +323,27 @@ impl PartitionExtras {
             let seen = self.waiting.entry(id).or_default();
             *seen = PendingId { count: seen.count + 1, used: age as u32 };
             if seen.count <= after {
+                self.bound_waiting(age);
                 return false;
             }
         }
         self.waiting.remove(&id);
         true
+    }
+
+    /// Forgets ids that wait, if they are too many: by what the partition has seen alone, so that any placement
+    /// forgets the same ones.
+    fn bound_waiting(&mut self, age: u64) {
+        if self.waiting.len() <= WAITING {
+            return;
+        }
+        let idle = |pending: &PendingId| (age as u32).wrapping_sub(pending.used);
+        let fresh = |(id, pending): (&u64, &PendingId)| {
+            (idle(pending), std::cmp::Reverse(pending.count), mix(*id))
+        };
+        let mut order: Vec<_> = self.waiting.iter().map(fresh).collect();
+        let (_, last, _) = order.select_nth_unstable(WAITING / 2 - 1);
+        let last = *last;
+        self.waiting.retain(|id, pending| fresh((id, pending)) <= last);
     }
 }

@@ -23,9 +23,12 @@ mod tests;
 
 pub use header::{Header, Kind};
 pub use message::{Block, Message};
-pub use reply::{Code, Failure, Info};
+pub use reply::{Code, Failure, Info, ResetOutcome};
 pub use request::{Advance, Moment, Request};
 pub use reset::{Before, Owner, Reset, Start};
+
+/// Partitions travel in pieces of so many bytes, each of which has its own time.
+pub(crate) const PIECE: usize = 1 << 20;
 
 /// A table as frames name it: by a hash of its name, because servers that heard of tables in another
 /// order have other numbers for them.

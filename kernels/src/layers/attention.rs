@@ -264,7 +264,7 @@ fn bools<const D: usize>(mask: Tensor<D, Bool>) -> Arc<[bool]> {
 
 impl ModuleDisplay for MultiHeadAttention {
     fn custom_settings(&self) -> Option<DisplaySettings> {
-        DisplaySettings::new().with_new_line_after_attribute(false).optional()
+        super::on_one_line()
     }
 
     fn custom_content(&self, content: Content) -> Option<Content> {

@@ -136,7 +136,7 @@ impl From<burns::BatchNorm> for BatchNorm {
 
 impl ModuleDisplay for BatchNorm {
     fn custom_settings(&self) -> Option<DisplaySettings> {
-        DisplaySettings::new().with_new_line_after_attribute(false).optional()
+        super::on_one_line()
     }
 
     fn custom_content(&self, content: Content) -> Option<Content> {

@@ -109,7 +109,7 @@ impl From<burns::Conv2d> for Conv2d {
 
 impl ModuleDisplay for Conv2d {
     fn custom_settings(&self) -> Option<DisplaySettings> {
-        DisplaySettings::new().with_new_line_after_attribute(false).optional()
+        super::on_one_line()
     }
 
     fn custom_content(&self, content: Content) -> Option<Content> {

@@ -54,7 +54,7 @@ impl From<burns::Dropout> for Dropout {
 
 impl ModuleDisplay for Dropout {
     fn custom_settings(&self) -> Option<DisplaySettings> {
-        DisplaySettings::new().with_new_line_after_attribute(false).optional()
+        super::on_one_line()
     }
 
     fn custom_content(&self, content: Content) -> Option<Content> {

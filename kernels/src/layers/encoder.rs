@@ -239,7 +239,7 @@ impl PositionWiseFeedForward {
 
 impl ModuleDisplay for PositionWiseFeedForward {
     fn custom_settings(&self) -> Option<DisplaySettings> {
-        DisplaySettings::new().with_new_line_after_attribute(false).optional()
+        super::on_one_line()
     }
 
     fn custom_content(&self, content: Content) -> Option<Content> {
@@ -254,7 +254,7 @@ impl ModuleDisplay for PositionWiseFeedForward {
 
 impl ModuleDisplay for TransformerEncoder {
     fn custom_settings(&self) -> Option<DisplaySettings> {
-        DisplaySettings::new().with_new_line_after_attribute(false).optional()
+        super::on_one_line()
     }
 
     fn custom_content(&self, content: Content) -> Option<Content> {

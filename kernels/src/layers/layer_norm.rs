@@ -59,7 +59,7 @@ impl LayerNorm {
 
 impl ModuleDisplay for LayerNorm {
     fn custom_settings(&self) -> Option<DisplaySettings> {
-        DisplaySettings::new().with_new_line_after_attribute(false).optional()
+        super::on_one_line()
     }
 
     fn custom_content(&self, content: Content) -> Option<Content> {

@@ -73,14 +73,11 @@ impl MaxPool2d {
 
 impl ModuleDisplay for MaxPool2d {
     fn custom_settings(&self) -> Option<DisplaySettings> {
-        DisplaySettings::new().with_new_line_after_attribute(false).optional()
+        super::on_one_line()
     }
 
     fn custom_content(&self, content: Content) -> Option<Content> {
-        content
-            .add("kernel_size", &format!("{:?}", self.kernel_size))
-            .add("stride", &format!("{:?}", self.stride))
-            .add_debug_attribute("padding", &self.padding)
+        super::window(content, self.kernel_size, self.stride, &self.padding)
             .add("dilation", &format!("{:?}", self.dilation))
             .add("ceil_mode", &self.ceil_mode)
             .optional()

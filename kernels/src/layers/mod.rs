@@ -25,7 +25,7 @@ pub use layer_norm::{LayerNorm, LayerNormConfig};
 pub use linear::{Linear, LinearConfig};
 pub use max_pool2d::{MaxPool2d, MaxPool2dConfig};
 
-use burn::module::Module;
+use burn::module::{Content, DisplaySettings, Module};
 use burn::nn::PaddingConfig2d;
 use burn::tensor::Tensor;
 
@@ -70,6 +70,24 @@ impl Gelu {
             false => crate::ops::gelu(input),
         }
     }
+}
+
+/// A layer's attributes are shown in one line.
+fn on_one_line() -> Option<DisplaySettings> {
+    DisplaySettings::new().with_new_line_after_attribute(false).optional()
+}
+
+/// What a pooling layer shows of its window.
+fn window(
+    content: Content,
+    size: [usize; 2],
+    stride: [usize; 2],
+    pad: &PaddingConfig2d,
+) -> Content {
+    content
+        .add("kernel_size", &format!("{size:?}"))
+        .add("stride", &format!("{stride:?}"))
+        .add_debug_attribute("padding", pad)
 }
 
 /// Padding before and after, per axis, by the rules of Burn's layers.

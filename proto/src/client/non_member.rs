@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use salamander_core::elastic::{Activity, Beat, Ending, Millis, ToMember, Work, WorkerId};
 use salamander_net::{Backoff, Cancel};
 
-use super::{Admin, Error, Handler, Registration, Session, SessionOptions};
+use super::{Admin, Error, Handler, Registration, Sender, Session, SessionOptions};
 
 /// How long a call to the master may take,
 const CALL: Duration = Duration::from_secs(5);
@@ -33,6 +33,8 @@ pub enum RunEnd {
     Over(Ending),
     /// The master refuses this process, for this reason.
     Refused(String),
+    /// This process wanted to leave, and may.
+    Released,
 }
 
 /// Why a call has no answer.
@@ -77,6 +79,11 @@ impl NonMember {
     /// Why there is nothing left to do, if that is so.
     pub fn end(&self) -> Option<RunEnd> {
         self.shared.lock().end.clone()
+    }
+
+    /// To send from other threads.
+    pub fn sender(&self) -> Sender {
+        self.session.sender()
     }
 
     /// Waits, but not past the end.
@@ -153,12 +160,16 @@ impl Listener {
 
 impl Handler for Listener {
     fn message(&mut self, message: ToMember) {
-        if let ToMember::Ended(ending) = message {
-            match &ending {
-                Ending::Failed(reason) => tracing::warn!(reason, "the run is over"),
-                ending => tracing::info!(?ending, "the run is over"),
+        match message {
+            ToMember::Ended(ending) => {
+                match &ending {
+                    Ending::Failed(reason) => tracing::warn!(reason, "the run is over"),
+                    ending => tracing::info!(?ending, "the run is over"),
+                }
+                self.end(RunEnd::Over(ending));
             }
-            self.end(RunEnd::Over(ending));
+            ToMember::Stop => self.end(RunEnd::Released),
+            _ => {}
         }
     }
 

@@ -6,13 +6,14 @@ use std::time::Duration;
 use prost::Message as _;
 use salamander_core::elastic::{Beat, FromMember, Generation, Term, ToMember, WorkerId};
 use salamander_core::report::Report;
+use salamander_core::status::TableStats;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use super::link::{Link, Side};
 use super::outbox::{Matters, Outbox};
 use super::{Error, SessionOptions};
-use crate::convert::{FromMaster, FromProcess, Hello};
+use crate::convert::{FromMaster, FromProcess, Hello, TableReport};
 use crate::{limits, v1};
 
 /// Who opens a session: what it says of itself at each connection.
@@ -147,6 +148,11 @@ impl Sender {
             return;
         }
         self.0.push(Matters::Long, message);
+    }
+
+    /// What the tables of a parameter server hold. It need not be received: the next one says more.
+    pub fn tables(&self, tables: Vec<TableStats>) {
+        self.0.push(Matters::Now, FromProcess::Tables(TableReport { tables }).into());
     }
 
     /// The worker's own data or model is wrong: the run ends with this reason.

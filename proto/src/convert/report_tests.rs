@@ -12,7 +12,8 @@ use salamander_core::report::{
     Brief, EndReport, EpochReport, EvaluationPart, Measured, Report, Start, StepReport, Timings,
 };
 use salamander_core::status::{
-    CheckpointStatus, MicroBatchStatus, RestartCounts, ServerStatus, State, Status, WorkerStatus,
+    CheckpointStatus, MicroBatchStatus, RestartCounts, ServerStatus, State, Status, TableStats,
+    WorkerStatus,
 };
 
 use super::WorkerLeaseAsk;
@@ -92,7 +93,13 @@ fn a_status_comes_back_as_it_was() {
             beat: Some(Beat { records: 5, ..Beat::default() }),
         }],
         wanted: 3,
-        servers: vec![ServerStatus { seat: 1, id: WorkerId(4), pid: None, endpoint: "b".into() }],
+        servers: vec![ServerStatus {
+            seat: 1,
+            id: WorkerId(4),
+            pid: None,
+            endpoint: "b".into(),
+            tables: vec![TableStats { name: "item".into(), evicted: 7, ..TableStats::default() }],
+        }],
         wanted_servers: 2,
         restarts: RestartCounts { workers: 1, servers: 2, masters: 3 },
         checkpoint: Some(CheckpointStatus { id: "step-1".into(), version: Version(1), generation }),

@@ -16,12 +16,15 @@ use salamander_core::report::{
 };
 use salamander_core::schedule::Plateau;
 use salamander_core::status::{
-    CheckpointStatus, MicroBatchStatus, RestartCounts, ServerStatus, State, Status, WorkerStatus,
+    CheckpointStatus, MicroBatchStatus, RestartCounts, ServerStatus, State, Status, TableStats,
+    WorkerStatus,
 };
 
 use super::WorkerLeaseAsk;
 use super::wire::{FieldName, MessageField, alternatives, message, payload, structs, words};
-use super::{Error, Finished, FromMaster, FromProcess, Hello, Inventory, Numbered, ProcessEnd};
+use super::{
+    Error, Finished, FromMaster, FromProcess, Hello, Inventory, Numbered, ProcessEnd, TableReport,
+};
 use crate::client::{Registration, Role, TrainedOn};
 use crate::v1;
 
@@ -45,6 +48,7 @@ alternatives! {
     FromProcess => process_message::Said {
         Hello(hello), Inventory(inventory), Beat(beat), Member(message),
         Report { version, report } as VersionedReport, Failed(reason), End(end),
+        Tables(report),
     }
     FromMaster => master_message::Said in MasterMessage.said {
         Welcome(term), Received(number), Member(message), Order(order),
@@ -56,7 +60,7 @@ alternatives! {
         Reached(generation, ending) as Reached, Moved(generation), Leave {},
     }
     ToMember => to_member::Kind in ToMember.kind {
-        Prepare(generation), Activate(activation), Kept(mark), Stop {}, Ended(ending),
+        Prepare(generation), Activate(activation), Kept(mark), Stop {}, Save {}, Ended(ending),
     }
     Source => source::Kind in Source.kind {
         Member { rank, identity } as MemberSource, Checkpoint { rank, mark } as CheckpointSource,
@@ -128,7 +132,9 @@ structs! {
         wanted_servers, restarts, checkpoint, names, last_report, tasks
     };
     WorkerStatus => WorkerStatus { id, slot, pid, endpoint, connected, member, confirmed, beat };
-    ServerStatus => ServerStatus { seat, id, pid, endpoint };
+    ServerStatus => ServerStatus { seat, id, pid, endpoint, tables };
+    TableReport => TableReport { tables };
+    TableStats => TableStats { name, rows, bytes, admitted, waiting, expired, evicted, lookups };
     RestartCounts => RestartCounts { workers, servers, masters };
     CheckpointStatus => Checkpoint { id, version, generation };
     MicroBatchStatus => MicroBatchStatus { epochs, left, leased, servers, map };

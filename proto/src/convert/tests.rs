@@ -74,6 +74,7 @@ fn to_members() -> impl Strategy<Value = ToMember> {
         activations().prop_map(ToMember::Activate),
         marks().prop_map(ToMember::Kept),
         Just(ToMember::Stop),
+        Just(ToMember::Save),
         endings().prop_map(ToMember::Ended),
     ]
 }

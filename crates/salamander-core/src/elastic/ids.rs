@@ -28,6 +28,13 @@ impl Term {
     pub fn next(self) -> Self {
         Self(self.0 + 1)
     }
+
+    /// Takes over from the term before. False: a master that was replaced still writes, and nothing of it counts.
+    pub(crate) fn take_over(&mut self, term: Term) -> bool {
+        let counts = term >= *self;
+        *self = term.max(*self);
+        counts
+    }
 }
 
 impl fmt::Display for Term {

@@ -79,11 +79,9 @@ pub struct History {
 impl History {
     /// Takes in the next entry, written in this term.
     pub fn apply(&mut self, term: Term, entry: &Entry) {
-        // A master that was replaced may still write; nothing of it counts.
-        if term < self.term {
+        if !self.term.take_over(term) {
             return;
         }
-        self.term = term;
         match entry {
             Entry::Opened => {}
             Entry::Prepared(generation) => self.prepared = *generation,

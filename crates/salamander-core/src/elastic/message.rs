@@ -72,8 +72,11 @@ pub enum ToMember {
     Activate(Activation),
     /// The checkpoint counts.
     Kept(CheckpointMark),
-    /// Bring the run to an early end at a version that all members agree on.
+    /// Bring the run to an early end at a version that all members agree on. To a parameter server that wants to
+    /// leave: what it holds is in a checkpoint.
     Stop,
+    /// Write a checkpoint soon: a parameter server wants to leave.
+    Save,
     /// The run is over.
     Ended(Ending),
 }

@@ -25,6 +25,7 @@ pub struct Participant {
     common: Option<Version>,
     mode: ParticipantMode,
     stop: bool,
+    save: bool,
     ending: Option<Ending>,
     activity: Activity,
     effects: Vec<Effect>,
@@ -104,6 +105,7 @@ impl Participant {
             common: None,
             mode: ParticipantMode::Waiting { announced: None },
             stop: false,
+            save: false,
             ending: None,
             activity: Activity::default(),
             effects: Vec::new(),
@@ -153,6 +155,11 @@ impl Participant {
         self.stop
     }
 
+    /// Whether a checkpoint was asked for that does not count yet.
+    pub fn wants_save(&self) -> bool {
+        self.save
+    }
+
     /// How the run ended, once that is known.
     pub fn ending(&self) -> Option<&Ending> {
         self.ending.as_ref()
@@ -181,8 +188,9 @@ impl Participant {
                 Ok(_) => self.mode = ParticipantMode::Waiting { announced: Some(activation) },
                 Err(fenced) => self.effects.push(Effect::Refused(fenced)),
             },
-            ToMember::Kept(_) => {}
+            ToMember::Kept(_) => self.save = false,
             ToMember::Stop => self.stop = true,
+            ToMember::Save => self.save = true,
             ToMember::Ended(ending) => {
                 self.ending = Some(ending);
                 self.effects.push(Effect::Cancel);

@@ -196,6 +196,7 @@ impl Controller {
         }
         let members = Progress::members(status);
         self.change(|pods, _| pods.members(&members));
+        self.metrics.observe_tables(&status.tables());
         let progress = Progress::of(status);
         for request in self.reporter.requests(&progress) {
             self.poller.request(request);

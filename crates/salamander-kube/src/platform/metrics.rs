@@ -2,8 +2,10 @@
 
 use std::sync::atomic::AtomicU64;
 
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use salamander_core::status::TableStats;
 
 use crate::health;
 use crate::progress::Progress;
@@ -19,7 +21,22 @@ pub struct RunMetrics {
     epoch: Gauge,
     restarts: Gauge,
     loss: Gauge<f64, AtomicU64>,
+    tables: Vec<(TableGauge, TableFigure)>,
 }
+
+/// A gauge for each table, by its name.
+type TableGauge = Family<[(&'static str, String); 1], Gauge>;
+type TableFigure = fn(&TableStats) -> u64;
+
+/// What is shown of each table.
+const TABLES: [(&str, &str, TableFigure); 6] = [
+    ("table_rows", "Rows of a table", |table| table.rows),
+    ("table_bytes", "Bytes that they take", |table| table.bytes),
+    ("table_admitted", "Rows created by the servers that serve", |table| table.admitted),
+    ("table_waiting", "Ids that are not yet admitted", |table| table.waiting),
+    ("table_expired", "Rows dropped because nothing used them for long", |table| table.expired),
+    ("table_evicted", "Rows dropped to make room", |table| table.evicted),
+];
 
 impl Default for RunMetrics {
     fn default() -> Self {
@@ -37,7 +54,13 @@ impl Default for RunMetrics {
         let restarts = gauge("restarts", "Workers and servers that were started again");
         let loss = Gauge::default();
         registry.register("loss", "The last loss", loss.clone());
-        Self { registry, workers, servers, pending, steps, epoch, restarts, loss }
+        let table = |(name, help, figure): (&str, &str, TableFigure)| {
+            let gauges = TableGauge::default();
+            registry.register(name, help, gauges.clone());
+            (gauges, figure)
+        };
+        let tables = TABLES.map(table).into();
+        Self { registry, workers, servers, pending, steps, epoch, restarts, loss, tables }
     }
 }
 
@@ -55,6 +78,16 @@ impl RunMetrics {
         self.restarts.set((progress.restarts + progress.server_restarts) as i64);
         if let Some(loss) = progress.loss {
             self.loss.set(loss);
+        }
+    }
+
+    /// Takes in what tables hold, over all servers.
+    pub fn observe_tables(&self, tables: &[TableStats]) {
+        for table in tables {
+            for (gauges, figure) in &self.tables {
+                let gauge = gauges.get_or_create(&[("table", table.name.clone())]);
+                gauge.set(figure(table) as i64);
+            }
         }
     }
 
@@ -80,8 +113,12 @@ mod tests {
         };
         metrics.observe(&progress);
         metrics.observe(&Progress { workers: 1, step: None, loss: None, ..progress });
+        let item = TableStats { name: "item".into(), waiting: 3, evicted: 9, ..Default::default() };
+        metrics.observe_tables(&[item]);
         let page = metrics.encode();
-        for line in ["workers 1\n", "steps 7\n", "loss 0.5\n", "restarts 1\n"] {
+        let tables = ["table_waiting{table=\"item\"} 3\n", "table_evicted{table=\"item\"} 9\n"];
+        let run = ["workers 1\n", "steps 7\n", "loss 0.5\n", "restarts 1\n"];
+        for line in run.into_iter().chain(tables) {
             assert!(page.contains(&format!("\nsalamander_run_{line}")), "{line}{page}");
         }
         assert!(page.ends_with("# EOF\n"), "{page}");

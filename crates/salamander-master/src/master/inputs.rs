@@ -1,8 +1,12 @@
 //! What workers and the platform say, in the words of the mode.
 
-use salamander_core::elastic::{self, Ended, Ending, Millis, Peer, Seat, ToMember, WorkerId};
+use salamander_core::elastic::{
+    self, Ended, Ending, FromMember, Millis, Peer, Seat, ToMember, WorkerId,
+};
 use salamander_proto::client::{Registration, Role};
-use salamander_proto::convert::{FromMaster, FromProcess, Hello, Inventory, Numbered, ProcessEnd};
+use salamander_proto::convert::{
+    FromMaster, FromProcess, Hello, Inventory, Numbered, ProcessEnd, TableReport,
+};
 use tracing::{debug, warn};
 
 use super::Master;
@@ -100,6 +104,7 @@ impl Master {
     fn worker(&mut self, now: Millis, id: WorkerId, said: FromProcess) {
         let Some(worker) = self.cluster.workers.get_mut(id) else { return };
         let is_member = worker.is_member();
+        let Registration { role, slot, .. } = worker.registration;
         match said {
             FromProcess::Beat(beat) => {
                 worker.beat = Some(beat);
@@ -108,6 +113,10 @@ impl Master {
                 }
             }
             FromProcess::Member(message) if is_member => self.step(now, Event::Said(id, message)),
+            FromProcess::Member(FromMember::Leave) if role == Role::Server => {
+                self.server_leaves(now, id, slot);
+            }
+            FromProcess::Tables(TableReport { tables }) => worker.tables = tables,
             FromProcess::Report { version, report } => self.cluster.report(version, *report),
             FromProcess::Failed(reason) => {
                 warn!(worker = %id, reason, "the run cannot go on");
@@ -116,6 +125,20 @@ impl Master {
             _ => {
                 debug!(worker = %id, "said something out of place");
             }
+        }
+    }
+
+    /// A parameter server was told to end. One that holds rows of the run stays until a checkpoint has them.
+    fn server_leaves(&mut self, now: Millis, id: WorkerId, slot: u32) {
+        let seat = self.mode.run().servers().find(|(_, server)| server.id == id);
+        let needed = self.mode.needed_servers() as u32;
+        match seat.map(|(seat, _)| seat).filter(|seat| *seat < needed) {
+            Some(seat) if !self.cluster.processes.is_ending(slot) => {
+                let text = "wants to leave: a checkpoint is taken first";
+                self.cluster.events.note(format!("parameter server {seat} {text}"));
+                self.step(now, Event::ServerLeaves(id));
+            }
+            _ => self.effects.push(Effect::Send(id, ToMember::Stop)),
         }
     }
 

@@ -17,6 +17,7 @@ use salamander_core::words::count;
 use salamander_net::Keys;
 use tracing::{debug, info};
 
+use super::leaving::LeavingServers;
 use super::{Effect, Event, end, journal, scale};
 use course::{HostedCourse, Reports};
 
@@ -41,6 +42,8 @@ pub(crate) struct Leases {
     awaited: Option<AwaitedCheckpoint>,
     /// How the run ends when its last checkpoint counts.
     leaving: Option<Leaving>,
+    /// Servers that wait for a checkpoint.
+    leaving_servers: LeavingServers,
     /// Folders of checkpoints that are being made, one after the other.
     keeping: usize,
     /// The newest version that was reached.
@@ -98,6 +101,7 @@ impl Leases {
             ended: None,
             awaited: None,
             leaving: None,
+            leaving_servers: LeavingServers::default(),
             keeping: 0,
             version: 0,
             effects: Vec::new(),
@@ -143,6 +147,10 @@ impl Leases {
                 let endpoint = server.endpoint.clone();
                 self.run.server_up(seat, server);
                 self.effects.push(Effect::Server(ServerTask::Meet { process, endpoint }));
+            }
+            Event::ServerLeaves(id) => {
+                self.leaving_servers.add(id);
+                self.leaving_servers.ask(|| self.dispatcher.save());
             }
             Event::Scale(numbers) => {
                 self.effects.extend(scale(&mut self.run, numbers));
@@ -198,6 +206,7 @@ impl Leases {
         {
             awaited.asked = self.dispatcher.save();
         }
+        self.leaving_servers.ask(|| self.dispatcher.save());
         self.try_leave(now);
     }
 
@@ -217,6 +226,7 @@ impl Leases {
         let seat = self.run.servers().find(|(_, server)| server.id == id).map(|(seat, _)| seat);
         let Some(server) = seat else { return };
         self.run.server_lost(id);
+        self.leaving_servers.remove(id);
         let process = Process { server, incarnation: id.0 };
         self.effects.push(Effect::Server(ServerTask::Forget(process)));
         self.dispatcher.server_lost(process);
@@ -238,6 +248,10 @@ impl Leases {
         match news {
             ServerAnswer::State(state) => self.dispatcher.server_up(process.server, state),
             ServerAnswer::Saved(id) => self.dispatcher.saved(process, id),
+            ServerAnswer::Fallback(text) => {
+                let text = format!("parameter server {}: {text}", process.server);
+                self.effects.push(Effect::Note(text));
+            }
             ServerAnswer::Trouble => self.tell(process, ServerCall::Look),
         }
         self.try_leave(now);
@@ -293,6 +307,7 @@ impl Leases {
     fn entered(&mut self, entry: &Entry) {
         match entry {
             Entry::Kept(checkpoint) => {
+                self.effects.extend(self.leaving_servers.release());
                 let is_due = self.awaited.take_if(|awaited| awaited.asked).is_some();
                 self.keep(checkpoint, is_due || self.leaving.is_some());
                 if is_due {

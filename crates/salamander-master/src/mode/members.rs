@@ -7,6 +7,7 @@ use salamander_core::words::count;
 
 use salamander_proto::v1::ScaleRequest;
 
+use super::leaving::LeavingServers;
 use super::{Effect, Event, journal};
 
 /// The membership, and who is a straggler.
@@ -17,13 +18,16 @@ pub(crate) struct Members {
     regrouping: Option<Millis>,
     /// The newest generation that was told of.
     told: Generation,
+    /// Parameter servers that wait for a checkpoint.
+    leaving: LeavingServers,
 }
 
 impl Members {
     pub(crate) fn new(coordinator: Coordinator, pace: Pace) -> Self {
         let last = coordinator.run().history().activated.as_ref();
         let told = last.map_or_else(Generation::default, |(generation, _)| *generation);
-        Self { coordinator, pace, regrouping: None, told }
+        let leaving = LeavingServers::default();
+        Self { coordinator, pace, regrouping: None, told, leaving }
     }
 
     pub(crate) fn step(&mut self, now: Millis, event: Event) -> Vec<Effect> {
@@ -34,6 +38,7 @@ impl Members {
                 coordinator.tick(now);
                 if coordinator.run().ending().is_none() {
                     effects = self.exclude_the_slow(now);
+                    effects.extend(self.ask_for_checkpoint());
                 }
             }
             Event::Joined(hello) => coordinator.hello(now, hello),
@@ -45,7 +50,12 @@ impl Members {
             }
             Event::Said(id, message) => coordinator.message(now, id, message),
             Event::Disconnected(id) => coordinator.disconnected(now, id),
+            Event::ServerLeaves(id) => {
+                self.leaving.add(id);
+                effects = self.ask_for_checkpoint();
+            }
             Event::Gone(id, reason) => {
+                self.leaving.remove(id);
                 coordinator.server_lost(now, id);
                 coordinator.gone(now, id, reason);
             }
@@ -64,6 +74,16 @@ impl Members {
         }
         effects.extend(self.effects(now));
         effects
+    }
+
+    /// Asks all members, again and again: who joins later has not heard of it.
+    fn ask_for_checkpoint(&mut self) -> Vec<Effect> {
+        let members = self.coordinator.members();
+        if self.leaving.is_empty() || members.is_empty() {
+            return Vec::new();
+        }
+        self.leaving.ask(|| true);
+        members.into_iter().map(|(id, _)| Effect::Send(id, ToMember::Save)).collect()
     }
 
     fn exclude_the_slow(&mut self, now: Millis) -> Vec<Effect> {
@@ -85,8 +105,12 @@ impl Members {
             match action {
                 Action::Journal(entry) => {
                     let note = self.note(now, &entry);
+                    let kept = matches!(entry, Entry::Checkpoint(_));
                     effects.push(journal(self.coordinator.run(), entry));
                     effects.extend(note);
+                    if kept {
+                        effects.extend(self.leaving.release());
+                    }
                 }
                 Action::Send(id, message) => {
                     if let ToMember::Activate(activation) = &message

@@ -1,6 +1,8 @@
 //! Work in tasks, without membership: evaluation and prediction.
 
-use salamander_core::elastic::{Ending, Entry, Lease, Millis, RunState, TaskQueue, WorkerId};
+use salamander_core::elastic::{
+    Ending, Entry, Lease, Millis, RunState, TaskQueue, ToMember, WorkerId,
+};
 use salamander_proto::convert::Finished;
 use tracing::debug;
 
@@ -55,6 +57,7 @@ impl Tasks {
                 effects.extend(end(&mut self.run, Ending::Interrupted));
             }
             Event::End(ending) => effects.extend(end(&mut self.run, ending)),
+            Event::ServerLeaves(id) => effects.push(Effect::Send(id, ToMember::Stop)),
             Event::Joined(_)
             | Event::Beat(..)
             | Event::Said(..)

@@ -6,5 +6,6 @@ mod local;
 mod membership;
 mod messages;
 mod platform;
+mod servers;
 mod support;
 mod tasks;

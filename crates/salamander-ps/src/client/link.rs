@@ -237,13 +237,13 @@ impl Reply<'_> {
     /// Takes so many values, straight to where they belong.
     pub(super) fn values(&mut self, out: &mut [f32]) -> Result<(), Trouble> {
         if !self.header.bf16 {
-            return self.bytes(bytemuck::cast_slice_mut(out));
+            return self.bytes(bytemuck::cast_slice_mut(out), self.patience);
         }
         let mut rounded = std::mem::take(&mut self.buffers.rounded);
         rounded.resize(rounded.len().max(CHUNK.min(out.len())), 0);
         for chunk in out.chunks_mut(CHUNK) {
             let rounded = &mut rounded[..chunk.len()];
-            self.bytes(bytemuck::cast_slice_mut(rounded))?;
+            self.bytes(bytemuck::cast_slice_mut(rounded), self.patience)?;
             salamander_net::bf16::widen(rounded, chunk);
         }
         self.buffers.rounded = rounded;
@@ -285,11 +285,24 @@ impl Reply<'_> {
 
     /// Takes the whole body, aligned for words; memory is taken as it comes.
     pub(super) fn body(&mut self) -> Result<&[u8], Trouble> {
+        self.body_by(None)
+    }
+
+    /// Like [`body`](Self::body), for as long as it takes: only between two pieces no more than this time may pass.
+    pub(super) fn long_body(&mut self, silence: Duration) -> Result<&[u8], Trouble> {
+        self.body_by(Some(silence))
+    }
+
+    fn body_by(&mut self, silence: Option<Duration>) -> Result<&[u8], Trouble> {
         let Ok(length) = usize::try_from(self.rest) else {
             return Err(wrong(self.server, "it is longer than this machine's memory"));
         };
         let mut body = std::mem::take(&mut self.buffers.body);
-        fill(&mut body, length, length, |piece| self.bytes(piece))?;
+        let piece = silence.map_or(length, |_| wire::PIECE);
+        fill(&mut body, length, piece, |piece| {
+            let patience = *self.patience;
+            self.bytes(piece, &silence.map_or(patience, |time| patience.renewed(time)))
+        })?;
         self.buffers.body = body;
         Ok(&bytemuck::cast_slice(&self.buffers.body)[..length])
     }
@@ -309,11 +322,11 @@ impl Reply<'_> {
         }
     }
 
-    fn bytes(&mut self, space: &mut [u8]) -> Result<(), Trouble> {
+    fn bytes(&mut self, space: &mut [u8], patience: &Patience<'_>) -> Result<(), Trouble> {
         let Some(rest) = self.rest.checked_sub(space.len() as u64) else {
             return Err(wrong(self.server, wire::Error::Short));
         };
-        self.stream.receive(space, self.patience)?;
+        self.stream.receive(space, patience)?;
         self.rest = rest;
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use salamander_core::asynchronous::{Envelope, Lineage};
 
 use super::{Ack, Client, Error};
-use crate::wire::{Info, Kind, Message, Reset, Start};
+use crate::wire::{Info, Kind, Message, Reset, ResetOutcome, Start};
 use crate::{Held, Written};
 
 impl Client {
@@ -41,7 +41,7 @@ impl Client {
         lineage: Lineage,
         version: u64,
         files: &[PathBuf],
-    ) -> Result<Vec<Ack>, Error> {
+    ) -> Result<Vec<ResetOutcome>, Error> {
         let servers = self.links.len();
         let start = Start { servers, version, files: files.to_vec(), from: None };
         let resets: Vec<Reset> = (0..servers).map(|server| start.reset(server)).collect();
@@ -49,11 +49,15 @@ impl Client {
     }
 
     /// Starts another history, for each server in its own way.
-    pub fn reset_each(&mut self, lineage: Lineage, resets: &[Reset]) -> Result<Vec<Ack>, Error> {
+    pub fn reset_each(
+        &mut self,
+        lineage: Lineage,
+        resets: &[Reset],
+    ) -> Result<Vec<ResetOutcome>, Error> {
         self.check_each(resets.len())?;
-        self.caller.lineage = lineage;
-        let patience = self.options.long_patience;
-        self.order(patience, |server, order| Message::reset(order, &resets[server]))
+        self.set_lineage(lineage);
+        let orders = self.orders(|server, order| Message::reset(order, &resets[server]));
+        self.collect(orders.iter().map(Some), self.options.long_patience)
     }
 
     /// Has each server write everything to its file, while training goes on.
@@ -77,12 +81,13 @@ impl Client {
         self.collect(messages.iter().map(Some), self.options.long_patience)
     }
 
-    /// A partition that the only server had in the history before, for the one that has it in this one.
+    /// A partition that the only server had in the history before, for the one that has it in this one. It may take
+    /// any time as long as bytes come.
     pub(crate) fn take(&mut self, partition: u16) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
-        let message = Message::take(partition);
-        self.ask([Some(&message)], self.options.long_patience, |_, reply| {
-            bytes = reply.body()?.to_vec();
+        let (message, silence) = (Message::take(partition), self.options.long_patience);
+        self.ask([Some(&message)], silence, |_, reply| {
+            bytes = reply.long_body(silence)?.to_vec();
             Ok(())
         })?;
         Ok(bytes)
@@ -99,10 +104,13 @@ impl Client {
         patience: Duration,
         message: impl Fn(usize, Envelope) -> Message<'a>,
     ) -> Result<Vec<Ack>, Error> {
-        let servers = 0..self.links.len();
-        let messages: Vec<_> =
-            servers.map(|server| message(server, self.envelope(server))).collect();
+        let messages = self.orders(message);
         self.ask(messages.iter().map(Some), patience, |_, _| Ok(()))
+    }
+
+    /// An order for each server, by its process.
+    fn orders<'a>(&self, message: impl Fn(usize, Envelope) -> Message<'a>) -> Vec<Message<'a>> {
+        (0..self.links.len()).map(|server| message(server, self.envelope(server))).collect()
     }
 
     fn check_each(&self, given: usize) -> Result<(), Error> {

@@ -52,7 +52,8 @@ impl Client {
     }
 
     /// Pulls rows to where they are wanted; before that, all servers complete a step if so told.
-    /// Without a step only servers that have some of the rows are asked.
+    /// Without a step only servers that have some of the rows are asked. Once this client has had them complete a step,
+    /// rows of another version are refused.
     pub fn pull_into(
         &mut self,
         read: Read,
@@ -72,11 +73,12 @@ impl Client {
                 wanted.push((*key, pick_ids(split.of(server), ids)));
             }
             let is_asked = advance.is_some() || wanted.iter().any(|(_, ids)| !ids.is_empty());
-            let message = || Message::pull(read, advance, wanted, self.options.bf16);
+            let version = advance.map(|advance| advance.to).or(self.version);
+            let message = || Message::pull(read, advance, version, wanted, self.options.bf16);
             messages.push(is_asked.then(message));
         }
         let messages = messages.iter().map(Option::as_ref);
-        self.ask(messages, self.options.patience, |server, reply| {
+        let acks = self.ask(messages, self.options.patience, |server, reply| {
             for ((lookup, split), (_, dim)) in lookups.iter_mut().zip(&splits).zip(&tables) {
                 match split.of(server) {
                     None => reply.values(lookup.out)?,
@@ -84,7 +86,9 @@ impl Client {
                 }
             }
             Ok(())
-        })
+        })?;
+        self.version = advance.map(|advance| advance.to).or(self.version);
+        Ok(acks)
     }
 
     /// Keeps the gradient sum of slice `k` of step `version` on all servers, whose acknowledgements are collected
@@ -103,7 +107,9 @@ impl Client {
 
     /// Completes a step on all servers.
     pub fn advance(&mut self, advance: &Advance) -> Result<Vec<Ack>, Error> {
-        self.ask_all(&Message::advance(advance), |_, _| Ok(()))
+        let acks = self.ask_all(&Message::advance(advance), |_, _| Ok(()))?;
+        self.version = Some(advance.to);
+        Ok(acks)
     }
 
     /// Applies the gradients of a micro-batch, where they were not applied before. All servers hear

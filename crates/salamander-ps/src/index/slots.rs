@@ -5,7 +5,7 @@
 //! in them, so that few are pushed to the next line, whose fetch nobody began: at half of the places
 //! taken 7 in 1000 instead of 58.
 
-use super::{SlotEntry, TAIL_BITS};
+use super::{IndexEntry, TAIL_BITS};
 use crate::search::{LINE, Search};
 
 const DISTANCE_BITS: u32 = 7;
@@ -82,34 +82,34 @@ pub(super) struct SlotsMut<'a> {
 }
 
 impl<'a> Slots<'a> {
-    /// The first entry at a place or behind it.
-    pub(super) fn entry_from(&self, place: usize) -> Option<SlotEntry> {
-        let ahead = self.slots.get(place..)?;
-        let at = place + ahead.iter().position(|slot| *slot != 0)?;
-        Some(self.entry(at))
+    /// The first entry whose tail is not below the given one.
+    pub(super) fn entry_at_least(&self, tail: u64) -> Option<IndexEntry> {
+        self.place_at_least(tail).map(|place| self.entry(place))
     }
 
-    /// The first entry whose tail is not below the given one.
-    pub(super) fn entry_at_least(&self, tail: u64) -> Option<SlotEntry> {
-        let mut entry = self.entry_from(home_of(tail, self.bits))?;
-        while entry.tail < tail {
-            entry = self.entry_from(entry.place + 1)?;
-        }
-        Some(entry)
+    /// The place of a tail that is there.
+    pub(super) fn place_of(&self, tail: u64) -> Option<usize> {
+        self.place_at_least(tail).filter(|place| self.entry(*place).tail == tail)
+    }
+
+    fn place_at_least(&self, tail: u64) -> Option<usize> {
+        let home = home_of(tail, self.bits);
+        let mut filled = (home..self.slots.len()).filter(|place| self.slots[*place] != 0);
+        filled.find(|place| self.entry(*place).tail >= tail)
     }
 
     /// All entries, by ascending tail.
-    pub(super) fn entries(self) -> impl Iterator<Item = SlotEntry> + 'a {
+    pub(super) fn entries(self) -> impl Iterator<Item = IndexEntry> + 'a {
         let filled = (0..self.slots.len()).filter(move |place| self.slots[*place] != 0);
         filled.map(move |place| self.entry(place))
     }
 
-    fn entry(&self, place: usize) -> SlotEntry {
+    fn entry(&self, place: usize) -> IndexEntry {
         let slot = self.slots[place];
         let distance = ((slot >> self.bits) & DISTANCE_MASK) as usize - 1;
         let rest = slot >> (self.bits + DISTANCE_BITS);
         let tail = (((place / LINE - distance) as u64) << rest_bits(self.bits)) | rest;
-        SlotEntry { place, tail, row: (slot & ((1 << self.bits) - 1)) as u32 }
+        IndexEntry { tail, row: (slot & ((1 << self.bits) - 1)) as u32 }
     }
 }
 

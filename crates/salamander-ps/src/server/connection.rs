@@ -14,7 +14,7 @@ use salamander_net::{Cancel, Patience, Stream};
 use super::Options;
 use super::service::{Answer, Lookups, Service};
 use crate::wire::cursor::fill;
-use crate::wire::{Code, Failure, Header, Kind, Request, header};
+use crate::wire::{self, Code, Failure, Header, Kind, Request, header};
 
 /// What has to come within the time that silence is allowed for.
 const PIECE: usize = 64 << 20;
@@ -164,7 +164,7 @@ impl<'a> Connection<'a> {
         };
         match self.service.serve(header, request, outbox) {
             Ok(Answer::Bytes(bytes)) => self.done(header, &[&bytes]),
-            Ok(Answer::Partition(bytes)) => self.done(header, &[&bytes]),
+            Ok(Answer::Partition(bytes)) => self.send_partition(header, &bytes),
             Ok(Answer::Rows { head, ids, values }) => {
                 let (ids, values) = (bytemuck::cast_slice(&ids), bytemuck::cast_slice(&values));
                 self.done(header, &[&head, ids, values])
@@ -192,7 +192,10 @@ impl<'a> Connection<'a> {
                 Ok(chunk) => chunk,
                 // Nothing was said yet, so that the truth still can be.
                 Err(failure) if !start.is_empty() => return self.fail(header, &failure),
-                Err(failure) => return Err(End::Trouble(failure.text)),
+                Err(failure) => {
+                    self.check_health();
+                    return Err(End::Trouble(failure.text));
+                }
             };
             let bytes = outbox.as_sent(chunk.values, header.bf16);
             self.stream.send(&[start, bytes], &self.patience())?;
@@ -201,6 +204,16 @@ impl<'a> Connection<'a> {
                 return Ok(());
             }
         }
+    }
+
+    /// Sends a partition, however long that takes as long as the other side takes its pieces.
+    fn send_partition(&self, header: &Header, bytes: &[u8]) -> Result<(), End> {
+        let head = self.reply(header, Kind::Done, bytes.len() as u64);
+        self.stream.send(&[&head], &self.patience())?;
+        for piece in bytes.chunks(wire::PIECE) {
+            self.stream.send(&[piece], &self.patience())?;
+        }
+        Ok(())
     }
 
     fn done(&self, header: &Header, parts: &[&[u8]]) -> Result<(), End> {
@@ -216,7 +229,16 @@ impl<'a> Connection<'a> {
     fn fail(&self, header: &Header, failure: &Failure) -> Result<(), End> {
         let body = failure.encode();
         let head = self.reply(header, Kind::Failed, body.len() as u64);
-        Ok(self.stream.send(&[&head, &body], &self.patience())?)
+        let sent = self.stream.send(&[&head, &body], &self.patience());
+        self.check_health();
+        Ok(sent?)
+    }
+
+    /// Rows that went with a thread do not come back: the server ends, and another one takes its place.
+    fn check_health(&self) {
+        if self.service.engine.is_broken() {
+            self.shutdown.cancel();
+        }
     }
 
     fn reply(&self, request: &Header, kind: Kind, length: u64) -> [u8; header::LENGTH] {

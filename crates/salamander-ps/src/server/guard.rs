@@ -53,7 +53,7 @@ impl From<Refused> for Failure {
             Refused::OldMaster { known, .. } => (Code::Term, known.0.into()),
             Refused::OtherProcess { own, .. } => (Code::Process, own),
             Refused::OtherLineage { own, .. } => (Code::Lineage, own.0),
-            Refused::NotApart => (Code::Lineage, 0),
+            Refused::NotApart => (Code::NotApart, 0),
             Refused::NotPlaced | Refused::NotRestored => (Code::Broken, 0),
         };
         Failure { code, detail, text: refused.to_string() }

@@ -14,21 +14,21 @@ use salamander_net::{Backoff, Cancel, Keys, retry};
 use super::guard::Guard;
 use super::service::{Service, refuse};
 use crate::client::{self, Client};
-use crate::wire::{Before, Code, Failure, Owner, Reset};
+use crate::wire::{Before, Code, Failure, Owner, Reset, ResetOutcome};
 use crate::{Error, PARTITIONS};
 
 /// How long another server may take to answer,
 const PATIENCE: Duration = Duration::from_secs(3);
-/// to send a partition,
+/// and to send the next piece of a partition.
 const LONG_PATIENCE: Duration = Duration::from_secs(10);
-/// and to hear of the lineage itself.
-const HEARSAY: Duration = Duration::from_secs(10);
 /// The pause before it is asked again.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// What resets share.
 pub(super) struct Placing {
     keys: Keys,
+    /// How long another server may take to hear of a lineage.
+    hearsay: Duration,
     turn: Mutex<()>,
     /// Ends the reset that is under way.
     under_way: Mutex<Cancel>,
@@ -43,8 +43,8 @@ struct Turn<'a> {
 }
 
 impl Placing {
-    pub(super) fn new(keys: Keys) -> Self {
-        Self { keys, turn: Mutex::new(()), under_way: Mutex::new(Cancel::new()) }
+    pub(super) fn new(keys: Keys, hearsay: Duration) -> Self {
+        Self { keys, hearsay, turn: Mutex::new(()), under_way: Mutex::new(Cancel::new()) }
     }
 
     /// Ends the reset that is under way.
@@ -60,13 +60,13 @@ impl Service {
         order: Envelope,
         lineage: Lineage,
         reset: &Reset,
-    ) -> Result<(), Failure> {
+    ) -> Result<ResetOutcome, Failure> {
         {
             let mut guard = self.write();
             match guard.gate.reset(order, lineage)? {
                 Resetting::Begin => self.placing.give_up(),
                 Resetting::Again => {}
-                Resetting::Done => return Ok(()),
+                Resetting::Done => return Ok(ResetOutcome::default()),
             }
         }
         let _turn = self.placing.turn.lock().unwrap_or_else(PoisonError::into_inner);
@@ -75,21 +75,21 @@ impl Service {
             let mut guard = self.write();
             // The same request may have come before, and been done meanwhile.
             if guard.gate.reset(order, lineage)? == Resetting::Done {
-                return Ok(());
+                return Ok(ResetOutcome::default());
             }
             *self.placing.under_way.lock().unwrap_or_else(PoisonError::into_inner) = cancel.clone();
         }
         let turn = Turn { service: self, lineage, reset, cancel };
         let outcome = match &reset.from {
-            None => turn.begin(),
+            None => turn.begin().map(|()| ResetOutcome::default()),
             Some(before) => turn.move_in(before),
         };
         let mut guard = self.write();
         guard.learn_tables(&self.engine);
-        outcome?;
+        let begun = outcome?;
         // A newer reset that waits for its turn goes by what the tables hold now.
         guard.gate.hold(Holds::All(lineage));
-        Ok(())
+        Ok(begun)
     }
 }
 
@@ -108,7 +108,7 @@ impl Turn<'_> {
     }
 
     /// What is here stays or is put apart for others; what is not comes from where it was.
-    fn move_in(&self, before: &Before) -> Result<(), Failure> {
+    fn move_in(&self, before: &Before) -> Result<ResetOutcome, Failure> {
         let engine = &self.service.engine;
         let stock = self.service.read().gate.stock(before.lineage);
         match stock {
@@ -122,22 +122,30 @@ impl Turn<'_> {
             }
         }
         self.hold(Holds::Moving { from: before.lineage, to: self.lineage });
+        let mut reasons = Vec::new();
         for owner in &before.owners {
             if let Err(reason) = self.fetch(owner) {
                 tracing::warn!(endpoint = owner.endpoint, reason, "a server gave no partitions");
+                reasons.push(format!("{} gave none: {reason}", owner.endpoint));
             }
         }
         let missing = self.missing();
         if missing.is_empty() {
-            return Ok(());
+            return Ok(ResetOutcome::default());
         }
         if self.reset.files.is_empty() {
             return Err(refuse(Error::NotHere(missing[0])));
         }
-        tracing::info!(partitions = missing.len(), "partitions are read from a checkpoint");
+        let count = missing.len();
+        tracing::warn!(partitions = count, "partitions are read from a checkpoint");
         self.hold(Holds::Unknown);
         let _guard = self.enter()?;
-        engine.load(&self.reset.files, &missing).map_err(refuse)
+        engine.load(&self.reset.files, &missing).map_err(refuse)?;
+        if reasons.is_empty() {
+            reasons.push("the server that held them is gone".to_string());
+        }
+        let fallback = format!("{count} partitions are as in a checkpoint: {}", reasons.join("; "));
+        Ok(ResetOutcome { fallback: Some(fallback) })
     }
 
     /// Puts apart what others hold from now on.
@@ -181,14 +189,25 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Asks until the other server has heard of the lineage.
+    /// Asks until the other server has heard of the lineage, and has put apart what it gives to others.
     fn take(&self, client: &mut Client, partition: u16) -> Result<Vec<u8>, String> {
-        let is_behind = |error: &client::Error| {
-            matches!(error, client::Error::Refused { failure, .. }
-                if failure.code == Code::Lineage && failure.detail < self.lineage.0)
+        let code = |error: &client::Error| match error {
+            client::Error::Refused { failure, .. } => Some((failure.code, failure.detail)),
+            _ => None,
         };
-        let backoff = Backoff::every(PAUSE).within(HEARSAY);
-        retry(backoff, || client.take(partition), is_behind).map_err(|error| error.to_string())
+        let is_behind = |error: &client::Error| matches!(code(error), Some((Code::Lineage, theirs)) if theirs < self.lineage.0);
+        loop {
+            let heard = Backoff::every(PAUSE).within(self.service.placing.hearsay);
+            let taken = retry(heard, || client.take(partition), is_behind);
+            let packs = |error: &client::Error| matches!(code(error), Some((Code::NotApart, _)));
+            match taken {
+                // It lives, since it says so.
+                Err(error) if packs(&error) && !self.cancel.is_cancelled() => {
+                    std::thread::sleep(PAUSE);
+                }
+                taken => return taken.map_err(|error| error.to_string()),
+            }
+        }
     }
 
     /// Holds the gate for a change of the tables, if this reset is still the newest.

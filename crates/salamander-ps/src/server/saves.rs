@@ -1,15 +1,17 @@
 //! Copies on their way to files, each on a thread of its own: who asked for one goes on as soon as the
 //! copy is made, and asks later whether it was written.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use super::service::refuse;
 use crate::wire::{Code, Failure};
 use crate::{Error, Snapshot, Written};
 
-/// So many files are remembered that nobody has asked about.
+/// So many files are remembered; the oldest ones are forgotten first.
 const REMEMBERED: usize = 64;
 
 #[derive(Debug, Default)]
@@ -24,13 +26,22 @@ struct SharedSaves {
 #[derive(Debug, Default)]
 struct SaveFiles {
     by_path: HashMap<PathBuf, Save>,
+    /// The files that were written, or not, in that order.
+    ended: VecDeque<PathBuf>,
     writers: Vec<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
 enum Save {
     Writing,
-    Ended(Result<Written, String>),
+    Ended(Result<Written, Unwritten>),
+}
+
+/// Why a file was not written, and whether it helps to try again.
+#[derive(Clone, Debug)]
+struct Unwritten {
+    code: Code,
+    reason: String,
 }
 
 impl Saves {
@@ -46,18 +57,14 @@ impl Saves {
             return Ok(());
         }
         let snapshot = copy()?;
-        files.forget();
+        files.writers.retain(|writer| !writer.is_finished());
         let (shared, to) = (Arc::clone(&self.0), path.clone());
         let writer = std::thread::Builder::new().name("ps-save".to_string()).spawn(move || {
-            let written = snapshot.write(&to).map_err(|error| error.to_string());
-            if let Err(reason) = &written {
-                tracing::warn!(reason, "a copy of the tables could not be written");
-            }
-            shared.lock().by_path.insert(to, Save::Ended(written));
-            shared.changed.notify_all();
+            let written = catch_unwind(AssertUnwindSafe(|| snapshot.write(&to)));
+            shared.end(to, written.unwrap_or(Err(Error::Gone)));
         });
         files.writers.push(writer.map_err(Error::Thread)?);
-        files.by_path.insert(path, Save::Writing);
+        files.begin(path);
         Ok(())
     }
 
@@ -67,7 +74,9 @@ impl Saves {
         loop {
             match files.by_path.get(path) {
                 Some(Save::Ended(Ok(written))) => return Ok(written.clone()),
-                Some(Save::Ended(Err(reason))) => return Err(Failure::new(Code::Broken, reason)),
+                Some(Save::Ended(Err(Unwritten { code, reason }))) => {
+                    return Err(Failure::new(*code, reason));
+                }
                 Some(Save::Writing) => {
                     let woken = self.0.changed.wait(files);
                     files = woken.unwrap_or_else(PoisonError::into_inner);
@@ -96,15 +105,32 @@ impl SharedSaves {
     fn lock(&self) -> MutexGuard<'_, SaveFiles> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Notes what came of a file.
+    fn end(&self, path: PathBuf, written: Result<Written, Error>) {
+        let written = written.map_err(|error| {
+            tracing::warn!(%error, path = %path.display(), "a copy of the tables was not written");
+            let Failure { code, text, .. } = refuse(error);
+            Unwritten { code, reason: text }
+        });
+        let mut files = self.lock();
+        files.by_path.insert(path.clone(), Save::Ended(written));
+        files.ended.push_back(path);
+        self.changed.notify_all();
+    }
 }
 
 impl SaveFiles {
-    /// Lets go of what nobody has asked about for long.
-    fn forget(&mut self) {
-        self.writers.retain(|writer| !writer.is_finished());
-        if self.by_path.len() >= REMEMBERED {
-            self.by_path.retain(|_, save| matches!(save, Save::Writing));
+    /// A file is being written; what came of it before is of no use.
+    fn begin(&mut self, path: PathBuf) {
+        self.ended.retain(|ended| *ended != path);
+        // Those that were written last are the ones that somebody may still ask about.
+        while self.ended.len() >= REMEMBERED
+            && let Some(oldest) = self.ended.pop_front()
+        {
+            self.by_path.remove(&oldest);
         }
+        self.by_path.insert(path, Save::Writing);
     }
 }
 
@@ -129,5 +155,21 @@ mod tests {
         let unknown = folder.path().join("other");
         let failed = saves.wait(&unknown).expect_err("nobody saved it");
         assert_eq!(failed.code, Code::NotHere);
+    }
+    #[test]
+    fn the_newest_files_are_the_last_to_be_forgotten() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let engine = Engine::new(EngineOptions::default()).expect("an engine");
+        let saves = Saves::default();
+        let path = |number: usize| folder.path().join(number.to_string());
+        for number in 0..REMEMBERED + 10 {
+            saves.write(path(number), || engine.snapshot()).expect("copied");
+            if number > 0 {
+                // The one before was asked about by nobody when this one came.
+                saves.wait(&path(number - 1)).expect("remembered");
+            }
+        }
+        let oldest = saves.wait(&path(0)).expect_err("it had to make room");
+        assert_eq!(oldest.code, Code::NotHere);
     }
 }

@@ -15,7 +15,7 @@ use crate::placement::ranges;
 use crate::wire::reply::{changed_head, encode_json, encode_number};
 use crate::wire::request::{Lookup, Received, Values};
 use crate::wire::{Advance, Code, Failure, Header, Info, Request};
-use crate::{Engine, Error, Push, Read, Rows, TableId, TableSpec};
+use crate::{Engine, Error, Mode, Push, Read, Rows, TableId, TableSpec};
 
 /// The server behind all its connections.
 pub(super) struct Service {
@@ -49,7 +49,7 @@ impl Service {
             limit: options.limit,
             guard,
             outgoing: Outgoing::default(),
-            placing: Placing::new(keys.clone()),
+            placing: Placing::new(keys.clone(), options.hearsay),
             saves: Saves::default(),
         }
     }
@@ -65,7 +65,7 @@ impl Service {
             Request::Declare(spec) => return self.declare(*spec),
             Request::Reset { order, reset } => {
                 let reset = self.reset(order, Lineage(header.tag), &reset);
-                return reset.map(|()| Answer::nothing());
+                return reset.map(|begun| Answer::json(&begun));
             }
             Request::Written { path } => {
                 return self.saves.wait(&path).map(|written| Answer::json(&written));
@@ -75,13 +75,13 @@ impl Service {
         }
         let guard = self.enter(header, request.order())?;
         match request {
-            Request::Pull { advance, read, lookups } => {
+            Request::Pull { advance, version, read, lookups } => {
                 let resolve = |lookup: &Lookup<'a>| {
                     let DeclaredTable { id, dim } = guard.table(lookup.table)?;
                     Ok(Item { table: id, dim, ids: lookup.ids })
                 };
                 let items = lookups.iter().map(resolve).collect::<Result<_, Failure>>()?;
-                self.pull(Lookups { read, items }, advance, header.bf16)
+                self.pull(Lookups { read, version, items }, advance, header.bf16)
             }
             Request::Stage { version, k, rows } => {
                 let rows = widen(&guard, &rows, &mut scratch.values)?;
@@ -139,7 +139,7 @@ impl Service {
     /// Completes a step if so told; rows are gathered when they are sent.
     fn pull<'a>(
         &self,
-        lookups: Lookups<'a>,
+        mut lookups: Lookups<'a>,
         advance: Option<Advance>,
         bf16: bool,
     ) -> Result<Answer<'a>, Failure> {
@@ -150,6 +150,9 @@ impl Service {
         }
         if let Some(advance) = advance {
             self.advance(&advance).map_err(refuse)?;
+        }
+        if self.engine.mode() == Mode::Staged {
+            lookups.version.get_or_insert_with(|| self.engine.version());
         }
         Ok(Answer::Lookups(lookups))
     }
@@ -200,6 +203,8 @@ impl Service {
 /// Rows that are wanted.
 pub(super) struct Lookups<'a> {
     read: Read,
+    /// The version that all of them are of, where there are steps.
+    version: Option<u64>,
     items: Vec<Item<'a>>,
 }
 
@@ -244,7 +249,7 @@ impl Lookups<'_> {
 
 impl Chunks<'_> {
     /// Gathers the next chunk. Between chunks other requests may go ahead, also one that ends the
-    /// lineage.
+    /// lineage or the step: then this one fails.
     pub(super) fn gather(
         &mut self,
         service: &Service,
@@ -261,8 +266,9 @@ impl Chunks<'_> {
                 break;
             }
             let space = &mut values[filled..filled + rows * dim];
-            let read = self.lookups.read;
-            service.engine.pull(*table, &rest[..rows], read, space).map_err(refuse)?;
+            let Lookups { read, version, .. } = *self.lookups;
+            let rest = &rest[..rows];
+            service.engine.pull_of(version, *table, rest, read, space).map_err(refuse)?;
             filled += space.len();
             self.row += rows;
             if self.row == ids.len() {
@@ -328,4 +334,34 @@ pub(super) fn refuse(error: Error) -> Failure {
         | Error::Gone => (Code::Broken, 0),
     };
     Failure { code, detail, text: error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use salamander_net::Token;
+
+    use super::*;
+    use crate::EngineOptions;
+    use crate::wire::Kind;
+
+    #[test]
+    fn rows_of_two_versions_are_not_put_together() {
+        let engine = Engine::new(EngineOptions::default()).expect("an engine");
+        let table = engine.declare(TableSpec::new("item", 4)).expect("declared");
+        let keys = Keys::from(Token::random().expect("randomness"));
+        let service = Service::new(engine.clone(), 1, &Options::default(), &keys);
+        let ids: Vec<u64> = (0..10).collect();
+        let item = Item { table, dim: 4, ids: &ids };
+        let lookups = Lookups { read: Read::Train, version: None, items: vec![item] };
+        let Ok(Answer::Lookups(lookups)) = service.pull(lookups, None, false) else {
+            panic!("rows are gathered later");
+        };
+        let header = Header { kind: Kind::Pull, bf16: false, tag: 0, number: 1, length: 0 };
+        let (mut chunks, mut values) = (lookups.chunks(20), Vec::new());
+        let first = chunks.gather(&service, &header, &mut values).expect("gathered");
+        assert_eq!((first.values, first.is_last), (20, false));
+        engine.advance(1, 1.0, 1.0).expect("advanced");
+        let failure = chunks.gather(&service, &header, &mut values).err().expect("another step");
+        assert_eq!((failure.code, failure.detail), (Code::OutOfStep, 1));
+    }
 }

@@ -3,7 +3,7 @@
 use salamander_core::seed::mix;
 
 use super::{PartitionExtras, PendingId, Table};
-use crate::index::{id_of, tail_of};
+use crate::index::{Index, id_of, tail_of};
 use crate::memory::prefetch_row;
 use crate::meta::Meta;
 use crate::section::TableView;
@@ -15,13 +15,15 @@ impl Table {
     pub(super) fn evict(&mut self, at: usize) {
         let PartitionExtras { free, hand, .. } = &mut self.parts[at];
         let index = &mut self.index;
-        while let Some(entry) = index.entry_at_least(at, *hand).or_else(|| index.entry_from(at, 0))
-        {
+        let first = |index: &Index, hand| {
+            index.entry_at_least(at, hand).or_else(|| index.entry_at_least(at, 0))
+        };
+        while let Some(entry) = first(index, *hand) {
             *hand = entry.tail + 1;
             let row = self.store.number(at, entry.row);
             let meta = self.store.meta(row);
             if !meta.is_marked() {
-                index.remove(at, entry.place);
+                index.remove(at, entry.tail);
                 free.push(entry.row);
                 self.stats.evicted += 1;
                 return;
@@ -38,18 +40,14 @@ impl Table {
         }
         let at = usize::from(partition);
         let PartitionExtras { free, waiting, .. } = &mut self.parts[at];
-        let mut place = 0;
-        while let Some(entry) = self.index.entry_from(at, place) {
-            place = entry.place;
-            if self.store.meta(self.store.number(at, entry.row)).idle(age) > limit {
-                // The next entry may have moved to this place.
-                self.index.remove(at, place);
-                free.push(entry.row);
-                self.stats.expired += 1;
-            } else {
-                place += 1;
-            }
+        let store = &self.store;
+        let is_idle = |row| store.meta(store.number(at, row)).idle(age) > limit;
+        let idle: Vec<_> = self.index.entries(at).filter(|entry| is_idle(entry.row)).collect();
+        for entry in &idle {
+            self.index.remove(at, entry.tail);
+            free.push(entry.row);
         }
+        self.stats.expired += idle.len() as u64;
         let idle = |waiting: &PendingId| (age as u32).wrapping_sub(waiting.used);
         waiting.retain(|_, waiting| u64::from(idle(waiting)) <= limit);
     }

@@ -24,6 +24,11 @@ impl<'a> Cursor<'a> {
         Ok(u64::from_le_bytes(*word))
     }
 
+    /// The next word, if it is one.
+    pub fn optional(&mut self) -> Result<Option<u64>, Error> {
+        self.u64().map(|word| word.checked_sub(1))
+    }
+
     /// The next word, which has to fit.
     pub fn u32(&mut self) -> Result<u32, Error> {
         self.u64()?.try_into().map_err(|_| Error::Range)
@@ -103,6 +108,11 @@ impl Writer {
     pub fn u64(&mut self, word: u64) -> &mut Self {
         self.bytes.extend_from_slice(&word.to_le_bytes());
         self
+    }
+
+    /// A word or none: zero is nothing, and counters have far less than 64 bits.
+    pub fn optional(&mut self, word: Option<u64>) -> &mut Self {
+        self.u64(word.map_or(0, |word| word.saturating_add(1)))
     }
 
     /// A number as a word.

@@ -57,10 +57,11 @@ impl<'a> Message<'a> {
         Self::with_head(Kind::Declare, |head| head.text(&text))
     }
 
-    /// Values of rows.
+    /// Values of rows, of this version where one is given.
     pub fn pull(
         read: Read,
         advance: Option<Advance>,
+        version: Option<u64>,
         lookups: Vec<(TableKey, Cow<'a, [u64]>)>,
         bf16: bool,
     ) -> Self {
@@ -73,6 +74,7 @@ impl<'a> Message<'a> {
             if let Some(advance) = &advance {
                 advance.write(head);
             }
+            head.optional(version);
             head.u64(lookups.len() as u64);
             for (table, ids) in &lookups {
                 head.u64(table.0).u64(ids.len() as u64);
@@ -101,8 +103,7 @@ impl<'a> Message<'a> {
             head.u64(name.epoch).u64(name.step).u64(name.k.into());
             head.u64(tally.applied).u64(tally.skipped).u64(tally.digest);
             head.f64(factor).f32(scale);
-            // Zero is nothing; a counter has far less than 64 bits.
-            head.u64(seen.map_or(0, |seen| seen.saturating_add(1)))
+            head.optional(seen)
         })
     }
 

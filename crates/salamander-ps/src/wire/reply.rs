@@ -23,6 +23,14 @@ pub struct Info {
     pub partitions: Vec<Range<u16>>,
 }
 
+/// What came of a reset.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResetOutcome {
+    /// Why partitions were read from a checkpoint that another server was to give: what was applied to them
+    /// since the checkpoint is lost.
+    pub fallback: Option<String>,
+}
+
 /// Why a request was not done, told apart by what the client does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Code {
@@ -46,6 +54,8 @@ pub enum Code {
     Broken,
     /// A table was not declared, which a client does whenever it connects.
     Undeclared,
+    /// The server is about to put apart what others get from it.
+    NotApart,
 }
 
 /// An answer to a request that was not done.
@@ -61,7 +71,7 @@ pub struct Failure {
 }
 
 impl Code {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Malformed,
         Self::TooLarge,
         Self::Lineage,
@@ -72,6 +82,7 @@ impl Code {
         Self::Wrong,
         Self::Broken,
         Self::Undeclared,
+        Self::NotApart,
     ];
 }
 

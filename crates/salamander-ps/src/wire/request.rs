@@ -22,6 +22,8 @@ pub enum Request<'a> {
     Pull {
         /// What to complete first.
         advance: Option<Advance>,
+        /// The version that they must be of.
+        version: Option<u64>,
         /// Why rows are read.
         read: Read,
         /// The rows.
@@ -222,6 +224,7 @@ fn read_pull<'a>(cursor: &mut Cursor<'a>) -> Result<Request<'a>, Error> {
         1 => Some(Advance::read(cursor)?),
         _ => return Err(Error::Range),
     };
+    let version = cursor.optional()?;
     let tables = cursor.count(16)?;
     let mut counts = Vec::with_capacity(tables);
     for _ in 0..tables {
@@ -232,14 +235,14 @@ fn read_pull<'a>(cursor: &mut Cursor<'a>) -> Result<Request<'a>, Error> {
     for (table, count) in counts {
         lookups.push(Lookup { table, ids: cursor.array(count)? });
     }
-    Ok(Request::Pull { advance, read, lookups })
+    Ok(Request::Pull { advance, version, read, lookups })
 }
 
 fn read_push<'a>(cursor: &mut Cursor<'a>, bf16: bool) -> Result<Request<'a>, Error> {
     let name = MicroBatch { epoch: cursor.u64()?, step: cursor.u64()?, k: cursor.u32()? };
     let tally = Page { applied: cursor.u64()?, skipped: cursor.u64()?, digest: cursor.u64()? };
     let (factor, scale) = (cursor.f64()?, cursor.f32()?);
-    let seen = cursor.u64()?.checked_sub(1);
+    let seen = cursor.optional()?;
     Ok(Request::Push { name, tally, factor, scale, seen, rows: rows(cursor, bf16)? })
 }
 

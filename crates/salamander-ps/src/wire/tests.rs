@@ -110,8 +110,13 @@ proptest! {
         let asked = tables.iter().map(|(key, _, ids)| (TableKey(*key), Cow::from(&ids[..])));
         let lookups = tables.iter().map(|(key, _, ids)| Lookup { table: TableKey(*key), ids });
         check(
-            &Message::pull(Read::Evaluate, advance, asked.collect(), true),
-            &Request::Pull { advance, read: Read::Evaluate, lookups: lookups.collect() },
+            &Message::pull(Read::Evaluate, advance, Some(3), asked.collect(), true),
+            &Request::Pull {
+                advance,
+                version: Some(3),
+                read: Read::Evaluate,
+                lookups: lookups.collect(),
+            },
         );
     }
 

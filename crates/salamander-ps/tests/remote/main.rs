@@ -5,6 +5,7 @@
 //! - `rows`: pulls, stages, pushes, what changed
 //! - `ahead`: pushes whose acknowledgements are collected later
 //! - `managing`: histories, files, partitions
+//! - `slow`: servers that take their time to give partitions away
 //! - `failures`: servers that go away and come back
 //! - `hostile`: bytes that are none of ours, and too many of them
 
@@ -14,3 +15,4 @@ mod failures;
 mod hostile;
 mod managing;
 mod rows;
+mod slow;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use salamander_core::asynchronous::Lineage;
 use salamander_core::plan::MicroBatch;
 use salamander_ps::client::{Client, Error, Options};
-use salamander_ps::wire::{Advance, Before, Code, Reset, Start};
+use salamander_ps::wire::{Advance, Before, Code, Reset, ResetOutcome, Start};
 use salamander_ps::{Mode, Page, Push, Rows, TableSpec, partitions_of};
 
 use crate::cluster::{Cluster, LONG, Waiting};
@@ -98,14 +98,21 @@ impl Moves {
         (0..from.max(to)).map(|server| start.reset(server)).collect()
     }
 
-    fn scale(&mut self, from: usize, to: usize, version: u64, files: &[PathBuf]) {
+    fn scale(
+        &mut self,
+        from: usize,
+        to: usize,
+        version: u64,
+        files: &[PathBuf],
+    ) -> Vec<ResetOutcome> {
         let resets = self.resets(from, to, version, files);
         let mut all = self.client(from.max(to));
         self.lineage += 1;
-        all.reset_each(Lineage(self.lineage), &resets).expect("moved");
+        let outcomes = all.reset_each(Lineage(self.lineage), &resets).expect("moved");
         // The same again, because an answer got lost, changes nothing.
         all.reset_each(Lineage(self.lineage), &resets).expect("moved");
         self.client(to).release().expect("released");
+        outcomes
     }
 }
 
@@ -129,7 +136,8 @@ fn partitions_move_from_two_servers_to_three_to_one() {
         let rows = client.pull(&[(table, &ids)]).expect("pulled");
         assert_ne!(rows, expected);
         expected = rows;
-        moves.scale(before, servers, version, &[]);
+        let outcomes = moves.scale(before, servers, version, &[]);
+        assert!(outcomes.iter().all(|outcome| outcome.fallback.is_none()), "{outcomes:?}");
         match client.pull(&[(table, &ids)]) {
             Err(Error::Refused { failure, .. }) => assert_eq!(failure.code, Code::Lineage),
             other => panic!("{other:?}"),
@@ -169,7 +177,11 @@ fn what_a_lost_server_had_comes_from_files() {
     let expected = client.pull(&[(table, &ids)]).expect("pulled");
     moves.cluster.kill(0);
     moves.cluster.start(0, "127.0.0.1:0");
-    moves.scale(2, 3, 0, &files);
+    let outcomes = moves.scale(2, 3, 0, &files);
+    // Whoever asked hears that pushes are lost, and why.
+    let fallbacks: Vec<String> = outcomes.into_iter().filter_map(|it| it.fallback).collect();
+    let tells = |text: &String| text.contains("as in a checkpoint") && text.contains("gave none");
+    assert!(!fallbacks.is_empty() && fallbacks.iter().all(tells), "{fallbacks:?}");
     let mut client = moves.client(3);
     // Names tell which partitions lack a push, and a push that is made again completes just those.
     let held = client.applied().expect("names");

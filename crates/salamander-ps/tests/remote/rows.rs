@@ -98,6 +98,26 @@ fn staged_steps_are_those_of_one_engine() {
 }
 
 #[test]
+fn rows_of_another_step_are_refused() {
+    let cluster = Cluster::new(2, Mode::Staged);
+    let mut clients = [cluster.client(Options::default()), cluster.client(Options::default())];
+    let spec = TableSpec::new("item", 4);
+    let table = clients.each_mut().map(|client| client.declare(spec.clone()).expect("declared"))[0];
+    let step = |to| Advance { to, factor: 1.0, scale: 1.0 };
+    let [slow, quick] = &mut clients;
+    slow.advance(&step(1)).expect("advanced");
+    slow.pull(&[(table, &[1, 2, 3])]).expect("it is of step 1");
+    quick.advance(&step(2)).expect("advanced");
+    match slow.pull(&[(table, &[1, 2, 3])]) {
+        Err(client::Error::Refused { failure, .. }) => {
+            assert_eq!((failure.code, failure.detail), (Code::OutOfStep, 2));
+        }
+        other => panic!("{other:?}"),
+    }
+    quick.pull(&[(table, &[1, 2, 3])]).expect("it is of step 2");
+}
+
+#[test]
 fn push_with_the_same_name_is_applied_once() {
     let engine = alone(Mode::Immediate);
     let (dim, ids) = (4, (0..300).collect::<Vec<u64>>());

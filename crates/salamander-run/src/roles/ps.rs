@@ -2,22 +2,26 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use salamander_core::elastic::{SERVER_SLOTS, WorkerId};
+use salamander_core::elastic::{FromMember, SERVER_SLOTS, WorkerId};
 use salamander_core::experiment::{Experiment, Strategy};
 use salamander_net::Cancel;
-use salamander_proto::client::{NonMember, Registration, Role, RunEnd, SessionOptions};
-use salamander_ps::{EngineOptions, Mode, role};
+use salamander_proto::client::{NonMember, Registration, Role, RunEnd, Sender, SessionOptions};
+use salamander_ps::{Engine, EngineOptions, Mode, role};
 use salamander_train::worker::process_number;
 
 use super::{Exit, MemberOptions, leave_on_signals};
 use crate::Error;
 use crate::experiment::load;
 
-/// How often signals are looked at.
+/// How often signals are looked at,
 const LOOK: Duration = Duration::from_millis(50);
+/// and how often the master is told what tables hold.
+const TELL: Duration = Duration::from_secs(2);
+/// How long a server that is told to leave waits for a checkpoint that has its rows: less than pods are given.
+const GRACE: Duration = Duration::from_secs(20);
 
 /// Serves to the end of the run. `listening` is told the address.
 pub fn run(options: &MemberOptions, listening: impl FnOnce(SocketAddr)) -> Result<Exit, Error> {
@@ -37,14 +41,15 @@ pub fn run(options: &MemberOptions, listening: impl FnOnce(SocketAddr)) -> Resul
     };
     let master = SessionOptions::of(&options.master, &keys);
     let session = NonMember::open(&master, registration, shutdown.clone())?;
-    let (leaving, asked) = (shutdown.clone(), Arc::clone(&leave));
-    let watch = std::thread::spawn(move || {
-        while !asked.load(Ordering::Relaxed) && !leaving.is_cancelled() {
-            std::thread::sleep(LOOK);
-        }
-        leaving.cancel();
-    });
-    let served = role::run(&config, &listener, &shutdown);
+    let engine = Engine::new(config.engine.clone()).map_err(role::Error::from)?;
+    let watch = Watch {
+        engine: engine.clone(),
+        leave: Arc::clone(&leave),
+        shutdown: shutdown.clone(),
+        master: session.sender(),
+    };
+    let watch = std::thread::spawn(move || watch.run());
+    let served = role::serve(&engine, &config, &listener, &shutdown);
     // Also when serving failed: the thread that looks at signals ends.
     shutdown.cancel();
     let _ = watch.join();
@@ -56,6 +61,39 @@ pub fn run(options: &MemberOptions, listening: impl FnOnce(SocketAddr)) -> Resul
         return Err(Error::Failed(format!("the master at {master} refuses this server: {reason}")));
     }
     Ok(if leave.load(Ordering::Relaxed) { Exit::Left } else { Exit::Done })
+}
+
+/// What a server does besides serving.
+struct Watch {
+    engine: Engine,
+    leave: Arc<AtomicBool>,
+    shutdown: Cancel,
+    master: Sender,
+}
+
+impl Watch {
+    /// Tells the master what tables hold, and when this process is told to leave. The master then says when it may.
+    fn run(self) {
+        let mut told = Instant::now();
+        let mut leaving: Option<Instant> = None;
+        while !self.shutdown.is_cancelled() {
+            if leaving.is_none() && self.leave.load(Ordering::Relaxed) {
+                tracing::info!("told to leave; waits for a checkpoint");
+                self.master.send(FromMember::Leave);
+                leaving = Some(Instant::now());
+            }
+            if leaving.is_some_and(|since| since.elapsed() > GRACE) {
+                tracing::warn!("leaves without a checkpoint of its rows");
+                self.shutdown.cancel();
+            }
+            if told.elapsed() > TELL {
+                told = Instant::now();
+                // A broken engine ends the server by itself.
+                self.engine.stats().into_iter().for_each(|tables| self.master.tables(tables));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
 }
 
 /// Tables without partitions: which ones a server holds it is told, and from whom it gets them.
