@@ -7,12 +7,12 @@
 //! node is completed where all parts meet.
 //!
 //! ```
-//! use salamander_core::tree::{TreeSum, joins, spans};
+//! use salamander_core::tree::{Share, TreeSum, joins, spans};
 //!
 //! let whole = |leaves: &[u32]| {
-//!     let mut sum = TreeSum::new(None);
+//!     let mut sum = TreeSum::new(Share::whole(leaves));
 //!     leaves.iter().for_each(|k| sum.push(*k, k.to_string(), |a, b| format!("({a}+{b})")));
-//!     sum.finish(None, |a, b| format!("({a}+{b})")).remove(0).1
+//!     sum.finish(|a, b| format!("({a}+{b})")).remove(0).1
 //! };
 //! assert_eq!(whole(&[0, 1, 2, 3, 4]), "(((0+1)+(2+3))+4)");
 //! assert_eq!(whole(&[0, 3, 5, 6]), "((0+3)+(5+6))");
@@ -54,34 +54,56 @@ impl Span {
     }
 }
 
+/// A member's part of the leaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share<'a> {
+    /// All leaves, in their order.
+    pub leaves: &'a [u32],
+    /// Which of them are the member's.
+    pub own: Range<usize>,
+}
+
+impl<'a> Share<'a> {
+    /// All of them.
+    pub fn whole(leaves: &'a [u32]) -> Self {
+        Self { leaves, own: 0..leaves.len() }
+    }
+
+    /// The last leaf ahead of it.
+    fn before(&self) -> Option<u32> {
+        self.own.start.checked_sub(1).and_then(|at| self.leaves.get(at).copied())
+    }
+
+    /// The first leaf after it.
+    fn next(&self) -> Option<u32> {
+        self.leaves.get(self.own.end).copied()
+    }
+}
+
 /// Adds up the leaves of one member, which come in their order; it holds one sum per level of the tree at most.
 #[derive(Clone, Debug)]
 pub struct TreeSum<T> {
     before: Option<u32>,
+    next: Option<u32>,
     nodes: Vec<(Span, T)>,
 }
 
 impl<T> TreeSum<T> {
-    /// Nothing is added yet. `before` is the last leaf ahead of this member's, if there is one.
-    pub fn new(before: Option<u32>) -> Self {
-        Self { before, nodes: Vec::new() }
+    /// Nothing is added yet.
+    pub fn new(share: Share<'_>) -> Self {
+        Self { before: share.before(), next: share.next(), nodes: Vec::new() }
     }
 
     /// Adds a leaf, which comes after all that were added.
     pub fn push(&mut self, leaf: u32, value: T, join: impl FnMut(T, T) -> T) {
-        self.push_span(Span { first: leaf, last: leaf }, value, join);
+        self.complete(Some(leaf), join);
+        self.nodes.push((Span { first: leaf, last: leaf }, value));
     }
 
-    /// The sums of the nodes that are this member's as a whole, in their order. `next` is the first leaf after this
-    /// member's, if there is one.
-    pub fn finish(mut self, next: Option<u32>, join: impl FnMut(T, T) -> T) -> Vec<(Span, T)> {
-        self.complete(next, join);
+    /// The sums of the nodes that are this member's as a whole, in their order.
+    pub fn finish(mut self, join: impl FnMut(T, T) -> T) -> Vec<(Span, T)> {
+        self.complete(self.next, join);
         self.nodes
-    }
-
-    fn push_span(&mut self, span: Span, value: T, join: impl FnMut(T, T) -> T) {
-        self.complete(Some(span.first), join);
-        self.nodes.push((span, value));
     }
 
     /// Joins what lies in nodes that are complete when `next` is the next leaf. Returns how often.
@@ -100,25 +122,41 @@ impl<T> TreeSum<T> {
 
 /// The nodes of each member, whose shares are rows of `leaves` that follow each other.
 pub fn spans(leaves: &[u32], shares: impl IntoIterator<Item = Range<usize>>) -> Vec<Vec<Span>> {
-    let of = |share: Range<usize>| {
-        let before = share.start.checked_sub(1).and_then(|at| leaves.get(at).copied());
-        let next = leaves.get(share.end).copied();
-        let mut sum = TreeSum::new(before);
-        leaves[share].iter().for_each(|leaf| sum.push(*leaf, (), |(), ()| ()));
-        sum.finish(next, |(), ()| ()).into_iter().map(|(span, ())| span).collect()
+    let of = |own: Range<usize>| {
+        let mut sum = TreeSum::new(Share { leaves, own: own.clone() });
+        leaves[own].iter().for_each(|leaf| sum.push(*leaf, (), |(), ()| ()));
+        sum.finish(|(), ()| ()).into_iter().map(|(span, ())| span).collect()
     };
     shares.into_iter().map(of).collect()
 }
 
 /// How the nodes of all members become one sum: when one has come, so often the last two sums are joined.
 pub fn joins(spans: &[Span]) -> Vec<u32> {
-    let mut sum = TreeSum::new(None);
+    let mut sum = TreeSum::new(Share::whole(&[]));
     let mut joins = Vec::with_capacity(spans.len());
     for (at, span) in spans.iter().enumerate() {
         sum.nodes.push((*span, ()));
         joins.push(sum.complete(spans.get(at + 1).map(|next| next.first), |(), ()| ()));
     }
     joins
+}
+
+/// Adds up the nodes of all members, with the joins after each; nothing if there are none.
+pub fn fold<T>(
+    parts: impl IntoIterator<Item = T>,
+    joins: &[u32],
+    mut join: impl FnMut(T, T) -> T,
+) -> Option<T> {
+    let mut stack: Vec<T> = Vec::new();
+    for (part, joins) in parts.into_iter().zip(joins) {
+        stack.push(part);
+        for _ in 0..*joins {
+            if let (Some(right), Some(left)) = (stack.pop(), stack.pop()) {
+                stack.push(join(left, right));
+            }
+        }
+    }
+    stack.pop()
 }
 
 #[cfg(test)]
@@ -149,23 +187,13 @@ mod tests {
         let planned = spans(leaves, shares.iter().cloned());
         let mut parts = Vec::new();
         for (share, planned) in shares.iter().zip(&planned) {
-            let before = share.start.checked_sub(1).map(|at| leaves[at]);
-            let mut sum = TreeSum::new(before);
+            let mut sum = TreeSum::new(Share { leaves, own: share.clone() });
             leaves[share.clone()].iter().for_each(|leaf| sum.push(*leaf, leaf.to_string(), join));
-            let own = sum.finish(leaves.get(share.end).copied(), join);
+            let own = sum.finish(join);
             assert_eq!(own.iter().map(|(span, _)| *span).collect::<Vec<_>>(), *planned);
             parts.extend(own.into_iter().map(|(_, sum)| sum));
         }
-        let mut stack: Vec<String> = Vec::new();
-        for (part, joins) in parts.into_iter().zip(joins(&planned.concat())) {
-            stack.push(part);
-            for _ in 0..joins {
-                let (right, left) = (stack.pop().expect("two"), stack.pop().expect("two"));
-                stack.push(join(left, right));
-            }
-        }
-        assert!(stack.len() < 2, "{stack:?}");
-        stack.pop()
+        fold(parts, &joins(&planned.concat()), join)
     }
 
     proptest! {
