@@ -102,6 +102,7 @@ mod tests {
             validation: Default::default(),
             best: Some(best),
             checkpoint: None,
+            weights_hash: None,
             seconds_left: None,
         };
         let second = FolderStatus {

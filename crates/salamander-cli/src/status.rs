@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     loop {
         let status = salamander_run::status(&run)?;
         let lines = match args.json {
-            true => vec![status.to_json().to_string()],
+            true => vec![as_json(&run, &status).to_string()],
             false => lines(&run, &status),
         };
         screen.show(lines)?;
@@ -91,6 +91,16 @@ fn lines(run: &RunLayout, status: &RunStatus) -> Vec<String> {
     }
 }
 
+/// What programs get. A master does not read checkpoints, so that what is in the newest one is added here.
+fn as_json(run: &RunLayout, status: &RunStatus) -> serde_json::Value {
+    let mut json = status.to_json();
+    if let (RunStatus::Running(_), Some(fields)) = (status, json.as_object_mut()) {
+        let hash = FolderStatus::read(run).weights_hash;
+        fields.insert("weights_hash".to_string(), hash.into());
+    }
+    json
+}
+
 /// A name and what it is, in two columns.
 fn line(name: &str, value: impl std::fmt::Display) -> String {
     format!("{name:<12}{value}")
@@ -112,6 +122,7 @@ fn of_folder(status: &FolderStatus) -> Vec<String> {
     let found = status.best.as_ref();
     lines.extend(found.map(|found| line("best", format!("{}, step {}", best(found), found.steps))));
     lines.push(line("checkpoint", status.checkpoint.as_deref().unwrap_or("none yet")));
+    lines.extend(status.weights_hash.as_ref().map(|hash| line("weights", hash)));
     lines
 }
 
@@ -168,6 +179,7 @@ fn of_master(run: &RunLayout, status: &Status) -> Vec<String> {
     lines.push(line("restarts", restarts(status)));
     let checkpoint = status.checkpoint.as_ref().map(|mark| mark.id.clone()).or(told.checkpoint);
     lines.push(line("checkpoint", checkpoint.as_deref().unwrap_or("none yet")));
+    lines.extend(told.weights_hash.map(|hash| line("weights", hash)));
     lines.extend(processes(status));
     lines
 }
@@ -240,6 +252,7 @@ mod tests {
             validation: [("accuracy".to_string(), Some(0.5))].into(),
             best: Some(BestValidation { metric: "accuracy".into(), value: Some(0.75), steps: 20 }),
             checkpoint: Some("step-20".into()),
+            weights_hash: Some("ab12".into()),
             seconds_left: Some(63.0),
         }
     }
@@ -254,6 +267,7 @@ mod tests {
             "validation  accuracy 0.5000",
             "best        accuracy 0.7500, step 20",
             "checkpoint  step-20",
+            "weights     ab12",
         ];
         assert_eq!(of_folder(&running()), expected);
     }
@@ -270,6 +284,7 @@ mod tests {
             validation: Default::default(),
             best: None,
             checkpoint: None,
+            weights_hash: None,
             ..running()
         };
         let expected = [

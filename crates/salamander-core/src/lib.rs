@@ -17,6 +17,7 @@
 //! - [`report`]: what a run tells about itself; [`callback`]: who is told
 //! - [`status`]: where a run stands
 //! - [`seed`]: random streams by name
+//! - [`tree`]: the order in which the parts of a step are added up
 //! - [`words`]: numbers in sentences
 
 pub mod asynchronous;
@@ -38,6 +39,7 @@ pub mod report;
 pub mod schedule;
 pub mod seed;
 pub mod status;
+pub mod tree;
 pub mod watch;
 pub mod words;
 pub mod yaml;

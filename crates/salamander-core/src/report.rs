@@ -202,6 +202,13 @@ impl EvaluationPart {
         self.skipped += other.skipped;
     }
 
+    /// This part plus another one, in this order.
+    #[must_use]
+    pub fn join(mut self, right: Self) -> Self {
+        self.merge(&right);
+        self
+    }
+
     /// The whole, when all parts are in.
     pub fn finish(self) -> Evaluation {
         let Self { loss, mut metrics, records, skipped } = self;

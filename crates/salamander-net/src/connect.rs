@@ -5,7 +5,7 @@ use crate::dial::{Call, dial};
 use crate::handshake::{ConnectionKind, Purpose};
 use crate::shared::{Mesh, Shared};
 use crate::socket::Socket;
-use crate::wire::{Neighbour, Neighbours, Wire};
+use crate::wire::{Links, Neighbour, Neighbours, Wire};
 use crate::{Endpoint, Error, Listener, Options, Transport};
 
 /// A member that connects to the others.
@@ -63,9 +63,30 @@ impl Joining<'_> {
         let from_left = self.be_called(left, ConnectionKind::Ring, || {
             if to_right.has_ended() { Err(Error::gone(right)) } else { Ok(()) }
         })?;
+        let mut links = Links::new(size);
+        if !self.options.bf16 {
+            self.link(&mut links, &[left, right])?;
+        }
         let left = Neighbour { rank: left, socket: from_left };
         let right = Neighbour { rank: right, socket: to_right };
-        Ok(Wire::new(Neighbours::new(left, right), self.rank, size, self.options.bf16))
+        Ok(Wire::new(Neighbours::new(left, right), links, self.rank, self.options.bf16))
+    }
+
+    /// Connects to all who are not neighbours: each member calls those before it and is called by those
+    /// after it.
+    fn link(&self, links: &mut Links, neighbours: &[usize]) -> Result<(), Error> {
+        let others = (0..self.members.len()).filter(|rank| *rank != self.rank);
+        for rank in others.filter(|rank| !neighbours.contains(rank)) {
+            let socket = match rank < self.rank {
+                true => {
+                    let over_unix = self.is_over_unix(self.rank, rank);
+                    self.call(rank, ConnectionKind::Direct, over_unix)?
+                }
+                false => self.be_called(rank, ConnectionKind::Direct, || links.alive())?,
+            };
+            links.put(rank, socket);
+        }
+        Ok(())
     }
 
     fn is_near(&self, member: &Endpoint) -> bool {

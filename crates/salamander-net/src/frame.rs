@@ -20,6 +20,8 @@ pub enum Kind {
     Barrier = 4,
     /// Taking larger shared memory.
     Grow = 5,
+    /// Summing buckets of several parts in a given order, which `origin` is a hash of.
+    Fold = 6,
 }
 
 /// A header.
@@ -100,8 +102,9 @@ impl Kind {
     }
 
     pub(crate) fn from_number(number: u64) -> Option<Self> {
-        let all = [Self::AllReduce, Self::AllGather, Self::Broadcast, Self::Barrier, Self::Grow];
-        all.into_iter().find(|kind| kind.number() == number)
+        let sums = [Self::AllReduce, Self::Fold];
+        let others = [Self::AllGather, Self::Broadcast, Self::Barrier, Self::Grow];
+        sums.into_iter().chain(others).find(|kind| kind.number() == number)
     }
 }
 
@@ -120,7 +123,7 @@ mod tests {
     proptest! {
         #[test]
         fn bytes_give_the_header_back(
-            number in 1u64..=5, generation: u64, sequence: u64, length: u64, origin: u64,
+            number in 1u64..=6, generation: u64, sequence: u64, length: u64, origin: u64,
         ) {
             let kind = Kind::from_number(number).expect("one of the kinds");
             let frame = Frame { generation, sequence, kind, length, origin };
@@ -147,5 +150,6 @@ mod tests {
         check(Kind::Broadcast, true);
         check(Kind::Barrier, false);
         check(Kind::Grow, false);
+        check(Kind::Fold, false);
     }
 }

@@ -42,6 +42,8 @@ pub enum ConnectionKind {
     Mesh = 2,
     /// Whatever the two sides agreed on; see [`crate::Stream`].
     Stream = 3,
+    /// Parts of sums between two members of a ring that are not neighbours.
+    Direct = 4,
 }
 
 /// Why a connection is not taken.
@@ -184,8 +186,9 @@ impl Purpose {
         let number = |at: usize| {
             u32::from_le_bytes([hello[at], hello[at + 1], hello[at + 2], hello[at + 3]])
         };
-        let links = [ConnectionKind::Ring, ConnectionKind::Mesh, ConnectionKind::Stream];
-        let link = links.into_iter().find(|link| *link as u8 == hello[56]).ok_or(Error::Purpose)?;
+        let members = [ConnectionKind::Ring, ConnectionKind::Mesh, ConnectionKind::Direct];
+        let mut links = members.into_iter().chain([ConnectionKind::Stream]);
+        let link = links.find(|link| *link as u8 == hello[56]).ok_or(Error::Purpose)?;
         let generation = u64::from(number(40)) | u64::from(number(44)) << 32;
         let (rank, size, bf16) = (number(48), number(52), hello[57] == 1);
         let purpose = Self { generation, rank, size, link, bf16 };

@@ -21,6 +21,7 @@
 //! - [`Ring`] (`ring`): the collectives; connects a generation and picks the transport
 //! - `shared`: the collectives in shared memory; `shared::segment` has the only `unsafe` code
 //! - `wire`: the collectives round a ring of TCP or Unix sockets
+//! - [`Fold`] (`fold`): in which order the parts of all members are added up
 //! - [`Listener`] (`listener`, `waiting_room`): accepts connections and keeps them until asked for;
 //!   [`Refusals`] says in the log who was refused; [`Backoff`] and [`retry()`] try again
 //! - [`Stream`] (`stream`): a connection for anything else, such as a parameter server's rows
@@ -40,6 +41,7 @@ mod connect;
 mod dial;
 pub mod endpoint;
 mod error;
+mod fold;
 pub mod frame;
 pub mod handshake;
 mod kernel;
@@ -59,6 +61,7 @@ mod wire;
 pub use cancel::{Cancel, Patience};
 pub use endpoint::Endpoint;
 pub use error::Error;
+pub use fold::Fold;
 pub use keys::Keys;
 pub use listener::Listener;
 pub use refusals::Refusals;

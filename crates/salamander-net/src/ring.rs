@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use crate::cancel::Patience;
 use crate::connect::Joining;
+use crate::fold;
 use crate::frame::{Frame, Kind};
 use crate::shared::Shared;
 use crate::wire::Wire;
-use crate::{Cancel, Endpoint, Error, Listener};
+use crate::{Cancel, Endpoint, Error, Fold, Listener};
 
 /// Bytes of all messages of a gathering together.
 pub(crate) const GATHER_LIMIT: u64 = 64 << 20;
@@ -156,6 +157,35 @@ impl Ring {
                 Way::Shared(shared) => shared.all_reduce(frame, cancel),
                 Way::Wire(wire) => wire.all_reduce(frame, cancel),
                 Way::Alone(_) => Ok(()),
+            }
+        })?;
+        Ok(self.values(len))
+    }
+
+    /// Adds up the parts of all members in the order of the fold, which is the same for all of them: the same
+    /// bits for every transport. Parts of `len` values are in the bucket where [`Fold::part`] says; the sums
+    /// are in place of the first one, at every member. A member without parts leaves its bucket as it is.
+    ///
+    /// Where sums travel in 16 bits, each member adds up its own parts, and the sums of all are added as in
+    /// [`Ring::all_reduce`]: what is rounded on the way has no order to keep.
+    pub fn fold(&mut self, len: usize, fold: &Fold) -> Result<&mut [f32], Error> {
+        let (bucket, size, rank) = (self.bucket_len(), self.size, self.rank);
+        let hash = fold.digest() as usize;
+        self.collective(Kind::Fold, len as u64, hash, |way, frame, cancel| {
+            if fold.size() != size || fold.bucket_len(len) > bucket {
+                let members = fold.size();
+                let reason = format!(
+                    "a sum of {len} values for {members} members, but the bucket has {bucket}"
+                );
+                return Err(Error::Mismatch(reason));
+            }
+            match way {
+                Way::Shared(shared) => shared.fold(frame, fold, cancel),
+                Way::Wire(wire) => wire.fold(frame, fold, cancel),
+                Way::Alone(values) => {
+                    fold::add_own(values, len, fold, rank);
+                    Ok(())
+                }
             }
         })?;
         Ok(self.values(len))

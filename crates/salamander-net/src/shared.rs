@@ -6,8 +6,8 @@
 //! - Between collectives a member's bucket is its own.
 //! - Every collective starts with an announcement and a meeting. Then all compare the announcements, and
 //!   nobody goes on if one differs.
-//! - In a sum, member `r` alone touches chunk `r` of *all* buckets: it reads them, sums in rank order and
-//!   writes the result to all. Another meeting gives the buckets back to their owners.
+//! - In a sum, member `r` alone touches chunk `r` of *all* buckets: it reads them, sums in rank order (or that
+//!   of a [`Fold`], over all parts) and writes the result to all. Another meeting gives the buckets back to their owners.
 //! - Only its owner writes a mailbox, all read it after a meeting. The two mailboxes take turns: who writes
 //!   one again has met the others since, so they have read it.
 //!
@@ -20,7 +20,7 @@ use std::time::Duration;
 use crate::cancel::Patience;
 use crate::frame::{Frame, Kind};
 use crate::ring::{self, GATHER_LIMIT};
-use crate::{Cancel, Error};
+use crate::{Cancel, Error, Fold};
 
 mod meeting;
 mod mesh;
@@ -104,6 +104,22 @@ impl Shared {
         let chunk = ring::chunk(frame.length as usize, size, self.rank);
         self.bytes_moved += (2 * (size - 1) * chunk.len() * size_of::<f32>()) as u64;
         segment::sum_into_all(&mut self.buckets, chunk);
+        self.meet(cancel)
+    }
+
+    /// Each member reads its chunk of all parts in the order of the fold.
+    pub(crate) fn fold(&mut self, frame: Frame, fold: &Fold, cancel: &Cancel) -> Result<(), Error> {
+        self.start(frame, cancel)?;
+        let (size, len) = (self.controls.len(), frame.length as usize);
+        let chunk = ring::chunk(len, size, self.rank);
+        let foreign = fold.steps().filter(|step| step.0 != self.rank).count() + size - 1;
+        self.bytes_moved += (foreign * chunk.len() * size_of::<f32>()) as u64;
+        if *fold == Fold::by_rank(size) {
+            // The same order, without a copy.
+            segment::sum_into_all(&mut self.buckets, chunk);
+        } else {
+            segment::fold_into_all(&mut self.buckets, chunk, len, fold);
+        }
         self.meet(cancel)
     }
 

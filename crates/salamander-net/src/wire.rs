@@ -1,20 +1,28 @@
 //! The collectives round a ring of sockets: each member sends to its right neighbour and receives
 //! from its left one, both at the same time and on one thread.
 //!
+//! Sums whose order is given go directly from each member to all others: round a ring the parts of a chunk
+//! would meet in the order of ranks.
+//!
 //! # Layout
 //! - `pump`: the loop that sends and receives
+//! - `links`, `direct`: the connections to all others, and sums over them
 //! - `reduce`, `exchange`, `relay`: what a sum, a gathering and a broadcast feed it with
 
 use crate::frame::{Frame, Kind};
 use crate::ring::GATHER_LIMIT;
-use crate::{Cancel, Error};
+use crate::{Cancel, Error, Fold, fold};
 
+mod direct;
 mod exchange;
+mod links;
 mod pump;
 mod reduce;
 mod relay;
 
+use direct::Direct;
 use exchange::Exchange;
+pub(crate) use links::Links;
 pub(crate) use pump::{Neighbour, Neighbours};
 use reduce::Reduce;
 use relay::Relay;
@@ -25,6 +33,8 @@ const INBOX: usize = 512 << 10;
 /// A member's place in a ring of sockets.
 pub(crate) struct Wire {
     neighbours: Neighbours,
+    /// To those that are not neighbours; none where sums travel in 16 bits.
+    links: Links,
     rank: usize,
     size: usize,
     bf16: bool,
@@ -35,10 +45,11 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    pub(crate) fn new(neighbours: Neighbours, rank: usize, size: usize, bf16: bool) -> Self {
+    pub(crate) fn new(neighbours: Neighbours, links: Links, rank: usize, bf16: bool) -> Self {
+        let size = links.size();
         let inbox = vec![0; INBOX / 4];
         let outbox = if bf16 { vec![0; INBOX / 2] } else { Vec::new() };
-        Self { neighbours, rank, size, bf16, values: Vec::new(), inbox, outbox }
+        Self { neighbours, links, rank, size, bf16, values: Vec::new(), inbox, outbox }
     }
 
     pub(crate) fn bucket(&mut self, len: usize) -> &mut [f32] {
@@ -55,6 +66,19 @@ impl Wire {
 
     pub(crate) fn bytes_moved(&self) -> u64 {
         self.neighbours.bytes_moved
+    }
+
+    pub(crate) fn fold(&mut self, frame: Frame, fold: &Fold, cancel: &Cancel) -> Result<(), Error> {
+        let len = frame.length as usize;
+        if self.bf16 {
+            fold::add_own(&mut self.values, len, fold, self.rank);
+            return self.all_reduce(frame, cancel);
+        }
+        let sockets = self.links.with(&self.neighbours, self.rank);
+        let mut direct = Direct::new(&mut self.values, frame, fold, self.rank);
+        let moved = direct.run(&sockets, cancel)?;
+        self.neighbours.bytes_moved += moved;
+        Ok(())
     }
 
     pub(crate) fn all_reduce(&mut self, frame: Frame, cancel: &Cancel) -> Result<(), Error> {
@@ -124,5 +148,6 @@ impl Wire {
     /// Lets the neighbours know that this member is out.
     pub(crate) fn close(&self) {
         self.neighbours.close();
+        self.links.close();
     }
 }

@@ -1,6 +1,8 @@
 //! Reading what [`Snapshot::write`](crate::Snapshot::write) wrote, with any number of files and
 //! without an engine: for export, evaluation and restore.
 
+mod hash;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -10,6 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::image::{Header, Image, SectionEntry};
 use crate::section::{PartitionHistory, Section};
 use crate::{Error, Held, PARTITIONS, Storage, TableSpec};
+
+pub use hash::rows_hash;
 
 /// What files hold together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

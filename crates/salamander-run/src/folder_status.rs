@@ -51,6 +51,8 @@ pub struct FolderStatus {
     pub best: Option<BestValidation>,
     /// The newest checkpoint's id.
     pub checkpoint: Option<String>,
+    /// The hash of all that was learned up to it.
+    pub weights_hash: Option<String>,
     /// About how long it will take, while it trains.
     pub seconds_left: Option<f64>,
 }
@@ -82,6 +84,7 @@ impl FolderStatus {
             (None, Some(summary)) => ended(summary),
             (None, None) => (State::Interrupted, Some(unexplained(&told))),
         };
+        let newest = Store::list(&run.checkpoints()).pop();
         let left = || seconds_left(&run.plan(), plan.as_ref()?, told.steps);
         Self {
             run: run.id(),
@@ -99,7 +102,8 @@ impl FolderStatus {
             loss: told.loss,
             validation: told.validation,
             best: told.best,
-            checkpoint: Store::list(&run.checkpoints()).pop().map(|newest| newest.id),
+            weights_hash: newest.as_ref().and_then(|newest| newest.weights_hash.clone()),
+            checkpoint: newest.map(|newest| newest.id),
         }
     }
 

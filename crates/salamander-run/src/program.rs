@@ -18,7 +18,7 @@ use salamander_train::trainer::{Outcome, Setup, open_data};
 use crate::Error;
 use crate::distributed::{self, Launch};
 use crate::event::{Event, Forward};
-use crate::experiment::{Overrides, in_file, load, strategy};
+use crate::experiment::{Overrides, in_file, load, strategy, wrong};
 use crate::facts::Facts;
 use crate::folder::RunFolder;
 use crate::keys::{ensure_certificates, ensure_keys};
@@ -134,6 +134,12 @@ impl Draft {
         let mut experiment = load(file, &overrides.to_sets(file)?)?;
         let seed = &mut experiment.settings_mut().reproducibility.experiment_seed;
         seed.get_or_insert_with(chosen_seed);
+        let slices = match &place {
+            RunPlace::New(_) => experiment.slices(),
+            RunPlace::There(_) => kept_slices(file, &overrides.sets)?,
+        };
+        // Written down, so that neither a resume nor another number of workers changes what a step adds up.
+        experiment.settings_mut().micro_batches = Some(slices);
         let wrong = |error| in_file(file, error);
         let model = program.models.find(experiment.model()).map_err(wrong)?;
         experiment.settings_mut().entrypoint = Some(model.name().to_string());
@@ -328,6 +334,20 @@ fn chosen_seed() -> u32 {
     let time = jiff::Timestamp::now().as_nanosecond() as u64;
     let mixed = salamander_core::seed::derive(time, &[u64::from(std::process::id())]);
     (mixed >> 33) as u32
+}
+
+/// The slices that a run began with; asking for others is a mistake.
+fn kept_slices(file: &Path, sets: &[String]) -> Result<u32, Error> {
+    let kept = load(file, &[])?.slices();
+    let asked = load(file, sets)?.micro_batches.unwrap_or(kept);
+    if asked != kept {
+        let reason = format!(
+            "micro_batches: the run began with {kept}, and other slices add up to other bits: leave it out, or \
+             start another run with {asked}"
+        );
+        return Err(wrong(file, reason));
+    }
+    Ok(kept)
 }
 
 /// The newest checkpoint that is intact; broken ones are named and passed over.

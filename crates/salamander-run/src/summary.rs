@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
-use salamander_core::experiment::Experiment;
+use salamander_core::experiment::{Experiment, Strategy};
 use salamander_core::layout::RunLayout;
 use salamander_core::metrics::{Metric, Metrics};
 use salamander_core::status::State;
-use salamander_train::checkpoint::Store;
+use salamander_train::checkpoint::{Manifest, Store};
 use salamander_train::trainer::{Outcome, Timings};
 use serde_json::{Value, json};
 
@@ -83,6 +83,26 @@ impl<'a> Summary<'a> {
         Some(BestCheckpoint { path, steps: manifest.steps, metric, value })
     }
 
+    /// What the checkpoint of the last state says of itself.
+    fn last_manifest(&self) -> Option<Manifest> {
+        let steps = self.outcome?.progress.steps;
+        Store::list(&self.run.checkpoints()).pop().filter(|last| last.steps == steps)
+    }
+
+    /// What another run needs to come to the same bits, whatever its number of workers; nothing where sums are rounded
+    /// on the way, or depend on who is faster.
+    fn same_bits_with(&self, micro_batches: u32) -> Option<String> {
+        let text = fs::read_to_string(self.run.experiment()).ok()?;
+        let experiment = Experiment::parse(&text, &[]).ok()?;
+        let rounded = experiment.optimizations.gradient_compression;
+        let seed = experiment.reproducibility.experiment_seed?;
+        (!rounded && experiment.strategy != Strategy::Ps).then(|| {
+            format!(
+                "--set micro_batches={micro_batches} --set reproducibility.experiment_seed={seed}"
+            )
+        })
+    }
+
     fn confusion(&self) -> Option<(Vec<String>, &[u64])> {
         confusion(self.outcome?.progress.validation.as_ref()?, &self.class_names)
     }
@@ -103,6 +123,8 @@ impl<'a> Summary<'a> {
         let (outcome, facts) = (self.outcome, self.facts);
         let progress = outcome.map(|outcome| &outcome.progress);
         let validation = progress.and_then(|progress| progress.validation.as_ref());
+        let last = self.last_manifest();
+        let micro_batches = last.as_ref().and_then(|last| last.micro_batches);
         json!({
             "run": self.run.id(),
             "dir": self.run.folder(),
@@ -119,6 +141,9 @@ impl<'a> Summary<'a> {
             },
             "checkpoint": outcome.and_then(|outcome| outcome.checkpoint.as_ref()),
             "best_checkpoint": self.best_checkpoint().map(|best| best.path),
+            "weights_hash": last.and_then(|last| last.weights_hash),
+            "micro_batches": micro_batches,
+            "same_bits_with": micro_batches.and_then(|slices| self.same_bits_with(slices)),
             "workers": facts.workers,
             "generations": facts.generations,
             "restarts": {

@@ -41,14 +41,14 @@ impl Layout {
         if used.is_empty() { vec![false; self.params.len()] } else { used }
     }
 
-    /// Lays a member's sums out; what it has not is zero.
+    /// Lays a part of a member's sums out. What it has not is minus zero, which changes no bit of what it is added to.
     pub(crate) fn fill(&self, bucket: &mut [f32], gradient: &[ParamGradient], running: &Running) {
         let mut rest = bucket;
         let mut put = |size: usize, values: Option<&Vec<f32>>| {
             let here = rest.split_off_mut(..size).expect("a bucket has room for all of it");
             match values {
                 Some(values) => here.copy_from_slice(values),
-                None => here.fill(0.0),
+                None => here.fill(-0.0),
             }
         };
         let mut own = gradient.iter();

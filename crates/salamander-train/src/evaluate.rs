@@ -38,8 +38,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use salamander_core::experiment::{Experiment, OnBadRecord};
+use salamander_core::ledger::Tally;
 use salamander_core::order::{Order, Shuffle};
 use salamander_core::plan::Plan;
+use salamander_core::tree::{Share, TreeSum};
 use salamander_data::Dataset;
 
 use crate::Error;
@@ -129,21 +131,37 @@ pub fn evaluate_part<T: Trial>(
     part: BatchRange<'_>,
     each: &mut AfterBatch<'_>,
 ) -> Result<EvaluationPart, Error> {
+    let leaves: Vec<u32> =
+        (0..part.batches.end.saturating_sub(part.batches.start) as u32).collect();
+    let found = evaluate_share(model, assets, part, Share::whole(&leaves), each)?;
+    Ok(found.into_iter().next().unwrap_or_default())
+}
+
+/// Evaluates a model on a share of batches, the leaves of a tree: the sums of the nodes that the share has as a whole.
+pub(crate) fn evaluate_share<T: Trial>(
+    model: &T,
+    assets: &Assets,
+    part: BatchRange<'_>,
+    share: Share<'_>,
+    each: &mut AfterBatch<'_>,
+) -> Result<Vec<EvaluationPart>, Error> {
     let model = model.valid();
-    let mut found = EvaluationPart::default();
-    for loaded in in_file_order(&model, assets, part)? {
+    let leaves = share.leaves[share.own.clone()].to_vec();
+    let mut sums = TreeSum::new(share);
+    for (loaded, leaf) in in_file_order(&model, assets, part)?.zip(leaves) {
         let loaded = loaded?;
-        found.records += loaded.tally.applied;
-        found.skipped += loaded.tally.skipped;
+        let Tally { applied: records, skipped, .. } = loaded.tally;
+        let mut found = EvaluationPart { records, skipped, ..EvaluationPart::default() };
         if let Some(batch) = &loaded.batch {
             let output = model.forward(batch);
             let loss = model.loss(&output, batch).into_data();
-            found.loss += loss.iter::<f32>().map(f64::from).sum::<f64>();
-            found.metrics.merge(&model.metrics(&output, batch));
+            found.loss = loss.iter::<f32>().map(f64::from).sum::<f64>();
+            found.metrics = model.metrics(&output, batch);
         }
+        sums.push(leaf, found, EvaluationPart::join);
         each()?;
     }
-    Ok(found)
+    Ok(sums.finish(EvaluationPart::join).into_iter().map(|(_, sum)| sum).collect())
 }
 
 /// Some batches of the records in the order of the files.

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use salamander_core::asynchronous::Lineage;
 use salamander_core::elastic::{Ending, Work};
 use salamander_core::report::EndReport;
+use salamander_net::Fold;
 pub(crate) use salamander_proto::client::TrainedOn;
 
 use crate::Error;
@@ -81,8 +82,14 @@ pub(crate) trait Exchange: Send {
     fn adopt(&mut self, digest: u64) -> Result<(), Error>;
     /// Everybody's bytes, in the order of ranks.
     fn gather(&mut self, side: &[u8]) -> Result<Vec<Vec<u8>>, Error>;
-    /// The sum of everybody's values, the same bits at every member.
-    fn sum(&mut self, len: usize, fill: &mut dyn FnMut(&mut [f32])) -> Result<&[f32], Error>;
+    /// The sum of everybody's parts, of `len` values each, in the order of the fold: the same bits at every member, and
+    /// for any number of them. Each part of this member is filled in before.
+    fn sum(
+        &mut self,
+        len: usize,
+        fold: &Fold,
+        fill: &mut dyn FnMut(usize, &mut [f32]),
+    ) -> Result<&[f32], Error>;
     /// Makes the exchange count, unless the generation is over. What it gave is applied right after; when the guard is
     /// dropped it is in the state.
     fn commit(&mut self, digest: u64) -> Result<Applying, Error>;
@@ -171,10 +178,16 @@ impl Exchange for Alone {
         Ok(vec![side.to_vec()])
     }
 
-    fn sum(&mut self, len: usize, fill: &mut dyn FnMut(&mut [f32])) -> Result<&[f32], Error> {
+    fn sum(
+        &mut self,
+        len: usize,
+        _fold: &Fold,
+        fill: &mut dyn FnMut(usize, &mut [f32]),
+    ) -> Result<&[f32], Error> {
+        // Who has all leaves has one node, which is the sum.
         self.bucket.clear();
         self.bucket.resize(len, 0.0);
-        fill(&mut self.bucket);
+        fill(0, &mut self.bucket);
         Ok(&self.bucket)
     }
 
@@ -204,8 +217,9 @@ mod tests {
     #[test]
     fn the_sum_of_one_member_is_what_it_gives() {
         let mut alone = Alone::new(Arc::default());
-        alone.sum(3, &mut |bucket| bucket.fill(1.0)).expect("nobody can fail");
-        let sums = alone.sum(2, &mut |bucket| bucket[1] = 7.0).expect("nobody can fail");
+        let fold = Fold::by_rank(1);
+        alone.sum(3, &fold, &mut |_, bucket| bucket.fill(1.0)).expect("nobody can fail");
+        let sums = alone.sum(2, &fold, &mut |_, bucket| bucket[1] = 7.0).expect("nobody can fail");
         assert_eq!(sums, [0.0, 7.0]);
     }
 

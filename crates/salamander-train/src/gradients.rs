@@ -52,26 +52,43 @@ impl Default for GradientSum {
 }
 
 impl GradientSum {
-    /// Adds the gradients of a micro-batch.
-    pub fn add<M: Module>(&mut self, module: &M, gradients: GradientsParams, pass: &Pass) {
+    /// The gradients of a micro-batch.
+    pub fn of<M: Module>(module: &M, gradients: GradientsParams, pass: &Pass) -> Self {
         let mut collect = Collect { path: Vec::new(), gradients, pass, found: Vec::new() };
         module.visit(&mut collect);
-        let found = collect.found;
-        match self {
-            Self::Device(sum) => sum.add(found),
-            Self::Host(sums) if sums.is_empty() => *self = first(found),
-            Self::Host(sums) => {
-                for (sum, new) in sums.iter_mut().zip(found) {
-                    match (sum.sum.as_mut(), new.gradient.map(host)) {
+        placed(collect.found)
+    }
+
+    /// This one plus another one, in this order. A gradient that is absent is left out, which is not the same as a zero:
+    /// -0.0 + 0.0 has other bits than -0.0.
+    #[must_use]
+    pub fn join(self, right: Self) -> Self {
+        match (self, right) {
+            (Self::Device(left), Self::Device(right)) => Self::Device(Box::new(left.join(*right))),
+            (Self::Host(none), other) | (other, Self::Host(none))
+                if none.iter().all(|param| param.sum.is_none()) && !other.is_empty() =>
+            {
+                other
+            }
+            (Self::Host(mut left), Self::Host(right)) => {
+                for (sum, new) in left.iter_mut().zip(right) {
+                    match (&mut sum.sum, new.sum) {
                         (Some(sum), Some(new)) => {
                             sum.iter_mut().zip(&new).for_each(|(a, b)| *a += b)
                         }
-                        (None, Some(new)) => sum.sum = Some(new),
-                        (_, None) => {}
+                        (sum @ None, new) => *sum = new,
+                        (Some(_), None) => {}
                     }
                 }
+                Self::Host(left)
             }
+            _ => unreachable!("the gradients of one model are on one device"),
         }
+    }
+
+    /// Whether it is not even known which parameters there are.
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Host(params) if params.is_empty())
     }
 
     /// From what an exchange gave.
@@ -156,8 +173,8 @@ fn values(params: &mut [ParamGradient]) -> impl Iterator<Item = &mut f32> {
     params.iter_mut().flat_map(|param| &mut param.sum).flatten()
 }
 
-/// The gradients of the first micro-batch, where they are best kept.
-fn first(found: Vec<FlatGradient>) -> GradientSum {
+/// The gradients of a micro-batch, where they are best kept.
+fn placed(found: Vec<FlatGradient>) -> GradientSum {
     let devices = found.iter().filter_map(|param| param.gradient.as_ref().map(Tensor::device));
     if let Some(device) = devices.into_iter().next()
         && is_gpu(&device)

@@ -274,8 +274,7 @@ mod tests {
         params::list(&mine);
         let mut theirs = mine.clone();
         for step in 0..10 {
-            let mut sum = GradientSum::default();
-            sum.add(&mine, gradients(&mine, step), &pass);
+            let sum = GradientSum::of(&mine, gradients(&mine, step), &pass);
             mine = state.step(mine, sum, rate).expect("on the host");
             theirs = burns.step(rate, theirs.clone(), gradients(&theirs, step));
         }

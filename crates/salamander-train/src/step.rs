@@ -45,6 +45,7 @@ use burn::tensor::{DType, FloatDType, Tensor, TensorData};
 use salamander_core::experiment::{Clip, OnNan};
 use salamander_core::ledger::Tally;
 use salamander_core::metrics::{Metric, Metrics};
+use salamander_core::tree::{Share, TreeSum};
 
 use crate::Error;
 use crate::context::{BatchContext, TENSOR_DRAWS, stream};
@@ -73,6 +74,20 @@ pub struct StepSum {
 }
 
 impl StepSum {
+    /// This one plus another one, in this order.
+    #[must_use]
+    pub fn join(mut self, right: Self) -> Self {
+        self.tally.merge(&right.tally);
+        self.metrics.merge(&right.metrics);
+        Self {
+            gradient: self.gradient.join(right.gradient),
+            loss: self.loss + right.loss,
+            running: self.running.join(right.running),
+            overflow: self.overflow | right.overflow,
+            ..self
+        }
+    }
+
     /// Multiplies the gradients and holds them to a bound, if there is one. Returns their norm, and what is left to be
     /// multiplied by: without a bound the optimizer does that on its way.
     pub(crate) fn bounded(
@@ -99,17 +114,24 @@ pub struct Running {
 }
 
 impl Running {
-    fn add(&mut self, values: Vec<(String, TensorData)>, records: f64) {
-        let first = self.sums.is_empty();
-        self.records += records;
-        for (at, (path, data)) in values.into_iter().enumerate() {
-            let weighted = data.iter::<f32>().map(|value| value * records as f32);
-            if first {
-                self.sums.push((path, data.shape().to_vec(), weighted.collect()));
-            } else {
-                self.sums[at].2.iter_mut().zip(weighted).for_each(|(sum, value)| *sum += value);
-            }
+    /// The values after a micro-batch of so many records.
+    fn of(values: Vec<(String, TensorData)>, records: f64) -> Self {
+        let weighted = |(path, data): (String, TensorData)| {
+            let sums = data.iter::<f32>().map(|value| value * records as f32).collect();
+            (path, data.shape().to_vec(), sums)
+        };
+        Self { records, sums: values.into_iter().map(weighted).collect() }
+    }
+
+    fn join(mut self, right: Self) -> Self {
+        if self.sums.is_empty() {
+            return right;
         }
+        self.records += right.records;
+        for ((_, _, sums), (_, _, values)) in self.sums.iter_mut().zip(&right.sums) {
+            sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+        }
+        self
     }
 
     fn is_finite(&self) -> bool {
@@ -164,8 +186,8 @@ pub enum Destination<'a> {
     Collect(&'a RefCell<Vec<RowGradient>>),
 }
 
-/// Computes one pass. The model, which must be in training, does not change: what its layers keep
-/// moves in a copy and comes back in the sum.
+/// Computes one pass over batches that are a whole step, and adds them up in a tree by their places. The model, which
+/// must be in training, does not change: what its layers keep moves in a copy and comes back in the sum.
 pub fn compute<T: Trial>(
     model: &T,
     pass: &Pass,
@@ -173,7 +195,24 @@ pub fn compute<T: Trial>(
     arithmetic: Arithmetic,
     staging: Option<Staging<'_>>,
 ) -> Result<StepSum, Error> {
-    let mut sum = StepSum::default();
+    let leaves: Vec<u32> = (0..batches.len() as u32).collect();
+    let sums = compute_share(model, pass, batches, arithmetic, staging, Share::whole(&leaves))?;
+    Ok(sums.into_iter().next().unwrap_or_default())
+}
+
+/// Computes one pass over a share of a step's micro-batches, the leaves of its tree: the sums of the nodes that the
+/// share has as a whole.
+#[expect(clippy::too_many_arguments, reason = "all differ in type, and one call uses them")]
+pub(crate) fn compute_share<T: Trial>(
+    model: &T,
+    pass: &Pass,
+    batches: &[Loaded<BatchOf<T>>],
+    arithmetic: Arithmetic,
+    staging: Option<Staging<'_>>,
+    share: Share<'_>,
+) -> Result<Vec<StepSum>, Error> {
+    let leaves = share.leaves[share.own.clone()].to_vec();
+    let mut sums = TreeSum::new(share);
     let keeps = params::list(model).iter().any(|info| !info.trainable);
     let copy = || {
         let model = params::private_copy(model);
@@ -184,12 +223,17 @@ pub fn compute<T: Trial>(
     };
     let mut model = copy();
     let device = model.devices().into_iter().next().unwrap_or_default();
-    for (at, loaded) in batches.iter().enumerate() {
+    let name = if pass.part.is_some() { format!("{}_loss", pass.name) } else { "loss".to_string() };
+    for (at, (loaded, leaf)) in batches.iter().zip(leaves).enumerate() {
         if keeps && at > 0 {
             model = copy();
         }
+        let without = |tally: Tally| {
+            let metrics = Metrics::new().with(name.clone(), Metric::mean(0.0, 0.0));
+            StepSum { tally, metrics, ..StepSum::default() }
+        };
         let Some(batch) = &loaded.batch else {
-            sum.tally.merge(&loaded.tally);
+            sums.push(leaf, without(loaded.tally.clone()), StepSum::join);
             continue;
         };
         let cx = BatchContext { name: loaded.name, device: device.clone(), seed: arithmetic.seed };
@@ -206,7 +250,7 @@ pub fn compute<T: Trial>(
             if arithmetic.on_nan == OnNan::Fail {
                 return Err(Error::NotANumber { epoch: loaded.name.epoch, step: loaded.name.step });
             }
-            sum.tally.merge(&skipped(&loaded.tally));
+            sums.push(leaf, without(skipped(&loaded.tally)), StepSum::join);
             continue;
         }
         let mut gradients = match arithmetic.loss_scale {
@@ -215,9 +259,10 @@ pub fn compute<T: Trial>(
         };
         let rows = staging.map(|staging| staging.tables.gradients(&mut gradients));
         let rows = rows.unwrap_or_default();
-        sum.gradient.add(&model, GradientsParams::from_grads(gradients, &model), pass);
+        let gradients = GradientsParams::from_grads(gradients, &model);
+        let gradient = GradientSum::of(&model, gradients, pass);
         let scaled = arithmetic.loss_scale.is_some();
-        sum.overflow |= scaled && rows.iter().any(|row| !finite(&row.values));
+        let overflow = scaled && rows.iter().any(|row| !finite(&row.values));
         match staging {
             Some(Staging { tables, to: Destination::Stage(version) }) => {
                 tables.with_store(|store| store.stage(version, loaded.name.k, &rows))?;
@@ -225,20 +270,25 @@ pub fn compute<T: Trial>(
             Some(Staging { to: Destination::Collect(all), .. }) => all.borrow_mut().extend(rows),
             None => {}
         }
-        sum.tally.merge(&loaded.tally);
-        sum.loss += value;
-        sum.metrics.merge(&metrics);
-        if keeps {
-            sum.running.add(params::running(&model), batch.records() as f64);
+        let running = match keeps {
+            true => Running::of(params::running(&model), batch.records() as f64),
+            false => Running::default(),
+        };
+        let tally = loaded.tally.clone();
+        let mut metrics = metrics;
+        metrics
+            .merge(&Metrics::new().with(name.clone(), Metric::mean(value, tally.applied as f64)));
+        let sum = StepSum { gradient, tally, metrics, loss: value, running, overflow };
+        sums.push(leaf, sum, StepSum::join);
+    }
+    let mut sums: Vec<StepSum> =
+        sums.finish(StepSum::join).into_iter().map(|(_, sum)| sum).collect();
+    if arithmetic.loss_scale.is_some() {
+        for sum in &mut sums {
+            sum.overflow |= !sum.gradient.is_finite()? || !sum.running.is_finite();
         }
     }
-    let name = if pass.part.is_some() { format!("{}_loss", pass.name) } else { "loss".to_string() };
-    let loss = Metric::mean(sum.loss, sum.tally.applied as f64);
-    sum.metrics.merge(&Metrics::new().with(name, loss));
-    if arithmetic.loss_scale.is_some() {
-        sum.overflow |= !sum.gradient.is_finite()? || !sum.running.is_finite();
-    }
-    Ok(sum)
+    Ok(sums)
 }
 
 /// Whether all of them are.

@@ -27,7 +27,7 @@
 //! # Layout
 //! - `setup`, `prepared`: from an experiment to what is trained; also for asynchronous training
 //! - `model_state`: model, optimizers and tables; `held`: a model that changes in place
-//! - `together`: where members meet; `generation`: where their state comes from
+//! - `together`: where members meet; `tree_fold`: in which order they add up; `generation`: where their state comes from
 //! - `after`: validations, checkpoints and the end; `checkpoints`: the checkpoints of a run
 
 mod after;
@@ -38,6 +38,7 @@ mod model_state;
 mod prepared;
 mod setup;
 mod together;
+mod tree_fold;
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -47,17 +48,18 @@ use salamander_core::course::{Course, Next, PassDone, StepPlace, Wishes};
 use salamander_core::elastic::Work;
 use salamander_core::metrics::Metrics;
 use salamander_core::progress::Progress;
+use salamander_core::tree::Share;
 
 use crate::callback::Callback;
 use crate::exchange::{Exchange, Place};
-use crate::loader::{Loaded, Loader};
+use crate::loader::Loader;
 use crate::optimize::Along;
 use crate::step::{Arithmetic, StepSum};
 use crate::trial::{BatchOf, Trial};
 use crate::{Error, device, threads};
 
 use checkpoints::CheckpointWriter;
-use model_state::ModelState;
+use model_state::{ModelState, OwnPart};
 use together::Reduced;
 
 pub(crate) use prepared::{Prepared, trained_on};
@@ -187,13 +189,15 @@ impl<T: Trial> Trainer<T> {
         }
         let started = Instant::now();
         self.exchange.working(Work::Computing, 0);
-        let slices = self.course.plan().micro_batches(place.epoch, place.step, place.batches).len();
-        let own = self.place.share(slices).len();
-        let batches: Vec<Loaded<BatchOf<T>>> = loader.take(own).collect::<Result<_, _>>()?;
+        let slices = self.course.plan().micro_batches(place.epoch, place.step, place.batches);
+        let leaves: Vec<u32> = slices.iter().map(|slice| slice.name.k).collect();
+        let share = Share { leaves: &leaves, own: self.place.share(leaves.len()) };
+        let batches = loader.take(share.own.len()).collect::<Result<Vec<_>, _>>()?;
         self.timings.data += started.elapsed();
         self.move_rows()?;
         let passes = self.course.pass()..self.state.passes.len();
-        passes.into_iter().try_for_each(|pass| self.pass(pass, place, &batches))
+        let own = OwnPart { share, batches: &batches };
+        passes.into_iter().try_for_each(|pass| self.pass(pass, place, &own))
     }
 
     /// One pass over the step's records, up to its commit.
@@ -201,15 +205,15 @@ impl<T: Trial> Trainer<T> {
         &mut self,
         at: usize,
         place: StepPlace,
-        batches: &[Loaded<BatchOf<T>>],
+        own: &OwnPart<'_, BatchOf<T>>,
     ) -> Result<(), Error> {
         let started = Instant::now();
         self.exchange.working(Work::Computing, 0);
         let loss_scale = self.course.loss_scale();
         let arithmetic = Arithmetic { loss_scale, ..self.prepared.arithmetic };
-        let own = self.state.compute(at, batches, arithmetic, self.course.progress().steps)?;
+        let sums = self.state.compute(at, own, arithmetic, self.course.progress().steps)?;
         self.timings.compute += started.elapsed();
-        let Reduced { mut sum, digest, stop } = self.reduce(at, own)?;
+        let Reduced { mut sum, digest, stop } = self.reduce(at, own.share.leaves, sums)?;
 
         let started = Instant::now();
         let scaler = self.course.scaler_after(sum.overflow)?;

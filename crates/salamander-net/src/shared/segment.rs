@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-use crate::{Error, kernel};
+use crate::fold::FoldStack;
+use crate::{Error, Fold, kernel};
 
 /// Bytes ahead of the mailboxes in a control segment.
 pub(super) const CONTROL: usize = 4096;
@@ -171,6 +172,27 @@ pub(super) fn sum_into_all(segments: &mut [Segment], range: Range<usize>) {
     let mut slices: Vec<&mut [f32]> =
         segments.iter_mut().map(|segment| segment.values(range.clone())).collect();
     kernel::sum_into_all(&mut slices);
+}
+
+/// Sums a range of all parts of all segments in the order of a fold, and puts the result into all segments.
+pub(super) fn fold_into_all(
+    segments: &mut [Segment],
+    range: Range<usize>,
+    len: usize,
+    fold: &Fold,
+) {
+    let mut stack = FoldStack::default();
+    for block in FoldStack::blocks(range) {
+        for (rank, part, joins) in fold.steps() {
+            let start = Fold::part(len, part).start;
+            let values = segments[rank].values(start + block.start..start + block.end);
+            stack.take(values, joins);
+        }
+        let sums = stack.finish(block.len());
+        for segment in segments.iter_mut() {
+            segment.values(block.clone()).copy_from_slice(sums);
+        }
+    }
 }
 
 fn seals() -> SealFlags {

@@ -1,6 +1,6 @@
 //! Sums are right, and have the same bits on all members.
 
-use salamander_net::{Error, Ring};
+use salamander_net::{Error, Fold, Ring};
 
 use crate::group::{Group, WAYS, Way, value};
 
@@ -144,4 +144,101 @@ fn sum_beyond_the_bucket_is_an_error() {
     let mut ring = Group::new(1, Way::Shm).run(1, |ring| ring).pop().expect("a member");
     ring.bucket(10).expect("a bucket");
     assert!(matches!(ring.all_reduce(11), Err(Error::Mismatch(_))));
+}
+
+/// The parts of a member: each has its own values.
+fn fold_lengths(mut ring: Ring, fold: &Fold) -> Vec<Vec<u32>> {
+    let mut sums = Vec::new();
+    for (round, len) in LENGTHS.into_iter().enumerate() {
+        let rank = ring.rank();
+        let bucket = ring.bucket(fold.bucket_len(len)).expect("a bucket");
+        for part in 0..fold.parts(rank) {
+            let place = bucket[Fold::part(len, part)].iter_mut().enumerate();
+            place.for_each(|(index, place)| *place = value(8 * rank + part, index, round));
+        }
+        let folded = ring.fold(len, fold).expect("a sum");
+        sums.push(folded.iter().map(|value| value.to_bits()).collect());
+    }
+    sums
+}
+
+/// Parts of each member and joins after each part, and what they come to on all transports.
+fn check_fold(parts: &[usize], joins: &[u32]) {
+    let fold = Fold::new(parts.to_vec(), joins.to_vec()).expect("one sum");
+    let owners = parts.iter().enumerate();
+    let all: Vec<usize> =
+        owners.flat_map(|(rank, parts)| (0..*parts).map(move |part| 8 * rank + part)).collect();
+    let expected = |index: usize, round: usize| {
+        let mut stack: Vec<f32> = Vec::new();
+        for (part, joins) in all.iter().zip(joins) {
+            stack.push(value(*part, index, round));
+            for _ in 0..*joins {
+                let (right, left) = (stack.pop().expect("two"), stack.pop().expect("two"));
+                stack.push(left + right);
+            }
+        }
+        stack[0].to_bits()
+    };
+    for way in WAYS {
+        let sums = Group::new(parts.len(), way).run(1, |ring| fold_lengths(ring, &fold));
+        for (round, len) in LENGTHS.into_iter().enumerate() {
+            let right: Vec<u32> = (0..len).map(|index| expected(index, round)).collect();
+            let all = sums.iter().all(|member| member[round] == right);
+            assert!(all, "{way:?} {parts:?} {len}");
+        }
+    }
+}
+
+#[test]
+fn folds_have_the_same_bits_over_every_transport() {
+    check_fold(&[1], &[0]);
+    check_fold(&[3], &[0, 1, 1]);
+    check_fold(&[1, 1], &[0, 1]);
+    check_fold(&[1, 2, 2], &[0, 1, 0, 1, 2]);
+    check_fold(&[1, 1, 1, 1], &[0, 1, 0, 2]);
+    check_fold(&[0, 2, 0, 1, 3], &[0, 0, 1, 0, 0, 4]);
+    check_fold(&[1; 8], &[0, 1, 0, 2, 0, 1, 0, 3]);
+}
+
+#[test]
+fn folds_are_mixed_with_other_collectives() {
+    for way in WAYS {
+        let fold = Fold::new(vec![1, 1, 1, 1], vec![0, 1, 0, 2]).expect("one sum");
+        Group::new(4, way).run(1, |mut ring| {
+            for round in 0..20 {
+                let rank = ring.rank();
+                ring.bucket(5000).expect("a bucket")[..5000].fill((rank + round) as f32);
+                assert_eq!(ring.fold(5000, &fold).expect("a sum")[4999], (6 + 4 * round) as f32);
+                assert_eq!(ring.all_gather(&[rank as u8]).expect("all")[3], [3]);
+                let state = if rank == 1 { vec![7; 10_000] } else { Vec::new() };
+                assert_eq!(ring.broadcast(1, state, 1 << 20).expect("a state").len(), 10_000);
+            }
+        });
+    }
+}
+
+#[test]
+fn different_folds_are_a_mismatch() {
+    for way in WAYS {
+        let errors = Group::new(3, way).run(1, |mut ring| {
+            let joins = if ring.rank() == 1 { vec![0, 0, 2] } else { vec![0, 1, 1] };
+            let fold = Fold::new(vec![1; 3], joins).expect("one sum");
+            ring.bucket(100).expect("a bucket");
+            ring.fold(100, &fold).map(drop).expect_err("the orders differ")
+        });
+        assert!(errors.iter().any(|error| matches!(error, Error::Mismatch(_))), "{errors:?}");
+    }
+}
+
+#[test]
+fn folds_in_16_bits_are_close_and_the_same_everywhere() {
+    let mut group = Group::new(3, Way::Tcp);
+    group.options.bf16 = true;
+    let fold = Fold::new(vec![2, 0, 1], vec![0, 1, 1]).expect("one sum");
+    let sums = group.run(1, |mut ring| {
+        let bucket = ring.bucket(fold.bucket_len(100)).expect("a bucket");
+        bucket.fill(1.0);
+        ring.fold(100, &fold).expect("a sum").to_vec()
+    });
+    assert!(sums.iter().all(|sums| *sums == [3.0; 100]), "{sums:?}");
 }

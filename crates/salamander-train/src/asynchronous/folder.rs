@@ -50,6 +50,7 @@ impl CheckpointFolders {
                     experiment: self.experiment.clone(),
                     assets: self.assets.clone(),
                     watched,
+                    micro_batches: self.plan.slices,
                 };
                 let name = snapshot.id.clone();
                 store.save(snapshot, Some(Box::new(move |folder: &Path| link(&files, folder))))?;

@@ -56,6 +56,7 @@ mod remote;
 mod store;
 mod tensors;
 mod uploader;
+mod weights_hash;
 mod write;
 
 use std::collections::{BTreeMap, HashMap};
@@ -89,7 +90,7 @@ const ASSET: &str = "asset-";
 pub type OptimizerStates = BTreeMap<String, HashMap<String, ParamState>>;
 
 /// What a checkpoint is made from: a copy on the host, so that training can go on meanwhile.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
     /// The checkpoint's name.
     pub id: String,
@@ -105,6 +106,8 @@ pub(crate) struct Snapshot {
     pub assets: AssetFiles,
     /// The watched metric at this point, smaller being better, if it was just measured.
     pub watched: Option<f64>,
+    /// Slices of a batch.
+    pub micro_batches: u32,
 }
 
 /// What a run goes on from.
@@ -131,6 +134,12 @@ pub struct Manifest {
     pub epoch: u64,
     /// The watched metric at this point, smaller being better.
     pub watched: Option<f64>,
+    /// Slices of a batch: a run never changes it, since other slices add up to other bits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub micro_batches: Option<u32>,
+    /// The hash of all parameters, running values, optimizer state and rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weights_hash: Option<String>,
     /// Values of the last validation.
     #[serde(with = "salamander_core::metrics::numbers")]
     pub validation: BTreeMap<String, f64>,

@@ -63,6 +63,7 @@ mod tests {
             experiment: "{}".to_string(),
             assets: Default::default(),
             watched: None,
+            micro_batches: 1,
         }
     }
 

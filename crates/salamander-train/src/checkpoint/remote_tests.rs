@@ -88,6 +88,7 @@ fn checkpoint(folder: &Path, steps: u64) -> PathBuf {
         experiment: "entrypoint: x\n".to_string(),
         assets: Default::default(),
         watched: None,
+        micro_batches: 1,
     };
     write(folder, &snapshot, None).expect("written")
 }

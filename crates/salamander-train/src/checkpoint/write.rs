@@ -10,6 +10,7 @@ use serde_json::json;
 use salamander_files::{Durability, PendingFolder, sync_folder, write_synced};
 
 use super::tensors::to_safetensors;
+use super::weights_hash::weights_hash;
 use super::{
     ASSET, EXPERIMENT, FORMAT, FileEntry, MANIFEST, MODEL, Manifest, OPTIMIZER, OptimizerStates,
     STATE, Snapshot, read_manifest,
@@ -60,6 +61,8 @@ fn fill(beside: &Path, snapshot: &Snapshot, tables: Option<Finish>) -> Result<()
         steps: progress.steps,
         epoch: progress.epoch,
         watched: snapshot.watched,
+        micro_batches: Some(snapshot.micro_batches),
+        weights_hash: Some(weights_hash(snapshot, &tables)?),
         validation: progress.validation.as_ref().map(|m| m.values()).unwrap_or_default(),
         files,
         tables: sizes(&tables)?,

@@ -57,13 +57,12 @@ impl BucketSum {
         })
     }
 
-    /// Adds another micro-batch.
-    pub(super) fn add(&mut self, found: Vec<FlatGradient>) {
-        for (part, new) in self.parts.iter_mut().zip(&found) {
-            part.used |= new.gradient.is_some();
+    /// This one plus another one; neither was multiplied yet.
+    pub(super) fn join(mut self, right: Self) -> Self {
+        for (part, new) in self.parts.iter_mut().zip(&right.parts) {
+            part.used |= new.used;
         }
-        let device = self.bucket.device();
-        self.bucket = self.bucket.clone() + joined(found, &device);
+        Self { bucket: self.bucket + right.bucket, ..self }
     }
 
     /// Multiplies all of it.
@@ -117,7 +116,8 @@ fn joined(found: Vec<FlatGradient>, device: &Device) -> Tensor<1> {
     let part = |param: FlatGradient| match param.gradient {
         Some(gradient) if gradient.dtype() == DType::F32 => gradient,
         Some(gradient) => gradient.cast(FloatDType::F32),
-        None => Tensor::zeros([param.len], device),
+        // Adding it changes no bit of anything, not even of a negative zero.
+        None => Tensor::full([param.len], -0.0, device),
     };
     Tensor::cat(found.into_iter().map(part).collect(), 0)
 }
@@ -139,8 +139,8 @@ mod tests {
     fn micro_batches_add_up_and_what_nobody_used_stays_absent() {
         let device = Device::flex();
         let batch = |b| vec![found("a", Some(&[1.0, 2.0]), 2), b, found("c", None, 3)];
-        let mut sum = BucketSum::new(batch(found("b", None, 1)), &device);
-        sum.add(batch(found("b", Some(&[5.0]), 1)));
+        let of = |b| BucketSum::new(batch(b), &device);
+        let mut sum = of(found("b", None, 1)).join(of(found("b", Some(&[5.0]), 1)));
         let used: Vec<(&str, usize)> =
             sum.used().map(|(part, at)| (part.path.as_str(), at)).collect();
         assert_eq!(used, [("a", 0), ("b", 2)]);

@@ -4,11 +4,13 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use salamander_core::report::{EndReport, EpochReport, EvaluationPart, Timings};
+use salamander_core::tree::{self, Share};
 
+use super::tree_fold::TreeFold;
 use super::{Outcome, Trainer};
 use crate::Error;
 use crate::checkpoint::Store;
-use crate::evaluate::{self, BatchRange, Over, evaluate_part};
+use crate::evaluate::{self, BatchRange, Over, evaluate_share};
 use crate::trial::Trial;
 
 impl<T: Trial> Trainer<T> {
@@ -20,18 +22,24 @@ impl<T: Trial> Trainer<T> {
             return Err(Error::Invalid("data.validation: there are no files".to_string()));
         };
         let over = Over::new(&self.prepared.setup.experiment, true);
-        let share = self.place.share(evaluate::batches(dataset, over.batch) as usize);
+        let leaves: Vec<u32> = (0..evaluate::batches(dataset, over.batch) as u32).collect();
+        let own = self.place.share(leaves.len());
         let callbacks = &mut self.callbacks;
-        callbacks.tell(|callback| callback.validation_start(share.len() as u64));
-        let batches = share.start as u64..share.end as u64;
+        callbacks.tell(|callback| callback.validation_start(own.len() as u64));
+        let batches = own.start as u64..own.end as u64;
         let part = BatchRange { dataset, over, batches };
-        let own = evaluate_part(&*self.state.model, &self.prepared.assets, part, &mut || {
+        let share = Share { leaves: &leaves, own };
+        let (model, assets) = (&*self.state.model, &self.prepared.assets);
+        let own = evaluate_share(model, assets, part, share, &mut || {
             callbacks.tell(|callback| callback.validation_batch());
             Ok(())
         })?;
         self.state.tables.check()?;
-        let mut all = EvaluationPart::default();
-        self.meet("validation", &own)?.iter().for_each(|part| all.merge(part));
+        let members: Vec<Vec<EvaluationPart>> = self.meet("validation", &own)?;
+        // In the order of batches, whoever went over them: schedules and the best checkpoint depend on the last digit.
+        let fold = TreeFold::of(&leaves, self.place.size)?;
+        let parts = fold.matched(members.into_iter())?;
+        let all = tree::fold(parts, &fold.joins, EvaluationPart::join).unwrap_or_default();
         let found = all.finish().metrics;
         let value = self.course.watched(&found)?;
         let applying = self.exchange.commit(value.to_bits())?;

@@ -23,6 +23,14 @@ impl<T: Trial> Trainer<T> {
             );
             return Err(Error::checkpoint(&checkpoint.path, reason));
         }
+        let slices = self.course.plan().slices;
+        if let Some(kept) = checkpoint.manifest.micro_batches.filter(|kept| *kept != slices) {
+            let reason = format!(
+                "it was trained with micro_batches: {kept}, and other slices add up to other bits: \
+                 write that instead of {slices}"
+            );
+            return Err(Error::checkpoint(&checkpoint.path, reason));
+        }
         let Checkpoint { path, state, .. } = checkpoint;
         self.state.restore_rows(&files, state.progress.steps)?;
         self.restore(state).map_err(|reason| Error::checkpoint(&path, reason))?;
@@ -106,6 +114,7 @@ impl<T: Trial> Trainer<T> {
             experiment: self.prepared.experiment_text.clone(),
             assets: self.prepared.assets.files().clone(),
             watched,
+            micro_batches: self.course.plan().slices,
         }
     }
 

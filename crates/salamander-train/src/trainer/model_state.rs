@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::TensorData;
 use salamander_core::asynchronous::Lineage;
 use salamander_core::progress::RowsMove;
+use salamander_core::tree::Share;
 
 use super::Prepared;
 use super::held::Held;
@@ -13,10 +14,19 @@ use crate::checkpoint::OptimizerStates;
 use crate::gradients::GradientSum;
 use crate::loader::Loaded;
 use crate::optimize::{Along, OptimizerState};
-use crate::step::{Arithmetic, Destination, Running, Staging, StepSum, compute};
+use crate::step::{Arithmetic, Destination, Running, Staging, StepSum, compute_share};
 use crate::tables::{Finish, Opened, SharedRows, StagedRows, Tables};
 use crate::trial::{BatchOf, Pass, Trial};
 use crate::{Error, params};
+
+/// A member's part of a step.
+#[derive(Clone)]
+pub(super) struct OwnPart<'a, B> {
+    /// Which leaves of the step it has.
+    pub(super) share: Share<'a>,
+    /// Their records.
+    pub(super) batches: &'a [Loaded<B>],
+}
 
 /// Everything of a training that a step changes, apart from its progress.
 pub(super) struct ModelState<T> {
@@ -94,20 +104,21 @@ impl<T: Trial> ModelState<T> {
         params::trainable(&*self.model)
     }
 
-    /// The gradients of a pass over some micro-batches of the step after so many. Nothing of the state changes.
+    /// The gradients of a pass over a share of the step after so many. Nothing of the state changes.
     pub(super) fn compute(
         &self,
         pass: usize,
-        batches: &[Loaded<BatchOf<T>>],
+        own: &OwnPart<'_, BatchOf<T>>,
         arithmetic: Arithmetic,
         steps: u64,
-    ) -> Result<StepSum, Error> {
+    ) -> Result<Vec<StepSum>, Error> {
         let staging = Staging { tables: &self.tables, to: Destination::Stage(steps) };
         let staging = (!self.tables.is_empty()).then_some(staging);
-        let sum = compute(&*self.model, &self.passes[pass], batches, arithmetic, staging)?;
+        let (model, pass, share) = (&*self.model, &self.passes[pass], own.share.clone());
+        let sums = compute_share(model, pass, own.batches, arithmetic, staging, share)?;
         // Others may commit the step as soon as they have this member's part of the sum, so its rows must be kept.
         self.tables.with_store(|rows| rows.settle())?;
-        Ok(sum)
+        Ok(sums)
     }
 
     /// Moves the parameters of a pass.

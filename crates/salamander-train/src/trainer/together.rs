@@ -5,10 +5,12 @@ use std::time::Instant;
 use salamander_core::elastic::Work;
 use salamander_core::ledger::Tally;
 use salamander_core::metrics::{Metrics, number};
+use salamander_core::tree;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::Trainer;
+use super::tree_fold::TreeFold;
 use crate::Error;
 use crate::bucket::{Layout, digest};
 use crate::step::{StepSum, finite};
@@ -17,6 +19,16 @@ use crate::trial::Trial;
 /// What a member says beside its gradients.
 #[derive(Serialize, Deserialize)]
 struct PassSide {
+    /// Of each of its nodes.
+    nodes: Vec<NodeSide>,
+    stop: bool,
+    /// What moves its parameters.
+    mover: String,
+}
+
+/// What is said of a node beside its gradients.
+#[derive(Serialize, Deserialize)]
+struct NodeSide {
     tally: Tally,
     #[serde(with = "number")]
     loss: f64,
@@ -24,9 +36,18 @@ struct PassSide {
     used: Vec<bool>,
     running: f64,
     overflow: bool,
-    stop: bool,
-    /// What moves its parameters.
-    mover: String,
+}
+
+impl NodeSide {
+    fn join(mut self, right: Self) -> Self {
+        self.tally.merge(&right.tally);
+        self.loss += right.loss;
+        self.metrics.merge(&right.metrics);
+        self.used.iter_mut().zip(&right.used).for_each(|(any, own)| *any |= own);
+        self.running += right.running;
+        self.overflow |= right.overflow;
+        self
+    }
 }
 
 /// A pass of all members.
@@ -39,49 +60,59 @@ pub(super) struct Reduced {
 }
 
 impl<T: Trial> Trainer<T> {
-    /// The sum over all members.
-    pub(super) fn reduce(&mut self, pass: usize, own: StepSum) -> Result<Reduced, Error> {
+    /// The sum over all members, in the tree of the step's leaves; `own` are the nodes that this member has.
+    pub(super) fn reduce(
+        &mut self,
+        pass: usize,
+        leaves: &[u32],
+        own: Vec<StepSum>,
+    ) -> Result<Reduced, Error> {
         let stop = self.exchange.wants_stop();
+        let records = own.iter().map(|sum| sum.tally.applied).sum();
         if self.place.size == 1 {
-            self.exchange.working(Work::Computing, own.tally.applied);
-            return Ok(Reduced { sum: own, digest: 0, stop });
+            self.exchange.working(Work::Computing, records);
+            let sum = own.into_iter().next().unwrap_or_default();
+            return Ok(Reduced { sum, digest: 0, stop });
         }
         let started = Instant::now();
-        self.exchange.working(Work::Exchanging, own.tally.applied);
+        self.exchange.working(Work::Exchanging, records);
         let layout = Layout::of(&*self.state.model, &self.state.passes[pass]);
-        let StepSum { gradient, tally, metrics, loss, running: kept, overflow } = own;
-        let setup = &self.prepared.setup;
-        let gradient = gradient.into_host(setup.experiment.optimizations.gradient_compression)?;
-        let used = layout.used(&gradient);
-        let (running, mover) = (kept.records, self.mover.clone());
-        let side = PassSide { used, tally, loss, metrics, running, overflow, stop, mover };
-        let sides: Vec<PassSide> = self.meet(&format!("pass {pass}"), &side)?;
-        let mut all = StepSum::default();
-        let mut used = vec![false; side.used.len()];
-        let (mut running, mut stop) = (0.0, false);
-        for side in &sides {
-            all.tally.merge(&side.tally);
-            all.loss += side.loss;
-            all.metrics.merge(&side.metrics);
-            used.iter_mut().zip(&side.used).for_each(|(any, own)| *any |= own);
-            running += side.running;
-            all.overflow |= side.overflow;
-            stop |= side.stop;
+        let as_bf16 = self.prepared.setup.experiment.optimizations.gradient_compression;
+        let (mut nodes, mut parts) = (Vec::new(), Vec::new());
+        for StepSum { gradient, tally, metrics, loss, running, overflow } in own {
+            let gradient = gradient.into_host(as_bf16)?;
+            let (used, records) = (layout.used(&gradient), running.records);
+            nodes.push(NodeSide { tally, loss, metrics, used, running: records, overflow });
+            parts.push((gradient, running));
         }
+        let side = PassSide { nodes, stop, mover: self.mover.clone() };
+        let sides: Vec<PassSide> = self.meet(&format!("pass {pass}"), &side)?;
+        let stop = sides.iter().any(|side| side.stop);
+        let same_mover = sides.iter().all(|side| side.mover == self.mover);
+        let fold = TreeFold::of(leaves, self.place.size)?;
+        let nodes = fold.matched(sides.into_iter().map(|side| side.nodes))?;
+        let Some(all) = tree::fold(nodes, &fold.joins, NodeSide::join) else {
+            return Err(Error::Invalid("a step without micro-batches".to_string()));
+        };
         let scaled = self.course.loss_scale().is_some();
-        let mut fill = |bucket: &mut [f32]| layout.fill(bucket, &gradient, &kept);
-        let sums = self.exchange.sum(layout.len(), &mut fill)?;
+        let mut fill = |part: usize, bucket: &mut [f32]| {
+            let (gradient, running) = &parts[part];
+            layout.fill(bucket, gradient, running);
+        };
+        let sums = self.exchange.sum(layout.len(), &fold.order, &mut fill)?;
         let digest = digest(sums);
+        let NodeSide { tally, loss, metrics, used, running, overflow } = all;
         // All members have these bits, so that all of them skip the step or none.
-        all.overflow |= scaled && !finite(sums);
-        (all.gradient, all.running) = layout.read(sums, &used, running);
+        let overflow = overflow || scaled && !finite(sums);
+        let (mut gradient, running) = layout.read(sums, &used, running);
         // All members must come to the same bits: different devices may round differently, the host does not.
-        if sides.iter().all(|side| side.mover == self.mover) {
-            all.gradient = all.gradient.near(&self.prepared.setup.device);
+        if same_mover {
+            gradient = gradient.near(&self.prepared.setup.device);
         }
         self.timings.exchange += started.elapsed();
         self.exchange.working(Work::Computing, 0);
-        Ok(Reduced { sum: all, digest, stop })
+        let sum = StepSum { gradient, tally, metrics, loss, running, overflow };
+        Ok(Reduced { sum, digest, stop })
     }
 
     /// Everybody's words, in the order of ranks, if all members are at the same point.

@@ -11,7 +11,7 @@ use salamander_core::elastic::{
     StartFrom, Work, WorkerId,
 };
 use salamander_core::report::{EndReport, Report};
-use salamander_net::{Cancel, Endpoint, Listener, Ring};
+use salamander_net::{Cancel, Endpoint, Fold, Listener, Ring};
 use salamander_proto::client::{Role, Sender, Session};
 
 use super::reports::Reports;
@@ -242,9 +242,18 @@ impl Exchange for Group {
         Ok(all)
     }
 
-    fn sum(&mut self, len: usize, fill: &mut dyn FnMut(&mut [f32])) -> Result<&[f32], Error> {
-        let ring = &mut self.joined()?.ring;
-        let reduced = ring.bucket(len).map(fill).and_then(|()| ring.all_reduce(len).map(drop));
+    fn sum(
+        &mut self,
+        len: usize,
+        fold: &Fold,
+        fill: &mut dyn FnMut(usize, &mut [f32]),
+    ) -> Result<&[f32], Error> {
+        let Joined { ring, place, .. } = self.joined()?;
+        let parts = fold.parts(place.rank);
+        let filled = ring.bucket(fold.bucket_len(len)).map(|bucket| {
+            (0..parts).for_each(|part| fill(part, &mut bucket[Fold::part(len, part)]));
+        });
+        let reduced = filled.and_then(|()| ring.fold(len, fold).map(drop));
         reduced.map_err(|error| self.broken(&error))?;
         let bucket = self.joined()?.ring.bucket(len);
         bucket.map(|sums| &*sums).map_err(|error| Error::Broken(error.to_string()))
