@@ -7,14 +7,40 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use serde_json::Value;
 
+mod experiment;
+mod pages;
+
 /// What editors complete experiment files with.
 const SCHEMA: &str = "docs/experiment.schema.json";
+/// The guide's pages that are written from code.
+const REFERENCE: &str = "docs/guide/src/reference";
 
-/// Writes the generated files, or with `check` fails if they are not what would be written.
+/// Writes the generated files, or with `check` fails if they are not what would be written. The page of commands is
+/// not among them: a test of `salamander-cli` compares it, because only that crate knows them.
 pub(crate) fn run(root: &Path, check: bool) -> anyhow::Result<()> {
-    let expected = render(&salamander_core::experiment::schema())?;
-    let path = root.join(SCHEMA);
-    if check { compare(&path, &expected) } else { write(&path, &expected) }
+    let schema = salamander_core::experiment::schema();
+    let files = [
+        (SCHEMA.to_owned(), render(&schema)?),
+        (format!("{REFERENCE}/experiment.md"), experiment::page(&schema)?),
+        (format!("{REFERENCE}/attributes.md"), pages::attributes(root)?),
+        (format!("{REFERENCE}/formats.md"), pages::formats()),
+        (format!("{REFERENCE}/environment.md"), pages::environment()),
+    ];
+    for (path, expected) in &files {
+        let path = root.join(path);
+        if check { compare(&path, expected) } else { write(&path, expected) }?;
+    }
+    Ok(())
+}
+
+/// The beginning of a page, which says that it is not for editing.
+fn head(opening: &str) -> String {
+    format!("<!-- Written by `cargo xtask codegen`: change the code instead. -->\n\n{opening}")
+}
+
+/// Text of several lines as a cell of a table has it.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn render(value: &Value) -> anyhow::Result<String> {

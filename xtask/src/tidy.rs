@@ -1,8 +1,9 @@
 //! Enforces the house rules that rustfmt and clippy do not know, because asking does not scale.
 //!
-//! The rules are pure functions in [`rules`] and [`layers`]; only this file reads files and
+//! The rules are pure functions in [`rules`], [`links`] and [`layers`]; only this file reads files and
 //! starts programs.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
@@ -12,6 +13,7 @@ use std::process::Command;
 use anyhow::{Context, bail, ensure};
 
 mod layers;
+mod links;
 mod rules;
 
 /// A broken rule: where it is broken, and what to do about it.
@@ -38,6 +40,7 @@ impl fmt::Display for Failure {
 pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
     let mut failures = Vec::new();
     let mut lengths = Vec::new();
+    let mut pages = BTreeMap::new();
     for path in tracked_files(root)? {
         let Some(bytes) = read(&root.join(&path))? else {
             continue;
@@ -51,8 +54,11 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<()> {
         if path.ends_with(".rs") {
             failures.extend(rules::rust(&path, &text));
             lengths.push((path, rules::code_lines(&text)));
+        } else if path.ends_with(".md") {
+            pages.insert(path, text);
         }
     }
+    failures.extend(links::links(&pages, |path| root.join(path).exists()));
     failures.extend(rules::median(&lengths));
     for (package, forbidden) in layers::MUST_NOT_SEE {
         failures.extend(layers::forbidden(package, forbidden, &dependency_tree(root, package)?));

@@ -63,7 +63,7 @@ fn show(
         outln!("{name:<12} {value:.6}")?;
     }
     if let Some(report) = report {
-        outln!("\n{report}")?;
+        outln!("\n{}", report.to_string().trim_end())?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! - [`main`]: what can be typed, and which file does it; one file per subcommand, `args` for what several share
 //! - `out`: everything that is printed; a closed pipe ends a command, and no training
 //! - `ui`: progress bar, epoch table, summary
+//! - `reference`: the guide's page of commands
 //! - `fetch`: public data sets; `scaffold`: what `salamander new` writes; `demo`: what `salamander demo` trains
 
 // First: its macros are seen by what comes after it.
@@ -24,6 +25,8 @@ mod ledger;
 mod manage;
 mod models;
 mod predict;
+#[cfg(all(test, feature = "kube"))]
+mod reference;
 mod roles;
 mod runs;
 mod scaffold;
@@ -42,7 +45,7 @@ use salamander_train::model::Models;
 
 /// Elastic distributed deep learning in pure Rust, on Burn.
 #[derive(Parser)]
-#[command(version, arg_required_else_help = true, after_help = AFTER_HELP)]
+#[command(name = "salamander", version, arg_required_else_help = true, after_help = AFTER_HELP)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -77,7 +80,7 @@ enum Command {
     Logs(manage::LogsArgs),
     /// Change the number of workers or parameter servers of a run that is going on
     Scale(manage::ScaleArgs),
-    /// End a distributed run early; it can be resumed
+    /// End a run early, after the step that it is at; it can be resumed
     Stop(manage::StopArgs),
     /// Lead a distributed run (`train` starts this by itself)
     Master(roles::MasterArgs),

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use salamander_core::environment;
 use salamander_run::Program;
 use salamander_run::roles::{Exit, MemberOptions, master, ps, worker};
 use tracing_subscriber::EnvFilter;
@@ -107,15 +108,14 @@ fn exit(exit: Exit) -> ExitCode {
     ExitCode::from(exit.code())
 }
 
-/// Logs to standard error, which the supervisor keeps in the run's folder. SALAMANDER_LOG sets what is logged, as in
-/// `salamander=debug`.
+/// Logs to standard error, which the supervisor keeps in the run's folder. [`environment::LOG`] sets what is logged.
 pub(crate) fn log_to_stderr(role: &str, slot: u32) {
     let filter =
-        EnvFilter::try_from_env("SALAMANDER_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+        EnvFilter::try_from_env(environment::LOG.name).unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false);
     // Only the first subscriber of a process counts, which is what is wanted.
-    let _ = if std::env::var("SALAMANDER_LOG_FORMAT").is_ok_and(|format| format == "json") {
-        let job = std::env::var("SALAMANDER_JOB").unwrap_or_default();
+    let _ = if std::env::var(environment::LOG_FORMAT.name).is_ok_and(|format| format == "json") {
+        let job = std::env::var(environment::JOB.name).unwrap_or_default();
         let name = serde_json::json!({"job": job, "role": role, "index": slot}).to_string();
         let head = format!("{},", name.trim_end_matches('}'));
         log.json().with_writer(move || Named(head.clone())).try_init()

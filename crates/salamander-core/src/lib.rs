@@ -16,6 +16,7 @@
 //! - [`course`]: what follows a step, for every strategy; [`progress`]: where training stands
 //! - [`report`]: what a run tells about itself; [`callback`]: who is told
 //! - [`status`]: where a run stands
+//! - [`environment`]: the environment variables that programs read
 //! - [`seed`]: random streams by name
 //! - [`tree`]: the order in which the parts of a step are added up
 //! - [`words`]: numbers in sentences
@@ -24,6 +25,7 @@ pub mod asynchronous;
 pub mod callback;
 pub mod course;
 pub mod elastic;
+pub mod environment;
 pub mod experiment;
 pub mod hparams;
 pub mod layout;

@@ -121,6 +121,11 @@ impl Format {
         self.definition().name
     }
 
+    /// Endings of file names that tell the format, in lower case.
+    pub fn endings(self) -> &'static [&'static str] {
+        self.definition().endings
+    }
+
     /// Whether all values are text, so that numbers are written as they were read.
     pub fn is_text(self) -> bool {
         self.definition().text

@@ -6,6 +6,7 @@ use syn::{DeriveInput, Error, Ident, Path, Result};
 
 use crate::buckets::{self, Buckets};
 use crate::field::{Column, ValueScale};
+use crate::keys::AttributeKind;
 use crate::pictures;
 use crate::several::{self, Several};
 use crate::{is_named, option};
@@ -341,14 +342,10 @@ impl Options {
         let mut options = Self::default();
         for attr in input.attrs.iter().filter(|attr| attr.path().is_ident("example")) {
             attr.parse_nested_meta(|meta| {
-                if meta.path.is_ident("augment") {
-                    options.augment = Some(meta.value()?.parse()?);
-                } else if meta.path.is_ident("unlabelled") {
-                    options.unlabelled = true;
-                } else {
-                    let advice = "unknown key: write #[example(augment = function)] or \
-                                  #[example(unlabelled)]";
-                    return Err(meta.error(advice));
+                match AttributeKind::Example.key(&meta)?.as_str() {
+                    "augment" => options.augment = Some(meta.value()?.parse()?),
+                    "unlabelled" => options.unlabelled = true,
+                    _ => return Err(AttributeKind::Example.unknown(&meta)),
                 }
                 Ok(())
             })?;

@@ -7,6 +7,7 @@ use syn::{Attribute, Error, Expr, ExprArray, Field, Ident, LitStr, Result, Type}
 
 use crate::buckets::{self, Buckets, is_text, is_texts};
 use crate::is_named;
+use crate::keys::AttributeKind;
 use crate::pictures::{self, Change};
 use crate::several::{self, Several};
 
@@ -127,7 +128,7 @@ impl Said {
             return Ok(());
         }
         attr.parse_nested_meta(|meta| {
-            let key = meta.path.get_ident().map(Ident::to_string).unwrap_or_default();
+            let key = AttributeKind::Field.key(&meta)?;
             match key.as_str() {
                 "column" => {
                     self.columns = Some(vec![meta.value()?.parse::<LitStr>()?.value()]);
@@ -147,13 +148,7 @@ impl Said {
                 _ if self.buckets.read(&key, &meta)? => {}
                 _ => match Several::read(&key, &meta)? {
                     Some(several) => self.several = Some(several),
-                    None => {
-                        return Err(meta.error(
-                            "unknown key: write column, columns, shape, scale, offset, mean, std, \
-                             normalise, missing, discretise, log_round, round, hash, vocabulary, oov, \
-                             classes, ragged, ignore, concatenate or augment",
-                        ));
-                    }
+                    None => return Err(AttributeKind::Field.unknown(&meta)),
                 },
             }
             Ok(())

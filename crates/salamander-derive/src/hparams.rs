@@ -4,6 +4,7 @@ use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{DeriveInput, Expr, ExprLit, ExprUnary, Field, Lit, LitStr, Result, Type};
 
+use crate::keys::AttributeKind;
 use crate::{is_named, option};
 
 pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
@@ -49,17 +50,12 @@ impl Hparam {
         let (mut default, mut min, mut max) = (None, None, None);
         for attr in field.attrs.iter().filter(|attr| attr.path().is_ident("hparam")) {
             attr.parse_nested_meta(|meta| {
-                let key = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
-                match key.as_str() {
+                match AttributeKind::Hparam.key(&meta)?.as_str() {
                     "name" => name = meta.value()?.parse::<LitStr>()?.value(),
                     "default" => default = Some(typed(&field.ty, &meta.value()?.parse()?)),
                     "min" => min = Some(bound(meta.value()?.parse()?)),
                     "max" => max = Some(bound(meta.value()?.parse()?)),
-                    _ => {
-                        return Err(meta.error(
-                            "unknown key: write #[hparam(default = .., min = .., max = .., name = ..)]",
-                        ));
-                    }
+                    _ => return Err(AttributeKind::Hparam.unknown(&meta)),
                 }
                 Ok(())
             })?;

@@ -4,6 +4,7 @@
 //! - `hparams`: `#[derive(Hparams)]`
 //! - `example`: `#[derive(Example)]`; `field`: the attributes of its fields, of which
 //!   `buckets` has those that make integers, `several` those of several ids and `pictures` those of pictures
+//! - `keys`: which keys there are, from `attributes.md`, the table that people read
 //!
 //! They are tested from the crate `salamander`, where their users are.
 
@@ -11,6 +12,7 @@ mod buckets;
 mod example;
 mod field;
 mod hparams;
+mod keys;
 mod pictures;
 mod several;
 

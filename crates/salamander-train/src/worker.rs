@@ -38,6 +38,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use salamander_core::elastic::{Ending, WorkerId};
+use salamander_core::environment;
 use salamander_net::{Keys, Token, Transport};
 use salamander_proto::client::{Registration, Role, SessionOptions};
 
@@ -135,6 +136,6 @@ pub fn fresh_id() -> Result<WorkerId, Error> {
 
 /// The number that the platform knows this process by. In a pod every process is number 1, so the pod says another.
 pub fn process_number() -> u32 {
-    let given = std::env::var("SALAMANDER_PROCESS").ok().and_then(|text| text.parse().ok());
+    let given = std::env::var(environment::PROCESS.name).ok().and_then(|text| text.parse().ok());
     given.unwrap_or_else(std::process::id)
 }

@@ -29,6 +29,10 @@ const COMMAND_LINE: &str = "crates/salamander-cli/src/";
 const NOT_PRINTED: [&str; 2] =
     ["crates/salamander-cli/src/out.rs", "crates/salamander-cli/src/scaffold/main.rs"];
 
+/// Where the names of environment variables are, and how they begin elsewhere.
+const VARIABLES: &str = "crates/salamander-core/src/environment.rs";
+const VARIABLE: &str = concat!("\"SALA", "MANDER_");
+
 /// The first folders of paths that exist on one machine only.
 const MACHINE_FOLDERS: [&str; 3] = ["home", "root", "work"];
 
@@ -41,6 +45,7 @@ pub(super) fn rust(path: &str, text: &str) -> Vec<Failure> {
     failures.extend(length(path, text));
     failures.extend(lines(path, text));
     failures.extend(printing(path, text));
+    failures.extend(variables(path, text));
     failures
 }
 
@@ -144,6 +149,24 @@ fn printing(path: &str, text: &str) -> Vec<Failure> {
         .collect()
 }
 
+/// Environment variables have one owner, from which the guide's page is written.
+fn variables(path: &str, text: &str) -> Vec<Failure> {
+    let is_program = path.starts_with("crates/") && path.contains("/src/");
+    if !is_program
+        || path == VARIABLES
+        || path.ends_with("/tests.rs")
+        || path.ends_with("/reference.rs")
+    {
+        return Vec::new();
+    }
+    let advice = format!("add the variable to {VARIABLES}, and take its name from there");
+    numbered(text)
+        .take(code_lines(text))
+        .filter(|(_, line)| line.contains(VARIABLE))
+        .map(|(number, _)| Failure::new(path, number, advice.as_str()))
+        .collect()
+}
+
 /// Whether the pattern is in the line and no part of a longer name.
 fn starts_word(line: &str, pattern: &str) -> bool {
     let is_name = |before: char| before.is_alphanumeric() || before == '_';
@@ -238,6 +261,16 @@ mod tests {
         }
         let own = "//! Why.\n    outln!(\"x\")?;\n    errln!(\"x\");\n";
         check("crates/salamander-cli/src/models.rs", own, &[]);
+    }
+
+    #[test]
+    fn environment_variables_have_one_owner() {
+        let text = format!("//! Why.\n    std::env::var({VARIABLE}LOG\");\n");
+        check("crates/salamander-cli/src/roles.rs", &text, &[2]);
+        check(VARIABLES, &text, &[]);
+        check("crates/salamander-net/tests/net/failures.rs", &text, &[]);
+        let tests = format!("//! Why.\n#[cfg(test)]\nmod tests {{\n{VARIABLE}BLESS\"\n}}\n");
+        check("crates/salamander-cli/src/roles.rs", &tests, &[]);
     }
 
     #[test]

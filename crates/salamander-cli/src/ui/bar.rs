@@ -11,6 +11,9 @@ use super::{Pace, clock};
 /// A bar for fewer files would only flicker.
 pub(crate) const MANY_FILES: u64 = 100;
 
+/// Columns of the bar itself.
+const WIDTH: usize = 8;
+
 /// Shows how far training is, how fast it goes and how long it will take.
 pub(crate) struct Bar {
     /// Hidden where standard error is no terminal.
@@ -122,18 +125,19 @@ pub(crate) fn show_indexing(bar: &ProgressBar, files: u64, of: u64) {
     bar.set_position(files);
 }
 
-/// `epoch 1/2  22%|████▍               | 1020/4591 [00:20<01:13] loss 0.3012, 980 records/s`, cut at the terminal's
-/// edge: a line that wraps is drawn again and again.
+/// `epoch 1/2  22%|█▊      | 1020/4591 [00:20<01:13] loss 0.3012 980 rec/s`, which fits into 80 columns also when runs
+/// are long, and is cut at the terminal's edge: a line that wraps is drawn again and again.
 fn style() -> ProgressStyle {
-    let template = "{prefix} {percent:>3}%|{bar:20}| {pos}/{len} {wide_msg}";
-    ProgressStyle::with_template(template)
+    let template =
+        format!("{{prefix}} {{percent:>3}}%|{{bar:{WIDTH}}}| {{pos}}/{{len}} {{wide_msg}}");
+    ProgressStyle::with_template(&template)
         .unwrap_or_else(|_| ProgressStyle::default_bar())
         .progress_chars("█▉▊▋▌▍▎▏ ")
 }
 
 /// What stands behind the bar, the most wanted first: the time so far and what is left of the whole run.
 fn message(seconds: f64, left: f64, loss: f64, rate: f64) -> String {
-    format!("[{}<{}] loss {loss:.4}, {rate:.0} records/s", clock(seconds), clock(left))
+    format!("[{}<{}] loss {loss:.4} {rate:.0} rec/s", clock(seconds), clock(left))
 }
 
 /// Whether a note tells what happens all the time.
@@ -147,10 +151,14 @@ mod tests {
 
     #[test]
     fn the_bar_shows_the_time_left_of_the_whole_run() {
-        assert_eq!(
-            message(20.0, 3_700.0, 0.30119, 980.2),
-            "[00:20<1:01:40] loss 0.3012, 980 records/s"
-        );
+        assert_eq!(message(20.0, 3_700.0, 0.30119, 980.2), "[00:20<1:01:40] loss 0.3012 980 rec/s");
+    }
+
+    #[test]
+    fn the_bar_of_a_long_run_fits_into_80_columns() {
+        let before = format!("epoch 10/100 100%|{}| 4591/4591 ", " ".repeat(WIDTH));
+        let line = before + &message(4_833.0, 7_991.0, 0.30119, 98_000.0);
+        assert!(line.len() <= 80, "{line}");
     }
 
     #[test]

@@ -15,7 +15,8 @@ pub(crate) fn print_summary(finished: &Summary<'_>, out: Out) {
     let Some(outcome) = finished.outcome else { return };
     let progress = &outcome.progress;
     if let Some(report) = finished.class_report() {
-        out.line(&format!("\n{report}"));
+        // The report ends with a line end of its own.
+        out.line(&format!("\n{}", report.to_string().trim_end()));
     }
     let values = progress.validation.as_ref().map(Metrics::values).unwrap_or_default();
     let shown: Vec<String> = values.iter().map(|(name, v)| format!("{name} {v:.4}")).collect();
@@ -59,7 +60,7 @@ pub(crate) fn print_summary(finished: &Summary<'_>, out: Out) {
         [timings.wall, timings.compute, timings.exchange, timings.data, timings.test]
             .map(|time| clock(time.as_secs_f64()));
     // Workers of strategy ps tell the master what each micro-batch took, and it adds up what all of them tell.
-    let summed = (outcome.ranks.len() as u64) < facts.workers;
+    let summed = facts.workers > 1 && (outcome.ranks.len() as u64) < facts.workers;
     let whose = if summed { ": all workers together " } else { " (" };
     let end = if summed { "" } else { ")" };
     out.line(&format!(

@@ -208,7 +208,8 @@ fn precision(settings: &Settings) -> Option<(&'static str, String)> {
 pub fn schema() -> serde_json::Value {
     let mut schema = serde_json::Value::from(schemars::schema_for!(Settings));
     let hyperparameters = serde_json::json!({
-        "description": "The model's hyperparameters (see `salamander models`) and global_batch_size.",
+        "description": "The model's hyperparameters (see `salamander models`) and global_batch_size: the records of \
+                        a batch over all workers, 64 by default.",
         "type": "object",
         "properties": {"global_batch_size": {"type": "integer", "minimum": 1}},
     });

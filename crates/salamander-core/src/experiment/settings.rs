@@ -31,7 +31,7 @@ pub struct Settings {
     pub data: Data,
     /// Where gradients meet.
     pub strategy: Strategy,
-    /// How many workers: a number, or `{min: 1, max: 4}`.
+    /// How many workers: a number, or `{min: 1, max: 4}`; one by default.
     pub workers: Workers,
     /// Parameter servers, for the strategies `ps` and `hybrid`.
     pub ps: Ps,

@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use salamander_core::environment;
 use salamander_files::{Durability, replace_via};
 
 /// Names the folder; without it nothing is kept on disk.
-const FOLDER_VARIABLE: &str = "SALAMANDER_CACHE_DIR";
+const FOLDER_VARIABLE: &str = environment::CACHE_DIR.name;
 /// Names the most bytes the folder may have.
-const LIMIT_VARIABLE: &str = "SALAMANDER_CACHE_BYTES";
+const LIMIT_VARIABLE: &str = environment::CACHE_BYTES.name;
 const DEFAULT_LIMIT: u64 = 10 << 30;
 
 const BLOCK: &str = "block";

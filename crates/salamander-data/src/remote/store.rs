@@ -14,6 +14,7 @@ use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::http::HttpBuilder;
 use object_store::path::Path as StorePath;
 use object_store::{BackoffConfig, ClientConfigKey, ObjectStore, RetryConfig};
+use salamander_core::environment;
 use url::{Position, Url};
 
 use super::RequestSettings;
@@ -108,19 +109,27 @@ pub(super) fn connect(
     Ok(match location.kind {
         StoreKind::S3 => {
             let builder = AmazonS3Builder::new().with_url(base).with_retry(retry);
-            Arc::new(configure(builder, "AWS_", settings, AmazonS3Builder::with_config).build()?)
+            Arc::new(
+                configure(
+                    builder,
+                    environment::S3.prefix(),
+                    settings,
+                    AmazonS3Builder::with_config,
+                )
+                .build()?,
+            )
         }
         #[cfg(feature = "gcs")]
         StoreKind::Google => {
             let builder = GoogleCloudStorageBuilder::new().with_url(base).with_retry(retry);
             let with = GoogleCloudStorageBuilder::with_config;
-            Arc::new(configure(builder, "GOOGLE_", settings, with).build()?)
+            Arc::new(configure(builder, environment::GCS.prefix(), settings, with).build()?)
         }
         #[cfg(feature = "azure")]
         StoreKind::Azure => {
             let builder = MicrosoftAzureBuilder::new().with_url(base).with_retry(retry);
             let with = MicrosoftAzureBuilder::with_config;
-            Arc::new(configure(builder, "AZURE_", settings, with).build()?)
+            Arc::new(configure(builder, environment::AZURE.prefix(), settings, with).build()?)
         }
         StoreKind::Http => {
             let builder = HttpBuilder::new().with_url(base).with_retry(retry);

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::{
     EnvFromSource, EnvVar, EnvVarSource, ObjectFieldSelector, ResourceFieldSelector,
     SecretEnvSource,
 };
+use salamander_core::environment;
 
 use super::pod::PodParts;
 use crate::job::Job;
@@ -27,21 +28,21 @@ pub(super) fn own_env(job: &Job, parts: &PodParts<'_>) -> Vec<EnvVar> {
         from(name, EnvVarSource { field_ref, ..EnvVarSource::default() })
     };
     let mut env = vec![
-        field("POD_NAME", "metadata.name"),
-        field("POD_NAMESPACE", "metadata.namespace"),
-        field("POD_IP", "status.podIP"),
+        field(environment::POD_NAME.name, "metadata.name"),
+        field(environment::POD_NAMESPACE.name, "metadata.namespace"),
+        field(environment::POD_IP.name, "status.podIP"),
         value("HOME", "/tmp"),
-        value("SALAMANDER_LOG_FORMAT", "json"),
-        value("SALAMANDER_JOB", &job.name),
+        value(environment::LOG_FORMAT.name, "json"),
+        value(environment::JOB.name, &job.name),
         // In a pod every process is number 1, which tells nobody apart.
-        value("SALAMANDER_PROCESS", &parts.process.to_string()),
+        value(environment::PROCESS.name, &parts.process.to_string()),
     ];
     if parts.resources.limits.as_ref().is_some_and(|limits| limits.contains_key("cpu")) {
         // As many threads as the container may use, not as the node has.
         let resource = "limits.cpu".to_string();
         let limit = ResourceFieldSelector { resource, ..ResourceFieldSelector::default() };
         let source = EnvVarSource { resource_field_ref: Some(limit), ..EnvVarSource::default() };
-        env.push(from("RAYON_NUM_THREADS", source));
+        env.push(from(environment::THREADS.name, source));
     }
     env
 }

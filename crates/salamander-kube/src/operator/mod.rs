@@ -19,6 +19,7 @@ use kube::runtime::controller::{Action, Config, Controller};
 use kube::runtime::events::{Recorder, Reporter};
 use kube::runtime::watcher;
 use kube::{Api, Client, ResourceExt};
+use salamander_core::environment;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tracing::{info, warn};
@@ -57,8 +58,9 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), Error> {
     let client = client::connect().await?;
-    let in_pod =
-        std::env::var("POD_NAME").and_then(|pod| Ok((pod, std::env::var("POD_NAMESPACE")?)));
+    let variable = |variable: environment::Variable| std::env::var(variable.name);
+    let in_pod = variable(environment::POD_NAME)
+        .and_then(|pod| Ok((pod, variable(environment::POD_NAMESPACE)?)));
     let lease = in_pod.ok().map(|(identity, namespace)| lease::Options {
         name: "salamander-operator".to_string(),
         namespace,

@@ -23,6 +23,7 @@ use kube::Client;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
 use salamander_core::elastic::Ending;
+use salamander_core::environment;
 use salamander_proto::client::{Error as SessionError, SessionOptions};
 use tokio::net::TcpListener;
 use tokio::time::{MissedTickBehavior, interval};
@@ -97,7 +98,7 @@ impl Options {
             |reason: String| ClusterError::Invalid(format!("job {}: {reason}", job.display()));
         let text = std::fs::read_to_string(job).map_err(|error| wrong(error.to_string()))?;
         let parsed: Job = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-        let pod = std::env::var("POD_NAME").map_err(|_| {
+        let pod = std::env::var(environment::POD_NAME.name).map_err(|_| {
             ClusterError::Invalid(
                 "POD_NAME is not set: the kube platform runs in a pod".to_string(),
             )

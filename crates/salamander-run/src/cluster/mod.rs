@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use salamander_core::elastic::Ending;
+use salamander_core::environment;
 use salamander_core::experiment::{Experiment, Strategy};
 use salamander_core::yaml;
 use salamander_kube::client::Jobs;
@@ -250,7 +251,10 @@ pub struct PodOptions {
 impl PodOptions {
     /// All addresses of this pod, also where the cluster speaks IPv6 only.
     pub(crate) fn in_family(&self, listen: SocketAddr) -> SocketAddr {
-        in_family(listen, std::env::var("POD_IP").ok().and_then(|ip| ip.parse().ok()))
+        in_family(
+            listen,
+            std::env::var(environment::POD_IP.name).ok().and_then(|ip| ip.parse().ok()),
+        )
     }
 }
 

@@ -12,6 +12,8 @@ const GAP: usize = 8;
 const WIDEST: usize = 1280;
 /// Names beyond this many characters would push the matrix out of sight.
 const NAME_LIMIT: usize = 16;
+/// Names of up to so many characters stand upright below the matrix; longer ones would touch each other.
+const UPRIGHT: usize = 3;
 /// The share of a font's size that a digit is wide; browsers' sans-serif fonts are a little narrower.
 const DIGIT: f64 = 0.6;
 
@@ -26,9 +28,9 @@ pub fn confusion_svg(names: &[String], counts: &[u64]) -> String {
     let classes = names.len();
     assert_eq!(counts.len(), classes * classes, "one count per pair of classes");
     let short: Vec<String> = names.iter().map(|name| escape(&cut(name, NAME_LIMIT))).collect();
-    let longest = names.iter().map(|name| name.chars().count().min(NAME_LIMIT)).max();
+    let longest = names.iter().map(|name| name.chars().count().min(NAME_LIMIT)).max().unwrap_or(0);
     // Titles on the left and below, then names, then the matrix.
-    let margin = FONT + 3 * GAP + (longest.unwrap_or(0) as f64 * FONT as f64 * DIGIT) as usize;
+    let margin = FONT + 3 * GAP + (longest as f64 * FONT as f64 * DIGIT) as usize;
     let side = classes * CELL;
     let size = GAP + side + margin;
     let shown = size.min(WIDEST);
@@ -38,7 +40,8 @@ pub fn confusion_svg(names: &[String], counts: &[u64]) -> String {
          font-family=\"sans-serif\" font-size=\"{FONT}\" fill=\"#26262e\" text-anchor=\"middle\">\n\
          <style>text {{ dominant-baseline: central }}</style>\n\
          <rect x=\"-{margin}\" y=\"-{GAP}\" width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n\
-         <rect width=\"{side}\" height=\"{side}\" fill=\"#fff\" stroke=\"#ced6e0\"/>\n"
+         <path d=\"{}\" stroke=\"#ced6e0\"/>\n",
+        grid(classes)
     );
     for (at, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
         let (truth, predicted) = (at / classes, at % classes);
@@ -50,11 +53,15 @@ pub fn confusion_svg(names: &[String], counts: &[u64]) -> String {
     for (class, name) in short.iter().enumerate() {
         let (middle, below) = (class * CELL + CELL / 2, side + GAP);
         // Writing to a string cannot fail.
-        let _ = writeln!(
-            svg,
-            "<text x=\"-{GAP}\" y=\"{middle}\" text-anchor=\"end\">{name}</text>\n\
-             <text text-anchor=\"end\" transform=\"translate({middle} {below}) rotate(-90)\">{name}</text>"
-        );
+        let _ =
+            writeln!(svg, "<text x=\"-{GAP}\" y=\"{middle}\" text-anchor=\"end\">{name}</text>");
+        let _ = match longest <= UPRIGHT {
+            true => writeln!(svg, "<text x=\"{middle}\" y=\"{}\">{name}</text>", below + FONT / 2),
+            false => writeln!(
+                svg,
+                "<text text-anchor=\"end\" transform=\"translate({middle} {below}) rotate(-90)\">{name}</text>"
+            ),
+        };
     }
     let (middle, edge) = (side / 2, margin - GAP - FONT / 2);
     let _ = writeln!(
@@ -64,6 +71,13 @@ pub fn confusion_svg(names: &[String], counts: &[u64]) -> String {
         side + edge
     );
     svg
+}
+
+/// The lines between cells, and around them: cells without counts draw nothing.
+fn grid(classes: usize) -> String {
+    let side = classes * CELL;
+    let lines = (0..=classes).map(|line| line * CELL);
+    lines.map(|at| format!("M0 {at}h{side}M{at} 0v{side}")).collect()
 }
 
 /// How many samples of one class were taken for another.
@@ -120,7 +134,7 @@ mod tests {
             let width = svg.split("width=\"").nth(1).and_then(|rest| rest.split('"').next());
             let width: usize = width.expect("there").parse().expect("a number");
             assert!((40..=WIDEST).contains(&width), "{classes}: {width}");
-            assert_eq!(svg.matches("<rect").count(), classes * classes + 2);
+            assert_eq!(svg.matches("<rect").count(), classes * classes + 1);
             assert_eq!(svg.matches("<text").count(), classes * classes + 2 * classes + 2);
         }
     }
@@ -139,6 +153,17 @@ mod tests {
         }
         assert!(svg.contains(">750k<") && svg.contains(">a&lt;b<"), "{svg}");
         assert!(!svg.contains("c&amp;d as a&lt;b"), "there are none: {svg}");
+    }
+
+    #[test]
+    fn short_names_stand_upright_and_every_cell_has_an_edge() {
+        let rotated = |names: [&str; 2]| {
+            let svg = confusion_svg(&names.map(str::to_owned), &[1, 0, 0, 1]);
+            assert!(svg.contains(&grid(2)), "{svg}");
+            svg.matches("rotate(-90)").count()
+        };
+        assert_eq!(rotated(["0", "yes"]), 1, "the title alone");
+        assert_eq!(rotated(["0", "maybe"]), 3);
     }
 
     #[test]

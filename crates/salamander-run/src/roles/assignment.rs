@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use salamander_core::environment;
 use salamander_core::layout::RunLayout;
 use salamander_master::local::{Options, Role, die_with_parent};
 use salamander_proto::client::SessionOptions;
@@ -172,8 +173,8 @@ impl Processes {
 fn share_cores(command: &mut Command, workers: u32) {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let share = (cores / workers.max(1) as usize).max(1);
-    if std::env::var_os("RAYON_NUM_THREADS").is_none() {
-        command.env("RAYON_NUM_THREADS", share.to_string());
+    if std::env::var_os(environment::THREADS.name).is_none() {
+        command.env(environment::THREADS.name, share.to_string());
     }
 }
 

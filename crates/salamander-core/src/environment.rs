@@ -1,0 +1,133 @@
+//! The environment variables that the program reads, in one table: readers take names from here, and the guide's page
+//! is written from it.
+
+/// A variable, or all whose names begin alike (`AWS_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// Its name.
+    pub name: &'static str,
+    /// What holds where it is not set.
+    pub default: &'static str,
+    /// What it does, in a sentence.
+    pub meaning: &'static str,
+}
+
+impl Variable {
+    /// What the names of a family begin with; a name that stands alone is all of it.
+    pub fn prefix(&self) -> &'static str {
+        self.name.trim_end_matches('*')
+    }
+}
+
+/// What a role logs.
+pub const LOG: Variable = Variable {
+    name: "SALAMANDER_LOG",
+    default: "info",
+    meaning: "What masters, workers and servers log: a level (`debug`), or levels of modules \
+              (`info,salamander_train=debug`).",
+};
+
+/// How a role logs.
+pub const LOG_FORMAT: Variable = Variable {
+    name: "SALAMANDER_LOG_FORMAT",
+    default: "text",
+    meaning: "`json` makes each line of a log an object.",
+};
+
+/// The folder that keeps blocks of objects.
+pub const CACHE_DIR: Variable = Variable {
+    name: "SALAMANDER_CACHE_DIR",
+    default: "none is kept",
+    meaning: "A folder that keeps blocks of data read from `s3://` and other addresses; several processes may share \
+              it.",
+};
+
+/// The size of that folder.
+pub const CACHE_BYTES: Variable = Variable {
+    name: "SALAMANDER_CACHE_BYTES",
+    default: "10 GiB",
+    meaning: "The most bytes that the folder may have.",
+};
+
+/// Threads of the CPU's kernels.
+pub const THREADS: Variable = Variable {
+    name: "RAYON_NUM_THREADS",
+    default: "the cores of the machine; a worker's share of them",
+    meaning: "Threads that a process computes with on the CPU, where neither `--threads` nor the experiment says it.",
+};
+
+/// Credentials and settings of `s3://`.
+pub const S3: Variable = Variable {
+    name: "AWS_*",
+    default: "",
+    meaning: "Credentials and settings of `s3://`: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, \
+              `AWS_ENDPOINT` for another store that speaks S3, `AWS_ALLOW_HTTP=true` for one without TLS.",
+};
+
+/// Credentials of `gs://`.
+pub const GCS: Variable = Variable {
+    name: "GOOGLE_*",
+    default: "",
+    meaning: "Credentials of `gs://` (feature `gcs`): `GOOGLE_SERVICE_ACCOUNT`.",
+};
+
+/// Credentials of `az://`.
+pub const AZURE: Variable = Variable {
+    name: "AZURE_*",
+    default: "",
+    meaning: "Credentials of `az://` (feature `azure`): `AZURE_STORAGE_ACCOUNT_NAME`, `AZURE_STORAGE_ACCOUNT_KEY`.",
+};
+
+/// The job that a pod is of.
+pub const JOB: Variable = Variable {
+    name: "SALAMANDER_JOB",
+    default: "",
+    meaning: "The job's name in each line of a log that is JSON.",
+};
+
+/// A process's number among those of a run.
+pub const PROCESS: Variable = Variable {
+    name: "SALAMANDER_PROCESS",
+    default: "the process's id",
+    meaning: "The number that tells a process from others of its run: in a pod every process has the id 1.",
+};
+
+/// The pod that a process is in.
+pub const POD_NAME: Variable = Variable {
+    name: "POD_NAME",
+    default: "",
+    meaning: "The name of the pod of a master or an operator; an operator without it takes part in no election.",
+};
+
+/// The namespace of that pod.
+pub const POD_NAMESPACE: Variable =
+    Variable { name: "POD_NAMESPACE", default: "", meaning: "The namespace of an operator's pod." };
+
+/// The address of that pod.
+pub const POD_IP: Variable = Variable {
+    name: "POD_IP",
+    default: "",
+    meaning: "The pod's address, which tells a master whether to listen on IPv4 or IPv6.",
+};
+
+/// What people set.
+pub const FOR_PEOPLE: &[Variable] =
+    &[LOG, LOG_FORMAT, CACHE_DIR, CACHE_BYTES, THREADS, S3, GCS, AZURE];
+
+/// What manifests and the operator set in pods.
+pub const FOR_PODS: &[Variable] = &[JOB, PROCESS, POD_NAME, POD_NAMESPACE, POD_IP];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_families_have_a_prefix() {
+        let all = [FOR_PEOPLE, FOR_PODS].concat();
+        for (place, variable) in all.iter().enumerate() {
+            let twice = all[..place].iter().any(|other| other.name == variable.name);
+            assert!(!twice && variable.meaning.ends_with('.'), "{}", variable.name);
+        }
+        assert_eq!((S3.prefix(), LOG.prefix()), ("AWS_", "SALAMANDER_LOG"));
+    }
+}
