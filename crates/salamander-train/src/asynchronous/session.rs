@@ -58,7 +58,9 @@ impl LeaseSession {
                 Err(Error::Invalid(format!("the master refuses this worker: {reason}")))
             }
             (Some(RunEnd::Over(_)), _) => Ok(()),
-            (None, Err(Error::Leaving) | Ok(())) => Err(Error::Leaving),
+            (Some(RunEnd::Released), _) | (None, Err(Error::Leaving) | Ok(())) => {
+                Err(Error::Leaving)
+            }
             (None, Err(error)) => {
                 self.session.failed(error.to_string());
                 Err(error)
