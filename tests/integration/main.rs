@@ -21,6 +21,7 @@ mod places;
 mod precision;
 mod recommenders;
 mod servers;
+mod steered;
 mod stored;
 mod support;
 mod tables;

@@ -1,4 +1,4 @@
-//! `salamander logs | scale | stop`: a distributed run, heard and steered from outside.
+//! `salamander logs | scale | stop`: a run, heard and steered from outside.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -47,8 +47,9 @@ pub(crate) fn logs(args: &LogsArgs) -> Result<ExitCode> {
     };
     let mut seen: BTreeMap<PathBuf, u64> = BTreeMap::new();
     loop {
-        let entries = fs::read_dir(&folder)
-            .with_context(|| format!("{}: this run has no logs", folder.display()))?;
+        let entries = fs::read_dir(&folder).with_context(|| {
+            format!("{}: this run has no logs, as none in one process has", folder.display())
+        })?;
         let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         files.sort();
         for path in files {
@@ -139,7 +140,7 @@ pub(crate) struct StopArgs {
     run: PlacedRunArgs,
 }
 
-/// Ends a run at a step that all workers agree on; it can be resumed.
+/// Ends a run after its step; it can be resumed.
 pub(crate) fn stop(args: &StopArgs) -> Result<ExitCode> {
     let resume = match args.run.find()? {
         PlacedRun::Here(run) => {

@@ -199,7 +199,9 @@ fn restarts(status: &Status) -> String {
 /// What those who train do.
 fn processes(status: &Status) -> Vec<String> {
     let mut lines = Vec::new();
-    for worker in &status.workers {
+    let mut workers: Vec<_> = status.workers.iter().collect();
+    workers.sort_by_key(|worker| (worker.slot, worker.member));
+    for worker in workers {
         let rank = match worker.member {
             Some(rank) => format!("rank {rank}"),
             None => "waits".to_string(),

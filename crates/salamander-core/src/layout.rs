@@ -58,6 +58,8 @@ layout! {
         assets: ASSETS,
         /// Held by the process that trains here, and has its number.
         lock: "run.lock",
+        /// Asks the process that trains here to stop, where no master can be asked.
+        stop_request: "stop",
         /// The secret of the run's connections.
         token: "token",
         /// The folder of certificates, for runs on several hosts.

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use salamander_core::experiment::Strategy;
 use salamander_core::layout::RunLayout;
 use salamander_core::status::{State, Status};
 use salamander_files::{Durability, replace};
@@ -12,8 +13,11 @@ use salamander_proto::client::{Admin, SessionOptions};
 use serde_json::{Value, json};
 
 use crate::Error;
+use crate::experiment::load;
+use crate::folder::holder;
 use crate::folder_status::FolderStatus;
 use crate::keys::keys;
+use crate::stop_request;
 
 /// How long the master may take to answer.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -83,11 +87,20 @@ pub struct Scale {
 
 /// Changes the number of workers or parameter servers of a run that is going on.
 pub fn scale(run: &RunLayout, to: Scale) -> Result<(), Error> {
+    if is_local(run)? {
+        return Err(Error::OneProcess(run.folder().to_path_buf()));
+    }
     Ok(connect(run)?.scale(to.workers, to.servers)?)
 }
 
-/// Ends a run at a step that all workers agree on; it can be resumed.
+/// Ends a run after its step, at one that all workers agree on where there are several; it can be resumed.
 pub fn stop(run: &RunLayout) -> Result<(), Error> {
+    if is_local(run)? {
+        return match holder(run) {
+            Some(_) => stop_request::ask(run),
+            None => Err(Error::NotTraining(run.folder().to_path_buf())),
+        };
+    }
     Ok(connect(run)?.stop()?)
 }
 
@@ -100,6 +113,11 @@ pub fn make_folder(run: &RunLayout, experiment: &Path) -> Result<(), Error> {
         replace(&file, &text, Durability::Synced).map_err(Error::io(&file))?;
     }
     Ok(())
+}
+
+/// Whether a run trains in one process, which no master leads.
+fn is_local(run: &RunLayout) -> Result<bool, Error> {
+    Ok(load(&run.experiment(), &[])?.strategy == Strategy::Local)
 }
 
 /// Writes down where the master of a run listens.

@@ -79,12 +79,23 @@ pub(crate) fn train(launch: &Launch<'_>) -> Result<(Outcome, Facts), Error> {
     // In any case: every process of the run ends before this one goes on.
     platform.shutdown();
     launch.shared.set_processes(Vec::new());
-    let mut facts = Facts { master_restarts, ..Facts::read(run) };
-    if launch.experiment.strategy == Strategy::Ps {
+    let (outcome, facts) = finish(run, launch.experiment, ending?, started)?;
+    Ok((outcome, Facts { master_restarts, ..facts }))
+}
+
+/// What a run whose master has ended leaves behind.
+pub(crate) fn finish(
+    run: &RunLayout,
+    experiment: &Experiment,
+    ending: Ending,
+    started: Instant,
+) -> Result<(Outcome, Facts), Error> {
+    let mut facts = Facts::read(run);
+    if experiment.strategy == Strategy::Ps {
         // There are no memberships: each worker works for itself.
-        (facts.workers, facts.generations) = (u64::from(launch.experiment.workers.max), 1);
+        (facts.workers, facts.generations) = (u64::from(experiment.workers.max), 1);
     }
-    match ending? {
+    match ending {
         Ending::Failed(reason) => Err(Error::Failed(reason)),
         ending => Ok((outcome(run, &ending, started)?, facts)),
     }

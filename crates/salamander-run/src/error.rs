@@ -30,8 +30,17 @@ pub enum Error {
     #[error("{}: another process is training in this folder", .0.display())]
     Busy(PathBuf),
     /// The run never had a master.
-    #[error("{} is not a distributed run, or has not begun", .0.display())]
+    #[error("{} has not begun: no master has led it yet", .0.display())]
     NotDistributed(PathBuf),
+    /// The run has no workers whose number could be changed.
+    #[error(
+        "{run} trains in one process and has no workers to change: stop it (`salamander stop {run}`), and go on with \
+         `salamander train --resume {run} --workers N`", run = .0.display()
+    )]
+    OneProcess(PathBuf),
+    /// Nobody trains in the folder.
+    #[error("{} does not run now", .0.display())]
+    NotTraining(PathBuf),
     /// The run's master does not answer.
     #[error("{} does not run now: {cause}", folder.display())]
     NotRunning {

@@ -75,8 +75,7 @@ impl FolderStatus {
         let experiment = Experiment::parse(&text, &[]).ok();
         let metric = experiment.as_ref().map_or("loss", Experiment::metric);
         let told = Told::read(&run.metrics(), metric);
-        let plan: Option<Start> =
-            read_json(&run.plan()).and_then(|plan| serde_json::from_value(plan).ok());
+        let plan = plan(run);
         let holder = holder(run);
         let summary = read_json(&run.summary()).filter(|_| holder.is_none());
         let (state, error) = match (&holder, &summary) {
@@ -137,6 +136,11 @@ pub(crate) fn note_plan(run: &RunLayout, plan: &Start) -> Result<(), Error> {
     let path = run.plan();
     let json = serde_json::to_vec(plan).map_err(Error::broken(&path))?;
     replace(&path, &json, Durability::Unsynced).map_err(Error::io(&path))
+}
+
+/// How long a run will be, once that is known.
+pub(crate) fn plan(run: &RunLayout) -> Option<Start> {
+    read_json(&run.plan()).and_then(|plan| serde_json::from_value(plan).ok())
 }
 
 /// The experiment in force is written when a run is started or resumed, and at no other time.

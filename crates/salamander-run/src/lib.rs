@@ -12,7 +12,8 @@
 //! - [`TrainedModel`]: evaluate, predict, export; `tasks`: the same by several processes
 //! - [`roles`]: the processes of a distributed run; `distributed`: their parent
 //! - [`cluster`]: jobs on Kubernetes (feature `kube`)
-//! - `folder`, `keys`, `stored`: a run's folder, its secrets, its place in an object store
+//! - `folder`, `keys`, `stored`, `stop_request`: a run's folder, its secrets, its place in an object store, and a wish
+//!   to stop it
 
 #[cfg(feature = "kube")]
 pub mod cluster;
@@ -31,6 +32,7 @@ mod program;
 pub mod report;
 pub mod roles;
 mod run;
+mod stop_request;
 mod stored;
 mod summary;
 mod tasks;
@@ -46,7 +48,7 @@ pub use folder_status::{BestValidation, FolderStatus, runs};
 pub use keys::{KeyFiles, make_certificates};
 pub use program::{Draft, Program, find_assets, fit_assets};
 pub use run::{Finished, Process, Run};
-pub use summary::{BestCheckpoint, Summary, confusion};
+pub use summary::{BestCheckpoint, Summary, TableSize, confusion};
 pub use tasks::{Sharing, TaskEvent};
 pub use trained::{Predicted, TrainedModel};
 

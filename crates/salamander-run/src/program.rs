@@ -25,6 +25,7 @@ use crate::keys::{ensure_certificates, ensure_keys};
 use crate::metrics_log::{MetricsLog, PlanFile, cut_after};
 use crate::roles::Assignment;
 use crate::run::{Finished, Run, Shared, panicked};
+use crate::stop_request::{self, StopWatch};
 use crate::stored;
 use crate::summary::Summary;
 use crate::trained::TrainedModel;
@@ -192,6 +193,7 @@ impl Draft {
                 if self.experiment.strategy != Strategy::Local {
                     return self.train_elsewhere(run, shared, events);
                 }
+                let _watch = StopWatch::start(run, Arc::clone(&shared.stop))?;
                 let setup = Setup {
                     experiment: self.experiment.clone(),
                     folder: run.folder().to_path_buf(),
@@ -230,8 +232,9 @@ impl Draft {
                 if !folder.layout().assets().is_dir() {
                     self.assets.write(folder.layout().folder())?;
                 }
-                // What it says is of the time before.
+                // What they say is of the time before.
                 let _ = fs::remove_file(folder.layout().summary());
+                stop_request::forget(folder.layout());
                 Ok(folder)
             }
             RunPlace::New(runs) => {

@@ -8,12 +8,16 @@ use salamander_core::experiment::{Experiment, Strategy};
 use salamander_core::layout::RunLayout;
 use salamander_core::metrics::{Metric, Metrics};
 use salamander_core::status::State;
+use salamander_ps::checkpoint::describe;
+use salamander_train::DENSE_TABLE;
 use salamander_train::checkpoint::{Manifest, Store};
 use salamander_train::trainer::{Outcome, Timings};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::Error;
 use crate::facts::Facts;
+use crate::folder_status::plan;
 use crate::report::{ClassReport, confusion_svg};
 use crate::run::Finished;
 
@@ -42,6 +46,17 @@ pub struct BestCheckpoint {
     pub metric: String,
     /// Its value then.
     pub value: Option<f64>,
+}
+
+/// How much a table of the model holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TableSize {
+    /// The table's name.
+    pub name: String,
+    /// Its rows.
+    pub rows: u64,
+    /// Values of a row, each a parameter.
+    pub dim: u64,
 }
 
 impl<'a> Summary<'a> {
@@ -103,6 +118,30 @@ impl<'a> Summary<'a> {
         })
     }
 
+    /// Parameters of the model but for those in tables, whose number grows with the data.
+    pub fn parameters(&self) -> Option<u64> {
+        plan(self.run).map(|plan| plan.parameters)
+    }
+
+    /// The tables of the model, as the last checkpoint has them.
+    pub fn tables(&self) -> Vec<TableSize> {
+        let folder = self.run.checkpoints();
+        let Some(last) = Store::list(&folder).pop() else { return Vec::new() };
+        let files: Vec<PathBuf> =
+            last.tables.keys().map(|file| folder.join(&last.id).join(file)).collect();
+        if files.is_empty() {
+            return Vec::new();
+        }
+        // Only headers are read; files that cannot be are named by whoever uses the checkpoint.
+        let Ok(held) = describe(&files) else { return Vec::new() };
+        let tables = held.tables.into_iter().zip(held.rows);
+        // Dense parameters of strategy ps are rows, too, and are counted as what they are.
+        let tables = tables.filter(|(table, _)| table.name != DENSE_TABLE);
+        tables
+            .map(|(table, rows)| TableSize { name: table.name, rows, dim: table.dim as u64 })
+            .collect()
+    }
+
     fn confusion(&self) -> Option<(Vec<String>, &[u64])> {
         confusion(self.outcome?.progress.validation.as_ref()?, &self.class_names)
     }
@@ -139,6 +178,8 @@ impl<'a> Summary<'a> {
                 "training": finite(progress.map(|p| p.last_training.clone()).unwrap_or_default()),
                 "validation": finite(validation.map(Metrics::values).unwrap_or_default()),
             },
+            "parameters": self.parameters(),
+            "tables": self.tables(),
             "checkpoint": outcome.and_then(|outcome| outcome.checkpoint.as_ref()),
             "best_checkpoint": self.best_checkpoint().map(|best| best.path),
             "weights_hash": last.and_then(|last| last.weights_hash),

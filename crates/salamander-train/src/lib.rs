@@ -45,6 +45,7 @@ pub mod trial;
 pub mod weights;
 pub mod worker;
 
+pub use asynchronous::DENSE_TABLE;
 pub use error::Error;
 pub use output::Output;
 pub use salamander_core::{callback, progress};

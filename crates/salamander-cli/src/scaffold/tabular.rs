@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
+use salamander_core::words::count_is;
 use salamander_data::sink::create;
 use salamander_data::split::{split, stratified_split};
 use salamander_data::stats::Stats;
@@ -27,6 +28,9 @@ const SEED: u64 = 1;
 const MOST_NUMBERED: usize = 20;
 /// More different texts than this are no classes.
 const MOST_CLASSES: usize = 1000;
+
+/// Words that stand for a missing value in files of R, pandas, SQL and UCI.
+const MISSING: [&str; 7] = ["NA", "N/A", "NaN", "nan", "null", "NULL", "?"];
 
 /// Writes the crate into a new folder of its name, which is the file's unless told.
 pub(crate) fn write(name: Option<&str>, file: &Path, label: &str) -> Result<()> {
@@ -49,8 +53,9 @@ pub(crate) fn write(name: Option<&str>, file: &Path, label: &str) -> Result<()> 
     let data = pending.path().join("data");
     fs::create_dir_all(&data)?;
     let parts = target.divide()?;
+    let mut emptied = 0;
     for (part, records) in ["train.csv", "valid.csv"].iter().zip(&parts) {
-        target.write(&dataset, &columns, records, &data.join(part))?;
+        emptied += target.write(&dataset, &columns, records, &data.join(part))?;
     }
     // Of what is trained on: nothing of the validation may be known before.
     let stats = Stats::of(&open(&data.join("train.csv"))?, |_| {})?;
@@ -72,6 +77,10 @@ pub(crate) fn write(name: Option<&str>, file: &Path, label: &str) -> Result<()> 
     let written = pending.commit(&folder, Durability::Unsynced);
     written.with_context(|| folder.display().to_string())?;
     tell(&target, &found, &parts)?;
+    if emptied > 0 {
+        let (cells, words) = (count_is(emptied, "cell"), MISSING.join(", "));
+        outln!("{cells} empty in data/ where the file has a word for a missing value ({words})")?;
+    }
     Ok(super::ready(&name)?)
 }
 
@@ -178,15 +187,17 @@ impl LabelColumn {
         Ok(parts)
     }
 
-    /// Writes some records, with the number of their class in place of its name.
+    /// Writes some records, with the number of their class in place of its name. Returns how many cells had a word for
+    /// a missing value, and are empty now.
     fn write(
         &self,
         dataset: &Dataset,
         columns: &[String],
         records: &[u64],
         to: &Path,
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let mut file = create(to, Format::Csv)?;
+        let mut emptied = 0;
         let classes: BTreeMap<&str, String> = self
             .classes
             .iter()
@@ -196,6 +207,8 @@ impl LabelColumn {
             .collect();
         for block in records.chunks(1024) {
             dataset.read(block, &mut |_, row| {
+                let words = columns.iter().filter_map(|name| row.get(name));
+                emptied += words.filter(|value| is_missing(value)).count() as u64;
                 let cells: Vec<Cow<'_, str>> = columns
                     .iter()
                     .map(|name| row.get(name).and_then(text).unwrap_or_default())
@@ -208,13 +221,20 @@ impl LabelColumn {
                 file.write(&Row::new(row.collect()))
             })?;
         }
-        Ok(file.finish()?)
+        file.finish()?;
+        Ok(emptied)
     }
+}
+
+/// Whether a value is a word that stands for none.
+fn is_missing(value: &Value<'_>) -> bool {
+    matches!(value, Value::Text(text) if MISSING.contains(&text.trim()))
 }
 
 /// A value as text; nothing for what is missing or has several values.
 fn text<'a>(value: &'a Value<'_>) -> Option<Cow<'a, str>> {
     match value {
+        value if is_missing(value) => None,
         Value::Text(text) => Some(Cow::Borrowed(text.trim())).filter(|text| !text.is_empty()),
         Value::Ints(ints) if ints.len() == 1 => Some(Cow::Owned(ints[0].to_string())),
         Value::Floats(floats) if floats.len() == 1 => Some(Cow::Owned(floats[0].to_string())),
@@ -268,6 +288,29 @@ mod tests {
         check(&["10", "9", "10"], Some(&["9", "10"]));
         check(&["1.5", "2", "3"], None);
         assert!(classes("y", ["a", "a"].into_iter()).is_err());
+    }
+
+    #[test]
+    fn words_for_missing_values_leave_a_column_of_numbers_one() {
+        let place = tempfile::tempdir().expect("a folder");
+        let file = place.path().join("penguins.csv");
+        let rows = (0..50).map(|i| match i % 5 {
+            0 => format!("NA,NA,{}\n", i % 2),
+            _ => format!("{}.5,male,{}\n", 30 + i, i % 2),
+        });
+        fs::write(&file, format!("bill,sex,species\n{}?,female,NA\n", rows.collect::<String>()))
+            .expect("written");
+        let dataset = open(&file).expect("read");
+        let target = LabelColumn::read(&dataset, "species").expect("a label");
+        assert_eq!(target.missing, 1, "a label that is missing");
+        let (columns, train) = (["bill", "sex"].map(String::from), place.path().join("train.csv"));
+        let all: Vec<u64> = target.records.iter().map(|(record, _)| *record).collect();
+        let emptied = target.write(&dataset, &columns, &all, &train).expect("written");
+        assert_eq!(emptied, 20);
+        let stats = Stats::of(&open(&train).expect("read"), |_| {}).expect("read");
+        let found = columns::find(&stats, "species");
+        assert!(matches!(found.fields[0].kind, columns::Kind::Number { .. }));
+        assert!(matches!(found.fields[1].kind, columns::Kind::Vocabulary { missing: true, .. }));
     }
 
     #[test]

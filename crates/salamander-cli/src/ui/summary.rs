@@ -1,10 +1,8 @@
 //! The end of a run, for people.
 
-use indicatif::HumanBytes;
 use salamander_core::metrics::Metrics;
 use salamander_core::words::{count, count_was};
-use salamander_run::Summary;
-use salamander_train::checkpoint::Store;
+use salamander_run::{Summary, TableSize};
 use salamander_train::trainer::Outcome;
 
 use super::clock;
@@ -28,6 +26,9 @@ pub(crate) fn print_summary(finished: &Summary<'_>, out: Out) {
     ));
     let (steps, records) = (count(progress.steps, "step"), count(progress.records, "record"));
     out.line(&format!("trained    {steps}, {records}"));
+    if let Some(dense) = finished.parameters() {
+        out.line(&format!("parameters {}", parameters(dense, &finished.tables())));
+    }
     if !shown.is_empty() {
         out.line(&format!("validation {}", shown.join(", ")));
     }
@@ -95,10 +96,32 @@ fn checkpoints(finished: &Summary<'_>, outcome: &Outcome, out: Out) {
     if best.is_some_and(|best| best.path.file_name() != last.file_name()) {
         out.line(&format!("last       {}", last.display()));
     }
-    let manifests = Store::list(&finished.run.checkpoints());
-    let rows: u64 = manifests.last().map_or(0, |manifest| manifest.tables.values().sum());
-    if rows > 0 {
-        let size = HumanBytes(rows);
-        out.line(&format!("tables     {size} of rows, which the number of parameters leaves out"));
+}
+
+/// `12034, and 640000 in 40000 rows of 2 tables`.
+fn parameters(dense: u64, tables: &[TableSize]) -> String {
+    let rows: u64 = tables.iter().map(|table| table.rows).sum();
+    let inside: u64 = tables.iter().map(|table| table.rows * table.dim).sum();
+    match tables {
+        [] => dense.to_string(),
+        tables => {
+            let (rows, tables) = (count(rows, "row"), count(tables.len() as u64, "table"));
+            format!("{dense}, and {inside} in {rows} of {tables}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_in_tables_are_counted_apart() {
+        let table = |rows, dim| TableSize { name: "t".into(), rows, dim };
+        assert_eq!(parameters(162, &[]), "162");
+        assert_eq!(
+            parameters(12_034, &[table(30_000, 16), table(10_000, 1)]),
+            "12034, and 490000 in 40000 rows of 2 tables"
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use salamander_core::elastic::{Ending, Timeouts};
 use salamander_core::experiment::{Experiment, Strategy};
@@ -14,6 +14,7 @@ use salamander_net::Keys;
 use salamander_train::callback::{Callback, Control};
 use salamander_train::checkpoint::RemoteCheckpoints;
 use salamander_train::device;
+use salamander_train::example::AssetFiles;
 use salamander_train::model::Models;
 use salamander_train::trainer::Setup;
 use tokio::net::TcpListener;
@@ -22,11 +23,15 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::{Exit, runtime, terminated};
 use crate::Error;
 use crate::connect::note_address;
+use crate::distributed::finish;
 use crate::experiment::load;
+use crate::folder::RunFolder;
 use crate::folder_status::note_plan;
 use crate::keys::KeyFiles;
 use crate::metrics_log::{MetricsLog, cut_after};
+use crate::run::Finished;
 use crate::stored::{StoredJournal, bring_back_patiently};
+use crate::summary::Summary;
 
 /// What a master is told.
 #[derive(Clone, Debug)]
@@ -61,6 +66,7 @@ pub fn run(
     if let Some(remote) = remote.as_ref().filter(|_| !run.journal().exists()) {
         brought = bring_back_patiently(remote, &run, &experiment)?;
     }
+    let by_hand = ByHand::begin(options, &run)?;
     let mut config = config(&run, &experiment, &keys);
     let storage = &experiment.checkpoint_storage;
     let stored = remote.map(|remote| StoredJournal::start(remote, &run, storage)).transpose()?;
@@ -94,12 +100,50 @@ pub fn run(
         // Ctrl-C is meant for the parent, which hears it too and decides.
         let _interrupt =
             signal(SignalKind::interrupt()).map_err(Error::system("cannot lead a run"))?;
-        match salamander_master::run(config, listener, terminated()?).await? {
+        let ending = salamander_master::run(config, listener, terminated()?).await?;
+        if let Some(by_hand) = by_hand {
+            by_hand.end(&run, &experiment, ending.clone(), models);
+        }
+        match ending {
             Ending::Completed => Ok(Exit::Done),
             Ending::Interrupted => Ok(Exit::Left),
             Ending::Failed(reason) => Err(Error::Failed(reason)),
         }
     })
+}
+
+/// A run that no parent process looks after: its master holds the folder, and says how the run ended.
+struct ByHand {
+    started: Instant,
+    /// Held, not read.
+    _folder: RunFolder,
+}
+
+impl ByHand {
+    fn begin(options: &Options, run: &RunLayout) -> Result<Option<Self>, Error> {
+        #[cfg(feature = "kube")]
+        let served = options.served || options.pods.is_some();
+        #[cfg(not(feature = "kube"))]
+        let served = options.served;
+        if served {
+            return Ok(None);
+        }
+        let folder = RunFolder::open(run.folder())?;
+        // What it says is of the time before.
+        let _ = fs::remove_file(run.summary());
+        Ok(Some(Self { started: Instant::now(), _folder: folder }))
+    }
+
+    fn end(&self, run: &RunLayout, experiment: &Experiment, ending: Ending, models: &Models) {
+        let finished = finish(run, experiment, ending, self.started)
+            .map(|(outcome, facts)| Finished { run: run.clone(), outcome, facts });
+        let model = models.find(experiment.model()).ok();
+        let class_names = model.and_then(|model| {
+            let assets = AssetFiles::of_run(model.assets(), run.folder()).ok()?;
+            model.class_names(&assets).ok()
+        });
+        Summary::new(run, &finished, class_names.unwrap_or_default()).write();
+    }
 }
 
 async fn bind(listen: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {

@@ -15,7 +15,7 @@ use crate::params;
 pub(crate) const BLOCK: usize = 1024;
 
 /// The name of the table, which no table of a model can have.
-pub(crate) const TABLE: &str = "salamander.dense";
+pub const TABLE: &str = "salamander.dense";
 
 /// Where each parameter is.
 #[derive(Clone, Debug, PartialEq, Eq)]

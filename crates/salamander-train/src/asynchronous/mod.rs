@@ -27,6 +27,7 @@ use crate::tables::Tables;
 use crate::trainer::{Prepared, Setup};
 use crate::trial::{Pass, Trial};
 
+pub use dense::TABLE as DENSE_TABLE;
 pub(crate) use lease_plan::lease_plan;
 pub(crate) use worker::work;
 
