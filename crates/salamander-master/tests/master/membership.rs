@@ -2,7 +2,7 @@
 use salamander_core::elastic::{CheckpointMark, Ending, FromMember, Source, Version};
 use salamander_master::Config;
 
-use crate::support::{BEAT_EVERY, Birth, Run, TIMEOUTS, Worker, step, together, wait_until};
+use crate::support::{BEAT_EVERY, Birth, Run, TIMEOUTS, Worker, together, wait_until};
 
 /// For runs in which nobody is to be given up by the clock.
 pub(crate) fn patient(config: &mut Config) {
@@ -98,7 +98,7 @@ fn what_matters_reaches_the_next_master() {
     run.kill();
     let mark = CheckpointMark { id: "step-9".into(), version: Version(9), generation };
     worker.sender().send(FromMember::Wrote(mark));
-    worker.sender().report(9, &step(9));
+    worker.report(9);
     worker.sender().send(FromMember::Reached(generation, Ending::Completed));
     run.start(|_| {});
     wait_until("it is told", || worker.seen().ended == Some(Ending::Completed));
