@@ -110,7 +110,7 @@ pub(crate) trait Exchange: Send {
     fn wrote(&mut self, _id: &str) {}
     /// The last state is reached and all members hold it.
     fn conclude(&mut self, ending: Ending, report: EndReport) -> Result<(), Error>;
-    /// The run cannot go on: the data or the model is wrong, which no other worker can mend.
+    /// This member cannot go on; nor can the run if data or model are wrong, which no other worker can mend.
     fn failed(&mut self, _error: &Error) {}
 }
 

@@ -244,6 +244,13 @@ impl Coordinator {
         }
     }
 
+    /// Nothing goes on in the generation, and nobody knows why: its members connect anew.
+    pub fn stuck(&mut self, now: Millis) {
+        if matches!(self.phase, Phase::Running(_)) {
+            self.regroup(now);
+        }
+    }
+
     /// A worker must not be in the next generations, though it lives.
     pub fn exclude(&mut self, now: Millis, id: WorkerId, reason: &'static str) {
         self.leave_out(id, now + self.timeouts.silence, reason);

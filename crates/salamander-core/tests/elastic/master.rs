@@ -151,7 +151,10 @@ impl World {
         let coordinator = &self.masters[index].coordinator;
         let wanted = coordinator.run().wanted().workers as u32;
         let needed = coordinator.needed_slots();
-        let is_newest = index + 1 == self.masters.len();
+        let Master { alive, paused, pending, .. } = &self.masters[index];
+        // What it decided is on disk before the platform hears of it.
+        let is_done = *alive && paused.is_none() && pending.is_empty();
+        let is_newest = index + 1 == self.masters.len() && is_done;
         if !self.mood.scales_down || !is_newest || coordinator.run().ending().is_some() {
             return;
         }

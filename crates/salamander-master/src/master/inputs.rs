@@ -53,6 +53,8 @@ impl Master {
             }
         }
         self.step(now, Event::Tick);
+        // Who is ended below depends on who is a member, which is on disk first.
+        self.settle(now)?;
         if self.ending().is_some() {
             return Ok(());
         }

@@ -40,6 +40,11 @@ impl Members {
                 if coordinator.run().ending().is_none() {
                     effects = self.exclude_the_slow(now);
                     effects.extend(self.ask_for_checkpoint());
+                    if self.pace.is_stuck() {
+                        self.coordinator.stuck(now);
+                        let text = "all members wait for each other: they connect anew";
+                        effects.push(Effect::Note(text.to_string()));
+                    }
                 }
             }
             Event::Joined(hello) => coordinator.hello(now, hello),

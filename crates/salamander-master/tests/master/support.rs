@@ -198,6 +198,8 @@ pub(crate) struct Seen {
     pub(crate) kept: Vec<String>,
     pub(crate) connected: bool,
     pub(crate) refused: Option<String>,
+    /// Masters that were replaced, and that it met nevertheless.
+    pub(crate) old_masters: u64,
     frozen: bool,
     /// How many heartbeats it has sent.
     pub(crate) beats: u64,
@@ -240,6 +242,7 @@ impl Worker {
             kept: Vec::new(),
             connected: false,
             refused: None,
+            old_masters: 0,
             frozen: false,
             beats: 0,
         }));
@@ -312,7 +315,9 @@ impl Handler for Fake {
 
     fn welcome(&mut self, term: Term) -> Result<(), String> {
         let mut seen = self.seen.lock().expect("not poisoned");
-        seen.member.welcome(term).map_err(|fenced| fenced.to_string())
+        let welcomed = seen.member.welcome(term);
+        seen.old_masters += u64::from(welcomed.is_err());
+        welcomed.map_err(|fenced| fenced.to_string())
     }
 
     fn message(&mut self, message: ToMember) {

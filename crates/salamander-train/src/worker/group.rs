@@ -247,7 +247,7 @@ impl Exchange for Group {
         for (rank, theirs) in all.iter_mut().enumerate() {
             // Never sum over states that differ: this would be a fault of the membership itself.
             if theirs.get(..16) != bytes.get(..16) {
-                return Err(Error::Invalid(format!("worker {rank} holds another state")));
+                return Err(Error::Differs(format!("worker {rank} holds another state")));
             }
             theirs.drain(..16);
         }
@@ -344,6 +344,10 @@ impl Exchange for Group {
     }
 
     fn failed(&mut self, error: &Error) {
-        self.part(|session| session.failed(error.to_string()));
+        self.part(|session| match error.is_of_the_run() {
+            true => session.failed(error.to_string()),
+            // The others go on at once; the platform starts another, and counts how often.
+            false => session.send(FromMember::Leave),
+        });
     }
 }
