@@ -61,6 +61,8 @@ pub enum FromProcess {
     Report {
         /// The version.
         version: u64,
+        /// The generation that came by it.
+        generation: Generation,
         /// The report.
         report: Box<Report>,
     },

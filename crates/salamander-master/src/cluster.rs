@@ -1,7 +1,7 @@
 //! What a run is made of, whatever its mode: who is connected, which processes run, what is told outside, and what is
 //! on disk.
 
-use salamander_core::elastic::{Ending, Entry, Millis, Seat, Term, ToMember, WorkerId};
+use salamander_core::elastic::{Ending, Entry, Line, Millis, Seat, Term, ToMember, WorkerId};
 use salamander_core::report::Report;
 use salamander_core::words::count_is;
 use salamander_proto::client::{Registration, Role, TrainedOn};
@@ -109,8 +109,8 @@ impl Cluster {
     }
 
     /// Takes a report, if nothing as new was taken before.
-    pub(crate) fn report(&mut self, version: u64, report: Report) {
-        if self.events.report(version, report) {
+    pub(crate) fn report(&mut self, line: Line, version: u64, report: Report) {
+        if self.events.report(line, version, report) {
             self.version = self.version.max(version);
             self.processes.progressed();
         }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use salamander_core::elastic::{Ending, Term};
+use salamander_core::elastic::{Ending, Line, Term};
 use salamander_core::report::{Report, TaskResult};
 use salamander_proto::v1;
 use salamander_proto::v1::event::Event as Kind;
@@ -49,13 +49,13 @@ impl Events {
 
     /// Takes a report, if nothing as new was taken before: whoever becomes the one that reports may
     /// repeat what another has told already.
-    pub(crate) fn report(&mut self, version: u64, report: Report) -> bool {
-        let place = (version, report.part());
-        if self.told.place().is_some_and(|newest| place <= newest) {
+    pub(crate) fn report(&mut self, line: Line, version: u64, report: Report) -> bool {
+        let mut taken = self.told.taken();
+        if !taken.take(line, (version, report.part())) {
             return false;
         }
         self.sink.report(version, &report);
-        self.told.set(Some(place));
+        self.told.set(taken);
         self.push(Kind::Report(report.clone().into()));
         self.last_report = Some(report);
         true
@@ -63,7 +63,9 @@ impl Events {
 
     /// The run goes on from a checkpoint of this version: what comes after it is told anew.
     pub(crate) fn restored(&mut self, version: u64) {
-        self.told.set(version.checked_sub(1).map(|before| (before, u32::MAX)));
+        let mut taken = self.told.taken();
+        taken.restored(version);
+        self.told.set(taken);
     }
 
     /// Takes the result of a task.
@@ -138,6 +140,7 @@ fn feed(watcher: &mut Watcher, kept: &VecDeque<v1::Event>, term: Term) -> bool {
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use salamander_core::elastic::TakenReports;
     use salamander_core::report::{EpochReport, Start, StepReport};
     use tokio::sync::mpsc;
 
@@ -156,7 +159,7 @@ mod tests {
     fn events(term: u32, told: Option<(u64, u32)>, sink: impl Sink + 'static) -> Events {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let mut sent_reports = SentReports::open(file.path()).expect("new");
-        sent_reports.set(told);
+        sent_reports.set(TakenReports { newest: told, ..TakenReports::default() });
         Events::new(Term(term), sent_reports, Box::new(sink))
     }
 
@@ -174,7 +177,8 @@ mod tests {
         let told = Told::default();
         let mut events = events(1, Some((1, 0)), told.clone());
         let places = [(1, 0), (2, 0), (2, 0), (1, 9), (2, 1), (5, 0), (3, 0)];
-        let taken = places.map(|(version, part)| events.report(version, of_part(part)));
+        let line = Line::default();
+        let taken = places.map(|(version, part)| events.report(line, version, of_part(part)));
         assert_eq!(taken, [false, true, false, false, true, true, false]);
         assert_eq!(*told.0.lock().expect("not poisoned"), [2, 2, 5]);
     }

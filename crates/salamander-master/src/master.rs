@@ -167,7 +167,7 @@ impl Master {
                 }
             }
             Effect::Note(text) => cluster.events.note(text),
-            Effect::Report { version, report } => cluster.report(version, report),
+            Effect::Report { line, version, report } => cluster.report(line, version, report),
             Effect::Restored(version) => cluster.events.restored(version),
             Effect::Result { task, result } => cluster.events.result(task, result),
             Effect::Kept(id) => cluster.events.sink.kept(&id),

@@ -6,9 +6,12 @@ mod leaving;
 mod members;
 mod tasks;
 
+use std::collections::BTreeSet;
+
 use salamander_core::asynchronous::Process;
 use salamander_core::elastic::{
-    Beat, Ending, Entry, FromMember, Hello, Millis, Peer, RunState, ToMember, WorkerId,
+    Beat, Ending, Entry, FromMember, Hello, Line, MemberReport, Millis, Peer, RunState, ToMember,
+    WorkerId,
 };
 use salamander_core::report::{Report, TaskResult};
 use salamander_proto::v1::ScaleRequest;
@@ -42,6 +45,10 @@ pub(crate) enum Event {
     Beat(WorkerId, Beat),
     /// A member says something.
     Said(WorkerId, FromMember),
+    /// A member tells what was measured.
+    Reported(Box<MemberReport<Report>>),
+    /// A worker's data or model is wrong, it says.
+    Failed(WorkerId, String),
     /// A worker's connection has ended.
     Disconnected(WorkerId),
     /// A worker was not heard of for a while,
@@ -75,8 +82,8 @@ pub(crate) enum Effect {
     /// Tell people.
     Note(String),
     /// Tell people what was measured, unless it was told.
-    Report { version: u64, report: Report },
-    /// What comes after a version is told anew.
+    Report { line: Line, version: u64, report: Report },
+    /// What comes after a version is told anew, where no line says so.
     Restored(u64),
     /// A task has this result.
     Result { task: u64, result: TaskResult },
@@ -115,6 +122,15 @@ impl Mode {
             Mode::Members(members) => members.coordinator.needed_servers(),
             Mode::Leases(leases) => leases.dispatcher.needed_servers() as usize,
             Mode::Tasks(tasks) => tasks.run.wanted().servers,
+        }
+    }
+
+    /// The slots of workers that must not be ended because fewer are wanted: what they hold is handed over first. None: that
+    /// is not known yet.
+    pub(crate) fn needed_slots(&self) -> Option<BTreeSet<u32>> {
+        match self {
+            Mode::Members(members) => members.coordinator.needed_slots(),
+            Mode::Leases(_) | Mode::Tasks(_) => Some(BTreeSet::new()),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The processes of a run: which slots are filled, by whom, and what the attached platform is told to do.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use salamander_core::elastic::{
     Ended, Ending, Millis, Order, ProcessSet, Seat, Slot, Term, ToMember, WorkerId,
@@ -60,6 +60,16 @@ impl Processes {
             platform: None,
             earlier_restarts,
         }
+    }
+
+    /// Whether a platform looks after them.
+    pub(crate) fn are_served(&self) -> bool {
+        self.kind == PlatformKind::Served
+    }
+
+    /// Workers of these slots are not ended because fewer are wanted; none: no worker is.
+    pub(crate) fn keep(&mut self, slots: Option<BTreeSet<u32>>) {
+        self.workers.keep(slots);
     }
 
     /// A platform attaches. What it does not have was lost on the way to it. Call after its unreceived ends were

@@ -1,20 +1,21 @@
-//! Which report was taken last: 16 bytes that are written over with each one. In the journal it would be most of it.
+//! Which report was taken last: 24 bytes that are written over with each one. In the journal it would be most of it.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use salamander_core::elastic::{Generation, TakenReports};
 use tracing::warn;
 
-/// Version, part, checksum.
-const LENGTH: usize = 16;
+/// Line, version, part, checksum.
+const LENGTH: usize = 24;
 
 /// The file, and what is in it. It survives the master, and mostly the machine; without it a report can be told twice.
 #[derive(Debug)]
 pub(crate) struct SentReports {
     file: File,
-    place: Option<(u64, u32)>,
+    taken: TakenReports,
 }
 
 impl SentReports {
@@ -23,39 +24,43 @@ impl SentReports {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(false).open(path)?;
         let mut bytes = [0; LENGTH];
-        let place = file.read_exact_at(&mut bytes, 0).ok().and_then(|()| decode(&bytes));
-        Ok(Self { file, place })
+        let taken = file.read_exact_at(&mut bytes, 0).ok().and_then(|()| decode(&bytes));
+        Ok(Self { file, taken: taken.unwrap_or_default() })
     }
 
-    /// The (version, part) that was taken last.
-    pub(crate) fn place(&self) -> Option<(u64, u32)> {
-        self.place
+    /// What was taken last.
+    pub(crate) fn taken(&self) -> TakenReports {
+        self.taken
     }
 
     /// In one write, so that a master that is killed leaves the old or the new place.
-    pub(crate) fn set(&mut self, place: Option<(u64, u32)>) {
-        self.place = place;
+    pub(crate) fn set(&mut self, taken: TakenReports) {
+        self.taken = taken;
+        let place = taken.newest.map(|place| encode(taken.line, place));
         // Zeros have another checksum than zero.
-        let written = self.file.write_all_at(&place.map_or([0; LENGTH], encode), 0);
+        let written = self.file.write_all_at(&place.unwrap_or([0; LENGTH]), 0);
         if let Err(error) = written {
             warn!(%error, "cannot note which report was taken");
         }
     }
 }
 
-fn encode((version, part): (u64, u32)) -> [u8; LENGTH] {
+fn encode(line: Generation, (version, part): (u64, u32)) -> [u8; LENGTH] {
     let mut bytes = [0; LENGTH];
-    bytes[..8].copy_from_slice(&version.to_le_bytes());
-    bytes[8..12].copy_from_slice(&part.to_le_bytes());
-    let sum = crc32c::crc32c(&bytes[..12]);
-    bytes[12..].copy_from_slice(&sum.to_le_bytes());
+    bytes[..8].copy_from_slice(&line.to_u64().to_le_bytes());
+    bytes[8..16].copy_from_slice(&version.to_le_bytes());
+    bytes[16..20].copy_from_slice(&part.to_le_bytes());
+    let sum = crc32c::crc32c(&bytes[..20]);
+    bytes[20..].copy_from_slice(&sum.to_le_bytes());
     bytes
 }
 
-fn decode(bytes: &[u8; LENGTH]) -> Option<(u64, u32)> {
-    let version = u64::from_le_bytes(bytes[..8].try_into().ok()?);
-    let part = u32::from_le_bytes(bytes[8..12].try_into().ok()?);
-    (encode((version, part)) == *bytes).then_some((version, part))
+fn decode(bytes: &[u8; LENGTH]) -> Option<TakenReports> {
+    let line = Generation::from_u64(u64::from_le_bytes(bytes[..8].try_into().ok()?));
+    let version = u64::from_le_bytes(bytes[8..16].try_into().ok()?);
+    let part = u32::from_le_bytes(bytes[16..20].try_into().ok()?);
+    let newest = Some((version, part));
+    (encode(line, (version, part)) == *bytes).then_some(TakenReports { line, newest })
 }
 
 #[cfg(test)]
@@ -67,12 +72,14 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("reported");
         let mut sent_reports = SentReports::open(&path).expect("new");
-        assert_eq!(sent_reports.place(), None);
-        for place in [Some((1, 0)), None, Some((7, 2))] {
-            sent_reports.set(place);
-            assert_eq!(SentReports::open(&path).expect("there").place(), place);
+        assert_eq!(sent_reports.taken(), TakenReports::default());
+        let line = Generation::from_u64(1 << 32 | 9);
+        for newest in [Some((1, 0)), Some((7, 2))] {
+            let taken = TakenReports { line, newest };
+            sent_reports.set(taken);
+            assert_eq!(SentReports::open(&path).expect("there").taken(), taken);
         }
         sent_reports.file.write_all_at(&[9], 3).expect("written");
-        assert_eq!(SentReports::open(&path).expect("there").place(), None);
+        assert_eq!(SentReports::open(&path).expect("there").taken(), TakenReports::default());
     }
 }

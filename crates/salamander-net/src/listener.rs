@@ -26,6 +26,8 @@ use crate::{Cancel, Endpoint, Error, Keys, Stream, endpoint};
 const HANDSHAKE_TIME: Duration = Duration::from_secs(2);
 /// So many strangers may be at it at the same time; the oldest makes room for another.
 const STRANGERS: usize = 64;
+/// Of one that was sent away, so many times 1 KiB are read before others have their turn.
+const READS_AT_ONCE: usize = 64;
 /// A pause where the system is out of something, so that the thread does not take a core.
 const BREATH: Duration = Duration::from_millis(20);
 
@@ -265,13 +267,15 @@ impl Stranger {
 
     /// Reads what it still says until it hangs up too.
     fn hang_up(&self, is_late: bool) -> Fate {
-        loop {
+        // Some at a time: one that never stops must not keep the thread from all the others.
+        for _ in 0..READS_AT_ONCE {
             match self.socket.hang_up() {
                 Ok(Received::Bytes(_)) if !is_late => {}
                 Ok(Received::Nothing) if !is_late => return Fate::Undecided,
                 _ => return Fate::Gone,
             }
         }
+        Fate::Undecided
     }
 
     /// Goes on with the proof that it knows the token.

@@ -58,6 +58,9 @@ pub enum Error {
     /// The generation that this worker took part in is over; it goes on in the next one.
     #[error("the exchange broke off: {0}")]
     Broken(String),
+    /// This worker has come to another state than the others, which none of them can have wanted.
+    #[error("{0}")]
+    Differs(String),
     /// The servers that hold the rows of tables cannot be reached; the run goes on when they can.
     #[error("the rows of tables cannot be reached: {0}")]
     Unreachable(String),
@@ -81,6 +84,29 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether any other worker would come to the same: what data or model does wrong by itself. Everything else is the
+    /// trouble of one worker, whose place another takes.
+    pub fn is_of_the_run(&self) -> bool {
+        match self {
+            Error::Data(error) => !matches!(error, salamander_data::Error::Io { .. }),
+            Error::Experiment(_)
+            | Error::Course(_)
+            | Error::Invalid(_)
+            | Error::Model { .. }
+            | Error::NotANumber { .. }
+            | Error::Overflow(_) => true,
+            Error::Rows(_)
+            | Error::Checkpoint { .. }
+            | Error::Differs(_)
+            | Error::Broken(_)
+            | Error::Unreachable(_)
+            | Error::NotWritten(_)
+            | Error::NotStored(_)
+            | Error::Leaving
+            | Error::Io { .. } => false,
+        }
+    }
+
     /// For `map_err` on the file operations of `path`.
     pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
         let path = path.to_path_buf();
@@ -95,5 +121,28 @@ impl Error {
     /// A checkpoint that cannot be used.
     pub fn checkpoint(path: &Path, reason: impl ToString) -> Error {
         Error::Checkpoint { path: path.to_path_buf(), reason: reason.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_data_and_model_end_a_run() {
+        let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let path = PathBuf::from("points.csv");
+        let own = [
+            Error::Io { path: path.clone(), source: full() },
+            Error::Data(salamander_data::Error::Io { path: path.clone(), cause: full() }),
+            Error::checkpoint(&path, "it is damaged"),
+            Error::Differs("another learning rate".into()),
+        ];
+        assert!(own.iter().all(|error| !error.is_of_the_run()), "{own:?}");
+        let of_all = [
+            Error::NotANumber { epoch: 0, step: 3 },
+            Error::Model { model: "net", reason: "it panicked".into() },
+        ];
+        assert!(of_all.iter().all(Error::is_of_the_run), "{of_all:?}");
     }
 }

@@ -78,6 +78,9 @@ pub(crate) trait Exchange: Send {
     fn enter(&mut self) -> Result<Entered, Error>;
     /// The source's bytes, at every member.
     fn transfer(&mut self, source: usize, state: Vec<u8>) -> Result<Vec<u8>, Error>;
+    /// The state that has arrived is about to take the place of this member's own. Until the guard is dropped it
+    /// promises nothing; if it has not adopted a state by then, it has none.
+    fn replace(&mut self) -> Result<Applying, Error>;
     /// This member holds the generation's state; the digest is that of the transferred bytes.
     fn adopt(&mut self, digest: u64) -> Result<(), Error>;
     /// Everybody's bytes, in the order of ranks.
@@ -107,11 +110,11 @@ pub(crate) trait Exchange: Send {
     fn wrote(&mut self, _id: &str) {}
     /// The last state is reached and all members hold it.
     fn conclude(&mut self, ending: Ending, report: EndReport) -> Result<(), Error>;
-    /// The run cannot go on: the data or the model is wrong, which no other worker can mend.
+    /// This member cannot go on; nor can the run if data or model are wrong, which no other worker can mend.
     fn failed(&mut self, _error: &Error) {}
 }
 
-/// A committed result that is being put into the state. This member promises nothing meanwhile, so that what it
+/// A committed result, or another state, that is being put into the state. This member promises nothing meanwhile, so that what it
 /// promises is what it holds; dropping this says that the state is complete.
 #[must_use = "the state counts as complete when this is dropped"]
 pub(crate) struct Applying(Option<Box<dyn FnOnce() + Send>>);
@@ -168,6 +171,10 @@ impl Exchange for Alone {
 
     fn transfer(&mut self, _source: usize, state: Vec<u8>) -> Result<Vec<u8>, Error> {
         Ok(state)
+    }
+
+    fn replace(&mut self) -> Result<Applying, Error> {
+        Ok(Applying::unwatched())
     }
 
     fn adopt(&mut self, _digest: u64) -> Result<(), Error> {

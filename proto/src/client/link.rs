@@ -170,7 +170,8 @@ impl Dialer {
         let call = client.join(ReceiverStream::new(receiver));
         let mut stream = timeout(limits::FIRST_MESSAGE, call).await.map_err(slow)??.into_inner();
         match timeout(limits::FIRST_MESSAGE, next(&mut stream)).await.map_err(slow)?? {
-            FromMaster::Welcome(term) => side.welcome(term).map_err(Disconnect::Refused)?,
+            // It was replaced: the one that did so is somewhere, or will be soon.
+            FromMaster::Welcome(term) => side.welcome(term).map_err(Disconnect::Broken)?,
             _ => return Err(Disconnect::Broken("the master's first words are no welcome".into())),
         }
         Ok((sender, stream))

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message as _;
-use salamander_core::elastic::{Beat, FromMember, Generation, Term, ToMember, WorkerId};
+use salamander_core::elastic::{
+    Beat, FromMember, Generation, MemberReport, Term, ToMember, Version, WorkerId,
+};
 use salamander_core::report::Report;
 use salamander_core::status::TableStats;
 use serde::{Deserialize, Serialize};
@@ -131,7 +133,7 @@ impl Sender {
     /// a promise is asked for again when a connection breaks.
     pub fn send(&self, message: FromMember) {
         let matters = match message {
-            FromMember::Promise(..) => Matters::Now,
+            FromMember::Promise(..) | FromMember::Busy(_) => Matters::Now,
             _ => Matters::Always,
         };
         self.0.push(matters, FromProcess::Member(message).into());
@@ -139,9 +141,11 @@ impl Sender {
 
     /// Sends something for people and files. The master takes each (version, [`Report::part`]) once, in growing
     /// order.
-    pub fn report(&self, version: u64, report: &Report) {
-        let report = Box::new(report.clone());
-        let message = v1::ProcessMessage::from(FromProcess::Report { version, report });
+    pub fn report(&self, told: MemberReport<Report>) {
+        let MemberReport { version: Version(version), generation, report } = told;
+        let report = Box::new(report);
+        let said = FromProcess::Report { version, generation, report };
+        let message = v1::ProcessMessage::from(said);
         let bytes = message.encoded_len();
         if bytes > limits::REPORT {
             warn!(version, bytes, "a report is too long and was left out");

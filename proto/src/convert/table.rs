@@ -47,7 +47,7 @@ structs! {
 alternatives! {
     FromProcess => process_message::Said {
         Hello(hello), Inventory(inventory), Beat(beat), Member(message),
-        Report { version, report } as VersionedReport, Failed(reason), End(end),
+        Report { version, generation, report } as VersionedReport, Failed(reason), End(end),
         Tables(report),
     }
     FromMaster => master_message::Said in MasterMessage.said {
@@ -57,7 +57,7 @@ alternatives! {
     FromMember => from_member::Kind in FromMember.kind {
         Promise(generation, holding) as Promise, Confirmed(generation),
         Broken(generation, accused) as Broken, Wrote(mark),
-        Reached(generation, ending) as Reached, Moved(generation), Leave {},
+        Reached(generation, ending) as Reached, Moved(generation), Leave {}, Busy(generation),
     }
     ToMember => to_member::Kind in ToMember.kind {
         Prepare(generation), Activate(activation), Kept(mark), Stop {}, Save {}, Ended(ending),

@@ -13,6 +13,9 @@ use super::{
 /// Failures to reach a member, in generations that never got to work, before it is left out for a while.
 const STRIKES: u32 = 3;
 
+/// A worker that was waited for in vain is left out until its promise comes after all.
+const UNTIL_IT_PROMISES: Millis = Millis::MAX;
+
 use choice::Promised;
 use servers::RowsPlan;
 
@@ -23,6 +26,9 @@ pub struct Timeouts {
     pub silence: Millis,
     /// A worker that does not answer a prepare for so long is left out.
     pub promise: Millis,
+    /// One that has answered that it is still changing its state is waited for this long: it may be the only one that
+    /// has the state.
+    pub apply: Millis,
     /// How long a newcomer waits for others, so that several cause one regroup.
     pub join: Millis,
     /// How long the first generation waits for all workers that are wanted, once there are enough.
@@ -31,7 +37,7 @@ pub struct Timeouts {
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self { silence: 5_000, promise: 2_000, join: 100, first: 3_000 }
+        Self { silence: 5_000, promise: 2_000, apply: 120_000, join: 100, first: 3_000 }
     }
 }
 
@@ -67,12 +73,25 @@ struct KnownWorker {
     /// Left out until this time, unless it is heard again after it.
     excluded: Option<Millis>,
     promise: Option<(Generation, Holding)>,
+    /// It has heard of this generation, and promises as soon as its state is complete.
+    busy: Option<Generation>,
     strikes: u32,
+    /// The platform's place for its process, if a platform looks after it.
+    slot: Option<u32>,
 }
 
 impl KnownWorker {
     fn new(peer: Peer, heard: Millis) -> Self {
-        Self { peer, heard, connected: true, excluded: None, promise: None, strikes: 0 }
+        Self {
+            peer,
+            heard,
+            connected: true,
+            excluded: None,
+            promise: None,
+            busy: None,
+            strikes: 0,
+            slot: None,
+        }
     }
 }
 
@@ -168,12 +187,13 @@ impl Coordinator {
     pub fn hello(&mut self, now: Millis, hello: Hello) {
         let id = hello.peer.id;
         let strikes = self.workers.get(&id).map_or(0, |worker| worker.strikes);
-        self.workers.insert(id, KnownWorker { strikes, ..KnownWorker::new(hello.peer, now) });
+        let Hello { peer, active, slot } = hello;
+        self.workers.insert(id, KnownWorker { strikes, slot, ..KnownWorker::new(peer, now) });
         match self.phase.clone() {
             Phase::Ended(ending) => self.send(id, ToMember::Ended(ending)),
             Phase::Preparing(generation) => self.send(id, ToMember::Prepare(generation)),
             Phase::Gathering => self.try_first(now),
-            Phase::Running(generation) if hello.active == Some(generation) => {
+            Phase::Running(generation) if active == Some(generation) => {
                 if self.run.history.stopping {
                     self.send(id, ToMember::Stop);
                 }
@@ -213,14 +233,41 @@ impl Coordinator {
         }
     }
 
+    /// A worker found data or model to be wrong. Only a member's word ends the run: others may have come to something
+    /// else since, and theirs is what counts.
+    pub fn failed(&mut self, now: Millis, id: WorkerId, reason: String) {
+        let has_left = self.workers.get(&id).is_none_or(|worker| worker.excluded.is_some());
+        if self.is_member(id) && !has_left || self.without == Some(Fence::Failure) {
+            self.end(Ending::Failed(reason));
+        } else {
+            self.gone(now, id, "it failed, and was no member");
+        }
+    }
+
+    /// Nothing goes on in the generation, and nobody knows why: its members connect anew.
+    pub fn stuck(&mut self, now: Millis) {
+        if matches!(self.phase, Phase::Running(_)) {
+            self.regroup(now);
+        }
+    }
+
     /// A worker must not be in the next generations, though it lives.
     pub fn exclude(&mut self, now: Millis, id: WorkerId, reason: &'static str) {
         self.leave_out(id, now + self.timeouts.silence, reason);
         self.after_loss(now, id);
     }
 
+    /// Whether what a generation has to tell is still true.
+    pub fn is_on_line(&self, generation: Generation) -> bool {
+        self.run.history.is_on_line(generation) || self.without == Some(Fence::Checkpoint)
+    }
+
     /// A message of a worker.
     pub fn message(&mut self, now: Millis, id: WorkerId, message: FromMember) {
+        if let (FromMember::Promise(..), Some(worker)) = (&message, self.workers.get_mut(&id)) {
+            worker.excluded.take_if(|until| *until == UNTIL_IT_PROMISES);
+            worker.busy = None;
+        }
         self.heard(now, id);
         match message {
             FromMember::Promise(generation, holding)
@@ -231,21 +278,22 @@ impl Coordinator {
                     self.try_activate(now);
                 }
             }
+            FromMember::Busy(generation) if self.phase == Phase::Preparing(generation) => {
+                if let Some(worker) = self.workers.get_mut(&id) {
+                    worker.busy = Some(generation);
+                }
+            }
             FromMember::Confirmed(generation) if self.phase == Phase::Running(generation) => {
                 self.confirmed.insert(id);
                 if self.confirmed.len() == self.run.history.order.len() {
-                    self.workers.values_mut().for_each(|worker| worker.strikes = 0);
+                    self.all_confirmed(now);
                 }
             }
             FromMember::Broken(generation, accused) if self.phase == Phase::Running(generation) => {
                 self.accuse(now, accused);
                 self.regroup(now);
             }
-            FromMember::Wrote(mark)
-                if self.is_current(mark.generation) || self.without == Some(Fence::Checkpoint) =>
-            {
-                self.keep(mark);
-            }
+            FromMember::Wrote(mark) if self.is_on_line(mark.generation) => self.keep(mark),
             FromMember::Reached(generation, ending) if self.is_current(generation) => {
                 self.end(ending);
             }
@@ -282,8 +330,11 @@ impl Coordinator {
         }
         match self.phase {
             Phase::Preparing(_) if now >= self.since + self.timeouts.promise => {
-                for id in self.unpromised() {
-                    self.leave_out(id, now, "it did not answer");
+                for (id, is_busy) in self.overdue(now) {
+                    match is_busy {
+                        true => self.leave_out(id, UNTIL_IT_PROMISES, "it is still applying"),
+                        false => self.leave_out(id, now, "it did not answer"),
+                    }
                 }
                 self.try_activate(now);
             }
@@ -310,6 +361,15 @@ impl Coordinator {
         let entry = self.run.scale(workers);
         self.actions.push(Action::Journal(entry));
         self.expect_join(now);
+    }
+
+    /// The slots of members: their processes are not to be ended because fewer are wanted, before a generation has
+    /// begun without them. None: a member has not said yet which it is, so that none is to be ended.
+    pub fn needed_slots(&self) -> Option<BTreeSet<u32>> {
+        let members = self.run.history.order.iter().filter_map(|id| self.workers.get(id));
+        let is_known = |member: &&KnownWorker| member.slot.is_some() || member.connected;
+        let all_known = members.clone().all(|member| is_known(&member));
+        all_known.then(|| members.filter_map(|member| member.slot).collect())
     }
 
     /// An early end is wanted, at a version that all members agree on.
@@ -352,6 +412,14 @@ impl Coordinator {
             self.since = now;
         } else if present >= self.run.wanted.workers || now >= self.since + self.timeouts.first {
             self.regroup(now);
+        }
+    }
+
+    /// All members have the state: those that have to go have handed it over.
+    fn all_confirmed(&mut self, now: Millis) {
+        self.workers.values_mut().for_each(|worker| worker.strikes = 0);
+        if self.run.history.order.iter().any(|id| self.is_leaving(*id)) {
+            self.expect_join(now);
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{CheckpointMark, Ending, Generation, Identity, Term, WorkerId};
+use super::{CheckpointMark, Ending, Generation, Identity, Term, Version, WorkerId};
 
 /// One entry of the journal. Each carries the term of the master that wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +45,15 @@ pub enum Entry {
     Resumed,
 }
 
+/// A row of generations, each of which began with a state of members of the one before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Line {
+    /// The first, which began with a checkpoint, or anew: what came before was given up.
+    pub generation: Generation,
+    /// The version that it began with.
+    pub from: Version,
+}
+
 /// What a journal says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
@@ -54,6 +63,8 @@ pub struct History {
     pub prepared: Generation,
     /// The newest generation that began, and its members.
     pub activated: Option<(Generation, BTreeMap<WorkerId, Option<Identity>>)>,
+    /// What is still in force.
+    pub line: Line,
     /// The members' order.
     pub order: Vec<WorkerId>,
     /// Generations that began.
@@ -77,6 +88,13 @@ pub struct History {
 }
 
 impl History {
+    /// Whether what a generation made known to all its members is still in force: every generation since has begun with
+    /// a state of members of the one before.
+    pub fn is_on_line(&self, generation: Generation) -> bool {
+        let newest = self.activated.as_ref().map(|(newest, _)| *newest);
+        self.line.generation <= generation && newest.is_some_and(|newest| generation <= newest)
+    }
+
     /// Takes in the next entry, written in this term.
     pub fn apply(&mut self, term: Term, entry: &Entry) {
         if !self.term.take_over(term) {
@@ -89,6 +107,10 @@ impl History {
                 self.servers.clone_from(servers);
                 self.destination.clone_from(destination);
                 self.rows = *rows;
+                if members.iter().all(|(_, state)| state.is_none()) {
+                    let from = self.checkpoint.as_ref().map_or(Version(0), |mark| mark.version);
+                    self.line = Line { generation: *generation, from };
+                }
                 self.activated = Some((*generation, members.iter().copied().collect()));
                 self.order = members.iter().map(|(id, _)| *id).collect();
                 self.generations += 1;

@@ -88,6 +88,8 @@ pub struct Hello {
     pub peer: Peer,
     /// The generation it takes part in now.
     pub active: Option<Generation>,
+    /// The platform's place for its process: when fewer are wanted, the highest go. None: no platform looks after it.
+    pub slot: Option<u32>,
 }
 
 /// From a member to the master.
@@ -95,6 +97,8 @@ pub struct Hello {
 pub enum FromMember {
     /// The answer to a prepare.
     Promise(Generation, Holding),
+    /// It has heard the prepare; its promise comes as soon as the state that it holds is complete.
+    Busy(Generation),
     /// The member has the generation's state and takes part.
     Confirmed(Generation),
     /// An exchange failed: this neighbour is gone, or the generation could not be connected.

@@ -20,6 +20,7 @@ mod message;
 mod pace;
 mod participant;
 mod process_set;
+mod reports;
 mod run;
 mod tasks;
 
@@ -28,11 +29,12 @@ use serde::{Deserialize, Serialize};
 pub use activity::Activity;
 pub use coordinator::{Action, Coordinator, Phase, Timeouts};
 pub use ids::{Generation, StateLineage, Term, Version, WorkerId};
-pub use journal::{Entry, History};
+pub use journal::{Entry, History, Line};
 pub use message::{Activation, FromMember, Hello, Peer, Source, ToMember};
 pub use pace::{Beat, Pace, Slow, Work};
 pub use participant::{Begun, Effect, Fenced, Participant, StartFrom};
 pub use process_set::{Ended, Order, ProcessSet, SERVER_SLOTS, Seat, Slot};
+pub use reports::{MemberReport, ReportQueue, TakenReports};
 pub use run::{RunState, Wanted};
 pub use tasks::{Count, Lease, Task, TaskQueue};
 
@@ -108,12 +110,18 @@ pub enum Fence {
     Promise,
     /// A member refuses a master of an older term.
     Term,
+    /// A member promises nothing while its state is being changed.
+    Whole,
     /// Only a state that the previous generation confirmed may be chosen.
     Lineage,
     /// A member takes part only with the chosen state.
     Adopted,
     /// A version is told outside only when every member of the generation holds it.
     AllHold,
-    /// A checkpoint of an older generation does not count.
+    /// A checkpoint, or a report, of a line that was given up does not count.
     Checkpoint,
+    /// Who says that it is busy with its state is waited for.
+    Busy,
+    /// Only a member's failure ends the run.
+    Failure,
 }

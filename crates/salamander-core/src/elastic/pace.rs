@@ -52,6 +52,8 @@ pub enum Slow {
     Straggles,
 }
 
+/// An exchange may take long where links are slow; so many times the time of a hang is too long.
+const STUCK: Millis = 5;
 /// How much slower than the median is too slow.
 const FACTOR: f64 = 4.0;
 /// Windows in a row that make a straggler.
@@ -126,6 +128,19 @@ impl Pace {
         found
     }
 
+    /// Whether all members wait for each other, and have done so for far longer than an exchange takes: something
+    /// between them takes bytes and does not hand them on. Told once.
+    pub fn is_stuck(&mut self) -> bool {
+        let waits = |track: &Track| {
+            track.beat.work == Work::Exchanging && track.beat.for_ms > STUCK * self.hang
+        };
+        let stuck = self.tracks.len() > 1 && self.tracks.values().all(waits);
+        if stuck {
+            self.tracks.clear();
+        }
+        stuck
+    }
+
     fn compare(&mut self, id: WorkerId) {
         let mut others: Vec<f64> = self
             .tracks
@@ -156,6 +171,17 @@ mod tests {
         pace.beat(0, WorkerId(2), Beat { work: Work::Computing, for_ms: 1_100, ..Beat::default() });
         assert_eq!(pace.slow(), [(WorkerId(2), Slow::Hangs)]);
         assert_eq!(pace.slow(), []);
+    }
+
+    #[test]
+    fn members_that_all_wait_for_each_other_are_stuck() {
+        let mut pace = Pace::new(1_000);
+        let waits = |for_ms| Beat { work: Work::Exchanging, for_ms, ..Beat::default() };
+        pace.beat(0, WorkerId(1), waits(9_000));
+        pace.beat(0, WorkerId(2), waits(4_000));
+        assert!(!pace.is_stuck());
+        pace.beat(0, WorkerId(2), waits(6_000));
+        assert!(pace.is_stuck() && !pace.is_stuck());
     }
 
     #[test]

@@ -11,9 +11,10 @@ use super::{
 
 /// A worker that takes part in generations.
 ///
-/// Its trainer waits for a generation ([`Participant::begin`]), gets the state ([`Participant::adopt`]) and then
-/// exchanges and commits until the generation is over. A promise never falls between a commit and its
-/// [`Participant::applied`]: it waits, so that what a member promises is what it holds.
+/// Its trainer waits for a generation ([`Participant::begin`]), gets the state ([`Participant::replace`],
+/// [`Participant::adopt`]) and then exchanges and commits until the generation is over. While the state changes, from
+/// a commit or the begin of a replacement to [`Participant::applied`], a promise waits, so that what a member promises
+/// is what it holds.
 #[derive(Clone, Debug)]
 pub struct Participant {
     id: WorkerId,
@@ -44,7 +45,7 @@ enum ParticipantMode {
 enum Apply {
     /// What it holds is complete.
     Done,
-    /// A committed result is being put into the state; a promise to this generation waits for it.
+    /// Its state is being changed; a promise to this generation waits for it.
     Busy { promise: Option<Generation> },
 }
 
@@ -172,7 +173,7 @@ impl Participant {
 
     /// A master introduces itself; one of an older term is refused.
     pub fn welcome(&mut self, term: Term) -> Result<(), Fenced> {
-        if term < self.term && self.without != Some(Fence::Term) {
+        if term < self.term && self.has(Fence::Term) {
             let found = Generation { term, number: 0 };
             return Err(Fenced { found, reason: "its master was replaced" });
         }
@@ -219,9 +220,25 @@ impl Participant {
             }
             source => StartFrom::Receive { from: source.rank() },
         };
+        // Nobody's state may be chosen any more, so what is read takes its place without further ado.
+        if matches!(activation.source, Source::Checkpoint { .. }) && self.has(Fence::Whole) {
+            self.holding = Holding::default();
+        }
         self.common = None;
         self.mode = ParticipantMode::Within { activation: activation.clone(), apply: Apply::Done };
         Some(Begun { activation, rank, part })
+    }
+
+    /// The state that has arrived is about to take the place of its own, unless the generation is over: then it keeps
+    /// what it has. From now on it holds nothing, until [`Participant::adopt`], and no promise is given until
+    /// [`Participant::applied`].
+    pub fn replace(&mut self, generation: Generation) -> Result<(), Fenced> {
+        self.within(generation)?;
+        if self.has(Fence::Whole) {
+            self.holding = Holding::default();
+            self.change();
+        }
+        Ok(())
     }
 
     /// It holds the state that the generation begins with; the digest is that of the bytes of a checkpoint.
@@ -256,13 +273,13 @@ impl Participant {
         let after = before.next(generation, digest);
         self.common = Some(before.version);
         self.holding = Holding { identity: Some(after), confirmed: Some(generation) };
-        if let ParticipantMode::Within { apply, .. } = &mut self.mode {
-            *apply = Apply::Busy { promise: None };
+        if self.has(Fence::Whole) {
+            self.change();
         }
         Ok(after)
     }
 
-    /// The committed result is in the state; a promise that waited for it is given.
+    /// The state is complete again, or gone; a promise that waited for it is given.
     pub fn applied(&mut self) {
         if let ParticipantMode::Within { apply, .. } = &mut self.mode
             && let Apply::Busy { promise } = std::mem::replace(apply, Apply::Done)
@@ -291,10 +308,23 @@ impl Participant {
         self.activity.beat(now)
     }
 
-    /// Leaves its generation for good and promises what it holds, or does so as soon as that is complete.
+    fn has(&self, fence: Fence) -> bool {
+        self.without != Some(fence)
+    }
+
+    /// The state is about to change.
+    fn change(&mut self) {
+        if let ParticipantMode::Within { apply, .. } = &mut self.mode {
+            *apply = Apply::Busy { promise: None };
+        }
+    }
+
+    /// Leaves its generation for good and promises what it holds, or does so as soon as that is complete: then it says
+    /// at once that it has heard.
     fn prepare(&mut self, generation: Generation) {
         if let ParticipantMode::Within { apply: Apply::Busy { promise }, .. } = &mut self.mode {
             *promise = (*promise).max(Some(generation));
+            self.effects.push(Effect::Send(FromMember::Busy(generation)));
             return;
         }
         if let Err(fenced) = self.may_promise(generation) {
@@ -320,7 +350,7 @@ impl Participant {
         self.welcome(generation.term)?;
         let backward = generation < self.promised;
         let same_term = generation.term == self.promised.term;
-        if backward && (self.without != Some(Fence::Term) || same_term) {
+        if backward && (self.has(Fence::Term) || same_term) {
             return Err(Fenced { found: generation, reason: "a later one was promised" });
         }
         self.not_begun(generation)

@@ -1,6 +1,6 @@
 //! Which processes run: how many are wanted, which slots are filled, and what an end means.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Millis;
 use crate::words::count;
@@ -75,6 +75,8 @@ pub struct ProcessSet {
     base: u32,
     wanted: u32,
     slots: BTreeMap<u32, Slot>,
+    /// Not ended though fewer are wanted; none: all.
+    kept: Option<BTreeSet<u32>>,
     crashes: u64,
     in_a_row: u32,
     max_crashes: u64,
@@ -89,6 +91,7 @@ impl ProcessSet {
             base: 0,
             wanted,
             slots: BTreeMap::new(),
+            kept: Some(BTreeSet::new()),
             crashes: 0,
             in_a_row: 0,
             max_crashes,
@@ -106,6 +109,12 @@ impl ProcessSet {
     /// Another number is wanted.
     pub fn scale(&mut self, wanted: u32) {
         self.wanted = wanted;
+    }
+
+    /// The processes of these slots have something to hand over: they are not ended because fewer are wanted.
+    /// None: that is not known, and nobody is.
+    pub fn keep(&mut self, slots: Option<BTreeSet<u32>>) {
+        self.kept = slots;
     }
 
     /// A process that runs already, found when the master came back.
@@ -180,12 +189,13 @@ impl ProcessSet {
             self.slots.insert(slot, Slot::Busy);
         }
         for (slot, state) in self.slots.iter_mut().filter(|(slot, _)| **slot >= end) {
-            if *state == Slot::Busy {
+            let is_kept = self.kept.as_ref().is_none_or(|kept| kept.contains(slot));
+            if *state == Slot::Busy && !is_kept {
                 *state = Slot::Leaving;
                 orders.push(Order::End(*slot));
             }
         }
-        self.slots.retain(|slot, state| *slot < end || state.is_ending());
+        self.slots.retain(|slot, state| *slot < end || !matches!(state, Slot::Free(_)));
         orders
     }
 }
@@ -225,6 +235,20 @@ mod tests {
         processes.ended(2, 2, Ended::Crashed("was told to".into())).expect("asked for");
         processes.scale(4);
         assert_eq!(processes.orders(3), [Order::Start(2), Order::Start(3)]);
+    }
+
+    #[test]
+    fn who_has_something_to_hand_over_is_ended_after_it() {
+        let mut processes = ProcessSet::new(3, 0);
+        processes.orders(0);
+        processes.scale(1);
+        processes.keep(None);
+        assert_eq!(processes.orders(1), []);
+        processes.keep(Some([0, 2].into()));
+        assert_eq!(processes.orders(1), [Order::End(1)]);
+        assert_eq!(processes.orders(2), []);
+        processes.keep(Some([0].into()));
+        assert_eq!(processes.orders(3), [Order::End(2)]);
     }
 
     #[test]

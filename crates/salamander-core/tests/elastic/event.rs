@@ -1,11 +1,11 @@
 //! What can happen.
 
 use salamander_core::elastic::{
-    CheckpointMark, FromMember, Generation, Hello, Identity, Term, ToMember, WorkerId,
+    CheckpointMark, FromMember, Generation, Hello, Identity, MemberReport, Term, ToMember, WorkerId,
 };
 
 use crate::faults::Fault;
-use crate::truth::StateId;
+use crate::truth::{Content, StateId};
 
 /// From a worker to a master.
 #[derive(Clone, Debug)]
@@ -13,7 +13,25 @@ pub(crate) enum Up {
     Hello(Hello),
     Beat,
     /// What is sent anew at each connection has a number.
-    Say(u64, FromMember),
+    Say(u64, Word),
+}
+
+/// What a worker says.
+#[derive(Clone, Debug)]
+pub(crate) enum Word {
+    Member(FromMember),
+    Report(MemberReport<Content>),
+    /// Its data or model is wrong, it thinks.
+    Failed,
+}
+
+/// A state that takes the place of a worker's own.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum NewState {
+    /// Read from a checkpoint of this one.
+    Read(StateId),
+    /// Received.
+    Received { identity: Identity, state: StateId, content: Content },
 }
 
 /// From a master to a worker.
@@ -72,11 +90,23 @@ pub(crate) enum Event {
         worker: WorkerId,
         generation: Generation,
     },
-    Received {
+    /// All of a state is there,
+    Arrived {
         worker: WorkerId,
         generation: Generation,
-        identity: Identity,
-        state: StateId,
+        new: NewState,
+    },
+    /// has taken the place of the one before,
+    Restored {
+        worker: WorkerId,
+        generation: Generation,
+        new: NewState,
+    },
+    /// and gets its name.
+    Adopted {
+        worker: WorkerId,
+        generation: Generation,
+        new: NewState,
     },
     Written {
         worker: WorkerId,

@@ -6,8 +6,8 @@ use salamander_core::seed::mix;
 use crate::event::Event;
 use crate::faults::Moment;
 use crate::simulation::say;
-use crate::truth::{Origin, StateId};
-use crate::world::World;
+use crate::truth::{Content, Origin, StateId};
+use crate::world::{TIMEOUTS, World};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -23,8 +23,10 @@ enum Kind {
 #[derive(Clone, Copy, Debug)]
 struct Gift {
     kind: Kind,
-    /// What it gives it from, and what that stands for.
+    /// What it gives it from, and what that stands for,
     from: Option<(Identity, StateId)>,
+    /// and what is in it.
+    content: Option<Content>,
     records: u32,
     stop: bool,
 }
@@ -103,19 +105,20 @@ impl World {
         let worker = &self.workers[&id];
         let stop = worker.machine.wants_stop();
         if worker.op == 0 {
-            return Some(Gift { kind: Kind::Connect, from: None, records: 0, stop });
+            let kind = Kind::Connect;
+            return Some(Gift { kind, from: None, content: None, records: 0, stop });
         }
         let identity = worker.machine.ready(generation).ok()?;
-        let from = Some((identity, worker.state));
+        let (from, content) = (Some((identity, worker.state)), worker.content);
         let steps = self.truth.steps(worker.state);
         let last = worker.agreed || steps == self.job.steps();
         let due = steps > 0 && steps.is_multiple_of(self.job.every);
         if (last || due) && worker.met != Some(identity.version) {
-            return Some(Gift { kind: Kind::Meet, from, records: 0, stop });
+            return Some(Gift { kind: Kind::Meet, from, content, records: 0, stop });
         }
         let ranks = worker.machine.activation()?.members.len();
         let records = self.job.share(steps, rank as u32, ranks as u32);
-        Some(Gift { kind: Kind::Step(steps), from, records, stop })
+        Some(Gift { kind: Kind::Step(steps), from, content, records, stop })
     }
 
     /// All have given and reach each other: the result is on its way.
@@ -159,6 +162,11 @@ impl World {
                 let what = format!("{id} gave {gift:?} to {generation}, another {first:?}");
                 return self.truth.blame("identities agree", what);
             }
+            let differs = gift.content != first.content;
+            if first.kind != Kind::Connect && (differs || gift.content.is_none()) {
+                let what = format!("{id} gave {gift:?} to {generation}, another {first:?}");
+                return self.truth.blame("contents agree", what);
+            }
         }
         let Kind::Step(step) = first.kind else { return };
         let all = gifts.iter().fold(0, |all, gift| all | gift.records);
@@ -197,10 +205,14 @@ impl World {
         };
         let (state, origin) = (worker.state, outcome.origin());
         let state = self.truth.add(state, identity, origin);
-        self.worker(id).state = state;
+        let worker = self.worker(id);
+        worker.state = state;
+        // From now on it is neither the old state nor the new one.
+        worker.changing = worker.content.take().map(|content| origin.applied(content));
         self.stats.commits += 1;
         say!(self, "{id} commits version {} in {generation}", identity.version);
         self.next_op(id, outcome.stop);
+        self.report(id, generation, identity, outcome.kind != Kind::Meet);
         self.committed(id, generation, outcome.kind, identity);
     }
 
@@ -213,8 +225,10 @@ impl World {
 
     /// What a worker tells outside as soon as it has committed. Its state takes a while longer.
     fn committed(&mut self, id: WorkerId, generation: Generation, kind: Kind, after: Identity) {
-        let slow = self.chance(0.1);
-        let delay = self.between(0, if slow { 150 } else { 12 });
+        let slow = self.is_wild() && self.chance(0.1);
+        let slowest = self.mood.apply;
+        let delay = self.between(0, if slow { slowest } else { 12 });
+        self.stats.slow_applies += u64::from(delay > TIMEOUTS.promise);
         self.after(delay, Event::Applied { worker: id, generation });
         self.progress(id, generation);
         self.tell(id);
@@ -231,6 +245,7 @@ impl World {
     pub(crate) fn applied(&mut self, id: WorkerId, generation: Generation) {
         let worker = self.worker(id);
         worker.busy = false;
+        worker.content = worker.changing.take();
         worker.machine.applied();
         let promised = worker.machine.generation() != Some(generation);
         self.stats.late_promises += u64::from(promised);
@@ -252,7 +267,7 @@ impl World {
         let activation = worker.machine.activation()?;
         activation.members.iter().position(|peer| {
             let up = self.workers.get(&peer.id).is_some_and(|other| !other.paused);
-            peer.id != id && (!up || !self.reaches(id, peer.id))
+            peer.id != id && (!up || !self.reaches(peer.id, id))
         })
     }
 

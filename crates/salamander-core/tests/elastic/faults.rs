@@ -2,9 +2,10 @@
 
 use salamander_core::elastic::{FromMember, Millis, WorkerId};
 
-use crate::event::{Event, Up};
+use crate::event::{Event, Up, Word};
 use crate::master::Fate;
 use crate::mood::Theme;
+use crate::network::Direction;
 use crate::simulation::{Seeded, say};
 use crate::world::World;
 
@@ -19,7 +20,23 @@ pub(crate) enum Moment {
     Writing,
     /// It sends its state.
     Sending,
+    /// The state that it needs is there,
+    Arrived,
+    /// in its place,
+    Restored,
+    /// and has its name.
+    Adopted,
 }
+
+const MOMENTS: [Moment; 7] = [
+    Moment::Given,
+    Moment::Committed,
+    Moment::Writing,
+    Moment::Sending,
+    Moment::Arrived,
+    Moment::Restored,
+    Moment::Adopted,
+];
 
 /// What happens to a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +45,8 @@ pub(crate) enum Blow {
     Pause(Millis),
     /// It does not reach the masters.
     Cut(Millis),
+    /// Only one direction is cut.
+    HalfCut(Direction, Millis),
 }
 
 /// A blow that waits for its moment. The others die so many milliseconds later.
@@ -81,8 +100,7 @@ impl World {
         match kind {
             0..=2 => Fault::Hit(self.draw_blow()),
             3..=6 => {
-                let moments = [Moment::Given, Moment::Committed, Moment::Writing, Moment::Sending];
-                let moment = moments[self.between(0, 3) as usize];
+                let moment = MOMENTS[self.between(0, MOMENTS.len() as u64 - 1) as usize];
                 let blow = self.draw_blow();
                 let others = self.chance(0.3).then(|| self.between(0, 2_000));
                 Fault::Arm(Armed { moment, blow, others })
@@ -103,10 +121,14 @@ impl World {
     }
 
     fn draw_blow(&mut self) -> Blow {
-        match self.between(0, 3) {
+        match self.between(0, 4) {
             0 | 1 => Blow::Kill,
             2 => Blow::Pause(self.between(50, 3_000)),
-            _ => Blow::Cut(self.between(50, 2_500)),
+            3 => Blow::Cut(self.between(50, 2_500)),
+            _ => {
+                let way = [Direction::Up, Direction::Down][self.between(0, 1) as usize];
+                Blow::HalfCut(way, self.between(50, 2_500))
+            }
         }
     }
 
@@ -148,7 +170,7 @@ impl World {
             Fault::Join => self.spawn(),
             Fault::Leave => {
                 if let Some(id) = self.any_worker() {
-                    self.send_up(id, Up::Say(0, FromMember::Leave));
+                    self.send_up(id, Up::Say(0, Word::Member(FromMember::Leave)));
                     self.kill(id);
                 }
             }
@@ -209,14 +231,30 @@ impl World {
                 }
                 self.worker(id).hindered = until;
             }
+            Blow::HalfCut(way, millis) => {
+                self.stats.one_way_cuts += 1;
+                let until = self.now + millis;
+                self.network.half_cut.insert((id, way), (self.now, until));
+                self.worker(id).hindered = until;
+            }
         }
     }
 
     fn kill(&mut self, id: WorkerId) {
+        if !self.workers.contains_key(&id) {
+            return;
+        }
+        self.stats.kills += 1;
+        self.end_worker(id);
+        let delay = self.between(50, 700);
+        self.after(delay, Event::Spawn);
+    }
+
+    /// A process ends, and none takes its place.
+    pub(crate) fn end_worker(&mut self, id: WorkerId) {
         self.disturb(id);
         let Some(worker) = self.workers.remove(&id) else { return };
         say!(self, "{id} dies");
-        self.stats.kills += 1;
         self.stats.kills_in_exchange += u64::from(worker.gave);
         if let Some(session) = worker.session {
             self.break_session(session);
@@ -225,8 +263,6 @@ impl World {
             let delay = self.between(0, 50);
             self.after(delay, Event::Gone { worker: id });
         }
-        let delay = self.between(50, 700);
-        self.after(delay, Event::Spawn);
     }
 
     pub(crate) fn wake(&mut self, id: WorkerId) {
@@ -235,6 +271,12 @@ impl World {
         let deferred = std::mem::take(&mut worker.deferred);
         say!(self, "{id} wakes");
         self.hinder(id);
+        // Who was dropped meanwhile may find itself sick.
+        if self.is_wild() && !self.history.order.contains(&id) && self.chance(0.3) {
+            self.stats.failures += 1;
+            self.send_up(id, Up::Say(0, Word::Failed));
+            return self.kill(id);
+        }
         deferred.into_iter().for_each(|event| self.happen(event));
         self.try_complete_all();
     }
@@ -243,7 +285,10 @@ impl World {
         let (Some(one), Some(other)) = (self.any_worker(), self.any_worker()) else { return };
         self.disturb(one);
         let until = self.now + millis;
-        self.network.between.insert((one.min(other), one.max(other)), until);
+        self.network.between.insert((one, other), until);
+        if self.chance(0.5) {
+            self.network.between.insert((other, one), until);
+        }
         for id in [one, other] {
             self.worker(id).hindered = until;
         }
@@ -265,6 +310,7 @@ impl World {
         say!(self, "from now on nothing goes wrong");
         self.armed.clear();
         self.network.from_master.clear();
+        self.network.half_cut.clear();
         self.network.between.clear();
         let asleep = self.workers.iter().filter(|(_, worker)| worker.paused).map(|(id, _)| *id);
         asleep.collect::<Vec<_>>().into_iter().for_each(|id| self.wake(id));

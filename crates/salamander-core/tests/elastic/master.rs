@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use salamander_core::elastic::{
-    Action, Coordinator, Ending, Entry, FromMember, Generation, History, Identity, Millis,
+    Action, Coordinator, Ending, Entry, FromMember, Generation, History, Identity, Millis, Phase,
     RunState, ToMember, Wanted, WorkerId,
 };
 
-use crate::event::{Down, Event, Up};
+use crate::event::{Down, Event, Up, Word};
 use crate::simulation::{Seeded, say};
 use crate::truth::NOTHING;
+use crate::worker::Worker;
 use crate::world::{Guard, TIMEOUTS, World};
 
 const TICK: Millis = 40;
@@ -92,6 +93,7 @@ impl World {
         }
         self.masters[index].coordinator.tick(now);
         self.perform(index, None);
+        self.end_the_superfluous(index);
         self.after(TICK, Event::Tick(index));
     }
 
@@ -111,14 +113,70 @@ impl World {
             Up::Beat => master.coordinator.heard(now, id),
             Up::Say(number, message) => {
                 received = (number > 0).then_some((id, number));
+                self.take_word(index, id, message);
+            }
+        }
+        self.perform(index, received);
+    }
+
+    fn take_word(&mut self, index: usize, id: WorkerId, word: Word) {
+        let (now, newest) = (self.now, index + 1 == self.masters.len());
+        let coordinator = &mut self.masters[index].coordinator;
+        match word {
+            Word::Member(message) => {
                 let broken = message.clone();
-                master.coordinator.message(now, id, message);
+                coordinator.message(now, id, message);
                 if let FromMember::Broken(_, Some(accused)) = broken {
                     self.hinder(accused);
                 }
             }
+            // The file is the newest master's.
+            Word::Report(told) if newest && coordinator.is_on_line(told.generation) => {
+                let line = coordinator.run().history().line;
+                self.take_report(line, told);
+            }
+            Word::Report(_) => {}
+            Word::Failed => {
+                let is_member = coordinator.members().iter().any(|(member, _)| *member == id);
+                coordinator.failed(now, id, "it says so".to_string());
+                if !is_member && matches!(coordinator.phase(), Phase::Ended(Ending::Failed(_))) {
+                    self.truth.blame("only a member's failure ends the run", id.to_string());
+                }
+            }
         }
-        self.perform(index, received);
+    }
+
+    /// The platform ends those that are too many, but for those that have something to hand over.
+    fn end_the_superfluous(&mut self, index: usize) {
+        let coordinator = &self.masters[index].coordinator;
+        let wanted = coordinator.run().wanted().workers as u32;
+        let needed = coordinator.needed_slots();
+        let Master { alive, paused, pending, .. } = &self.masters[index];
+        // What it decided is on disk before the platform hears of it.
+        let is_done = *alive && paused.is_none() && pending.is_empty();
+        let is_newest = index + 1 == self.masters.len() && is_done;
+        if !self.mood.scales_down || !is_newest || coordinator.run().ending().is_some() {
+            return;
+        }
+        let has_to_go = |(id, worker): (&WorkerId, &Worker)| {
+            let kept = needed.as_ref().is_none_or(|needed| needed.contains(&worker.slot));
+            let kept = kept && self.has(Guard::HandOver);
+            (worker.slot >= wanted && !kept && worker.session.is_some()).then_some(*id)
+        };
+        let gone: Vec<WorkerId> = self.workers.iter().filter_map(has_to_go).collect();
+        for id in gone {
+            let last = self.history.activated.as_ref().map(|(last, _)| *last);
+            let holds = self.workers[&id].machine.holding().confirmed == last && last.is_some();
+            let is_member = self.history.order.contains(&id);
+            // One that the master does not reach is given up as lost.
+            let in_reach = self.workers[&id].hindered + 2 * TIMEOUTS.silence < self.now;
+            if holds && is_member && in_reach {
+                self.truth.blame("who has to go hands over first", id.to_string());
+            }
+            say!(self, "{id} is not wanted any more");
+            self.stats.handed_over += 1;
+            self.end_worker(id);
+        }
     }
 
     pub(crate) fn disconnected(&mut self, index: usize, id: WorkerId, session: usize) {
@@ -241,8 +299,13 @@ impl World {
         }
         say!(self, "journal {term}: {entry:?}");
         self.note(&entry);
+        let line = self.history.line;
         self.history.apply(term, &entry);
         self.journal.push((term, entry));
+        if self.history.line != line {
+            // What was given up was told in vain.
+            self.log.retain(|(version, _)| *version <= self.history.line.from);
+        }
     }
 
     /// What the journal says is checked against what is true.

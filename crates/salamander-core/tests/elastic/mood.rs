@@ -23,6 +23,12 @@ pub(crate) struct Mood {
     /// A run that was stopped is resumed.
     pub(crate) resumes: bool,
     pub(crate) faults: u64,
+    /// The longest that applying takes.
+    pub(crate) apply: Millis,
+    /// Processes that are too many are ended.
+    pub(crate) scales_down: bool,
+    /// How much longer messages to and from some workers take.
+    pub(crate) slow_link: Millis,
     pub(crate) theme: Theme,
 }
 
@@ -36,7 +42,8 @@ pub(crate) enum Theme {
 
 impl Mood {
     pub(crate) fn draw(rng: &mut Rng) -> Self {
-        let workers = 1 + rng.below(5) as usize;
+        let crowd = rng.below(50) == 0;
+        let workers = if crowd { 6 + rng.below(59) } else { 1 + rng.below(5) } as usize;
         let min = if rng.below(4) == 0 { 2 } else { 1 };
         let most = if rng.below(5) == 0 { 25 } else { 9 };
         let themes = [Theme::Anything, Theme::Workers, Theme::Masters];
@@ -49,9 +56,13 @@ impl Mood {
             looks: rng.below(2) == 0,
             quiet: 1_500 + rng.below(4_000),
             resumes: rng.below(2) == 0,
-            // Where two are enough but each other's last hope, nothing can be done.
-            split: min == 1 && rng.below(15) == 0,
+            // Where two are enough but each other's last hope, nothing can be done; and in a crowd it takes long until
+            // one of the two is the first to complain.
+            split: min == 1 && !crowd && rng.below(15) == 0,
             faults: rng.below(most),
+            apply: [12, 150, 150, 1_500][rng.below(4) as usize],
+            scales_down: rng.below(3) == 0,
+            slow_link: [0, 0, 0, 150][rng.below(4) as usize],
             theme: themes[rng.below(3) as usize],
         }
     }

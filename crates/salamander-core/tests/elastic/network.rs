@@ -19,13 +19,22 @@ pub(crate) struct Session {
     down: Millis,
 }
 
+/// One of the two directions of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Direction {
+    Up,
+    Down,
+}
+
 /// All connections there ever were, and the cuts of now.
 #[derive(Default)]
 pub(crate) struct Network {
     pub(crate) sessions: Vec<Session>,
     /// Until when a worker does not reach a master.
     pub(crate) from_master: BTreeMap<(WorkerId, usize), Millis>,
-    /// Until when two workers do not reach each other.
+    /// Since and until when what a worker says, or what it is told, does not arrive.
+    pub(crate) half_cut: BTreeMap<(WorkerId, Direction), (Millis, Millis)>,
+    /// Until when one worker does not reach another.
     pub(crate) between: BTreeMap<(WorkerId, WorkerId), Millis>,
 }
 
@@ -36,12 +45,31 @@ impl World {
     }
 
     pub(crate) fn reaches(&self, one: WorkerId, other: WorkerId) -> bool {
-        let first_two = |id: WorkerId| (1..=2).contains(&(id.0 & 0xff));
+        let first_two = |id: WorkerId| (1..=2).contains(&(id.0 & 0xffff));
         if self.mood.split && one != other && first_two(one) && first_two(other) {
             return false;
         }
-        let cut = self.network.between.get(&(one.min(other), one.max(other)));
+        let cut = self.network.between.get(&(one, other));
         cut.is_none_or(|until| *until <= self.now)
+    }
+
+    /// Whether one direction has been cut for so long.
+    pub(crate) fn is_half_cut(&self, worker: WorkerId, so_long: Millis) -> bool {
+        [Direction::Up, Direction::Down].into_iter().any(|direction| {
+            let cut = self.network.half_cut.get(&(worker, direction));
+            cut.is_some_and(|(since, until)| since + so_long < self.now && self.now < *until)
+        })
+    }
+
+    /// How much longer messages of a worker take.
+    fn slowness(&mut self, worker: WorkerId) -> Millis {
+        let is_slow = self.is_wild() && worker.0 & 3 == 1 && self.mood.slow_link > 0;
+        if !is_slow {
+            return 0;
+        }
+        self.hinder(worker);
+        let longest = self.mood.slow_link;
+        self.between(longest / 2, longest)
     }
 
     /// A worker looks for a master.
@@ -73,7 +101,7 @@ impl World {
         let session = self.network.sessions.len();
         worker.session = Some(session);
         let peer = Peer { id, endpoint: String::new() };
-        let hello = Hello { peer, active: worker.machine.generation() };
+        let hello = Hello { peer, active: worker.machine.generation(), slot: Some(worker.slot) };
         let unacked = worker.outbox.clone();
         let (up, down) = (self.now, self.now);
         self.network.sessions.push(Session { worker: id, master, broken: false, up, down });
@@ -90,7 +118,7 @@ impl World {
         let master = self.network.sessions[session].master;
         // Numbers and the first message keep their order; the rest may jump the queue.
         let jumps = matches!(message, Up::Beat | Up::Say(0, _));
-        let Some(at) = self.carry(session, true, jumps) else { return };
+        let Some(at) = self.carry(session, Direction::Up, jumps) else { return };
         let event = Event::Up { master, worker: id, session, message };
         if self.strays() && !matches!(event, Event::Up { message: Up::Beat, .. }) {
             let late = at + self.between(1, 1_200);
@@ -102,7 +130,7 @@ impl World {
     /// From a master over the connection that it has from a worker.
     pub(crate) fn send_down(&mut self, master: usize, id: WorkerId, message: Down) {
         let Some(session) = self.masters[master].sessions.get(&id).copied() else { return };
-        let Some(at) = self.carry(session, false, true) else { return };
+        let Some(at) = self.carry(session, Direction::Down, true) else { return };
         let term = self.masters[master].coordinator.run().term();
         let event = |stray| Event::Down { worker: id, session, stray, term, message };
         if self.strays() {
@@ -118,7 +146,7 @@ impl World {
     }
 
     /// When a message of a connection arrives, unless it is lost, and the connection with it.
-    fn carry(&mut self, session: usize, is_up: bool, jumps: bool) -> Option<Millis> {
+    fn carry(&mut self, session: usize, way: Direction, jumps: bool) -> Option<Millis> {
         let Session { worker, master, broken, .. } = self.network.sessions[session];
         if broken {
             return None;
@@ -131,10 +159,17 @@ impl World {
             return None;
         }
         let slow = self.chance(0.05);
-        let mut at = self.now + self.between(1, if slow { 90 } else { 12 });
+        let mut at = self.now + self.between(1, if slow { 90 } else { 12 }) + self.slowness(worker);
+        // What does not get through is sent again by the system until it does, or the connection is over.
+        if let Some((_, until)) = self.network.half_cut.get(&(worker, way)) {
+            at = at.max(*until);
+        }
         let jumps = jumps && self.is_wild() && self.mood.strays > 0.0 && self.chance(0.03);
         let session = &mut self.network.sessions[session];
-        let last = if is_up { &mut session.up } else { &mut session.down };
+        let last = match way {
+            Direction::Up => &mut session.up,
+            Direction::Down => &mut session.down,
+        };
         if !jumps {
             at = at.max(*last);
             *last = at;

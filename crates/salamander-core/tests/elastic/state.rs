@@ -1,13 +1,15 @@
 //! How a worker gets its state, and what it makes known of it.
 
 use salamander_core::elastic::{
-    CheckpointMark, Ending, FromMember, Generation, Identity, Source, WorkerId,
+    CheckpointMark, Ending, FromMember, Generation, Identity, Line, MemberReport, Source,
+    StartFrom, WorkerId,
 };
 
-use crate::event::Event;
+use crate::event::{Event, NewState, Word};
 use crate::faults::Moment;
 use crate::simulation::say;
-use crate::truth::{NOTHING, Origin, StateId};
+use crate::truth::{Content, NOTHING, Origin, StateId};
+use crate::worker::Worker;
 use crate::world::World;
 
 impl World {
@@ -29,12 +31,7 @@ impl World {
                 None => return self.truth.blame("journaled checkpoints exist", mark.id.clone()),
             },
         };
-        if let Ok(identity) = self.worker(id).machine.adopt(generation, from as u64) {
-            let state = self.truth.add(from, identity, Origin::Begun);
-            self.worker(id).state = state;
-            say!(self, "{id} reads version {}", identity.version);
-            self.confirmed(id, generation);
-        }
+        self.restored(id, generation, NewState::Read(from));
     }
 
     /// Asks the source for the state, again and again until it has it.
@@ -45,35 +42,73 @@ impl World {
         let Some(identity) = ready.filter(|_| self.reaches(id, source)) else {
             return self.after(15, Event::Fetch { worker: id, generation });
         };
-        let state = self.workers[&source].state;
+        let Worker { state, content: Some(content), .. } = self.workers[&source] else {
+            return self.after(15, Event::Fetch { worker: id, generation });
+        };
         let delay = self.between(10, 120);
-        self.after(delay, Event::Received { worker: id, generation, identity, state });
+        let new = NewState::Received { identity, state, content };
+        self.after(delay, Event::Arrived { worker: id, generation, new });
         self.moment(Moment::Sending, source);
     }
 
-    /// The state has arrived, if its sender is still there.
-    pub(crate) fn received(
-        &mut self,
-        id: WorkerId,
-        generation: Generation,
-        identity: Identity,
-        state: StateId,
-    ) {
+    /// The state has arrived, if its sender is still there, and takes the place of the worker's own.
+    pub(crate) fn arrived(&mut self, id: WorkerId, generation: Generation, new: NewState) {
         let Some(source) = self.source(id, generation) else { return };
         let sender = self.workers.get(&source).filter(|worker| !worker.paused);
         let sent = sender.is_some_and(|worker| worker.machine.generation() == Some(generation));
-        let read = self.truth.parent(state);
         let worker = self.worker(id);
         let wanted = match worker.machine.activation().map(|activation| &activation.source) {
             Some(Source::Member { identity, .. }) => Some(*identity),
             _ => None,
         };
+        let NewState::Received { identity, .. } = new else { return };
         // A state that is not the one that was chosen is thrown away.
         let verified = wanted.is_none_or(|wanted| wanted == identity);
-        if sent && verified && worker.machine.adopt(generation, read as u64) == Ok(identity) {
+        if !sent || !verified || worker.machine.replace(generation).is_err() {
+            return;
+        }
+        (worker.content, worker.changing) = (None, None);
+        let slowest = if self.is_wild() { self.mood.apply } else { 12 };
+        let delay = self.between(0, slowest);
+        self.after(delay, Event::Restored { worker: id, generation, new });
+        self.moment(Moment::Arrived, id);
+    }
+
+    /// It has taken that place, and has no name yet.
+    pub(crate) fn restored(&mut self, id: WorkerId, generation: Generation, new: NewState) {
+        let content = match new {
+            NewState::Read(from) => self.truth.content(from),
+            NewState::Received { content, .. } => content,
+        };
+        self.worker(id).content = Some(content);
+        let delay = self.between(0, 30);
+        self.after(delay, Event::Adopted { worker: id, generation, new });
+        self.moment(Moment::Restored, id);
+    }
+
+    /// It gets its name.
+    pub(crate) fn adopted(&mut self, id: WorkerId, generation: Generation, new: NewState) {
+        let digest = match new {
+            NewState::Read(from) => from,
+            NewState::Received { state, .. } => self.truth.parent(state),
+        };
+        let adopted = self.worker(id).machine.adopt(generation, digest as u64);
+        if let Ok(identity) = adopted {
+            let state = match new {
+                NewState::Read(from) => self.truth.add(from, identity, Origin::Begun),
+                NewState::Received { state, .. } => state,
+            };
+            let worker = self.worker(id);
             worker.state = state;
-            self.stats.transfers += 1;
+            worker.reports.follow(identity, generation);
+            self.stats.transfers += u64::from(matches!(new, NewState::Received { .. }));
+            say!(self, "{id} has version {}", identity.version);
+        }
+        self.worker(id).machine.applied();
+        self.act(id);
+        if adopted.is_ok() {
             self.confirmed(id, generation);
+            self.moment(Moment::Adopted, id);
         }
     }
 
@@ -93,6 +128,53 @@ impl World {
         {
             let state = self.truth.ancestor(worker.state, version);
             self.truth.tell(state);
+        }
+    }
+
+    /// A commit makes earlier reports known and adds its own.
+    pub(crate) fn report(
+        &mut self,
+        id: WorkerId,
+        generation: Generation,
+        after: Identity,
+        is_step: bool,
+    ) {
+        let worker = self.worker(id);
+        let common = worker.machine.common().unwrap_or_default();
+        let released = worker.reports.release(common);
+        worker.reports.follow(after, generation);
+        if let Some(content) = worker.changing.filter(|_| is_step) {
+            worker.reports.push(content);
+        }
+        if worker.rank() == Some(0) {
+            released.into_iter().for_each(|told| self.send_firmly(id, Word::Report(told)));
+        }
+    }
+
+    /// At the begin of a generation its first member repeats what the one before may not have sent.
+    pub(crate) fn repeat_reports(&mut self, id: WorkerId, part: Option<&StartFrom>) {
+        let worker = self.worker(id);
+        if worker.rank() == Some(0) {
+            let told: Vec<_> = worker.reports.repeated().cloned().collect();
+            told.into_iter().for_each(|told| self.send_firmly(id, Word::Report(told)));
+        }
+        if part != Some(&StartFrom::Keep) {
+            self.worker(id).reports.forget();
+        }
+    }
+
+    /// A master takes a report.
+    pub(crate) fn take_report(&mut self, line: Line, told: MemberReport<Content>) {
+        let MemberReport { version, report, .. } = told;
+        let is_news = self.taken.take(line, (version.0, 1));
+        let known = self.log.iter().find(|(known, _)| *known == version).map(|(_, told)| *told);
+        match (is_news, known) {
+            (true, _) => self.log.push((version, report)),
+            (false, Some(told)) if told != report => {
+                let what = format!("version {version} was told of another line");
+                self.truth.blame("what was told is true", what);
+            }
+            (false, _) => self.stats.repeated_reports += 1,
         }
     }
 
@@ -124,11 +206,11 @@ impl World {
         let late = self.history.activated.as_ref().is_some_and(|(newest, _)| *newest > generation);
         self.stats.late_checkpoints += u64::from(late);
         self.store.insert(mark.id.clone(), (mark.clone(), state));
-        self.send_firmly(id, FromMember::Wrote(mark.clone()));
+        self.send_firmly(id, Word::Member(FromMember::Wrote(mark.clone())));
         if last {
             let done = self.truth.steps(state) == self.job.steps();
             let ending = if done { Ending::Completed } else { Ending::Interrupted };
-            self.send_firmly(id, FromMember::Reached(generation, ending));
+            self.send_firmly(id, Word::Member(FromMember::Reached(generation, ending)));
         }
     }
 

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use salamander_core::elastic::{Generation, Identity, StateLineage, Version};
+use salamander_core::seed::mix;
 
 use crate::simulation::Violation;
 
@@ -53,6 +54,9 @@ impl Job {
     }
 }
 
+/// What is in a state, whatever it is called: a hash over all that was applied to it.
+pub(crate) type Content = u64;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// Read from a checkpoint, or fresh.
@@ -63,8 +67,20 @@ pub(crate) enum Origin {
     Met,
 }
 
+impl Origin {
+    /// What comes of applying it.
+    pub(crate) fn applied(self, content: Content) -> Content {
+        match self {
+            Origin::Begun => content,
+            Origin::Step(step, records) => mix(content ^ mix(step << 32 | u64::from(records))),
+            Origin::Met => mix(content ^ 1),
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct State {
+    content: Content,
     parent: StateId,
     version: Version,
     /// Steps that led here.
@@ -82,6 +98,8 @@ pub(crate) struct Truth {
     states: Vec<State>,
     known: HashMap<(StateId, Identity), StateId>,
     lineages: HashMap<(Version, Generation), StateLineage>,
+    /// What each name stands for.
+    named: HashMap<Identity, Content>,
     /// Those whose checkpoint was journaled.
     pub(crate) checkpoints: Vec<StateId>,
     pub(crate) violation: Option<Violation>,
@@ -90,6 +108,7 @@ pub(crate) struct Truth {
 impl Truth {
     pub(crate) fn new(job: Job) -> Self {
         let nothing = State {
+            content: 0,
             parent: NOTHING,
             version: Version(0),
             steps: 0,
@@ -103,6 +122,7 @@ impl Truth {
             states: vec![nothing],
             known: HashMap::new(),
             lineages: HashMap::new(),
+            named: HashMap::new(),
             checkpoints: Vec::new(),
             violation: None,
         }
@@ -126,13 +146,43 @@ impl Truth {
         }
         let steps = self.states[parent].steps + u64::from(matches!(origin, Origin::Step(..)));
         let (common, told) = (false, false);
-        self.states.push(State { parent, version, steps, generation, origin, common, told });
-        self.known.insert((parent, identity), self.states.len() - 1);
-        self.states.len() - 1
+        let content = origin.applied(self.states[parent].content);
+        let state = State { content, parent, version, steps, generation, origin, common, told };
+        self.states.push(state);
+        let id = self.states.len() - 1;
+        self.known.insert((parent, identity), id);
+        self.named.insert(identity, content);
+        id
     }
 
     pub(crate) fn steps(&self, state: StateId) -> u64 {
         self.states[state].steps
+    }
+
+    pub(crate) fn content(&self, state: StateId) -> Content {
+        self.states[state].content
+    }
+
+    /// A member says that it holds this, and holds that: both must be the same.
+    pub(crate) fn check_holding(&mut self, who: &str, said: Identity, held: Option<Content>) {
+        if self.named.get(&said).copied() != held {
+            let what = format!("{who} says version {} of {}", said.version, said.generation);
+            self.blame("a member holds what it says", what);
+        }
+    }
+
+    /// Reports that were taken, against the line that survived: each of its own version, and once.
+    pub(crate) fn check_reports(&mut self, last: StateId, log: &[(Version, Content)]) {
+        for (at, (version, content)) in log.iter().enumerate() {
+            let state = self.ancestor(last, *version);
+            if self.states[state].content != *content {
+                let what = format!("version {version} was told of another line");
+                self.blame("reports are of the line that survives", what);
+            }
+            if log[..at].iter().any(|(earlier, _)| earlier >= version) {
+                self.blame("each report is told once", format!("version {version}"));
+            }
+        }
     }
 
     pub(crate) fn parent(&self, state: StateId) -> StateId {

@@ -1,13 +1,13 @@
 //! A worker's process around the participant: it carries orders to it, does what it wants done, and is its trainer.
 
 use salamander_core::elastic::{
-    Begun, Effect, FromMember, Generation, Millis, Participant, StartFrom, Term, ToMember, Version,
-    WorkerId,
+    Begun, Effect, FromMember, Generation, Holding, Millis, Participant, ReportQueue, StartFrom,
+    Term, ToMember, Version, WorkerId,
 };
 
-use crate::event::{Down, Event, Up};
+use crate::event::{Down, Event, Up, Word};
 use crate::simulation::say;
-use crate::truth::{NOTHING, StateId};
+use crate::truth::{Content, NOTHING, StateId};
 use crate::world::World;
 
 const BEAT: Millis = 120;
@@ -19,12 +19,19 @@ pub(crate) struct Worker {
     pub(crate) machine: Participant,
     /// What the member's identity stands for.
     pub(crate) state: StateId,
+    /// What it really has in it; none while it is being changed.
+    pub(crate) content: Option<Content>,
+    /// What it will have when that is done.
+    pub(crate) changing: Option<Content>,
+    /// The platform's place for it.
+    pub(crate) slot: u32,
+    pub(crate) reports: ReportQueue<Content>,
     /// The generation that its trainer works in, which may be over.
     pub(crate) began: Option<Generation>,
     part: Option<StartFrom>,
     pub(crate) session: Option<usize>,
     /// Messages that must not be lost.
-    pub(crate) outbox: Vec<(u64, FromMember)>,
+    pub(crate) outbox: Vec<(u64, Word)>,
     numbered: u64,
     pub(crate) paused: bool,
     pub(crate) deferred: Vec<Event>,
@@ -46,10 +53,14 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    fn new(machine: Participant) -> Self {
+    fn new(machine: Participant, slot: u32) -> Self {
         Self {
             machine,
             state: NOTHING,
+            content: None,
+            changing: None,
+            slot,
+            reports: ReportQueue::default(),
             began: None,
             part: None,
             session: None,
@@ -83,10 +94,12 @@ impl World {
     /// The platform starts a process.
     pub(crate) fn spawn(&mut self) {
         self.born += 1;
-        let id = WorkerId(self.rng.below(0xff) << 8 | self.born);
+        let id = WorkerId(self.rng.below(0xff) << 16 | self.born);
+        let taken = |slot: &u32| self.workers.values().any(|worker| worker.slot == *slot);
+        let slot = (0..).find(|slot| !taken(slot)).expect("there are many");
         say!(self, "{id} starts");
         let machine = Participant::new(id).without(self.without_fence());
-        self.workers.insert(id, Worker::new(machine));
+        self.workers.insert(id, Worker::new(machine, slot));
         self.connect(id);
         self.after(BEAT, Event::Beat(id));
     }
@@ -107,7 +120,8 @@ impl World {
             self.hinder(id);
         }
         let deaf = self.masters[index].paused.is_some_and(|since| since + DEAF < self.now);
-        if deaf {
+        // A cut in one direction is noticed by whoever waits for an answer.
+        if deaf || self.is_half_cut(id, DEAF) {
             self.lose_session(id, session);
         } else {
             self.send_up(id, Up::Beat);
@@ -123,7 +137,7 @@ impl World {
     }
 
     /// Sends what must not be lost: it is sent again at each connection.
-    pub(crate) fn send_firmly(&mut self, id: WorkerId, message: FromMember) {
+    pub(crate) fn send_firmly(&mut self, id: WorkerId, message: Word) {
         let worker = self.worker(id);
         worker.numbered += 1;
         let number = worker.numbered;
@@ -162,11 +176,16 @@ impl World {
     pub(crate) fn act(&mut self, id: WorkerId) {
         for effect in self.worker(id).machine.take_effects() {
             match effect {
-                Effect::Send(message @ FromMember::Promise(..)) => {
+                Effect::Send(message @ (FromMember::Promise(..) | FromMember::Busy(_))) => {
                     say!(self, "{id} says {message:?}");
-                    self.send_up(id, Up::Say(0, message));
+                    self.stats.busy += u64::from(matches!(message, FromMember::Busy(_)));
+                    if let FromMember::Promise(_, Holding { identity: Some(said), .. }) = message {
+                        let held = self.workers[&id].content;
+                        self.truth.check_holding(&id.to_string(), said, held);
+                    }
+                    self.send_up(id, Up::Say(0, Word::Member(message)));
                 }
-                Effect::Send(message) => self.send_firmly(id, message),
+                Effect::Send(message) => self.send_firmly(id, Word::Member(message)),
                 Effect::Cancel => {}
                 Effect::Refused(fenced) => say!(self, "{id} refuses: {fenced}"),
             }
@@ -188,7 +207,9 @@ impl World {
 
     /// The members of a generation are connected: the state comes next.
     pub(crate) fn take_part(&mut self, id: WorkerId, generation: Generation) {
-        match self.worker(id).part.take() {
+        let part = self.worker(id).part.take();
+        self.repeat_reports(id, part.as_ref());
+        match part {
             Some(StartFrom::Keep) => {
                 // A prepare may have come meanwhile; then there is nothing to confirm.
                 self.worker(id).machine.adopt(generation, 0).ok();
@@ -196,6 +217,7 @@ impl World {
             }
             Some(StartFrom::Load(mark)) => {
                 let delay = self.between(5, 60);
+                self.worker(id).content = None;
                 self.after(delay, Event::Loaded { worker: id, generation, mark });
             }
             Some(StartFrom::Receive { .. }) => self.fetch(id, generation),
@@ -215,7 +237,9 @@ impl World {
         let worker = self.worker(id);
         worker.progress += 1;
         let progress = worker.progress;
-        let patience = self.between(300, 500);
+        // Longer than another may take to apply.
+        let slowest = if self.is_wild() { self.mood.apply } else { 0 };
+        let patience = self.between(300, 500) + slowest;
         self.after(patience, Event::Stuck { worker: id, generation, progress });
     }
 

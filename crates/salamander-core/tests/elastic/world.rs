@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use salamander_core::elastic::{
-    CheckpointMark, Ending, Entry, Fence, Generation, History, Millis, Term, Timeouts, WorkerId,
+    CheckpointMark, Ending, Entry, Fence, Generation, History, Millis, TakenReports, Term,
+    Timeouts, Version, WorkerId,
 };
 
 use crate::event::Event;
@@ -14,14 +15,14 @@ use crate::mood::Mood;
 use crate::network::Network;
 use crate::simulation::{Counts, Seeded, Timeline, Violation, on_timeline, say};
 use crate::stats::Stats;
-use crate::truth::{Job, StateId, Truth};
+use crate::truth::{Content, Job, StateId, Truth};
 use crate::worker::Worker;
 
 /// How long late messages are waited for after the end.
 const AFTERMATH: Millis = 1_500;
 
 pub(crate) const TIMEOUTS: Timeouts =
-    Timeouts { silence: 1_000, promise: 400, join: 60, first: 300 };
+    Timeouts { silence: 1_000, promise: 400, apply: 8_000, join: 60, first: 300 };
 
 /// What is taken out of a run to show that it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub(crate) enum Guard {
     Journal,
     /// The journal takes nothing from a master that was replaced, and that master ends.
     Owner,
+    /// Who has to go hands its state over first.
+    HandOver,
 }
 
 /// A run and everything around it.
@@ -50,6 +53,10 @@ pub(crate) struct World {
     pub(crate) exchanges: BTreeMap<(Generation, u64), Exchange>,
     pub(crate) network: Network,
     pub(crate) armed: Vec<Armed>,
+    /// Which reports the masters took: a file,
+    pub(crate) taken: TakenReports,
+    /// and another: what was told.
+    pub(crate) log: Vec<(Version, Content)>,
     pub(crate) truth: Truth,
     pub(crate) stats: Stats,
     ended: Option<Millis>,
@@ -63,6 +70,9 @@ impl Seeded for World {
 
     const GUARDS: &'static [Guard] = &[
         Guard::Fence(Fence::Promise),
+        Guard::Fence(Fence::Whole),
+        Guard::Fence(Fence::Busy),
+        Guard::Fence(Fence::Failure),
         Guard::Fence(Fence::Term),
         Guard::Fence(Fence::Lineage),
         Guard::Fence(Fence::Adopted),
@@ -70,11 +80,12 @@ impl Seeded for World {
         Guard::Fence(Fence::Checkpoint),
         Guard::Journal,
         Guard::Owner,
+        Guard::HandOver,
     ];
     const STREAM: u64 = 0x5a1a;
     const SEEDS: u64 = 20_000;
     const ENOUGH: u64 = 3_000;
-    const PATIENCE: Millis = 30_000;
+    const PATIENCE: Millis = 60_000;
 
     fn new(mut timeline: Timeline<Event, Guard>) -> Self {
         let rng = &mut timeline.rng;
@@ -101,11 +112,15 @@ impl Seeded for World {
             exchanges: BTreeMap::new(),
             network: Network::default(),
             armed: Vec::new(),
+            taken: TakenReports::default(),
+            log: Vec::new(),
             truth: Truth::new(job),
             stats: Stats::default(),
             ended: None,
         };
         say!(world, "{job:?} {:?}", world.mood);
+        world.stats.crowds = u64::from(world.mood.workers >= 6);
+        world.stats.slow_links = u64::from(world.mood.slow_link > 0);
         world.after(0, Event::StartMaster);
         for _ in 0..world.mood.workers {
             let delay = world.between(0, 200);
@@ -127,10 +142,18 @@ impl Seeded for World {
     }
 
     fn judge(&mut self) {
+        // Where a member failed there may be no state at all; that it was one is looked at elsewhere.
+        if matches!(self.history.ending, Some(Ending::Failed(_))) {
+            return;
+        }
         let completed = self.history.ending == Some(Ending::Completed);
         let mark = self.history.checkpoint.clone();
         match mark.and_then(|mark| self.store.get(&mark.id).cloned()) {
-            Some((_, state)) => self.truth.judge(state, completed),
+            Some((_, state)) => {
+                self.truth.judge(state, completed);
+                let log = std::mem::take(&mut self.log);
+                self.truth.check_reports(state, &log);
+            }
             // It was stopped before it began.
             None if !completed && self.history.activated.is_none() => {}
             None => self.truth.blame("an ended run has its checkpoint", "there is none".into()),
@@ -155,9 +178,9 @@ impl Seeded for World {
             Event::Begin(worker) => self.begin(worker),
             Event::Loaded { worker, generation, mark } => self.loaded(worker, generation, mark),
             Event::Fetch { worker, generation } => self.fetch(worker, generation),
-            Event::Received { worker, generation, identity, state } => {
-                self.received(worker, generation, identity, state);
-            }
+            Event::Arrived { worker, generation, new } => self.arrived(worker, generation, new),
+            Event::Restored { worker, generation, new } => self.restored(worker, generation, new),
+            Event::Adopted { worker, generation, new } => self.adopted(worker, generation, new),
             Event::Written { worker, mark, state, last } => {
                 self.written(worker, mark, state, last);
             }
@@ -225,7 +248,9 @@ impl World {
             | Event::Begin(worker)
             | Event::Loaded { worker, .. }
             | Event::Fetch { worker, .. }
-            | Event::Received { worker, .. }
+            | Event::Arrived { worker, .. }
+            | Event::Restored { worker, .. }
+            | Event::Adopted { worker, .. }
             | Event::Written { worker, .. }
             | Event::Stuck { worker, .. } => {
                 let worker = self.workers.get_mut(worker)?;

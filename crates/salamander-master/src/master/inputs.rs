@@ -1,7 +1,7 @@
 //! What workers and the platform say, in the words of the mode.
 
 use salamander_core::elastic::{
-    self, Ended, Ending, FromMember, Millis, Peer, Seat, ToMember, WorkerId,
+    self, Ended, Ending, FromMember, MemberReport, Millis, Peer, Seat, ToMember, Version, WorkerId,
 };
 use salamander_proto::client::{Registration, Role};
 use salamander_proto::convert::{
@@ -53,18 +53,21 @@ impl Master {
             }
         }
         self.step(now, Event::Tick);
+        // Who is ended below depends on who is a member, which is on disk first.
+        self.settle(now)?;
         if self.ending().is_some() {
             return Ok(());
         }
         self.cluster.end_the_silent(now);
         self.cluster.processes.scale_servers(self.mode.needed_servers() as u32);
+        self.cluster.processes.keep(self.mode.needed_slots());
         self.cluster.processes.work(now);
         self.cluster.write_restarts()
     }
 
     fn hello(&mut self, now: Millis, connection: ProcessSession, hello: Hello) {
         let Registration { id, ref endpoint, slot, role, .. } = hello.registration;
-        let peer = Peer { id, endpoint: endpoint.clone() };
+        let (peer, active) = (Peer { id, endpoint: endpoint.clone() }, hello.active);
         match self.cluster.same_data(role) {
             Ok(record) => self.effects.extend(record.map(Effect::Journal)),
             Err(reason) => {
@@ -79,7 +82,8 @@ impl Master {
         }
         match (role, Seat::of(slot)) {
             (Role::Member(_), _) => {
-                self.step(now, Event::Joined(elastic::Hello { peer, active: hello.active }));
+                let slot = self.cluster.processes.are_served().then_some(slot);
+                self.step(now, Event::Joined(elastic::Hello { peer, active, slot }));
             }
             // One that is about to be ended is of no use.
             (Role::Server, Seat::Server(seat)) if !self.cluster.processes.is_ending(slot) => {
@@ -117,10 +121,14 @@ impl Master {
                 self.server_leaves(now, id, slot);
             }
             FromProcess::Tables(TableReport { tables }) => worker.tables = tables,
-            FromProcess::Report { version, report } => self.cluster.report(version, *report),
+            FromProcess::Report { version, generation, report } => {
+                let version = Version(version);
+                let told = MemberReport { version, generation, report: *report };
+                self.step(now, Event::Reported(Box::new(told)));
+            }
             FromProcess::Failed(reason) => {
-                warn!(worker = %id, reason, "the run cannot go on");
-                self.step(now, Event::End(Ending::Failed(reason)));
+                warn!(worker = %id, reason, "a worker cannot go on");
+                self.step(now, Event::Failed(id, reason));
             }
             _ => {
                 debug!(worker = %id, "said something out of place");

@@ -11,7 +11,9 @@ use salamander_core::asynchronous::{
     DispatchAction, Dispatcher, Entry, History, PartitionSource, Process,
 };
 use salamander_core::course::LeasePlan;
-use salamander_core::elastic::{Ending, Entry as RunEntry, Millis, RunState, TaskQueue, WorkerId};
+use salamander_core::elastic::{
+    Ending, Entry as RunEntry, Line, Millis, RunState, TaskQueue, WorkerId,
+};
 use salamander_core::report::EvaluationPart;
 use salamander_core::words::count;
 use salamander_net::Keys;
@@ -163,12 +165,14 @@ impl Leases {
                 self.leave(now, Ending::Interrupted);
             }
             Event::End(ending) => self.end(ending),
+            Event::Failed(_, reason) => self.end(Ending::Failed(reason)),
             Event::Server(process, news) => self.news(now, process, news),
             Event::Folder(made) => self.folder(now, made),
             Event::Tick
             | Event::Joined(_)
             | Event::Beat(..)
             | Event::Said(..)
+            | Event::Reported(_)
             | Event::Disconnected(_)
             | Event::Lost(_) => {}
         }
@@ -330,7 +334,7 @@ impl Leases {
 
     /// Has reports told.
     fn report(&mut self, reports: Reports) {
-        let report = |(version, report)| Effect::Report { version, report };
+        let report = |(version, report)| Effect::Report { line: Line::default(), version, report };
         self.effects.extend(reports.into_iter().map(report));
     }
 }

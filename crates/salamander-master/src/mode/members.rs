@@ -1,7 +1,8 @@
 //! Synchronous training: workers are members of generations. The rules are the coordinator's.
 
 use salamander_core::elastic::{
-    Action, Activation, Coordinator, Entry, Generation, Millis, Pace, Slow, Source, ToMember,
+    Action, Activation, Coordinator, Entry, Generation, MemberReport, Millis, Pace, Slow, Source,
+    ToMember,
 };
 use salamander_core::words::count;
 
@@ -39,6 +40,11 @@ impl Members {
                 if coordinator.run().ending().is_none() {
                     effects = self.exclude_the_slow(now);
                     effects.extend(self.ask_for_checkpoint());
+                    if self.pace.is_stuck() {
+                        self.coordinator.stuck(now);
+                        let text = "all members wait for each other: they connect anew";
+                        effects.push(Effect::Note(text.to_string()));
+                    }
                 }
             }
             Event::Joined(hello) => coordinator.hello(now, hello),
@@ -49,6 +55,14 @@ impl Members {
                 }
             }
             Event::Said(id, message) => coordinator.message(now, id, message),
+            Event::Reported(told) => {
+                let MemberReport { version, generation, report } = *told;
+                if coordinator.is_on_line(generation) {
+                    let (line, version) = (coordinator.run().history().line, version.0);
+                    effects.push(Effect::Report { line, version, report });
+                }
+            }
+            Event::Failed(id, reason) => coordinator.failed(now, id, reason),
             Event::Disconnected(id) => coordinator.disconnected(now, id),
             Event::ServerLeaves(id) => {
                 self.leaving.add(id);
@@ -118,7 +132,7 @@ impl Members {
                     {
                         self.told = activation.generation;
                         let took = now - self.regrouping.take().unwrap_or(now);
-                        effects.extend(begun(activation, took));
+                        effects.push(begun(activation, took));
                     }
                     effects.push(Effect::Send(id, message));
                 }
@@ -149,26 +163,21 @@ impl Members {
 }
 
 /// What people are told of a generation that begins.
-fn begun(activation: &Activation, took: Millis) -> Vec<Effect> {
+fn begun(activation: &Activation, took: Millis) -> Effect {
     let members = count(activation.members.len() as u64, "member");
     let holder = activation.members.get(activation.source.rank());
     let holder = holder.map(|peer| peer.id.to_string()).unwrap_or_default();
-    let mut effects = Vec::new();
     let source = match &activation.source {
         Source::Member { identity, .. } => {
             format!("version {} of worker {holder}", identity.version)
         }
-        Source::Checkpoint { mark, .. } => {
-            effects.push(Effect::Restored(mark.as_ref().map_or(0, |mark| mark.version.0)));
-            match mark {
-                Some(mark) => format!("checkpoint {}", mark.id),
-                None => "a new model".to_string(),
-            }
-        }
+        Source::Checkpoint { mark, .. } => match mark {
+            Some(mark) => format!("checkpoint {}", mark.id),
+            None => "a new model".to_string(),
+        },
     };
     let generation = activation.generation;
-    effects.push(Effect::Note(format!(
+    Effect::Note(format!(
         "generation {generation} began: {members}, from {source}, after {took} ms"
-    )));
-    effects
+    ))
 }

@@ -58,9 +58,13 @@ impl Tasks {
             }
             Event::End(ending) => effects.extend(end(&mut self.run, ending)),
             Event::ServerLeaves(id) => effects.push(Effect::Send(id, ToMember::Stop)),
+            Event::Failed(_, reason) => {
+                effects.extend(end(&mut self.run, Ending::Failed(reason)));
+            }
             Event::Joined(_)
             | Event::Beat(..)
             | Event::Said(..)
+            | Event::Reported(_)
             | Event::Disconnected(_)
             | Event::Silent(_)
             | Event::Server(..)

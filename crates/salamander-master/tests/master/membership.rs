@@ -1,8 +1,13 @@
 //! Generations over real connections: deaths, silences, and masters that are killed.
-use salamander_core::elastic::{CheckpointMark, Ending, FromMember, Source, Version};
+use std::time::Duration;
+
+use salamander_core::elastic::{CheckpointMark, Ending, FromMember, Source, Term, Version};
 use salamander_master::Config;
 
-use crate::support::{BEAT_EVERY, Birth, Run, TIMEOUTS, Worker, step, together, wait_until};
+/// Far more than it takes.
+const FAREWELL: Duration = Duration::from_secs(60);
+
+use crate::support::{BEAT_EVERY, Birth, Run, TIMEOUTS, Worker, together, wait_until};
 
 /// For runs in which nobody is to be given up by the clock.
 pub(crate) fn patient(config: &mut Config) {
@@ -98,7 +103,7 @@ fn what_matters_reaches_the_next_master() {
     run.kill();
     let mark = CheckpointMark { id: "step-9".into(), version: Version(9), generation };
     worker.sender().send(FromMember::Wrote(mark));
-    worker.sender().report(9, &step(9));
+    worker.report(9);
     worker.sender().send(FromMember::Reached(generation, Ending::Completed));
     run.start(|_| {});
     wait_until("it is told", || worker.seen().ended == Some(Ending::Completed));
@@ -163,4 +168,41 @@ fn a_worker_that_cannot_go_on_ends_the_run_with_its_reason() {
     wait_until("all are told", || workers.iter().all(|w| w.seen().ended.as_ref() == Some(&ending)));
     drop(workers);
     assert_eq!(run.finish().expect("ended"), ending);
+}
+
+#[test]
+fn a_worker_leaves_an_old_master_and_finds_the_new_one() {
+    let mut run = Run::new(1);
+    let worker = Worker::join(&run, 1);
+    together(&[&worker]);
+    // It has met the third master, while the second one still sits where the first was.
+    worker.seen().member.welcome(Term(3)).expect("a newer one");
+    run.kill();
+    run.start(|_| {});
+    wait_until("it has met the second", || worker.seen().old_masters > 0);
+    assert_eq!((worker.seen().refused.clone(), worker.seen().ended.clone()), (None, None));
+    run.kill();
+    run.start(|_| {});
+    wait_until("it is with the third", || worker.seen().connected);
+    assert_eq!(worker.seen().refused, None);
+}
+
+#[test]
+fn a_failure_of_one_that_is_no_member_does_not_end_the_run() {
+    let run = Run::new(1);
+    let member = Worker::join(&run, 1);
+    together(&[&member]);
+    // A second one waits for a place.
+    let spare = Worker::join(&run, 2);
+    wait_until("it is connected", || spare.seen().connected);
+    spare.sender().failed("my disk is full".into());
+    member.report(1);
+    let mut spare = spare;
+    assert!(spare.session.take().expect("alive").close(FAREWELL), "it was heard");
+    assert_eq!(member.seen().ended, None);
+    assert_eq!(run.admin().status().expect("it goes on").workers.len(), 1);
+    member.sender().failed("record 7 is damaged".into());
+    wait_until("the run is over", || member.seen().ended.is_some());
+    let ended = member.seen().ended.clone();
+    assert_eq!(ended, Some(Ending::Failed("record 7 is damaged".into())));
 }

@@ -8,7 +8,7 @@ use salamander_core::elastic::{Ending, FromMember};
 use salamander_core::report::Report;
 use salamander_proto::v1::event::Event;
 
-use crate::support::{Run, Worker, step, together, wait_until};
+use crate::support::{Run, Worker, together, wait_until};
 
 #[test]
 fn a_report_counts_once_whoever_sends_it() {
@@ -16,7 +16,7 @@ fn a_report_counts_once_whoever_sends_it() {
     let workers = [1, 2].map(|id| Worker::join(&run, id));
     together(&workers.each_ref());
     let report = |worker: usize, version| {
-        workers[worker].sender().report(version, &step(version));
+        workers[worker].report(version);
     };
     (1..=3).for_each(|version| report(0, version));
     wait_until("three are told", || run.told.reports().len() == 3);
@@ -39,7 +39,8 @@ fn a_report_counts_once_whoever_sends_it() {
 fn a_session_that_closes_waits_for_what_matters() {
     let run = Run::new(1);
     let mut worker = Worker::join(&run, 1);
-    (1..=200).for_each(|version| worker.sender().report(version, &step(version)));
+    together(&[&worker]);
+    (1..=200).for_each(|version| worker.report(version));
     let session = worker.session.take().expect("open");
     assert!(session.close(Duration::from_secs(10)));
     assert_eq!(run.told.reports().len(), 200);
@@ -70,11 +71,11 @@ fn a_watcher_sees_everything_over_a_restart() {
     });
     let worker = Worker::join(&run, 1);
     together(&[&worker]);
-    worker.sender().report(1, &step(1));
+    worker.report(1);
     wait_until("it is seen", || has("report 1"));
     run.kill();
     run.start(|_| {});
-    worker.sender().report(2, &step(2));
+    worker.report(2);
     let generation = worker.seen().member.generation().expect("active");
     worker.sender().send(FromMember::Reached(generation, Ending::Completed));
     wait_until("it is told", || worker.seen().ended.is_some());

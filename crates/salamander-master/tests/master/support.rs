@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use salamander_core::elastic::{
-    Activation, Beat, Begun, Effect, Ending, Generation, Participant, Term, Timeouts, ToMember,
-    WorkerId,
+    Activation, Beat, Begun, Effect, Ending, Generation, MemberReport, Participant, Term, Timeouts,
+    ToMember, Version, WorkerId,
 };
 use salamander_core::report::{Report, StepReport, TaskResult};
 use salamander_master::journal::Journal;
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Short, so that tests take no longer than they must.
 pub(crate) const TIMEOUTS: Timeouts =
-    Timeouts { silence: 600, promise: 400, join: 50, first: 5_000 };
+    Timeouts { silence: 600, promise: 400, apply: 30_000, join: 50, first: 5_000 };
 
 /// How often a worker sends a heartbeat.
 pub(crate) const BEAT_EVERY: Duration = Duration::from_millis(50);
@@ -41,7 +41,7 @@ pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
 }
 
 /// The report of a step.
-pub(crate) fn step(steps: u64) -> Report {
+fn step(steps: u64) -> Report {
     Report::Step(StepReport { steps, ..StepReport::default() })
 }
 
@@ -198,6 +198,8 @@ pub(crate) struct Seen {
     pub(crate) kept: Vec<String>,
     pub(crate) connected: bool,
     pub(crate) refused: Option<String>,
+    /// Masters that were replaced, and that it met nevertheless.
+    pub(crate) old_masters: u64,
     frozen: bool,
     /// How many heartbeats it has sent.
     pub(crate) beats: u64,
@@ -240,6 +242,7 @@ impl Worker {
             kept: Vec::new(),
             connected: false,
             refused: None,
+            old_masters: 0,
             frozen: false,
             beats: 0,
         }));
@@ -267,6 +270,13 @@ impl Worker {
 
     pub(crate) fn sender(&self) -> Sender {
         self.session.as_ref().expect("alive").sender()
+    }
+
+    /// Tells of a step, as a member of the generation that it is in.
+    pub(crate) fn report(&self, version: u64) {
+        let generation = self.seen().member.generation().expect("it is a member");
+        let (report, version) = (step(version), Version(version));
+        self.sender().report(MemberReport { version, generation, report });
     }
 
     /// As SIGSTOP would: nothing of the session goes on.
@@ -305,7 +315,9 @@ impl Handler for Fake {
 
     fn welcome(&mut self, term: Term) -> Result<(), String> {
         let mut seen = self.seen.lock().expect("not poisoned");
-        seen.member.welcome(term).map_err(|fenced| fenced.to_string())
+        let welcomed = seen.member.welcome(term);
+        seen.old_masters += u64::from(welcomed.is_err());
+        welcomed.map_err(|fenced| fenced.to_string())
     }
 
     fn message(&mut self, message: ToMember) {

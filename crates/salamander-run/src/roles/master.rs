@@ -165,8 +165,9 @@ fn config(run: &RunLayout, experiment: &Experiment, keys: &Keys) -> Config {
     }
     config.max_restarts = experiment.max_restarts.0;
     let promise = (silence / 2).clamp(100, 2_000);
-    config.timeouts = Timeouts { silence, promise, ..Timeouts::default() };
     config.hang = Duration::from_secs_f64(experiment.elastic.hang);
+    let apply = config.hang.as_millis() as u64;
+    config.timeouts = Timeouts { silence, promise, apply, ..Timeouts::default() };
     config
 }
 

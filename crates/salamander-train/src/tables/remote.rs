@@ -151,13 +151,14 @@ fn collect(mut client: Client, files: &[PathBuf], folder: &Path) -> Result<Vec<P
     Ok(moved)
 }
 
-/// Another try, in the next generation, helps against everything but a mistake of this program.
+/// Another try, in the next generation, helps against everything but a mistake of this program. Who is out of step was
+/// held up: the others have gone on without it.
 pub(crate) fn trouble(error: client::Error) -> Error {
     let is_mistake = match &error {
         client::Error::Request(_) | client::Error::Answer { .. } => true,
         client::Error::Refused { failure, .. } => matches!(
             failure.code,
-            Code::Malformed | Code::TooLarge | Code::OutOfStep | Code::Wrong | Code::Undeclared
+            Code::Malformed | Code::TooLarge | Code::Wrong | Code::Undeclared
         ),
         _ => false,
     };

@@ -1,6 +1,6 @@
 //! The begin of a generation: where its members' state comes from.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use salamander_core::asynchronous::Lineage;
 use salamander_core::progress::RowsMove;
@@ -11,6 +11,19 @@ use crate::checkpoint::{Checkpoint, Restored, Snapshot, pack, sweep, unpack};
 use crate::exchange::{Begin, Entered};
 use crate::trial::Trial;
 use crate::{Error, params};
+
+/// What came of sending a state round.
+struct Arrived {
+    /// The state and who it is from, for a member that needs it.
+    state: Option<(usize, Restored)>,
+    /// Of its bytes.
+    digest: u64,
+}
+
+/// The state of a member, as errors name it.
+fn of(rank: usize) -> PathBuf {
+    PathBuf::from(format!("the state of worker {rank}"))
+}
 
 impl<T: Trial> Trainer<T> {
     /// Goes on from a checkpoint.
@@ -55,33 +68,47 @@ impl<T: Trial> Trainer<T> {
             let moved = RowsMove { to, factor: 1.0, divisor: 1.0 };
             self.course.progress_mut().rows = Some(moved);
         }
-        let digest = match entered.transfer {
-            Some(source) => self.transfer(source, &entered)?,
-            None => 0,
+        let arrived = match entered.transfer {
+            Some(source) => Some(self.transfer(source, &entered)?),
+            None => None,
+        };
+        let digest = arrived.as_ref().map_or(0, |arrived| arrived.digest);
+        // From here until the state has its name, nothing is promised: a name must stand for what it names.
+        let replacing = match arrived.and_then(|arrived| arrived.state) {
+            Some((source, state)) => {
+                let replacing = self.exchange.replace()?;
+                self.restore(state).map_err(|e| Error::checkpoint(&of(source), e))?;
+                Some(replacing)
+            }
+            None => None,
         };
         self.state.follow_rows(entered.rows)?;
         self.exchange.adopt(digest)?;
+        drop(replacing);
         if let Some(lineage) = entered.moves {
             self.relocate_rows(lineage)?;
         }
         Ok(())
     }
 
-    /// One member sends its state to those that have none; returns a hash of it.
-    fn transfer(&mut self, source: usize, entered: &Entered) -> Result<u64, Error> {
+    /// One member sends its state to those that have none.
+    fn transfer(&mut self, source: usize, entered: &Entered) -> Result<Arrived, Error> {
         let own = match source == entered.place.rank {
             true => pack(&self.snapshot(String::new(), None)).map_err(Error::Invalid)?,
             false => Vec::new(),
         };
         let state = self.exchange.transfer(source, own)?;
         let hash = blake3::hash(&state);
-        if entered.begin == Begin::Receive {
+        let digest = hash.as_bytes().iter().fold(0, |state, byte| mix(state ^ u64::from(*byte)));
+        let state = match entered.begin {
             // Decoded as a whole before anything is replaced.
-            let sender = format!("the state of worker {source}");
-            let state = unpack(&state).map_err(|e| Error::checkpoint(Path::new(&sender), e))?;
-            self.restore(state).map_err(|e| Error::checkpoint(Path::new(&sender), e))?;
-        }
-        Ok(hash.as_bytes().iter().fold(0, |state, byte| mix(state ^ u64::from(*byte))))
+            Begin::Receive => {
+                let state = unpack(&state).map_err(|e| Error::checkpoint(&of(source), e))?;
+                Some((source, state))
+            }
+            Begin::Keep | Begin::Load(_) => None,
+        };
+        Ok(Arrived { state, digest })
     }
 
     /// Moves the rows of tables to other servers. All members hold the state that they belong to, and none of them does

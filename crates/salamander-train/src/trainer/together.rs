@@ -122,17 +122,19 @@ impl<T: Trial> Trainer<T> {
         own: &S,
     ) -> Result<Vec<S>, Error> {
         let unfit = |error: serde_json::Error| Error::Invalid(format!("{point}: {error}"));
-        let bytes = serde_json::to_vec(&(point, own)).map_err(unfit)?;
+        let steps = self.course.progress().steps;
+        let bytes = serde_json::to_vec(&(point, steps, own)).map_err(unfit)?;
         let mut all = Vec::new();
         for (rank, bytes) in self.exchange.gather(&bytes)?.iter().enumerate() {
             let apart = |found: String| {
                 let reason = "the workers' callbacks must come to the same decisions";
                 Error::Invalid(format!("worker {rank} is {found}: {reason}"))
             };
-            let (theirs, value): (String, S) = serde_json::from_slice(bytes)
+            let (theirs, done, value): (String, u64, S) = serde_json::from_slice(bytes)
                 .map_err(|error| apart(format!("not at \"{point}\" ({error})")))?;
-            if theirs != point {
-                return Err(apart(format!("at \"{theirs}\", this one at \"{point}\"")));
+            if theirs != point || done != steps {
+                let here = format!("this one at \"{point}\" after {steps}");
+                return Err(apart(format!("at \"{theirs}\" after {done} steps, {here}")));
             }
             all.push(value);
         }

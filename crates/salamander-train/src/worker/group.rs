@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use salamander_core::elastic::{
-    Activation, Begun, CheckpointMark, Ending, FromMember, Generation, Participant, Peer,
-    StartFrom, Work, WorkerId,
+    Activation, Begun, CheckpointMark, Ending, FromMember, Generation, MemberReport, Participant,
+    Peer, StartFrom, Work, WorkerId,
 };
 use salamander_core::report::{EndReport, Report};
 use salamander_net::{Cancel, Endpoint, Fold, Listener, Ring};
@@ -109,6 +109,12 @@ impl Group {
         Ring::connect(&self.listener, generation, rank, &members, &options, cancel)
     }
 
+    /// The state is being changed; the master hears nothing of it until that is done.
+    fn applying(&self) -> Applying {
+        let member = Arc::clone(&self.member);
+        Applying::new(move || member.with(Participant::applied))
+    }
+
     /// An exchange failed: the master is told, unless it knows, and the generation is over for this member.
     fn broken(&mut self, error: &salamander_net::Error) -> Error {
         self.joined = None;
@@ -201,7 +207,7 @@ impl Exchange for Group {
                 }
             }
             if place.leads() {
-                self.reports.queue().repeat(&sender);
+                self.reports.queue().repeated().for_each(|told| sender.report(told.clone()));
             }
             if part != StartFrom::Keep {
                 self.reports.queue().forget();
@@ -215,10 +221,16 @@ impl Exchange for Group {
         sent.map_err(|error| self.broken(&error))
     }
 
+    fn replace(&mut self) -> Result<Applying, Error> {
+        let generation = self.joined()?.generation;
+        self.member.within(|machine| machine.replace(generation))?;
+        Ok(self.applying())
+    }
+
     fn adopt(&mut self, digest: u64) -> Result<(), Error> {
         let generation = self.joined()?.generation;
         let identity = self.member.within(|machine| machine.adopt(generation, digest))?;
-        self.reports.queue().version = identity.version;
+        self.reports.queue().follow(identity, generation);
         Ok(())
     }
 
@@ -235,7 +247,7 @@ impl Exchange for Group {
         for (rank, theirs) in all.iter_mut().enumerate() {
             // Never sum over states that differ: this would be a fault of the membership itself.
             if theirs.get(..16) != bytes.get(..16) {
-                return Err(Error::Invalid(format!("worker {rank} holds another state")));
+                return Err(Error::Differs(format!("worker {rank} holds another state")));
             }
             theirs.drain(..16);
         }
@@ -266,13 +278,14 @@ impl Exchange for Group {
             let identity = machine.commit(generation, digest)?;
             Ok((identity, machine.common()))
         })?;
-        let member = Arc::clone(&self.member);
-        let applying = Applying::new(move || member.with(Participant::applied));
-        let sender = self.sender()?;
+        let (applying, sender) = (self.applying(), self.sender()?);
         let mut queue = self.reports.queue();
-        queue.release(common.unwrap_or_default(), place.leads().then_some(&sender));
-        queue.version = identity.version;
+        let released = queue.release(common.unwrap_or_default());
+        queue.follow(identity, generation);
         drop(queue);
+        if place.leads() {
+            released.into_iter().for_each(|told| sender.report(told));
+        }
         Ok(applying)
     }
 
@@ -319,8 +332,10 @@ impl Exchange for Group {
         let version = held.map(|identity| identity.version).unwrap_or_default();
         if place.leads() {
             let sender = self.sender()?;
-            self.reports.queue().release(version, Some(&sender));
-            sender.report(version.0, &Report::End(Box::new(report)));
+            let mut told = self.reports.queue().release(version);
+            let report = Report::End(Box::new(report));
+            told.push(MemberReport { version, generation, report });
+            told.into_iter().for_each(|told| sender.report(told));
             sender.send(FromMember::Reached(generation, ending));
         }
         self.member.await_end(generation, &self.options.connection.leave)?;
@@ -329,6 +344,10 @@ impl Exchange for Group {
     }
 
     fn failed(&mut self, error: &Error) {
-        self.part(|session| session.failed(error.to_string()));
+        self.part(|session| match error.is_of_the_run() {
+            true => session.failed(error.to_string()),
+            // The others go on at once; the platform starts another, and counts how often.
+            false => session.send(FromMember::Leave),
+        });
     }
 }

@@ -1,69 +1,18 @@
-//! What a run tells outside. Every member keeps the same reports; the first one sends them, each when all members
-//! hold its version. Whoever is first next sends the last ones again, and the master takes each once.
+//! Turns the course of training into reports.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use salamander_core::elastic::Version;
+use salamander_core::elastic::ReportQueue;
 use salamander_core::report::Report;
-use salamander_proto::client::Sender;
 
 use crate::callback::{Callback, Control, EpochReport, Start, StepReport};
 
-/// Reports that are kept for a successor.
-const KEPT: usize = 256;
-
-/// Reports of this member, oldest first.
-#[derive(Default)]
-pub(super) struct Queue {
-    /// The version that the next report is about.
-    pub(super) version: Version,
-    waiting: VecDeque<Versioned>,
-    told: VecDeque<Versioned>,
-}
-
-/// A report and the version that it is about.
-struct Versioned {
-    version: Version,
-    report: Report,
-}
-
-impl Queue {
-    fn push(&mut self, report: Report) {
-        self.waiting.push_back(Versioned { version: self.version, report });
-    }
-
-    /// All members hold versions up to this one.
-    pub(super) fn release(&mut self, common: Version, sender: Option<&Sender>) {
-        while let Some(told) = self.waiting.pop_front_if(|report| report.version <= common) {
-            if let Some(sender) = sender {
-                sender.report(told.version.0, &told.report);
-            }
-            self.told.push_back(told);
-        }
-        let old = self.told.len().saturating_sub(KEPT);
-        self.told.drain(..old);
-    }
-
-    /// This member is the first one from now on: the one before may not have sent them all.
-    pub(super) fn repeat(&self, sender: &Sender) {
-        for Versioned { version, report } in &self.told {
-            sender.report(version.0, report);
-        }
-    }
-
-    /// The state was replaced: what was not told yet is about another one.
-    pub(super) fn forget(&mut self) {
-        self.waiting.clear();
-    }
-}
-
-/// Turns the course of training into reports; clones have the same queue.
+/// Clones have the same queue.
 #[derive(Clone, Default)]
-pub(super) struct Reports(Arc<Mutex<Queue>>);
+pub(super) struct Reports(Arc<Mutex<ReportQueue<Report>>>);
 
 impl Reports {
-    pub(super) fn queue(&self) -> MutexGuard<'_, Queue> {
+    pub(super) fn queue(&self) -> MutexGuard<'_, ReportQueue<Report>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,7 @@
 //! Who is in the next generation, and whose state survives.
 
 use super::{Coordinator, KnownWorker, Phase};
-use crate::elastic::{Fence, Generation, Holding, Identity, Source, WorkerId};
+use crate::elastic::{Fence, Generation, Holding, Identity, Millis, Source, WorkerId};
 
 /// What a worker has promised to the generation that is being formed.
 pub(super) struct Promised {
@@ -61,20 +61,33 @@ impl Coordinator {
         self.workers.values().filter(usable).map(|worker| worker.peer.id).collect()
     }
 
-    /// Those that will be: members first, in their order, so that ranks move little; then newcomers. Where fewer are
-    /// wanted than there are, one that has the state is among them.
+    /// Those that will be: members first, in their order, so that ranks move little; then newcomers. The platform ends
+    /// the processes of the highest slots when fewer are wanted, so these are not among them, unless there are too few
+    /// others or none of the others has the state.
     pub(super) fn chosen(&self) -> Vec<WorkerId> {
         let stay = self.staying();
         let join = self.candidates().into_iter().filter(|id| !self.is_member(*id));
-        let mut chosen: Vec<WorkerId> =
-            stay.iter().copied().chain(join).take(self.run.wanted.workers).collect();
+        let all = stay.iter().copied().chain(join);
+        let (leaving, mut chosen): (Vec<_>, Vec<_>) = all.partition(|id| self.is_leaving(*id));
+        let missing = self.least().saturating_sub(chosen.len());
+        chosen.extend(leaving.into_iter().take(missing));
+        chosen.truncate(self.run.wanted.workers);
         if !chosen.iter().any(|id| self.holds(*id))
             && let Some(holder) = stay.into_iter().find(|id| self.holds(*id))
         {
-            chosen.pop();
+            // One that has to go is a member once more, so that another has the state before it goes.
+            if !self.is_leaving(holder) {
+                chosen.truncate(self.run.wanted.workers - 1);
+            }
             chosen.push(holder);
         }
         chosen
+    }
+
+    /// Whether its process is to be ended, since fewer are wanted.
+    pub(super) fn is_leaving(&self, id: WorkerId) -> bool {
+        let slot = self.workers.get(&id).and_then(|worker| worker.slot);
+        slot.is_some_and(|slot| slot as usize >= self.run.wanted.workers)
     }
 
     /// Members of the last generation that could be in the next one.
@@ -100,6 +113,17 @@ impl Coordinator {
         let others = self.staying().into_iter().filter(|id| !chosen.contains(id));
         let asked = chosen.iter().copied().chain(others);
         asked.filter(|id| self.promised(*id).is_none()).collect()
+    }
+
+    /// Who had the time to answer and did not, and whether it is because it is busy: that is waited for longer.
+    pub(super) fn overdue(&self, now: Millis) -> Vec<(WorkerId, bool)> {
+        let Phase::Preparing(generation) = self.phase else { return Vec::new() };
+        let waits = now < self.since + self.timeouts.apply && self.without != Some(Fence::Busy);
+        let is_busy = |id: WorkerId| {
+            self.workers.get(&id).is_some_and(|worker| worker.busy == Some(generation))
+        };
+        let unpromised = self.unpromised().into_iter().map(|id| (id, is_busy(id)));
+        unpromised.filter(|(_, is_busy)| !(*is_busy && waits)).collect()
     }
 
     /// How many are enough: never more than are wanted.

@@ -22,7 +22,7 @@ struct Group {
 
 impl Group {
     fn new(workers: u64) -> Self {
-        let wanted = self::workers(workers as usize);
+        let wanted = self::workers(workers.max(1) as usize);
         let coordinator = open(History::default(), 1, wanted, 0);
         let mut group =
             Self { coordinator, members: BTreeMap::new(), activations: BTreeMap::new(), now: 0 };
@@ -31,9 +31,13 @@ impl Group {
     }
 
     fn join(&mut self, id: WorkerId) {
+        self.join_slot(id, None);
+    }
+
+    fn join_slot(&mut self, id: WorkerId, slot: Option<u32>) {
         let member = self.members.entry(id).or_insert_with(|| Participant::new(id));
         let peer = Peer { id, endpoint: format!("host-{id}") };
-        let hello = Hello { peer, active: member.generation() };
+        let hello = Hello { peer, active: member.generation(), slot };
         self.coordinator.hello(self.now, hello);
         self.deliver();
     }
@@ -141,13 +145,110 @@ fn a_generation_that_never_connected_still_has_its_holder() {
 }
 
 #[test]
-fn a_fenced_writers_checkpoint_does_not_count() {
+fn a_checkpoint_of_a_line_that_was_given_up_does_not_count() {
     let mut group = Group::new(2);
     let old = group.coordinator.run().history().prepared;
+    // Those that come next hold nothing: the run begins anew.
+    group.members.values_mut().for_each(|member| *member = Participant::new(member.id()));
     group.lose(2);
+    assert_eq!(group.source(), Source::Checkpoint { rank: 0, mark: None });
     let mark = CheckpointMark { id: "step-1".into(), version: Version(1), generation: old };
     group.coordinator.message(0, WorkerId(1), FromMember::Wrote(mark));
     assert_eq!(group.coordinator.run().history().checkpoint, None);
+    assert!(!group.coordinator.is_on_line(old), "nor do its reports");
+}
+
+#[test]
+fn a_checkpoint_counts_though_members_came_and_went_while_it_was_written() {
+    let mut group = Group::new(3);
+    group.commit(&[1, 2, 3]);
+    let old = group.coordinator.run().history().prepared;
+    group.lose(3);
+    group.lose(2);
+    assert!(matches!(group.source(), Source::Member { .. }));
+    let mark = CheckpointMark { id: "step-1".into(), version: Version(1), generation: old };
+    group.coordinator.message(0, WorkerId(1), FromMember::Wrote(mark.clone()));
+    assert_eq!(group.coordinator.run().history().checkpoint, Some(mark));
+}
+
+#[test]
+fn a_holder_that_takes_long_to_apply_is_waited_for() {
+    let mut group = Group::new(2);
+    group.commit(&[1, 2]);
+    let holder = group.members.get_mut(&WorkerId(1)).expect("there");
+    let generation = holder.generation().expect("active");
+    holder.commit(generation, 1).expect("ready");
+    group.lose(2);
+    assert!(matches!(group.coordinator.phase(), Phase::Preparing(_)));
+    (0..20).for_each(|_| group.wait(900));
+    assert!(matches!(group.coordinator.phase(), Phase::Preparing(_)), "it is not given up");
+    let holder = group.members.get_mut(&WorkerId(1)).expect("there");
+    holder.applied();
+    for effect in holder.take_effects() {
+        if let Effect::Send(answer) = effect {
+            group.coordinator.message(group.now, WorkerId(1), answer);
+        }
+    }
+    group.deliver();
+    let Source::Member { identity, .. } = group.source() else { panic!("a member holds it") };
+    assert_eq!(identity.version, Version(2));
+}
+
+#[test]
+fn one_that_applies_for_ever_is_given_up() {
+    let mut group = Group::new(2);
+    group.commit(&[1, 2]);
+    let stuck = group.members.get_mut(&WorkerId(1)).expect("there");
+    let generation = stuck.generation().expect("active");
+    stuck.commit(generation, 1).expect("ready");
+    group.coordinator.exclude(0, WorkerId(9), "nobody");
+    group.coordinator.message(0, WorkerId(2), FromMember::Broken(generation, None));
+    group.deliver();
+    (0..200).for_each(|_| group.wait(900));
+    assert_eq!(group.coordinator.members(), [(WorkerId(2), true)]);
+}
+
+#[test]
+fn only_a_members_failure_ends_the_run() {
+    let mut group = Group::new(2);
+    group.commit(&[1, 2]);
+    group.coordinator.exclude(0, WorkerId(2), "it hangs");
+    group.deliver();
+    group.coordinator.failed(0, WorkerId(2), "its disk is full".into());
+    group.deliver();
+    assert!(matches!(group.coordinator.phase(), Phase::Running(_)));
+    group.coordinator.failed(0, WorkerId(1), "record 7 is damaged".into());
+    let ending = Ending::Failed("record 7 is damaged".into());
+    assert_eq!(group.coordinator.phase(), &Phase::Ended(ending));
+}
+
+#[test]
+fn fewer_workers_are_those_of_the_lowest_slots_and_the_others_hand_over() {
+    let mut group = Group::new(0);
+    group.coordinator.scale(0, 3);
+    // The first slot was filled last.
+    for (id, slot) in [(5, 2), (6, 1), (7, 0)] {
+        group.join_slot(WorkerId(id), Some(slot));
+    }
+    group.wait(4_000);
+    assert_eq!(group.coordinator.members().len(), 3);
+    group.commit(&[5, 6, 7]);
+    // The one of the first slot was replaced, so that it is the last by rank and has nothing.
+    group.lose(7);
+    group.join_slot(WorkerId(8), Some(0));
+    group.coordinator.scale(0, 1);
+    assert_eq!(group.coordinator.needed_slots(), Some([1, 2].into()));
+    (0..10).for_each(|_| group.wait(500));
+    assert_eq!(group.coordinator.members(), [(WorkerId(8), true)]);
+    assert_eq!(group.coordinator.needed_slots(), Some([0].into()));
+    let Source::Member { identity, .. } = group.source() else { panic!("it was handed over") };
+    assert_eq!(identity.version, Version(1));
+    // A master that has just come does not know yet where they are.
+    let history = group.coordinator.run().history().clone();
+    group.coordinator = open(history, 1, workers(1), 0);
+    assert_eq!(group.coordinator.needed_slots(), None);
+    group.join_slot(WorkerId(8), Some(0));
+    assert_eq!(group.coordinator.needed_slots(), Some([0].into()));
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn a_promise_waits_for_what_is_being_applied() {
     let mut worker = begun();
     let committed = worker.commit(FIRST, 1).expect("it is within");
     worker.message(ToMember::Prepare(SECOND));
-    assert_eq!(worker.take_effects(), []);
+    assert_eq!(worker.take_effects(), [Effect::Send(FromMember::Busy(SECOND))]);
     assert_eq!(worker.common(), Some(Version(0)), "a checkpoint may be named by it");
     worker.applied();
     assert_eq!(worker.holding().identity, Some(committed));
@@ -52,9 +52,72 @@ fn a_late_prepare_does_not_replace_a_newer_one_that_waits() {
     worker.commit(FIRST, 1).expect("it is within");
     worker.message(ToMember::Prepare(Generation { term: Term(2), number: 3 }));
     worker.message(ToMember::Prepare(SECOND));
+    worker.take_effects();
     worker.applied();
     let newest = promise(&worker, Generation { term: Term(2), number: 3 });
     assert_eq!(worker.take_effects(), [Effect::Cancel, newest]);
+}
+
+/// A member of the first generation that has to receive the state of the second.
+fn receiving() -> Participant {
+    let mut worker = begun();
+    worker.commit(FIRST, 1).expect("it is within");
+    worker.applied();
+    worker.message(ToMember::Prepare(SECOND));
+    let other = WorkerId(8);
+    let identity = Identity::begin(Version(5), FIRST, 3);
+    let members = [other, ID].map(|id| Peer { id, endpoint: String::new() }).to_vec();
+    let source = Source::Member { rank: 0, identity };
+    let activation = Activation { members, source, transfer: true, ..activation(SECOND, None) };
+    worker.message(ToMember::Activate(activation));
+    assert_eq!(worker.begin().map(|begun| begun.part), Some(StartFrom::Receive { from: 0 }));
+    worker.take_effects();
+    worker
+}
+
+const THIRD: Generation = Generation { term: Term(1), number: 3 };
+
+#[test]
+fn a_state_that_has_not_arrived_replaces_nothing() {
+    let mut worker = receiving();
+    let own = worker.holding();
+    worker.message(ToMember::Prepare(THIRD));
+    assert_eq!(worker.holding(), own);
+    assert_eq!(worker.take_effects(), [Effect::Cancel, promise(&worker, THIRD)]);
+    assert!(worker.replace(SECOND).is_err(), "what it promised is what it keeps");
+}
+
+#[test]
+fn a_promise_waits_for_a_state_that_replaces_its_own() {
+    let mut worker = receiving();
+    worker.replace(SECOND).expect("it is within");
+    worker.message(ToMember::Prepare(THIRD));
+    assert_eq!(worker.take_effects(), [Effect::Send(FromMember::Busy(THIRD))]);
+    let identity = worker.adopt(SECOND, 0).expect("it is within");
+    worker.applied();
+    assert_eq!(worker.holding().identity, Some(identity));
+    let effects = worker.take_effects();
+    assert_eq!(effects[1..], [Effect::Cancel, promise(&worker, THIRD)]);
+}
+
+#[test]
+fn a_state_that_could_not_replace_its_own_leaves_none() {
+    let mut worker = receiving();
+    worker.replace(SECOND).expect("it is within");
+    worker.message(ToMember::Prepare(THIRD));
+    worker.take_effects();
+    worker.applied();
+    assert_eq!(worker.holding(), Holding::default());
+    assert_eq!(worker.take_effects(), [Effect::Cancel, promise(&worker, THIRD)]);
+}
+
+#[test]
+fn who_reads_a_checkpoint_holds_nothing_meanwhile() {
+    let mut worker = begun();
+    worker.message(ToMember::Prepare(SECOND));
+    worker.message(ToMember::Activate(activation(SECOND, None)));
+    assert_eq!(worker.begin().map(|begun| begun.part), Some(StartFrom::Load(None)));
+    assert_eq!(worker.holding(), Holding::default());
 }
 
 #[test]
