@@ -121,15 +121,17 @@ impl<T: Trial> Trainer<T> {
         point: &str,
         own: &S,
     ) -> Result<Vec<S>, Error> {
-        let unfit = |error: serde_json::Error| Error::Invalid(format!("{point}: {error}"));
-        let bytes = serde_json::to_vec(&(point, own)).map_err(unfit)?;
+        // Not JSON, whose numbers lose their last bit on the way.
+        let mut bytes = Vec::new();
+        ciborium::into_writer(&(point, own), &mut bytes)
+            .map_err(|error| Error::Invalid(format!("{point}: {error}")))?;
         let mut all = Vec::new();
         for (rank, bytes) in self.exchange.gather(&bytes)?.iter().enumerate() {
             let apart = |found: String| {
                 let reason = "the workers' callbacks must come to the same decisions";
                 Error::Invalid(format!("worker {rank} is {found}: {reason}"))
             };
-            let (theirs, value): (String, S) = serde_json::from_slice(bytes)
+            let (theirs, value): (String, S) = ciborium::from_reader(bytes.as_slice())
                 .map_err(|error| apart(format!("not at \"{point}\" ({error})")))?;
             if theirs != point {
                 return Err(apart(format!("at \"{theirs}\", this one at \"{point}\"")));
