@@ -10,7 +10,7 @@ use serde_json::Value;
 use tests::chaos::{self, Fire, Story};
 
 use crate::interrupted::{signal, start, steps_logged};
-use crate::support::{Workplace, digits_experiment, points_csv};
+use crate::support::{PROGRAM, Workplace, digits_experiment, points_csv};
 
 /// The loss of every step of a run.
 pub(crate) fn losses(summary: &Value) -> Vec<f64> {
@@ -23,25 +23,25 @@ pub(crate) fn losses(summary: &Value) -> Vec<f64> {
         .collect()
 }
 
-/// 1, 2, 3 and 4 workers follow the local run over 100 steps.
+/// 1, 2, 3 and 4 workers follow the local run over 100 steps, to the last bit.
 fn check_mathematics(place: &Workplace, experiment: &str) {
     let local = place.train(&[experiment]);
-    let expected = losses(&local);
-    assert_eq!(expected.len(), 100);
-    for workers in ["1", "2", "3", "4"] {
-        let summary = place.train(&[experiment, "--workers", workers]);
-        assert_eq!(summary["ledger"], local["ledger"], "{workers} workers");
-        let found = losses(&summary);
-        assert_eq!(found.len(), expected.len(), "{workers} workers");
-        for (step, (found, expected)) in found.iter().zip(&expected).enumerate() {
-            let off = (found - expected).abs();
-            assert!(off < 1e-4, "{workers} workers, step {step}: {found} and {expected}");
-        }
-        let of = |summary: &Value| summary["metrics"]["validation"]["loss"].as_f64();
-        let (found, expected) = (of(&summary), of(&local));
-        let off = (found.unwrap_or(0.0) - expected.unwrap_or(0.0)).abs();
-        assert!(off < 1e-4, "{workers} workers: validation {found:?} and {expected:?}");
+    assert_eq!(losses(&local).len(), 100);
+    for (workers, transport) in [("1", "auto"), ("2", "tcp"), ("3", "auto"), ("4", "tcp")] {
+        let transport = format!("elastic.transport={transport}");
+        let summary = place.train(&[experiment, "--workers", workers, "--set", &transport]);
+        assert_same_bits(&summary, &local, &format!("{workers} workers, {transport}"));
     }
+}
+
+/// The same weights, losses of every step, validation and ledger.
+pub(crate) fn assert_same_bits(found: &Value, expected: &Value, what: &str) {
+    assert_eq!(losses(found), losses(expected), "{what}");
+    for field in ["ledger", "steps", "metrics", "micro_batches"] {
+        assert_eq!(found[field], expected[field], "{what}: {field}");
+    }
+    assert!(found["weights_hash"].is_string(), "{what}: {found}");
+    assert_eq!(found["weights_hash"], expected["weights_hash"], "{what}: the weights");
 }
 
 #[test]
@@ -69,8 +69,7 @@ fn workers_follow_a_local_run_with_sgd_dropout_and_batch_norm() {
 
 pub(crate) fn under_fire(fire: &Fire) -> Story {
     let place = Workplace::new();
-    let program = Path::new(env!("CARGO_BIN_EXE_salamander-under-test"));
-    let story = chaos::run(program, place.path(), fire);
+    let story = chaos::run(Path::new(PROGRAM), place.path(), fire);
     story.unwrap_or_else(|error| panic!("seed {}: {error}", fire.seed))
 }
 

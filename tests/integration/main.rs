@@ -3,6 +3,7 @@
 
 mod assets;
 mod asynchronous;
+mod bits;
 mod commands;
 mod data;
 mod elastic;

@@ -12,7 +12,7 @@ use tests::chaos::{self, Fire, processes_of};
 
 use crate::elastic::fire;
 use crate::interrupted::{start, steps_logged};
-use crate::support::Workplace;
+use crate::support::{PROGRAM, Workplace};
 
 /// A run with two servers that has begun.
 struct Run {
@@ -76,7 +76,8 @@ impl Run {
         assert!(status.success(), "{}", self.logs());
         let text = std::fs::read_to_string(self.folder.join("summary.json")).expect("a summary");
         let summary: Value = serde_json::from_str(&text).expect("JSON");
-        chaos::count(&summary, &self.fire).expect("every record exactly once per epoch");
+        let proven = chaos::prove(Path::new(PROGRAM), self.place.path(), &self.fire, &summary);
+        proven.expect("every record exactly once per epoch, and the bits of an undisturbed run");
         (summary, self.logs())
     }
 }

@@ -6,6 +6,9 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
+/// The program under test.
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_salamander-under-test");
+
 /// A working directory of its own, removed at the end.
 pub(crate) struct Workplace {
     folder: tempfile::TempDir,
@@ -29,7 +32,7 @@ impl Workplace {
 
     /// The program, in this directory.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_salamander-under-test"));
+        let mut command = Command::new(PROGRAM);
         command.args(args).current_dir(self.path()).env_remove("RUST_BACKTRACE");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command

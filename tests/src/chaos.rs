@@ -77,11 +77,38 @@ pub fn run(program: &Path, folder: &Path, fire: &Fire) -> Result<Story, String> 
     let out = fs::read_to_string(folder.join("out.txt")).map_err(|error| error.to_string())?;
     let last = out.lines().last().unwrap_or_default();
     story.summary = serde_json::from_str(last).map_err(|error| format!("{error}: {last:?}"))?;
-    count(&story.summary, fire)?;
+    prove(program, folder, fire, &story.summary)?;
     match children(parent.id()).as_slice() {
         [] => Ok(story),
         left => Err(format!("processes are left behind: {left:?}")),
     }
+}
+
+/// Every record counted once per epoch, and in synchronous training the weights have the bits of an undisturbed run.
+pub fn prove(program: &Path, folder: &Path, fire: &Fire, summary: &Value) -> Result<(), String> {
+    count(summary, fire)?;
+    if fire.asynchronous { Ok(()) } else { same_bits(program, folder, summary) }
+}
+
+/// Whoever died, the weights are those of one process that nobody disturbed, to the last bit.
+fn same_bits(program: &Path, folder: &Path, summary: &Value) -> Result<(), String> {
+    let alone = ["strategy=local", "workers=1", "hyperparameters.delay_ms=0"];
+    let sets = alone.iter().flat_map(|set| ["--set", set]);
+    let output = Command::new(program)
+        .args(["train", "tally.yaml", "--json", "--out", "undisturbed"])
+        .args(sets)
+        .current_dir(folder)
+        .output()
+        .map_err(|error| error.to_string())?;
+    let out = String::from_utf8_lossy(&output.stdout);
+    let last = out.lines().last().unwrap_or_default();
+    let alone: Value = serde_json::from_str(last)
+        .map_err(|error| format!("{error}: {out}{}", String::from_utf8_lossy(&output.stderr)))?;
+    let (found, expected) = (&summary["weights_hash"], &alone["weights_hash"]);
+    if found != expected || !found.is_string() {
+        return Err(format!("the weights are {found}, of an undisturbed run {expected}"));
+    }
+    Ok(())
 }
 
 /// Writes the records and the experiment.

@@ -68,7 +68,16 @@ impl Past {
             Record::Entry { term, entry } => {
                 match entry {
                     Entry::Opened => self.masters += 1,
-                    Entry::Resumed => self.masters = 0,
+                    Entry::Resumed => {
+                        self.masters = 0;
+                        // Who resumes a run says that it may go on with what there is now.
+                        let forgotten = |data: TrainedOn| TrainedOn {
+                            records: data.records,
+                            fingerprint: data.fingerprint,
+                            ..TrainedOn::default()
+                        };
+                        self.data = self.data.map(forgotten);
+                    }
                     _ => {}
                 }
                 self.history.apply(term, &entry);

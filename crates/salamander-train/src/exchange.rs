@@ -71,7 +71,7 @@ pub(crate) struct Entered {
 /// drops what is not committed and enters the next one. Who has nobody to tell leaves out what is only told.
 pub(crate) trait Exchange: Send {
     /// Tells what this member trains on, before it takes part in anything.
-    fn introduce(&mut self, _data: TrainedOn) {}
+    fn introduce(&mut self, _data: &mut dyn FnMut() -> TrainedOn) {}
     /// Where the rows of the model's tables live; first values are drawn from this seed.
     fn rows(&mut self, seed: u64) -> Result<Box<dyn StagedRows>, Error>;
     /// Waits until this member takes part in a generation.

@@ -7,6 +7,7 @@
 //! - [`loss`]: losses with one value per record
 //! - [`loader`]: batches, decoded ahead on a thread of their own
 //! - [`step`]: forward, loss and backward of a step; [`gradients`], [`optimize`]: sum and apply
+//! - `arithmetic`: what the bits of a process depend on
 //! - `exchange`: where the parts of a step meet; `bucket`: a step's sums as one run of numbers
 //! - [`table`]: embedding tables as fields of a model; `tables`: where their rows come from
 //! - [`worker`]: a member of a distributed run; `asynchronous`: training on parameter servers
@@ -16,6 +17,7 @@
 //! - [`checkpoint`]: what is kept; [`weights`]: import and export; [`params`]: parameters by path
 //! - [`model`]: models by name, without their types; [`device`]: devices by name; [`threads`]: who computes
 
+mod arithmetic;
 mod asynchronous;
 mod bucket;
 mod caught;

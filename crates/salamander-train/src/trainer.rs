@@ -56,7 +56,7 @@ use crate::loader::Loader;
 use crate::optimize::Along;
 use crate::step::{Arithmetic, StepSum};
 use crate::trial::{BatchOf, Trial};
-use crate::{Error, device, threads};
+use crate::{Error, arithmetic, device, threads};
 
 use checkpoints::CheckpointWriter;
 use model_state::{ModelState, OwnPart};
@@ -126,7 +126,8 @@ impl<T: Trial> Trainer<T> {
     pub(crate) fn run(mut self) -> Result<Outcome, Error> {
         let started = Instant::now();
         threads::join(self.prepared.setup.experiment.threads);
-        self.exchange.introduce(trained_on(&self.course, &self.prepared.assets));
+        let data = trained_on(&self.course, &self.prepared.assets);
+        self.exchange.introduce(&mut || arithmetic::stamped(data, &self.prepared.setup.device));
         loop {
             match self.take_part() {
                 Ok(()) => return self.finish(started),

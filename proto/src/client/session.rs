@@ -51,6 +51,33 @@ pub struct TrainedOn {
     pub records: u64,
     /// A hash over the experiment and the sizes of its data.
     pub fingerprint: u64,
+    /// A hash of the instruction set that it computes with. This and the next ones are 0 where equal bits are not asked
+    /// for.
+    #[serde(default)]
+    pub instructions: u64,
+    /// A hash of the shape of its caches, which products are cut by.
+    #[serde(default)]
+    pub blocking: u64,
+    /// A hash of its program.
+    #[serde(default)]
+    pub program: u64,
+    /// A hash of the bits of a probe product.
+    #[serde(default)]
+    pub probe: u64,
+}
+
+impl TrainedOn {
+    /// In what its arithmetic differs from another one's, so that its sums would have other bits.
+    pub fn other_arithmetic(&self, other: &Self) -> Option<&'static str> {
+        let parts = [
+            ("program", self.program, other.program),
+            ("instruction set", self.instructions, other.instructions),
+            ("shape of caches", self.blocking, other.blocking),
+            ("result of a probe product", self.probe, other.probe),
+        ];
+        let differs = |own: u64, theirs: u64| own != 0 && theirs != 0 && own != theirs;
+        parts.into_iter().find(|(_, own, theirs)| differs(*own, *theirs)).map(|(name, ..)| name)
+    }
 }
 
 /// What a worker does with its session. All is called on the session's thread and must be quick: heartbeats wait

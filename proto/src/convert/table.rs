@@ -33,7 +33,7 @@ structs! {
     Numbered => ProcessMessage { number, said };
     Hello => Hello { registration, active };
     Registration => Registration { id, endpoint, slot, process, role };
-    TrainedOn => TrainedOn { records, fingerprint };
+    TrainedOn => TrainedOn { records, fingerprint, instructions, blocking, program, probe };
     Inventory => Inventory { running, ended };
     ProcessEnd => ProcessEnd { slot, pid, how };
     Beat => Beat { work, for_ms, records, compute_ms };

@@ -126,7 +126,14 @@ fn beats_hellos_and_ends_come_back() {
         let beat = Beat { work, for_ms: 1, records: 2, compute_ms: 3 };
         assert_eq!(Beat::try_from(v1::Beat::from(beat)), Ok(beat));
     }
-    let data = TrainedOn { records: 3, fingerprint: u64::MAX };
+    let data = TrainedOn {
+        records: 3,
+        fingerprint: u64::MAX,
+        instructions: 4,
+        blocking: 5,
+        program: 6,
+        probe: 7,
+    };
     for role in [Role::Member(data), Role::Tasks(data), Role::Server] {
         let (id, endpoint) = (WorkerId(7), "unix:/x".to_string());
         let registration = Registration { id, endpoint, slot: 1, process: 2, role };

@@ -26,11 +26,17 @@ fn every_record_counts_once_over_tcp_under_many_faults() {
     under_fire(&Fire { transport: "tcp", ..fire(2, 3, 6) });
 }
 
+/// Each run's weights have the bits of one process that nobody disturbed, so that all of them have one hash.
 #[test]
-fn every_record_counts_once_with_one_worker_and_with_eight() {
-    under_fire(&fire(3, 1, 3));
-    // Slow enough that it does not end before the last fault.
-    under_fire(&Fire { delay_ms: 12, ..fire(4, 8, 4) });
+fn one_two_three_five_and_eight_workers_have_one_hash_under_twenty_faults() {
+    let steps = Fire { records: 4813, ..fire(3, 1, 20) };
+    let hashes = [1, 2, 3, 5, 8].map(|workers| {
+        // Slow enough that it does not end before the last fault.
+        let delay_ms = 3 * u64::from(workers.min(4));
+        let fire = Fire { seed: 3 + u64::from(workers), workers, delay_ms, ..steps.clone() };
+        under_fire(&fire).summary["weights_hash"].clone()
+    });
+    assert!(hashes.iter().all(|hash| *hash == hashes[0]), "{hashes:?}");
 }
 
 #[test]

@@ -153,7 +153,7 @@ fn worker(args: &Args<'_>) -> i32 {
         endpoint: format!("host-{slot}"),
         slot,
         process: pid,
-        role: Role::Member(TrainedOn { records: 100, fingerprint: 7 }),
+        role: Role::Member(TrainedOn { records: 100, fingerprint: 7, ..TrainedOn::default() }),
     };
     let session = Session::open_with(&options, registration, make).expect("a session");
     let mut reached = None;

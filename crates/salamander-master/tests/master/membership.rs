@@ -159,6 +159,33 @@ fn a_worker_with_other_data_is_refused_and_the_run_goes_on() {
 }
 
 #[test]
+fn a_worker_with_other_arithmetic_is_refused_until_the_run_is_resumed() {
+    let mut run = Run::new(1);
+    let worker = Worker::join(&run, 1);
+    together(&[&worker]);
+    let is_refused = |worker: &Worker, part: &str| {
+        let refused = |ending: &Ending| match ending {
+            Ending::Failed(reason) => reason.starts_with(part),
+            _ => false,
+        };
+        wait_until(part, || worker.seen().ended.as_ref().is_some_and(refused));
+    };
+    let other = |id, arithmetic| Birth { arithmetic, ..Birth::new(id) };
+    is_refused(&Worker::born(&run, other(2, (9, 6))), "its instruction set is not that of");
+    is_refused(&Worker::born(&run, other(3, (5, 9))), "its program is not that of");
+    // A restarted master remembers it, one that resumes takes what there is.
+    run.kill();
+    drop(worker);
+    run.start(|_| {});
+    is_refused(&Worker::born(&run, other(4, (9, 6))), "its instruction set is not that of");
+    run.kill();
+    run.start(|config| config.resume = true);
+    let weaker = Worker::born(&run, other(5, (9, 6)));
+    together(&[&weaker]);
+    is_refused(&Worker::born(&run, Birth::new(6)), "its instruction set is not that of");
+}
+
+#[test]
 fn a_worker_that_cannot_go_on_ends_the_run_with_its_reason() {
     let mut run = Run::new(2);
     let workers = [1, 2].map(|id| Worker::join(&run, id));

@@ -218,12 +218,15 @@ pub(crate) struct Birth {
     pub(crate) slot: u32,
     pub(crate) pid: u32,
     pub(crate) records: u64,
+    /// What it computes with: instruction set, program.
+    pub(crate) arithmetic: (u64, u64),
     pub(crate) tasks_only: bool,
 }
 
 impl Birth {
     pub(crate) fn new(id: u64) -> Self {
-        Self { id, slot: id as u32, pid: 1_000 + id as u32, records: 100, tasks_only: false }
+        let (slot, pid) = (id as u32, 1_000 + id as u32);
+        Self { id, slot, pid, records: 100, arithmetic: (5, 6), tasks_only: false }
     }
 }
 
@@ -252,7 +255,9 @@ impl Worker {
         options.longest_wait = Duration::from_millis(100);
         let handler_seen = seen.clone();
         let make = |sender| Fake { sender, seen: handler_seen };
-        let data = TrainedOn { records: birth.records, fingerprint: 7 };
+        let ((instructions, program), records) = (birth.arithmetic, birth.records);
+        let data =
+            TrainedOn { records, fingerprint: 7, instructions, program, ..TrainedOn::default() };
         let registration = Registration {
             id,
             endpoint: format!("host-{}", birth.id),

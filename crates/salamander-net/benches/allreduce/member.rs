@@ -3,7 +3,9 @@
 use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
-use salamander_net::{Cancel, Endpoint, Keys, Listener, Options, Ring, Tls, Token, Transport};
+use salamander_net::{
+    Cancel, Endpoint, Fold, Keys, Listener, Options, Ring, Tls, Token, Transport,
+};
 
 use crate::process::{CERTIFICATES, MEMBER};
 
@@ -26,7 +28,8 @@ pub(crate) fn run() {
             }
             "reduce" => {
                 let ring = ring.as_mut().expect("joined before");
-                let (seconds, cpu) = reduce(ring, number(words[1]), words[2], words[3]);
+                let order = (words[4] == "tree").then(|| tree(ring.size()));
+                let (seconds, cpu) = reduce(ring, &words[1..4], order.as_ref());
                 println!("{seconds} {cpu}");
             }
             "survive" => {
@@ -47,7 +50,7 @@ pub(crate) fn clock() -> u64 {
 /// `GENERATION TRANSPORT RANK ENDPOINT...`
 fn join(listener: &Listener, words: &[&str]) -> Ring {
     let transport = match words[1] {
-        "shm" => Transport::Shm,
+        "shm" | "shm-tree" => Transport::Shm,
         _ => Transport::Tcp,
     };
     let options = Options { transport, bf16: words[1] == "bf16", connect_timeout: crate::PATIENCE };
@@ -58,16 +61,32 @@ fn join(listener: &Listener, words: &[&str]) -> Ring {
         .expect("connected")
 }
 
-/// Sums in place; the seconds and CPU seconds that all sums took.
-fn reduce(ring: &mut Ring, len: usize, warmup: &str, ops: &str) -> (f64, f64) {
-    ring.bucket(len).expect("a bucket").fill(1.0);
-    for _ in 0..number(warmup) {
-        ring.all_reduce(len).expect("a sum");
+/// The tree over eight slices, as so many members share them.
+fn tree(size: usize) -> Fold {
+    let (parts, joins) = match size {
+        2 => (vec![1, 1], vec![0, 1]),
+        3 => (vec![1, 2, 2], vec![0, 1, 0, 1, 2]),
+        _ => (vec![1; 4], vec![0, 1, 0, 2]),
+    };
+    Fold::new(parts, joins).expect("one sum")
+}
+
+/// `LENGTH WARMUP SUMS`: sums in place; the seconds and CPU seconds that all sums took.
+fn reduce(ring: &mut Ring, words: &[&str], order: Option<&Fold>) -> (f64, f64) {
+    let len = number(words[0]);
+    let room = order.map_or(len, |order| order.bucket_len(len));
+    ring.bucket(room).expect("a bucket").fill(1.0);
+    let sum = |ring: &mut Ring| match order {
+        Some(order) => drop(ring.fold(len, order).expect("a sum")),
+        None => drop(ring.all_reduce(len).expect("a sum")),
+    };
+    for _ in 0..number(words[1]) {
+        sum(ring);
     }
     ring.barrier().expect("all are there");
     let (cpu, start) = (cpu_seconds(), Instant::now());
-    for _ in 0..number(ops) {
-        ring.all_reduce(len).expect("a sum");
+    for _ in 0..number(words[2]) {
+        sum(ring);
     }
     (start.elapsed().as_secs_f64(), cpu_seconds() - cpu)
 }

@@ -81,7 +81,7 @@ pub(crate) fn ours(size: usize, way: &str) -> (Vec<Process>, Vec<String>) {
         .map(|_| {
             let mut command = Command::new(&program);
             command.env(MEMBER, token.to_hex());
-            if way == "tls" {
+            if way.starts_with("tls") {
                 command.env(CERTIFICATES, &certificates);
             }
             Process::start(command)

@@ -34,12 +34,15 @@ struct Group {
     members: Vec<Process>,
 }
 
-/// Measures two and four members.
+/// Measures two, three and four members. Ways that end in `-tree` sum in the tree over eight slices, the others in the
+/// order of ranks; three members have no whole nodes of it.
 pub(crate) fn measure(gloo: Option<&Gloo>) -> Vec<Speed> {
     let mut speeds = Vec::new();
-    for (size, names) in [(2, &["shm", "tcp", "bf16", "tls"][..]), (4, &["shm", "tcp"])] {
+    let both = &["shm", "shm-tree", "tcp", "tcp-tree"][..];
+    let two = &["shm", "shm-tree", "tcp", "tcp-tree", "bf16", "tls", "tls-tree"][..];
+    for (size, names) in [(2, two), (3, both), (4, both)] {
         let mut groups: Vec<Group> = names.iter().map(|name| connected(name, size)).collect();
-        if let Some(gloo) = gloo {
+        if let Some(gloo) = gloo.filter(|_| size != 3) {
             groups.push(Group { name: "gloo", members: gloo.start(size) });
         }
         for (bytes, ops) in SIZES {
@@ -63,8 +66,10 @@ fn measure_size(groups: &mut [Group], bytes: usize, ops: usize) -> Speed {
     for batch in 0..BATCHES {
         for (group, batches) in groups.iter_mut().zip(&mut batches) {
             let warmup = if batch == 0 { ops } else { ops.div_ceil(10) };
+            let order = if group.name.ends_with("-tree") { "tree" } else { "ranks" };
+            let len = bytes / 4;
             let answers =
-                all(&mut group.members, |_| format!("reduce {} {warmup} {ops}", bytes / 4));
+                all(&mut group.members, |_| format!("reduce {len} {warmup} {ops} {order}"));
             batches.push(figures(&answers, bytes, ops));
         }
     }

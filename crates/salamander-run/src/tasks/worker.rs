@@ -46,7 +46,11 @@ pub(crate) fn run(
         endpoint: String::new(),
         slot,
         process: std::process::id(),
-        role: Role::Tasks(TrainedOn { records: job.records, fingerprint: job.fingerprint }),
+        role: Role::Tasks(TrainedOn {
+            records: job.records,
+            fingerprint: job.fingerprint,
+            ..TrainedOn::default()
+        }),
     };
     let mut session = NonMember::open(&options, registration, Cancel::new())?;
     let worked = work(&job, scratch, slot, models, &mut session);

@@ -102,7 +102,7 @@ impl Prepared {
 /// What all processes of a run must agree on.
 pub(crate) fn trained_on(course: &Course, assets: &Assets) -> TrainedOn {
     let fingerprint = assets.in_fingerprint(course.fingerprint());
-    TrainedOn { records: course.plan().records, fingerprint }
+    TrainedOn { records: course.plan().records, fingerprint, ..TrainedOn::default() }
 }
 
 fn precision(experiment: &Experiment, device: &Device) -> Result<Option<FloatDType>, Error> {

@@ -121,16 +121,18 @@ impl<T: Trial> Trainer<T> {
         point: &str,
         own: &S,
     ) -> Result<Vec<S>, Error> {
-        let unfit = |error: serde_json::Error| Error::Invalid(format!("{point}: {error}"));
+        // Not JSON, whose numbers lose their last bit on the way.
         let steps = self.course.progress().steps;
-        let bytes = serde_json::to_vec(&(point, steps, own)).map_err(unfit)?;
+        let mut bytes = Vec::new();
+        ciborium::into_writer(&(point, steps, own), &mut bytes)
+            .map_err(|error| Error::Invalid(format!("{point}: {error}")))?;
         let mut all = Vec::new();
         for (rank, bytes) in self.exchange.gather(&bytes)?.iter().enumerate() {
             let apart = |found: String| {
                 let reason = "the workers' callbacks must come to the same decisions";
                 Error::Invalid(format!("worker {rank} is {found}: {reason}"))
             };
-            let (theirs, done, value): (String, u64, S) = serde_json::from_slice(bytes)
+            let (theirs, done, value): (String, u64, S) = ciborium::from_reader(bytes.as_slice())
                 .map_err(|error| apart(format!("not at \"{point}\" ({error})")))?;
             if theirs != point || done != steps {
                 let here = format!("this one at \"{point}\" after {steps}");

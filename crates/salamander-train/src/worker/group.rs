@@ -171,8 +171,8 @@ impl Group {
 }
 
 impl Exchange for Group {
-    fn introduce(&mut self, data: TrainedOn) {
-        self.data = data;
+    fn introduce(&mut self, data: &mut dyn FnMut() -> TrainedOn) {
+        self.data = data();
     }
 
     fn rows(&mut self, _seed: u64) -> Result<Box<dyn StagedRows>, Error> {
