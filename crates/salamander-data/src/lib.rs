@@ -13,7 +13,8 @@
 //! - [`recordio`] reads and writes RecordIO; [`example_proto`] is the `tf.train.Example` inside it,
 //!   which `example` decodes without copying, walking the `wire` format.
 //! - [`preprocess`] turns columns into buckets and ids, [`stats`] describes them, and [`split`] divides records.
-//! - `delimited` reads CSV and TSV, and the public files of recommenders by their `dialect`; [`idx`] reads the MNIST
+//! - `delimited` reads CSV and TSV, and the public files of recommenders by their `dialect`; `jsonl` reads JSON lines;
+//!   `text_index` finds the records of both, and `gzip` unpacks them; [`idx`] reads the MNIST
 //!   files and `cifar` those of CIFAR-10.
 //! - `tfrecord`, [`parquet`], `sqlite` and [`images`] read the other formats, the last three behind
 //!   features; `guard` turns panics of their decoders into errors.
@@ -52,9 +53,11 @@ pub mod fuzzing;
 pub mod generate;
 #[cfg(any(feature = "images", feature = "parquet", feature = "sqlite"))]
 mod guard;
+mod gzip;
 pub mod idx;
 pub mod images;
 mod index_cache;
+mod jsonl;
 mod open;
 mod parallel;
 pub mod parquet;
@@ -72,6 +75,7 @@ pub mod split;
 mod sqlite;
 mod stamp;
 pub mod stats;
+mod text_index;
 mod tfrecord;
 mod wire;
 

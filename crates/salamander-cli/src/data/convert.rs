@@ -122,9 +122,32 @@ impl Shards {
         if self.most_records == u64::MAX && self.most_bytes == u64::MAX {
             return self.path.clone();
         }
-        let stem = self.path.file_stem().unwrap_or_default().to_string_lossy();
-        let ending = self.path.extension().map(|ending| format!(".{}", ending.to_string_lossy()));
-        let name = format!("{stem}-{:05}{}", self.written.len(), ending.unwrap_or_default());
-        self.path.with_file_name(name)
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        self.path.with_file_name(numbered(&name, self.written.len()))
+    }
+}
+
+/// The name of a shard: its number stands before the ending, which is two words where the file is packed.
+fn numbered(name: &str, number: usize) -> String {
+    let (plain, packed) = match name.strip_suffix(".gz") {
+        Some(plain) => (plain, ".gz"),
+        None => (name, ""),
+    };
+    match plain.rsplit_once('.') {
+        Some((stem, ending)) => format!("{stem}-{number:05}.{ending}{packed}"),
+        None => format!("{plain}-{number:05}{packed}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_are_numbered_before_their_ending() {
+        let check = |name: &str, expected: &str| assert_eq!(numbered(name, 3), expected);
+        check("part.recordio", "part-00003.recordio");
+        check("part.v2.csv.gz", "part.v2-00003.csv.gz");
+        check("part", "part-00003");
     }
 }

@@ -11,16 +11,7 @@ use arrow_array::{
 use arrow_schema::{DataType, Field};
 
 use crate::Value;
-
-/// A cell that outlives its row.
-#[derive(Debug)]
-enum Cell {
-    Ints(Vec<i64>),
-    Floats(Vec<f32>),
-    Text(String),
-    Bytes(Vec<u8>),
-    List(Vec<Vec<u8>>),
-}
+use crate::row::OwnedValue;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CellKind {
@@ -36,7 +27,7 @@ pub(super) struct Cells {
     pub(super) name: String,
     kind: CellKind,
     list: bool,
-    waiting: Vec<Option<Cell>>,
+    waiting: Vec<Option<OwnedValue>>,
 }
 
 impl Cells {
@@ -87,13 +78,7 @@ impl Cells {
     /// Keeps the value for record `row` of the batch.
     pub(super) fn put(&mut self, row: usize, value: &Value<'_>) {
         self.pad(row);
-        self.waiting.push(Some(match value {
-            Value::Bytes(bytes) => Cell::Bytes(bytes.to_vec()),
-            Value::List(items) => Cell::List(items.iter().map(|item| item.to_vec()).collect()),
-            Value::Text(text) => Cell::Text((*text).to_owned()),
-            Value::Ints(items) => Cell::Ints(items.to_vec()),
-            Value::Floats(items) => Cell::Floats(items.to_vec()),
-        }));
+        self.waiting.push(Some(OwnedValue::of(value)));
     }
 
     /// Records without this column are nulls.
@@ -122,7 +107,7 @@ impl Cells {
             CellKind::Floats => floats(waiting, self.list)?,
             CellKind::Text if !self.list => {
                 Arc::new(StringArray::from_iter(waiting.into_iter().map(|cell| match cell {
-                    Some(Cell::Text(text)) => Some(text),
+                    Some(OwnedValue::Text(text)) => Some(text),
                     _ => None,
                 })))
             }
@@ -142,20 +127,20 @@ fn form(value: &Value<'_>) -> (CellKind, bool) {
     }
 }
 
-fn ints(waiting: Vec<Option<Cell>>, list: bool) -> ArrayRef {
+fn ints(waiting: Vec<Option<OwnedValue>>, list: bool) -> ArrayRef {
     let items = waiting.into_iter().map(|cell| match cell {
-        Some(Cell::Ints(items)) => Some(items),
+        Some(OwnedValue::Ints(items)) => Some(items),
         _ => None,
     });
     numbers::<Int64Type>(items, list)
 }
 
-fn floats(waiting: Vec<Option<Cell>>, list: bool) -> Result<ArrayRef, (usize, String)> {
+fn floats(waiting: Vec<Option<OwnedValue>>, list: bool) -> Result<ArrayRef, (usize, String)> {
     let mut all = Vec::with_capacity(waiting.len());
     for (row, cell) in waiting.into_iter().enumerate() {
         all.push(match cell {
-            Some(Cell::Floats(items)) => Some(items),
-            Some(Cell::Ints(items)) => Some(exact(&items).map_err(|reason| (row, reason))?),
+            Some(OwnedValue::Floats(items)) => Some(items),
+            Some(OwnedValue::Ints(items)) => Some(exact(&items).map_err(|reason| (row, reason))?),
             _ => None,
         });
     }
@@ -188,11 +173,11 @@ fn exact(items: &[i64]) -> Result<Vec<f32>, String> {
     Ok(floats)
 }
 
-fn bytes(waiting: Vec<Option<Cell>>, list: bool) -> ArrayRef {
+fn bytes(waiting: Vec<Option<OwnedValue>>, list: bool) -> ArrayRef {
     let items = waiting.into_iter().map(|cell| match cell {
-        Some(Cell::Text(text)) => Some(vec![text.into_bytes()]),
-        Some(Cell::Bytes(bytes)) => Some(vec![bytes]),
-        Some(Cell::List(items)) => Some(items),
+        Some(OwnedValue::Text(text)) => Some(vec![text.into_bytes()]),
+        Some(OwnedValue::Bytes(bytes)) => Some(vec![bytes]),
+        Some(OwnedValue::List(items)) => Some(items),
         _ => None,
     });
     if !list {

@@ -13,19 +13,20 @@ use crate::{Error, Row, Value};
 /// have none, and are written as they are.
 struct Delimited {
     path: PathBuf,
-    dialect: &'static Dialect,
+    dialect: Dialect,
     names: Option<Vec<String>>,
     count: Count,
     out: csv::Writer<Pending>,
 }
 
-pub(crate) fn create(path: &Path, dialect: &'static Dialect) -> Result<Box<dyn Sink>, Error> {
-    let pending = Pending::create(path)?;
+pub(crate) fn create(path: &Path, dialect: Dialect) -> Result<Box<dyn Sink>, Error> {
+    let pending = Pending::create_text(path)?;
     let count = pending.count();
     let mut writer = csv::WriterBuilder::new();
     writer.delimiter(dialect.delimiter);
-    let names = dialect.columns.map(|names| names.iter().map(|n| (*n).to_owned()).collect());
-    if dialect.columns.is_some() {
+    let columns = dialect.fixed_columns();
+    let names = columns.map(|names| names.iter().map(|n| (*n).to_owned()).collect());
+    if columns.is_some() {
         // Whole lines, each as one field.
         writer.quote_style(csv::QuoteStyle::Never);
     }
@@ -45,7 +46,7 @@ impl Delimited {
             let wrong = |reason: &str| Error::column(name, reason);
             let position = names.iter().position(|known| known == name);
             let position = position.ok_or_else(|| {
-                wrong(match dialect.columns {
+                wrong(match dialect.fixed_columns() {
                     Some(_) => "the format has no such column",
                     None => "the first record has no such column, so the header neither",
                 })
@@ -67,8 +68,8 @@ impl Sink for Delimited {
                 self.names.insert(names)
             }
         };
-        let cells = Delimited::cells(self.dialect, names, row)?;
-        if self.dialect.columns.is_none() {
+        let cells = Delimited::cells(&self.dialect, names, row)?;
+        if self.dialect.fixed_columns().is_none() {
             return self.out.write_record(cells.iter().map(|cell| cell.as_bytes())).map_err(failed);
         }
         let mut fields = Vec::with_capacity(cells.len());

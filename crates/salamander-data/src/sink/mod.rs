@@ -1,7 +1,7 @@
 //! Writes rows to files of any format that can be written, so that any source can be converted.
 //!
 //! [`create`] picks the [`Sink`] by the table of formats: `example` for RecordIO and TFRecord, `delimited` for
-//! CSV, TSV and their kin,
+//! CSV, TSV and their kin, `jsonl` for JSON lines,
 //! `parquet` with its `cells`, `idx`, `cifar` and `images` for the picture in a row. All write into `pending`, a file
 //! beside the real one that takes its name at the end, or into such a folder.
 
@@ -13,6 +13,7 @@ pub(crate) mod example;
 pub(crate) mod idx;
 #[cfg(feature = "images")]
 pub(crate) mod images;
+pub(crate) mod jsonl;
 #[cfg(feature = "parquet")]
 pub(crate) mod parquet;
 mod pending;

@@ -104,7 +104,7 @@ impl Sink for Parquet {
             let position = self.column(name, value, guess);
             let position = position.map_err(|reason| Error::column(name, reason))?;
             self.columns[position].put(self.waiting, value);
-            self.waiting_bytes += size(value);
+            self.waiting_bytes += value.bytes() as u64;
         }
         if self.columns.is_empty() {
             return Err(Error::Rejected("no columns, and none in the records before".to_owned()));
@@ -134,17 +134,6 @@ impl Sink for Parquet {
         };
         written as u64 + self.waiting_bytes
     }
-}
-
-fn size(value: &Value<'_>) -> u64 {
-    let bytes = match value {
-        Value::Bytes(bytes) => bytes.len(),
-        Value::List(items) => items.iter().map(|item| item.len()).sum(),
-        Value::Text(text) => text.len(),
-        Value::Ints(items) => 8 * items.len(),
-        Value::Floats(items) => 4 * items.len(),
-    };
-    bytes as u64
 }
 
 fn failed(path: &Path, error: &ParquetError) -> Error {
