@@ -9,7 +9,7 @@
 //! - [`Blob`] is a file or object that formats read by position; `stamp` notices a changed file, `remote`
 //!   reads from S3, Google, Azure and http through a cache of blocks, `part_cache` bounds what is kept in memory.
 //! - [`Dataset`] numbers the records of all shards in one row and reads any list of them.
-//! - [`Row`] and [`Value`] are a record as named columns; [`Error`] names the file, chunk and record.
+//! - [`Row`] and [`Value`] are a record as named columns, [`ColumnInfo`] is a column of all records; [`Error`] names the file, chunk and record.
 //! - [`recordio`] reads and writes RecordIO; [`example_proto`] is the `tf.train.Example` inside it,
 //!   which `example` decodes without copying, walking the `wire` format.
 //! - [`preprocess`] turns columns into buckets and ids, [`stats`] describes them, and [`split`] divides records.
@@ -70,6 +70,7 @@ pub mod recordio;
 mod remote;
 mod row;
 mod row_picture;
+mod schema;
 pub mod sink;
 pub mod split;
 mod sqlite;
@@ -89,3 +90,4 @@ pub use reader::{Reader, Shard};
 #[cfg(feature = "cloud")]
 pub use remote::{Bucket, Listing};
 pub use row::{Row, Value};
+pub use schema::{ColumnInfo, ColumnKind, add_columns, add_columns_of};

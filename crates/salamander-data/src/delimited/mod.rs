@@ -13,7 +13,7 @@ use crate::open::{Opened, Opening};
 use crate::part_cache::PartCache;
 use crate::reader::{Each, Extent, OneShard};
 use crate::text_index::TextIndex;
-use crate::{Blob, BlobReader, Error, Row, Value};
+use crate::{Blob, BlobReader, ColumnInfo, ColumnKind, Error, Row, Value};
 
 mod index;
 mod looks;
@@ -130,6 +130,15 @@ impl Delimited {
 impl OneShard for Delimited {
     fn extent(&self) -> Extent<'_> {
         Extent { path: self.blob.path(), records: self.index.records }
+    }
+
+    fn columns(&self) -> Option<Vec<ColumnInfo>> {
+        let column = |name: &String| ColumnInfo {
+            name: name.clone(),
+            kind: ColumnKind::Untyped,
+            list: false,
+        };
+        Some(self.index.names.iter().map(column).collect())
     }
 
     fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {

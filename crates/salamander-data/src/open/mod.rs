@@ -13,7 +13,7 @@ use salamander_core::experiment::CsvSettings;
 use crate::index_cache::IndexCache;
 use crate::parallel::in_parallel;
 use crate::reader::Each;
-use crate::{Error, Format, Reader, Shard, places};
+use crate::{ColumnInfo, Error, Format, Reader, Shard, add_columns, places};
 
 /// How [`open_indexed`] goes about it.
 pub struct OpenOptions<'a> {
@@ -117,6 +117,15 @@ impl Reader for OpenFiles {
             shards.extend(reader.shards()?);
         }
         Ok(shards)
+    }
+
+    /// Those of all files, if all know them.
+    fn columns(&self) -> Option<Vec<ColumnInfo>> {
+        let mut columns = Vec::new();
+        for reader in &self.readers {
+            add_columns(&mut columns, reader.columns()?);
+        }
+        Some(columns)
     }
 
     fn read(&self, shard: usize, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::Sink;
 use super::pending::{Count, Pending};
 use crate::dialect::Dialect;
-use crate::{Error, Row, Value};
+use crate::{ColumnInfo, Error, Row, Value};
 
 /// A file of text. The csv crate writes the fields of those with a header, which may need quotes; the public files
 /// have none, and are written as they are.
@@ -58,12 +58,20 @@ impl Delimited {
 }
 
 impl Sink for Delimited {
+    fn expect(&mut self, columns: &[ColumnInfo]) -> Result<(), Error> {
+        if self.names.is_none() && !columns.is_empty() {
+            let names = header(columns.iter().map(|column| column.name.as_str()))?;
+            self.out.write_record(&names).map_err(failed)?;
+            self.names = Some(names);
+        }
+        Ok(())
+    }
+
     fn write(&mut self, row: &Row<'_>) -> Result<(), Error> {
-        let failed = |error: csv::Error| Error::Rejected(format!("cannot write: {error}"));
         let names = match &self.names {
             Some(names) => names,
             None => {
-                let names = header(row)?;
+                let names = header(row.columns().map(|(name, _)| name))?;
                 self.out.write_record(&names).map_err(failed)?;
                 self.names.insert(names)
             }
@@ -95,9 +103,13 @@ impl Sink for Delimited {
     }
 }
 
-fn header(row: &Row<'_>) -> Result<Vec<String>, Error> {
+fn failed(error: csv::Error) -> Error {
+    Error::Rejected(format!("cannot write: {error}"))
+}
+
+fn header<'a>(columns: impl Iterator<Item = &'a str>) -> Result<Vec<String>, Error> {
     let mut names: Vec<String> = Vec::new();
-    for (name, _) in row.columns() {
+    for name in columns {
         if names.iter().any(|earlier| earlier == name) {
             let reason = "occurs twice, which a header cannot tell apart";
             return Err(Error::column(name, reason));

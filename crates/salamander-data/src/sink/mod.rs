@@ -21,10 +21,16 @@ mod pending;
 use std::path::{Path, PathBuf};
 
 use crate::format::names;
-use crate::{Error, Format, Row};
+use crate::{ColumnInfo, Error, Format, Row};
 
 /// Takes rows one after the other.
 pub trait Sink {
+    /// Says which columns rows can have, before the first one: formats that fix their columns take these instead of
+    /// those of the first rows.
+    fn expect(&mut self, _columns: &[ColumnInfo]) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Adds a row; an error names record and column.
     fn write(&mut self, row: &Row<'_>) -> Result<(), Error>;
 
@@ -70,6 +76,10 @@ struct PlacedSink {
 }
 
 impl Sink for PlacedSink {
+    fn expect(&mut self, columns: &[ColumnInfo]) -> Result<(), Error> {
+        self.sink.expect(columns).map_err(|error| error.at(&self.path, None, 0))
+    }
+
     fn write(&mut self, row: &Row<'_>) -> Result<(), Error> {
         self.sink.write(row).map_err(|error| error.at(&self.path, None, self.records))?;
         self.records += 1;

@@ -13,7 +13,7 @@ use parquet::file::properties::WriterProperties;
 use super::Sink;
 use super::cells::Cells;
 use super::pending::Pending;
-use crate::{Error, Row, Value};
+use crate::{ColumnInfo, Error, Row, Value};
 
 /// Records that wait for a batch; the first ones decide about the columns.
 const BATCH_ROWS: usize = 1000;
@@ -99,6 +99,13 @@ impl Parquet {
 }
 
 impl Sink for Parquet {
+    fn expect(&mut self, columns: &[ColumnInfo]) -> Result<(), Error> {
+        if self.records == 0 {
+            self.columns = columns.iter().map(Cells::expected).collect();
+        }
+        Ok(())
+    }
+
     fn write(&mut self, row: &Row<'_>) -> Result<(), Error> {
         for (guess, (name, value)) in row.columns().enumerate() {
             let position = self.column(name, value, guess);
