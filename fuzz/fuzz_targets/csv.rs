@@ -1,7 +1,9 @@
-//! CSV and TSV files and their kin without a header; the first byte says which, so that one corpus serves all.
+//! CSV and TSV files and their kin without a header; the first byte says which, and with which settings, so that one
+//! corpus serves all.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use salamander_core::experiment::{CsvSettings, Header};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((kind, bytes)) = bytes.split_first() else { return };
@@ -11,5 +13,12 @@ fuzz_target!(|bytes: &[u8]| {
         (0, true) => "adult.test",
         (_, true) => "ratings.dat",
     };
-    salamander_fuzz::read_all(name, bytes);
+    let header = [None, Some(Header::No), Some(Header::Yes), Some(Header::Names(vec!["x".into()]))];
+    let csv = CsvSettings {
+        header: header[usize::from(kind / 2 % 4)].clone(),
+        separator: (kind & 8 != 0).then(|| ";".parse().expect("one character")),
+        trim: kind & 16 != 0,
+        missing: vec!["NA".into()],
+    };
+    salamander_fuzz::read_all_as(name, bytes, csv);
 });

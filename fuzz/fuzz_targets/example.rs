@@ -22,5 +22,9 @@ fn comparable(row: &Row<'_>) -> Vec<(String, String)> {
         }
         other => format!("{} {other:?}", other.kind()),
     };
-    row.columns().map(|(name, value)| (name.to_owned(), show(value))).collect()
+    let columns = row.columns().map(|(name, value)| (name.to_owned(), show(value)));
+    let mut columns: Vec<(String, String)> = columns.collect();
+    // Prost has a sorted map.
+    columns.sort();
+    columns
 }

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use salamander_net::handshake::{Client, ConnectionKind, NONCE, ServerStep, Purpose, Server};
+use salamander_net::handshake::{Client, ConnectionKind, NONCE, Purpose, Server, ServerStep};
 use salamander_net::{Endpoint, Token, frame};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -28,7 +28,8 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(frame.encode(), *header, "a header has one form");
     }
     if let Some(challenge) = bytes.first_chunk() {
-        let purpose = Purpose { generation: 1, rank: 0, size: 1, link: ConnectionKind::Ring, bf16: false };
+        let purpose =
+            Purpose { generation: 1, rank: 0, size: 1, link: ConnectionKind::Ring, bf16: false };
         let client = Client::new(&token, &purpose, &[9; NONCE]);
         assert!(client.answer(challenge).is_err(), "no server without the token is believed");
     }

@@ -8,14 +8,21 @@
 use std::path::PathBuf;
 use std::sync::{Once, OnceLock};
 
-use salamander_data::Reader;
+use salamander_core::experiment::CsvSettings;
+use salamander_data::{OpenOptions, Reader, open_indexed};
 
 /// Writes the bytes to a file of this name, opens it as a user would and reads every record. Errors are
 /// what damaged bytes should give; a panic, a hang or memory without end is what the fuzzer looks for.
 pub fn read_all(name: &str, bytes: &[u8]) {
+    read_all_as(name, bytes, CsvSettings::default());
+}
+
+/// [`read_all`] with settings for CSV files.
+pub fn read_all_as(name: &str, bytes: &[u8], csv: CsvSettings) {
     let path = folder().join(name);
     std::fs::write(&path, bytes).expect("the folder for temporary files can be written");
-    if let Ok(reader) = salamander_data::open(&[path], None) {
+    let options = OpenOptions { csv, ..OpenOptions::default() };
+    if let Ok(reader) = open_indexed(&[path], None, &options) {
         read_shards(reader.as_ref());
     }
 }

@@ -87,6 +87,11 @@ impl Blob {
         Ok(Blob { source })
     }
 
+    /// What is kept elsewhere.
+    pub(crate) fn of(source: Arc<dyn Source>) -> Blob {
+        Blob { source }
+    }
+
     /// The place it was opened from.
     pub fn path(&self) -> &Path {
         self.source.path()

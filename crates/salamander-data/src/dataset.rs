@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::{Error, Reader, Row, Shard};
+use crate::{ColumnInfo, Error, Reader, Row, Shard};
 
 /// The records of all shards, numbered from 0 in the order of the shards.
 #[derive(Clone)]
@@ -44,6 +44,11 @@ impl Dataset {
     /// The shards in order.
     pub fn shards(&self) -> &[Shard] {
         &self.shards
+    }
+
+    /// The columns that records can have, where the reader knows them without reading.
+    pub fn columns(&self) -> Option<Vec<ColumnInfo>> {
+        self.reader.columns()
     }
 
     /// The shard of a record and the record's number in it.

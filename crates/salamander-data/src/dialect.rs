@@ -3,7 +3,10 @@
 
 use std::path::Path;
 
+use salamander_core::experiment::{CsvSettings, Header};
+
 use crate::format::Definition;
+use crate::gzip::without_gz;
 use crate::{delimited, sink};
 
 /// The columns of UCI's `adult.data` (<https://archive.ics.uci.edu/dataset/2/adult>); `label` is 1 above 50K.
@@ -38,14 +41,17 @@ pub const CRITEO_COLUMNS: [&str; 40] = [
 pub const MOVIELENS_COLUMNS: [&str; 4] = ["userId", "movieId", "rating", "timestamp"];
 
 /// The way a file of delimited text is written down.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Dialect {
-    /// The names of the columns, where the file has no row of them; such files have no quotes either.
-    pub(crate) columns: Option<&'static [&'static str]>,
+    pub(crate) names: Names,
+    /// Whether a cell in quotes can hold what separates cells.
+    quotes: bool,
     /// What stands between two fields when this is written.
     pub(crate) between: &'static str,
     /// The byte of that which fields are cut at.
     pub(crate) delimiter: u8,
+    /// Whether somebody said that byte, so that a file that does not look like it is taken as it is.
+    pub(crate) delimiter_told: bool,
     /// Whether spaces around fields do not count.
     trim: bool,
     /// The byte that a line to skip begins with; a line end where there are no such lines.
@@ -54,6 +60,21 @@ pub(crate) struct Dialect {
     pub(crate) may_lack_first: bool,
     /// Words that all other formats have another one for.
     spellings: &'static [Spelling],
+    /// Words that stand for nothing.
+    missing: Vec<String>,
+}
+
+/// Where the names of the columns come from.
+#[derive(Clone, Debug)]
+pub(crate) enum Names {
+    /// The first row; one that looks like a record is refused unless somebody said that it is none.
+    FirstRow { told: bool },
+    /// The format has them.
+    Fixed(&'static [&'static str]),
+    /// Somebody said them.
+    Given(Vec<String>),
+    /// Nobody did: they are numbered.
+    Numbered,
 }
 
 /// How a value is written in a file; of several ways to write a value the first is ours.
@@ -66,54 +87,65 @@ struct Spelling {
 }
 
 /// A header row; commas, and quotes where a field needs them.
-const COMMAS: Dialect = Dialect {
-    columns: None,
-    between: ",",
-    delimiter: b',',
-    trim: false,
-    remark: b'\n',
-    may_lack_first: false,
-    spellings: &[],
-};
+fn commas() -> Dialect {
+    Dialect {
+        names: Names::FirstRow { told: false },
+        quotes: true,
+        between: ",",
+        delimiter: b',',
+        delimiter_told: false,
+        trim: false,
+        remark: b'\n',
+        may_lack_first: false,
+        spellings: &[],
+        missing: Vec::new(),
+    }
+}
 
-static WITH_COMMAS: Dialect = COMMAS;
+/// A file of a public data set, which has the same columns everywhere, and no header and quotes.
+fn fixed(columns: &'static [&'static str]) -> Dialect {
+    Dialect { names: Names::Fixed(columns), quotes: false, ..commas() }
+}
 
 /// A header row and tabs.
-static WITH_TABS: Dialect = Dialect { between: "\t", delimiter: b'\t', ..COMMAS };
+fn tabs() -> Dialect {
+    Dialect { between: "\t", delimiter: b'\t', ..commas() }
+}
 
 /// `39, State-gov, 77516, ...`, `?` for what is missing, and `>50K` for the label. Lines that begin with `|`
 /// are remarks, and the labels of `adult.test` end in a full stop.
-static OF_CENSUS: Dialect = Dialect {
-    columns: Some(&CENSUS_COLUMNS),
-    between: ", ",
-    trim: true,
-    remark: b'|',
-    spellings: &[
-        Spelling { column: Some("label"), field: ">50K", value: "1" },
-        Spelling { column: Some("label"), field: ">50K.", value: "1" },
-        Spelling { column: Some("label"), field: "<=50K", value: "0" },
-        Spelling { column: Some("label"), field: "<=50K.", value: "0" },
-        Spelling { column: None, field: "?", value: "" },
-    ],
-    ..COMMAS
-};
+fn of_census() -> Dialect {
+    Dialect {
+        between: ", ",
+        trim: true,
+        remark: b'|',
+        spellings: &[
+            Spelling { column: Some("label"), field: ">50K", value: "1" },
+            Spelling { column: Some("label"), field: ">50K.", value: "1" },
+            Spelling { column: Some("label"), field: "<=50K", value: "0" },
+            Spelling { column: Some("label"), field: "<=50K.", value: "0" },
+            Spelling { column: None, field: "?", value: "" },
+        ],
+        ..fixed(&CENSUS_COLUMNS)
+    }
+}
 
 /// Tabs, the label first, nothing between two tabs for what is missing.
-static OF_CRITEO: Dialect = Dialect {
-    columns: Some(&CRITEO_COLUMNS),
-    between: "\t",
-    delimiter: b'\t',
-    may_lack_first: true,
-    ..COMMAS
-};
+fn of_criteo() -> Dialect {
+    Dialect { between: "\t", delimiter: b'\t', may_lack_first: true, ..fixed(&CRITEO_COLUMNS) }
+}
 
 /// `1::1193::5::978300760`.
-pub(crate) static OF_MOVIELENS: Dialect =
-    Dialect { columns: Some(&MOVIELENS_COLUMNS), between: "::", delimiter: b':', ..COMMAS };
+pub(crate) fn of_movielens() -> Dialect {
+    Dialect { between: "::", delimiter: b':', ..fixed(&MOVIELENS_COLUMNS) }
+}
 
 pub(crate) static CSV: Definition = Definition {
     endings: &["csv", "tsv", "tab"],
-    open: Some(|opening| delimited::open(opening, Dialect::with_header)),
+    open: Some(|opening| {
+        let dialect = Dialect::with_header(opening.path()).told(opening.csv());
+        delimited::open(opening, dialect)
+    }),
     create: Some(|path| sink::delimited::create(path, Dialect::with_header(path))),
     ..text("csv")
 };
@@ -121,41 +153,67 @@ pub(crate) static CSV: Definition = Definition {
 pub(crate) static CENSUS: Definition = Definition {
     endings: &["census"],
     is_named: |name| name == "adult.data" || name == "adult.test",
-    open: Some(|opening| delimited::open(opening, |_| &OF_CENSUS)),
-    create: Some(|path| sink::delimited::create(path, &OF_CENSUS)),
+    open: Some(|opening| delimited::open(opening, of_census())),
+    create: Some(|path| sink::delimited::create(path, of_census())),
     ..text("census")
 };
 
 pub(crate) static CRITEO: Definition = Definition {
     endings: &["criteo"],
-    open: Some(|opening| delimited::open(opening, |_| &OF_CRITEO)),
-    create: Some(|path| sink::delimited::create(path, &OF_CRITEO)),
+    open: Some(|opening| delimited::open(opening, of_criteo())),
+    create: Some(|path| sink::delimited::create(path, of_criteo())),
     ..text("criteo")
 };
 
 pub(crate) static MOVIELENS: Definition = Definition {
     endings: &["movielens"],
     is_named: |name| name == "ratings.dat",
-    open: Some(|opening| delimited::open(opening, |_| &OF_MOVIELENS)),
-    create: Some(|path| sink::delimited::create(path, &OF_MOVIELENS)),
+    open: Some(|opening| delimited::open(opening, of_movielens())),
+    create: Some(|path| sink::delimited::create(path, of_movielens())),
     ..text("movielens")
 };
 
 const fn text(name: &'static str) -> Definition {
-    Definition { text: true, ..Definition::named(name) }
+    Definition { text: true, gzip: true, ..Definition::named(name) }
 }
 
 impl Dialect {
     /// `.tsv` and `.tab` have tabs between fields, all other CSV files commas.
-    pub(crate) fn with_header(path: &Path) -> &'static Dialect {
-        let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-        let tabs = ["tsv", "tab"].iter().any(|tabs| tabs.eq_ignore_ascii_case(ending));
-        if tabs { &WITH_TABS } else { &WITH_COMMAS }
+    pub(crate) fn with_header(path: &Path) -> Dialect {
+        let plain = without_gz(path);
+        let ending = plain.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
+        let with_tabs = ["tsv", "tab"].iter().any(|tabs| tabs.eq_ignore_ascii_case(ending));
+        if with_tabs { tabs() } else { commas() }
+    }
+
+    /// The same with what somebody said of it.
+    fn told(mut self, settings: &CsvSettings) -> Dialect {
+        let dialect = &mut self;
+        if let Some(separator) = settings.separator {
+            (dialect.delimiter, dialect.delimiter_told) = (separator.byte(), true);
+        }
+        match &settings.header {
+            None => {}
+            Some(Header::Yes) => dialect.names = Names::FirstRow { told: true },
+            Some(Header::No) => dialect.names = Names::Numbered,
+            Some(Header::Names(names)) => dialect.names = Names::Given(names.clone()),
+        }
+        dialect.trim |= settings.trim;
+        dialect.missing.clone_from(&settings.missing);
+        self
+    }
+
+    /// The columns of a format that has the same ones everywhere.
+    pub(crate) fn fixed_columns(&self) -> Option<&'static [&'static str]> {
+        match self.names {
+            Names::Fixed(columns) => Some(columns),
+            _ => None,
+        }
     }
 
     /// Every how many fields there is a value: with two colons in a row there is an empty one between two.
     pub(crate) fn step(&self) -> usize {
-        self.between.bytes().filter(|byte| *byte == self.delimiter).count()
+        self.between.bytes().filter(|byte| *byte == self.delimiter).count().max(1)
     }
 
     /// A reader of this dialect. Field counts are not compared by the csv crate, which would compare with the
@@ -163,9 +221,7 @@ impl Dialect {
     pub(crate) fn reader(&self) -> csv::ReaderBuilder {
         let mut builder = csv::ReaderBuilder::new();
         builder.delimiter(self.delimiter).flexible(true);
-        if self.columns.is_some() {
-            builder.has_headers(false).quoting(false);
-        }
+        builder.has_headers(matches!(self.names, Names::FirstRow { .. })).quoting(self.quotes);
         if self.trim {
             builder.trim(csv::Trim::All);
         }
@@ -177,6 +233,9 @@ impl Dialect {
 
     /// What a field says, in the words of all other formats: nothing for what is missing, 0 and 1 for labels.
     pub(crate) fn read<'a>(&self, column: &str, field: &'a str) -> &'a str {
+        if self.missing.iter().any(|word| word == field.trim()) {
+            return "";
+        }
         let spelling = self.spellings.iter().find(|way| way.field == field && way.is_of(column));
         spelling.map_or(field, |way| way.value)
     }
@@ -186,7 +245,7 @@ impl Dialect {
         let spelling = self.spellings.iter().find(|way| way.value == value && way.is_of(column));
         let field = spelling.map_or(value, |way| way.field);
         let cuts = |sign: char| matches!(sign, '\n' | '\r') || sign == char::from(self.delimiter);
-        (self.columns.is_none() || !field.contains(cuts)).then_some(field)
+        (self.quotes || !field.contains(cuts)).then_some(field)
     }
 }
 

@@ -200,6 +200,18 @@ impl Error {
         }
     }
 
+    /// Adds the line to an error of a callback that could not know it; leaves all others alone.
+    #[must_use]
+    pub(crate) fn on_line(self, line: impl FnOnce() -> u64) -> Error {
+        match self {
+            Error::Rejected(reason) => Error::Rejected(format!("line {}: {reason}", line())),
+            Error::Column { column, reason } => {
+                Error::Column { column, reason: format!("line {}: {reason}", line()) }
+            }
+            other => other,
+        }
+    }
+
     /// True when the data itself is bad, so that skipping the record can help; false when the machine,
     /// the request or the choice of files is at fault.
     pub fn is_bad_data(&self) -> bool {

@@ -5,6 +5,10 @@
 
 use std::borrow::Cow;
 
+use prost::Message;
+use prost::encoding::{WireType, encode_key, encode_varint};
+
+use crate::example_proto::Feature;
 use crate::recordio::RECORD_COLUMN;
 use crate::wire::{Error, Field, Wire};
 use crate::{Row, Value};
@@ -18,8 +22,8 @@ pub(crate) fn row(bytes: &[u8]) -> Row<'_> {
     }
 }
 
-/// Columns sorted by name; of a name that occurs twice the last one counts, and a feature without a
-/// kind is no column.
+/// Columns in the order of the bytes, which is the one they were written in; of a name that occurs twice the last one
+/// counts, and a feature without a kind is no column.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Row<'_>, Error> {
     let mut features = Vec::new();
     let mut example = Wire::new(bytes);
@@ -28,17 +32,44 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Row<'_>, Error> {
             read_features(field.bytes()?, &mut features)?;
         }
     }
-    // The sort is stable, so the last of equal names is the one that was read last.
-    features.sort_by_key(|&(name, _)| name);
-    let mut columns: Vec<(Cow<'_, str>, Value<'_>)> = Vec::with_capacity(features.len());
-    let mut features = features.into_iter().peekable();
-    while let Some((name, value)) = features.next() {
-        let replaced = features.peek().is_some_and(|&(next, _)| next == name);
-        if let Some(value) = value.filter(|_| !replaced) {
-            columns.push((Cow::Borrowed(name), value));
-        }
+    drop_replaced(&mut features);
+    let columns =
+        features.into_iter().filter_map(|(name, value)| Some((Cow::Borrowed(name), value?)));
+    Ok(Row::new(columns.collect()))
+}
+
+/// Leaves the last of features that have the same name.
+fn drop_replaced(features: &mut Vec<NamedFeature<'_>>) {
+    let mut order: Vec<usize> = (0..features.len()).collect();
+    order.sort_unstable_by_key(|&place| (features[place].0, place));
+    let same = |pair: &[usize]| features[pair[0]].0 == features[pair[1]].0;
+    let mut last = vec![true; features.len()];
+    for pair in order.windows(2).filter(|pair| same(pair)) {
+        last[pair[0]] = false;
     }
-    Ok(Row::new(columns))
+    let mut last = last.into_iter();
+    features.retain(|_| last.next().unwrap_or(true));
+}
+
+/// The bytes of a row, its columns in their order: the fields of a map may come in any.
+pub(crate) fn encode(row: &Row<'_>) -> Vec<u8> {
+    let mut features = Vec::new();
+    for (name, value) in row.columns() {
+        let mut entry = Vec::new();
+        put(&mut entry, 1, name.as_bytes());
+        put(&mut entry, 2, &Feature::from_value(value).encode_to_vec());
+        put(&mut features, 1, &entry);
+    }
+    let mut example = Vec::with_capacity(features.len() + 8);
+    put(&mut example, 1, &features);
+    example
+}
+
+/// Appends a field of bytes.
+fn put(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
+    encode_key(number, WireType::LengthDelimited, out);
+    encode_varint(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
 }
 
 type NamedFeature<'a> = (&'a str, Option<Value<'a>>);
@@ -148,10 +179,10 @@ fn read_ints<'a>(list: &'a [u8], mut items: Vec<i64>) -> Result<Value<'a>, Error
 mod tests {
     use proptest::collection::{btree_map, vec};
     use proptest::prelude::*;
-    use prost::Message;
+    use prost::Message as _;
 
     use super::*;
-    use crate::example_proto::{Example, Feature};
+    use crate::example_proto::Example;
 
     /// A row whose floats can be compared even when they are no numbers.
     fn comparable(row: &Row<'_>) -> Vec<(String, String)> {
@@ -195,8 +226,11 @@ mod tests {
         }
         let theirs = Example::decode(bytes).ok();
         let theirs = theirs.as_ref().map(|example| comparable(&example.row()));
-        let ours = decode(bytes).ok();
-        assert_eq!(ours.as_ref().map(comparable), theirs, "{bytes:02x?}");
+        let ours = decode(bytes).ok().as_ref().map(comparable).map(|mut columns| {
+            columns.sort();
+            columns
+        });
+        assert_eq!(ours, theirs, "{bytes:02x?}");
     }
 
     #[test]
@@ -220,6 +254,22 @@ mod tests {
         // Of two kinds in one feature the second takes the place.
         let kinds = [10, 15, 10, 13, 10, 1, b'a', 18, 8, 26, 2, 8, 5, 10, 2, 10, 0];
         check(&kinds, Value::Bytes(b""));
+    }
+
+    #[test]
+    fn columns_keep_their_order() {
+        let row = Row::new(vec![
+            ("z".into(), Value::Ints(vec![1].into())),
+            ("a".into(), Value::Bytes(b"x")),
+            ("m".into(), Value::Floats(vec![0.5, 1.5].into())),
+        ]);
+        let bytes = encode(&row);
+        agrees_with_prost(&bytes);
+        assert_eq!(decode(&bytes).unwrap(), row);
+        // A name that comes again takes the last place.
+        let again = [bytes, encode(&Row::new(vec![("z".into(), Value::Bytes(b"y"))]))].concat();
+        let found = decode(&again).unwrap();
+        assert_eq!(found.columns().map(|(name, _)| name).collect::<Vec<_>>(), ["a", "m", "z"]);
     }
 
     #[test]

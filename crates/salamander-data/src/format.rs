@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use crate::open::{Opened, Opening};
 use crate::sink::Sink;
-use crate::{Blob, Error, cifar, dialect, idx, images, parquet, recordio, sqlite, tfrecord};
+use crate::{Blob, Error, cifar, dialect, idx, images, jsonl, parquet, recordio, sqlite, tfrecord};
 
 /// Makes the names that programs use and the table that functions look into from the same rows.
 macro_rules! formats {
@@ -39,8 +39,10 @@ macro_rules! formats {
 formats! {
     /// RecordIO, in either dialect
     RecordIo = recordio::FORMAT;
-    /// Comma- or tab-separated values with a header row
+    /// Values between commas, tabs or other signs, usually with a header row
     Csv = dialect::CSV;
+    /// JSON lines: an object in each line
+    JsonLines = jsonl::FORMAT;
     /// The files of MNIST
     Idx = idx::FORMAT;
     /// The binary files of CIFAR-10
@@ -80,6 +82,8 @@ pub(crate) struct Definition {
     pub(crate) companion: fn(&Path) -> Option<PathBuf>,
     /// Whether all values are text.
     pub(crate) text: bool,
+    /// Whether its files may be gzipped, with `.gz` behind their names.
+    pub(crate) gzip: bool,
     /// Opens a source; nothing in a program that was built without the format.
     pub(crate) open: Option<fn(Opening<'_>) -> Result<Opened, Error>>,
     /// Starts a file; nothing for a format that is only read.
@@ -97,6 +101,7 @@ impl Definition {
             is_folder: None,
             companion: |_| None,
             text: false,
+            gzip: false,
             open: None,
             create: None,
         }
@@ -144,9 +149,13 @@ impl Format {
         let settings = |rest: &str| rest.starts_with("table=") || rest.starts_with("key=");
         let plain = name.rsplit_once('?').filter(|(_, rest)| settings(rest));
         let name = plain.map_or(name.as_str(), |(name, _)| name);
-        let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending);
-        find(|format| format.endings.contains(&ending))
-            .or_else(|| find(|format| (format.is_named)(name)))
+        let plain = name.strip_suffix(".gz");
+        let named = |format: &Definition| plain.filter(|_| format.gzip).unwrap_or(name);
+        let ending = |name: &str| name.rsplit_once('.').map(|(_, ending)| ending.to_owned());
+        let ends = |format: &Definition| {
+            ending(named(format)).is_some_and(|ending| format.endings.contains(&ending.as_str()))
+        };
+        find(ends).or_else(|| find(|format| (format.is_named)(named(format))))
     }
 
     /// Tells the format from what a folder has, from a file's name, and from its first bytes if the name says nothing.
@@ -213,6 +222,12 @@ mod tests {
         check("a.recordio", b"", Some(Format::RecordIo));
         check("A.CSV", b"", Some(Format::Csv));
         check("a.tsv", b"", Some(Format::Csv));
+        check("a.csv.gz", b"", Some(Format::Csv));
+        check("A.TSV.GZ", b"", Some(Format::Csv));
+        check("a.ndjson.gz", b"", Some(Format::JsonLines));
+        check("adult.data.gz", b"", Some(Format::Census));
+        check("a.parquet.gz", b"", None);
+        check("train-images-idx3-ubyte.gz", b"", Some(Format::Idx));
         check("train-images-idx3-ubyte", b"", Some(Format::Idx));
         check("train-images.idx3-ubyte", b"", Some(Format::Idx));
         check("train-images-idx3-ubyte.parquet", b"", Some(Format::Parquet));
@@ -241,7 +256,7 @@ mod tests {
         let message = "orc".parse::<Format>().unwrap_err().to_string();
         assert_eq!(
             message,
-            "unknown format \"orc\": give recordio, csv, idx, cifar, tfrecord, parquet, sqlite, images, census, \
+            "unknown format \"orc\": give recordio, csv, jsonl, idx, cifar, tfrecord, parquet, sqlite, images, census, \
              criteo or movielens"
         );
     }

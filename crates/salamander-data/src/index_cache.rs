@@ -43,6 +43,12 @@ impl IndexKey {
         let path = key_path(blob.path());
         IndexKey { path, size: blob.size(), version: blob.version() }
     }
+
+    /// The key of the same file, read in a way of its own.
+    pub(crate) fn read_as(mut self, way: &str) -> IndexKey {
+        self.version = format!("{} {way}", self.version);
+        self
+    }
 }
 
 impl IndexCache {

@@ -9,11 +9,12 @@
 //! - [`Blob`] is a file or object that formats read by position; `stamp` notices a changed file, `remote`
 //!   reads from S3, Google, Azure and http through a cache of blocks, `part_cache` bounds what is kept in memory.
 //! - [`Dataset`] numbers the records of all shards in one row and reads any list of them.
-//! - [`Row`] and [`Value`] are a record as named columns; [`Error`] names the file, chunk and record.
+//! - [`Row`] and [`Value`] are a record as named columns, [`ColumnInfo`] is a column of all records; [`Error`] names the file, chunk and record.
 //! - [`recordio`] reads and writes RecordIO; [`example_proto`] is the `tf.train.Example` inside it,
 //!   which `example` decodes without copying, walking the `wire` format.
 //! - [`preprocess`] turns columns into buckets and ids, [`stats`] describes them, and [`split`] divides records.
-//! - `delimited` reads CSV and TSV, and the public files of recommenders by their `dialect`; [`idx`] reads the MNIST
+//! - `delimited` reads CSV and TSV, and the public files of recommenders by their `dialect`; `jsonl` reads JSON lines;
+//!   `text_index` finds the records of both, and `gzip` unpacks them; [`idx`] reads the MNIST
 //!   files and `cifar` those of CIFAR-10.
 //! - `tfrecord`, [`parquet`], `sqlite` and [`images`] read the other formats, the last three behind
 //!   features; `guard` turns panics of their decoders into errors.
@@ -52,9 +53,11 @@ pub mod fuzzing;
 pub mod generate;
 #[cfg(any(feature = "images", feature = "parquet", feature = "sqlite"))]
 mod guard;
+mod gzip;
 pub mod idx;
 pub mod images;
 mod index_cache;
+mod jsonl;
 mod open;
 mod parallel;
 pub mod parquet;
@@ -67,11 +70,13 @@ pub mod recordio;
 mod remote;
 mod row;
 mod row_picture;
+mod schema;
 pub mod sink;
 pub mod split;
 mod sqlite;
 mod stamp;
 pub mod stats;
+mod text_index;
 mod tfrecord;
 mod wire;
 
@@ -85,3 +90,4 @@ pub use reader::{Reader, Shard};
 #[cfg(feature = "cloud")]
 pub use remote::{Bucket, Listing};
 pub use row::{Row, Value};
+pub use schema::{ColumnInfo, ColumnKind, add_columns, add_columns_of};

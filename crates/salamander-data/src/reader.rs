@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::path::Path;
 
-use crate::{Error, Row};
+use crate::{ColumnInfo, Error, Row};
 
 /// A shard: a name shown in messages (the file's path) and its number of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +49,12 @@ pub trait Reader: Send + Sync {
     /// All shards, in an order that never changes.
     fn shards(&self) -> Result<Vec<Shard>, Error>;
 
+    /// The columns that records can have, in order, where the source knows them without reading; a record lacks those
+    /// that are null in it.
+    fn columns(&self) -> Option<Vec<ColumnInfo>> {
+        None
+    }
+
     /// Calls `each` with (record number in the shard, row) for every record of the range, in order, and
     /// stops at the first error.
     fn read(
@@ -67,6 +73,11 @@ pub(crate) trait OneShard: Send + Sync {
     /// Where it is, and how many records it has.
     fn extent(&self) -> Extent<'_>;
 
+    /// [`Reader::columns`].
+    fn columns(&self) -> Option<Vec<ColumnInfo>> {
+        None
+    }
+
     /// [`Reader::read`] for a range that has records, all of them in the file.
     fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error>;
 }
@@ -81,6 +92,10 @@ impl<T: OneShard> Reader for T {
     fn shards(&self) -> Result<Vec<Shard>, Error> {
         let Extent { path, records } = self.extent();
         Ok(vec![Shard { name: path.display().to_string(), records }])
+    }
+
+    fn columns(&self) -> Option<Vec<ColumnInfo>> {
+        OneShard::columns(self)
     }
 
     fn read(&self, shard: usize, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {

@@ -41,6 +41,51 @@ impl Value<'_> {
             Value::Floats(items) => items.len(),
         }
     }
+
+    /// About how many bytes it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Value::Bytes(bytes) => bytes.len(),
+            Value::List(items) => items.iter().map(|item| item.len()).sum(),
+            Value::Text(text) => text.len(),
+            Value::Ints(items) => 8 * items.len(),
+            Value::Floats(items) => 4 * items.len(),
+        }
+    }
+}
+
+/// A value that outlives its row.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum OwnedValue {
+    Bytes(Vec<u8>),
+    List(Vec<Vec<u8>>),
+    Text(String),
+    Ints(Vec<i64>),
+    Floats(Vec<f32>),
+}
+
+impl OwnedValue {
+    pub(crate) fn of(value: &Value<'_>) -> OwnedValue {
+        match value {
+            Value::Bytes(bytes) => OwnedValue::Bytes(bytes.to_vec()),
+            Value::List(items) => {
+                OwnedValue::List(items.iter().map(|item| item.to_vec()).collect())
+            }
+            Value::Text(text) => OwnedValue::Text((*text).to_owned()),
+            Value::Ints(items) => OwnedValue::Ints(items.to_vec()),
+            Value::Floats(items) => OwnedValue::Floats(items.to_vec()),
+        }
+    }
+
+    pub(crate) fn value(&self) -> Value<'_> {
+        match self {
+            OwnedValue::Bytes(bytes) => Value::Bytes(bytes),
+            OwnedValue::List(items) => Value::List(items.iter().map(Vec::as_slice).collect()),
+            OwnedValue::Text(text) => Value::Text(text),
+            OwnedValue::Ints(items) => Value::Ints(Cow::Borrowed(items)),
+            OwnedValue::Floats(items) => Value::Floats(Cow::Borrowed(items)),
+        }
+    }
 }
 
 /// A record as named columns, in the order of the source.

@@ -76,7 +76,8 @@ impl First {
         // All places must be there, but only the first file is opened: there may be thousands.
         let first: Vec<PathBuf> = files(&paths, format)?.into_iter().take(1).collect();
         let cache_folder = folder.map(Path::to_path_buf);
-        let options = OpenOptions { cache_folder, ..OpenOptions::default() };
+        let csv = data.csv.clone();
+        let options = OpenOptions { cache_folder, csv, ..OpenOptions::default() };
         let dataset = Arc::new(Dataset::new(Arc::from(open_indexed(&first, format, &options)?))?);
         Ok(Self { what, dataset, on_bad_record: data.on_bad_record })
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use salamander_core::words::count;
 use salamander_data::sink::{Sink, create};
-use salamander_data::{Format, Row};
+use salamander_data::{ColumnInfo, Format, Row};
 
 use super::types::Types;
 use super::{Input, format_parser, in_blocks, records_bar};
@@ -35,6 +35,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     let mut shards = Shards::new(&args.out, args.to, args.shard_records, args.shard_megabytes)?;
     let types = Types::infer(&dataset, shards.format)?;
+    shards.expect(types.columns());
     let bar = records_bar(dataset.len());
     in_blocks(&dataset, |block| {
         // Rows come in order, because the numbers asked for do.
@@ -58,6 +59,7 @@ pub(super) struct Shards {
     sink: Option<Box<dyn Sink>>,
     records: u64,
     written: Vec<PathBuf>,
+    columns: Vec<ColumnInfo>,
 }
 
 impl Shards {
@@ -85,7 +87,19 @@ impl Shards {
             sink: None,
             records: 0,
             written: Vec::new(),
+            columns: Vec::new(),
         })
+    }
+
+    /// The format that is written.
+    #[cfg(test)]
+    pub(super) fn format(&self) -> Format {
+        self.format
+    }
+
+    /// Says which columns rows can have.
+    pub(super) fn expect(&mut self, columns: &[ColumnInfo]) {
+        self.columns = columns.to_vec();
     }
 
     pub(super) fn write(&mut self, row: &Row<'_>) -> Result<(), salamander_data::Error> {
@@ -95,10 +109,7 @@ impl Shards {
             sink.finish()?;
         }
         if self.sink.is_none() {
-            let path = self.next_path();
-            self.sink = Some(create(&path, self.format)?);
-            self.written.push(path);
-            self.records = 0;
+            self.begin()?;
         }
         self.records += 1;
         self.sink.as_mut().map_or(Ok(()), |sink| sink.write(row))
@@ -108,9 +119,7 @@ impl Shards {
     pub(super) fn finish(mut self) -> Result<Vec<PathBuf>> {
         if self.written.is_empty() {
             // No records still make a file: an empty one, not none.
-            let path = self.next_path();
-            self.sink = Some(create(&path, self.format)?);
-            self.written.push(path);
+            self.begin()?;
         }
         if let Some(sink) = self.sink.take() {
             sink.finish()?;
@@ -118,13 +127,46 @@ impl Shards {
         Ok(self.written)
     }
 
+    fn begin(&mut self) -> Result<(), salamander_data::Error> {
+        let path = self.next_path();
+        let mut sink = create(&path, self.format)?;
+        sink.expect(&self.columns)?;
+        self.sink = Some(sink);
+        self.written.push(path);
+        self.records = 0;
+        Ok(())
+    }
+
     fn next_path(&self) -> PathBuf {
         if self.most_records == u64::MAX && self.most_bytes == u64::MAX {
             return self.path.clone();
         }
-        let stem = self.path.file_stem().unwrap_or_default().to_string_lossy();
-        let ending = self.path.extension().map(|ending| format!(".{}", ending.to_string_lossy()));
-        let name = format!("{stem}-{:05}{}", self.written.len(), ending.unwrap_or_default());
-        self.path.with_file_name(name)
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        self.path.with_file_name(numbered(&name, self.written.len()))
+    }
+}
+
+/// The name of a shard: its number stands before the ending, which is two words where the file is packed.
+fn numbered(name: &str, number: usize) -> String {
+    let (plain, packed) = match name.strip_suffix(".gz") {
+        Some(plain) => (plain, ".gz"),
+        None => (name, ""),
+    };
+    match plain.rsplit_once('.') {
+        Some((stem, ending)) => format!("{stem}-{number:05}.{ending}{packed}"),
+        None => format!("{plain}-{number:05}{packed}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_are_numbered_before_their_ending() {
+        let check = |name: &str, expected: &str| assert_eq!(numbered(name, 3), expected);
+        check("part.recordio", "part-00003.recordio");
+        check("part.v2.csv.gz", "part.v2-00003.csv.gz");
+        check("part", "part-00003");
     }
 }

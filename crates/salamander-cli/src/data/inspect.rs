@@ -6,11 +6,14 @@ use anyhow::Result;
 use indicatif::HumanBytes;
 use salamander_core::words::count;
 use salamander_data::stats::Stats;
-use salamander_data::{Blob, Dataset, Format, Shard};
+use salamander_data::{Blob, ColumnInfo, ColumnKind, Dataset, Format, Shard, add_columns_of};
 use serde_json::json;
 
 use super::{Input, records_bar, show};
 use crate::out;
+
+/// Records whose columns are shown where the source does not know them.
+const LOOK_AT: u64 = 1000;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -33,13 +36,10 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let first = dataset.shards().first().map(|shard| PathBuf::from(&shard.name));
     let format = args.input.format.or_else(|| Format::guess(&first?).ok());
     let format = format.map_or("several".to_string(), |format| format.to_string());
-    let mut columns: Vec<(String, &'static str)> = Vec::new();
+    let columns = columns(&dataset)?;
     let mut sample = Vec::new();
     let first: Vec<u64> = (0..args.sample.min(records)).collect();
     dataset.read(&first, &mut |_, row| {
-        if columns.is_empty() {
-            columns = row.columns().map(|(name, v)| (name.to_string(), v.kind())).collect();
-        }
         sample.push(show(&row));
         Ok(())
     })?;
@@ -52,7 +52,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
                 json!({"name": shard.name, "records": shard.records, "bytes": bytes(shard)})
             })
             .collect();
-        let columns: Vec<_> = columns.iter().map(|(n, k)| json!({"name": n, "kind": k})).collect();
+        let column = |column: &ColumnInfo| json!({"name": column.name, "kind": kind(column)});
+        let columns: Vec<_> = columns.iter().map(column).collect();
         let object = json!({
             "format": format, "records": records, "shards": shards, "columns": columns,
             "sample": sample, "stats": stats,
@@ -64,8 +65,8 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let size: u64 = shards.iter().filter_map(bytes).sum();
     let (records, files) = (count(records, "record"), count(shards.len() as u64, "shard"));
     outln!("{format}, {records}, {files}, {}", HumanBytes(size))?;
-    for (name, kind) in &columns {
-        outln!("  {name}: {kind}")?;
+    for column in &columns {
+        outln!("  {}: {}", column.name, kind(column))?;
     }
     for row in &sample {
         outln!("{row}")?;
@@ -75,6 +76,27 @@ pub(super) fn run(args: &Args) -> Result<()> {
         print_statistics(&stats)?;
     }
     Ok(())
+}
+
+/// The columns that the source knows, or those of its first records: one alone may lack some.
+fn columns(dataset: &Dataset) -> Result<Vec<ColumnInfo>> {
+    if let Some(columns) = dataset.columns() {
+        return Ok(columns);
+    }
+    let (mut columns, first) = (Vec::new(), (0..dataset.len().min(LOOK_AT)).collect::<Vec<u64>>());
+    dataset.read(&first, &mut |_, row| {
+        add_columns_of(&mut columns, &row);
+        Ok(())
+    })?;
+    Ok(columns)
+}
+
+fn kind(column: &ColumnInfo) -> &'static str {
+    match (column.kind, column.list) {
+        (ColumnKind::Bytes, true) => "a list of bytes",
+        (ColumnKind::Text, true) => "a list of text",
+        (kind, _) => kind.name(),
+    }
 }
 
 /// The size of a shard, where it is one file.
@@ -98,10 +120,14 @@ fn print_statistics(stats: &Stats) -> Result<(), out::Error> {
         if let Some(numbers) = column.numbers.as_ref().filter(|numbers| numbers.count > 0) {
             let (mean, std) = (numbers.mean, numbers.std());
             let median = numbers.quantile(0.5).unwrap_or(f64::NAN);
+            let about = if numbers.quantiles_are_exact() { "" } else { "about " };
             line.push_str(&format!(
-                ", {} to {}, mean {mean:.6}, std {std:.6}, median {median}",
+                ", {} to {}, mean {mean:.6}, std {std:.6}, median {about}{median}",
                 numbers.min, numbers.max
             ));
+            if numbers.not_finite > 0 {
+                line.push_str(&format!(", {} not a number or infinite", numbers.not_finite));
+            }
         }
         if let Some(words) = &column.words {
             let about = if words.exact() { "" } else { "about " };

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use indicatif::{ProgressBar, ProgressStyle};
+use salamander_core::experiment::{CsvSettings, Header, Separator};
 use salamander_data::{Dataset, Format, OpenOptions, Row, Value, open_indexed};
 use salamander_run::{Program, fit_assets};
 
@@ -93,6 +94,34 @@ pub(crate) struct Input {
     /// The format, where the name does not tell it
     #[arg(long, value_name = "FORMAT", value_parser = format_parser(|_| true))]
     format: Option<Format>,
+    #[command(flatten)]
+    csv: CsvArgs,
+}
+
+/// How CSV files are written down: what `data: {csv: ..}` says in an experiment.
+#[derive(Clone, Default, clap::Args)]
+#[command(next_help_heading = "CSV files")]
+pub(crate) struct CsvArgs {
+    /// Whether the first row names the columns: `yes`, `no`, or the names of a file without such a row
+    #[arg(long, value_name = "yes|no|A,B,..")]
+    header: Option<Header>,
+    /// What stands between two cells, such as `;` or `tab`; by default a comma, in .tsv and .tab files a tab
+    #[arg(long, value_name = "SIGN")]
+    separator: Option<Separator>,
+    /// Leave out spaces around cells
+    #[arg(long)]
+    trim: bool,
+    /// Words that stand for a missing value, as in `NA,nan`; an empty cell always does
+    #[arg(long, value_name = "WORDS", value_delimiter = ',')]
+    missing: Vec<String>,
+}
+
+impl CsvArgs {
+    /// As an experiment has them.
+    pub(crate) fn settings(&self) -> CsvSettings {
+        let CsvArgs { header, separator, trim, missing } = self.clone();
+        CsvSettings { header, separator, trim, missing }
+    }
 }
 
 impl Input {
@@ -103,7 +132,8 @@ impl Input {
                 show_indexing(&bar, done as u64, total as u64);
             }
         };
-        let options = OpenOptions { progress: Some(&progress), ..OpenOptions::default() };
+        let csv = self.csv.settings();
+        let options = OpenOptions { csv, progress: Some(&progress), ..OpenOptions::default() };
         let reader = open_indexed(&self.data, self.format, &options)?;
         bar.finish_and_clear();
         Ok(Dataset::new(Arc::from(reader))?)

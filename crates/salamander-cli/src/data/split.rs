@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use salamander_core::words::count;
 use salamander_data::split::{oversample, split, stratified_split};
-use salamander_data::{Dataset, Format, Value};
+use salamander_data::{Dataset, Format, Value, add_columns_of};
 
 use super::convert::Shards;
 use super::types::Types;
@@ -67,6 +67,7 @@ pub(super) fn run(args: &Args) -> Result<()> {
         part.sort_unstable();
         let path = args.out.join(format!("{name}.{}", args.to));
         let mut file = Shards::new(&path, Some(args.to), None, None)?;
+        file.expect(types.columns());
         for block in part.chunks(BLOCK as usize) {
             dataset.read(block, &mut |_, row| file.write(&types.apply(&row)))?;
             bar.inc(block.len() as u64);
@@ -100,21 +101,27 @@ fn evened(records: &[u64], classes: &[u64], seed: u64) -> Vec<u64> {
     oversample(&labels, seed).into_iter().map(|place| records[place as usize]).collect()
 }
 
-/// The class of every record: equal values of the column are one class.
+/// The class of every record: equal values of the column are one class, and so are records without one.
 fn classes(dataset: &Dataset, column: &str) -> Result<Vec<u64>> {
-    let mut numbers = BTreeMap::<String, u64>::new();
-    let mut classes = Vec::new();
+    let mut numbers = BTreeMap::<Option<String>, u64>::new();
+    let (mut classes, mut columns) = (Vec::new(), Vec::new());
     in_blocks(dataset, |block| {
         Ok(dataset.read(block, &mut |_, row| {
-            let value = match row.require(column)? {
-                Value::Text(text) => text.to_string(),
-                other => format!("{other:?}"),
+            let value = match row.get(column) {
+                Some(Value::Text(text)) => Some(text.to_string()),
+                Some(other) => Some(format!("{other:?}")),
+                None => None,
             };
+            add_columns_of(&mut columns, &row);
             let next = numbers.len() as u64;
             classes.push(*numbers.entry(value).or_insert(next));
             Ok(())
         })?)
     })?;
+    if numbers.keys().all(Option::is_none) && !dataset.is_empty() {
+        let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+        bail!("--stratify {column}: no record has it (there are: {})", names.join(", "));
+    }
     if numbers.len() as u64 == dataset.len() && dataset.len() > 1 {
         bail!("--stratify {column}: every record has a value of its own");
     }
@@ -131,6 +138,19 @@ mod tests {
     struct Line {
         #[command(flatten)]
         args: Args,
+    }
+
+    #[test]
+    fn records_without_the_value_are_a_class_of_their_own() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.jsonl");
+        let lines = "{\"x\": 1, \"y\": null}\n{\"y\": \"a\"}\n{\"y\": \"a\"}\n{\"x\": 2}\n";
+        std::fs::write(&path, lines).expect("written");
+        let reader = salamander_data::open(&[path], None).expect("opens");
+        let dataset = Dataset::new(std::sync::Arc::from(reader)).expect("counted");
+        assert_eq!(classes(&dataset, "y").expect("classes"), [0, 1, 1, 0]);
+        let error = classes(&dataset, "z").expect_err("no such column").to_string();
+        assert_eq!(error, "--stratify z: no record has it (there are: x, y)");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use salamander_core::words::count;
-use salamander_data::{Dataset, files};
+use salamander_data::{Dataset, OpenOptions, files, open_indexed};
 use serde_json::json;
 
 use super::{Input, in_blocks, records_bar};
@@ -60,7 +60,8 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 fn check_file(file: &Path, args: &Args, found: &mut Findings) -> Result<()> {
-    let opened = salamander_data::open(&[file.to_owned()], args.input.format)
+    let options = OpenOptions { csv: args.input.csv.settings(), ..OpenOptions::default() };
+    let opened = open_indexed(&[file.to_owned()], args.input.format, &options)
         .and_then(|reader| Dataset::new(Arc::from(reader)));
     match opened {
         Ok(dataset) => check(&dataset, found),

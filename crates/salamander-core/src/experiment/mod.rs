@@ -1,5 +1,6 @@
 //! Experiment files: Determined's three dialects and our own fields, checked before anything runs.
 
+mod csv;
 mod settings;
 mod shapes;
 mod strategy;
@@ -7,6 +8,7 @@ mod strategy;
 use std::ops::Deref;
 use std::path::Path;
 
+pub use csv::{CsvSettings, Header, Separator};
 pub use settings::{
     CheckpointPolicy, CheckpointStorage, Clip, Data, Device, Elastic, Length, MixedPrecision,
     OnBadRecord, OnNan, Optimizations, Period, Reproducibility, Searcher, SearcherName, Settings,

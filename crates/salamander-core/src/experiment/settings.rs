@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::csv::CsvSettings;
 use super::shapes::{Paths, Workers};
 use super::strategy::{Ps, Strategy};
 use crate::loss_scale::LossScale;
@@ -113,10 +114,13 @@ pub struct Data {
     pub training: Paths,
     /// Files or folders to validate on.
     pub validation: Paths,
-    /// `recordio`, `tfrecord`, `csv`, `parquet`, `sqlite`, `idx`, `cifar`, `images`, `census`,
-    /// `criteo` or `movielens`; guessed when absent.
+    /// `recordio`, `tfrecord`, `csv`, `jsonl`, `parquet`, `sqlite`, `idx`, `cifar`, `images`,
+    /// `census`, `criteo` or `movielens`; guessed when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
+    /// How CSV files are written down: header, separator, spaces, missing values.
+    #[serde(skip_serializing_if = "CsvSettings::is_default")]
+    pub csv: CsvSettings,
     /// The order of an epoch: `none`, `{window: n}` or `full`.
     pub shuffle: Shuffle,
     /// Makes statistics and vocabularies that are not there from the training data.

@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 use csv::{ByteRecord, Position};
 
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, Names};
 use crate::open::{Opened, Opening};
 use crate::part_cache::PartCache;
 use crate::reader::{Each, Extent, OneShard};
-use crate::{Blob, BlobReader, Error, Row, Value};
+use crate::text_index::TextIndex;
+use crate::{Blob, BlobReader, ColumnInfo, ColumnKind, Error, Row, Value};
 
 mod index;
-
-use index::TextIndex;
+mod looks;
 
 /// Bytes read at once.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -28,31 +28,23 @@ type Cache = PartCache<Vec<ByteRecord>>;
 #[derive(Debug)]
 struct Delimited {
     blob: Blob,
-    dialect: &'static Dialect,
+    dialect: Dialect,
     index: TextIndex,
     cache: Arc<Cache>,
     /// The file's number in the cache.
     number: u64,
 }
 
-/// Opens a file, whose dialect may depend on its name.
-pub(crate) fn open(
-    opening: Opening<'_>,
-    dialect: fn(&Path) -> &'static Dialect,
-) -> Result<Opened, Error> {
-    let (dialect, rows) = (dialect(opening.path()), opening.shared::<Cache>());
-    let build = |blob: &Blob| TextIndex::build(dialect, blob);
-    opening.indexed(build, |blob, index| Delimited::new(blob, dialect, index, rows))
+/// Opens a file of a dialect.
+pub(crate) fn open(opening: Opening<'_>, dialect: Dialect) -> Result<Opened, Error> {
+    let rows = opening.shared::<Cache>();
+    let build = |blob: &Blob| index::build(&dialect, blob);
+    opening.indexed(build, |blob, index| Delimited::new(blob, dialect.clone(), index, rows))
 }
 
 impl Delimited {
     /// The file of an index.
-    fn new(
-        blob: Blob,
-        dialect: &'static Dialect,
-        index: TextIndex,
-        cache: Arc<Cache>,
-    ) -> Delimited {
+    fn new(blob: Blob, dialect: Dialect, index: TextIndex, cache: Arc<Cache>) -> Delimited {
         let number = cache.next_file();
         Delimited { blob, dialect, index, cache, number }
     }
@@ -62,7 +54,7 @@ impl Delimited {
         let path = self.blob.path();
         let failed = |error| failed(path, error);
         let (mark, range) = (self.index.marks[block], self.index.block(block));
-        let mut source = source(&self.blob, self.dialect)?;
+        let mut source = source(&self.blob, &self.dialect)?;
         let mut position = Position::new();
         position.set_byte(mark.byte).set_line(mark.line).set_record(mark.record);
         source.seek_raw(SeekFrom::Start(mark.byte), position).map_err(failed)?;
@@ -79,12 +71,17 @@ impl Delimited {
     }
 
     fn row<'a>(&'a self, fields: &'a ByteRecord, record: u64) -> Result<Row<'a>, Error> {
-        let (path, names, dialect) = (self.blob.path(), &self.index.names, self.dialect);
+        let (path, names, dialect) = (self.blob.path(), &self.index.names, &self.dialect);
         let found = fields.len().div_ceil(dialect.step());
         if found != names.len() {
             let (line, wanted) = (self.line(fields), names.len());
-            let by = if dialect.columns.is_some() { "format" } else { "header" };
-            let reason = format!("line {line}: {found} fields, but the {by} has {wanted}");
+            let by = match dialect.names {
+                Names::FirstRow { .. } => "the header has",
+                Names::Fixed(_) => "the format has",
+                Names::Given(_) => "the names given are",
+                Names::Numbered => "the first record has",
+            };
+            let reason = format!("line {line}: {found} fields, but {by} {wanted}");
             return Err(Error::Rejected(reason).at(path, None, record));
         }
         let between = fields.iter().skip(1).step_by(2);
@@ -102,6 +99,11 @@ impl Delimited {
             columns.push((name.as_str().into(), Value::Text(dialect.read(name, text))));
         }
         Ok(Row::new(columns))
+    }
+
+    /// Adds line, file and record to what was said of a row.
+    fn placed(&self, error: Error, fields: &ByteRecord, record: u64) -> Error {
+        error.on_line(|| self.line(fields)).at(self.blob.path(), None, record)
     }
 
     /// The line a record begins in, for messages. The csv crate's position is where the record before
@@ -130,8 +132,16 @@ impl OneShard for Delimited {
         Extent { path: self.blob.path(), records: self.index.records }
     }
 
+    fn columns(&self) -> Option<Vec<ColumnInfo>> {
+        let column = |name: &String| ColumnInfo {
+            name: name.clone(),
+            kind: ColumnKind::Untyped,
+            list: false,
+        };
+        Some(self.index.names.iter().map(column).collect())
+    }
+
     fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {
-        let path = self.blob.path();
         self.blob.verify()?;
         let mut next = records.start;
         while next < records.end {
@@ -139,8 +149,9 @@ impl OneShard for Delimited {
             let range = self.index.block(block);
             let rows = self.cache.get_or_load((self.number, block as u64), || self.load(block))?;
             for record in next..range.end.min(records.end) {
-                let row = self.row(&rows[(record - range.start) as usize], record)?;
-                each(record, row).map_err(|error| error.at(path, None, record))?;
+                let fields = &rows[(record - range.start) as usize];
+                let row = self.row(fields, record)?;
+                each(record, row).map_err(|error| self.placed(error, fields, record))?;
             }
             next = range.end;
         }

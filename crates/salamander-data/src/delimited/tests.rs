@@ -8,7 +8,7 @@ use crate::{Format, Reader};
 
 fn opened(blob: Blob) -> Result<Delimited, Error> {
     let dialect = Dialect::with_header(blob.path());
-    let index = TextIndex::build(dialect, &blob)?;
+    let index = index::build(&dialect, &blob)?;
     Ok(Delimited::new(blob, dialect, index, Arc::default()))
 }
 
@@ -57,7 +57,128 @@ fn bad_files_are_named_with_line_and_record() {
         b"x,y\n1,\xff\n",
         "a.csv: record 0: column \"y\": line 2: invalid utf-8 sequence of 1 bytes from index 0",
     );
-    check(b"x,x\n1,2\n", "a.csv: header row: column \"x\" occurs twice");
+    check(
+        b"x,x\n1,2\n",
+        "a.csv: header row: column \"x\" occurs twice (say `header: no` if the file has no header row)",
+    );
+}
+
+/// Rows of a file that is read as settings say, which are JSON here.
+fn told(settings: &str, name: &str, content: &str) -> Result<Vec<String>, String> {
+    let (_folder, path) = crate::blob::saved(name, content.as_bytes());
+    let csv = serde_json::from_str(settings).unwrap();
+    let options = crate::OpenOptions { csv, ..Default::default() };
+    let strip = |error: Error| error.to_string().replace(&format!("{}", path.display()), name);
+    let file = crate::open_indexed(std::slice::from_ref(&path), None, &options).map_err(strip)?;
+    let mut rows = Vec::new();
+    file.read(0, 0..file.shards().unwrap()[0].records, &mut |_, row| {
+        let cells = row.columns().map(|(name, _)| format!("{name}={}", row.text(name).unwrap()));
+        rows.push(cells.collect::<Vec<_>>().join("|"));
+        Ok(())
+    })
+    .map_err(strip)?;
+    Ok(rows)
+}
+
+#[test]
+fn settings_say_header_separator_spaces_and_missing_words() {
+    let check = |settings: &str, content: &str, expected: &[&str]| {
+        assert_eq!(told(settings, "a.csv", content).unwrap(), expected, "{settings}");
+    };
+    check(r#"{"separator":";"}"#, "x;y\n1,5;2\n", &["x=1,5|y=2"]);
+    check(r#"{"separator":"tab"}"#, "x\ty\n1\t2\n", &["x=1|y=2"]);
+    check(r#"{"separator":","}"#, "x;y\n1\n", &["x;y=1"]);
+    check(r#"{"separator":" "}"#, "x y\n1 2\n", &["x=1|y=2"]);
+    check(r#"{"header":"no"}"#, "1,a\n2,b\n", &["column_1=1|column_2=a", "column_1=2|column_2=b"]);
+    check(r#"{"header":["n","t"]}"#, "\u{feff}1,a\n2,b\n", &["n=1|t=a", "n=2|t=b"]);
+    check(r#"{"header":"yes"}"#, "2019,2020\n1,2\n", &["2019=1|2020=2"]);
+    check("{}", "x,y\n Bern , St. Gallen\n", &["x= Bern |y= St. Gallen"]);
+    check(r#"{"trim":true}"#, " x , y\n Bern , St. Gallen\n", &["x=Bern|y=St. Gallen"]);
+    check(r#"{"missing":["NA","nan"]}"#, "x,y\nNA,nan\n NA,NAN\n", &["x=|y=", "x=|y=NAN"]);
+    check(r#"{"header":"no"}"#, "", &[]);
+}
+
+#[test]
+fn files_that_are_not_what_they_seem_are_refused_with_the_setting() {
+    let check = |settings: &str, name: &str, content: &str, expected: &[&str]| {
+        let error = told(settings, name, content).unwrap_err();
+        assert!(expected.iter().all(|part| error.contains(part)), "{error}");
+    };
+    let separator = ["a.csv: line 1 has one column by the separator \",\"", "--separator ';'"];
+    check("{}", "a.csv", "x;y;z\n1;2;3\n", &separator);
+    check(r#"{"header":"no"}"#, "a.csv", "1;2;3\n", &separator);
+    check("{}", "a.csv", "x\ty\n1\t2\n", &["say `separator: \"tab\"`"]);
+    check("{}", "a.tsv", "x,y\n1,2\n", &["by the separator \"tab\", with \",\" in it once"]);
+    check(
+        "{}",
+        "a.csv",
+        "1,2,3\n4,5,6\n",
+        &["looks like a record", "\"1\" is a number", "--header no"],
+    );
+    check("{}", "a.csv", "5.1,3.5,setosa\n", &["looks like a record", "\"5.1\" is a number"]);
+    check(
+        r#"{"header":["a","b"]}"#,
+        "a.csv",
+        "1,2,3\n",
+        &["a.csv: record 0: line 1: 3 fields, but the names given are 2"],
+    );
+    check(
+        r#"{"header":"no"}"#,
+        "a.csv",
+        "1,2\n3\n",
+        &["a.csv: record 1: line 2: 1 fields, but the first record has 2"],
+    );
+    // Years may be names of columns.
+    assert!(told("{}", "a.csv", "country,2019,2020\nCH,1,2\n").is_ok());
+}
+
+#[test]
+fn what_a_reader_of_rows_says_has_the_line() {
+    let (_folder, path) = crate::blob::saved("a.csv", b"x\n1\n\n2\n");
+    let file = crate::open(&[path], None).unwrap();
+    let error = file.read(0, 1..2, &mut |_, row| row.ints("x").map(|_| ())).unwrap_err();
+    let error = error.to_string();
+    assert!(
+        error.ends_with("record 1: column \"x\": line 4: text where integers are needed"),
+        "{error}"
+    );
+}
+
+/// The same file in the same folder of indexes, read in another way.
+#[test]
+fn other_settings_have_another_index() {
+    let (folder, path) = crate::blob::saved("a.csv", b"x,y\n1,2\n");
+    let records = |settings: &str| {
+        let csv = serde_json::from_str(settings).unwrap();
+        let cache_folder = Some(folder.path().join("run"));
+        let options = crate::OpenOptions { cache_folder, csv, ..Default::default() };
+        let file = crate::open_indexed(std::slice::from_ref(&path), None, &options).unwrap();
+        file.shards().unwrap()[0].records
+    };
+    for _ in 0..2 {
+        assert_eq!((records("{}"), records(r#"{"header":"no"}"#)), (1, 2));
+    }
+}
+
+#[test]
+fn gzipped_files_are_read_and_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.tsv.gz");
+    let mut sink = crate::sink::create(&path, Format::Csv).unwrap();
+    for record in 0..3000 {
+        let cell = record.to_string();
+        sink.write(&Row::new(vec![
+            ("x".into(), Value::Text(&cell)),
+            ("y".into(), Value::Text("a,b")),
+        ]))
+        .unwrap();
+    }
+    sink.finish().unwrap();
+    let packed = std::fs::read(&path).unwrap();
+    assert!(packed.starts_with(&[0x1f, 0x8b]) && packed.len() < 15_000);
+    let found = rows("a.tsv.gz", &[&packed[..], &packed[..]].concat(), Some(2999..3001)).unwrap();
+    // The header of the second member is a record like any other.
+    assert_eq!(found, ["x=2999|y=a,b", "x=x|y=y"]);
 }
 
 /// The first lines of the public files.
@@ -178,7 +299,7 @@ fn large_records_make_small_blocks() {
 fn a_saved_index_is_restored_for_the_same_file_only() {
     let content = format!("x,\u{e9}\n{}", "1,2\n".repeat(3000));
     let (_folder, blob) = saved(&content);
-    let index = TextIndex::build(Dialect::with_header(blob.path()), &blob).unwrap();
+    let index = index::build(&Dialect::with_header(blob.path()), &blob).unwrap();
     let (saved, size) = (index.save(), blob.size());
     assert_eq!(TextIndex::restore(&saved, size), Some(index));
     assert_eq!(TextIndex::restore(&saved, size / 2), None);
@@ -199,8 +320,8 @@ proptest! {
     /// What is written in a format without quotes is read again, or was refused.
     #[test]
     fn cells_survive_formats_without_quotes(cells in prop::collection::vec("[a-z0-9 .:,?|]{1,8}", 4)) {
-        let dialect = &crate::dialect::OF_MOVIELENS;
-        let names = dialect.columns.unwrap();
+        let dialect = crate::dialect::of_movielens();
+        let names = dialect.fixed_columns().unwrap();
         let written: Option<Vec<&str>> =
             names.iter().zip(&cells).map(|(name, cell)| dialect.write(name, cell)).collect();
         let refused = cells.iter().any(|cell| cell.contains(':'));

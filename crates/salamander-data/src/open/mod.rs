@@ -8,18 +8,21 @@ use std::path::{Path, PathBuf};
 
 use opener::Opener;
 pub(crate) use opener::{Opened, Opening};
+use salamander_core::experiment::CsvSettings;
 
 use crate::index_cache::IndexCache;
 use crate::parallel::in_parallel;
 use crate::reader::Each;
-use crate::{Error, Format, Reader, Shard, places};
+use crate::{ColumnInfo, Error, Format, Reader, Shard, add_columns, places};
 
 /// How [`open_indexed`] goes about it.
 pub struct OpenOptions<'a> {
     /// Keeps the indexes of RecordIO, TFRecord and text files in this folder and takes them from there when
     /// the files are still the same.
     pub cache_folder: Option<PathBuf>,
-    /// OpenFiles opened at the same time.
+    /// How CSV files are written down, where a header row and commas are not it.
+    pub csv: CsvSettings,
+    /// Files opened at the same time.
     pub threads: usize,
     /// Told how many of the files are done, from any thread, one call at a time.
     pub progress: Option<&'a (dyn Fn(usize, usize) + Sync)>,
@@ -27,7 +30,7 @@ pub struct OpenOptions<'a> {
 
 impl Default for OpenOptions<'_> {
     fn default() -> Self {
-        OpenOptions { cache_folder: None, threads: 8, progress: None }
+        OpenOptions { cache_folder: None, csv: CsvSettings::default(), threads: 8, progress: None }
     }
 }
 
@@ -67,7 +70,7 @@ pub fn open_indexed(
 ) -> Result<Box<dyn Reader>, Error> {
     let files = files(paths, format)?;
     let known = options.cache_folder.as_deref().map(IndexCache::load);
-    let opener = Opener::new(format, known);
+    let opener = Opener::new(format, options.csv.clone(), known);
     let progress = |done| options.progress.map_or((), |progress| progress(done, files.len()));
     let opened = in_parallel(&files, options.threads, |file| opener.open(file), progress)?;
     let (mut readers, mut new) = (Vec::with_capacity(opened.len()), Vec::new());
@@ -114,6 +117,15 @@ impl Reader for OpenFiles {
             shards.extend(reader.shards()?);
         }
         Ok(shards)
+    }
+
+    /// Those of all files, if all know them.
+    fn columns(&self) -> Option<Vec<ColumnInfo>> {
+        let mut columns = Vec::new();
+        for reader in &self.readers {
+            add_columns(&mut columns, reader.columns()?);
+        }
+        Some(columns)
     }
 
     fn read(&self, shard: usize, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {

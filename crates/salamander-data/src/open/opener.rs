@@ -6,6 +6,9 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use salamander_core::experiment::CsvSettings;
+
+use crate::gzip::{is_gz, unpacked};
 use crate::index_cache::{IndexCache, IndexKey, SavedIndex};
 use crate::reader::FileIndex;
 use crate::{Blob, Error, Format, Reader};
@@ -26,14 +29,25 @@ impl Opened {
 /// What the files of one reader share.
 pub(super) struct Opener {
     format: Option<Format>,
+    csv: CsvSettings,
     pub(super) known: Option<IndexCache>,
     /// One value of each type that a format asks for.
     shared: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
 }
 
 impl Opener {
-    pub(super) fn new(format: Option<Format>, known: Option<IndexCache>) -> Opener {
-        Opener { format, known, shared: Mutex::default() }
+    pub(super) fn new(
+        format: Option<Format>,
+        csv: CsvSettings,
+        known: Option<IndexCache>,
+    ) -> Opener {
+        Opener { format, csv, known, shared: Mutex::default() }
+    }
+
+    /// What makes an index the index of a file: read in another way it has another one.
+    fn key(&self, blob: &Blob) -> IndexKey {
+        let key = IndexKey::of(blob);
+        if self.csv.is_default() { key } else { key.read_as(&format!("{:?}", self.csv)) }
     }
 
     pub(super) fn open(&self, path: &Path) -> Result<Opened, Error> {
@@ -56,7 +70,7 @@ impl Opener {
             return Ok(None);
         };
         let blob = Blob::open(path)?;
-        let format = known.get(&IndexKey::of(&blob)).map(|saved| saved.format);
+        let format = known.get(&self.key(&blob)).map(|saved| saved.format);
         Ok(format.map(|format| (blob, format)))
     }
 }
@@ -76,6 +90,11 @@ impl<'a> Opening<'a> {
         self.path
     }
 
+    /// How CSV files are written down.
+    pub(crate) fn csv(&self) -> &'a CsvSettings {
+        &self.opener.csv
+    }
+
     /// What all files of the reader share, such as a cache, by its type.
     pub(crate) fn shared<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
         let mut shared = self.opener.shared.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,7 +110,10 @@ impl<'a> Opening<'a> {
     ) -> Result<Opened, Error> {
         let blob = self.blob.map_or_else(|| Blob::open(self.path), Ok)?;
         let (format, known) = (self.format, self.opener.known.as_ref());
-        let key = IndexKey::of(&blob);
+        let key = self.opener.key(&blob);
+        // By name, so that nothing is read of files whose indexes are known.
+        let packed = format.definition().gzip && is_gz(self.path);
+        let blob = if packed { unpacked(blob)? } else { blob };
         let saved = known.and_then(|known| known.get(&key)).filter(|saved| saved.format == format);
         if let Some(index) = saved.and_then(|saved| I::restore(&saved.index, blob.size())) {
             return Ok(Opened::reader(reader(blob, index)));

@@ -51,7 +51,7 @@ fn what_cannot_be_opened_is_named() {
     let path = folder.path();
     check(
         &[path.to_owned()],
-        "readme.md: cannot tell the format: give recordio, csv, idx, cifar, tfrecord, parquet, sqlite, images, \
+        "readme.md: cannot tell the format: give recordio, csv, jsonl, idx, cifar, tfrecord, parquet, sqlite, images, \
          census, criteo or movielens",
     );
     check(&[path.join("nothing.csv")], "nothing.csv: No such file or directory (os error 2)");

@@ -8,7 +8,7 @@ use arrow_array::{Array, ArrowPrimitiveType, BinaryArray, FixedSizeBinaryArray};
 use arrow_array::{Float32Array, Int64Array, ListArray, StringArray};
 use arrow_schema::{DataType, TimeUnit};
 
-use crate::Value;
+use crate::{ColumnInfo, ColumnKind, Value};
 
 /// A column of a block.
 #[derive(Debug)]
@@ -152,6 +152,25 @@ pub(super) fn check_type(data_type: &DataType) -> Result<(), String> {
         }
         _ => Ok(()),
     }
+}
+
+/// What rows have of a column of a type that [`check_type`] allows.
+pub(super) fn column_info(name: &str, data_type: &DataType) -> ColumnInfo {
+    use DataType as T;
+    let (item, list) = match data_type {
+        T::List(item) => (item.data_type(), true),
+        other => (other, false),
+    };
+    let kind = match item {
+        T::Utf8 => ColumnKind::Text,
+        T::Binary | T::FixedSizeBinary(_) => ColumnKind::Bytes,
+        T::Float16 | T::Float32 | T::Float64 => ColumnKind::Floats,
+        T::Decimal32(..) | T::Decimal64(..) | T::Decimal128(..) | T::Decimal256(..) => {
+            ColumnKind::Floats
+        }
+        _ => ColumnKind::Ints,
+    };
+    ColumnInfo { name: name.to_owned(), kind, list }
 }
 
 fn int_items(array: &Int64Array, start: usize, end: usize) -> Value<'_> {

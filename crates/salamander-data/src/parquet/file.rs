@@ -14,7 +14,7 @@ use parquet::basic::Compression;
 use parquet::file::metadata::PageIndexPolicy;
 
 use super::batches::Batches;
-use super::column::{DecodedColumn, check_type};
+use super::column::{DecodedColumn, check_type, column_info};
 use super::layout::{RowBlock, RowGroups};
 use super::source::ParquetBytes;
 use crate::blob::Blob;
@@ -22,7 +22,7 @@ use crate::guard::guard;
 use crate::open::{Opened, Opening};
 use crate::part_cache::PartCache;
 use crate::reader::{Each, Extent, OneShard};
-use crate::{Error, Row};
+use crate::{ColumnInfo, Error, Row};
 
 pub(super) fn open(opening: Opening<'_>) -> Result<Opened, Error> {
     Ok(Opened::reader(ParquetFile::open_with(opening.path(), opening.shared())?))
@@ -194,6 +194,11 @@ impl ParquetFile {
 impl OneShard for ParquetFile {
     fn extent(&self) -> Extent<'_> {
         Extent { path: self.blob.path(), records: self.layout.records() }
+    }
+
+    fn columns(&self) -> Option<Vec<ColumnInfo>> {
+        let fields = self.metadata.schema().fields();
+        Some(fields.iter().map(|field| column_info(field.name(), field.data_type())).collect())
     }
 
     fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {

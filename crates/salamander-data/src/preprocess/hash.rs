@@ -2,7 +2,7 @@
 //! hash that changed would silently mix up every row of a table.
 
 /// FNV-1a with 64 bits (<https://datatracker.ietf.org/doc/html/rfc9923>). It never changes.
-const fn fnv1a(bytes: &[u8]) -> u64 {
+pub(crate) const fn fnv1a(bytes: &[u8]) -> u64 {
     fnv1a_on(0xcbf2_9ce4_8422_2325, bytes)
 }
 

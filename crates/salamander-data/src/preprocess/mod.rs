@@ -11,6 +11,7 @@ mod vocabulary;
 
 use std::path::PathBuf;
 
+pub(crate) use hash::fnv1a;
 pub use hash::{hash, hash_int, hash_of_column};
 pub use several::{IdColumn, concatenate_with_offset, to_ragged};
 pub use vocabulary::Vocabulary;

@@ -3,71 +3,55 @@
 
 use std::sync::Arc;
 
-use arrow_array::builder::{BinaryBuilder, ListBuilder};
+use arrow_array::builder::{BinaryBuilder, ListBuilder, StringBuilder};
 use arrow_array::types::{Float32Type, Int64Type};
-use arrow_array::{
-    ArrayRef, ArrowPrimitiveType, BinaryArray, ListArray, PrimitiveArray, StringArray,
-};
+use arrow_array::{ArrayRef, ArrowPrimitiveType, BinaryArray, ListArray, PrimitiveArray};
 use arrow_schema::{DataType, Field};
 
-use crate::Value;
-
-/// A cell that outlives its row.
-#[derive(Debug)]
-enum Cell {
-    Ints(Vec<i64>),
-    Floats(Vec<f32>),
-    Text(String),
-    Bytes(Vec<u8>),
-    List(Vec<Vec<u8>>),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CellKind {
-    Ints,
-    Floats,
-    Text,
-    Bytes,
-}
+use crate::row::OwnedValue;
+use crate::{ColumnInfo, ColumnKind, Value};
 
 /// A column and the cells that wait, one for each record.
 #[derive(Debug)]
 pub(super) struct Cells {
     pub(super) name: String,
-    kind: CellKind,
+    kind: ColumnKind,
     list: bool,
-    waiting: Vec<Option<Cell>>,
+    /// Whether kind and list are known, and not taken from the first values.
+    expected: bool,
+    waiting: Vec<Option<OwnedValue>>,
 }
 
 impl Cells {
     /// A column whose first value this is; the records before have none.
     pub(super) fn new(name: &str, value: &Value<'_>) -> Cells {
-        let (kind, list) = form(value);
-        Cells { name: name.to_owned(), kind, list, waiting: Vec::new() }
+        Cells { expected: false, ..Cells::expected(&ColumnInfo::of(name, value)) }
+    }
+
+    /// A column of which all is known.
+    pub(super) fn expected(column: &ColumnInfo) -> Cells {
+        let ColumnInfo { name, kind, list } = column.clone();
+        let kind = if kind == ColumnKind::Untyped { ColumnKind::Text } else { kind };
+        Cells { name, kind, list, expected: true, waiting: Vec::new() }
     }
 
     /// Makes room for another kind of value, if there is a kind for both.
     pub(super) fn widen(&mut self, value: &Value<'_>) -> Result<(), String> {
-        let (kind, list) = form(value);
-        self.kind = match (self.kind, kind) {
-            (mine, other) if mine == other => mine,
-            (CellKind::Ints | CellKind::Floats, CellKind::Ints | CellKind::Floats) => {
-                CellKind::Floats
-            }
-            (CellKind::Text | CellKind::Bytes, CellKind::Text | CellKind::Bytes) => CellKind::Bytes,
-            _ => return Err(self.misfit(value)),
-        };
+        if self.expected {
+            return self.check(value);
+        }
+        let ColumnInfo { kind, list, .. } = ColumnInfo::of(&self.name, value);
+        self.kind = self.kind.with(kind).ok_or_else(|| self.misfit(value))?;
         self.list |= list;
         Ok(())
     }
 
     /// Refuses a value that the column has no room for.
     pub(super) fn check(&self, value: &Value<'_>) -> Result<(), String> {
-        let (kind, list) = form(value);
-        let same = matches!(
-            (self.kind, kind),
-            (CellKind::Floats, CellKind::Ints) | (CellKind::Bytes, CellKind::Text)
-        ) || self.kind == kind;
+        let ColumnInfo { kind, list, .. } = ColumnInfo::of(&self.name, value);
+        // Lists have no kind for text, so that bytes may be some.
+        let text = self.kind == ColumnKind::Text && kind == ColumnKind::Bytes;
+        let same = self.kind.with(kind) == Some(self.kind) || (text && self.list);
         if list && !self.list {
             return Err(format!("{} items where the first records have one", value.count()));
         }
@@ -75,25 +59,14 @@ impl Cells {
     }
 
     fn misfit(&self, value: &Value<'_>) -> String {
-        let mine = match self.kind {
-            CellKind::Ints => "integers",
-            CellKind::Floats => "floats",
-            CellKind::Text => "text",
-            CellKind::Bytes => "bytes",
-        };
+        let mine = self.kind.name();
         format!("{} where the first records have {mine}", value.kind())
     }
 
     /// Keeps the value for record `row` of the batch.
     pub(super) fn put(&mut self, row: usize, value: &Value<'_>) {
         self.pad(row);
-        self.waiting.push(Some(match value {
-            Value::Bytes(bytes) => Cell::Bytes(bytes.to_vec()),
-            Value::List(items) => Cell::List(items.iter().map(|item| item.to_vec()).collect()),
-            Value::Text(text) => Cell::Text((*text).to_owned()),
-            Value::Ints(items) => Cell::Ints(items.to_vec()),
-            Value::Floats(items) => Cell::Floats(items.to_vec()),
-        }));
+        self.waiting.push(Some(OwnedValue::of(value)));
     }
 
     /// Records without this column are nulls.
@@ -105,10 +78,10 @@ impl Cells {
 
     pub(super) fn field(&self) -> Field {
         let item = match self.kind {
-            CellKind::Ints => DataType::Int64,
-            CellKind::Floats => DataType::Float32,
-            CellKind::Text if !self.list => DataType::Utf8,
-            CellKind::Text | CellKind::Bytes => DataType::Binary,
+            ColumnKind::Ints => DataType::Int64,
+            ColumnKind::Floats => DataType::Float32,
+            ColumnKind::Text | ColumnKind::Untyped => DataType::Utf8,
+            ColumnKind::Bytes => DataType::Binary,
         };
         let list = |item| DataType::List(Arc::new(Field::new_list_field(item, true)));
         Field::new(&self.name, if self.list { list(item) } else { item }, true)
@@ -118,44 +91,28 @@ impl Cells {
     pub(super) fn take(&mut self) -> Result<ArrayRef, (usize, String)> {
         let waiting = std::mem::take(&mut self.waiting);
         Ok(match self.kind {
-            CellKind::Ints => ints(waiting, self.list),
-            CellKind::Floats => floats(waiting, self.list)?,
-            CellKind::Text if !self.list => {
-                Arc::new(StringArray::from_iter(waiting.into_iter().map(|cell| match cell {
-                    Some(Cell::Text(text)) => Some(text),
-                    _ => None,
-                })))
-            }
-            CellKind::Text | CellKind::Bytes => bytes(waiting, self.list),
+            ColumnKind::Ints => ints(waiting, self.list),
+            ColumnKind::Floats => floats(waiting, self.list)?,
+            ColumnKind::Text | ColumnKind::Untyped => texts(waiting, self.list)?,
+            ColumnKind::Bytes => bytes(waiting, self.list),
         })
     }
 }
 
-/// The kind of a value, and whether it needs a list.
-fn form(value: &Value<'_>) -> (CellKind, bool) {
-    match value {
-        Value::Bytes(_) => (CellKind::Bytes, false),
-        Value::List(_) => (CellKind::Bytes, true),
-        Value::Text(_) => (CellKind::Text, false),
-        Value::Ints(items) => (CellKind::Ints, items.len() != 1),
-        Value::Floats(items) => (CellKind::Floats, items.len() != 1),
-    }
-}
-
-fn ints(waiting: Vec<Option<Cell>>, list: bool) -> ArrayRef {
+fn ints(waiting: Vec<Option<OwnedValue>>, list: bool) -> ArrayRef {
     let items = waiting.into_iter().map(|cell| match cell {
-        Some(Cell::Ints(items)) => Some(items),
+        Some(OwnedValue::Ints(items)) => Some(items),
         _ => None,
     });
     numbers::<Int64Type>(items, list)
 }
 
-fn floats(waiting: Vec<Option<Cell>>, list: bool) -> Result<ArrayRef, (usize, String)> {
+fn floats(waiting: Vec<Option<OwnedValue>>, list: bool) -> Result<ArrayRef, (usize, String)> {
     let mut all = Vec::with_capacity(waiting.len());
     for (row, cell) in waiting.into_iter().enumerate() {
         all.push(match cell {
-            Some(Cell::Floats(items)) => Some(items),
-            Some(Cell::Ints(items)) => Some(exact(&items).map_err(|reason| (row, reason))?),
+            Some(OwnedValue::Floats(items)) => Some(items),
+            Some(OwnedValue::Ints(items)) => Some(exact(&items).map_err(|reason| (row, reason))?),
             _ => None,
         });
     }
@@ -188,13 +145,37 @@ fn exact(items: &[i64]) -> Result<Vec<f32>, String> {
     Ok(floats)
 }
 
-fn bytes(waiting: Vec<Option<Cell>>, list: bool) -> ArrayRef {
-    let items = waiting.into_iter().map(|cell| match cell {
-        Some(Cell::Text(text)) => Some(vec![text.into_bytes()]),
-        Some(Cell::Bytes(bytes)) => Some(vec![bytes]),
-        Some(Cell::List(items)) => Some(items),
+/// Each cell's strings of bytes; nothing for a null.
+fn strings(waiting: Vec<Option<OwnedValue>>) -> impl Iterator<Item = Option<Vec<Vec<u8>>>> {
+    waiting.into_iter().map(|cell| match cell {
+        Some(OwnedValue::Text(text)) => Some(vec![text.into_bytes()]),
+        Some(OwnedValue::Bytes(bytes)) => Some(vec![bytes]),
+        Some(OwnedValue::List(items)) => Some(items),
         _ => None,
-    });
+    })
+}
+
+fn texts(waiting: Vec<Option<OwnedValue>>, list: bool) -> Result<ArrayRef, (usize, String)> {
+    let (mut single, mut lists) = (StringBuilder::new(), ListBuilder::new(StringBuilder::new()));
+    for (row, items) in strings(waiting).enumerate() {
+        let valid = items.is_some();
+        let mut texts = Vec::new();
+        for item in items.unwrap_or_default() {
+            texts.push(String::from_utf8(item).map_err(|error| (row, error.to_string()))?);
+        }
+        match list {
+            true => {
+                texts.into_iter().for_each(|text| lists.values().append_value(text));
+                lists.append(valid);
+            }
+            false => single.append_option(texts.into_iter().next()),
+        }
+    }
+    Ok(if list { Arc::new(lists.finish()) } else { Arc::new(single.finish()) })
+}
+
+fn bytes(waiting: Vec<Option<OwnedValue>>, list: bool) -> ArrayRef {
+    let items = strings(waiting);
     if !list {
         let first = |items: Option<Vec<Vec<u8>>>| items?.into_iter().next();
         return Arc::new(items.map(first).collect::<BinaryArray>());

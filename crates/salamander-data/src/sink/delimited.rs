@@ -7,25 +7,26 @@ use std::path::{Path, PathBuf};
 use super::Sink;
 use super::pending::{Count, Pending};
 use crate::dialect::Dialect;
-use crate::{Error, Row, Value};
+use crate::{ColumnInfo, Error, Row, Value};
 
 /// A file of text. The csv crate writes the fields of those with a header, which may need quotes; the public files
 /// have none, and are written as they are.
 struct Delimited {
     path: PathBuf,
-    dialect: &'static Dialect,
+    dialect: Dialect,
     names: Option<Vec<String>>,
     count: Count,
     out: csv::Writer<Pending>,
 }
 
-pub(crate) fn create(path: &Path, dialect: &'static Dialect) -> Result<Box<dyn Sink>, Error> {
-    let pending = Pending::create(path)?;
+pub(crate) fn create(path: &Path, dialect: Dialect) -> Result<Box<dyn Sink>, Error> {
+    let pending = Pending::create_text(path)?;
     let count = pending.count();
     let mut writer = csv::WriterBuilder::new();
     writer.delimiter(dialect.delimiter);
-    let names = dialect.columns.map(|names| names.iter().map(|n| (*n).to_owned()).collect());
-    if dialect.columns.is_some() {
+    let columns = dialect.fixed_columns();
+    let names = columns.map(|names| names.iter().map(|n| (*n).to_owned()).collect());
+    if columns.is_some() {
         // Whole lines, each as one field.
         writer.quote_style(csv::QuoteStyle::Never);
     }
@@ -45,7 +46,7 @@ impl Delimited {
             let wrong = |reason: &str| Error::column(name, reason);
             let position = names.iter().position(|known| known == name);
             let position = position.ok_or_else(|| {
-                wrong(match dialect.columns {
+                wrong(match dialect.fixed_columns() {
                     Some(_) => "the format has no such column",
                     None => "the first record has no such column, so the header neither",
                 })
@@ -57,18 +58,26 @@ impl Delimited {
 }
 
 impl Sink for Delimited {
+    fn expect(&mut self, columns: &[ColumnInfo]) -> Result<(), Error> {
+        if self.names.is_none() && !columns.is_empty() {
+            let names = header(columns.iter().map(|column| column.name.as_str()))?;
+            self.out.write_record(&names).map_err(failed)?;
+            self.names = Some(names);
+        }
+        Ok(())
+    }
+
     fn write(&mut self, row: &Row<'_>) -> Result<(), Error> {
-        let failed = |error: csv::Error| Error::Rejected(format!("cannot write: {error}"));
         let names = match &self.names {
             Some(names) => names,
             None => {
-                let names = header(row)?;
+                let names = header(row.columns().map(|(name, _)| name))?;
                 self.out.write_record(&names).map_err(failed)?;
                 self.names.insert(names)
             }
         };
-        let cells = Delimited::cells(self.dialect, names, row)?;
-        if self.dialect.columns.is_none() {
+        let cells = Delimited::cells(&self.dialect, names, row)?;
+        if self.dialect.fixed_columns().is_none() {
             return self.out.write_record(cells.iter().map(|cell| cell.as_bytes())).map_err(failed);
         }
         let mut fields = Vec::with_capacity(cells.len());
@@ -94,9 +103,13 @@ impl Sink for Delimited {
     }
 }
 
-fn header(row: &Row<'_>) -> Result<Vec<String>, Error> {
+fn failed(error: csv::Error) -> Error {
+    Error::Rejected(format!("cannot write: {error}"))
+}
+
+fn header<'a>(columns: impl Iterator<Item = &'a str>) -> Result<Vec<String>, Error> {
     let mut names: Vec<String> = Vec::new();
-    for (name, _) in row.columns() {
+    for name in columns {
         if names.iter().any(|earlier| earlier == name) {
             let reason = "occurs twice, which a header cannot tell apart";
             return Err(Error::column(name, reason));

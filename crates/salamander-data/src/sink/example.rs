@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use super::Sink;
 use super::pending::{Count, Pending};
-use crate::example_proto::Example;
 use crate::recordio::{self, RECORD_COLUMN};
 use crate::{Error, Row, Value, example, tfrecord};
 
@@ -57,7 +56,7 @@ impl<W: Frames> Sink for Examples<W> {
         let record = match plain(row) {
             Some(record) => record,
             None => {
-                encoded = Example::from_row(row).to_bytes();
+                encoded = example::encode(row);
                 &encoded[..]
             }
         };

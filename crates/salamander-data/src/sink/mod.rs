@@ -1,7 +1,7 @@
 //! Writes rows to files of any format that can be written, so that any source can be converted.
 //!
 //! [`create`] picks the [`Sink`] by the table of formats: `example` for RecordIO and TFRecord, `delimited` for
-//! CSV, TSV and their kin,
+//! CSV, TSV and their kin, `jsonl` for JSON lines,
 //! `parquet` with its `cells`, `idx`, `cifar` and `images` for the picture in a row. All write into `pending`, a file
 //! beside the real one that takes its name at the end, or into such a folder.
 
@@ -13,6 +13,7 @@ pub(crate) mod example;
 pub(crate) mod idx;
 #[cfg(feature = "images")]
 pub(crate) mod images;
+pub(crate) mod jsonl;
 #[cfg(feature = "parquet")]
 pub(crate) mod parquet;
 mod pending;
@@ -20,10 +21,16 @@ mod pending;
 use std::path::{Path, PathBuf};
 
 use crate::format::names;
-use crate::{Error, Format, Row};
+use crate::{ColumnInfo, Error, Format, Row};
 
 /// Takes rows one after the other.
 pub trait Sink {
+    /// Says which columns rows can have, before the first one: formats that fix their columns take these instead of
+    /// those of the first rows.
+    fn expect(&mut self, _columns: &[ColumnInfo]) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Adds a row; an error names record and column.
     fn write(&mut self, row: &Row<'_>) -> Result<(), Error>;
 
@@ -69,6 +76,10 @@ struct PlacedSink {
 }
 
 impl Sink for PlacedSink {
+    fn expect(&mut self, columns: &[ColumnInfo]) -> Result<(), Error> {
+        self.sink.expect(columns).map_err(|error| error.at(&self.path, None, 0))
+    }
+
     fn write(&mut self, row: &Row<'_>) -> Result<(), Error> {
         self.sink.write(row).map_err(|error| error.at(&self.path, None, self.records))?;
         self.records += 1;

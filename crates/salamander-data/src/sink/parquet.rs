@@ -13,7 +13,7 @@ use parquet::file::properties::WriterProperties;
 use super::Sink;
 use super::cells::Cells;
 use super::pending::Pending;
-use crate::{Error, Row, Value};
+use crate::{ColumnInfo, Error, Row, Value};
 
 /// Records that wait for a batch; the first ones decide about the columns.
 const BATCH_ROWS: usize = 1000;
@@ -99,12 +99,19 @@ impl Parquet {
 }
 
 impl Sink for Parquet {
+    fn expect(&mut self, columns: &[ColumnInfo]) -> Result<(), Error> {
+        if self.records == 0 {
+            self.columns = columns.iter().map(Cells::expected).collect();
+        }
+        Ok(())
+    }
+
     fn write(&mut self, row: &Row<'_>) -> Result<(), Error> {
         for (guess, (name, value)) in row.columns().enumerate() {
             let position = self.column(name, value, guess);
             let position = position.map_err(|reason| Error::column(name, reason))?;
             self.columns[position].put(self.waiting, value);
-            self.waiting_bytes += size(value);
+            self.waiting_bytes += value.bytes() as u64;
         }
         if self.columns.is_empty() {
             return Err(Error::Rejected("no columns, and none in the records before".to_owned()));
@@ -134,17 +141,6 @@ impl Sink for Parquet {
         };
         written as u64 + self.waiting_bytes
     }
-}
-
-fn size(value: &Value<'_>) -> u64 {
-    let bytes = match value {
-        Value::Bytes(bytes) => bytes.len(),
-        Value::List(items) => items.iter().map(|item| item.len()).sum(),
-        Value::Text(text) => text.len(),
-        Value::Ints(items) => 8 * items.len(),
-        Value::Floats(items) => 4 * items.len(),
-    };
-    bytes as u64
 }
 
 fn failed(path: &Path, error: &ParquetError) -> Error {

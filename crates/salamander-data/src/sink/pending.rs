@@ -6,16 +6,25 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use salamander_files::{Durability, PendingFile};
 
 use crate::Error;
+use crate::gzip::is_gz;
 
 /// An output that is removed unless it is committed.
 #[derive(Debug)]
 pub(super) struct Pending {
     path: PathBuf,
-    out: PendingFile,
+    out: PendingOutput,
     count: Count,
+}
+
+#[derive(Debug)]
+enum PendingOutput {
+    Plain(PendingFile),
+    Gzip(Box<GzEncoder<PendingFile>>),
 }
 
 /// How many bytes an output has, for those that have given the output away.
@@ -31,7 +40,20 @@ impl Count {
 impl Pending {
     pub(super) fn create(path: &Path) -> Result<Pending, Error> {
         let out = PendingFile::create(path, Durability::Synced).map_err(Error::io(path))?;
+        let out = PendingOutput::Plain(out);
         Ok(Pending { path: path.to_owned(), out, count: Count::default() })
+    }
+
+    /// A text file, which is packed if its name ends with `.gz`.
+    pub(super) fn create_text(path: &Path) -> Result<Pending, Error> {
+        let pending = Pending::create(path)?;
+        let out = match pending.out {
+            PendingOutput::Plain(out) if is_gz(path) => {
+                PendingOutput::Gzip(Box::new(GzEncoder::new(out, Compression::default())))
+            }
+            out => out,
+        };
+        Ok(Pending { out, ..pending })
     }
 
     pub(super) fn count(&self) -> Count {
@@ -45,25 +67,40 @@ impl Pending {
 
     /// Writes over bytes that were written before, such as a count that was not known.
     pub(super) fn write_over(&mut self, bytes: &[u8], offset: u64) -> Result<(), Error> {
-        let written = self.out.file().and_then(|file| file.write_all_at(bytes, offset));
+        let written = match &mut self.out {
+            PendingOutput::Plain(out) => {
+                out.file().and_then(|file| file.write_all_at(bytes, offset))
+            }
+            PendingOutput::Gzip(_) => Err(io::ErrorKind::Unsupported.into()),
+        };
         written.map_err(Error::io(&self.path))
     }
 
     /// Makes sure of the bytes and gives the file its name.
     pub(super) fn commit(self) -> Result<(), Error> {
-        self.out.commit().map_err(Error::io(&self.path))
+        let committed = match self.out {
+            PendingOutput::Plain(out) => out.commit(),
+            PendingOutput::Gzip(out) => out.finish().and_then(PendingFile::commit),
+        };
+        committed.map_err(Error::io(&self.path))
     }
 }
 
 impl Write for Pending {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.out.write(bytes)?;
+        let written = match &mut self.out {
+            PendingOutput::Plain(out) => out.write(bytes)?,
+            PendingOutput::Gzip(out) => out.write(bytes)?,
+        };
         self.count.0.fetch_add(written as u64, Ordering::Relaxed);
         Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
+        match &mut self.out {
+            PendingOutput::Plain(out) => out.flush(),
+            PendingOutput::Gzip(out) => out.flush(),
+        }
     }
 }
 

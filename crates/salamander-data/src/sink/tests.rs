@@ -176,7 +176,7 @@ fn a_record_too_large_for_recordio_is_named() {
 fn a_database_is_not_written() {
     let message = create(Path::new("x.db"), Format::Sqlite).err().unwrap().to_string();
     assert!(
-        message.starts_with("x.db: sqlite is read, not written: give recordio, csv, idx, "),
+        message.starts_with("x.db: sqlite is read, not written: give recordio, csv, jsonl, idx, "),
         "{message}"
     );
 }

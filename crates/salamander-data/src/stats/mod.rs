@@ -2,6 +2,7 @@
 //! and the normaliser knows mean and deviation.
 
 mod numbers;
+mod sketch;
 mod words;
 
 use std::num::NonZero;
@@ -21,7 +22,8 @@ const BLOCK: u64 = 4096;
 /// Records described by one thread and then merged.
 const PART: u64 = 1 << 16;
 
-/// Statistics of each column.
+/// Statistics of each column. As JSON they have no raw values: of words the most frequent ones, of numbers count, range,
+/// mean, deviation and median; what was read from JSON has no words.
 ///
 /// ```
 /// use salamander_data::{Row, Value, stats::Stats};
@@ -50,7 +52,7 @@ pub struct ColumnStats {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub numbers: Option<Numbers>,
     /// The values that are text.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
     pub words: Option<Words>,
     /// The lengths of values that are bytes.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -10,6 +10,7 @@ const RESERVOIR: usize = 4096;
 /// (<https://doi.org/10.1080/00401706.1962.10490022>), and their merging Chan et al.; the quantiles come
 /// from a sample of 4,096 numbers, drawn the same way every time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "NumbersFile", into = "NumbersFile")]
 pub struct Numbers {
     /// How many finite numbers there are.
     pub count: u64,
@@ -23,7 +24,47 @@ pub struct Numbers {
     pub mean: f64,
     /// Sum of the squared distances from the mean.
     squares: f64,
+    /// All numbers, or some of them; read from a file, the median.
     sample: Vec<f64>,
+    /// Whether a file says that the median is exact.
+    told_exact: bool,
+}
+
+/// Numbers as JSON. A file that people write needs `count`, `mean` and `std`.
+#[derive(Serialize, Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct NumbersFile {
+    count: u64,
+    not_finite: u64,
+    min: f64,
+    max: f64,
+    mean: f64,
+    std: f64,
+    /// What the deviation follows from, to its last bit.
+    squares: Option<f64>,
+    median: Option<f64>,
+    /// False where the median is an estimate.
+    median_exact: bool,
+}
+
+impl From<Numbers> for NumbersFile {
+    fn from(numbers: Numbers) -> NumbersFile {
+        let (std, median) = (numbers.std(), numbers.quantile(0.5));
+        let median_exact = numbers.quantiles_are_exact();
+        let Numbers { count, not_finite, min, max, mean, squares, .. } = numbers;
+        let squares = Some(squares);
+        NumbersFile { count, not_finite, min, max, mean, std, squares, median, median_exact }
+    }
+}
+
+impl From<NumbersFile> for Numbers {
+    fn from(file: NumbersFile) -> Numbers {
+        let NumbersFile { count, not_finite, min, max, mean, median, median_exact, .. } = file;
+        let squares = file.squares.unwrap_or(file.std * file.std * count as f64);
+        let sample = median.into_iter().collect();
+        Numbers { count, not_finite, min, max, mean, squares, sample, told_exact: median_exact }
+    }
 }
 
 impl Numbers {
@@ -35,7 +76,7 @@ impl Numbers {
     /// The number below which a share of all lies: 0.5 gives the median. Exact up to 4,096 numbers, and
     /// always exact for 0 and 1.
     pub fn quantile(&self, share: f64) -> Option<f64> {
-        if self.count == 0 || share.is_nan() {
+        if self.count == 0 || share.is_nan() || self.sample.is_empty() {
             return None;
         }
         if share <= 0.0 {
@@ -48,6 +89,11 @@ impl Numbers {
         let rank = ((sample.len() - 1) as f64 * share).round() as usize;
         let (_, found, _) = sample.select_nth_unstable_by(rank, f64::total_cmp);
         Some(*found)
+    }
+
+    /// Whether quantiles are those of all numbers, and not estimates from a sample.
+    pub fn quantiles_are_exact(&self) -> bool {
+        self.told_exact || self.sample.len() as u64 == self.count
     }
 
     pub(super) fn observe(&mut self, number: f64) {

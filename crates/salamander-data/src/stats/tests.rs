@@ -70,7 +70,8 @@ fn a_file_has_statistics_alone_or_in_the_answer_of_inspect() {
     let stats = serde_json::to_value(sample(0..30)).unwrap();
     let check = |written: serde_json::Value, good: bool| {
         std::fs::write(&path, written.to_string()).unwrap();
-        assert_eq!(Stats::from_file(&path).ok(), good.then(|| sample(0..30)), "{written:.60}");
+        let found = Stats::from_file(&path).ok().map(|stats| stats.normaliser("id"));
+        assert_eq!(found, good.then(|| sample(0..30).normaliser("id")), "{written:.60}");
     };
     check(stats.clone(), true);
     check(serde_json::json!({"format": "csv", "records": 30, "stats": stats}), true);
@@ -80,12 +81,26 @@ fn a_file_has_statistics_alone_or_in_the_answer_of_inspect() {
     assert!(matches!(Stats::from_file(&path), Err(Error::Io { .. })));
 }
 
+/// What is needed again is there to the last bit, and no list of raw values is.
 #[test]
-fn json_round_trips() {
-    for stats in [Stats::default(), sample(0..30)] {
-        let json = serde_json::to_string(&stats).unwrap();
-        assert_eq!(serde_json::from_str::<Stats>(&json).unwrap(), stats);
-    }
+fn json_has_figures_and_no_raw_values() {
+    let row = |record: u16| {
+        Row::new(vec![("x".into(), Value::Floats(vec![f32::from(record) / 3.0].into()))])
+    };
+    let stats: Stats = (0..10_000).map(row).collect();
+    let json = serde_json::to_value(&stats).unwrap();
+    let numbers = &json["columns"][0]["numbers"];
+    let column = stats.column("x").unwrap().numbers.as_ref().unwrap();
+    assert_eq!(numbers["std"], column.std());
+    assert_eq!((&numbers["median_exact"], numbers["median"].is_f64()), (&false.into(), true));
+    assert!(json.to_string().len() < 400, "{json}");
+    let back: Stats = serde_json::from_value(json.clone()).unwrap();
+    assert_eq!(back.normaliser("x"), stats.normaliser("x"));
+    assert_eq!(serde_json::to_value(&back).unwrap(), json);
+    let by_hand = r#"{"records": 2, "columns": [{"name": "x", "count": 2, "values": 2,
+        "numbers": {"count": 2, "mean": 3.0, "std": 0.5}}]}"#;
+    let by_hand: Stats = serde_json::from_str(by_hand).unwrap();
+    assert_eq!(by_hand.normaliser("x"), Some((3.0, 0.5)));
 }
 
 /// Several parts, so that what threads read is merged.
@@ -103,7 +118,7 @@ fn a_dataset_is_read_to_its_end() {
     assert_eq!((stats.records, done.into_inner()), (200_000, 200_000));
     assert_eq!(stats.normaliser("x").map(|(mean, _)| mean), Some(99_999.5));
     let words = stats.column("x").unwrap().words.as_ref().unwrap();
-    assert_eq!((words.distinct(), words.exact()), (10_001, false));
+    assert!(!words.exact() && (190_000..210_000).contains(&words.distinct()));
     let again = Stats::of(&dataset, |_| ()).unwrap();
     assert_eq!(again, stats, "whichever thread is done first");
 }

@@ -2,33 +2,40 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::ser::{Serialize, SerializeStruct, Serializer};
+
+use super::sketch::Sketch;
 
 /// Different words that are counted.
 const MOST_WORDS: usize = 10_000;
 
+/// Words that JSON has.
+const SHOWN: usize = 20;
+
 /// Bytes of words that are kept.
 const MOST_BYTES: usize = 4 << 20;
 
-/// Different texts and how often each occurs. The first 10,000 (or 4 MiB) are counted exactly; after that new
-/// ones only make [`Words::exact`] false.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Different texts and how often each occurs. The first 10,000 (or 4 MiB) are counted exactly; when there are more,
+/// [`Words::exact`] is false and how many different ones there are is an estimate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Words {
     counts: BTreeMap<String, u64>,
     bytes: usize,
-    /// Occurrences of words that were not counted on their own.
-    others: u64,
+    /// All words, once there are more than are counted.
+    sketch: Option<Sketch>,
 }
 
 impl Words {
-    /// How many different words there are, or at least are when not [`Words::exact`].
+    /// How many different words there are; about that many when not [`Words::exact`].
     pub fn distinct(&self) -> u64 {
-        self.counts.len() as u64 + u64::from(self.others > 0)
+        let counted = self.counts.len() as u64;
+        // One more was seen at least.
+        self.sketch.as_ref().map_or(counted, |sketch| sketch.estimate().max(counted + 1))
     }
 
     /// Whether all words were counted.
     pub fn exact(&self) -> bool {
-        self.others == 0
+        self.sketch.is_none()
     }
 
     /// The most frequent words and how often they occur, in alphabetic order where they are equal.
@@ -45,21 +52,46 @@ impl Words {
     }
 
     pub(super) fn merge(&mut self, other: &Words) {
-        self.others += other.others;
         for (word, &count) in &other.counts {
             self.add(word, count);
+        }
+        if let Some(theirs) = &other.sketch {
+            self.sketched().merge(theirs);
         }
     }
 
     fn add(&mut self, word: &str, times: u64) {
         if let Some(count) = self.counts.get_mut(word) {
             *count += times;
-        } else if self.counts.len() < MOST_WORDS && self.bytes + word.len() <= MOST_BYTES {
+        } else if self.exact()
+            && self.counts.len() < MOST_WORDS
+            && self.bytes + word.len() <= MOST_BYTES
+        {
             self.counts.insert(word.to_owned(), times);
             self.bytes += word.len();
         } else {
-            self.others += times;
+            self.sketched().observe(word);
         }
+    }
+
+    /// The sketch, which has all counted words from its start.
+    fn sketched(&mut self) -> &mut Sketch {
+        self.sketch.get_or_insert_with(|| {
+            let mut sketch = Sketch::default();
+            self.counts.keys().for_each(|word| sketch.observe(word));
+            sketch
+        })
+    }
+}
+
+/// How many there are and the most frequent ones; the others would make the file as large as the data.
+impl Serialize for Words {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("Words", 3)?;
+        fields.serialize_field("distinct", &self.distinct())?;
+        fields.serialize_field("exact", &self.exact())?;
+        fields.serialize_field("top", &self.top(SHOWN))?;
+        fields.end()
     }
 }
 
@@ -82,8 +114,10 @@ mod tests {
         assert!(words.exact());
         words.observe("new");
         words.observe("7");
-        assert_eq!((words.distinct(), words.exact()), (10_001, false));
+        assert!(!words.exact() && (9_500..10_500).contains(&words.distinct()));
         assert_eq!(words.top(1), [("7", 2)]);
+        (10_000..100_000).for_each(|word| words.observe(&word.to_string()));
+        assert!((95_000..105_000).contains(&words.distinct()), "{}", words.distinct());
         let mut long = Words::default();
         (0..10).for_each(|word| long.observe(&word.to_string().repeat(1 << 20)));
         assert!(!long.exact() && long.bytes <= MOST_BYTES);

@@ -56,7 +56,7 @@ impl Setup {
 
 /// Opens the files of an experiment's data; `what` names them in messages.
 pub fn open_data(what: &str, paths: &[String], data: &Data) -> Result<Arc<Dataset>, Error> {
-    open_with(what, paths, data, &OpenOptions::default())
+    open_with(what, paths, data, &OpenOptions { csv: data.csv.clone(), ..OpenOptions::default() })
 }
 
 /// Opens all data of an experiment. The indexes are kept in the run's folder, so that a resumed run and every
@@ -76,7 +76,8 @@ pub fn open_all(
         told.iter_mut().for_each(|callback| callback.indexing(files as u64, of as u64));
     };
     let cache_folder = Some(folder.to_path_buf());
-    let options = OpenOptions { cache_folder, progress: Some(&progress), ..OpenOptions::default() };
+    let (csv, progress) = (data.csv.clone(), Some(&progress as &(dyn Fn(usize, usize) + Sync)));
+    let options = OpenOptions { cache_folder, csv, progress, ..OpenOptions::default() };
     let training = open_with("data.training", &data.training.0, data, &options)?;
     let validation = match data.validation.0.as_slice() {
         [] => None,
