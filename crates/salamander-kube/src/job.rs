@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::Error;
 use crate::crd::{Scope, Strategy, TrainingJob, TrainingJobSpec};
-use crate::names::{PodRole, check_job_name};
+use crate::names::{self, PodRole, check_job_name};
 
 /// Where pods see the run's folder.
 pub const RUNS: &str = "/runs";
@@ -29,6 +29,12 @@ pub struct Job {
     pub namespace: String,
     /// What is wanted.
     pub spec: TrainingJobSpec,
+    /// The secret with its token and certificates, if another than its name says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+    /// Whether an operator looks after it.
+    #[serde(default)]
+    pub operated: bool,
 }
 
 impl Job {
@@ -49,7 +55,19 @@ impl Job {
         if let Some(store) = spec.object_store() {
             store.check()?;
         }
-        Ok(Self { name, namespace, spec })
+        Ok(Self { name, namespace, spec, secret: None, operated: false })
+    }
+
+    /// The same job as its operator looks after it, by the uid of its resource.
+    #[must_use]
+    pub fn operated(self, uid: &str) -> Self {
+        let secret = Some(names::own_secret(&self.name, uid));
+        Self { secret, operated: true, ..self }
+    }
+
+    /// The secret with its token and certificates.
+    pub fn secret_name(&self) -> String {
+        self.secret.clone().unwrap_or_else(|| names::secret(&self.name))
     }
 
     /// From the custom resource.
@@ -79,8 +97,11 @@ impl Job {
     /// The priority class of a worker: those with the first indices are the important ones.
     pub fn priority_class(&self, role: PodRole, index: u32) -> Option<&str> {
         let classes = &self.spec.priority_classes;
+        // They hold what cannot be had elsewhere. Without an operator nobody says that the classes are there.
+        if self.operated && role != PodRole::Worker {
+            return Some(&classes.high);
+        }
         let high = match (role, self.spec.workers.priority.as_deref()?) {
-            // They hold what cannot be had elsewhere.
             (PodRole::Master | PodRole::Ps, _) | (_, "high") => true,
             (_, "low") => false,
             (_, part) => {
@@ -150,6 +171,10 @@ mod tests {
         check(Some("0"), [low; 4]);
         check(Some("1"), [high; 4]);
         assert_eq!(job(Some("low")).priority_class(PodRole::Master, 0), high);
+        assert_eq!(job(None).priority_class(PodRole::Ps, 0), None, "classes may be missing");
+        let operated = job(None).operated("u");
+        assert_eq!(operated.priority_class(PodRole::Ps, 0), high);
+        assert_eq!(operated.priority_class(PodRole::Worker, 0), None);
     }
 
     #[test]

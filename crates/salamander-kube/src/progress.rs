@@ -137,13 +137,16 @@ fn taking_part(status: &Status) -> impl Iterator<Item = &WorkerStatus> {
 pub struct Goodput {
     good: f64,
     all: f64,
+    farthest: u64,
 }
 
 impl Goodput {
-    /// So many seconds passed in this state. Time before the first step does not count.
-    pub fn add(&mut self, seconds: f64, running: bool) {
-        if running {
+    /// So many seconds passed in this state and led to this step. Time before the first step does not count, and time
+    /// for steps that were done before is not good.
+    pub fn add(&mut self, seconds: f64, running: bool, step: u64) {
+        if running && step >= self.farthest {
             self.good += seconds;
+            self.farthest = step;
         }
         if running || self.all > 0.0 {
             self.all += seconds;
@@ -245,10 +248,14 @@ mod tests {
     #[test]
     fn goodput_starts_with_the_first_step() {
         let mut goodput = Goodput::default();
-        goodput.add(100.0, false);
+        goodput.add(100.0, false, 0);
         assert_eq!(goodput.value(), None);
-        goodput.add(9.0, true);
-        goodput.add(1.0, false);
+        goodput.add(9.0, true, 90);
+        goodput.add(1.0, false, 90);
         assert_eq!(goodput.value(), Some(0.9));
+        // Back to a checkpoint: what was done already is done again.
+        goodput.add(8.0, true, 70);
+        goodput.add(2.0, true, 100);
+        assert_eq!(goodput.value(), Some(0.55));
     }
 }

@@ -197,9 +197,10 @@ impl Cluster {
     /// What the newest master tells.
     pub fn progress(&self, job: &str) -> Progress {
         let pods = self.list(PODS);
+        // Masters of a Kubernetes job all have the same number.
         let number = |pod: &Value| {
             let text = pod["metadata"]["labels"]["salamander.dev/process"].as_str().unwrap_or("0");
-            text.parse::<u64>().unwrap_or(0)
+            (text.parse::<u64>().unwrap_or(0), kubelet::uid_number(pod))
         };
         let master = pods
             .iter()

@@ -50,7 +50,8 @@ pub use template::{PodTemplate, Resources};
     printcolumn(name = "Epoch", type_ = "integer", json_path = ".status.epoch"),
     printcolumn(name = "Step", type_ = "integer", json_path = ".status.step"),
     printcolumn(name = "Loss", type_ = "string", json_path = ".status.loss"),
-    printcolumn(name = "Goodput", type_ = "string", json_path = ".status.goodput", priority = 1),
+    printcolumn(name = "Metric", type_ = "string", json_path = ".status.metric"),
+    printcolumn(name = "Goodput", type_ = "string", json_path = ".status.goodput"),
     printcolumn(name = "PS", type_ = "integer", json_path = ".status.ps.ready", priority = 1),
     printcolumn(name = "Restarts", type_ = "integer", json_path = ".status.restarts.worker", priority = 1),
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
@@ -74,6 +75,11 @@ pub use template::{PodTemplate, Resources};
     validation = Rule::new("self.workers.max == oldSelf.workers.max")
         .message("workers.max fixes how batches are cut and cannot be changed; use workers.replicas, \
                  or create another job")
+)]
+// Without this `kubectl explain` would show the example above.
+#[schemars(
+    description = "What to train, with what, and on how many pods. Everything but image, experiment and workers.max \
+                   has a default."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct TrainingJobSpec {

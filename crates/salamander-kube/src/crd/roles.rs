@@ -83,7 +83,7 @@ impl Default for Master {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ParameterServers {
-    /// How many. Another number starts all of them anew with the last checkpoint.
+    /// How many hold the model's tables. Another number moves partitions between servers while the job trains.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 1024))]
     pub replicas: i32,

@@ -20,7 +20,7 @@ pub struct TrainingJobStatus {
     /// In one sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// `Valid`, `Running`, `Suspended`, `Complete`, `Failed`.
+    /// `Valid`, `Blocked`, `Running`, `Suspended`, `Complete`, `Failed`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".to_string()]))]
     pub conditions: Vec<Condition>,
@@ -45,7 +45,10 @@ pub struct TrainingJobStatus {
     /// The last step's loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss: Option<String>,
-    /// The part of the time since the first step in which training went on.
+    /// The last validation's metrics, as in `accuracy 0.9815`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<String>,
+    /// The part of the time since the first step in which training went on, without steps that were done again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goodput: Option<String>,
     /// The group of workers that train together now.
@@ -78,6 +81,8 @@ pub struct TrainingJobStatus {
 pub enum Phase {
     /// Something in the job's spec is wrong.
     Invalid,
+    /// The cluster refuses what it needs: a quota, a policy, a name that is taken.
+    Blocked,
     /// Its master does not run yet.
     Pending,
     /// Too few workers are there.

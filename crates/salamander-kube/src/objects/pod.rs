@@ -62,10 +62,12 @@ impl PodParts<'_> {
         let mut labels = template.labels.clone();
         labels.extend(names::pod_labels(&job.name, self.role, self.index, self.process));
         let mut annotations = template.annotations.clone();
-        // A lost pod costs a few steps at most, so nodes may be emptied.
+        // A lost worker or master costs a few steps at most, so nodes may be emptied. What a server held goes back to
+        // the last checkpoint, so its node is not given up to save money.
+        let safe = if self.role == PodRole::Ps { "false" } else { "true" };
         annotations
             .entry("cluster-autoscaler.kubernetes.io/safe-to-evict".to_string())
-            .or_insert_with(|| "true".to_string());
+            .or_insert_with(|| safe.to_string());
         Ok(Pod {
             metadata: ObjectMeta {
                 name: Some(names::pod_name(&job.name, self.role, self.index, self.process)),
@@ -125,7 +127,11 @@ impl PodParts<'_> {
             env: self.list("env", own_env(job, self), &template.env)?,
             env_from: self.list("envFrom", store_env(job, self.role), &template.env_from)?,
             resources: Some(self.resources.clone()),
-            volume_mounts: self.list("volumeMounts", own_mounts(), &template.volume_mounts)?,
+            volume_mounts: self.list(
+                "volumeMounts",
+                own_mounts(job, self.role),
+                &template.volume_mounts,
+            )?,
             security_context: Some(container_security()),
             // The last lines of its log come with its end, and need no rights to be read.
             termination_message_policy: Some("FallbackToLogsOnError".to_string()),

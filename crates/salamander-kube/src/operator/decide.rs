@@ -11,7 +11,9 @@ use salamander_core::elastic::Ending;
 
 use super::plan::{Action, JobEvent, ObservedJob, ReconcilePlan};
 use crate::crd::{Phase, TrainingJob, TrainingJobStatus};
-use crate::names::{self, EXIT_RUN_FAILED, EXIT_RUN_STOPPED, PodRole};
+use crate::error::Error;
+use crate::names::{self, EXIT_MISTAKE, EXIT_RUN_FAILED, EXIT_RUN_STOPPED, PodRole};
+use crate::platform::log_words::last_words;
 use crate::platform::pod_state::{self, PodEnd, PodState};
 use crate::progress::Progress;
 
@@ -22,21 +24,34 @@ const LATER: Duration = Duration::from_secs(300);
 /// The wait after a master's first crash, doubled with each.
 const BACKOFF: i64 = 1;
 const LONGEST_BACKOFF: i64 = 60;
+/// A master that ran for so many seconds has put earlier crashes behind it.
+const CALM: i64 = 600;
 
 /// Decides what a job needs.
 pub fn decide(job: &TrainingJob, observed: &ObservedJob, now: Timestamp) -> ReconcilePlan {
     let before = job.status.clone().unwrap_or_default();
-    let mut planner = Planner {
-        job,
-        now,
-        actions: Vec::new(),
-        events: Vec::new(),
-        requeue_after: LATER,
-        status: before.clone(),
-    };
+    let mut planner = Planner::new(job, now);
     planner.count_pods(observed);
     let (phase, message) = planner.phase(observed);
     planner.finish(&before, phase, message)
+}
+
+/// What a job shows when the cluster refuses what it needs; nothing if that was told before, or if the job is over.
+pub fn refused(job: &TrainingJob, error: &Error, now: Timestamp) -> Option<ReconcilePlan> {
+    let before = job.status.clone().unwrap_or_default();
+    let phase = match before.phase {
+        Some(phase) if phase.is_final() => return None,
+        // It goes on with what it has.
+        Some(phase @ (Phase::Gathering | Phase::Running | Phase::Suspending)) => phase,
+        _ => Phase::Blocked,
+    };
+    let message = error.to_string();
+    let told = before.phase == Some(phase) && before.message.as_deref() == Some(&*message);
+    let mut planner = Planner::new(job, now);
+    if !told && before.phase == Some(phase) {
+        planner.event(true, "Refused", message.clone());
+    }
+    Some(planner.finish(&before, phase, message))
 }
 
 pub(super) struct Planner<'a> {
@@ -50,6 +65,14 @@ pub(super) struct Planner<'a> {
 
 /// A phase, and the message that explains it.
 type PhaseMessage = (Phase, String);
+
+impl<'a> Planner<'a> {
+    fn new(job: &'a TrainingJob, now: Timestamp) -> Self {
+        let status = job.status.clone().unwrap_or_default();
+        let (actions, events) = (Vec::new(), Vec::new());
+        Self { job, now, actions, events, requeue_after: LATER, status }
+    }
+}
 
 impl Planner<'_> {
     fn phase(&mut self, observed: &ObservedJob) -> PhaseMessage {
@@ -136,6 +159,7 @@ impl Planner<'_> {
                 (Phase::Pending, reason.unwrap_or("the master's pod starts".into()))
             }
             PodState::Running => {
+                self.forget_crashes(pod);
                 self.annotate_wanted(pod);
                 self.running(&progress)
             }
@@ -155,6 +179,15 @@ impl Planner<'_> {
             "running" | "regrouping" | "stopping" => (Phase::Running, missing),
             "" => (Phase::Pending, "the master starts".into()),
             _ => (Phase::Gathering, missing),
+        }
+    }
+
+    /// A master that has worked for a while did not crash in a row with those before it.
+    fn forget_crashes(&mut self, pod: &Pod) {
+        let since = pod.status.as_ref().and_then(|status| status.start_time.as_ref());
+        let calm = since.is_some_and(|since| self.now.as_second() - since.0.as_second() > CALM);
+        if let Some(restarts) = self.status.restarts.as_mut().filter(|_| calm) {
+            restarts.master_crashes = 0;
         }
     }
 
@@ -276,11 +309,9 @@ pub(super) fn role(pod: &Pod) -> Option<PodRole> {
 fn ending_of_exit(pod: &Pod) -> Option<Ending> {
     let terminated = pod_state::terminated(pod)?;
     match terminated.exit_code {
-        EXIT_RUN_FAILED => {
-            let message = terminated.message.clone().unwrap_or_default();
-            Some(Ending::Failed(
-                message.lines().last().unwrap_or("see the master's log").to_string(),
-            ))
+        EXIT_RUN_FAILED | EXIT_MISTAKE => {
+            let message = terminated.message.as_deref().unwrap_or_default();
+            Some(Ending::Failed(last_words(message).unwrap_or("see the master's log".into())))
         }
         EXIT_RUN_STOPPED => Some(Ending::Interrupted),
         _ => None,

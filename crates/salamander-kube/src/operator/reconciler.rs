@@ -1,7 +1,7 @@
 //! Reconciles a job: fetches what a decision needs, and does what it says.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -11,7 +11,7 @@ use kube::api::{Patch, PatchParams};
 use kube::runtime::events::{EventType, Recorder};
 use kube::{Client, Resource};
 use salamander_core::layout::EXPERIMENT;
-use serde_json::json;
+use serde_json::{Value, json};
 use tracing::{debug, info};
 
 use super::decide;
@@ -19,7 +19,7 @@ use super::metrics::Metrics;
 use super::plan::{Action, JobEvent, ObservedJob, ReconcilePlan};
 use crate::crd::{TrainingJob, TrainingJobStatus};
 use crate::error::root;
-use crate::job::{self, Job};
+use crate::job::{self, JOB_FILE, Job};
 use crate::names::{self, PodRole};
 use crate::object_api::{ObjectApi, unless_gone};
 use crate::objects::{self, MasterPod, MemberPod};
@@ -47,9 +47,18 @@ pub(super) struct Context {
     client: Client,
     pub(super) metrics: Arc<Metrics>,
     recorder: Recorder,
-    /// For which generation of a job, by its uid, its objects were made, and when. A job that is deleted and
-    /// created again has another uid.
-    made: Mutex<HashMap<String, (Option<i64>, Instant)>>,
+    /// What was made for a job, by its uid. A job that is deleted and created again has another.
+    made: Mutex<HashMap<String, Made>>,
+}
+
+/// What was made for a job.
+#[derive(Clone)]
+struct Made {
+    /// For which generation of it.
+    generation: Option<i64>,
+    at: Instant,
+    /// The secret that its pods share.
+    secret: String,
 }
 
 impl Context {
@@ -57,8 +66,25 @@ impl Context {
         Self { client, metrics, recorder, made: Mutex::default() }
     }
 
-    /// Reconciles a job once; when to do so again.
+    /// Reconciles a job once; when to do so again. What the cluster refuses is told in the job's status.
     pub(super) async fn reconcile(&self, resource: &TrainingJob) -> Result<Duration, Error> {
+        let reconciled = self.attempt(resource).await;
+        if let Err(error) = &reconciled
+            && error.is_refusal()
+            && let Some(plan) = decide::refused(resource, error, Timestamp::now())
+        {
+            let job = Job::from_resource(resource)?;
+            if resource.status.as_ref() != Some(&plan.status) {
+                self.write_status(&job, &plan.status).await?;
+            }
+            for event in &plan.events {
+                self.publish(resource, event).await;
+            }
+        }
+        reconciled
+    }
+
+    async fn attempt(&self, resource: &TrainingJob) -> Result<Duration, Error> {
         if resource.metadata.deletion_timestamp.is_some() {
             // Its dependents go with it.
             return Ok(REFRESH);
@@ -66,17 +92,21 @@ impl Context {
         let job = Job::from_resource(resource)?;
         let owner = job::owner(resource)
             .ok_or_else(|| Error::Invalid(format!("job {} has no uid", job.name)))?;
+        let mut job = job.operated(&owner.uid);
         if resource.spec.workers.replicas.is_none() {
             self.fill_in(&job).await?;
             // The change itself brings the job back at once.
             return Ok(SOON);
         }
         let over = resource.status.as_ref().and_then(|s| s.phase).is_some_and(|p| p.is_final());
-        let subject = Subject { resource, job: &job, owner: &owner };
         let invalid = match over {
             true => None,
-            false => self.prepare(subject).await?,
+            false => self.prepare(Subject { resource, job: &job, owner: &owner }).await?,
         };
+        if let Some(made) = self.made().get(&owner.uid) {
+            job.secret = Some(made.secret.clone());
+        }
+        let subject = Subject { resource, job: &job, owner: &owner };
         let observed = ObservedJob { pods: self.pods(&job, &owner).await?, invalid };
         let plan = decide::decide(resource, &observed, Timestamp::now());
         self.execute(subject, &plan).await?;
@@ -101,8 +131,8 @@ impl Context {
     async fn prepare(&self, subject: Subject<'_>) -> Result<Option<String>, Error> {
         let Subject { resource, job, owner } = subject;
         let generation = resource.metadata.generation;
-        let made = self.made().get(&owner.uid).copied();
-        if made.is_some_and(|(for_, at)| for_ == generation && at.elapsed() < REFRESH) {
+        let made = self.made().get(&owner.uid).cloned();
+        if made.is_some_and(|made| made.generation == generation && made.at.elapsed() < REFRESH) {
             return Ok(None);
         }
         let text = match self.experiment(job).await? {
@@ -121,28 +151,31 @@ impl Context {
         if let Err(error) = worker.build().and(server.build()).and(master.build()) {
             return Ok(Some(error.to_string()));
         }
-        self.make(subject, &text).await?;
-        let mut made = self.made();
-        made.retain(|_, (_, at)| at.elapsed() < REFRESH);
-        made.insert(owner.uid.clone(), (generation, Instant::now()));
+        let secret = self.make(subject, &text).await?;
+        let mut all = self.made();
+        all.retain(|_, made| made.at.elapsed() < REFRESH);
+        all.insert(owner.uid.clone(), Made { generation, at: Instant::now(), secret });
         Ok(None)
     }
 
-    async fn make(&self, subject: Subject<'_>, experiment: &str) -> Result<(), Error> {
-        let (job, own) = (subject.job, Some(subject.owner));
-        let api = self.api(job);
-        for object in objects::surroundings(job, own) {
-            api.apply(&object).await?;
+    /// Makes the objects of a job, and touches none that is not its own; the name of its secret.
+    async fn make(&self, subject: Subject<'_>, experiment: &str) -> Result<String, Error> {
+        let (mut job, own) = (subject.job.clone(), Some(subject.owner));
+        let (api, uid) = (self.api(&job), &subject.owner.uid);
+        for object in objects::surroundings(&job, own) {
+            api.apply_owned(&object, uid).await?;
         }
-        if let Some(claim) = objects::claim(job, own) {
-            api.create(&claim).await?;
+        if let Some(claim) = objects::claim(&job, own) {
+            api.create_owned(&claim, uid).await?;
         }
-        if !api.create(&objects::config_map(job, experiment, own)).await? {
-            self.compare(subject, experiment).await?;
+        let config = objects::config_map(&job, experiment, own);
+        if let Some(found) = api.create_owned(&config, uid).await? {
+            // Its master makes pods of what is there.
+            job.secret = self.compare(subject, experiment, &found.data).await?.secret;
         }
-        // Those that are there stay, or the pods would no longer know each other.
-        api.create(&objects::secret(job, &Secrets::random()?, own)).await?;
-        Ok(())
+        // One that is there stays, or the pods would no longer know each other.
+        api.create(&objects::secret(&job, &Secrets::random()?, own)).await?;
+        Ok(job.secret_name())
     }
 
     /// The experiment that the job names, or what is wrong with it.
@@ -163,23 +196,20 @@ impl Context {
         Ok(text.ok_or_else(|| format!("config map {:?} has no {:?}", key.name, key.key)))
     }
 
-    /// Pods that read different experiments cannot train together, so the first one stays.
-    async fn compare(&self, subject: Subject<'_>, text: &str) -> Result<(), Error> {
-        let Subject { resource, job, owner } = subject;
-        let name = names::config_map(&job.name);
-        let found = self.api(job).all::<ConfigMap>().get_opt(&name).await;
-        let found = found.map_err(Error::doing("reading the experiment"))?;
-        if found.as_ref().is_none_or(|map| !job::is_owned(map, &owner.uid)) {
-            let text = format!("what an earlier job {:?} left is still being deleted", job.name);
-            return Err(Error::Invalid(text));
-        }
-        let old = found.and_then(|map| map.data?.remove(EXPERIMENT));
-        if old.is_some_and(|old| experiment::differ(&old, text)) {
+    /// Pods that read different experiments cannot train together, so the first one stays: the job as it was then.
+    async fn compare(&self, subject: Subject<'_>, text: &str, found: &Value) -> Result<Job, Error> {
+        let resource = subject.resource;
+        let old = found["data"][EXPERIMENT].as_str();
+        if old.is_some_and(|old| experiment::differ(old, text)) {
             let note = "the experiment of a job stays as it was at its start; delete the job and create another";
             let (warning, reason) = (true, "ExperimentChanged".to_string());
             self.publish(resource, &JobEvent { warning, reason, note: note.to_string() }).await;
         }
-        Ok(())
+        let job = found["data"][JOB_FILE].as_str().unwrap_or_default();
+        serde_json::from_str(job).map_err(|error| {
+            let name = names::config_map(&subject.job.name);
+            Error::Invalid(format!("config map {name:?}: {JOB_FILE}: {error}"))
+        })
     }
 
     async fn execute(&self, subject: Subject<'_>, plan: &ReconcilePlan) -> Result<(), Error> {
@@ -241,7 +271,7 @@ impl Context {
         ObjectApi::new(self.client.clone(), &job.namespace, MANAGER)
     }
 
-    fn made(&self) -> std::sync::MutexGuard<'_, HashMap<String, (Option<i64>, Instant)>> {
+    fn made(&self) -> MutexGuard<'_, HashMap<String, Made>> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -52,6 +52,8 @@ pub(super) struct Controller {
     /// Pods of a list that is not complete yet.
     listed: Vec<Pod>,
     ending: Option<(Ending, Instant)>,
+    /// Whether the master was asked after its run was over: its last checkpoint is in that answer.
+    answered_last: bool,
     /// Ends with the controller, after the ends that it reported.
     _session: PlatformClient,
 }
@@ -86,6 +88,7 @@ impl Controller {
             messages,
             listed: Vec::new(),
             ending: None,
+            answered_last: false,
             _session: client,
         };
         for action in adopted {
@@ -194,6 +197,7 @@ impl Controller {
         if let Some(health) = &self.health {
             health.set_ready(true);
         }
+        self.answered_last |= self.ending.is_some();
         let members = Progress::members(status);
         self.change(|pods, _| pods.members(&members));
         self.metrics.observe_tables(&status.tables());
@@ -215,7 +219,10 @@ impl Controller {
         self.reporter.note(self.watcher.milestones());
         match &self.ending {
             // The run's last events are part of its last progress.
-            Some((ending, since)) if self.watcher.is_over() || since.elapsed() > LAST_EVENTS => {
+            Some((ending, since))
+                if (self.watcher.is_over() && self.answered_last)
+                    || since.elapsed() > LAST_EVENTS =>
+            {
                 self.reporter.over(ending);
             }
             Some(_) => return None,

@@ -4,6 +4,7 @@
 
 mod controller;
 mod event_watcher;
+pub mod log_words;
 mod master_poller;
 pub mod memory;
 pub mod metrics;
@@ -134,6 +135,7 @@ pub async fn run(
     let api = retry(|| PodApi::open(client.clone(), &options.job, &options.pod)).await?;
     // Before the session, which begins with what there is.
     let pods = retry(|| api.list()).await?;
+    api.take_belongings(client, &options.job);
     let mut controller = Controller::start(options, api, pods)?;
     let query = watcher::Config::default().labels(&names::job_query(&controller.job.name));
     let events = watcher(controller.api.pods(), query).default_backoff();

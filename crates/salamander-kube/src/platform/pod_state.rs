@@ -4,12 +4,11 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 
-use crate::names::{CONTAINER, EXIT_LEFT, MEMBER};
+use super::log_words::last_lines;
+use crate::names::{CONTAINER, EXIT_LEFT, EXIT_LOCKED, MEMBER};
 
 /// How long a pod may be overdue before its node counts as lost, in seconds.
 const OVERDUE: i64 = 5;
-/// Lines of a log that a crash quotes.
-const QUOTED: usize = 5;
 
 /// How a pod ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,6 +101,7 @@ fn meaning(terminated: &ContainerStateTerminated) -> PodEnd {
         (Some("OOMKilled"), _) => PodEnd::OutOfMemory,
         (_, 0) => PodEnd::Finished,
         (_, EXIT_LEFT) => PodEnd::Killed("it left on request".to_string()),
+        (_, EXIT_LOCKED) => PodEnd::Killed("another master still holds the journal".to_string()),
         // Rust aborts when there is no memory.
         (_, 134) if quoted.contains("memory allocation of") => PodEnd::OutOfMemory,
         (Some(reason @ ("StartError" | "ContainerCannotRun")), _) => crashed(reason.to_string()),
@@ -180,12 +180,6 @@ fn with_message(reason: &str, status: &PodStatus) -> String {
     }
 }
 
-/// The end of a text, on one line.
-fn last_lines(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    lines[lines.len().saturating_sub(QUOTED)..].join(" | ")
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -227,6 +221,11 @@ mod tests {
         check(ended(json!("Error"), 137, "x"), None, killed("SIGKILL"));
         check(ended(json!("Error"), 143, "x"), None, killed("SIGTERM"));
         check(ended(json!("Error"), 75, "x"), None, killed("it left on request"));
+        check(
+            ended(json!("Error"), 77, "x"),
+            None,
+            killed("another master still holds the journal"),
+        );
         for reason in ["PreemptionByScheduler", "EvictionByEvictionAPI", "TerminationByKubelet"] {
             check(disrupted(reason, "False", "Failed"), None, killed(reason));
         }

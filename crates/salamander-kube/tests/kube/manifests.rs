@@ -188,7 +188,8 @@ fn the_operator_may_do_what_it_does_and_what_it_grants() {
         })
     };
     // Kubernetes lets nobody grant rights that he does not have.
-    let role = salamander_kube::objects::role(&all_jobs()[0], None);
+    let owner = k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference::default();
+    let role = salamander_kube::objects::role(&all_jobs()[0], Some(&owner));
     let words = |list: &Value| -> Vec<String> {
         let all = list.as_array().expect("a list").iter();
         all.map(|word| word.as_str().expect("a word").to_string()).collect()
@@ -207,7 +208,8 @@ fn the_operator_may_do_what_it_does_and_what_it_grants() {
         ("salamander.dev", "trainingjobs/status", &["patch"]),
         ("", "configmaps", &["get", "create"]),
         ("", "secrets", &["create"]),
-        ("", "persistentvolumeclaims", &["create"]),
+        ("", "persistentvolumeclaims", &["get", "create"]),
+        ("policy", "poddisruptionbudgets", &["get", "create", "patch"]),
         ("", "services", &["create", "patch"]),
         ("", "serviceaccounts", &["create", "patch"]),
         ("rbac.authorization.k8s.io", "roles", &["create", "patch"]),

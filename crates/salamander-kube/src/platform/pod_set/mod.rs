@@ -196,8 +196,10 @@ impl PodSet {
                 actions.push(self.delete(key, true));
             }
             PodState::Ended(end) => {
+                // Pods end well only with their run, whose end may be heard of later: their logs are kept.
+                let kept = self.over || end == PodEnd::Finished;
                 actions.extend(self.finish(key.slot, end));
-                if !self.over {
+                if !kept {
                     actions.push(self.delete(key, false));
                 }
             }
