@@ -26,6 +26,9 @@ pub const WANTED_SERVERS: &str = "salamander.dev/wanted-ps";
 /// On the master's pod: the run is to end early, at a step that all workers agree on.
 pub const STOP: &str = "salamander.dev/stop";
 
+/// Labels of a job by which queues know it; its pods have them too.
+pub const QUEUE_LABELS: [&str; 2] = ["kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"];
+
 /// The port that the master listens on.
 pub const MASTER_PORT: u16 = 4455;
 /// The port with `/healthz`, `/readyz` and `/metrics`.

@@ -5,6 +5,7 @@ use salamander_core::report::Report;
 use salamander_core::status::{State, Status, WorkerStatus};
 use serde::{Deserialize, Serialize};
 
+use crate::contract::CONTRACT;
 use crate::milestones::Milestones;
 use crate::names::PodRole;
 
@@ -14,6 +15,11 @@ use crate::names::PodRole;
 pub struct Progress {
     /// `gathering`, `regrouping`, `running`, `stopping`, `completed`, `interrupted` or `failed`.
     pub state: String,
+    /// The version of the contract that the master's program knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub contract: Option<u32>,
+    /// Generations of workers that began.
+    pub generations: u64,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -79,6 +85,8 @@ impl Progress {
         };
         Self {
             state: state.as_str().to_string(),
+            contract: Some(CONTRACT),
+            generations: status.generations,
             reason: status.reason.clone(),
             workers,
             wanted: status.wanted as u32,

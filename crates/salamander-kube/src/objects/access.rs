@@ -61,6 +61,8 @@ pub(super) fn role_binding(job: &Job, owner: Option<&OwnerReference>) -> Value {
         "kind": "RoleBinding",
         "metadata": metadata(job, &name, owner),
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": job.namespace}],
+        "subjects": [{
+            "kind": "ServiceAccount", "name": job.master_account(), "namespace": job.namespace,
+        }],
     })
 }

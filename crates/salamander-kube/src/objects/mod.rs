@@ -5,6 +5,7 @@ mod batch;
 mod config;
 mod disruption;
 mod env;
+mod gang;
 mod network;
 mod pod;
 mod roles;
@@ -38,7 +39,8 @@ pub fn surroundings(job: &Job, owner: Option<&OwnerReference>) -> Vec<Value> {
         network::network_policy(job, owner),
         network::master_service(job, owner),
     ];
-    always.into_iter().chain(disruption::budget(job, owner)).collect()
+    let more = [disruption::budget(job, owner), gang::pod_group(job, owner)];
+    always.into_iter().chain(more.into_iter().flatten()).collect()
 }
 
 /// The metadata of an object of a job.

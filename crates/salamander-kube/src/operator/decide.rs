@@ -10,6 +10,7 @@ use kube::ResourceExt;
 use salamander_core::elastic::Ending;
 
 use super::plan::{Action, JobEvent, ObservedJob, ReconcilePlan};
+use crate::contract;
 use crate::crd::{Phase, TrainingJob, TrainingJobStatus};
 use crate::error::Error;
 use crate::names::{self, EXIT_MISTAKE, EXIT_RUN_FAILED, EXIT_RUN_STOPPED, PodRole};
@@ -41,6 +42,7 @@ pub fn refused(job: &TrainingJob, error: &Error, now: Timestamp) -> Option<Recon
     let before = job.status.clone().unwrap_or_default();
     let phase = match before.phase {
         Some(phase) if phase.is_final() => return None,
+        _ if matches!(error, Error::Invalid(_)) => Phase::Invalid,
         // It goes on with what it has.
         Some(phase @ (Phase::Gathering | Phase::Running | Phase::Suspending)) => phase,
         _ => Phase::Blocked,
@@ -82,7 +84,11 @@ impl Planner<'_> {
         {
             let message = message.clone().unwrap_or_default();
             self.delete_members(&observed.pods);
+            self.expire();
             return (phase, message);
+        }
+        if self.is_overdue() {
+            return self.give_up(&observed.pods);
         }
         if let Some(reason) = &observed.invalid {
             return (Phase::Invalid, reason.clone());
@@ -93,7 +99,17 @@ impl Planner<'_> {
             self.delete(older, false);
         }
         match newest {
-            Some((number, pod)) => self.with_master(number, pod, &observed.pods),
+            Some((number, pod)) => {
+                let refused = self.refused_image(pod, observed.contract);
+                match refused {
+                    Some(reason) => {
+                        self.delete(pod, false);
+                        self.delete_members(&observed.pods);
+                        (Phase::Failed, reason)
+                    }
+                    None => self.with_master(number, pod, &observed.pods),
+                }
+            }
             None => self.without_master(&observed.pods),
         }
     }
@@ -111,7 +127,55 @@ impl Planner<'_> {
         }
     }
 
+    /// A job that is over is deleted when its time has come.
+    fn expire(&mut self) {
+        let ttl = self.job.spec.ttl_seconds_after_finished;
+        let (Some(ttl), Some(ended)) = (ttl, &self.status.completion_time) else { return };
+        match ended.0.as_second() + ttl - self.now.as_second() {
+            left @ 1.. => self.look_again_in(left),
+            _ => self.actions.push(Action::DeleteJob),
+        }
+    }
+
+    /// Whether the job has been active for too long.
+    fn is_overdue(&mut self) -> bool {
+        let deadline = self.job.spec.active_deadline_seconds;
+        let (Some(deadline), Some(began)) = (deadline, &self.status.start_time) else {
+            return false;
+        };
+        let left = began.0.as_second() + deadline - self.now.as_second();
+        if left > 0 {
+            self.look_again_in(left);
+        }
+        left <= 0
+    }
+
+    fn give_up(&mut self, pods: &[Pod]) -> PhaseMessage {
+        for (_, master) in masters(pods) {
+            self.delete(master, false);
+        }
+        self.delete_members(pods);
+        let deadline = self.job.spec.active_deadline_seconds.unwrap_or_default();
+        (
+            Phase::Failed,
+            format!("it was active for longer than activeDeadlineSeconds, {deadline} s"),
+        )
+    }
+
+    fn look_again_in(&mut self, seconds: i64) {
+        let wait = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        self.requeue_after = self.requeue_after.min(wait);
+    }
+
+    /// Why the program of a master that speaks is too old for what the job needs.
+    fn refused_image(&self, master: &Pod, needed: u32) -> Option<String> {
+        let said = Progress::from_annotation(master.annotations().get(names::PROGRESS)?)?;
+        contract::refusal(needed, said.contract.unwrap_or_else(contract::first))
+    }
+
     fn suspended(&mut self, pods: &[Pod]) -> PhaseMessage {
+        // Its deadline begins again when it goes on.
+        self.status.start_time = None;
         self.delete_members(pods);
         (Phase::Suspended, "stopped; set spec.suspend to false to go on".into())
     }
@@ -193,7 +257,7 @@ impl Planner<'_> {
 
     /// Tells the master what is wanted.
     fn annotate_wanted(&mut self, pod: &Pod) {
-        let wanted = self.job.spec.workers.wanted().to_string();
+        let wanted = self.job.spec.wanted_workers().to_string();
         let mut annotate = |key: &'static str, value: String| {
             if pod.annotations().get(key) != Some(&value) {
                 self.actions.push(Action::Annotate { name: pod.name_any(), key, value });
@@ -218,7 +282,7 @@ impl Planner<'_> {
             PodEnd::OutOfMemory => {
                 "out of memory: raise master.resources.limits.memory".to_string()
             }
-            PodEnd::Crashed(reason) => reason,
+            PodEnd::Crashed(reason) | PodEnd::Mistaken(reason) => reason,
         };
         self.status.last_crash = Some(format!("master: {reason}"));
         let crashes = self.status.restarts.unwrap_or_default().master_crashes + 1;
@@ -229,7 +293,7 @@ impl Planner<'_> {
         let wait = (BACKOFF << (crashes - 1).min(6)).min(LONGEST_BACKOFF);
         let left = finished_at(pod).map_or(0, |at| at.as_second() + wait - self.now.as_second());
         if left > 0 {
-            self.requeue_after = Duration::from_secs(left as u64);
+            self.look_again_in(left);
             return (Phase::Recovering, format!("the master crashed: {reason}"));
         }
         self.status.restarts.get_or_insert_default().master_crashes = crashes;
@@ -240,8 +304,8 @@ impl Planner<'_> {
     fn relaunch(&mut self, number: u32, reason: &str, pods: &[Pod]) -> PhaseMessage {
         if self.job.spec.suspend {
             // It ended before it could stop in order; its last checkpoint is as far as it came.
-            self.delete_members(pods);
-            return (Phase::Suspended, format!("stopped: {reason}"));
+            let (phase, _) = self.suspended(pods);
+            return (phase, format!("stopped: {reason}"));
         }
         self.status.restarts.get_or_insert_default().master += 1;
         self.event(true, "MasterRelaunched", format!("master {number}: {reason}"));

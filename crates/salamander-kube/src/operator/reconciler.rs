@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::runtime::events::{EventType, Recorder};
-use kube::{Client, Resource};
+use kube::{Client, Resource, ResourceExt};
 use salamander_core::layout::EXPERIMENT;
 use serde_json::{Value, json};
 use tracing::{debug, info};
@@ -59,6 +59,8 @@ struct Made {
     at: Instant,
     /// The secret that its pods share.
     secret: String,
+    /// The version of the contract that its files are written for.
+    contract: u32,
 }
 
 impl Context {
@@ -73,9 +75,8 @@ impl Context {
             && error.is_refusal()
             && let Some(plan) = decide::refused(resource, error, Timestamp::now())
         {
-            let job = Job::from_resource(resource)?;
             if resource.status.as_ref() != Some(&plan.status) {
-                self.write_status(&job, &plan.status).await?;
+                self.write_status(resource, &plan.status).await?;
             }
             for event in &plan.events {
                 self.publish(resource, event).await;
@@ -85,8 +86,8 @@ impl Context {
     }
 
     async fn attempt(&self, resource: &TrainingJob) -> Result<Duration, Error> {
-        if resource.metadata.deletion_timestamp.is_some() {
-            // Its dependents go with it.
+        if resource.spec.is_managed_elsewhere() || resource.metadata.deletion_timestamp.is_some() {
+            // Another manager looks after it, or its dependents go with it.
             return Ok(REFRESH);
         }
         let job = Job::from_resource(resource)?;
@@ -107,7 +108,8 @@ impl Context {
             job.secret = Some(made.secret.clone());
         }
         let subject = Subject { resource, job: &job, owner: &owner };
-        let observed = ObservedJob { pods: self.pods(&job, &owner).await?, invalid };
+        let contract = self.made().get(&owner.uid).map_or(job.contract, |made| made.contract);
+        let observed = ObservedJob { pods: self.pods(&job, &owner).await?, invalid, contract };
         let plan = decide::decide(resource, &observed, Timestamp::now());
         self.execute(subject, &plan).await?;
         self.metrics.reconciles.inc();
@@ -139,7 +141,8 @@ impl Context {
             Ok(text) => text,
             Err(reason) => return Ok(Some(reason)),
         };
-        let seed = experiment::seed_of(&owner.uid);
+        // A job of the same name goes on with the run of the one before: it must not differ by chance.
+        let seed = experiment::seed_of(&format!("{}/{}", job.namespace, job.name));
         let text = match experiment::in_force(&text, job, seed) {
             Ok(text) => text,
             Err(error) => return Ok(Some(error.to_string())),
@@ -151,15 +154,16 @@ impl Context {
         if let Err(error) = worker.build().and(server.build()).and(master.build()) {
             return Ok(Some(error.to_string()));
         }
-        let secret = self.make(subject, &text).await?;
+        let (secret, contract) = self.make(subject, &text).await?;
         let mut all = self.made();
         all.retain(|_, made| made.at.elapsed() < REFRESH);
-        all.insert(owner.uid.clone(), Made { generation, at: Instant::now(), secret });
+        all.insert(owner.uid.clone(), Made { generation, at: Instant::now(), secret, contract });
         Ok(None)
     }
 
-    /// Makes the objects of a job, and touches none that is not its own; the name of its secret.
-    async fn make(&self, subject: Subject<'_>, experiment: &str) -> Result<String, Error> {
+    /// Makes the objects of a job, and touches none that is not its own; the name of its secret
+    /// and the version of its files.
+    async fn make(&self, subject: Subject<'_>, experiment: &str) -> Result<(String, u32), Error> {
         let (mut job, own) = (subject.job.clone(), Some(subject.owner));
         let (api, uid) = (self.api(&job), &subject.owner.uid);
         for object in objects::surroundings(&job, own) {
@@ -171,11 +175,12 @@ impl Context {
         let config = objects::config_map(&job, experiment, own);
         if let Some(found) = api.create_owned(&config, uid).await? {
             // Its master makes pods of what is there.
-            job.secret = self.compare(subject, experiment, &found.data).await?.secret;
+            let first = self.compare(subject, experiment, &found.data).await?;
+            (job.secret, job.contract) = (first.secret, first.contract);
         }
         // One that is there stays, or the pods would no longer know each other.
         api.create(&objects::secret(&job, &Secrets::random()?, own)).await?;
-        Ok(job.secret_name())
+        Ok((job.secret_name(), job.contract))
     }
 
     /// The experiment that the job names, or what is wrong with it.
@@ -229,6 +234,14 @@ impl Context {
                     let deleted = pods.delete(name, &pod_calls::delete_params(*force)).await;
                     unless_gone(deleted, format!("deleting the pod {name}"))?;
                 }
+                Action::DeleteJob => {
+                    let uid = Some(owner.uid.clone());
+                    let this = Preconditions { uid, resource_version: None };
+                    let params = DeleteParams::default().preconditions(this);
+                    let deleted =
+                        self.api(job).all::<TrainingJob>().delete(&job.name, &params).await;
+                    unless_gone(deleted, format!("deleting the job {}", job.name))?;
+                }
                 Action::Annotate { name, key, value } => {
                     let patched = pod_calls::annotate(&pods, name, key, value).await;
                     unless_gone(patched, format!("annotating the pod {name}"))?;
@@ -236,7 +249,7 @@ impl Context {
             }
         }
         if resource.status.as_ref() != Some(&plan.status) {
-            self.write_status(job, &plan.status).await?;
+            self.write_status(resource, &plan.status).await?;
         }
         for event in &plan.events {
             self.publish(resource, event).await;
@@ -245,17 +258,22 @@ impl Context {
     }
 
     /// Writes the status, which belongs to the operator alone.
-    async fn write_status(&self, job: &Job, status: &TrainingJobStatus) -> Result<(), Error> {
-        let jobs = self.api(job).all::<TrainingJob>();
+    async fn write_status(
+        &self,
+        resource: &TrainingJob,
+        status: &TrainingJobStatus,
+    ) -> Result<(), Error> {
+        let (name, namespace) = (resource.name_any(), resource.namespace().unwrap_or_default());
+        let api = ObjectApi::new(self.client.clone(), namespace, MANAGER);
         let patch = json!({
             "apiVersion": TrainingJob::api_version(&()),
             "kind": TrainingJob::kind(&()),
             "status": status,
         });
-        let params = self.api(job).forced();
-        let written = jobs.patch_status(&job.name, &params, &Patch::Apply(patch)).await;
+        let jobs = api.all::<TrainingJob>();
+        let written = jobs.patch_status(&name, &api.forced(), &Patch::Apply(patch)).await;
         // Deleted in between: there is nobody to tell.
-        unless_gone(written, format!("writing the status of job {}", job.name)).map(drop)
+        unless_gone(written, format!("writing the status of job {name}")).map(drop)
     }
 
     async fn publish(&self, resource: &TrainingJob, event: &JobEvent) {

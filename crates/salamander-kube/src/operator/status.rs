@@ -22,7 +22,7 @@ impl Planner<'_> {
         self.status.replicas = Some(there.count() as i32);
         let name = self.job.name_any();
         self.status.selector = Some(format!("{}={name},{}=worker", names::JOB, names::ROLE));
-        let wanted = self.job.spec.workers.wanted();
+        let wanted = self.job.spec.wanted_workers();
         self.status.workers = Some(WorkerCount { wanted, ready: 0, pending: 0 });
         let servers = self.job.spec.servers();
         self.status.ps = servers.map(|wanted| ServerCount { wanted, ready: 0 });

@@ -31,11 +31,11 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing::warn;
 
 use crate::Error as ClusterError;
-use crate::client;
 use crate::error::retry;
 use crate::health::Health;
 use crate::job::Job;
 use crate::names;
+use crate::{client, contract};
 use controller::Controller;
 use metrics::RunMetrics;
 use pod_api::PodApi;
@@ -99,6 +99,9 @@ impl Options {
             |reason: String| ClusterError::Invalid(format!("job {}: {reason}", job.display()));
         let text = std::fs::read_to_string(job).map_err(|error| wrong(error.to_string()))?;
         let parsed: Job = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        if let Some(reason) = contract::refusal(parsed.contract, contract::CONTRACT) {
+            return Err(wrong(reason));
+        }
         let pod = std::env::var(environment::POD_NAME.name).map_err(|_| {
             ClusterError::Invalid(
                 "POD_NAME is not set: the kube platform runs in a pod".to_string(),

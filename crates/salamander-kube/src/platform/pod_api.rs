@@ -190,7 +190,7 @@ impl PodApi {
         let (type_, reason, note) = match how {
             Ended::Finished => return,
             Ended::Killed(why) => (EventType::Normal, "Killed", why),
-            Ended::Crashed(why) => (EventType::Warning, "Crashed", why),
+            Ended::Crashed(why) | Ended::Mistaken(why) => (EventType::Warning, "Crashed", why),
         };
         let (role, index) = PodRole::of_slot(slot);
         let who = if role == PodRole::Ps { "Server" } else { "Worker" };

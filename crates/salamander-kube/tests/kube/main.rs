@@ -7,6 +7,7 @@ mod election;
 mod faults;
 mod foreign;
 mod life;
+mod limits;
 mod manifest_jobs;
 mod manifests;
 mod refusals;

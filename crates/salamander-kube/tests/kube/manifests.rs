@@ -48,7 +48,7 @@ fn files(folder: &str) -> Vec<PathBuf> {
 fn validate(python: &str, name: &str, objects: &[Value]) {
     let folder = tempfile::tempdir().expect("a folder");
     for (number, object) in objects.iter().enumerate() {
-        if object["kind"] == "TrainingJob" {
+        if ["TrainingJob", "PodGroup", "PodMonitor"].iter().any(|kind| object["kind"] == *kind) {
             continue;
         }
         let file = folder.path().join(format!("{number}.json"));
@@ -79,9 +79,14 @@ fn all_jobs() -> Vec<Job> {
         "volumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": true}],
         "runtimeClassName": "nvidia", "schedulerName": "default-scheduler",
         "terminationGracePeriodSeconds": 60, "runAsUser": 1000, "fsGroup": 2000,
+        "serviceAccountName": "cloud",
+        "initContainers": [{"name": "fetch", "image": "i"},
+            {"name": "proxy", "image": "i", "restartPolicy": "Always"}],
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}],
     });
     let resources = json!({
         "requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "2Gi", "nvidia.com/gpu": 1},
+        "claims": [{"name": "gpu"}],
     });
     let full = json!({
         "imagePullPolicy": "IfNotPresent", "imagePullSecrets": ["registry"], "command": ["/model"],
@@ -92,7 +97,11 @@ fn all_jobs() -> Vec<Job> {
         "ps": {"replicas": 2, "resources": resources, "maxMemory": "8Gi", "template": template},
     });
     let jobs = [job("plain", (1, 2), json!({})), job("full", (1, 4), full)];
-    jobs.iter().map(|resource| Job::from_resource(resource).expect("a job")).collect()
+    let mut jobs: Vec<Job> =
+        jobs.iter().map(|resource| Job::from_resource(resource).expect("a job")).collect();
+    // With a budget for its servers.
+    jobs.push(jobs[1].clone().operated("uid"));
+    jobs
 }
 
 #[test]
@@ -204,11 +213,13 @@ fn the_operator_may_do_what_it_does_and_what_it_grants() {
         }
     }
     let needed = [
-        ("salamander.dev", "trainingjobs", &["get", "list", "watch", "patch"][..]),
+        ("salamander.dev", "trainingjobs", &["get", "list", "watch", "patch", "delete"][..]),
         ("salamander.dev", "trainingjobs/status", &["patch"]),
         ("", "configmaps", &["get", "create"]),
         ("", "secrets", &["create"]),
         ("", "persistentvolumeclaims", &["get", "create"]),
+        ("scheduling.x-k8s.io", "podgroups", &["get", "create", "patch"]),
+        ("scheduling.volcano.sh", "podgroups", &["get", "create", "patch"]),
         ("policy", "poddisruptionbudgets", &["get", "create", "patch"]),
         ("", "services", &["create", "patch"]),
         ("", "serviceaccounts", &["create", "patch"]),

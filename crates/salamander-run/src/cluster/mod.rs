@@ -59,9 +59,12 @@ pub struct Submission {
 }
 
 impl Submission {
-    /// Everything that the job needs on a cluster without the operator, as YAML.
-    pub fn to_manifest(&self) -> Result<String, Error> {
-        Ok(Manifest::new(&self.job, &self.experiment, &Secrets::random()?)?.to_yaml())
+    /// Everything that the job needs on a cluster without the operator, as YAML. Its secrets are kept in a file, so that
+    /// the same manifest comes out again.
+    pub fn to_manifest(&self, secrets: Option<&Path>) -> Result<String, Error> {
+        let kept = secrets.map(Path::to_path_buf).or_else(|| secrets_file(&self.job));
+        let secrets = kept.map_or_else(Secrets::random, |file| Secrets::kept(&file))?;
+        Ok(Manifest::new(&self.job, &self.experiment, &secrets)?.to_yaml())
     }
 }
 
@@ -143,6 +146,14 @@ impl Cluster {
     }
 }
 
+/// Where the secrets of a manifest are kept if nothing else is said: with the state of the user's programs.
+fn secrets_file(job: &Job) -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let state = set("XDG_STATE_HOME").map(PathBuf::from);
+    let state = state.or_else(|| Some(PathBuf::from(set("HOME")?).join(".local/state")))?;
+    Some(state.join("salamander/secrets").join(&job.namespace).join(&job.name))
+}
+
 /// Looks after the jobs of a cluster, until this process is told to leave.
 pub fn operate(namespace: Option<String>, health: SocketAddr) -> Result<(), Error> {
     runtime()?.block_on(async {
@@ -196,7 +207,8 @@ impl JobOptions {
         let name = name.unwrap_or_else(|| model.name().replace('_', "-"));
         let parts = self.parts(&experiment, &root.to_json())?;
         let job = Job::assemble(name, namespace, &parts)?;
-        let seed = job_experiment::seed_of(&jiff::Timestamp::now().as_nanosecond().to_string());
+        // The same for the same job, so that a manifest can be printed and applied again.
+        let seed = job_experiment::seed_of(&format!("{}/{}", job.namespace, job.name));
         let experiment = job_experiment::in_force(&text, &job, seed)?;
         Ok(Submission { job, experiment })
     }
