@@ -225,6 +225,23 @@ fn follow(cluster: &Cluster, job: &str, as_json: bool) -> Result<ExitCode> {
     }
 }
 
+/// Prints the logs of a job's pods.
+pub(crate) fn logs(
+    cluster: &Cluster,
+    job: &str,
+    role: Option<&str>,
+    follow: bool,
+) -> Result<ExitCode> {
+    let print = |pod: &str, line: &str| {
+        // Nothing else ends what a cluster goes on sending.
+        if outln!("{pod:<10} {line}").is_err() {
+            std::process::exit(0);
+        }
+    };
+    cluster.logs(job, role, follow, print)?;
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Shows how a job stands.
 pub(crate) fn status(cluster: &Cluster, job: &str, as_json: bool) -> Result<ExitCode> {
     let view = cluster.view(job)?;

@@ -61,9 +61,37 @@ pub struct Progress {
     /// How the last pod that broke did so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_crash: Option<String>,
+    /// What each worker that takes part has done; the first of many.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub each: Vec<WorkerFigures>,
     /// What it told on its way.
     #[serde(skip_serializing_if = "Milestones::is_empty")]
     pub milestones: Milestones,
+}
+
+/// So many workers are told one by one: an annotation has a limit.
+const TOLD: usize = 64;
+
+/// What a worker has done.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WorkerFigures {
+    /// Its place among the workers.
+    pub index: u32,
+    /// `computing`, `exchanging` or `idle`.
+    pub work: String,
+    /// Records that it has computed.
+    pub records: u64,
+    /// Seconds that it has spent on them.
+    pub seconds: f64,
+}
+
+impl WorkerFigures {
+    fn of(worker: &WorkerStatus) -> Option<Self> {
+        let (index, beat) = (worker.slot, worker.beat?);
+        let (work, seconds) = (beat.work.as_str().to_string(), beat.compute_ms as f64 / 1_000.0);
+        Some(Self { index, work, records: beat.records, seconds })
+    }
 }
 
 impl Progress {
@@ -99,6 +127,7 @@ impl Progress {
             checkpoint: status.checkpoint.as_ref().map(|checkpoint| checkpoint.id.clone()),
             restarts: status.restarts.workers,
             server_restarts: status.restarts.servers,
+            each: taking_part(status).filter_map(WorkerFigures::of).take(TOLD).collect(),
             ..Self::default()
         }
     }

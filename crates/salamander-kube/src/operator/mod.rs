@@ -63,8 +63,13 @@ pub async fn serve(
     let variable = |variable: environment::Variable| std::env::var(variable.name);
     let in_pod = variable(environment::POD_NAME)
         .and_then(|pod| Ok((pod, variable(environment::POD_NAMESPACE)?)));
+    let watched = namespace.clone();
     let lease = in_pod.ok().map(|(identity, namespace)| lease::Options {
-        name: "salamander-operator".to_string(),
+        // Operators of several namespaces may run beside each other.
+        name: match &watched {
+            Some(watched) => format!("salamander-operator-{watched}"),
+            None => "salamander-operator".to_string(),
+        },
         namespace,
         identity,
         duration: LEASE,

@@ -112,7 +112,7 @@ fn everything_that_is_applied_fits_kubernetes_own_schemas() {
         println!("SKIPPED: SALAMANDER_PYTHON names no Python with kubernetes-validate");
         return;
     };
-    for folder in ["base", "samples"] {
+    for folder in ["base", "samples", "monitoring", "policies", "overlays/namespaced"] {
         for file in files(folder) {
             let text = std::fs::read_to_string(&file).expect("a file");
             validate(&python, &file.display().to_string(), &objects(&text));
@@ -141,7 +141,9 @@ fn overlays_can_be_built_and_fit() {
         println!("SKIPPED: kubectl is missing");
         return;
     }
-    for folder in ["base", "overlays/development", "overlays/production", "samples"] {
+    for folder in
+        ["base", "overlays/development", "overlays/production", "overlays/namespaced", "samples"]
+    {
         let mut command = Command::new("kubectl");
         let output =
             command.arg("kustomize").arg(Path::new(DEPLOY).join(folder)).output().expect("kubectl");

@@ -13,6 +13,7 @@ use salamander_core::experiment::{Experiment, Strategy};
 use salamander_core::yaml;
 use salamander_kube::client::Jobs;
 pub use salamander_kube::client::{PodView, View};
+pub use salamander_kube::crd::TrainingJob;
 use salamander_kube::experiment as job_experiment;
 use salamander_kube::job::Job;
 pub use salamander_kube::job::folder;
@@ -99,6 +100,11 @@ impl Cluster {
         let ending = self.runtime.block_on(self.jobs.follow(job, FOLLOW, take))?;
         let view = last.ok_or_else(|| Error::Invalid(format!("job {job} was never seen")))?;
         Ok(EndedJob { ending, view })
+    }
+
+    /// All jobs of the namespace that operators look after.
+    pub fn jobs(&self) -> Result<Vec<TrainingJob>, Error> {
+        Ok(self.runtime.block_on(self.jobs.all())?)
     }
 
     /// How a job stands.
