@@ -123,6 +123,10 @@ pub(crate) struct ManifestArgs {
     overrides: OverrideArgs,
     #[command(flatten)]
     job: JobArgs,
+    /// The file that keeps the job's token and certificates, so that the same manifest can be applied again [default:
+    /// ~/.local/state/salamander/secrets/NAMESPACE/JOB]
+    #[arg(long, value_name = "FILE")]
+    secrets: Option<PathBuf>,
 }
 
 /// For a master in a pod.
@@ -159,7 +163,7 @@ pub(crate) fn run(command: Command, program: &Program) -> Result<ExitCode> {
             let namespace = args.job.place.namespace.as_deref().unwrap_or("default");
             let (overrides, options) = (args.overrides.overrides(), args.job.options());
             let job = options.read(&args.experiment, &overrides, namespace, program.models())?;
-            out::text(&job.to_manifest()?)?;
+            out::text(&job.to_manifest(args.secrets.as_deref())?)?;
         }
         Command::Delete { job, namespace } => {
             Cluster::connect(namespace.as_deref())?.delete(&job)?;
@@ -219,6 +223,23 @@ fn follow(cluster: &Cluster, job: &str, as_json: bool) -> Result<ExitCode> {
         Ending::Interrupted => Ok(ExitCode::from(Exit::Left.code())),
         Ending::Failed(reason) => bail!("job {job}: {reason}"),
     }
+}
+
+/// Prints the logs of a job's pods.
+pub(crate) fn logs(
+    cluster: &Cluster,
+    job: &str,
+    role: Option<&str>,
+    follow: bool,
+) -> Result<ExitCode> {
+    let print = |pod: &str, line: &str| {
+        // Nothing else ends what a cluster goes on sending.
+        if outln!("{pod:<10} {line}").is_err() {
+            std::process::exit(0);
+        }
+    };
+    cluster.logs(job, role, follow, print)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Shows how a job stands.

@@ -21,6 +21,8 @@ mod export;
 mod fetch;
 #[cfg(feature = "kube")]
 mod kube;
+#[cfg(feature = "kube")]
+mod kubectl;
 mod ledger;
 mod manage;
 mod models;
@@ -134,6 +136,10 @@ pub fn main(models: Models) -> ExitCode {
     let program = &Program::enter_with(models, |assignment| {
         roles::log_to_stderr(assignment.role(), assignment.number());
     });
+    #[cfg(feature = "kube")]
+    if kubectl::is_called(std::env::args_os().next().as_deref()) {
+        return kubectl::run().unwrap_or_else(|error| failed(&error));
+    }
     let result = match Cli::parse().command {
         Command::Train(args) => train::run(&args, program),
         Command::Evaluate(args) => evaluate::run(&args, program),
@@ -172,12 +178,15 @@ pub fn main(models: Models) -> ExitCode {
             written.map(|()| ExitCode::SUCCESS)
         }
     };
-    result.unwrap_or_else(|error| {
-        if out::is_closed(&error) {
-            return ExitCode::SUCCESS;
-        }
-        // Only the chain of reasons: a backtrace tells a user nothing about a mistake.
-        errln!("error: {error:#}");
-        ExitCode::FAILURE
-    })
+    result.unwrap_or_else(|error| failed(&error))
+}
+
+/// Tells what went wrong.
+fn failed(error: &anyhow::Error) -> ExitCode {
+    if out::is_closed(error) {
+        return ExitCode::SUCCESS;
+    }
+    // Only the chain of reasons: a backtrace tells a user nothing about a mistake.
+    errln!("error: {error:#}");
+    ExitCode::FAILURE
 }

@@ -35,14 +35,7 @@ pub(crate) fn logs(args: &LogsArgs) -> Result<ExitCode> {
         PlacedRun::Here(run) => run.logs(),
         #[cfg(feature = "kube")]
         PlacedRun::Cluster(cluster, job) => {
-            let print = |pod: &str, line: &str| {
-                // Nothing else ends what a cluster goes on sending.
-                if outln!("{pod:<10} {line}").is_err() {
-                    std::process::exit(0);
-                }
-            };
-            cluster.logs(&job, args.role.as_deref(), args.follow, print)?;
-            return Ok(ExitCode::SUCCESS);
+            return crate::kube::logs(&cluster, &job, args.role.as_deref(), args.follow);
         }
     };
     let mut seen: BTreeMap<PathBuf, u64> = BTreeMap::new();

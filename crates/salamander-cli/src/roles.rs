@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use salamander_core::environment;
-use salamander_run::Program;
 use salamander_run::roles::{Exit, MemberOptions, master, ps, worker};
+use salamander_run::{Error, Program};
 use tracing_subscriber::EnvFilter;
 
 use crate::args::{MemberArgs, RoleArgs};
@@ -35,8 +35,12 @@ pub(crate) struct MasterArgs {
 /// Leads a distributed run; workers and commands talk to it.
 pub(crate) fn master(args: &MasterArgs, program: &Program) -> Result<ExitCode> {
     log_to_stderr("master", 0);
+    let run = match args.role.run() {
+        Ok(run) => run,
+        Err(error) => return told(Err(error)),
+    };
     let options = master::Options {
-        run: args.role.run()?,
+        run,
         listen: args.listen,
         keys: args.role.keys(),
         served: args.served,
@@ -44,7 +48,7 @@ pub(crate) fn master(args: &MasterArgs, program: &Program) -> Result<ExitCode> {
         #[cfg(feature = "kube")]
         pods: args.pod.options(),
     };
-    Ok(exit(master::run(&options, program.models(), listening)?))
+    told(master::run(&options, program.models(), listening))
 }
 
 #[derive(clap::Args)]
@@ -69,8 +73,8 @@ pub(crate) struct WorkerArgs {
 /// Trains together with others, as the master says.
 pub(crate) fn worker(args: WorkerArgs, program: &Program) -> Result<ExitCode> {
     log_to_stderr("worker", args.slot);
-    let options = member(&args.role, args.member, args.slot)?;
-    Ok(exit(worker::run(&options, args.start, program.models())?))
+    let options = member(&args.role, args.member, args.slot);
+    told(options.and_then(|options| worker::run(&options, args.start, program.models())))
 }
 
 #[derive(clap::Args)]
@@ -91,10 +95,11 @@ pub(crate) struct ServerArgs {
 /// Holds rows of tables for the workers of a run.
 pub(crate) fn ps(args: ServerArgs) -> Result<ExitCode> {
     log_to_stderr("ps", args.seat);
-    Ok(exit(ps::run(&member(&args.role, args.member, args.seat)?, listening)?))
+    let options = member(&args.role, args.member, args.seat);
+    told(options.and_then(|options| ps::run(&options, listening)))
 }
 
-fn member(role: &RoleArgs, member: MemberArgs, place: u32) -> Result<MemberOptions> {
+fn member(role: &RoleArgs, member: MemberArgs, place: u32) -> Result<MemberOptions, Error> {
     let (run, keys) = (role.run()?, role.keys());
     let MemberArgs { master, listen } = member;
     Ok(MemberOptions { run, master, keys, listen, place })
@@ -104,8 +109,16 @@ fn listening(address: SocketAddr) {
     Out::Stdout.line(&format!("listening on {address}"));
 }
 
-fn exit(exit: Exit) -> ExitCode {
-    ExitCode::from(exit.code())
+/// How a role ended: a platform of pods starts no other one for a mistake.
+fn told(ended: Result<Exit, Error>) -> Result<ExitCode> {
+    let exit = ended.or_else(|error| match error.is_mistake() {
+        true => {
+            errln!("error: {error:#}");
+            Ok(Exit::Mistaken)
+        }
+        false => Err(error),
+    })?;
+    Ok(ExitCode::from(exit.code()))
 }
 
 /// Logs to standard error, which the supervisor keeps in the run's folder. [`environment::LOG`] sets what is logged.

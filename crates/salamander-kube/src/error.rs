@@ -39,6 +39,27 @@ pub enum Error {
         /// The server's words.
         message: String,
     },
+    /// An object of the same name is there, and belongs to somebody else.
+    #[error(
+        "the {kind} {name:?} is there already and is not of this job, so it is left alone: delete it, or give the \
+         job another name"
+    )]
+    Taken {
+        /// What it is.
+        kind: String,
+        /// Its name.
+        name: String,
+    },
+    /// An object of an earlier job has not gone yet.
+    #[error(
+        "the {kind} {name:?} of an earlier job is still being deleted; this job begins when it is gone"
+    )]
+    Leaving {
+        /// What it is.
+        kind: String,
+        /// Its name.
+        name: String,
+    },
     /// The server cannot be reached, or answers nonsense.
     #[error("{what}: the API server does not answer: {reason}")]
     Unreachable {
@@ -65,8 +86,10 @@ impl Error {
             let kube::Error::Api(status) = error else {
                 return Error::Unreachable { what, reason: root(&error) };
             };
-            let message = status.message;
-            match status.code {
+            let (code, message) = (status.code, status.message);
+            match code {
+                // Quotas, pod security and other policies say 403 as well, and no role helps against them.
+                403 if !is_about_rights(&message) => Error::Refused { what, message },
                 401 | 403 => Error::Forbidden { what, message },
                 404 => Error::NotFound { what, message },
                 // It is there, but not able to.
@@ -74,6 +97,11 @@ impl Error {
                 _ => Error::Refused { what, message },
             }
         }
+    }
+
+    /// Whether the cluster said no, in words that people should see.
+    pub(crate) fn is_refusal(&self) -> bool {
+        !matches!(self, Error::Unreachable { .. } | Error::NoCluster(_))
     }
 
     /// For `map_err` on what a job is made of.
@@ -101,6 +129,11 @@ pub(crate) async fn retry<T, C: Future<Output = Result<T, Error>>>(
     }
 }
 
+/// Whether a 403 is about the rights of an account: the words are Kubernetes' own.
+fn is_about_rights(message: &str) -> bool {
+    message.contains("User \"") && message.contains(" cannot ")
+}
+
 /// The code of an answer, if there was one.
 pub(crate) fn code(error: &kube::Error) -> Option<u16> {
     match error {
@@ -116,4 +149,26 @@ pub(crate) fn root(error: &dyn std::error::Error) -> String {
         deepest = source;
     }
     deepest.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn only_missing_rights_point_to_the_roles() {
+        let say = |message: &str| {
+            let status = Status::failure(message, "Forbidden").with_code(403).boxed();
+            Error::doing("creating the Pod p")(kube::Error::Api(status)).to_string()
+        };
+        let quota = "pods \"p\" is forbidden: exceeded quota: compute, requested: pods=1";
+        assert_eq!(say(quota), format!("creating the Pod p: {quota}"));
+        let policy =
+            "pods \"p\" is forbidden: violates PodSecurity \"restricted:latest\": hostPath";
+        assert!(!say(policy).contains("roles"), "{}", say(policy));
+        let rights = "pods is forbidden: User \"system:serviceaccount:ml:op\" cannot create resource \"pods\"";
+        assert!(say(rights).contains("the cluster's roles do not allow it"), "{}", say(rights));
+    }
 }

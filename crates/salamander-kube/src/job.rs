@@ -1,13 +1,15 @@
 //! A job as both ways of submitting see it, and as its master reads it from a file.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::Error;
-use crate::crd::{Scope, Strategy, TrainingJob, TrainingJobSpec};
-use crate::names::{PodRole, check_job_name};
+use crate::crd::{Scope, Strategy, TrainingJob, TrainingJobSpec, cap};
+use crate::names::{self, PodRole, check_job_name};
+use crate::{Error, contract};
 
 /// Where pods see the run's folder.
 pub const RUNS: &str = "/runs";
@@ -29,6 +31,18 @@ pub struct Job {
     pub namespace: String,
     /// What is wanted.
     pub spec: TrainingJobSpec,
+    /// The secret with its token and certificates, if another than its name says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+    /// Whether an operator looks after it.
+    #[serde(default)]
+    pub operated: bool,
+    /// The version of the contract between whoever made the job and the program in its image.
+    #[serde(default = "contract::first")]
+    pub contract: u32,
+    /// Labels by which queues know its pods.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub queue_labels: BTreeMap<String, String>,
 }
 
 impl Job {
@@ -49,7 +63,27 @@ impl Job {
         if let Some(store) = spec.object_store() {
             store.check()?;
         }
-        Ok(Self { name, namespace, spec })
+        cap::check(&spec)?;
+        let (contract, queue_labels) = (contract::CONTRACT, BTreeMap::new());
+        Ok(Self { name, namespace, spec, secret: None, operated: false, contract, queue_labels })
+    }
+
+    /// The same job as its operator looks after it, by the uid of its resource.
+    #[must_use]
+    pub fn operated(self, uid: &str) -> Self {
+        let secret = Some(names::own_secret(&self.name, uid));
+        Self { secret, operated: true, ..self }
+    }
+
+    /// The account of its master.
+    pub fn master_account(&self) -> String {
+        let named = self.spec.master.template.service_account_name.clone();
+        named.unwrap_or_else(|| names::master_account(&self.name))
+    }
+
+    /// The secret with its token and certificates.
+    pub fn secret_name(&self) -> String {
+        self.secret.clone().unwrap_or_else(|| names::secret(&self.name))
     }
 
     /// From the custom resource.
@@ -58,7 +92,11 @@ impl Job {
         let missing = |what: &str| Error::Invalid(format!("a training job without a {what}"));
         let name = resource.metadata.name.clone().ok_or_else(|| missing("name"))?;
         let namespace = resource.namespace().ok_or_else(|| missing("namespace"))?;
-        Self::new(name, namespace, resource.spec.clone())
+        let mut job = Self::new(name, namespace, resource.spec.clone())?;
+        let labels = resource.labels().iter();
+        let of_queue = labels.filter(|(key, _)| names::QUEUE_LABELS.contains(&key.as_str()));
+        job.queue_labels = of_queue.map(|(key, value)| (key.clone(), value.clone())).collect();
+        Ok(job)
     }
 
     /// From parts of a spec as people write them, laid over each other: a file, then what was said on the command line.
@@ -79,8 +117,11 @@ impl Job {
     /// The priority class of a worker: those with the first indices are the important ones.
     pub fn priority_class(&self, role: PodRole, index: u32) -> Option<&str> {
         let classes = &self.spec.priority_classes;
+        // They hold what cannot be had elsewhere. Without an operator nobody says that the classes are there.
+        if self.operated && role != PodRole::Worker {
+            return Some(&classes.high);
+        }
         let high = match (role, self.spec.workers.priority.as_deref()?) {
-            // They hold what cannot be had elsewhere.
             (PodRole::Master | PodRole::Ps, _) | (_, "high") => true,
             (_, "low") => false,
             (_, part) => {
@@ -150,6 +191,10 @@ mod tests {
         check(Some("0"), [low; 4]);
         check(Some("1"), [high; 4]);
         assert_eq!(job(Some("low")).priority_class(PodRole::Master, 0), high);
+        assert_eq!(job(None).priority_class(PodRole::Ps, 0), None, "classes may be missing");
+        let operated = job(None).operated("u");
+        assert_eq!(operated.priority_class(PodRole::Ps, 0), high);
+        assert_eq!(operated.priority_class(PodRole::Worker, 0), None);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! - [`crd`]: the custom resource `TrainingJob`, its schema and rules
 //! - [`job`]: a job as both ways of submitting see it; [`experiment`]: the experiment file that its pods read;
 //!   [`secrets`]: what only they know
+//! - [`contract`]: what operator and image must agree on
 //! - [`names`], [`quantity`]: labels, names and exit codes; amounts of memory
 //! - [`objects`]: from a job to Kubernetes' objects, as pure functions
 //! - [`manifest`]: a job without the operator, as YAML
@@ -20,6 +21,7 @@
 //! - [`health`]: the endpoints for probes and metrics; [`error`]: what the API server says, made clear
 
 pub mod client;
+pub mod contract;
 #[allow(unreachable_pub, reason = "the derive of schemas copies public types into functions")]
 pub mod crd;
 pub mod error;

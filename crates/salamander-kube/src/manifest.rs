@@ -14,7 +14,10 @@ pub struct Manifest(Vec<Value>);
 impl Manifest {
     /// The objects of a job: `experiment` is the file in force, `secrets` are fresh.
     pub fn new(job: &Job, experiment: &str, secrets: &Secrets) -> Result<Self, Error> {
-        let mut objects = objects::surroundings(job, None).to_vec();
+        if job.spec.workers.gang.is_some() {
+            return Err(Error::Invalid("spec.workers.gang needs the operator".to_string()));
+        }
+        let mut objects = objects::surroundings(job, None);
         objects.push(objects::secret(job, secrets, None));
         objects.push(objects::config_map(job, experiment, None));
         objects.extend(objects::claim(job, None));

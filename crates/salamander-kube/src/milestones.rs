@@ -56,6 +56,21 @@ impl Milestones {
         *self == Self::default()
     }
 
+    /// The last validation's metrics.
+    pub fn last_validation(&self) -> Option<&Values> {
+        self.epochs.iter().rev().find_map(|epoch| epoch.validation.as_ref())
+    }
+
+    /// The last validation's metrics in one line.
+    pub fn validation(&self) -> Option<String> {
+        let values = self.last_validation()?;
+        let shown = |(name, value): (&String, &Option<f64>)| match value {
+            Some(value) => format!("{name} {value:.4}"),
+            None => format!("{name} nan"),
+        };
+        Some(values.iter().map(shown).collect::<Vec<_>>().join(", "))
+    }
+
     /// Takes a report of the run.
     pub fn take(&mut self, report: Report) {
         match report {

@@ -26,6 +26,9 @@ pub const WANTED_SERVERS: &str = "salamander.dev/wanted-ps";
 /// On the master's pod: the run is to end early, at a step that all workers agree on.
 pub const STOP: &str = "salamander.dev/stop";
 
+/// Labels of a job by which queues know it; its pods have them too.
+pub const QUEUE_LABELS: [&str; 2] = ["kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"];
+
 /// The port that the master listens on.
 pub const MASTER_PORT: u16 = 4455;
 /// The port with `/healthz`, `/readyz` and `/metrics`.
@@ -37,6 +40,10 @@ pub const CONTAINER: &str = "salamander";
 pub const EXIT_LEFT: i32 = 75;
 /// A master whose run has failed for good: another one would say the same.
 pub const EXIT_RUN_FAILED: i32 = 70;
+/// A process that was given something wrong (`EX_CONFIG`): another one would find the same.
+pub const EXIT_MISTAKE: i32 = 78;
+/// A master whose journal another one still holds, as on a node that does not answer (`EX_NOPERM`).
+pub const EXIT_LOCKED: i32 = 77;
 /// A master whose run was stopped; it can be resumed.
 pub const EXIT_RUN_STOPPED: i32 = 76;
 
@@ -156,9 +163,20 @@ pub fn pod_account(job: &str) -> String {
     format!("{job}-pods")
 }
 
-/// The secret with the job's token and certificates.
+/// The secret with the token and certificates of a job without the operator.
 pub fn secret(job: &str) -> String {
     format!("{job}-token")
+}
+
+/// The secret of a job of the operator. The operator may not read secrets, so that it could not tell one of another
+/// owner from its own: nobody can have made one with this name before the job was there.
+pub fn own_secret(job: &str, uid: &str) -> String {
+    format!("{}-{}", secret(job), base36(crate::experiment::seed_of(uid)))
+}
+
+/// The budget that keeps parameter servers from being evicted all at once.
+pub fn disruption_budget(job: &str) -> String {
+    format!("{job}-ps")
 }
 
 /// The config map with the experiment and the job.

@@ -1,12 +1,15 @@
 //! Objects of a job on the API server, whatever their kind: made, or brought to what they should be.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{DynamicObject, GroupVersionKind, NamespaceResourceScope};
 use kube::discovery::ApiResource;
 use kube::{Client, Resource, ResourceExt};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::Error;
+use crate::crd::TrainingJob;
+use crate::job::is_owned;
 use crate::names::job_query;
 
 /// The objects of a namespace.
@@ -45,6 +48,57 @@ impl ObjectApi {
         let (api, kind, name) = self.place_of(object);
         let applied = api.patch(&name, &self.forced(), &Patch::Apply(object)).await;
         applied.map(drop).map_err(Error::doing(format!("applying the {kind} {name}")))
+    }
+
+    /// Makes an object, or brings it to what it should be. One that is not of this owner is left alone.
+    pub(crate) async fn apply_owned(&self, object: &Value, uid: &str) -> Result<(), Error> {
+        let Some(known) = self.create_owned(object, uid).await? else { return Ok(()) };
+        let mut object = object.clone();
+        // Refused by the server if it is another one by now.
+        object["metadata"]["uid"] = json!(known.uid());
+        self.apply(&object).await
+    }
+
+    /// Makes an object; the one that is there, if it has this owner.
+    pub(crate) async fn create_owned(
+        &self,
+        object: &Value,
+        uid: &str,
+    ) -> Result<Option<DynamicObject>, Error> {
+        let (api, kind, name) = self.place_of(object);
+        let found = api.get_opt(&name).await;
+        let found = found.map_err(Error::doing(format!("looking at the {kind} {name}")))?;
+        let Some(found) = found else {
+            return match self.create(object).await? {
+                true => Ok(None),
+                // Somebody was faster; whose it is shows next time.
+                false => Err(Error::Leaving { kind, name }),
+            };
+        };
+        let of_earlier = |owner: &OwnerReference| owner.kind == TrainingJob::kind(&());
+        if is_owned(&found, uid) {
+            return match found.metadata.deletion_timestamp {
+                Some(_) => Err(Error::Leaving { kind, name }),
+                None => Ok(Some(found)),
+            };
+        }
+        Err(match found.owner_references().iter().any(of_earlier) {
+            true => Error::Leaving { kind, name },
+            false => Error::Taken { kind, name },
+        })
+    }
+
+    /// Gives an object another owner, beside those that it has.
+    pub(crate) async fn add_owner(
+        &self,
+        (group, kind, name): (&str, &str, &str),
+        owner: &OwnerReference,
+    ) -> Result<(), Error> {
+        let api = self.of_kind(group, "v1", kind);
+        // Strategic: owners are merged by their uid.
+        let patch = Patch::Strategic(json!({"metadata": {"ownerReferences": [owner]}}));
+        let patched = api.patch_metadata(name, &PatchParams::default(), &patch).await;
+        unless_gone(patched, format!("saying whom the {kind} {name} goes with")).map(drop)
     }
 
     /// Creates an object unless it is there; whether it was created.

@@ -5,6 +5,7 @@ use salamander_core::report::Report;
 use salamander_core::status::{State, Status, WorkerStatus};
 use serde::{Deserialize, Serialize};
 
+use crate::contract::CONTRACT;
 use crate::milestones::Milestones;
 use crate::names::PodRole;
 
@@ -14,6 +15,11 @@ use crate::names::PodRole;
 pub struct Progress {
     /// `gathering`, `regrouping`, `running`, `stopping`, `completed`, `interrupted` or `failed`.
     pub state: String,
+    /// The version of the contract that the master's program knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub contract: Option<u32>,
+    /// Generations of workers that began.
+    pub generations: u64,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -55,9 +61,37 @@ pub struct Progress {
     /// How the last pod that broke did so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_crash: Option<String>,
+    /// What each worker that takes part has done; the first of many.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub each: Vec<WorkerFigures>,
     /// What it told on its way.
     #[serde(skip_serializing_if = "Milestones::is_empty")]
     pub milestones: Milestones,
+}
+
+/// So many workers are told one by one: an annotation has a limit.
+const TOLD: usize = 64;
+
+/// What a worker has done.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WorkerFigures {
+    /// Its place among the workers.
+    pub index: u32,
+    /// `computing`, `exchanging` or `idle`.
+    pub work: String,
+    /// Records that it has computed.
+    pub records: u64,
+    /// Seconds that it has spent on them.
+    pub seconds: f64,
+}
+
+impl WorkerFigures {
+    fn of(worker: &WorkerStatus) -> Option<Self> {
+        let (index, beat) = (worker.slot, worker.beat?);
+        let (work, seconds) = (beat.work.as_str().to_string(), beat.compute_ms as f64 / 1_000.0);
+        Some(Self { index, work, records: beat.records, seconds })
+    }
 }
 
 impl Progress {
@@ -79,6 +113,8 @@ impl Progress {
         };
         Self {
             state: state.as_str().to_string(),
+            contract: Some(CONTRACT),
+            generations: status.generations,
             reason: status.reason.clone(),
             workers,
             wanted: status.wanted as u32,
@@ -91,6 +127,7 @@ impl Progress {
             checkpoint: status.checkpoint.as_ref().map(|checkpoint| checkpoint.id.clone()),
             restarts: status.restarts.workers,
             server_restarts: status.restarts.servers,
+            each: taking_part(status).filter_map(WorkerFigures::of).take(TOLD).collect(),
             ..Self::default()
         }
     }
@@ -137,13 +174,16 @@ fn taking_part(status: &Status) -> impl Iterator<Item = &WorkerStatus> {
 pub struct Goodput {
     good: f64,
     all: f64,
+    farthest: u64,
 }
 
 impl Goodput {
-    /// So many seconds passed in this state. Time before the first step does not count.
-    pub fn add(&mut self, seconds: f64, running: bool) {
-        if running {
+    /// So many seconds passed in this state and led to this step. Time before the first step does not count, and time
+    /// for steps that were done before is not good.
+    pub fn add(&mut self, seconds: f64, running: bool, step: u64) {
+        if running && step >= self.farthest {
             self.good += seconds;
+            self.farthest = step;
         }
         if running || self.all > 0.0 {
             self.all += seconds;
@@ -245,10 +285,14 @@ mod tests {
     #[test]
     fn goodput_starts_with_the_first_step() {
         let mut goodput = Goodput::default();
-        goodput.add(100.0, false);
+        goodput.add(100.0, false, 0);
         assert_eq!(goodput.value(), None);
-        goodput.add(9.0, true);
-        goodput.add(1.0, false);
+        goodput.add(9.0, true, 90);
+        goodput.add(1.0, false, 90);
         assert_eq!(goodput.value(), Some(0.9));
+        // Back to a checkpoint: what was done already is done again.
+        goodput.add(8.0, true, 70);
+        goodput.add(2.0, true, 100);
+        assert_eq!(goodput.value(), Some(0.55));
     }
 }

@@ -1,4 +1,4 @@
-//! Amounts of memory as Kubernetes writes them, so that a worker that ran out of it gets more.
+//! Amounts as Kubernetes writes them: a worker that ran out of memory gets more, and a job stays within its cap.
 
 /// Memory grows by this part, so that few attempts reach what is needed.
 const GROWTH: (u64, u64) = (3, 2);
@@ -12,6 +12,12 @@ const MEBIBYTE: u64 = 1 << 20;
 /// assert_eq!(bytes("much"), None);
 /// ```
 pub fn bytes(text: &str) -> Option<u64> {
+    let value = value(text)?;
+    (value <= u64::MAX as f64).then(|| value.ceil() as u64)
+}
+
+/// Reads an amount of anything: `500m` of a core is 0.5. What is no amount is none.
+pub fn value(text: &str) -> Option<f64> {
     let suffixes: [(&str, f64); 14] = [
         ("Ki", 1024.0),
         ("Mi", 1024.0f64.powi(2)),
@@ -38,7 +44,7 @@ pub fn bytes(text: &str) -> Option<u64> {
         return None;
     }
     let value = number.parse::<f64>().ok()? * factor;
-    (0.0..=u64::MAX as f64).contains(&value).then(|| value.ceil() as u64)
+    (value >= 0.0 && value.is_finite()).then_some(value)
 }
 
 /// Writes an amount of bytes, rounded up to whole mebibytes.

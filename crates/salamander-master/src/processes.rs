@@ -144,6 +144,7 @@ impl Processes {
             // Otherwise a program that does nothing would be started over and over.
             Ended::Finished => crashed("it ended though the run goes on"),
             Ended::Crashed(reason) => crashed(&reason),
+            Ended::Mistaken(why) => Ended::Mistaken(format!("slot {slot}, process {pid}: {why}")),
             killed @ Ended::Killed(_) => killed,
         };
         (worker, self.set(slot).ended(now, slot, how))

@@ -17,6 +17,7 @@ use crate::experiment::load;
 use crate::folder::holder;
 use crate::folder_status::FolderStatus;
 use crate::keys::keys;
+use crate::same_experiment::first_difference;
 use crate::stop_request;
 
 /// How long the master may take to answer.
@@ -104,15 +105,22 @@ pub fn stop(run: &RunLayout) -> Result<(), Error> {
     Ok(connect(run)?.stop()?)
 }
 
-/// Makes a run's folder from an experiment file, as pods find it in a config map; one that is there stays as it is.
+/// Makes a run's folder from an experiment file, as pods find it in a config map. One that is there stays as it is, and
+/// is refused if it has the run of another experiment.
 pub fn make_folder(run: &RunLayout, experiment: &Path) -> Result<(), Error> {
     fs::create_dir_all(run.folder()).map_err(Error::io(run.folder()))?;
     let file = run.experiment();
-    if !file.exists() {
-        let text = fs::read(experiment).map_err(Error::io(experiment))?;
-        replace(&file, &text, Durability::Synced).map_err(Error::io(&file))?;
+    let wanted = fs::read_to_string(experiment).map_err(Error::io(experiment))?;
+    let Ok(known) = fs::read_to_string(&file) else {
+        return replace(&file, wanted.as_bytes(), Durability::Synced).map_err(Error::io(&file));
+    };
+    match first_difference(&known, &wanted) {
+        Some(difference) => Err(Error::Invalid(format!(
+            "{}: has the run of another experiment ({difference}): remove that folder, or give the job another name",
+            run.folder().display()
+        ))),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Whether a run trains in one process, which no master leads.

@@ -115,6 +115,24 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether it is about what a process was given, so that another one would find the same.
+    pub fn is_mistake(&self) -> bool {
+        use salamander_train::Error as TrainError;
+        let missing = |cause: &io::Error| cause.kind() == io::ErrorKind::NotFound;
+        match self {
+            Error::Experiment { .. } | Error::Invalid(_) | Error::NoSuchRun { .. } => true,
+            #[cfg(feature = "kube")]
+            Error::Cluster(salamander_kube::Error::Invalid(_)) => true,
+            Error::Train(TrainError::Data(salamander_data::Error::Io { cause, .. }))
+            | Error::Data(salamander_data::Error::Io { cause, .. }) => missing(cause),
+            Error::Train(error) => matches!(
+                error,
+                TrainError::Experiment(_) | TrainError::Invalid(_) | TrainError::Course(_)
+            ),
+            _ => false,
+        }
+    }
+
     /// For `map_err` on the file operations of `path`.
     pub(crate) fn io(path: &Path) -> impl FnOnce(io::Error) -> Error {
         let path = path.to_path_buf();

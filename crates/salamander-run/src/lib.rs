@@ -32,6 +32,7 @@ mod program;
 pub mod report;
 pub mod roles;
 mod run;
+mod same_experiment;
 mod stop_request;
 mod stored;
 mod summary;

@@ -66,7 +66,7 @@ alternatives! {
         Member { rank, identity } as MemberSource, Checkpoint { rank, mark } as CheckpointSource,
     }
     Ending => ending::Kind in Ending.kind { Completed {}, Interrupted {}, Failed(reason) }
-    Ended => ended::Kind in Ended.kind { Finished {}, Killed(by), Crashed(reason) }
+    Ended => ended::Kind in Ended.kind { Finished {}, Killed(by), Crashed(reason), Mistaken(reason) }
     Order => order::Kind in Order.kind { Start(slot), End(slot) }
 }
 

@@ -141,7 +141,8 @@ fn beats_hellos_and_ends_come_back() {
         let hello = Hello { registration, active };
         assert_eq!(Hello::try_from(v1::Hello::from(hello.clone())), Ok(hello));
     }
-    for how in [Ended::Finished, Ended::Killed("SIGKILL".into()), Ended::Crashed("1".into())] {
+    let [killed, crashed] = [Ended::Killed("SIGKILL".into()), Ended::Crashed("1".into())];
+    for how in [Ended::Finished, killed, crashed, Ended::Mistaken("no file".into())] {
         let end = ProcessEnd { slot: 3, pid: 4, how };
         assert_eq!(ProcessEnd::try_from(v1::ProcessEnd::from(end.clone())), Ok(end));
     }

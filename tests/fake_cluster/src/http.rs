@@ -17,8 +17,9 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
+use crate::controllers::Controllers;
 use crate::kubelet::Kubelet;
-use crate::store::{Change, Key, Refusal, Store};
+use crate::store::{Change, Key, Refusal, Store, finalizers, is_leaving};
 
 type Body = BoxBody<Bytes, std::io::Error>;
 
@@ -47,6 +48,8 @@ pub struct Server {
     pub(crate) faults: Mutex<Vec<Fault>>,
     /// The nodes.
     pub kubelet: Kubelet,
+    /// The controllers.
+    pub controllers: Controllers,
 }
 
 impl Server {
@@ -126,6 +129,7 @@ impl Server {
                     _ => name,
                 };
                 let key = (place.resource, place.namespace, name);
+                self.admit(&key, &object)?;
                 let created = self.store().create(key.clone(), object)?;
                 self.kubelet.look(self, &key);
                 Ok(answer(created))
@@ -135,6 +139,10 @@ impl Server {
                 let manager =
                     call.query.get("fieldManager").map(String::as_str).unwrap_or_default();
                 let force = call.query.get("force").is_some_and(|force| force == "true");
+                let fresh = !status && self.store().get(&key).is_none();
+                if fresh {
+                    self.admit(&key, &call.json()?)?;
+                }
                 Ok(answer(self.store().apply(key, &call.json()?, (manager, force, status))?))
             }
             ("PATCH", false) if call.patch.contains("strategic-merge-patch") => {
@@ -156,23 +164,37 @@ impl Server {
         Ok(answer(object))
     }
 
-    /// Ends an object: a pod that runs gets its time, everything else is gone at once, with its dependents.
+    /// Ends an object: a pod that runs gets its time, what somebody holds stays until it is let go, everything else
+    /// is gone at once.
     pub(crate) fn end(self: &Arc<Self>, key: &Key, grace: i64) {
         if grace > 0 && self.kubelet.asks_to_leave(self, key) {
-            let deadline = Timestamp::now().as_second() + grace;
-            let deadline = Timestamp::from_second(deadline).expect("a time").to_string();
-            self.store().update(key, |pod| {
-                let known = pod["metadata"]["deletionTimestamp"].is_string();
-                if !known {
-                    pod["metadata"]["deletionTimestamp"] = deadline.into();
-                }
-            });
+            self.mark(key, grace);
             return;
         }
         self.kubelet.forget(key);
-        let dependents = self.store().remove(key);
-        for dependent in dependents {
-            self.end(&dependent, 30);
+        self.mark(key, 0);
+        self.sweep(key);
+    }
+
+    /// From now on an object is leaving.
+    fn mark(&self, key: &Key, grace: i64) {
+        let leaves = self.store().get(key).is_none_or(is_leaving);
+        if !leaves {
+            let deadline = Timestamp::now().as_second() + grace;
+            let deadline = Timestamp::from_second(deadline).expect("a time").to_string();
+            let set =
+                |object: &mut Value| object["metadata"]["deletionTimestamp"] = deadline.into();
+            self.store().update(key, set);
+        }
+    }
+
+    /// Removes an object that leaves and that nobody holds.
+    pub(crate) fn sweep(&self, key: &Key) {
+        let runs = self.kubelet.pid(key).is_some();
+        let mut store = self.store();
+        let held = |object: &Value| !is_leaving(object) || !finalizers(object).is_empty();
+        if !runs && !store.get(key).is_none_or(held) {
+            store.remove(key);
         }
     }
 

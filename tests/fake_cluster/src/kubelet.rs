@@ -252,10 +252,13 @@ impl Kubelet {
         let port = *state.ports.entry(job.to_string()).or_insert_with(free_port);
         let folder = self.folder.display();
         let runs = self.runs(key, pod);
+        let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+        let secret = volumes.filter_map(|volume| volume["secret"]["secretName"].as_str()).next();
+        let secret = secret.unwrap_or_default().to_string();
         self.write_files(server, &key.1, &pod["spec"]["volumes"]);
         let local = |text: &str| {
             text.replace("/etc/salamander/config", &format!("{folder}/config/{job}-config"))
-                .replace("/etc/salamander/token", &format!("{folder}/secret/{job}-token"))
+                .replace("/etc/salamander/token", &format!("{folder}/secret/{secret}"))
                 .replace("/runs/", &format!("{}/", runs.display()))
                 .replace("0.0.0.0:4455", &format!("127.0.0.1:{port}"))
                 .replace(&format!("{job}-master.{}.svc:4455", key.1), &format!("127.0.0.1:{port}"))
@@ -371,7 +374,7 @@ fn free_port() -> u16 {
     listener.local_addr().expect("bound").port()
 }
 
-fn uid_number(pod: &Value) -> u64 {
+pub(crate) fn uid_number(pod: &Value) -> u64 {
     let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
     uid.trim_start_matches("uid-").parse().unwrap_or(0)
 }

@@ -5,9 +5,13 @@
 //! # Layout
 //! - `http`: the API server, and how its answers fail
 //! - `store`: its objects, their versions and watches
+//! - `admission`: what a namespace refuses: quotas and pod security
+//! - `controllers`: the Job controller, the garbage collector, the protection of claims
 //! - `kubelet`: nodes, whose containers are processes
 //! - `operator`: the shipped operator on it
 
+mod admission;
+mod controllers;
 mod http;
 mod kubelet;
 mod operator;
@@ -25,6 +29,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
+pub use admission::{NAMESPACES, QUOTAS};
+pub use controllers::{BATCH_JOBS, CLAIMS, Controllers};
 use http::Fault;
 pub use http::{How, Server};
 pub use kubelet::{Kubelet, PODS, ROLE};
@@ -80,8 +86,10 @@ impl Cluster {
             store: Mutex::new(Store::new()),
             faults: Mutex::default(),
             kubelet: Kubelet::new(folder.path(), &address.to_string(), program),
+            controllers: Controllers::default(),
         });
         runtime.spawn(server.clone().serve(listener));
+        runtime.spawn(controllers::run(server.clone()));
         Self { server, runtime, _folder: folder }
     }
 
@@ -134,6 +142,20 @@ impl Cluster {
         self.server.end(&key, 30);
     }
 
+    /// The namespace lets no more than so many of a kind (`pods`, `persistentvolumeclaims`) in.
+    pub fn set_quota(&self, kind: &str, most: usize) {
+        let spec = json!({"hard": {kind: most.to_string()}});
+        self.put(QUOTAS, "compute", json!({"metadata": {}, "spec": spec}));
+    }
+
+    /// The namespace enforces a pod security level: `baseline` or `restricted`.
+    pub fn enforce_pod_security(&self, level: &str) {
+        let labels = json!({"pod-security.kubernetes.io/enforce": level});
+        let key = (NAMESPACES.to_string(), String::new(), NAMESPACE.to_string());
+        let object = json!({"metadata": {"labels": labels}});
+        self.server.store().create(key, object).expect("created");
+    }
+
     /// Makes a job.
     pub fn submit(&self, job: &TrainingJob) {
         let name = job.metadata.name.clone().expect("a name");
@@ -175,9 +197,10 @@ impl Cluster {
     /// What the newest master tells.
     pub fn progress(&self, job: &str) -> Progress {
         let pods = self.list(PODS);
+        // Masters of a Kubernetes job all have the same number.
         let number = |pod: &Value| {
             let text = pod["metadata"]["labels"]["salamander.dev/process"].as_str().unwrap_or("0");
-            text.parse::<u64>().unwrap_or(0)
+            (text.parse::<u64>().unwrap_or(0), kubelet::uid_number(pod))
         };
         let master = pods
             .iter()
@@ -259,3 +282,6 @@ pub fn job(name: &str, (min, max): (i32, i32), more: Value) -> TrainingJob {
     job.metadata.namespace = Some(NAMESPACE.to_string());
     job
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,6 +22,9 @@ pub(crate) struct Change {
 /// An answer that is no success: code, reason, message.
 pub(crate) type Refusal = (u16, &'static str, String);
 
+/// Keeps a pod of a Kubernetes job until the Job controller has counted its end.
+pub(crate) const TRACKING: &str = "batch.kubernetes.io/job-tracking";
+
 /// All objects.
 pub struct Store {
     objects: BTreeMap<Key, Value>,
@@ -77,7 +80,27 @@ impl Store {
         if let Some(map) = object.as_object_mut().filter(|_| has_status(&key.0)) {
             map.remove("status");
         }
+        fill_in(&key, &mut object);
         Ok(self.put("ADDED", key, object))
+    }
+
+    /// Every object.
+    pub(crate) fn all(&self) -> Vec<(Key, Value)> {
+        self.objects.iter().map(|(key, object)| (key.clone(), object.clone())).collect()
+    }
+
+    /// Whether an object of this uid is there.
+    pub(crate) fn has_uid(&self, uid: &Value) -> bool {
+        self.objects.values().any(|object| object["metadata"]["uid"] == *uid)
+    }
+
+    /// Whoever waited for an object's end needs it no more.
+    pub(crate) fn drop_finalizer(&mut self, key: &Key, name: &str) {
+        self.update(key, |object| {
+            let mut left = object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+            left.retain(|finalizer| finalizer != name);
+            object["metadata"]["finalizers"] = left.into();
+        });
     }
 
     /// Replaces an object, if it is still the one that was read.
@@ -106,6 +129,7 @@ impl Store {
         let mut object = self.objects.get(&key).ok_or_else(|| missing(&key))?.clone();
         let before = object.clone();
         merge(&mut object, patch);
+        unchangeable(&key, &before, &object)?;
         self.settle(&key, &before, &mut object, status);
         Ok(if object == before { object } else { self.put("MODIFIED", key, object) })
     }
@@ -118,6 +142,13 @@ impl Store {
             all.retain(|old| !new.iter().any(|new| new["type"] == old["type"]));
             all.extend(new.iter().cloned());
             patch["status"]["conditions"] = all.into();
+        }
+        if let Some(new) = patch["metadata"]["ownerReferences"].as_array().cloned() {
+            let known = self.objects.get(key).map(|o| o["metadata"]["ownerReferences"].clone());
+            let mut all = known.and_then(|k| k.as_array().cloned()).unwrap_or_default();
+            all.retain(|old| !new.iter().any(|new| new["uid"] == old["uid"]));
+            all.extend(new);
+            patch["metadata"]["ownerReferences"] = all.into();
         }
         patch
     }
@@ -133,9 +164,18 @@ impl Store {
             if status {
                 return Err(missing(&key));
             }
-            self.create(key.clone(), json!({"metadata": {}}))?;
+            let mut whole = patch.clone();
+            if let Some(metadata) = whole["metadata"].as_object_mut() {
+                metadata.remove("uid");
+            }
+            self.create(key.clone(), whole)?;
         }
         let before = self.objects[&key].clone();
+        let wanted = &patch["metadata"]["uid"];
+        if wanted.is_string() && *wanted != before["metadata"]["uid"] {
+            let text = format!("Precondition failed: UID in precondition: {wanted}");
+            return Err((409, "Conflict", text));
+        }
         let set = leaves(patch, status);
         for ((other, name), owned) in &mut self.owners {
             let theirs = |path: &&String| {
@@ -158,6 +198,7 @@ impl Store {
             remove(&mut object, path);
         }
         merge(&mut object, patch);
+        unchangeable(&key, &before, &object)?;
         self.settle(&key, &before, &mut object, status);
         Ok(if object == before { object } else { self.put("MODIFIED", key, object) })
     }
@@ -171,17 +212,11 @@ impl Store {
         true
     }
 
-    /// Removes an object and, as the garbage collector does, all that it owned.
-    pub(crate) fn remove(&mut self, key: &Key) -> Vec<Key> {
-        let Some(object) = self.objects.remove(key) else { return Vec::new() };
+    /// Removes an object; what it owned is the garbage collector's.
+    pub(crate) fn remove(&mut self, key: &Key) {
+        let Some(object) = self.objects.remove(key) else { return };
         self.owners.retain(|(owned, _), _| owned != key);
-        let uid = object["metadata"]["uid"].clone();
         self.tell("DELETED", key.clone(), object);
-        let owned = |object: &Value| {
-            let owners = object["metadata"]["ownerReferences"].as_array();
-            owners.is_some_and(|owners| owners.iter().any(|owner| owner["uid"] == uid))
-        };
-        self.objects.iter().filter(|(_, o)| owned(o)).map(|(key, _)| key.clone()).collect()
     }
 
     /// Ends all watches: with 410 Gone, after which only a list helps, or without a word.
@@ -233,12 +268,64 @@ impl Store {
     }
 }
 
+/// Whether an object was deleted, and somebody still needs it.
+pub(crate) fn is_leaving(object: &Value) -> bool {
+    object["metadata"]["deletionTimestamp"].is_string()
+}
+
+/// Who must let an object go before it is removed.
+pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
+    let all = object["metadata"]["finalizers"].as_array().into_iter().flatten();
+    all.filter_map(Value::as_str).collect()
+}
+
+/// What the server adds to new objects.
+fn fill_in(key: &Key, object: &mut Value) {
+    if key.0.ends_with("/persistentvolumeclaims") {
+        object["metadata"]["finalizers"] = json!(["kubernetes.io/pvc-protection"]);
+    }
+    if key.0.ends_with("/batch/v1/jobs") {
+        let uid = object["metadata"]["uid"].clone();
+        let own = json!({
+            "batch.kubernetes.io/controller-uid": uid, "controller-uid": uid,
+            "batch.kubernetes.io/job-name": key.2, "job-name": key.2,
+        });
+        let labels = &mut object["spec"]["template"]["metadata"]["labels"];
+        merge(labels, &own);
+        let selector = json!({"batch.kubernetes.io/controller-uid": uid});
+        object["spec"]["selector"] = json!({"matchLabels": selector});
+    }
+}
+
+/// What cannot be changed in an object that is there.
+fn unchangeable(key: &Key, before: &Value, after: &Value) -> Result<(), Refusal> {
+    let fixed: &[&str] = match key.0.as_str() {
+        _ if before["immutable"] == true => &["/data", "/stringData", "/immutable"],
+        "/apis/batch/v1/jobs" => &["/spec/template", "/spec/selector"],
+        "/apis/rbac.authorization.k8s.io/v1/rolebindings" => &["/roleRef"],
+        "/api/v1/persistentvolumeclaims" => &["/spec/accessModes", "/spec/storageClassName"],
+        _ => &[],
+    };
+    // What is there and was not before: a server that has just made it.
+    match fixed
+        .iter()
+        .find(|path| before.pointer(path).is_some_and(|old| after.pointer(path) != Some(old)))
+    {
+        Some(path) => {
+            let field = path.trim_start_matches('/').replace('/', ".");
+            let text = format!("{} {:?} is invalid: {field}: field is immutable", key.0, key.2);
+            Err((422, "Invalid", text))
+        }
+        None => Ok(()),
+    }
+}
+
 fn missing(key: &Key) -> Refusal {
     (404, "NotFound", format!("{} {:?} not found", key.0, key.2))
 }
 
 fn has_status(resource: &str) -> bool {
-    resource.ends_with("/pods") || resource.ends_with("/trainingjobs")
+    ["/pods", "/trainingjobs", "/batch/v1/jobs"].iter().any(|end| resource.ends_with(end))
 }
 
 /// RFC 7386.

@@ -37,6 +37,8 @@ pub enum Ended {
     Killed(String),
     /// By itself, with this exit code or reason.
     Crashed(String),
+    /// By itself, because of what it was given, as a file that is not there: another would find the same.
+    Mistaken(String),
 }
 
 /// What the platform has to do.
@@ -82,6 +84,8 @@ pub struct ProcessSet {
     max_crashes: u64,
     restarts: u64,
     last_crash: Option<String>,
+    /// Whether training has gone on at some time: then what processes are given was right.
+    worked: bool,
 }
 
 impl ProcessSet {
@@ -97,6 +101,7 @@ impl ProcessSet {
             max_crashes,
             restarts: 0,
             last_crash: None,
+            worked: false,
         }
     }
 
@@ -135,6 +140,7 @@ impl ProcessSet {
     /// Training went on for a while: earlier crashes were not in a row.
     pub fn progressed(&mut self) {
         self.in_a_row = 0;
+        self.worked = true;
     }
 
     /// A process ended. The error, if too many ended by themselves, is the run's end.
@@ -145,8 +151,13 @@ impl ProcessSet {
             return Ok(());
         }
         let replaced = before == Some(Slot::Ending);
+        if let Ended::Mistaken(reason) = &how
+            && !self.worked
+        {
+            return Err(reason.clone());
+        }
         let mut at = now;
-        if let (Ended::Crashed(reason), false) = (how, replaced) {
+        if let (Ended::Crashed(reason) | Ended::Mistaken(reason), false) = (how, replaced) {
             self.crashes += 1;
             at += (BACKOFF << self.in_a_row.min(6)).min(LONGEST_BACKOFF);
             self.in_a_row += 1;
@@ -203,6 +214,19 @@ impl ProcessSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mistake_ends_the_run_at_once_unless_it_has_worked_before() {
+        let mistake = || Ended::Mistaken("no such file".to_string());
+        let mut processes = ProcessSet::new(1, 5);
+        processes.orders(0);
+        assert_eq!(processes.ended(1, 0, mistake()), Err("no such file".to_string()));
+        let mut processes = ProcessSet::new(1, 5);
+        processes.orders(0);
+        processes.progressed();
+        assert_eq!(processes.ended(1, 0, mistake()), Ok(()), "its node may lack a volume");
+        assert_eq!(processes.orders(600), [Order::Start(0)]);
+    }
 
     #[test]
     fn a_killed_process_is_replaced_at_once_and_burns_no_retry() {

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Config, ResourceExt};
 use salamander_core::elastic::Ending;
 use serde_json::{Value, json};
@@ -87,6 +87,12 @@ impl Jobs {
             self.api.apply(object).await?;
         }
         Ok(false)
+    }
+
+    /// All jobs that operators look after.
+    pub async fn all(&self) -> Result<Vec<TrainingJob>, Error> {
+        let listed = self.jobs().list(&ListParams::default()).await;
+        Ok(listed.map_err(Error::doing("listing the jobs"))?.items)
     }
 
     /// How a job stands.

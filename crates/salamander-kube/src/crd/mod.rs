@@ -1,20 +1,27 @@
 //! The custom resource `TrainingJob`: what people write, what they are told about mistakes, what they see.
 
+pub mod cap;
 mod roles;
 mod status;
 mod storage;
 mod template;
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{CustomResource, CustomResourceExt, KubeSchema};
 use salamander_core::layout::EXPERIMENT;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
-pub use roles::{Master, ParameterServers, Workers};
+pub use roles::{Gang, Master, ParameterServers, Workers};
 pub use status::{Phase, Restarts, ServerCount, TrainingJobStatus, WorkerCount};
 pub use storage::{AccessMode, Checkpoints, ObjectStore, Scope, Storage};
 pub use template::{PodTemplate, Resources};
+
+/// What `spec.managedBy` says of jobs that this operator looks after.
+pub const MANAGER: &str = "salamander.dev/operator";
 
 /// A training that uses what is free on the cluster, between the fewest and the most workers.
 ///
@@ -50,7 +57,8 @@ pub use template::{PodTemplate, Resources};
     printcolumn(name = "Epoch", type_ = "integer", json_path = ".status.epoch"),
     printcolumn(name = "Step", type_ = "integer", json_path = ".status.step"),
     printcolumn(name = "Loss", type_ = "string", json_path = ".status.loss"),
-    printcolumn(name = "Goodput", type_ = "string", json_path = ".status.goodput", priority = 1),
+    printcolumn(name = "Metric", type_ = "string", json_path = ".status.metric"),
+    printcolumn(name = "Goodput", type_ = "string", json_path = ".status.goodput"),
     printcolumn(name = "PS", type_ = "integer", json_path = ".status.ps.ready", priority = 1),
     printcolumn(name = "Restarts", type_ = "integer", json_path = ".status.restarts.worker", priority = 1),
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message", priority = 1),
@@ -69,11 +77,19 @@ pub use template::{PodTemplate, Resources};
                  spec.storage that all pods share"),
     validation = Rule::new("self.image == oldSelf.image")
         .message("image cannot be changed; delete the job and create another"),
+    validation = Rule::new("has(self.managedBy) == has(oldSelf.managedBy) && \
+        (!has(self.managedBy) || self.managedBy == oldSelf.managedBy)")
+        .message("managedBy cannot be changed; delete the job and create another"),
     validation = Rule::new("self.strategy == oldSelf.strategy")
         .message("strategy cannot be changed; delete the job and create another"),
     validation = Rule::new("self.workers.max == oldSelf.workers.max")
         .message("workers.max fixes how batches are cut and cannot be changed; use workers.replicas, \
                  or create another job")
+)]
+// Without this `kubectl explain` would show the example above.
+#[schemars(
+    description = "What to train, with what, and on how many pods. Everything but image, experiment and workers.max \
+                   has a default."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct TrainingJobSpec {
@@ -114,6 +130,24 @@ pub struct TrainingJobSpec {
     /// Stops the run at a step that all workers agree on and gives its pods back; false goes on with it.
     #[serde(default)]
     pub suspend: bool,
+    /// Who looks after the job: this operator, if it is not said or says `salamander.dev/operator`. A job of another
+    /// manager, such as a queue that sends it to another cluster, is left alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub managed_by: Option<String>,
+    /// Seconds after its end when the job is deleted with everything that was made for it; never if it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 2_147_483_647))]
+    pub ttl_seconds_after_finished: Option<i64>,
+    /// Seconds that the job may be active; it fails when they are over. A suspended job is not active, and has all of
+    /// them again when it goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 2_147_483_647))]
+    pub active_deadline_seconds: Option<i64>,
+    /// The most that all pods of the job together may request, as in `{cpu: 16, nvidia.com/gpu: 4}`: no more workers
+    /// are wanted than fit into it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub resource_cap: BTreeMap<String, IntOrString>,
     /// The priority classes that `workers.priority` speaks of.
     #[serde(default)]
     pub priority_classes: PriorityClasses,
@@ -129,6 +163,17 @@ impl TrainingJobSpec {
     /// The object store that checkpoints are put into.
     pub fn object_store(&self) -> Option<&ObjectStore> {
         self.checkpoints.as_ref().map(|checkpoints| &checkpoints.object_store)
+    }
+
+    /// How many workers are wanted now: no more than the resource cap lets run.
+    pub fn wanted_workers(&self) -> i32 {
+        cap::most_workers(self)
+            .map_or(self.workers.wanted(), |most| self.workers.wanted().min(most))
+    }
+
+    /// Whether another manager than this operator looks after the job.
+    pub fn is_managed_elsewhere(&self) -> bool {
+        self.managed_by.as_deref().is_some_and(|manager| manager != MANAGER)
     }
 
     /// Whether another master can go on with the run.

@@ -34,6 +34,10 @@ pub struct Workers {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^(high|low|0(\.[0-9]{1,4})?|1(\.0{1,4})?)$"), length(max = 6))]
     pub priority: Option<String>,
+    /// The first `workers.min` pods are placed all together or not at all, by a scheduler that can do so
+    /// (`template.schedulerName`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gang: Option<Gang>,
     /// What a worker asks for and may use.
     #[serde(default)]
     pub resources: Resources,
@@ -43,6 +47,15 @@ pub struct Workers {
     /// What else its pods have.
     #[serde(default)]
     pub template: PodTemplate,
+}
+
+/// A scheduler that places several pods together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Gang {
+    /// The coscheduling plugin of the Kubernetes scheduler (`scheduling.x-k8s.io`).
+    Coscheduling,
+    /// Volcano (`scheduling.volcano.sh`).
+    Volcano,
 }
 
 impl Workers {
@@ -83,7 +96,7 @@ impl Default for Master {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ParameterServers {
-    /// How many. Another number starts all of them anew with the last checkpoint.
+    /// How many hold the model's tables. Another number moves partitions between servers while the job trains.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 1024))]
     pub replicas: i32,

@@ -14,13 +14,13 @@ pub struct TrainingJobStatus {
     /// The generation of the spec that this speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// In one word.
+    /// How the job stands, in one word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// In one sentence.
+    /// Why it stands so, or what it waits for, in one sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// `Valid`, `Running`, `Suspended`, `Complete`, `Failed`.
+    /// `Valid`, `Blocked`, `Running`, `Suspended`, `Complete`, `Failed`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".to_string()]))]
     pub conditions: Vec<Condition>,
@@ -36,7 +36,7 @@ pub struct TrainingJobStatus {
     /// Parameter servers that are wanted and that serve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ps: Option<ServerCount>,
-    /// Steps done.
+    /// Steps done in all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<i64>,
     /// The epoch that is under way.
@@ -45,7 +45,10 @@ pub struct TrainingJobStatus {
     /// The last step's loss.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loss: Option<String>,
-    /// The part of the time since the first step in which training went on.
+    /// The last validation's metrics, as in `accuracy 0.9815`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<String>,
+    /// The part of the time since the first step in which training went on, without steps that were done again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goodput: Option<String>,
     /// The group of workers that train together now.
@@ -78,6 +81,8 @@ pub struct TrainingJobStatus {
 pub enum Phase {
     /// Something in the job's spec is wrong.
     Invalid,
+    /// The cluster refuses what it needs: a quota, a policy, a name that is taken.
+    Blocked,
     /// Its master does not run yet.
     Pending,
     /// Too few workers are there.
@@ -113,20 +118,20 @@ impl Phase {
 /// Workers that are wanted and that train.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerCount {
-    /// As many are wanted.
+    /// Workers that are wanted now.
     pub wanted: i32,
-    /// As many train together.
+    /// Workers that train together.
     pub ready: i32,
-    /// As many have a pod that waits for a place.
+    /// Pods of the job that wait for a place, an image or a volume.
     pub pending: i32,
 }
 
 /// Parameter servers that are wanted and that serve.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ServerCount {
-    /// As many are wanted.
+    /// Parameter servers that are wanted now.
     pub wanted: i32,
-    /// As many serve.
+    /// Parameter servers that serve.
     pub ready: i32,
 }
 
@@ -134,13 +139,13 @@ pub struct ServerCount {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Restarts {
-    /// Workers.
+    /// Workers that were started again, whatever they ended of.
     pub worker: i64,
-    /// Parameter servers.
+    /// Parameter servers that were started again, whatever they ended of.
     #[serde(default)]
     pub ps: i64,
-    /// Masters, whatever they ended of.
+    /// Masters that were started again, whatever they ended of.
     pub master: i32,
-    /// Masters that broke by themselves.
+    /// Masters in a row that broke by themselves; ten quiet minutes set it back to 0.
     pub master_crashes: i32,
 }

@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 
-use super::metadata;
+use super::{belongings, metadata};
 use crate::job::Job;
 use crate::names;
 
@@ -21,16 +21,36 @@ pub(super) fn account(job: &Job, name: &str, owner: Option<&OwnerReference>) -> 
 /// What the master may do.
 pub fn role(job: &Job, owner: Option<&OwnerReference>) -> Value {
     let pods = ["get", "list", "watch", "create", "delete", "patch"];
+    let mut rules = vec![
+        json!({"apiGroups": [""], "resources": ["pods"], "verbs": pods}),
+        json!({"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]}),
+        json!({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}),
+    ];
+    if owner.is_none() {
+        rules.extend(ownership_rules(job));
+    }
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "Role",
         "metadata": metadata(job, &names::master_account(&job.name), owner),
-        "rules": [
-            {"apiGroups": [""], "resources": ["pods"], "verbs": pods},
-            {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
-            {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
-        ],
+        "rules": rules,
     })
+}
+
+/// What the master of a manifest may do to the other objects of that manifest, and to no others: say whom they go with.
+/// Some clusters want the right to delete from whoever says that.
+fn ownership_rules(job: &Job) -> Vec<Value> {
+    let rule = |(group, kind, name): (&str, &str, String)| {
+        let resource = match kind {
+            "NetworkPolicy" => "networkpolicies".to_string(),
+            kind => format!("{}s", kind.to_lowercase()),
+        };
+        json!({
+            "apiGroups": [group], "resources": [resource], "resourceNames": [name],
+            "verbs": ["patch", "delete"],
+        })
+    };
+    belongings(job).into_iter().map(rule).collect()
 }
 
 /// Gives the master its role.
@@ -41,6 +61,8 @@ pub(super) fn role_binding(job: &Job, owner: Option<&OwnerReference>) -> Value {
         "kind": "RoleBinding",
         "metadata": metadata(job, &name, owner),
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": job.namespace}],
+        "subjects": [{
+            "kind": "ServiceAccount", "name": job.master_account(), "namespace": job.namespace,
+        }],
     })
 }

@@ -35,7 +35,7 @@ pub fn secret(job: &Job, secrets: &Secrets, owner: Option<&OwnerReference>) -> V
     json!({
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": metadata(job, &names::secret(&job.name), owner),
+        "metadata": metadata(job, &job.secret_name(), owner),
         "stringData": secrets.files(),
         "type": "Opaque",
         // A job whose pods have different secrets cannot work.

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{
 use salamander_core::environment;
 
 use super::pod::PodParts;
+use super::volumes::scratch;
 use crate::job::Job;
 use crate::names::PodRole;
 
@@ -27,11 +28,13 @@ pub(super) fn own_env(job: &Job, parts: &PodParts<'_>) -> Vec<EnvVar> {
         let field_ref = Some(ObjectFieldSelector { api_version, field_path });
         from(name, EnvVarSource { field_ref, ..EnvVarSource::default() })
     };
+    let scratch = scratch(job, parts.role);
     let mut env = vec![
         field(environment::POD_NAME.name, "metadata.name"),
         field(environment::POD_NAMESPACE.name, "metadata.namespace"),
         field(environment::POD_IP.name, "status.podIP"),
-        value("HOME", "/tmp"),
+        value("HOME", &scratch),
+        value("TMPDIR", &scratch),
         value(environment::LOG_FORMAT.name, "json"),
         value(environment::JOB.name, &job.name),
         // In a pod every process is number 1, which tells nobody apart.

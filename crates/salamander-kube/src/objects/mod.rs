@@ -3,7 +3,9 @@
 mod access;
 mod batch;
 mod config;
+mod disruption;
 mod env;
+mod gang;
 mod network;
 mod pod;
 mod roles;
@@ -18,7 +20,7 @@ use crate::job::Job;
 use crate::names;
 
 pub use access::role;
-pub use batch::master_job;
+pub use batch::{belongings, master_job};
 pub use config::{config_map, secret};
 pub use pod::container_memory;
 pub use roles::{MasterPod, MemberPod};
@@ -28,15 +30,17 @@ pub(crate) use pod::amount;
 
 /// What every job needs beside its secrets and its files, and what may be brought back to this at any time: accounts
 /// and rights, the network, the master's address.
-pub fn surroundings(job: &Job, owner: Option<&OwnerReference>) -> [Value; 6] {
-    [
+pub fn surroundings(job: &Job, owner: Option<&OwnerReference>) -> Vec<Value> {
+    let always = [
         access::account(job, &names::master_account(&job.name), owner),
         access::account(job, &names::pod_account(&job.name), owner),
         access::role(job, owner),
         access::role_binding(job, owner),
         network::network_policy(job, owner),
         network::master_service(job, owner),
-    ]
+    ];
+    let more = [disruption::budget(job, owner), gang::pod_group(job, owner)];
+    always.into_iter().chain(more.into_iter().flatten()).collect()
 }
 
 /// The metadata of an object of a job.

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::env::{own_env, store_env};
+use super::gang;
 use super::security::{container_security, pod_security};
 use super::volumes::{own_mounts, own_volumes};
 use crate::Error;
@@ -53,6 +54,8 @@ pub(super) struct PodParts<'a> {
     pub(super) process: u32,
     pub(super) args: Vec<String>,
     pub(super) resources: ResourceRequirements,
+    /// The devices that its container uses, of those that its template claims.
+    pub(super) claims: &'a [Value],
     pub(super) template: &'a PodTemplate,
 }
 
@@ -60,12 +63,17 @@ impl PodParts<'_> {
     pub(super) fn build(&self, job: &Job, owner: Option<&OwnerReference>) -> Result<Pod, Error> {
         let template = self.template;
         let mut labels = template.labels.clone();
+        labels.extend(job.queue_labels.clone());
+        labels.extend(gang::labels(job, self.role));
         labels.extend(names::pod_labels(&job.name, self.role, self.index, self.process));
         let mut annotations = template.annotations.clone();
-        // A lost pod costs a few steps at most, so nodes may be emptied.
+        annotations.extend(gang::annotations(job, self.role));
+        // A lost worker or master costs a few steps at most, so nodes may be emptied. What a server held goes back to
+        // the last checkpoint, so its node is not given up to save money.
+        let safe = if self.role == PodRole::Ps { "false" } else { "true" };
         annotations
             .entry("cluster-autoscaler.kubernetes.io/safe-to-evict".to_string())
-            .or_insert_with(|| "true".to_string());
+            .or_insert_with(|| safe.to_string());
         Ok(Pod {
             metadata: ObjectMeta {
                 name: Some(names::pod_name(&job.name, self.role, self.index, self.process)),
@@ -88,11 +96,15 @@ impl PodParts<'_> {
         let grace = template.termination_grace_period_seconds.unwrap_or(GRACE_SECONDS);
         let selector = (!template.node_selector.is_empty()).then(|| template.node_selector.clone());
         let spread = &template.topology_spread_constraints;
+        let account = template.service_account_name.clone();
+        let account = account.unwrap_or_else(|| names::pod_account(&job.name));
         Ok(PodSpec {
             containers: vec![self.container(job)?],
             volumes: self.list("volumes", own_volumes(job, self.role), &template.volumes)?,
             restart_policy: Some("Never".to_string()),
-            service_account_name: Some(names::pod_account(&job.name)),
+            init_containers: self.init_containers()?,
+            resource_claims: self.list("resourceClaims", Vec::new(), &template.resource_claims)?,
+            service_account_name: Some(account),
             automount_service_account_token: Some(false),
             enable_service_links: Some(false),
             termination_grace_period_seconds: Some(grace),
@@ -124,13 +136,30 @@ impl PodParts<'_> {
             args: Some(self.args.clone()),
             env: self.list("env", own_env(job, self), &template.env)?,
             env_from: self.list("envFrom", store_env(job, self.role), &template.env_from)?,
-            resources: Some(self.resources.clone()),
-            volume_mounts: self.list("volumeMounts", own_mounts(), &template.volume_mounts)?,
+            resources: Some(ResourceRequirements {
+                claims: self.list("resources.claims", Vec::new(), self.claims)?,
+                ..self.resources.clone()
+            }),
+            volume_mounts: self.list(
+                "volumeMounts",
+                own_mounts(job, self.role),
+                &template.volume_mounts,
+            )?,
             security_context: Some(container_security()),
             // The last lines of its log come with its end, and need no rights to be read.
             termination_message_policy: Some("FallbackToLogsOnError".to_string()),
             ..Container::default()
         })
+    }
+
+    /// Those of the template. One that says nothing of security is as restricted as the pod's own container.
+    fn init_containers(&self) -> Result<Option<Vec<Container>>, Error> {
+        let given = &self.template.init_containers;
+        let mut all: Option<Vec<Container>> = self.list("initContainers", Vec::new(), given)?;
+        for container in all.iter_mut().flatten() {
+            container.security_context.get_or_insert_with(container_security);
+        }
+        Ok(all)
     }
 
     /// Its own, and a short one for nodes that do not answer.
@@ -194,7 +223,7 @@ pub(super) fn requirements(resources: &Resources, memory: Option<u64>) -> Resour
     ResourceRequirements {
         requests: amounts(&resources.requests),
         limits: amounts(&resources.limits),
-        ..ResourceRequirements::default()
+        claims: None,
     }
 }
 

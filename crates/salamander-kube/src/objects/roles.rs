@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use super::pod::{PodParts, port, probe, requirements, role_args};
 use crate::Error;
 use crate::crd::ParameterServers;
+use crate::crd::cap::MODEST;
 use crate::job::{CONFIG, JOB_FILE, Job};
 use crate::names::{self, HEALTH_PORT, MASTER_PORT, PodRole};
 
@@ -42,17 +43,18 @@ impl MasterPod<'_> {
             process: self.number,
             args,
             resources: modest(requirements(&master.resources, None)),
+            claims: &master.resources.claims,
             template: &master.template,
         };
         let mut pod = parts.build(job, self.owner)?;
-        let wanted = job.spec.workers.wanted().to_string();
+        let wanted = job.spec.wanted_workers().to_string();
         let annotations = pod.metadata.annotations.get_or_insert_default();
         annotations.insert(names::WANTED.to_string(), wanted);
         if let Some(servers) = job.spec.servers() {
             annotations.insert(names::WANTED_SERVERS.to_string(), servers.to_string());
         }
         if let Some(spec) = &mut pod.spec {
-            spec.service_account_name = Some(names::master_account(&job.name));
+            spec.service_account_name = Some(job.master_account());
             spec.automount_service_account_token = Some(true);
             for container in &mut spec.containers {
                 container.ports =
@@ -72,9 +74,7 @@ impl MasterPod<'_> {
 /// could not answer itself any more.
 fn modest(mut resources: ResourceRequirements) -> ResourceRequirements {
     if resources.requests.is_none() && resources.limits.is_none() {
-        let amounts = [("cpu", "100m"), ("memory", "128Mi")];
-        let amounts =
-            amounts.map(|(name, amount)| (name.to_string(), Quantity(amount.to_string())));
+        let amounts = MODEST.map(|(name, amount)| (name.to_string(), Quantity(amount.to_string())));
         resources.requests = Some(amounts.into());
     }
     resources
@@ -120,8 +120,9 @@ impl<'a> MemberPod<'a> {
         ];
         let args = role_args(job, role, &options);
         let (index, process) = (self.index, self.process);
+        let claims = &resources.claims;
         let resources = requirements(resources, self.memory);
-        let parts = PodParts { role, name, index, process, args, resources, template };
+        let parts = PodParts { role, name, index, process, args, resources, claims, template };
         let mut pod = parts.build(job, self.owner)?;
         if let Some(spec) = &mut pod.spec {
             // It is ready when it takes part, which its master knows best.

@@ -10,6 +10,7 @@ pub fn follow(status: &mut TrainingJobStatus, now: Timestamp, phase: Phase, mess
     let facts = [
         ("Valid", phase != Phase::Invalid),
         ("Running", phase == Phase::Running),
+        ("Blocked", phase == Phase::Blocked),
         ("Suspended", phase == Phase::Suspended),
         ("Complete", phase == Phase::Complete),
         ("Failed", phase == Phase::Failed),

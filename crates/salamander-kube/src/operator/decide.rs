@@ -10,8 +10,11 @@ use kube::ResourceExt;
 use salamander_core::elastic::Ending;
 
 use super::plan::{Action, JobEvent, ObservedJob, ReconcilePlan};
+use crate::contract;
 use crate::crd::{Phase, TrainingJob, TrainingJobStatus};
-use crate::names::{self, EXIT_RUN_FAILED, EXIT_RUN_STOPPED, PodRole};
+use crate::error::Error;
+use crate::names::{self, EXIT_MISTAKE, EXIT_RUN_FAILED, EXIT_RUN_STOPPED, PodRole};
+use crate::platform::log_words::last_words;
 use crate::platform::pod_state::{self, PodEnd, PodState};
 use crate::progress::Progress;
 
@@ -22,21 +25,35 @@ const LATER: Duration = Duration::from_secs(300);
 /// The wait after a master's first crash, doubled with each.
 const BACKOFF: i64 = 1;
 const LONGEST_BACKOFF: i64 = 60;
+/// A master that ran for so many seconds has put earlier crashes behind it.
+const CALM: i64 = 600;
 
 /// Decides what a job needs.
 pub fn decide(job: &TrainingJob, observed: &ObservedJob, now: Timestamp) -> ReconcilePlan {
     let before = job.status.clone().unwrap_or_default();
-    let mut planner = Planner {
-        job,
-        now,
-        actions: Vec::new(),
-        events: Vec::new(),
-        requeue_after: LATER,
-        status: before.clone(),
-    };
+    let mut planner = Planner::new(job, now);
     planner.count_pods(observed);
     let (phase, message) = planner.phase(observed);
     planner.finish(&before, phase, message)
+}
+
+/// What a job shows when the cluster refuses what it needs; nothing if that was told before, or if the job is over.
+pub fn refused(job: &TrainingJob, error: &Error, now: Timestamp) -> Option<ReconcilePlan> {
+    let before = job.status.clone().unwrap_or_default();
+    let phase = match before.phase {
+        Some(phase) if phase.is_final() => return None,
+        _ if matches!(error, Error::Invalid(_)) => Phase::Invalid,
+        // It goes on with what it has.
+        Some(phase @ (Phase::Gathering | Phase::Running | Phase::Suspending)) => phase,
+        _ => Phase::Blocked,
+    };
+    let message = error.to_string();
+    let told = before.phase == Some(phase) && before.message.as_deref() == Some(&*message);
+    let mut planner = Planner::new(job, now);
+    if !told && before.phase == Some(phase) {
+        planner.event(true, "Refused", message.clone());
+    }
+    Some(planner.finish(&before, phase, message))
 }
 
 pub(super) struct Planner<'a> {
@@ -51,6 +68,14 @@ pub(super) struct Planner<'a> {
 /// A phase, and the message that explains it.
 type PhaseMessage = (Phase, String);
 
+impl<'a> Planner<'a> {
+    fn new(job: &'a TrainingJob, now: Timestamp) -> Self {
+        let status = job.status.clone().unwrap_or_default();
+        let (actions, events) = (Vec::new(), Vec::new());
+        Self { job, now, actions, events, requeue_after: LATER, status }
+    }
+}
+
 impl Planner<'_> {
     fn phase(&mut self, observed: &ObservedJob) -> PhaseMessage {
         let phase = self.status.phase;
@@ -59,7 +84,11 @@ impl Planner<'_> {
         {
             let message = message.clone().unwrap_or_default();
             self.delete_members(&observed.pods);
+            self.expire();
             return (phase, message);
+        }
+        if self.is_overdue() {
+            return self.give_up(&observed.pods);
         }
         if let Some(reason) = &observed.invalid {
             return (Phase::Invalid, reason.clone());
@@ -70,7 +99,17 @@ impl Planner<'_> {
             self.delete(older, false);
         }
         match newest {
-            Some((number, pod)) => self.with_master(number, pod, &observed.pods),
+            Some((number, pod)) => {
+                let refused = self.refused_image(pod, observed.contract);
+                match refused {
+                    Some(reason) => {
+                        self.delete(pod, false);
+                        self.delete_members(&observed.pods);
+                        (Phase::Failed, reason)
+                    }
+                    None => self.with_master(number, pod, &observed.pods),
+                }
+            }
             None => self.without_master(&observed.pods),
         }
     }
@@ -88,7 +127,55 @@ impl Planner<'_> {
         }
     }
 
+    /// A job that is over is deleted when its time has come.
+    fn expire(&mut self) {
+        let ttl = self.job.spec.ttl_seconds_after_finished;
+        let (Some(ttl), Some(ended)) = (ttl, &self.status.completion_time) else { return };
+        match ended.0.as_second() + ttl - self.now.as_second() {
+            left @ 1.. => self.look_again_in(left),
+            _ => self.actions.push(Action::DeleteJob),
+        }
+    }
+
+    /// Whether the job has been active for too long.
+    fn is_overdue(&mut self) -> bool {
+        let deadline = self.job.spec.active_deadline_seconds;
+        let (Some(deadline), Some(began)) = (deadline, &self.status.start_time) else {
+            return false;
+        };
+        let left = began.0.as_second() + deadline - self.now.as_second();
+        if left > 0 {
+            self.look_again_in(left);
+        }
+        left <= 0
+    }
+
+    fn give_up(&mut self, pods: &[Pod]) -> PhaseMessage {
+        for (_, master) in masters(pods) {
+            self.delete(master, false);
+        }
+        self.delete_members(pods);
+        let deadline = self.job.spec.active_deadline_seconds.unwrap_or_default();
+        (
+            Phase::Failed,
+            format!("it was active for longer than activeDeadlineSeconds, {deadline} s"),
+        )
+    }
+
+    fn look_again_in(&mut self, seconds: i64) {
+        let wait = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        self.requeue_after = self.requeue_after.min(wait);
+    }
+
+    /// Why the program of a master that speaks is too old for what the job needs.
+    fn refused_image(&self, master: &Pod, needed: u32) -> Option<String> {
+        let said = Progress::from_annotation(master.annotations().get(names::PROGRESS)?)?;
+        contract::refusal(needed, said.contract.unwrap_or_else(contract::first))
+    }
+
     fn suspended(&mut self, pods: &[Pod]) -> PhaseMessage {
+        // Its deadline begins again when it goes on.
+        self.status.start_time = None;
         self.delete_members(pods);
         (Phase::Suspended, "stopped; set spec.suspend to false to go on".into())
     }
@@ -136,6 +223,7 @@ impl Planner<'_> {
                 (Phase::Pending, reason.unwrap_or("the master's pod starts".into()))
             }
             PodState::Running => {
+                self.forget_crashes(pod);
                 self.annotate_wanted(pod);
                 self.running(&progress)
             }
@@ -158,9 +246,18 @@ impl Planner<'_> {
         }
     }
 
+    /// A master that has worked for a while did not crash in a row with those before it.
+    fn forget_crashes(&mut self, pod: &Pod) {
+        let since = pod.status.as_ref().and_then(|status| status.start_time.as_ref());
+        let calm = since.is_some_and(|since| self.now.as_second() - since.0.as_second() > CALM);
+        if let Some(restarts) = self.status.restarts.as_mut().filter(|_| calm) {
+            restarts.master_crashes = 0;
+        }
+    }
+
     /// Tells the master what is wanted.
     fn annotate_wanted(&mut self, pod: &Pod) {
-        let wanted = self.job.spec.workers.wanted().to_string();
+        let wanted = self.job.spec.wanted_workers().to_string();
         let mut annotate = |key: &'static str, value: String| {
             if pod.annotations().get(key) != Some(&value) {
                 self.actions.push(Action::Annotate { name: pod.name_any(), key, value });
@@ -185,7 +282,7 @@ impl Planner<'_> {
             PodEnd::OutOfMemory => {
                 "out of memory: raise master.resources.limits.memory".to_string()
             }
-            PodEnd::Crashed(reason) => reason,
+            PodEnd::Crashed(reason) | PodEnd::Mistaken(reason) => reason,
         };
         self.status.last_crash = Some(format!("master: {reason}"));
         let crashes = self.status.restarts.unwrap_or_default().master_crashes + 1;
@@ -196,7 +293,7 @@ impl Planner<'_> {
         let wait = (BACKOFF << (crashes - 1).min(6)).min(LONGEST_BACKOFF);
         let left = finished_at(pod).map_or(0, |at| at.as_second() + wait - self.now.as_second());
         if left > 0 {
-            self.requeue_after = Duration::from_secs(left as u64);
+            self.look_again_in(left);
             return (Phase::Recovering, format!("the master crashed: {reason}"));
         }
         self.status.restarts.get_or_insert_default().master_crashes = crashes;
@@ -207,8 +304,8 @@ impl Planner<'_> {
     fn relaunch(&mut self, number: u32, reason: &str, pods: &[Pod]) -> PhaseMessage {
         if self.job.spec.suspend {
             // It ended before it could stop in order; its last checkpoint is as far as it came.
-            self.delete_members(pods);
-            return (Phase::Suspended, format!("stopped: {reason}"));
+            let (phase, _) = self.suspended(pods);
+            return (phase, format!("stopped: {reason}"));
         }
         self.status.restarts.get_or_insert_default().master += 1;
         self.event(true, "MasterRelaunched", format!("master {number}: {reason}"));
@@ -276,11 +373,9 @@ pub(super) fn role(pod: &Pod) -> Option<PodRole> {
 fn ending_of_exit(pod: &Pod) -> Option<Ending> {
     let terminated = pod_state::terminated(pod)?;
     match terminated.exit_code {
-        EXIT_RUN_FAILED => {
-            let message = terminated.message.clone().unwrap_or_default();
-            Some(Ending::Failed(
-                message.lines().last().unwrap_or("see the master's log").to_string(),
-            ))
+        EXIT_RUN_FAILED | EXIT_MISTAKE => {
+            let message = terminated.message.as_deref().unwrap_or_default();
+            Some(Ending::Failed(last_words(message).unwrap_or("see the master's log".into())))
         }
         EXIT_RUN_STOPPED => Some(Ending::Interrupted),
         _ => None,

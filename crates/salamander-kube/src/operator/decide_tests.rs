@@ -64,7 +64,7 @@ fn ended(code: i32, ago: i64) -> Value {
 }
 
 fn check(job: &TrainingJob, pods: Vec<Pod>, phase: Phase, actions: &[Action]) -> ReconcilePlan {
-    let plan = decide(job, &ObservedJob { pods, invalid: None }, now());
+    let plan = decide(job, &ObservedJob { pods, invalid: None, contract: 1 }, now());
     assert_eq!(plan.status.phase, Some(phase), "{:?}", plan.status.message);
     assert_eq!(plan.actions, actions);
     assert_eq!(plan.status.observed_generation, Some(3));
@@ -218,8 +218,76 @@ fn older_masters_are_removed_and_scale_is_told() {
 
 #[test]
 fn a_job_that_is_wrong_says_so_and_is_looked_at_again() {
-    let observed = ObservedJob { pods: vec![], invalid: Some("experiment: line 2".into()) };
+    let observed =
+        ObservedJob { invalid: Some("experiment: line 2".into()), ..ObservedJob::default() };
     let plan = decide(&job(json!({}), json!({})), &observed, now());
     assert_eq!((plan.status.phase, plan.actions.len()), (Some(Phase::Invalid), 0));
     assert!(plan.events[0].warning && plan.requeue_after < LATER);
+}
+
+#[test]
+fn a_job_has_a_deadline_and_is_deleted_after_its_time() {
+    let at = |ago: i64| Timestamp::from_second(NOW - ago).expect("a time").to_string();
+    let known = |ago: i64| {
+        let status = json!({"master": 0, "phase": "Running", "startTime": at(ago)});
+        job(json!({"activeDeadlineSeconds": 100}), status)
+    };
+    let worker = || pod("worker", 0, 36, json!({}), running());
+    let pods = || vec![master(0, "running", running()), worker()];
+    let plan = check(&known(90), pods(), Phase::Running, &[]);
+    assert_eq!(plan.requeue_after, Duration::from_secs(10));
+    let ended = [delete("j-master-0"), delete("j-worker-0-10")];
+    let plan = check(&known(100), pods(), Phase::Failed, &ended);
+    assert!(plan.status.message.expect("a message").contains("activeDeadlineSeconds, 100 s"));
+    let suspended = json!({"suspend": true, "activeDeadlineSeconds": 100});
+    let suspended = job(suspended, json!({"master": 0, "phase": "Suspended", "startTime": at(50)}));
+    assert_eq!(check(&suspended, vec![], Phase::Suspended, &[]).status.start_time, None);
+    let done = |ago: i64| {
+        let status = json!({"master": 0, "phase": "Complete", "completionTime": at(ago)});
+        job(json!({"ttlSecondsAfterFinished": 60}), status)
+    };
+    assert_eq!(check(&done(50), vec![], Phase::Complete, &[]).requeue_after.as_secs(), 10);
+    check(&done(60), vec![], Phase::Complete, &[Action::DeleteJob]);
+}
+
+#[test]
+fn an_image_that_is_too_old_is_refused_with_a_sentence() {
+    let known = job(json!({}), json!({"master": 0, "phase": "Pending"}));
+    let told = |contract: u32| {
+        let pods = vec![master(0, "gathering", running())];
+        decide(&known, &ObservedJob { pods, contract, ..ObservedJob::default() }, now()).status
+    };
+    assert_eq!(told(1).phase, Some(Phase::Gathering), "a job that was begun before goes on");
+    let status = told(2);
+    let message = status.message.expect("a message");
+    assert_eq!(status.phase, Some(Phase::Failed));
+    assert!(message.contains("knows version 1") && message.contains("needs 2"), "{message}");
+}
+
+#[test]
+fn crashes_long_ago_are_forgotten() {
+    let restarts = json!({"worker": 0, "master": 5, "masterCrashes": 5});
+    let known = job(json!({}), json!({"master": 5, "phase": "Running", "restarts": restarts}));
+    let since = |ago: i64| {
+        let at = Timestamp::from_second(NOW - ago).expect("a time").to_string();
+        let pods = vec![master(5, "running", json!({"phase": "Running", "startTime": at}))];
+        check(&known, pods, Phase::Running, &[]).status.restarts.expect("counted").master_crashes
+    };
+    assert_eq!((since(30), since(601)), (5, 0));
+}
+
+#[test]
+fn a_refusal_is_told_once_and_does_not_hide_that_a_job_trains() {
+    let error = Error::Refused { what: "creating the Pod p".into(), message: "quota".into() };
+    let tell = |status: Value| refused(&job(json!({}), status), &error, now());
+    let plan = tell(json!({})).expect("told");
+    assert_eq!((plan.status.phase, plan.events.len()), (Some(Phase::Blocked), 1));
+    let same = serde_json::to_value(&plan.status).expect("written");
+    assert_eq!(tell(same).expect("the same").events, []);
+    let plan = tell(json!({"phase": "Running", "master": 0})).expect("told");
+    assert_eq!(
+        (plan.status.phase, plan.events[0].reason.as_str()),
+        (Some(Phase::Running), "Refused")
+    );
+    assert!(tell(json!({"phase": "Complete"})).is_none());
 }

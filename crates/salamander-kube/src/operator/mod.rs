@@ -34,6 +34,8 @@ use reconciler::Context;
 
 /// How soon a job is reconciled again after an error.
 const AFTER_ERROR: Duration = Duration::from_secs(5);
+/// How soon a job is reconciled again that waits for what an earlier one left.
+const WHILE_LEAVING: Duration = Duration::from_secs(1);
 /// Events of one job within this time are reconciled together.
 const DEBOUNCE: Duration = Duration::from_millis(200);
 /// Jobs that are reconciled at the same time.
@@ -61,8 +63,13 @@ pub async fn serve(
     let variable = |variable: environment::Variable| std::env::var(variable.name);
     let in_pod = variable(environment::POD_NAME)
         .and_then(|pod| Ok((pod, variable(environment::POD_NAMESPACE)?)));
+    let watched = namespace.clone();
     let lease = in_pod.ok().map(|(identity, namespace)| lease::Options {
-        name: "salamander-operator".to_string(),
+        // Operators of several namespaces may run beside each other.
+        name: match &watched {
+            Some(watched) => format!("salamander-operator-{watched}"),
+            None => "salamander-operator".to_string(),
+        },
         namespace,
         identity,
         duration: LEASE,
@@ -192,5 +199,9 @@ async fn reconcile(job: Arc<TrainingJob>, context: Arc<Context>) -> Result<Actio
 fn after_error(job: Arc<TrainingJob>, error: &Error, context: Arc<Context>) -> Action {
     warn!(job = job.name_any(), %error, "a job could not be reconciled");
     context.metrics.failures.inc();
-    Action::requeue(AFTER_ERROR)
+    Action::requeue(match error {
+        // What an earlier job left goes without an event that this operator would hear of.
+        Error::Leaving { .. } => WHILE_LEAVING,
+        _ => AFTER_ERROR,
+    })
 }

@@ -13,6 +13,8 @@ pub struct ObservedJob {
     pub pods: Vec<Pod>,
     /// What is wrong with the job, if it cannot be run.
     pub invalid: Option<String>,
+    /// The version of the contract that the files of its pods are written for.
+    pub contract: u32,
 }
 
 /// Something to do.
@@ -32,6 +34,8 @@ pub enum Action {
         /// Do not wait for its node.
         force: bool,
     },
+    /// Delete the job itself, with everything that was made for it.
+    DeleteJob,
     /// Set an annotation of the master's pod, which says what is wanted.
     Annotate {
         /// Its pod.

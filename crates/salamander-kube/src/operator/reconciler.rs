@@ -1,17 +1,17 @@
 //! Reconciles a job: fetches what a decision needs, and does what it says.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::runtime::events::{EventType, Recorder};
-use kube::{Client, Resource};
+use kube::{Client, Resource, ResourceExt};
 use salamander_core::layout::EXPERIMENT;
-use serde_json::json;
+use serde_json::{Value, json};
 use tracing::{debug, info};
 
 use super::decide;
@@ -19,7 +19,7 @@ use super::metrics::Metrics;
 use super::plan::{Action, JobEvent, ObservedJob, ReconcilePlan};
 use crate::crd::{TrainingJob, TrainingJobStatus};
 use crate::error::root;
-use crate::job::{self, Job};
+use crate::job::{self, JOB_FILE, Job};
 use crate::names::{self, PodRole};
 use crate::object_api::{ObjectApi, unless_gone};
 use crate::objects::{self, MasterPod, MemberPod};
@@ -47,9 +47,20 @@ pub(super) struct Context {
     client: Client,
     pub(super) metrics: Arc<Metrics>,
     recorder: Recorder,
-    /// For which generation of a job, by its uid, its objects were made, and when. A job that is deleted and
-    /// created again has another uid.
-    made: Mutex<HashMap<String, (Option<i64>, Instant)>>,
+    /// What was made for a job, by its uid. A job that is deleted and created again has another.
+    made: Mutex<HashMap<String, Made>>,
+}
+
+/// What was made for a job.
+#[derive(Clone)]
+struct Made {
+    /// For which generation of it.
+    generation: Option<i64>,
+    at: Instant,
+    /// The secret that its pods share.
+    secret: String,
+    /// The version of the contract that its files are written for.
+    contract: u32,
 }
 
 impl Context {
@@ -57,27 +68,48 @@ impl Context {
         Self { client, metrics, recorder, made: Mutex::default() }
     }
 
-    /// Reconciles a job once; when to do so again.
+    /// Reconciles a job once; when to do so again. What the cluster refuses is told in the job's status.
     pub(super) async fn reconcile(&self, resource: &TrainingJob) -> Result<Duration, Error> {
-        if resource.metadata.deletion_timestamp.is_some() {
-            // Its dependents go with it.
+        let reconciled = self.attempt(resource).await;
+        if let Err(error) = &reconciled
+            && error.is_refusal()
+            && let Some(plan) = decide::refused(resource, error, Timestamp::now())
+        {
+            if resource.status.as_ref() != Some(&plan.status) {
+                self.write_status(resource, &plan.status).await?;
+            }
+            for event in &plan.events {
+                self.publish(resource, event).await;
+            }
+        }
+        reconciled
+    }
+
+    async fn attempt(&self, resource: &TrainingJob) -> Result<Duration, Error> {
+        if resource.spec.is_managed_elsewhere() || resource.metadata.deletion_timestamp.is_some() {
+            // Another manager looks after it, or its dependents go with it.
             return Ok(REFRESH);
         }
         let job = Job::from_resource(resource)?;
         let owner = job::owner(resource)
             .ok_or_else(|| Error::Invalid(format!("job {} has no uid", job.name)))?;
+        let mut job = job.operated(&owner.uid);
         if resource.spec.workers.replicas.is_none() {
             self.fill_in(&job).await?;
             // The change itself brings the job back at once.
             return Ok(SOON);
         }
         let over = resource.status.as_ref().and_then(|s| s.phase).is_some_and(|p| p.is_final());
-        let subject = Subject { resource, job: &job, owner: &owner };
         let invalid = match over {
             true => None,
-            false => self.prepare(subject).await?,
+            false => self.prepare(Subject { resource, job: &job, owner: &owner }).await?,
         };
-        let observed = ObservedJob { pods: self.pods(&job, &owner).await?, invalid };
+        if let Some(made) = self.made().get(&owner.uid) {
+            job.secret = Some(made.secret.clone());
+        }
+        let subject = Subject { resource, job: &job, owner: &owner };
+        let contract = self.made().get(&owner.uid).map_or(job.contract, |made| made.contract);
+        let observed = ObservedJob { pods: self.pods(&job, &owner).await?, invalid, contract };
         let plan = decide::decide(resource, &observed, Timestamp::now());
         self.execute(subject, &plan).await?;
         self.metrics.reconciles.inc();
@@ -101,15 +133,16 @@ impl Context {
     async fn prepare(&self, subject: Subject<'_>) -> Result<Option<String>, Error> {
         let Subject { resource, job, owner } = subject;
         let generation = resource.metadata.generation;
-        let made = self.made().get(&owner.uid).copied();
-        if made.is_some_and(|(for_, at)| for_ == generation && at.elapsed() < REFRESH) {
+        let made = self.made().get(&owner.uid).cloned();
+        if made.is_some_and(|made| made.generation == generation && made.at.elapsed() < REFRESH) {
             return Ok(None);
         }
         let text = match self.experiment(job).await? {
             Ok(text) => text,
             Err(reason) => return Ok(Some(reason)),
         };
-        let seed = experiment::seed_of(&owner.uid);
+        // A job of the same name goes on with the run of the one before: it must not differ by chance.
+        let seed = experiment::seed_of(&format!("{}/{}", job.namespace, job.name));
         let text = match experiment::in_force(&text, job, seed) {
             Ok(text) => text,
             Err(error) => return Ok(Some(error.to_string())),
@@ -121,28 +154,33 @@ impl Context {
         if let Err(error) = worker.build().and(server.build()).and(master.build()) {
             return Ok(Some(error.to_string()));
         }
-        self.make(subject, &text).await?;
-        let mut made = self.made();
-        made.retain(|_, (_, at)| at.elapsed() < REFRESH);
-        made.insert(owner.uid.clone(), (generation, Instant::now()));
+        let (secret, contract) = self.make(subject, &text).await?;
+        let mut all = self.made();
+        all.retain(|_, made| made.at.elapsed() < REFRESH);
+        all.insert(owner.uid.clone(), Made { generation, at: Instant::now(), secret, contract });
         Ok(None)
     }
 
-    async fn make(&self, subject: Subject<'_>, experiment: &str) -> Result<(), Error> {
-        let (job, own) = (subject.job, Some(subject.owner));
-        let api = self.api(job);
-        for object in objects::surroundings(job, own) {
-            api.apply(&object).await?;
+    /// Makes the objects of a job, and touches none that is not its own; the name of its secret
+    /// and the version of its files.
+    async fn make(&self, subject: Subject<'_>, experiment: &str) -> Result<(String, u32), Error> {
+        let (mut job, own) = (subject.job.clone(), Some(subject.owner));
+        let (api, uid) = (self.api(&job), &subject.owner.uid);
+        for object in objects::surroundings(&job, own) {
+            api.apply_owned(&object, uid).await?;
         }
-        if let Some(claim) = objects::claim(job, own) {
-            api.create(&claim).await?;
+        if let Some(claim) = objects::claim(&job, own) {
+            api.create_owned(&claim, uid).await?;
         }
-        if !api.create(&objects::config_map(job, experiment, own)).await? {
-            self.compare(subject, experiment).await?;
+        let config = objects::config_map(&job, experiment, own);
+        if let Some(found) = api.create_owned(&config, uid).await? {
+            // Its master makes pods of what is there.
+            let first = self.compare(subject, experiment, &found.data).await?;
+            (job.secret, job.contract) = (first.secret, first.contract);
         }
-        // Those that are there stay, or the pods would no longer know each other.
-        api.create(&objects::secret(job, &Secrets::random()?, own)).await?;
-        Ok(())
+        // One that is there stays, or the pods would no longer know each other.
+        api.create(&objects::secret(&job, &Secrets::random()?, own)).await?;
+        Ok((job.secret_name(), job.contract))
     }
 
     /// The experiment that the job names, or what is wrong with it.
@@ -163,23 +201,20 @@ impl Context {
         Ok(text.ok_or_else(|| format!("config map {:?} has no {:?}", key.name, key.key)))
     }
 
-    /// Pods that read different experiments cannot train together, so the first one stays.
-    async fn compare(&self, subject: Subject<'_>, text: &str) -> Result<(), Error> {
-        let Subject { resource, job, owner } = subject;
-        let name = names::config_map(&job.name);
-        let found = self.api(job).all::<ConfigMap>().get_opt(&name).await;
-        let found = found.map_err(Error::doing("reading the experiment"))?;
-        if found.as_ref().is_none_or(|map| !job::is_owned(map, &owner.uid)) {
-            let text = format!("what an earlier job {:?} left is still being deleted", job.name);
-            return Err(Error::Invalid(text));
-        }
-        let old = found.and_then(|map| map.data?.remove(EXPERIMENT));
-        if old.is_some_and(|old| experiment::differ(&old, text)) {
+    /// Pods that read different experiments cannot train together, so the first one stays: the job as it was then.
+    async fn compare(&self, subject: Subject<'_>, text: &str, found: &Value) -> Result<Job, Error> {
+        let resource = subject.resource;
+        let old = found["data"][EXPERIMENT].as_str();
+        if old.is_some_and(|old| experiment::differ(old, text)) {
             let note = "the experiment of a job stays as it was at its start; delete the job and create another";
             let (warning, reason) = (true, "ExperimentChanged".to_string());
             self.publish(resource, &JobEvent { warning, reason, note: note.to_string() }).await;
         }
-        Ok(())
+        let job = found["data"][JOB_FILE].as_str().unwrap_or_default();
+        serde_json::from_str(job).map_err(|error| {
+            let name = names::config_map(&subject.job.name);
+            Error::Invalid(format!("config map {name:?}: {JOB_FILE}: {error}"))
+        })
     }
 
     async fn execute(&self, subject: Subject<'_>, plan: &ReconcilePlan) -> Result<(), Error> {
@@ -199,6 +234,14 @@ impl Context {
                     let deleted = pods.delete(name, &pod_calls::delete_params(*force)).await;
                     unless_gone(deleted, format!("deleting the pod {name}"))?;
                 }
+                Action::DeleteJob => {
+                    let uid = Some(owner.uid.clone());
+                    let this = Preconditions { uid, resource_version: None };
+                    let params = DeleteParams::default().preconditions(this);
+                    let deleted =
+                        self.api(job).all::<TrainingJob>().delete(&job.name, &params).await;
+                    unless_gone(deleted, format!("deleting the job {}", job.name))?;
+                }
                 Action::Annotate { name, key, value } => {
                     let patched = pod_calls::annotate(&pods, name, key, value).await;
                     unless_gone(patched, format!("annotating the pod {name}"))?;
@@ -206,7 +249,7 @@ impl Context {
             }
         }
         if resource.status.as_ref() != Some(&plan.status) {
-            self.write_status(job, &plan.status).await?;
+            self.write_status(resource, &plan.status).await?;
         }
         for event in &plan.events {
             self.publish(resource, event).await;
@@ -215,17 +258,22 @@ impl Context {
     }
 
     /// Writes the status, which belongs to the operator alone.
-    async fn write_status(&self, job: &Job, status: &TrainingJobStatus) -> Result<(), Error> {
-        let jobs = self.api(job).all::<TrainingJob>();
+    async fn write_status(
+        &self,
+        resource: &TrainingJob,
+        status: &TrainingJobStatus,
+    ) -> Result<(), Error> {
+        let (name, namespace) = (resource.name_any(), resource.namespace().unwrap_or_default());
+        let api = ObjectApi::new(self.client.clone(), namespace, MANAGER);
         let patch = json!({
             "apiVersion": TrainingJob::api_version(&()),
             "kind": TrainingJob::kind(&()),
             "status": status,
         });
-        let params = self.api(job).forced();
-        let written = jobs.patch_status(&job.name, &params, &Patch::Apply(patch)).await;
+        let jobs = api.all::<TrainingJob>();
+        let written = jobs.patch_status(&name, &api.forced(), &Patch::Apply(patch)).await;
         // Deleted in between: there is nobody to tell.
-        unless_gone(written, format!("writing the status of job {}", job.name)).map(drop)
+        unless_gone(written, format!("writing the status of job {name}")).map(drop)
     }
 
     async fn publish(&self, resource: &TrainingJob, event: &JobEvent) {
@@ -241,7 +289,7 @@ impl Context {
         ObjectApi::new(self.client.clone(), &job.namespace, MANAGER)
     }
 
-    fn made(&self) -> std::sync::MutexGuard<'_, HashMap<String, (Option<i64>, Instant)>> {
+    fn made(&self) -> MutexGuard<'_, HashMap<String, Made>> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -22,7 +22,7 @@ impl Planner<'_> {
         self.status.replicas = Some(there.count() as i32);
         let name = self.job.name_any();
         self.status.selector = Some(format!("{}={name},{}=worker", names::JOB, names::ROLE));
-        let wanted = self.job.spec.workers.wanted();
+        let wanted = self.job.spec.wanted_workers();
         self.status.workers = Some(WorkerCount { wanted, ready: 0, pending: 0 });
         let servers = self.job.spec.servers();
         self.status.ps = servers.map(|wanted| ServerCount { wanted, ready: 0 });
@@ -46,6 +46,7 @@ impl Planner<'_> {
             progress.goodput.map(|part| format!("{part:.3}")).or(status.goodput.take());
         status.generation = progress.generation.clone().or(status.generation.take());
         status.checkpoint = progress.checkpoint.clone().or(status.checkpoint.take());
+        status.metric = progress.milestones.validation().or(status.metric.take());
         status.last_crash = progress.last_crash.clone().or(status.last_crash.take());
         let restarts = status.restarts.unwrap_or_default();
         let worker = restarts.worker.max(progress.restarts as i64);
@@ -72,7 +73,7 @@ impl Planner<'_> {
             }
         }
         if before.phase != Some(phase) {
-            let warning = matches!(phase, Phase::Invalid | Phase::Failed);
+            let warning = matches!(phase, Phase::Invalid | Phase::Blocked | Phase::Failed);
             let note = if message.is_empty() { phase.to_string() } else { message };
             self.event(warning, &phase.to_string(), note);
         }

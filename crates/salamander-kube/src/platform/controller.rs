@@ -52,6 +52,8 @@ pub(super) struct Controller {
     /// Pods of a list that is not complete yet.
     listed: Vec<Pod>,
     ending: Option<(Ending, Instant)>,
+    /// Whether the master was asked after its run was over: its last checkpoint is in that answer.
+    answered_last: bool,
     /// Ends with the controller, after the ends that it reported.
     _session: PlatformClient,
 }
@@ -86,6 +88,7 @@ impl Controller {
             messages,
             listed: Vec::new(),
             ending: None,
+            answered_last: false,
             _session: client,
         };
         for action in adopted {
@@ -133,13 +136,16 @@ impl Controller {
         match message {
             Message::Order(Order::Start(slot)) => self.change(|pods, now| pods.start(now, slot)),
             Message::Order(Order::End(slot)) => self.change(|pods, _| pods.end(slot)),
-            Message::Over(ending) => {
-                if self.ending.is_none() {
-                    info!(?ending, "the run is over");
-                    self.pods().over();
-                    self.ending = Some((ending, Instant::now()));
-                }
-            }
+            Message::Over(ending) => self.over(ending),
+        }
+    }
+
+    /// The run is over: so the master said, or answered.
+    fn over(&mut self, ending: Ending) {
+        if self.ending.is_none() {
+            info!(?ending, "the run is over");
+            self.pods().over();
+            self.ending = Some((ending, Instant::now()));
         }
     }
 
@@ -198,6 +204,10 @@ impl Controller {
         self.change(|pods, _| pods.members(&members));
         self.metrics.observe_tables(&status.tables());
         let progress = Progress::of(status);
+        if let Some(ending) = progress.ended() {
+            self.over(ending);
+        }
+        self.answered_last |= self.ending.is_some();
         for request in self.reporter.requests(&progress) {
             self.poller.request(request);
         }
@@ -212,10 +222,14 @@ impl Controller {
             let (pending, waiting) = pods.waiting();
             PodFacts { pending, waiting, last_crash: pods.last_crash().map(str::to_string) }
         };
+        // Before what it told is read: what comes in between is read the next time.
+        let told_all = self.watcher.is_over();
         self.reporter.note(self.watcher.milestones());
         match &self.ending {
             // The run's last events are part of its last progress.
-            Some((ending, since)) if self.watcher.is_over() || since.elapsed() > LAST_EVENTS => {
+            Some((ending, since))
+                if (told_all && self.answered_last) || since.elapsed() > LAST_EVENTS =>
+            {
                 self.reporter.over(ending);
             }
             Some(_) => return None,

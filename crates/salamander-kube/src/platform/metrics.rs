@@ -8,7 +8,7 @@ use prometheus_client::registry::Registry;
 use salamander_core::status::TableStats;
 
 use crate::health;
-use crate::progress::Progress;
+use crate::progress::{Progress, WorkerFigures};
 
 /// Gauges of a run.
 #[derive(Debug)]
@@ -20,12 +20,21 @@ pub struct RunMetrics {
     steps: Gauge,
     epoch: Gauge,
     restarts: Gauge,
-    loss: Gauge<f64, AtomicU64>,
+    loss: Decimal,
+    wanted: Gauge,
+    generations: Gauge,
+    goodput: Decimal,
+    validation: Named<Decimal>,
+    records: Named<Gauge>,
+    compute: Named<Decimal>,
     tables: Vec<(TableGauge, TableFigure)>,
 }
 
-/// A gauge for each table, by its name.
-type TableGauge = Family<[(&'static str, String); 1], Gauge>;
+/// A gauge of something that is no whole number.
+type Decimal = Gauge<f64, AtomicU64>;
+/// A gauge for each of several things, by its name.
+type Named<G> = Family<[(&'static str, String); 1], G>;
+type TableGauge = Named<Gauge>;
 type TableFigure = fn(&TableStats) -> u64;
 
 /// What is shown of each table.
@@ -52,15 +61,41 @@ impl Default for RunMetrics {
         let steps = gauge("steps", "Steps done");
         let epoch = gauge("epoch", "The epoch");
         let restarts = gauge("restarts", "Workers and servers that were started again");
-        let loss = Gauge::default();
+        let wanted = gauge("wanted_workers", "Workers that are wanted");
+        let generations = gauge("generations", "Generations of workers that began");
+        let (loss, goodput) = (Decimal::default(), Decimal::default());
         registry.register("loss", "The last loss", loss.clone());
+        let part = "The part of the time in which training went on";
+        registry.register("goodput", part, goodput.clone());
+        let (validation, compute) = (Named::default(), Named::default());
+        registry.register("validation", "The last validation", validation.clone());
+        let records = Named::default();
+        registry.register("worker_records", "Records that a worker computed", records.clone());
+        let seconds = "Seconds that a worker spent on its records";
+        registry.register("worker_compute_seconds", seconds, compute.clone());
         let table = |(name, help, figure): (&str, &str, TableFigure)| {
             let gauges = TableGauge::default();
             registry.register(name, help, gauges.clone());
             (gauges, figure)
         };
         let tables = TABLES.map(table).into();
-        Self { registry, workers, servers, pending, steps, epoch, restarts, loss, tables }
+        Self {
+            registry,
+            workers,
+            servers,
+            pending,
+            steps,
+            epoch,
+            restarts,
+            loss,
+            wanted,
+            generations,
+            goodput,
+            validation,
+            records,
+            compute,
+            tables,
+        }
     }
 }
 
@@ -76,8 +111,28 @@ impl RunMetrics {
             }
         }
         self.restarts.set((progress.restarts + progress.server_restarts) as i64);
-        if let Some(loss) = progress.loss {
-            self.loss.set(loss);
+        self.wanted.set(progress.wanted.into());
+        self.generations.set(progress.generations as i64);
+        for (gauge, value) in [(&self.loss, progress.loss), (&self.goodput, progress.goodput)] {
+            if let Some(value) = value {
+                gauge.set(value);
+            }
+        }
+        for (name, value) in progress.milestones.last_validation().into_iter().flatten() {
+            let gauge = self.validation.get_or_create(&[("metric", name.clone())]);
+            gauge.set(value.unwrap_or(f64::NAN));
+        }
+        self.observe_workers(&progress.each);
+    }
+
+    /// Those that are gone are not shown any more.
+    fn observe_workers(&self, workers: &[WorkerFigures]) {
+        self.records.clear();
+        self.compute.clear();
+        for worker in workers {
+            let name = [("worker", worker.index.to_string())];
+            self.records.get_or_create(&name).set(worker.records as i64);
+            self.compute.get_or_create(&name).set(worker.seconds);
         }
     }
 
@@ -112,12 +167,19 @@ mod tests {
             ..Default::default()
         };
         metrics.observe(&progress);
-        metrics.observe(&Progress { workers: 1, step: None, loss: None, ..progress });
+        let each = vec![WorkerFigures { index: 3, records: 9, ..WorkerFigures::default() }];
+        metrics.observe(&Progress { workers: 1, step: None, loss: None, each, ..progress });
         let item = TableStats { name: "item".into(), waiting: 3, evicted: 9, ..Default::default() };
         metrics.observe_tables(&[item]);
         let page = metrics.encode();
         let tables = ["table_waiting{table=\"item\"} 3\n", "table_evicted{table=\"item\"} 9\n"];
-        let run = ["workers 1\n", "steps 7\n", "loss 0.5\n", "restarts 1\n"];
+        let run = [
+            "workers 1\n",
+            "steps 7\n",
+            "loss 0.5\n",
+            "restarts 1\n",
+            "worker_records{worker=\"3\"} 9\n",
+        ];
         for line in run.into_iter().chain(tables) {
             assert!(page.contains(&format!("\nsalamander_run_{line}")), "{line}{page}");
         }

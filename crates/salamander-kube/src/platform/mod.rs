@@ -4,6 +4,7 @@
 
 mod controller;
 mod event_watcher;
+pub mod log_words;
 mod master_poller;
 pub mod memory;
 pub mod metrics;
@@ -30,11 +31,11 @@ use tokio::time::{MissedTickBehavior, interval};
 use tracing::warn;
 
 use crate::Error as ClusterError;
-use crate::client;
 use crate::error::retry;
 use crate::health::Health;
 use crate::job::Job;
 use crate::names;
+use crate::{client, contract};
 use controller::Controller;
 use metrics::RunMetrics;
 use pod_api::PodApi;
@@ -98,6 +99,9 @@ impl Options {
             |reason: String| ClusterError::Invalid(format!("job {}: {reason}", job.display()));
         let text = std::fs::read_to_string(job).map_err(|error| wrong(error.to_string()))?;
         let parsed: Job = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        if let Some(reason) = contract::refusal(parsed.contract, contract::CONTRACT) {
+            return Err(wrong(reason));
+        }
         let pod = std::env::var(environment::POD_NAME.name).map_err(|_| {
             ClusterError::Invalid(
                 "POD_NAME is not set: the kube platform runs in a pod".to_string(),
@@ -134,6 +138,7 @@ pub async fn run(
     let api = retry(|| PodApi::open(client.clone(), &options.job, &options.pod)).await?;
     // Before the session, which begins with what there is.
     let pods = retry(|| api.list()).await?;
+    api.take_belongings(client, &options.job);
     let mut controller = Controller::start(options, api, pods)?;
     let query = watcher::Config::default().labels(&names::job_query(&controller.job.name));
     let events = watcher(controller.api.pods(), query).default_backoff();

@@ -16,15 +16,18 @@ use tracing::{debug, warn};
 
 use super::pod_set::{CreateError, PodKey};
 use crate::Error;
-use crate::error::{code, root};
+use crate::error::{code, retry, root};
 use crate::job::{Job, is_owned};
 use crate::names::{self, PodRole};
-use crate::objects::MemberPod;
+use crate::object_api::ObjectApi;
+use crate::objects::{MemberPod, belongings};
 use crate::pod_calls;
 use crate::progress::Progress;
 
 /// How long a call may take.
 const CALL: Duration = Duration::from_secs(15);
+/// The kind of the owner of a master that no operator looks after.
+const BATCH_JOB: &str = "Job";
 /// Outcomes that may wait.
 const WAITING: usize = 1_024;
 
@@ -74,6 +77,24 @@ impl PodApi {
             sender,
             outcomes,
         })
+    }
+
+    /// Without an operator: gives what the manifest made to the master's Kubernetes job, so that it goes with it.
+    pub(super) fn take_belongings(&self, client: Client, job: &Job) {
+        if self.owner.kind != BATCH_JOB {
+            return;
+        }
+        let api = ObjectApi::new(client, &job.namespace, "salamander-master");
+        let (belongings, owner) = (belongings(job), self.owner.clone());
+        // Its owner is the deadline of `retry`.
+        tokio::spawn(async move {
+            for (group, kind, name) in belongings {
+                let place = (group, kind, name.as_str());
+                if let Err(error) = retry(|| api.add_owner(place, &owner)).await {
+                    warn!(%error, "it stays when the job is deleted");
+                }
+            }
+        });
     }
 
     pub(super) fn pods(&self) -> Api<Pod> {
@@ -169,7 +190,7 @@ impl PodApi {
         let (type_, reason, note) = match how {
             Ended::Finished => return,
             Ended::Killed(why) => (EventType::Normal, "Killed", why),
-            Ended::Crashed(why) => (EventType::Warning, "Crashed", why),
+            Ended::Crashed(why) | Ended::Mistaken(why) => (EventType::Warning, "Crashed", why),
         };
         let (role, index) = PodRole::of_slot(slot);
         let who = if role == PodRole::Ps { "Server" } else { "Worker" };
@@ -207,13 +228,15 @@ fn creation_error(error: &kube::Error) -> Result<(), CreateError> {
     }
 }
 
-/// Who owns the master's pod; the pod itself, if nobody does.
+/// Who owns the master's pod; the pod itself, if nobody does. A Kubernetes job controls pods that its selector matches,
+/// and takes its reference away from others that say so: those of members only go with it.
 fn owner_of(pod: &Pod) -> Result<OwnerReference, Error> {
     let owners = pod.owner_references();
     let controller = owners.iter().find(|owner| owner.controller == Some(true));
     if let Some(owner) = controller.or(owners.first()) {
-        let owner = OwnerReference { block_owner_deletion: None, ..owner.clone() };
-        return Ok(OwnerReference { controller: Some(true), ..owner });
+        let controller = (owner.kind != BATCH_JOB).then_some(true);
+        let owner = owner.clone();
+        return Ok(OwnerReference { controller, block_owner_deletion: None, ..owner });
     }
     let uid = pod.uid().ok_or_else(|| Error::Invalid("the master's pod has no uid".into()))?;
     Ok(OwnerReference {
@@ -263,7 +286,10 @@ mod tests {
             "controller": true, "blockOwnerDeletion": true}]);
         let owner = owner_of(&pod(job)).expect("an owner");
         assert_eq!((owner.kind.as_str(), owner.uid.as_str()), ("Job", "v"));
-        assert_eq!((owner.controller, owner.block_owner_deletion), (Some(true), None));
+        assert_eq!((owner.controller, owner.block_owner_deletion), (None, None), "no child");
+        let job = json!([{"apiVersion": "salamander.dev/v1alpha1", "kind": "TrainingJob", "name": "j",
+            "uid": "v", "controller": true}]);
+        assert_eq!(owner_of(&pod(job)).expect("an owner").controller, Some(true));
         assert_eq!(owner_of(&pod(json!([]))).expect("itself").uid, "u");
     }
 }

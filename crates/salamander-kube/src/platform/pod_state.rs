@@ -4,12 +4,11 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 
-use crate::names::{CONTAINER, EXIT_LEFT, MEMBER};
+use super::log_words::last_lines;
+use crate::names::{CONTAINER, EXIT_LEFT, EXIT_LOCKED, EXIT_MISTAKE, MEMBER};
 
 /// How long a pod may be overdue before its node counts as lost, in seconds.
 const OVERDUE: i64 = 5;
-/// Lines of a log that a crash quotes.
-const QUOTED: usize = 5;
 
 /// How a pod ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +21,8 @@ pub enum PodEnd {
     OutOfMemory,
     /// By itself, with an error: it is counted.
     Crashed(String),
+    /// By itself, because of what it was given: another one would find the same.
+    Mistaken(String),
 }
 
 /// What can be seen of a pod.
@@ -87,9 +88,24 @@ fn ended(status: &PodStatus) -> Option<PodEnd> {
     if let Some(terminated) = terminated {
         return Some(meaning(terminated));
     }
+    if let Some(reason) = failed_before(status) {
+        return Some(PodEnd::Crashed(reason));
+    }
     // It failed without having run: evicted, refused by the node, lost with it.
     let reason = status.reason.clone().unwrap_or_else(|| "its pod failed".to_string());
     Some(PodEnd::Killed(with_message(&reason, status)))
+}
+
+/// How a container broke that runs before ours.
+fn failed_before(status: &PodStatus) -> Option<String> {
+    let mut containers = status.init_container_statuses.as_ref()?.iter();
+    containers.find_map(|container| {
+        let ended = container.state.as_ref()?.terminated.as_ref()?;
+        let (name, code) = (&container.name, ended.exit_code);
+        let words = last_lines(ended.message.as_deref().unwrap_or_default());
+        let text = format!("init container {name:?}: exit code {code}: {words}");
+        (code != 0).then(|| text.trim_end_matches(": ").to_string())
+    })
 }
 
 fn meaning(terminated: &ContainerStateTerminated) -> PodEnd {
@@ -102,6 +118,8 @@ fn meaning(terminated: &ContainerStateTerminated) -> PodEnd {
         (Some("OOMKilled"), _) => PodEnd::OutOfMemory,
         (_, 0) => PodEnd::Finished,
         (_, EXIT_LEFT) => PodEnd::Killed("it left on request".to_string()),
+        (_, EXIT_MISTAKE) => PodEnd::Mistaken(quoted),
+        (_, EXIT_LOCKED) => PodEnd::Killed("another master still holds the journal".to_string()),
         // Rust aborts when there is no memory.
         (_, 134) if quoted.contains("memory allocation of") => PodEnd::OutOfMemory,
         (Some(reason @ ("StartError" | "ContainerCannotRun")), _) => crashed(reason.to_string()),
@@ -180,12 +198,6 @@ fn with_message(reason: &str, status: &PodStatus) -> String {
     }
 }
 
-/// The end of a text, on one line.
-fn last_lines(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    lines[lines.len().saturating_sub(QUOTED)..].join(" | ")
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -227,6 +239,11 @@ mod tests {
         check(ended(json!("Error"), 137, "x"), None, killed("SIGKILL"));
         check(ended(json!("Error"), 143, "x"), None, killed("SIGTERM"));
         check(ended(json!("Error"), 75, "x"), None, killed("it left on request"));
+        check(
+            ended(json!("Error"), 77, "x"),
+            None,
+            killed("another master still holds the journal"),
+        );
         for reason in ["PreemptionByScheduler", "EvictionByEvictionAPI", "TerminationByKubelet"] {
             check(disrupted(reason, "False", "Failed"), None, killed(reason));
         }
@@ -245,6 +262,18 @@ mod tests {
         let start = ended(json!("StartError"), 128, "exec: \"salamander\": not found");
         check(start, None, crashed("StartError: exec: \"salamander\": not found"));
         check(ended(json!("Completed"), 0, ""), None, PodState::Ended(PodEnd::Finished));
+        let mistaken = PodState::Ended(PodEnd::Mistaken("/data/x: no such file".into()));
+        check(ended(json!("Error"), 78, "{}\nerror: /data/x: no such file\n"), None, mistaken);
+    }
+
+    #[test]
+    fn a_container_that_breaks_before_ours_is_a_crash() {
+        let status = json!({"phase": "Failed", "initContainerStatuses": [{
+            "name": "fetch", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"terminated": {"exitCode": 2, "reason": "Error"}},
+        }]});
+        let reason = "init container \"fetch\": exit code 2".to_string();
+        check(status, None, PodState::Ended(PodEnd::Crashed(reason)));
     }
 
     #[test]

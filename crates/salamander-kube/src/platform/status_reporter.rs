@@ -65,7 +65,8 @@ impl StatusReporter {
         let now = Instant::now();
         let passed = self.asked.map_or(0.0, |asked| (now - asked).as_secs_f64());
         self.asked = Some(now);
-        self.goodput.add(passed, progress.state == "running" && progress.step.is_some());
+        let running = progress.state == "running" && progress.step.is_some();
+        self.goodput.add(passed, running, progress.step.unwrap_or(0));
         if let Some(known) = &self.progress {
             // A master that was started again has no report yet.
             progress.step = progress.step.or(known.step);

@@ -71,30 +71,18 @@ fn a_job_without_the_operator_trains_scales_and_stops() {
     let operated =
         runtime.block_on(jobs.submit(&plain("j"), experiment, &secrets())).expect("submitted");
     assert!(!operated);
-    // The job controller of this cluster.
-    let batch = cluster.get("/apis/batch/v1/jobs", "j").expect("a job");
-    let mut pod = batch["spec"]["template"].clone();
-    pod["metadata"]["name"] = "j-x7f2k".into();
-    let owner = json!({"apiVersion": "batch/v1", "kind": "Job", "name": "j",
-        "uid": batch["metadata"]["uid"], "controller": true, "blockOwnerDeletion": true});
-    pod["metadata"]["ownerReferences"] = json!([owner]);
-    runtime.block_on(async {
-        let pods: kube::Api<k8s_openapi::api::core::v1::Pod> =
-            kube::Api::namespaced(cluster.client(), NAMESPACE);
-        let pod = serde_json::from_value(pod).expect("a pod");
-        pods.create(&Default::default(), &pod).await.expect("created");
-    });
     cluster.wait_for_members("j", 3);
     for pod in cluster.list(PODS) {
         assert_eq!(pod["metadata"]["ownerReferences"][0]["kind"], "Job", "workers go with the job");
     }
+    let master = cluster.pods("j", "master").remove(0).name;
     runtime.block_on(jobs.scale("j", Some(1), None)).expect("scaled");
     cluster.wait_for_members("j", 1);
     let view = runtime.block_on(jobs.view("j")).expect("seen");
     assert!(view.resource.is_none() && view.progress.is_some_and(|progress| progress.wanted == 1));
     runtime.block_on(jobs.stop("j")).expect("stopped");
     let ended = || {
-        let master = cluster.get(PODS, "j-x7f2k").expect("kept");
+        let master = cluster.get(PODS, &master).expect("kept");
         master["status"]["containerStatuses"][0]["state"]["terminated"].clone()
     };
     wait_until("it has stopped", || cluster.server.kubelet.running() == 0 && ended().is_object());

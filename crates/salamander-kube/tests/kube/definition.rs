@@ -120,6 +120,59 @@ fn the_definition_is_structural_and_small_enough_for_kubectl() {
     walk(&version["schema"], "schema");
 }
 
+/// Everything that `kubectl explain` shows has a sentence of its own, without code.
+#[test]
+fn every_field_is_explained() {
+    fn walk(value: &Value, path: &str) {
+        for (name, field) in value["properties"].as_object().into_iter().flatten() {
+            let path = format!("{path}.{name}");
+            let text = field["description"].as_str().unwrap_or_default();
+            assert!(text.len() > 8, "{path} is not explained: {text:?}");
+            assert!(!text.contains("```") && !text.contains("::"), "{path}: {text}");
+            if field["x-kubernetes-preserve-unknown-fields"] != true {
+                walk(field, &path);
+            }
+        }
+    }
+    let definition = serde_json::to_value(definition()).expect("written");
+    let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    for part in ["spec", "status"] {
+        let text = schema["properties"][part]["description"].as_str().unwrap_or_default();
+        assert!(text.len() > 8 && !text.contains("```"), "{part}: {text}");
+        walk(&schema["properties"][part], part);
+    }
+}
+
+/// Nothing that an earlier version has written is lost or read differently.
+#[test]
+fn jobs_that_earlier_versions_wrote_are_read_and_kept() {
+    fn kept(old: &Value, new: &Value, path: &str) {
+        match old.as_object() {
+            Some(map) => {
+                map.iter().for_each(|(name, old)| kept(old, &new[name], &format!("{path}.{name}")))
+            }
+            None => assert_eq!(old, new, "{path}"),
+        }
+    }
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/kube/stored");
+    let mut found = 0;
+    for file in std::fs::read_dir(folder).expect("a folder") {
+        let path = file.expect("an entry").path();
+        let text = std::fs::read_to_string(&path).expect("a file");
+        let old: Value = serde_json::from_str(&text).expect("JSON");
+        let job: TrainingJob = serde_json::from_value(old.clone()).expect("a job");
+        assert_eq!(refusal(validate_cel(&job)), "", "{}", path.display());
+        kept(&old, &serde_json::to_value(&job).expect("written"), "");
+        found += 1;
+    }
+    assert!(found > 0);
+    let versions = serde_json::to_value(definition()).expect("written")["spec"]["versions"].clone();
+    let stored: Vec<&Value> =
+        versions.as_array().expect("versions").iter().filter(|v| v["storage"] == true).collect();
+    assert_eq!(stored.len(), 1);
+    assert_eq!((&stored[0]["name"], &stored[0]["served"]), (&json!("v1alpha1"), &json!(true)));
+}
+
 #[test]
 fn the_definition_in_deploy_is_what_the_code_prints() {
     let printed = definition_yaml().expect("written");

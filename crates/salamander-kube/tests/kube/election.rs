@@ -38,7 +38,7 @@ fn another_operator_takes_over_and_the_job_goes_on() {
     cluster.wait_for_members("j", 2);
     assert!(!leads(&second));
     assert_eq!(holder(&cluster), "first");
-    let secret = || cluster.get("/api/v1/secrets", "j-token").expect("made")["stringData"].clone();
+    let secret = || cluster.list("/api/v1/secrets").remove(0)["stringData"].clone();
     let before = secret();
     first.kill();
     wait_until("the second leads", || leads(&second));

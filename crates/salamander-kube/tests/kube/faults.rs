@@ -148,6 +148,7 @@ fn an_account_without_rights_gets_a_clear_error() {
 #[test]
 fn what_an_earlier_job_of_the_same_name_left_is_not_taken_for_ones_own() {
     let cluster = Cluster::start();
+    cluster.server.controllers.hold_collector(true);
     let _operator = Operator::start(&cluster);
     let owner = json!([{"apiVersion": "salamander.dev/v1alpha1", "kind": "TrainingJob", "name": "j", "uid": "old"}]);
     let key =
@@ -165,9 +166,10 @@ fn what_an_earlier_job_of_the_same_name_left_is_not_taken_for_ones_own() {
         .store()
         .update(&key(PODS, "j-master-0"), |pod| pod["status"]["phase"] = "Succeeded".into());
     cluster.submit(&job("j", (1, 1), json!({})));
-    wait_until("it waits for the garbage collector", || {
-        cluster.get(JOBS, "j").expect("there")["spec"]["workers"]["replicas"] == 1
-    });
+    wait_until("it waits for the garbage collector", || cluster.phase("j") == "Blocked");
+    let status = cluster.get(JOBS, "j").expect("there")["status"].clone();
+    let message = status["message"].as_str().expect("a message").to_string();
+    assert!(message.contains("\"j-config\" of an earlier job is still being deleted"), "{message}");
     cluster.delete(maps, "j-config");
     cluster.wait_for_members("j", 1);
     assert!(cluster.get(PODS, "j-master-1").is_some(), "the old pod has the first name");
@@ -235,8 +237,7 @@ fn an_experiment_with_a_mistake_is_told_and_can_come_later() {
     let config = cluster.get("/api/v1/configmaps", "j-config").expect("made");
     let text = config["data"]["experiment.yaml"].as_str().expect("an experiment").to_string();
     assert!(text.contains("experiment_seed"), "{text}");
-    let token =
-        cluster.get("/api/v1/secrets", "j-token").expect("made")["stringData"]["token"].to_string();
+    let token = cluster.list("/api/v1/secrets").remove(0)["stringData"]["token"].to_string();
     assert_eq!(token.len(), 66);
     assert!(
         !config.to_string().contains(token.trim_matches('"')),

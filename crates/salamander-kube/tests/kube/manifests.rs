@@ -48,7 +48,7 @@ fn files(folder: &str) -> Vec<PathBuf> {
 fn validate(python: &str, name: &str, objects: &[Value]) {
     let folder = tempfile::tempdir().expect("a folder");
     for (number, object) in objects.iter().enumerate() {
-        if object["kind"] == "TrainingJob" {
+        if ["TrainingJob", "PodGroup", "PodMonitor"].iter().any(|kind| object["kind"] == *kind) {
             continue;
         }
         let file = folder.path().join(format!("{number}.json"));
@@ -79,9 +79,14 @@ fn all_jobs() -> Vec<Job> {
         "volumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": true}],
         "runtimeClassName": "nvidia", "schedulerName": "default-scheduler",
         "terminationGracePeriodSeconds": 60, "runAsUser": 1000, "fsGroup": 2000,
+        "serviceAccountName": "cloud",
+        "initContainers": [{"name": "fetch", "image": "i"},
+            {"name": "proxy", "image": "i", "restartPolicy": "Always"}],
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}],
     });
     let resources = json!({
         "requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"memory": "2Gi", "nvidia.com/gpu": 1},
+        "claims": [{"name": "gpu"}],
     });
     let full = json!({
         "imagePullPolicy": "IfNotPresent", "imagePullSecrets": ["registry"], "command": ["/model"],
@@ -92,7 +97,11 @@ fn all_jobs() -> Vec<Job> {
         "ps": {"replicas": 2, "resources": resources, "maxMemory": "8Gi", "template": template},
     });
     let jobs = [job("plain", (1, 2), json!({})), job("full", (1, 4), full)];
-    jobs.iter().map(|resource| Job::from_resource(resource).expect("a job")).collect()
+    let mut jobs: Vec<Job> =
+        jobs.iter().map(|resource| Job::from_resource(resource).expect("a job")).collect();
+    // With a budget for its servers.
+    jobs.push(jobs[1].clone().operated("uid"));
+    jobs
 }
 
 #[test]
@@ -103,7 +112,7 @@ fn everything_that_is_applied_fits_kubernetes_own_schemas() {
         println!("SKIPPED: SALAMANDER_PYTHON names no Python with kubernetes-validate");
         return;
     };
-    for folder in ["base", "samples"] {
+    for folder in ["base", "samples", "monitoring", "policies", "overlays/namespaced"] {
         for file in files(folder) {
             let text = std::fs::read_to_string(&file).expect("a file");
             validate(&python, &file.display().to_string(), &objects(&text));
@@ -132,7 +141,9 @@ fn overlays_can_be_built_and_fit() {
         println!("SKIPPED: kubectl is missing");
         return;
     }
-    for folder in ["base", "overlays/development", "overlays/production", "samples"] {
+    for folder in
+        ["base", "overlays/development", "overlays/production", "overlays/namespaced", "samples"]
+    {
         let mut command = Command::new("kubectl");
         let output =
             command.arg("kustomize").arg(Path::new(DEPLOY).join(folder)).output().expect("kubectl");
@@ -188,7 +199,8 @@ fn the_operator_may_do_what_it_does_and_what_it_grants() {
         })
     };
     // Kubernetes lets nobody grant rights that he does not have.
-    let role = salamander_kube::objects::role(&all_jobs()[0], None);
+    let owner = k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference::default();
+    let role = salamander_kube::objects::role(&all_jobs()[0], Some(&owner));
     let words = |list: &Value| -> Vec<String> {
         let all = list.as_array().expect("a list").iter();
         all.map(|word| word.as_str().expect("a word").to_string()).collect()
@@ -203,11 +215,14 @@ fn the_operator_may_do_what_it_does_and_what_it_grants() {
         }
     }
     let needed = [
-        ("salamander.dev", "trainingjobs", &["get", "list", "watch", "patch"][..]),
+        ("salamander.dev", "trainingjobs", &["get", "list", "watch", "patch", "delete"][..]),
         ("salamander.dev", "trainingjobs/status", &["patch"]),
         ("", "configmaps", &["get", "create"]),
         ("", "secrets", &["create"]),
-        ("", "persistentvolumeclaims", &["create"]),
+        ("", "persistentvolumeclaims", &["get", "create"]),
+        ("scheduling.x-k8s.io", "podgroups", &["get", "create", "patch"]),
+        ("scheduling.volcano.sh", "podgroups", &["get", "create", "patch"]),
+        ("policy", "poddisruptionbudgets", &["get", "create", "patch"]),
         ("", "services", &["create", "patch"]),
         ("", "serviceaccounts", &["create", "patch"]),
         ("rbac.authorization.k8s.io", "roles", &["create", "patch"]),

@@ -12,8 +12,11 @@ use salamander_core::elastic::{
     Begun, Effect, Ending, FromMember, Generation, Participant, Term, Timeouts, ToMember, WorkerId,
 };
 use salamander_core::experiment::Experiment;
-use salamander_core::report::{Report, StepReport};
+use salamander_core::metrics::{Metric, Metrics};
+use salamander_core::report::{EpochReport, Report, StepReport};
+use salamander_kube::health::Health;
 use salamander_kube::job::Job;
+use salamander_kube::names::{EXIT_LOCKED, EXIT_MISTAKE};
 use salamander_kube::platform;
 use salamander_master::{Config, PlatformKind};
 use salamander_net::{Keys, Tls, Token};
@@ -77,9 +80,15 @@ impl Args<'_> {
 
 fn master(args: &Args<'_>) -> i32 {
     let folder = args.folder();
-    if std::fs::remove_file(folder.join("crash-master")).is_ok() {
-        eprintln!("the journal is on fire");
-        return 101;
+    for (file, words, code) in [
+        ("crash-master", "the journal is on fire", 101),
+        ("mistake-master", "error: experiment: there is no model mnist_conv17", EXIT_MISTAKE),
+        ("locked-master", "another master still holds the journal", EXIT_LOCKED),
+    ] {
+        if std::fs::remove_file(folder.join(file)).is_ok() {
+            eprintln!("{{\"level\":\"INFO\",\"fields\":{{\"message\":\"starts\"}}}}\n{words}");
+            return code;
+        }
     }
     let job = std::fs::read_to_string(args.get("--job").expect("a job")).expect("a job");
     let job: Job = serde_json::from_str(&job).expect("a job");
@@ -103,8 +112,15 @@ fn master(args: &Args<'_>) -> i32 {
         platform::Options::new(job, std::env::var("POD_NAME").expect("a pod"), session);
     options.poll_every = Duration::from_millis(50);
     options.write_every = Duration::from_millis(100);
+    let metrics = options.metrics.clone();
+    let endpoints = Health::new(move || metrics.encode());
+    options.health = Some(endpoints.clone());
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     runtime.block_on(async {
+        let health = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = health.local_addr().expect("bound").to_string();
+        std::fs::write(folder.join("health"), address).expect("written");
+        tokio::spawn(endpoints.serve(health));
         let client = kube::Client::try_default().await.expect("a cluster");
         let listener = tokio::net::TcpListener::bind(&listen).await.expect("the port");
         let terminated = || {
@@ -164,6 +180,10 @@ fn worker(args: &Args<'_>) -> i32 {
             session.close(Duration::from_secs(2));
             return 75;
         }
+        if folder.join("mistake").exists() {
+            eprintln!("error: /data/train.recordio: no such file");
+            return EXIT_MISTAKE;
+        }
         if std::fs::remove_file(folder.join(format!("crash-{slot}"))).is_ok() {
             eprintln!("no such file: shard-1");
             return 3;
@@ -180,6 +200,9 @@ fn worker(args: &Args<'_>) -> i32 {
         let finish = folder.join("finish").exists();
         if (finish || seen.member.wants_stop()) && reached != Some(generation) {
             reached = Some(generation);
+            if seen.first {
+                validate(&session);
+            }
             let ending = if finish { Ending::Completed } else { Ending::Interrupted };
             session.send(FromMember::Reached(generation, ending));
         }
@@ -197,6 +220,14 @@ fn step(folder: &Path, session: &Session) {
     let loss = 1.0 / steps as f64;
     let step = StepReport { steps, epoch: steps / 100, loss, ..StepReport::default() };
     session.sender().report(steps, &Report::Step(step));
+}
+
+/// What the run tells of its last epoch.
+fn validate(session: &Session) {
+    let validation = Some(Metrics::new().with("accuracy", Metric::mean(0.75, 1.0)));
+    let epoch =
+        EpochReport { complete: true, steps: 1 << 20, validation, ..EpochReport::default() };
+    session.sender().report(epoch.steps, &Report::Epoch(epoch));
 }
 
 struct MemberSession {

@@ -192,7 +192,7 @@ impl Supervisor {
             }
             // The next one reads how the run ended, and tells.
             Ended::Finished => self.master_crashed("it ended without saying how".into()),
-            Ended::Crashed(reason) => self.master_crashed(reason),
+            Ended::Crashed(reason) | Ended::Mistaken(reason) => self.master_crashed(reason),
         }
     }
 

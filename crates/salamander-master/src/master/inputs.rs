@@ -176,7 +176,9 @@ impl Master {
         let (reason, text) = match &end.how {
             Ended::Finished => ("its process ended", "ended".to_string()),
             Ended::Killed(by) => ("its process was killed", format!("was killed: {by}")),
-            Ended::Crashed(why) => ("its process crashed", format!("crashed: {why}")),
+            Ended::Crashed(why) | Ended::Mistaken(why) => {
+                ("its process crashed", format!("crashed: {why}"))
+            }
         };
         let (worker, verdict) = self.cluster.processes.ended(now, end);
         if let Some(id) = worker {

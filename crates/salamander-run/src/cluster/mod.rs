@@ -13,6 +13,7 @@ use salamander_core::experiment::{Experiment, Strategy};
 use salamander_core::yaml;
 use salamander_kube::client::Jobs;
 pub use salamander_kube::client::{PodView, View};
+pub use salamander_kube::crd::TrainingJob;
 use salamander_kube::experiment as job_experiment;
 use salamander_kube::job::Job;
 pub use salamander_kube::job::folder;
@@ -59,9 +60,12 @@ pub struct Submission {
 }
 
 impl Submission {
-    /// Everything that the job needs on a cluster without the operator, as YAML.
-    pub fn to_manifest(&self) -> Result<String, Error> {
-        Ok(Manifest::new(&self.job, &self.experiment, &Secrets::random()?)?.to_yaml())
+    /// Everything that the job needs on a cluster without the operator, as YAML. Its secrets are kept in a file, so that
+    /// the same manifest comes out again.
+    pub fn to_manifest(&self, secrets: Option<&Path>) -> Result<String, Error> {
+        let kept = secrets.map(Path::to_path_buf).or_else(|| secrets_file(&self.job));
+        let secrets = kept.map_or_else(Secrets::random, |file| Secrets::kept(&file))?;
+        Ok(Manifest::new(&self.job, &self.experiment, &secrets)?.to_yaml())
     }
 }
 
@@ -96,6 +100,11 @@ impl Cluster {
         let ending = self.runtime.block_on(self.jobs.follow(job, FOLLOW, take))?;
         let view = last.ok_or_else(|| Error::Invalid(format!("job {job} was never seen")))?;
         Ok(EndedJob { ending, view })
+    }
+
+    /// All jobs of the namespace that operators look after.
+    pub fn jobs(&self) -> Result<Vec<TrainingJob>, Error> {
+        Ok(self.runtime.block_on(self.jobs.all())?)
     }
 
     /// How a job stands.
@@ -141,6 +150,14 @@ impl Cluster {
     pub fn delete(&self, job: &str) -> Result<(), Error> {
         Ok(self.runtime.block_on(self.jobs.delete(job))?)
     }
+}
+
+/// Where the secrets of a manifest are kept if nothing else is said: with the state of the user's programs.
+fn secrets_file(job: &Job) -> Option<PathBuf> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let state = set("XDG_STATE_HOME").map(PathBuf::from);
+    let state = state.or_else(|| Some(PathBuf::from(set("HOME")?).join(".local/state")))?;
+    Some(state.join("salamander/secrets").join(&job.namespace).join(&job.name))
 }
 
 /// Looks after the jobs of a cluster, until this process is told to leave.
@@ -196,7 +213,8 @@ impl JobOptions {
         let name = name.unwrap_or_else(|| model.name().replace('_', "-"));
         let parts = self.parts(&experiment, &root.to_json())?;
         let job = Job::assemble(name, namespace, &parts)?;
-        let seed = job_experiment::seed_of(&jiff::Timestamp::now().as_nanosecond().to_string());
+        // The same for the same job, so that a manifest can be printed and applied again.
+        let seed = job_experiment::seed_of(&format!("{}/{}", job.namespace, job.name));
         let experiment = job_experiment::in_force(&text, &job, seed)?;
         Ok(Submission { job, experiment })
     }

@@ -20,10 +20,14 @@ use salamander_train::trainer::Setup;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
+#[cfg(feature = "kube")]
+use super::journal_lock::wait_for_journal;
 use super::{Exit, runtime, terminated};
 use crate::Error;
 use crate::connect::note_address;
 use crate::distributed::finish;
+#[cfg(feature = "kube")]
+use crate::experiment::in_file;
 use crate::experiment::load;
 use crate::folder::RunFolder;
 use crate::folder_status::note_plan;
@@ -32,6 +36,10 @@ use crate::metrics_log::{MetricsLog, cut_after};
 use crate::run::Finished;
 use crate::stored::{StoredJournal, bring_back_patiently};
 use crate::summary::Summary;
+
+/// How long a journal that another master holds is waited for: a volume gives the lock of a lost node back later.
+#[cfg(feature = "kube")]
+const JOURNAL_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// What a master is told.
 #[derive(Clone, Debug)]
@@ -65,6 +73,17 @@ pub fn run(
     let mut brought = false;
     if let Some(remote) = remote.as_ref().filter(|_| !run.journal().exists()) {
         brought = bring_back_patiently(remote, &run, &experiment)?;
+    }
+    #[cfg(feature = "kube")]
+    if options.pods.is_some() {
+        // Workers would find the same, one after the other.
+        let model = models.find(experiment.model());
+        let model = model.map_err(|error| in_file(&run.experiment(), error))?;
+        let checked = model.hparams_in_force(&experiment);
+        checked.map_err(|error| in_file(&run.experiment(), error))?;
+        if !wait_for_journal(&run.journal(), JOURNAL_TIMEOUT)? {
+            return Ok(Exit::Locked);
+        }
     }
     let by_hand = ByHand::begin(options, &run)?;
     let mut config = config(&run, &experiment, &keys);

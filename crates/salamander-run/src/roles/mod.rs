@@ -2,6 +2,8 @@
 //! arguments, sets up logs and ends the process is elsewhere.
 
 mod assignment;
+#[cfg(feature = "kube")]
+mod journal_lock;
 pub mod master;
 pub mod ps;
 pub mod worker;
@@ -43,6 +45,10 @@ pub enum Exit {
     Done,
     /// This process left on request; the run goes on without it.
     Left,
+    /// What it was given is wrong, and would be for another process as well.
+    Mistaken,
+    /// Another master still holds the run's journal.
+    Locked,
     /// With a code that the platform of pods understands.
     Code(u8),
 }
@@ -53,6 +59,8 @@ impl Exit {
         match self {
             Exit::Done => 0,
             Exit::Left => 75,
+            Exit::Locked => 77,
+            Exit::Mistaken => 78,
             Exit::Code(code) => code,
         }
     }

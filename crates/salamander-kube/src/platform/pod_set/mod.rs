@@ -196,8 +196,10 @@ impl PodSet {
                 actions.push(self.delete(key, true));
             }
             PodState::Ended(end) => {
+                // Pods end well only with their run, whose end may be heard of later: their logs are kept.
+                let kept = self.over || end == PodEnd::Finished;
                 actions.extend(self.finish(key.slot, end));
-                if !self.over {
+                if !kept {
                     actions.push(self.delete(key, false));
                 }
             }
@@ -273,9 +275,10 @@ impl PodSet {
             PodEnd::Finished => Ended::Finished,
             PodEnd::Killed(reason) => Ended::Killed(reason),
             PodEnd::Crashed(reason) => Ended::Crashed(reason),
+            PodEnd::Mistaken(reason) => Ended::Mistaken(reason),
             PodEnd::OutOfMemory => self.memory(slot).ran_out(role, entry.last.as_ref()),
         };
-        if let Ended::Crashed(reason) = &how {
+        if let Ended::Crashed(reason) | Ended::Mistaken(reason) = &how {
             self.last_crash = Some(format!("{role} {index}: {reason}"));
         }
         vec![PodAction::Report { key: entry.key(slot), how }]

@@ -60,6 +60,9 @@ impl PodSet {
         let stray = |pod: &Pod| {
             let leaves = pod.metadata.deletion_timestamp.is_some();
             let key = PodKey::of(pod)?;
+            // Kept for its log.
+            let done = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            let leaves = leaves || done == Some("Succeeded");
             let stray = !known.contains(&key) && !leaves && key.process <= self.newest;
             stray.then(|| self.delete(key, false))
         };
