@@ -99,6 +99,10 @@ impl World {
                     push.acks.push((map, process));
                     self.stats.ahead += u64::from(!is_next);
                     self.collect(id);
+                } else if worker.work.as_mut().is_some_and(|work| work.acked(map, name, process)) {
+                    // Late acks of an earlier lease, before the name was computed again.
+                    worker.since = now;
+                    self.compute(id);
                 }
             }
             (_, Body::Refuse(name)) => {
@@ -120,8 +124,10 @@ impl World {
             return;
         }
         (worker.computing, worker.computed) = (false, worker.computed + 1);
-        worker.pushed.push_back(Pushed { name, acks: Vec::new() });
-        self.push(id, name);
+        if worker.work.as_ref().is_some_and(|work| !work.report().names.contains(&name)) {
+            worker.pushed.push_back(Pushed { name, acks: Vec::new() });
+            self.push(id, name);
+        }
         self.compute(id);
     }
 
