@@ -128,12 +128,12 @@ pub(crate) struct RowFiles {
 
 impl RowFiles {
     /// Where a server gets its partitions of a map: from the servers of the map before that are known, and what
-    /// those lack from files.
+    /// those lack from files of the newest checkpoint that can be read.
     pub(crate) fn placing<'a>(
         &self,
         to: Process,
         placement: Placement,
-        checkpoint: Option<&Checkpoint>,
+        checkpoints: &[Checkpoint],
         known: impl Iterator<Item = (u32, &'a Peer)>,
     ) -> Reset {
         let from = match placement.source {
@@ -143,12 +143,13 @@ impl RowFiles {
                 Some(Before::new(before.number.into(), before.servers as usize, known))
             }
         };
-        let files = match checkpoint {
-            Some(checkpoint) => self.files(checkpoint.id, checkpoint.map.servers),
-            None => vec![self.initial.clone()],
-        };
+        // The newest first; whatever is damaged, the run can begin anew.
+        let kept = checkpoints.iter().map(|kept| self.files(kept.id, kept.map.servers));
+        let mut all = kept.chain([vec![self.initial.clone()]]);
+        let files = all.next().unwrap_or_default();
         let servers = placement.map.servers as usize;
-        Start { servers, version: 0, files, from }.reset(to.server as usize)
+        let start = Start { servers, version: 0, files, older: all.collect(), from };
+        start.reset(to.server as usize)
     }
 
     /// The files of a checkpoint.

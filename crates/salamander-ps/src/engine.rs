@@ -31,13 +31,15 @@ struct Inner {
     order: Mutex<EngineState>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct EngineState {
     version: u64,
     /// Whether something is staged for the current version.
     staged: bool,
     /// Changes so far.
     counter: u64,
+    /// Copies so far.
+    copies: u64,
     tables: Vec<TableSpec>,
     /// Which partitions are here.
     here: Vec<bool>,
@@ -52,7 +54,7 @@ impl Engine {
             return Err(Error::Request(reason));
         }
         let owners = Owners::start(moving::empty_shards(&options, &here, &[], 0))?;
-        let order = EngineState { version: 0, staged: false, counter: 0, tables: Vec::new(), here };
+        let order = EngineState { here, ..EngineState::default() };
         Ok(Self { inner: Arc::new(Inner { options, owners, order: Mutex::new(order) }) })
     }
 
@@ -186,6 +188,12 @@ impl Engine {
         let job = |_: &mut Shard| panic!("on purpose");
         let jobs: Vec<(usize, fn(&mut Shard))> = vec![(0, job)];
         self.inner.owners.run(jobs, ()).expect_err("the thread is gone");
+    }
+
+    /// Rows that are kept apart for copies.
+    #[cfg(test)]
+    pub(crate) fn kept_apart(&self) -> usize {
+        self.on_all(self.order(), |shard| shard.kept_apart()).expect("alive").into_iter().sum()
     }
 
     /// How gradients are applied.

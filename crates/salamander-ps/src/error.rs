@@ -64,6 +64,9 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
+    /// What was to be copied is not there any more.
+    #[error("the tables were replaced before a copy of them was written; save again")]
+    Replaced,
     /// The system refused a thread.
     #[error("cannot start an owner thread: {0}")]
     Thread(std::io::Error),

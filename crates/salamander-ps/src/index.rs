@@ -297,7 +297,7 @@ impl Index {
 }
 
 /// The mixed form of a tail in a partition.
-fn mixed_of(partition: usize, tail: u64) -> u64 {
+pub(crate) fn mixed_of(partition: usize, tail: u64) -> u64 {
     (partition as u64) << TAIL_BITS | tail
 }
 

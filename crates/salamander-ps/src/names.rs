@@ -7,7 +7,7 @@ use crate::section::PartitionHistory;
 use crate::{Applied, Held, PARTITIONS, Page, Pages};
 
 /// The partitions of a thread and their histories.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Names {
     groups: Vec<Held>,
     /// Advances or pushes that each partition has seen.

@@ -23,6 +23,8 @@ pub struct Shard {
     /// Which partitions are here, and whether all are.
     here: Vec<bool>,
     whole: bool,
+    /// Copies that are being written, by their numbers.
+    copies: BTreeMap<u64, ShardCopy>,
     /// Gradient sums by slice and table.
     stage: BTreeMap<u32, Vec<(TableId, Sent<'static>)>>,
 }
@@ -36,6 +38,14 @@ pub struct Apply {
     pub scale: f32,
     /// The number of the change, for those who ask what changed.
     pub counter: u64,
+}
+
+/// What a copy has besides the rows, which the tables know.
+#[derive(Debug)]
+struct ShardCopy {
+    names: Names,
+    /// Partitions that have left since the copy was begun.
+    early: BTreeMap<u16, Encoded>,
 }
 
 /// A partition as bytes.
@@ -54,7 +64,8 @@ impl Shard {
         partitions.iter().for_each(|partition| here[usize::from(*partition)] = true);
         let names = Names::new(slices, partitions, age);
         let whole = !here.contains(&false);
-        Self { seed, slices, tables: Vec::new(), names, here, whole, stage: BTreeMap::new() }
+        let (tables, copies, stage) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        Self { seed, slices, tables, names, here, whole, copies, stage }
     }
 
     /// Adds a table that was checked.
@@ -174,23 +185,56 @@ impl Shard {
         self.names.partitions().collect()
     }
 
-    /// All partitions as bytes.
-    pub(crate) fn encode_all(&self) -> Vec<Encoded> {
-        self.names.partitions().filter_map(|partition| self.encode(partition)).collect()
+    /// Begins a copy of everything as it is now.
+    pub(crate) fn begin_copy(&mut self, copy: u64) {
+        let (names, early) = (self.names.clone(), BTreeMap::new());
+        for table in &mut self.tables {
+            table.begin_copy(copy, self.names.partitions());
+        }
+        self.copies.insert(copy, ShardCopy { names, early });
+    }
+
+    pub(crate) fn end_copy(&mut self, copy: u64) {
+        self.tables.iter_mut().for_each(|table| table.end_copy(copy));
+        self.copies.remove(&copy);
+    }
+
+    /// A partition of a copy as bytes, once; none if everything was replaced since the copy was begun.
+    pub(crate) fn encode_copy(&mut self, copy: u64, partition: u16) -> Option<Encoded> {
+        let ShardCopy { names, early } = self.copies.get_mut(&copy)?;
+        if let Some(encoded) = early.remove(&partition) {
+            return Some(encoded);
+        }
+        let (mut bytes, mut rows) = (Vec::new(), Vec::new());
+        names.history(partition)?.encode(&mut bytes);
+        names.remove(partition);
+        for table in &mut self.tables {
+            rows.extend(table.encode_copy(copy, partition, &mut bytes));
+        }
+        Some(Encoded { partition, bytes, rows })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn kept_apart(&self) -> usize {
+        self.tables.iter().map(Table::kept_apart).sum()
     }
 
     /// A partition as bytes, unless it is elsewhere.
     pub(crate) fn encode(&self, partition: u16) -> Option<Encoded> {
-        let history = self.names.history(partition)?;
         let mut bytes = Vec::new();
-        history.encode(&mut bytes);
-        bytes.reserve_exact(self.tables.iter().map(|table| table.encoded_len(partition)).sum());
-        self.tables.iter().for_each(|table| table.encode(partition, &mut bytes));
-        let rows = self.tables.iter().map(|table| table.rows_of(partition)).collect();
+        self.names.history(partition)?.encode(&mut bytes);
+        let rows = self.tables.iter().map(|table| table.encode(partition, &mut bytes)).collect();
         Some(Encoded { partition, bytes, rows })
     }
 
     pub(crate) fn remove(&mut self, partition: u16) {
+        // Copies that have not written it yet do without the table.
+        for copy in self.copies.keys().copied().collect::<Vec<_>>() {
+            let encoded = self.encode_copy(copy, partition);
+            if let (Some(known), Some(encoded)) = (self.copies.get_mut(&copy), encoded) {
+                known.early.insert(partition, encoded);
+            }
+        }
         self.here[usize::from(partition)] = false;
         self.whole = false;
         self.names.remove(partition);

@@ -1,5 +1,6 @@
 //! A table's rows on one thread: batch look-ups and updates, with what comes next fetched ahead.
 
+mod saving;
 #[cfg(test)]
 mod tests;
 mod upkeep;
@@ -17,6 +18,7 @@ use crate::meta::Meta;
 use crate::search::{Plain, Search, WithSearch, dispatch};
 use crate::store::{Kept, Rows, Store, narrow, widen};
 use crate::{Apply, PARTITIONS, Storage, TableSpec, TableStats};
+use saving::Saving;
 
 /// Ids that are looked up before the first of their rows is used. Both are a loop of their own: in
 /// one loop the memory was kept less busy.
@@ -44,6 +46,8 @@ pub(crate) struct Table {
     stats: TableStats,
     /// A row in `f32`, for tables that keep less.
     wide: Vec<f32>,
+    /// Copies that are being written.
+    savings: Vec<Saving>,
 }
 
 /// What a table keeps for a partition besides its rows.
@@ -95,6 +99,7 @@ impl Table {
             share: spec.max_rows.map_or(usize::MAX, |rows| rows.div_ceil(1024) as usize),
             stats: TableStats { name: spec.name.clone(), ..TableStats::default() },
             wide: vec![0.0; spec.dim],
+            savings: Vec::new(),
             spec,
         }
     }
@@ -186,6 +191,9 @@ impl Table {
     fn resolve(&mut self, mixed: u64, id: u64, age: u64, wait: bool) -> u32 {
         if let Some(row) = self.index.find(mixed, Plain) {
             let row = self.store.number(partition_of_mixed(mixed), row);
+            if !self.savings.is_empty() {
+                self.preserve(mixed, Some(row));
+            }
             self.store.set_meta(row, self.store.meta(row).used(age));
             return row;
         }
@@ -200,6 +208,9 @@ impl Table {
         let at = partition_of_mixed(mixed);
         while self.index.len(at) >= self.share {
             self.evict(at);
+        }
+        if !self.savings.is_empty() {
+            self.preserve(mixed, None);
         }
         let row = self.parts[at].free.pop().unwrap_or(self.index.len(at) as u32);
         self.index.insert(mixed, row);
@@ -282,6 +293,7 @@ impl WithSearch for Moves<'_> {
         let stable = table.spec.max_rows.is_none();
         let tracked = table.spec.expire_after.is_some();
         let facts = tracked || !stable || table.fused.counts_steps();
+        let saving = !table.savings.is_empty();
         let mut found = FoundRows::new();
         let blocks = gradients.ids.chunks(BLOCK).zip(gradients.values.chunks(BLOCK * dim));
         for (ids, values) in blocks {
@@ -295,6 +307,9 @@ impl WithSearch for Moves<'_> {
                 let age = ages[partition_of_mixed(found.mixed[at])];
                 let row = match rows[at] {
                     row if stable && row != NONE => {
+                        if saving {
+                            table.preserve(found.mixed[at], Some(row));
+                        }
                         if tracked {
                             table.store.set_meta(row, table.store.meta(row).used(age));
                         }

@@ -62,6 +62,8 @@ pub struct History {
     pub placement: Option<Placement>,
     /// The newest checkpoint.
     pub checkpoint: Option<Checkpoint>,
+    /// The one before it, for what of it cannot be read any more.
+    pub older: Option<Checkpoint>,
     /// Epochs that are finished and validated; a lost server can still reopen them.
     pub finished: u64,
     /// Whether an early end was asked for.
@@ -77,7 +79,7 @@ impl History {
         match entry {
             Entry::Opened => {}
             Entry::Placed(placement) => self.placement = Some(*placement),
-            Entry::Kept(checkpoint) => self.checkpoint = Some(*checkpoint),
+            Entry::Kept(checkpoint) => self.older = self.checkpoint.replace(*checkpoint),
             Entry::Finished(epochs) => self.finished = *epochs,
             Entry::Stopping => self.stopping = true,
             Entry::Resumed => self.stopping = false,

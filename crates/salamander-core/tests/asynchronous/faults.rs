@@ -1,7 +1,7 @@
 //! What goes wrong, and when: drawn from the seed before the run begins.
 
 use salamander_core::asynchronous::{Dispatcher, Process};
-use salamander_core::elastic::{Millis, WorkerId};
+use salamander_core::elastic::{Generation, Millis, WorkerId};
 
 use crate::event::{Event, Node};
 use crate::mood::Theme;
@@ -31,6 +31,10 @@ pub(crate) enum Fault {
     Disconnect,
     Resize(u32),
     Stop,
+    /// The master believes that a worker is gone, which goes on.
+    Release,
+    /// Some parts of checkpoints cannot be read any more.
+    Rot(u64),
     /// A server dies in the middle of a move.
     ResizeAndKill(u32, Millis),
 }
@@ -47,8 +51,8 @@ impl World {
 
     fn draw_fault(&mut self) -> Fault {
         let kind = match self.mood.theme {
-            Theme::Anything => self.between(0, 18),
-            Theme::Servers => [0, 1, 2, 3, 4, 8, 13, 14][self.between(0, 7) as usize],
+            Theme::Anything => self.between(0, 22),
+            Theme::Servers => [0, 1, 2, 3, 4, 8, 13, 14, 20, 21][self.between(0, 9) as usize],
             Theme::Masters => [0, 3, 10, 10, 11, 12, 12, 17][self.between(0, 7) as usize],
             Theme::Moves => [0, 3, 10, 12, 15, 16, 16, 17][self.between(0, 7) as usize],
         };
@@ -68,6 +72,8 @@ impl World {
             15 => Fault::Resize(self.between(1, 3) as u32),
             16 => Fault::ResizeAndKill(self.between(1, 3) as u32, self.between(0, 120)),
             17 => Fault::Disconnect,
+            18 | 19 => Fault::Release,
+            20 | 21 => Fault::Rot(self.between(1, 6)),
             _ => Fault::Stop,
         }
     }
@@ -123,6 +129,12 @@ impl World {
                 let process = self.any_server();
                 process.into_iter().for_each(|process| self.tell_gone(Node::Server(process)));
             }
+            Fault::Release => {
+                self.stats.released += 1;
+                let worker = self.any_worker();
+                worker.into_iter().for_each(|worker| self.tell_gone(Node::Worker(worker)));
+            }
+            Fault::Rot(parts) => self.rot(parts),
             Fault::Resize(servers) => self.resize(servers),
             Fault::Stop => self.ask_master(Dispatcher::stop),
             Fault::ResizeAndKill(servers, delay) => {
@@ -143,6 +155,15 @@ impl World {
             self.job.servers = servers;
         }
         (0..servers).for_each(|server| self.start_server(server));
+    }
+
+    fn rot(&mut self, parts: u64) {
+        let all: Vec<(Generation, usize)> = self.disk.keys().copied().collect();
+        for _ in 0..parts {
+            let part = self.any(&all);
+            self.stats.rotted += part.map_or(0, |_| 1);
+            self.rotten.extend(part);
+        }
     }
 
     fn any_server(&mut self) -> Option<Process> {

@@ -19,6 +19,8 @@ pub(crate) struct Mood {
     pub(crate) stale: f64,
     /// A master looks from time to time whether it was replaced, not only when it writes.
     pub(crate) looks: bool,
+    /// How often a copy takes longer than anybody waits.
+    pub(crate) slow: f64,
     /// How often a master wants a checkpoint when it looks around.
     pub(crate) saves: f64,
     /// From then on nothing goes wrong.
@@ -45,6 +47,7 @@ impl Mood {
             strays: [0.0, 0.05, 0.2, 0.4][rng.below(4) as usize],
             stale: [0.0, 0.1, 0.5][rng.below(3) as usize],
             looks: rng.below(2) == 0,
+            slow: [0.0, 0.0, 0.02, 0.1][rng.below(4) as usize],
             saves: [0.05, 0.15, 0.4][rng.below(3) as usize],
             quiet: 400 + rng.below(2_000),
             faults: rng.below(12),

@@ -25,7 +25,7 @@ pub(crate) struct Server {
     /// What it held in the map before, for others.
     outgoing: BTreeMap<usize, StartFrom>,
     /// What it is getting.
-    order: Option<(Placement, Option<Checkpoint>)>,
+    order: Option<(Placement, Vec<Checkpoint>)>,
     wanted: BTreeSet<usize>,
     /// Checkpoints, and whether they are written.
     saves: BTreeMap<Generation, bool>,
@@ -161,8 +161,9 @@ impl World {
         }
         let gate = &self.servers[&process].gate;
         match order {
-            DispatchAction::Place { placement, checkpoint, .. } => {
-                self.place(process, envelope, placement, checkpoint)
+            DispatchAction::Place { placement, checkpoint, older, .. } => {
+                let checkpoints = checkpoint.into_iter().chain(older).collect();
+                self.place(process, envelope, placement, checkpoints)
             }
             DispatchAction::Settled { map, .. } if gate.admit(map.into()).is_ok() => {
                 self.server(process).outgoing.clear();
@@ -185,7 +186,7 @@ impl World {
         process: Process,
         order: Envelope,
         placement: Placement,
-        checkpoint: Option<Checkpoint>,
+        checkpoints: Vec<Checkpoint>,
     ) {
         let own: BTreeSet<usize> = self.job.owned(placement.map, process.server).collect();
         let lineage = Lineage::from(placement.map.number);
@@ -193,7 +194,7 @@ impl World {
         match server.gate.reset(order, lineage) {
             Ok(Resetting::Begin) => {
                 server.begin(placement, &own);
-                server.order = Some((placement, checkpoint));
+                server.order = Some((placement, checkpoints));
                 self.seek(process);
                 self.try_complete(process);
             }
@@ -205,7 +206,9 @@ impl World {
     /// Looks for the partitions that it lacks.
     fn seek(&mut self, process: Process) {
         let server = &self.servers[&process];
-        let Some((placement, _)) = server.order else { return };
+        let Some(placement) = server.order.as_ref().map(|(placement, _)| *placement) else {
+            return;
+        };
         let (map, partitions) = (placement.map.number, self.job.partitions);
         for part in server.wanted.clone() {
             let owner = match placement.source {
@@ -231,25 +234,35 @@ impl World {
             // It has not heard of the map yet.
             Err(_) => return,
         };
-        self.send(Node::Server(process), from, Body::Given(map, part, given));
+        let (from, to, body) = (Node::Server(process), from, Body::Given(map, part, given));
+        match self.slowness() {
+            Some(delay) => self.after(delay, Event::Message { from, to, body }),
+            None => self.send(from, to, body),
+        }
+    }
+
+    /// How much longer than usual something takes, if it does: longer than anybody waits.
+    fn slowness(&mut self) -> Option<Millis> {
+        let slow = self.mood.slow;
+        let is_slow = self.is_wild() && self.chance(slow);
+        self.stats.slow += u64::from(is_slow);
+        is_slow.then(|| self.between(300, 1_500))
     }
 
     fn read_soon(&mut self, process: Process, map: MapVersion, part: usize) {
-        let delay = self.between(1, 40);
+        let delay = self.between(1, 40) + self.slowness().unwrap_or(0);
         self.after(delay, Event::Read { server: process, map, part });
     }
 
     pub(crate) fn read(&mut self, process: Process, map: MapVersion, part: usize) {
-        let Some((placement, checkpoint)) = self.servers[&process].order else { return };
+        let Some((placement, checkpoints)) = self.servers[&process].order.clone() else { return };
         if placement.map.number == map && self.servers[&process].wanted.contains(&part) {
-            let read = match checkpoint {
-                Some(last) => {
-                    self.stats.read += 1;
-                    self.disk.get(&(last.id, part)).cloned()
-                }
-                None => Some(self.job.fresh()),
-            };
-            // Only a checkpoint that never counted lacks a partition.
+            let is_sound = |kept: &&Checkpoint| !self.rotten.contains(&(kept.id, part));
+            let sound = checkpoints.iter().find(is_sound);
+            self.stats.read += u64::from(sound.is_some());
+            self.stats.rotten += u64::from(sound != checkpoints.first());
+            let read = sound.and_then(|kept| self.disk.get(&(kept.id, part)).cloned());
+            // What no checkpoint has begins anew; only one that never counted lacks a partition.
             let read = read.unwrap_or_else(|| self.job.fresh());
             self.got(process, map, part, read);
         }
@@ -257,7 +270,8 @@ impl World {
 
     fn got(&mut self, process: Process, map: MapVersion, part: usize, got: StartFrom) {
         let server = self.server(process);
-        let current = server.order.is_some_and(|(placement, _)| placement.map.number == map);
+        let of_map = |(placement, _): &(Placement, _)| placement.map.number == map;
+        let current = server.order.as_ref().is_some_and(of_map);
         if current && server.wanted.remove(&part) {
             server.parts.insert(part, got);
             self.try_complete(process);
@@ -266,10 +280,11 @@ impl World {
 
     fn try_complete(&mut self, process: Process) {
         let server = self.server(process);
-        let Some((placement, _)) = server.order else { return };
+        let Some((placement, _)) = &server.order else { return };
+        let map = placement.map.number;
         if server.wanted.is_empty() && !server.gate.is_placed() {
-            server.gate.hold(Holds::All(placement.map.number.into()));
-            say!(self, "{process:?} has its partitions of {}", placement.map.number);
+            server.gate.hold(Holds::All(map.into()));
+            say!(self, "{process:?} has its partitions of {map}");
             self.say_state(process);
         }
     }
@@ -282,7 +297,7 @@ impl World {
             None => {
                 server.saves.insert(id, false);
                 let parts = server.parts.clone();
-                let delay = self.between(5, 80);
+                let delay = self.between(5, 80) + self.slowness().unwrap_or(0);
                 self.after(delay, Event::Written { server: process, id, parts });
             }
         }

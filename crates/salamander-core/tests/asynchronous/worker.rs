@@ -1,6 +1,8 @@
 //! A worker's process around its work: asks, computes, pushes until all have acknowledged, reports.
 
-use salamander_core::asynchronous::{Lease, Work};
+use std::collections::VecDeque;
+
+use salamander_core::asynchronous::{Lease, MapVersion, Process, Work};
 use salamander_core::elastic::{Millis, WorkerId};
 use salamander_core::plan::MicroBatch;
 
@@ -10,6 +12,9 @@ use crate::world::{World, say};
 /// How long a worker tries before it gives its lease back.
 const TRIES: Millis = 700;
 
+/// Names that are pushed at the same time: the next one is computed while servers apply the last.
+const AHEAD: usize = 2;
+
 /// A process.
 #[derive(Default)]
 pub(crate) struct Worker {
@@ -17,8 +22,17 @@ pub(crate) struct Worker {
     /// The newest lease it has had.
     fence: u64,
     since: Millis,
-    /// The name at hand is computed.
-    ready: bool,
+    /// Names of the task that were computed.
+    computed: usize,
+    /// Whether the next one is being computed.
+    computing: bool,
+    /// What was pushed and not acknowledged by all, with the acks that came before their turn.
+    pushed: VecDeque<Pushed>,
+}
+
+struct Pushed {
+    name: MicroBatch,
+    acks: Vec<(MapVersion, Process)>,
 }
 
 impl World {
@@ -50,8 +64,10 @@ impl World {
                 let report = work.report();
                 self.tell_master(Node::Worker(id), Body::Report(report));
             }
-            Some(_) if worker.ready => self.push(id),
-            Some(_) => {}
+            Some(_) => {
+                let names: Vec<MicroBatch> = worker.pushed.iter().map(|push| push.name).collect();
+                names.into_iter().for_each(|name| self.push(id, name));
+            }
         }
     }
 
@@ -65,8 +81,8 @@ impl World {
                     say!(self, "{id} begins {task:?}");
                     let without = self.without_fence();
                     let worker = self.workers.get_mut(&id).expect("it hears");
-                    (worker.fence, worker.since) = (task.fence, now);
-                    worker.work = Some(Work::new(task).without(without));
+                    let (fence, work) = (task.fence, Some(Work::new(task).without(without)));
+                    *worker = Worker { work, fence, since: now, ..Worker::default() };
                     self.compute(id);
                 }
             }
@@ -78,14 +94,20 @@ impl World {
                 }
             }
             (Node::Server(process), Body::Ack(map, name)) => {
-                if worker.work.as_mut().is_some_and(|work| work.acked(map, name, process)) {
+                let is_next = worker.work.as_ref().and_then(Work::name) == Some(name);
+                if let Some(push) = worker.pushed.iter_mut().find(|push| push.name == name) {
+                    push.acks.push((map, process));
+                    self.stats.ahead += u64::from(!is_next);
+                    self.collect(id);
+                } else if worker.work.as_mut().is_some_and(|work| work.acked(map, name, process)) {
+                    // Late acks of an earlier lease, before the name was computed again.
                     worker.since = now;
                     self.compute(id);
                 }
             }
             (_, Body::Refuse(name)) => {
                 let Some(work) = worker.work.as_ref() else { return };
-                if work.name() == Some(name) {
+                if worker.pushed.iter().any(|push| push.name == name) {
                     let (report, fence) = (work.report(), work.task().fence);
                     self.tell_master(Node::Worker(id), Body::Report(report));
                     self.tell_master(Node::Worker(id), Body::GiveBack(fence));
@@ -98,37 +120,56 @@ impl World {
 
     pub(crate) fn computed(&mut self, id: WorkerId, fence: u64, name: MicroBatch) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
-        let at_hand = |work: &Work| work.task().fence == fence && work.name() == Some(name);
-        if worker.work.as_ref().is_some_and(at_hand) {
-            worker.ready = true;
-            self.push(id);
+        if worker.fence != fence || worker.work.is_none() || !worker.computing {
+            return;
         }
+        (worker.computing, worker.computed) = (false, worker.computed + 1);
+        if worker.work.as_ref().is_some_and(|work| !work.report().names.contains(&name)) {
+            worker.pushed.push_back(Pushed { name, acks: Vec::new() });
+            self.push(id, name);
+        }
+        self.compute(id);
     }
 
-    /// The next name, if there is one; the report otherwise.
+    /// Enters acks in the order of the names.
+    fn collect(&mut self, id: WorkerId) {
+        let now = self.now;
+        let Some(worker) = self.workers.get_mut(&id) else { return };
+        let Some(work) = &mut worker.work else { return };
+        while let Some(push) = worker.pushed.front_mut() {
+            let name = push.name;
+            let mut acks = push.acks.drain(..);
+            if !acks.any(|(map, process)| work.acked(map, name, process)) {
+                break;
+            }
+            drop(acks);
+            worker.since = now;
+            worker.pushed.pop_front();
+        }
+        self.compute(id);
+    }
+
+    /// The next name, if there is one and not too many are pushed; the report when all are acknowledged.
     fn compute(&mut self, id: WorkerId) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
-        worker.ready = false;
         let Some(work) = &worker.work else { return };
-        let fence = work.task().fence;
-        match work.name() {
-            Some(name) => {
-                let delay = self.between(1, 25);
-                self.after(delay, Event::Computed { worker: id, fence, name });
-            }
-            None => {
-                let report = work.report();
-                self.tell_master(Node::Worker(id), Body::Report(report));
-            }
+        if work.is_done() {
+            let report = work.report();
+            return self.tell_master(Node::Worker(id), Body::Report(report));
+        }
+        let next = work.task().names.get(worker.computed).copied();
+        if let Some(name) = next.filter(|_| !worker.computing && worker.pushed.len() < AHEAD) {
+            worker.computing = true;
+            let (fence, delay) = (worker.fence, self.between(1, 25));
+            self.after(delay, Event::Computed { worker: id, fence, name });
         }
     }
 
-    /// Sends the name at hand to all servers; those that have acknowledged it ignore it.
-    fn push(&mut self, id: WorkerId) {
+    /// Sends a name to all servers; those that have acknowledged it ignore it.
+    fn push(&mut self, id: WorkerId, name: MicroBatch) {
         let Some(work) = self.workers.get(&id).and_then(|worker| worker.work.as_ref()) else {
             return;
         };
-        let Some(name) = work.name() else { return };
         let map = work.task().map;
         for server in 0..map.servers {
             let shares = self.job.owned(map, server).fold(0, |bits, part| bits | 1 << part);
@@ -142,6 +183,7 @@ impl World {
     fn drop_work(&mut self, id: WorkerId) {
         if let Some(worker) = self.workers.get_mut(&id) {
             worker.work = None;
+            worker.pushed.clear();
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The world of a run: time, events, processes and what is between them. Everything in it follows from the seed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use salamander_core::asynchronous::{Fence, History, Process};
 use salamander_core::elastic::{Generation, Millis, WorkerId};
@@ -34,8 +34,10 @@ pub(crate) struct World {
     pub(crate) masters: Vec<Master>,
     /// What the journal says.
     pub(crate) history: History,
-    /// Partitions in checkpoints.
+    /// Partitions in checkpoints,
     pub(crate) disk: BTreeMap<(Generation, usize), StartFrom>,
+    /// and those of them that cannot be read any more.
+    pub(crate) rotten: BTreeSet<(Generation, usize)>,
     pub(crate) servers: BTreeMap<Process, Server>,
     pub(crate) workers: BTreeMap<WorkerId, Worker>,
     pub(crate) born: u64,
@@ -82,6 +84,7 @@ impl Seeded for World {
             masters: Vec::new(),
             history: History::default(),
             disk: BTreeMap::new(),
+            rotten: BTreeSet::new(),
             servers: BTreeMap::new(),
             workers: BTreeMap::new(),
             born: 0,

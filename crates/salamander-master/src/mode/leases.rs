@@ -8,7 +8,7 @@ mod talk;
 use std::collections::BTreeMap;
 
 use salamander_core::asynchronous::{
-    DispatchAction, Dispatcher, Entry, History, PartitionSource, Process,
+    Checkpoint, DispatchAction, Dispatcher, Entry, History, PartitionSource, Process,
 };
 use salamander_core::course::LeasePlan;
 use salamander_core::elastic::{
@@ -275,9 +275,9 @@ impl Leases {
         }
         match order {
             DispatchAction::Journal(entry) => self.entered(&entry),
-            DispatchAction::Place { to, placement, checkpoint } => {
-                let known = self.run.servers();
-                let reset = self.files.placing(to, placement, checkpoint.as_ref(), known);
+            DispatchAction::Place { to, placement, checkpoint, older } => {
+                let checkpoints: Vec<Checkpoint> = checkpoint.into_iter().chain(older).collect();
+                let reset = self.files.placing(to, placement, &checkpoints, self.run.servers());
                 self.tell(to, ServerCall::Place { map: placement.map.number, reset });
             }
             DispatchAction::Settled { to, map } => self.tell(to, ServerCall::Release { map }),

@@ -43,7 +43,7 @@ impl Client {
         files: &[PathBuf],
     ) -> Result<Vec<ResetOutcome>, Error> {
         let servers = self.links.len();
-        let start = Start { servers, version, files: files.to_vec(), from: None };
+        let start = Start { servers, version, files: files.to_vec(), ..Start::default() };
         let resets: Vec<Reset> = (0..servers).map(|server| start.reset(server)).collect();
         self.reset_each(lineage, &resets)
     }

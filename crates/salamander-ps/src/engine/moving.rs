@@ -7,20 +7,37 @@ use std::sync::MutexGuard;
 use super::split::thread_of;
 use super::{Engine, EngineState};
 use crate::checkpoint::Catalog;
-use crate::image::{Header, Image};
+use crate::image::{self, Header, Image};
 use crate::section::Section;
 use crate::shard::Encoded;
 use crate::{EngineOptions, Error, Mode, PARTITIONS, Shard, Snapshot, TableId, TableSpec};
 
 impl Engine {
-    /// A copy of everything, of one moment between two changes. Training waits for the copy only.
+    /// A copy of everything, of one moment between two changes. Rows are copied when they are written or, if they
+    /// change before that, then; so training hardly waits, and memory is taken for what changes meanwhile.
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
-        let order = self.order();
-        let header = self.header(&order);
-        let encoded = self.on_all(order, |shard| shard.encode_all())?;
-        let mut sections: Vec<Encoded> = encoded.into_iter().flatten().collect();
-        sections.sort_unstable_by_key(|section| section.partition);
-        Ok(Snapshot { header, sections })
+        let mut order = self.order();
+        order.copies += 1;
+        let (copy, header) = (order.copies, self.header(&order));
+        let here = order.here.clone();
+        let partitions = (0..PARTITIONS as u16).filter(|p| here[usize::from(*p)]).collect();
+        let snapshot = Snapshot { engine: self.clone(), copy, header, partitions };
+        self.on_all(order, |shard| shard.begin_copy(copy))?;
+        Ok(snapshot)
+    }
+
+    /// A partition of a copy, once.
+    pub(crate) fn section(&self, copy: u64, partition: u16) -> Result<Encoded, Error> {
+        let owners = &self.inner.owners;
+        let job = |shard: &mut Shard| shard.encode_copy(copy, partition);
+        let sections = owners.run(vec![(thread_of(partition, owners.count()), job)], ())?;
+        sections.into_iter().flatten().next().ok_or(Error::Replaced)
+    }
+
+    /// A copy is of no use any more.
+    pub(crate) fn end_copy(&self, copy: u64) {
+        // Whoever asks a thread that has ended is told so.
+        let _ = self.on_all(self.order(), |shard| shard.end_copy(copy));
     }
 
     /// Forgets everything and holds these partitions from now on, empty and at a version.
@@ -75,7 +92,9 @@ impl Engine {
                 threads.into_iter().map(|thread| thread.join().unwrap_or(Err(Error::Gone)));
             joined.collect::<Result<(), Error>>()
         })?;
-        *order = EngineState { version: header.version, staged: false, counter, tables, here };
+        let copies = order.copies;
+        *order =
+            EngineState { version: header.version, staged: false, counter, copies, tables, here };
         self.swap(order, shards)
     }
 
@@ -121,7 +140,11 @@ impl Engine {
             encoded.iter().for_each(|section| shard.remove(section.partition));
             encoded
         })?;
-        Snapshot { header, sections: taken.into_iter().flatten().collect() }.into_bytes()
+        let mut bytes = Vec::new();
+        match image::write(&mut bytes, &header, taken.into_iter().flatten()) {
+            Ok(_) => Ok(bytes),
+            Err(error) => Err(Error::Request(format!("cannot encode partitions: {error}"))),
+        }
     }
 
     /// Puts partitions into this engine that [`take`](Engine::take) took out of another, at the same

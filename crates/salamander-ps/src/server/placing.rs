@@ -5,6 +5,7 @@
 //! way: every change of the tables is made under the gate, after a look at the lineage.
 
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError, RwLockReadGuard};
 use std::time::Duration;
 
@@ -81,7 +82,7 @@ impl Service {
         }
         let turn = Turn { service: self, lineage, reset, cancel };
         let outcome = match &reset.from {
-            None => turn.begin().map(|()| ResetOutcome::default()),
+            None => turn.begin(),
             Some(before) => turn.move_in(before),
         };
         let mut guard = self.write();
@@ -95,16 +96,32 @@ impl Service {
 
 impl Turn<'_> {
     /// Everything from files, or from nothing.
-    fn begin(&self) -> Result<(), Failure> {
+    fn begin(&self) -> Result<ResetOutcome, Failure> {
         let Reset { partitions, version, files, .. } = self.reset;
         let engine = &self.service.engine;
         self.hold(Holds::Unknown);
         self.service.outgoing.clear();
-        let done = match files.is_empty() {
-            true => engine.begin(partitions, *version),
-            false => engine.restore_to(files, partitions),
-        };
-        done.map_err(refuse)
+        if files.is_empty() {
+            engine.begin(partitions, *version).map_err(refuse)?;
+            return Ok(ResetOutcome::default());
+        }
+        let fallback = self.read(|files| engine.restore_to(files, partitions))?;
+        Ok(ResetOutcome { fallback })
+    }
+
+    /// Reads the checkpoint, or an older one if it cannot be read; tells why, then.
+    fn read(
+        &self,
+        read: impl Fn(&[PathBuf]) -> Result<(), Error>,
+    ) -> Result<Option<String>, Failure> {
+        let Err(newest) = read(&self.reset.files) else { return Ok(None) };
+        for files in &self.reset.older {
+            tracing::warn!(error = %newest, "an older checkpoint is read instead");
+            if read(files).is_ok() {
+                return Ok(Some(format!("partitions are as in an older checkpoint: {newest}")));
+            }
+        }
+        Err(refuse(newest))
     }
 
     /// What is here stays or is put apart for others; what is not comes from where it was.
@@ -140,7 +157,7 @@ impl Turn<'_> {
         tracing::warn!(partitions = count, "partitions are read from a checkpoint");
         self.hold(Holds::Unknown);
         let _guard = self.enter()?;
-        engine.load(&self.reset.files, &missing).map_err(refuse)?;
+        reasons.extend(self.read(|files| engine.load(files, &missing))?);
         if reasons.is_empty() {
             reasons.push("the server that held them is gone".to_string());
         }

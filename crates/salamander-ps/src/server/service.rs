@@ -326,6 +326,7 @@ pub(super) fn refuse(error: Error) -> Failure {
         Error::NotHere(partition) => (Code::NotHere, u64::from(*partition)),
         Error::OutOfStep { current, .. } => (Code::OutOfStep, *current),
         Error::UnknownTable(_) => (Code::Undeclared, 0),
+        Error::Replaced => (Code::NotHere, 0),
         Error::Spec { .. } | Error::Conflict { .. } | Error::Request(_) => (Code::Wrong, 0),
         Error::Damaged { .. }
         | Error::Restore(_)

@@ -3,8 +3,7 @@
 use salamander_core::seed::mix;
 
 use super::{PartitionExtras, PendingId, Table};
-use crate::index::{Index, id_of, tail_of};
-use crate::memory::prefetch_row;
+use crate::index::{Index, id_of, mixed_of, tail_of};
 use crate::meta::Meta;
 use crate::section::TableView;
 use crate::{Changed, TableStats};
@@ -13,18 +12,20 @@ impl Table {
     /// Drops the first row from the clock's hand on that was not used since the hand passed it.
     /// New rows carry no mark, so that ids that came once go first.
     pub(super) fn evict(&mut self, at: usize) {
-        let PartitionExtras { free, hand, .. } = &mut self.parts[at];
-        let index = &mut self.index;
-        let first = |index: &Index, hand| {
+        let next = |index: &Index, hand| {
             index.entry_at_least(at, hand).or_else(|| index.entry_at_least(at, 0))
         };
-        while let Some(entry) = first(index, *hand) {
-            *hand = entry.tail + 1;
+        while let Some(entry) = next(&self.index, self.parts[at].hand) {
             let row = self.store.number(at, entry.row);
+            if !self.savings.is_empty() {
+                self.preserve(mixed_of(at, entry.tail), Some(row));
+            }
+            let part = &mut self.parts[at];
+            part.hand = entry.tail + 1;
             let meta = self.store.meta(row);
             if !meta.is_marked() {
-                index.remove(at, entry.tail);
-                free.push(entry.row);
+                self.index.remove(at, entry.tail);
+                part.free.push(entry.row);
                 self.stats.evicted += 1;
                 return;
             }
@@ -39,17 +40,20 @@ impl Table {
             return;
         }
         let at = usize::from(partition);
-        let PartitionExtras { free, waiting, .. } = &mut self.parts[at];
         let store = &self.store;
         let is_idle = |row| store.meta(store.number(at, row)).idle(age) > limit;
         let idle: Vec<_> = self.index.entries(at).filter(|entry| is_idle(entry.row)).collect();
         for entry in &idle {
+            if !self.savings.is_empty() {
+                let row = self.store.number(at, entry.row);
+                self.preserve(mixed_of(at, entry.tail), Some(row));
+            }
             self.index.remove(at, entry.tail);
-            free.push(entry.row);
+            self.parts[at].free.push(entry.row);
         }
         self.stats.expired += idle.len() as u64;
         let idle = |waiting: &PendingId| (age as u32).wrapping_sub(waiting.used);
-        waiting.retain(|_, waiting| u64::from(idle(waiting)) <= limit);
+        self.parts[at].waiting.retain(|_, waiting| u64::from(idle(waiting)) <= limit);
     }
 
     /// Adds the rows that changed after a moment, and remembers changes from now on.
@@ -90,52 +94,6 @@ impl Table {
         self.parts[usize::from(partition)] = PartitionExtras::default();
         self.index.clear(usize::from(partition));
         self.store.clear(usize::from(partition));
-    }
-
-    /// Rows of a partition.
-    pub(crate) fn rows_of(&self, partition: u16) -> u64 {
-        self.index.len(usize::from(partition)) as u64
-    }
-
-    /// Appends a partition as [`TableView`] reads it.
-    pub(crate) fn encode(&self, partition: u16, out: &mut Vec<u8>) {
-        let at = usize::from(partition);
-        let part = &self.parts[at];
-        for count in [self.index.len(at), part.waiting.len()] {
-            out.extend((count as u64).to_le_bytes());
-        }
-        out.extend(part.hand.to_le_bytes());
-        let entries: Vec<(u64, u32)> = self
-            .index
-            .entries(at)
-            .map(|entry| (entry.tail, self.store.number(at, entry.row)))
-            .collect();
-        out.extend(entries.iter().flat_map(|(tail, _)| id_of(partition, *tail).to_le_bytes()));
-        out.extend(entries.iter().flat_map(|(_, row)| self.store.meta(*row).0.to_le_bytes()));
-        for (at, (_, row)) in entries.iter().enumerate() {
-            if let Some((_, next)) = entries.get(at + 8) {
-                prefetch_row(self.store.value_bytes(*next));
-            }
-            out.extend_from_slice(self.store.value_bytes(*row));
-        }
-        for (at, (_, row)) in entries.iter().enumerate() {
-            if let Some((_, next)) = entries.get(at + 8) {
-                prefetch_row(self.store.state(*next));
-            }
-            out.extend_from_slice(bytemuck::cast_slice(self.store.state(*row)));
-        }
-        for (id, waiting) in &part.waiting {
-            out.extend(id.to_le_bytes());
-            out.extend(waiting.count.to_le_bytes());
-            out.extend(waiting.used.to_le_bytes());
-        }
-    }
-
-    /// Bytes that [`encode`](Table::encode) appends.
-    pub(crate) fn encoded_len(&self, partition: u16) -> usize {
-        let part = &self.parts[usize::from(partition)];
-        let rows = self.index.len(usize::from(partition));
-        TableView::byte_len(&self.spec, rows, part.waiting.len())
     }
 
     /// Replaces a partition by what was encoded; its rows count as changed at `counter`.

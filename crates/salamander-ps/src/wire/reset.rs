@@ -18,6 +18,9 @@ pub struct Reset {
     /// A checkpoint: for all partitions, or for those that none of the servers before has.
     #[serde(default)]
     pub files: Vec<PathBuf>,
+    /// What to begin with instead if those cannot be read, one after the other.
+    #[serde(default)]
+    pub older: Vec<Vec<PathBuf>>,
     /// The servers that hold the partitions in the history before. Nothing of that history is let
     /// in any more, and each of them keeps what it gives away until it is told to release it.
     #[serde(default)]
@@ -59,6 +62,8 @@ pub struct Start {
     pub version: u64,
     /// The files of a checkpoint.
     pub files: Vec<PathBuf>,
+    /// What to begin with instead if those cannot be read, one after the other.
+    pub older: Vec<Vec<PathBuf>>,
     /// The servers of the history before, if partitions move.
     pub from: Option<Before>,
 }
@@ -66,8 +71,8 @@ pub struct Start {
 impl Start {
     /// What a server is told: one of the history that begins, or one that only gives.
     pub fn reset(&self, server: usize) -> Reset {
-        let Self { servers, version, files, from } = self.clone();
-        Reset { partitions: partitions_of(server, servers), version, files, from }
+        let Self { servers, version, files, older, from } = self.clone();
+        Reset { partitions: partitions_of(server, servers), version, files, older, from }
     }
 }
 

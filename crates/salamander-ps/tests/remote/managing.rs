@@ -94,7 +94,8 @@ impl Moves {
     fn resets(&self, from: usize, to: usize, version: u64, files: &[PathBuf]) -> Vec<Reset> {
         let known = self.cluster.endpoints.iter().cloned().enumerate();
         let before = Before::new(Lineage(self.lineage), from, known);
-        let start = Start { servers: to, version, files: files.to_vec(), from: Some(before) };
+        let files = files.to_vec();
+        let start = Start { servers: to, version, files, from: Some(before), ..Start::default() };
         (0..from.max(to)).map(|server| start.reset(server)).collect()
     }
 

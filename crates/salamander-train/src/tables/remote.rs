@@ -256,7 +256,7 @@ impl SharedRows for RemoteRows {
         self.complete()?;
         let Known { endpoints: from, destination: to, cancel } = self.servers.get();
         let before = Before::new(self.lineage, from.len(), from.iter().cloned().enumerate());
-        let start = Start { servers: to.len(), version, files: Vec::new(), from: Some(before) };
+        let start = Start { servers: to.len(), version, from: Some(before), ..Start::default() };
         // Both sit in the same seats.
         let endpoints = if to.len() > from.len() { to } else { from };
         let resets: Vec<Reset> = (0..endpoints.len()).map(|server| start.reset(server)).collect();

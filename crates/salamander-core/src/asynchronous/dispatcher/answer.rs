@@ -36,6 +36,8 @@ pub enum DispatchAction {
         placement: Placement,
         /// The checkpoint for what nobody holds; none: they begin fresh.
         checkpoint: Option<Checkpoint>,
+        /// The one before it, for parts of it that are damaged or missing. What those lack is given out again.
+        older: Option<Checkpoint>,
     },
     /// All servers of the map have their partitions: copies kept for others may go.
     Settled {

@@ -137,8 +137,8 @@ impl Dispatcher {
         }
         let source = if self.settled { PartitionSource::Checkpoint } else { self.source };
         let placement = Placement { map: self.map, source };
-        let checkpoint = self.history.checkpoint;
-        self.orders.push(DispatchAction::Place { to, placement, checkpoint });
+        let (checkpoint, older) = (self.history.checkpoint, self.history.older);
+        self.orders.push(DispatchAction::Place { to, placement, checkpoint, older });
     }
 
     fn dismiss(&mut self, to: Process, reason: &'static str) {

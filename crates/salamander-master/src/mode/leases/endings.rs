@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use salamander_core::asynchronous::Checkpoint;
+use salamander_core::asynchronous::{Checkpoint, History};
 use salamander_core::course::Next;
 use salamander_core::elastic::{Ending, Millis, TaskQueue};
 use salamander_core::report::EvaluationPart;
@@ -144,10 +144,11 @@ impl Leases {
         self.try_leave(now);
     }
 
-    /// Has everything removed that servers wrote for checkpoints that are not the last one.
+    /// Has everything removed that servers wrote for checkpoints that are not the last two.
     pub(super) fn sweep(&mut self) {
-        let last = self.dispatcher.history().checkpoint.map(|last| last.id);
-        let keep = last.into_iter().chain(self.dispatcher.saving());
+        let History { checkpoint, older, .. } = self.dispatcher.history();
+        let kept = checkpoint.iter().chain(older).map(|kept| kept.id);
+        let keep = kept.chain(self.dispatcher.saving());
         let keep = keep.map(|id| self.files.rows(id)).collect();
         let folder = self.files.checkpoints.clone();
         self.effects.push(Effect::Server(ServerTask::Sweep { folder, keep }));

@@ -31,8 +31,9 @@ fn train(engine: &Engine, here: &dyn Fn(u16) -> bool) {
 
 /// Everything that an engine holds, partition by partition.
 fn contents(engine: &Engine) -> BTreeMap<u16, Vec<u8>> {
-    let sections = engine.snapshot().expect("copied").sections;
-    sections.into_iter().map(|section| (section.partition, section.bytes)).collect()
+    let snapshot = engine.snapshot().expect("copied");
+    let sections = snapshot.sections().map(|section| section.expect("it is there"));
+    sections.map(|section| (section.partition, section.bytes)).collect()
 }
 
 #[test]
@@ -61,6 +62,68 @@ fn two_then_three_then_one_server_hold_the_same() {
     train(&one, &|_| true);
     train(&whole, &|_| true);
     assert_eq!(contents(&one), contents(&whole));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever comes between, a copy is what was there when it was asked for.
+    #[test]
+    fn a_copy_is_of_one_moment(
+        before in steps(), after in steps(), mode in modes(), threads in 1usize..4,
+        written in 0usize..10,
+    ) {
+        let engine = engine(options(mode, threads));
+        for (at, step) in before.iter().enumerate() {
+            apply(&engine, mode, at, step, &|_| true);
+        }
+        let expected = contents(&engine);
+        let (copy, other) = (engine.snapshot().expect("copied"), engine.snapshot().expect("copied"));
+        let mut sections = copy.sections();
+        let mut found: Vec<_> = sections.by_ref().take(written).collect();
+        for (at, step) in after.iter().enumerate() {
+            apply(&engine, mode, before.len() + at, step, &|_| true);
+        }
+        // A partition that goes away is copied before.
+        engine.unstage().expect("alive");
+        engine.take(&[3]).expect("taken");
+        let later = contents(&engine);
+        found.extend(sections);
+        let bytes = |section: Result<crate::shard::Encoded, Error>| {
+            let section = section.expect("it is there");
+            (section.partition, section.bytes)
+        };
+        let found: BTreeMap<u16, Vec<u8>> = found.into_iter().map(bytes).collect();
+        prop_assert!(found == expected);
+        prop_assert!(other.sections().map(bytes).collect::<BTreeMap<_, _>>() == expected);
+        drop((copy, other));
+        prop_assert!(contents(&engine) == later);
+    }
+}
+
+#[test]
+fn a_copy_of_what_was_replaced_is_not_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = engine(options(Mode::Staged, 2));
+    let copy = engine.snapshot().expect("copied");
+    engine.clear(0).expect("cleared");
+    let path = folder.path().join("rows");
+    let error = copy.write(&path).expect_err("it is gone");
+    assert!(matches!(error, Error::Replaced) && !path.exists(), "{error}");
+}
+
+/// The rows that a copy takes memory for are those that change while it is written.
+#[test]
+fn a_copy_takes_no_memory_for_rows_that_stay() {
+    let engine = engine(options(Mode::Staged, 1));
+    train(&engine, &|_| true);
+    let copy = engine.snapshot().expect("copied");
+    assert_eq!(engine.kept_apart(), 0);
+    let step = Step::Set { table: 0, ids: vec![1, 2, 3] };
+    apply(&engine, Mode::Staged, 1, &step, &|_| true);
+    assert_eq!(engine.kept_apart(), 3);
+    assert_eq!(copy.sections().filter(Result::is_err).count(), 0);
+    assert_eq!(engine.kept_apart(), 0);
 }
 
 #[test]
