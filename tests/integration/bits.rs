@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
+use tests::chaos::{self, Fire};
 
-use crate::elastic::assert_same_bits;
+use crate::elastic::{assert_same_bits, fire};
 use crate::interrupted::{signal, start, steps_logged};
-use crate::support::{Workplace, digits_experiment, points_csv};
+use crate::support::{PROGRAM, Workplace, digits_experiment, points_csv};
 
 /// Eight slices of 37 records are uneven, and the last batch of an epoch leaves some of them empty.
 fn points(place: &Workplace, rest: &str) -> String {
@@ -133,4 +134,23 @@ fn status_and_manifest_have_the_hash() {
     assert_eq!(status["weights_hash"], summary["weights_hash"]);
     let hash = summary["weights_hash"].as_str().expect("a hash");
     assert!(place.ok(&["status", run]).out().contains(hash));
+}
+
+/// Clocks differ, so that one member says for all that a checkpoint is due.
+#[test]
+fn a_checkpoint_by_time_is_one_step_of_all_workers() {
+    let place = Workplace::new();
+    let fire = Fire { records: 403, delay_ms: 25, ..fire(1, 2, 0) };
+    chaos::prepare(place.path(), &fire);
+    let sets = ["checkpoint_seconds=1", "checkpoint_policy=none", "min_checkpoint_period="];
+    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+    let summary = place.train(&[&["tally.yaml"], sets.as_slice()].concat());
+    let run = std::path::Path::new(summary["dir"].as_str().expect("a folder"));
+    let folders = std::fs::read_dir(run.join("checkpoints")).expect("checkpoints").flatten();
+    let names: Vec<_> = folders.map(|folder| folder.file_name()).collect();
+    let kept = names.iter().filter(|name| name.to_string_lossy().starts_with("step-")).count();
+    // Three seconds at least, since every micro-batch sleeps; without a clock there would be one, of the end.
+    assert!(kept >= 2, "{names:?}");
+    let proven = chaos::prove(std::path::Path::new(PROGRAM), place.path(), &fire, &summary);
+    proven.expect("every record once, and the bits of an undisturbed run");
 }

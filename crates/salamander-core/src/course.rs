@@ -141,6 +141,8 @@ pub struct Course {
     extent: Extent,
     progress: Progress,
     epoch_started: Duration,
+    /// When the last checkpoint was decided on.
+    saved_at: Duration,
 }
 
 impl Course {
@@ -170,10 +172,11 @@ impl Course {
             return Err(Error::Refused { field: "searcher.max_length", reason });
         }
         let schedule = experiment.schedule.unwrap_or(schedule);
-        let (progress, epoch_started) = (Progress::default(), Duration::ZERO);
+        let progress = Progress::default();
+        let (epoch_started, saved_at) = (Duration::ZERO, Duration::ZERO);
         let experiment = experiment.clone();
         let mut course =
-            Self { experiment, schedule, sizes, plan, extent, progress, epoch_started };
+            Self { experiment, schedule, sizes, plan, extent, progress, epoch_started, saved_at };
         course.begin_anew();
         Ok(course)
     }

@@ -15,6 +15,9 @@ pub struct Wishes {
     pub interrupt: bool,
     /// Of a callback: training is to end here as if its length were reached.
     pub stop: bool,
+    /// Of the member that speaks for all: a checkpoint is due by its clock ([`Course::save_is_due`]). Clocks differ, so
+    /// the others take its word.
+    pub save: bool,
 }
 
 /// What a validation said.
@@ -85,7 +88,7 @@ impl Course {
             false => due(period, before, after, &self.plan),
         };
         let due = due(self.experiment.min_checkpoint_period.0, before, after, &self.plan);
-        let save = last || due || self.progress.interrupted;
+        let save = last || due || wishes.save || self.progress.interrupted;
         let mut end = StepEnd {
             initial: false,
             epoch: before.epochs,
@@ -181,10 +184,18 @@ impl Course {
         }
         self.progress.stopped |= end.stop;
         if end.save {
+            self.saved_at = now;
             let value = watched.map(|watched| watched.value).filter(|value| !value.is_nan());
             self.progress.after = Some(After::Save(value));
         }
         report
+    }
+
+    /// Whether a checkpoint is due by the clock. Only one member may ask, before the exchange in which all of them agree
+    /// on the step that it is made after.
+    pub fn save_is_due(&self, now: Duration) -> bool {
+        let seconds = self.experiment.checkpoint_seconds.map(Duration::from_secs);
+        seconds.is_some_and(|seconds| now.saturating_sub(self.saved_at) >= seconds)
     }
 
     /// Whether the validation that comes next, or the checkpoint, is that of a complete epoch.

@@ -27,7 +27,7 @@ mod tests {
     const STRATEGIES: [&str; 4] = ["local", "allreduce", "hybrid", "ps"];
 
     /// Every setting with a value that is not its default, and the strategies that refuse it.
-    const SETTINGS: [(&str, &str, &[&str]); 39] = [
+    const SETTINGS: [(&str, &str, &[&str]); 40] = [
         ("name", "x", &[]),
         ("description", "x", &[]),
         ("labels", "[x]", &[]),
@@ -47,6 +47,7 @@ mod tests {
         ("min_validation_period", "{batches: 2}", &[]),
         ("min_validation_period", "{records: 2}", &[]),
         ("min_checkpoint_period", "{batches: 2}", &[]),
+        ("checkpoint_seconds", "60", &[]),
         ("perform_initial_validation", "true", &[]),
         ("checkpoint_policy", "all", &[]),
         ("checkpoint_storage", "{save_trial_latest: 3}", &[]),

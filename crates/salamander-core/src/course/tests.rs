@@ -97,12 +97,34 @@ fn wishes_end_training_with_a_checkpoint() {
         assert_eq!(told + &walk(&mut course, &[]), expected, "{wishes:?}");
         assert_eq!(course.ending(), ending);
     };
-    let interrupt = Wishes { interrupt: true, stop: false };
-    let stop = Wishes { interrupt: false, stop: true };
+    let interrupt = Wishes { interrupt: true, ..Wishes::default() };
+    let stop = Wishes { stop: true, ..Wishes::default() };
     check(interrupt, 5, "s .", Ending::Interrupted);
     check(stop, 0, "e0 s .", Ending::Completed);
     check(stop, 5, "v e0 b .", Ending::Completed);
-    check(Wishes { interrupt: true, stop: true }, 0, "e0 s .", Ending::Completed);
+    check(Wishes { interrupt: true, ..stop }, 0, "e0 s .", Ending::Completed);
+}
+
+#[test]
+fn a_checkpoint_that_is_due_by_time_is_made_where_it_was_agreed_on() {
+    let settings = "max_length: {epochs: 1}\ncheckpoint_policy: none\ncheckpoint_seconds: 60";
+    let mut course = course(settings, 0);
+    let mut step = |course: &mut Course, save: bool, seconds: u64| {
+        let Next::Step(place) = course.next() else { panic!("a step") };
+        let step = course.pass_done(place, 1, pass(1)).expect("its only pass");
+        let wishes = Wishes { save, ..Wishes::default() };
+        assert!(course.step_done(step, wishes, Duration::from_secs(seconds)).is_none());
+    };
+    assert!(!course.save_is_due(Duration::from_secs(59)));
+    assert!(course.save_is_due(Duration::from_secs(60)));
+    // Who does not speak for all does not look at its own clock.
+    step(&mut course, false, 70);
+    assert!(matches!(course.next(), Next::Step(_)));
+    step(&mut course, true, 71);
+    assert_eq!(course.next(), Next::Save);
+    course.saved();
+    assert!(!course.save_is_due(Duration::from_secs(130)));
+    assert!(course.save_is_due(Duration::from_secs(131)));
 }
 
 #[test]

@@ -58,6 +58,9 @@ pub struct Settings {
     pub min_validation_period: Period,
     /// How often to write a checkpoint, besides those of the policy.
     pub min_checkpoint_period: Period,
+    /// Seconds after a checkpoint when the next step writes another one, besides all others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint_seconds: Option<u64>,
     /// Validate once before training.
     pub perform_initial_validation: bool,
     /// Which validations write a checkpoint.

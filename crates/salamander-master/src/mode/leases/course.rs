@@ -131,8 +131,9 @@ impl HostedCourse {
         };
         let report = done.report.clone();
         let stop = self.callbacks.ask(|callback, control| callback.step_end(&report, control));
-        let wishes = Wishes { interrupt: false, stop };
-        let told = self.course.step_done(done, wishes, Duration::from_millis(now));
+        let now = Duration::from_millis(now);
+        let wishes = Wishes { interrupt: false, stop, save: self.course.save_is_due(now) };
+        let told = self.course.step_done(done, wishes, now);
         let mut reports = vec![(report.steps, Report::Step(report))];
         reports.extend(self.epoch(told));
         reports
