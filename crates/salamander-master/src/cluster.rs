@@ -42,6 +42,8 @@ pub(crate) struct Cluster {
     /// Answers that wait for the disk.
     pub(crate) answers: Vec<Box<dyn FnOnce() + Send>>,
     pub(crate) ended_at: Option<Millis>,
+    /// Whether anybody still wants this master.
+    pub(crate) is_wanted: Box<dyn Fn() -> bool + Send>,
 }
 
 impl Cluster {
@@ -52,10 +54,11 @@ impl Cluster {
             _ => None,
         };
         let records: Vec<Record> = effects.iter().filter_map(record).collect();
-        if !records.is_empty() {
-            self.journal.append(&records)?;
+        if records.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        // Nobody hears of anything meanwhile, and the clock stands still; steps go on without a master.
+        self.journal.append_patiently(&records, &*self.is_wanted)
     }
 
     /// A record is on disk.
@@ -105,7 +108,11 @@ impl Cluster {
             records.push(Record::ServerRestarts(servers));
         }
         self.written = Restarts { workers, servers };
-        if records.is_empty() { Ok(()) } else { self.journal.append_lazily(&records) }
+        match self.journal.append_lazily(&records) {
+            // Their number is in the next record of its kind.
+            Err(error) if error.is_full() => Ok(()),
+            written => written,
+        }
     }
 
     /// Takes a report, if nothing as new was taken before.

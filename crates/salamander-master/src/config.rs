@@ -51,8 +51,11 @@ pub trait Sink: Send {
     fn note(&mut self, text: &str);
     /// The checkpoint with this id counts: it is in the journal. Told again when a master takes over.
     fn kept(&mut self, _id: &str) {}
-    /// The journal says that this master leads, and nobody has heard of it yet. Here, waiting is allowed.
-    fn opened(&mut self) {}
+    /// The journal says that this master leads, and nobody has heard of it yet. Here, waiting is allowed; one that fails
+    /// does not lead.
+    fn opened(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Keeps nothing.

@@ -73,6 +73,10 @@ impl Master {
             written: past.restarts,
             answers: Vec::new(),
             ended_at: None,
+            is_wanted: {
+                let handle = handle.clone();
+                Box::new(move || handle.is_open())
+            },
         };
         let mode = match config.mode {
             ModePlan::Members => {
@@ -136,8 +140,8 @@ impl Master {
             self.cluster.events.sink.kept(&mark.id);
         }
         self.settle(now)?;
-        self.cluster.events.sink.opened();
-        Ok(())
+        let opened = self.cluster.events.sink.opened();
+        opened.map_err(journal::Error::of(self.cluster.journal.path()))
     }
 
     fn step(&mut self, now: Millis, event: Event) {

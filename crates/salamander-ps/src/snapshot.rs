@@ -1,8 +1,9 @@
 //! A copy of an engine on its way to a file.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use salamander_files::{Durability, PendingFile};
+use salamander_files::{Disk, Durability, PendingFile, real};
 
 use crate::image::{self, Header};
 use crate::shard::Encoded;
@@ -23,8 +24,13 @@ impl Snapshot {
 
     /// Writes it; a file of this name is a whole one.
     pub fn write(self, path: &Path) -> Result<Written, Error> {
+        self.write_on(real(), path)
+    }
+
+    /// [`Snapshot::write`] on a given disk.
+    pub fn write_on(self, disk: Arc<dyn Disk>, path: &Path) -> Result<Written, Error> {
         let rows = self.rows();
-        let mut pending = PendingFile::create(path, Durability::Synced)
+        let mut pending = PendingFile::create_on(disk, path, Durability::Synced)
             .map_err(|error| Error::file(path, error))?;
         let written = image::write(&mut pending, &self.header, self.sections);
         let committed = written.and_then(|written| pending.commit().map(|()| written));

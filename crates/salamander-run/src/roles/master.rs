@@ -1,6 +1,7 @@
 //! The master: leads a distributed run; workers and commands talk to it.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -10,9 +11,9 @@ use salamander_core::layout::RunLayout;
 use salamander_core::report::Report;
 use salamander_files::{Durability, replace};
 use salamander_master::{Config, ModePlan, PlatformKind, Sink};
-use salamander_net::Keys;
+use salamander_net::{Backoff, Keys, retry};
 use salamander_train::callback::{Callback, Control};
-use salamander_train::checkpoint::RemoteCheckpoints;
+use salamander_train::checkpoint::{Counted, RemoteCheckpoints};
 use salamander_train::device;
 use salamander_train::example::AssetFiles;
 use salamander_train::model::Models;
@@ -32,6 +33,10 @@ use crate::metrics_log::{MetricsLog, cut_after};
 use crate::run::Finished;
 use crate::stored::{StoredJournal, bring_back_patiently};
 use crate::summary::Summary;
+
+/// The pauses while there is no room on the disk, and how long that is waited for.
+const FULL_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+const FULL_PATIENCE: Duration = Duration::from_secs(600);
 
 /// What a master is told.
 #[derive(Clone, Debug)]
@@ -70,7 +75,7 @@ pub fn run(
     let mut config = config(&run, &experiment, &keys);
     let storage = &experiment.checkpoint_storage;
     let stored = remote.map(|remote| StoredJournal::start(remote, &run, storage)).transpose()?;
-    config.sink = Box::new(RunFiles::open(&run, stored)?);
+    let mut files = RunFiles::open(&run, stored)?;
     if experiment.strategy == Strategy::Ps {
         let setup = Setup {
             device: device::select(&experiment.device.0)?,
@@ -91,11 +96,13 @@ pub fn run(
         if let Some(pods) = &options.pods {
             config.platform = PlatformKind::Served;
             let (listener, address) = bind(pods.in_family(options.listen)).await?;
+            config.sink = Box::new(files);
             listening(address);
             return crate::cluster::lead(config, listener, pods, &keys).await;
         }
         let (listener, address) = bind(options.listen).await?;
-        note_address(&run, address)?;
+        files.address = Some(address);
+        config.sink = Box::new(files);
         listening(address);
         // Ctrl-C is meant for the parent, which hears it too and decides.
         let _interrupt =
@@ -177,6 +184,8 @@ struct RunFiles {
     log: MetricsLog,
     /// Keeps them in the run's store, too.
     stored: Option<StoredJournal>,
+    /// Where the master listens, if its folder is to tell. Written when the journal is its own: another one may lead.
+    address: Option<SocketAddr>,
 }
 
 impl RunFiles {
@@ -184,7 +193,7 @@ impl RunFiles {
         let log = MetricsLog::open(&run.metrics())?;
         let checkpoints = run.checkpoints();
         fs::create_dir_all(&checkpoints).map_err(Error::io(&checkpoints))?;
-        Ok(Self { run: run.clone(), log, stored })
+        Ok(Self { run: run.clone(), log, stored, address: None })
     }
 
     fn take(&mut self, report: &Report) -> Result<(), Error> {
@@ -206,13 +215,13 @@ impl RunFiles {
         Ok(())
     }
 
-    fn count(&self, id: &str) -> std::io::Result<()> {
+    fn count(&self, id: &str) -> Result<(), Error> {
         let path = self.run.counted();
-        let mut list = fs::read_to_string(&path).unwrap_or_default();
-        if !list.lines().any(|line| line == id) {
-            list.push_str(id);
-            list.push('\n');
-            replace(&path, list.as_bytes(), Durability::Synced)?;
+        let mut list = Counted::repaired(&self.run.checkpoints())?;
+        list.add(id);
+        let bytes = list.to_bytes();
+        if fs::read(&path).ok().as_ref() != Some(&bytes) {
+            replace(&path, &bytes, Durability::Synced).map_err(Error::io(&path))?;
         }
         Ok(())
     }
@@ -236,7 +245,12 @@ impl Sink for RunFiles {
     }
 
     /// Before anybody hears of this master: one that finds nothing but the store must not take its number again.
-    fn opened(&mut self) {
+    fn opened(&mut self) -> std::io::Result<()> {
         self.stored.iter().for_each(StoredJournal::put);
+        let Some(address) = self.address else { return Ok(()) };
+        // A full disk ends no run; whoever starts masters would count their ends.
+        let patience = Backoff::new(FULL_PAUSES.0, FULL_PAUSES.1).within(FULL_PATIENCE);
+        let note = || note_address(&self.run, address);
+        retry(patience, note, |error| error.kind() == ErrorKind::StorageFull)
     }
 }

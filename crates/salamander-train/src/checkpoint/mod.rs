@@ -50,6 +50,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod counted;
+mod keeping;
 mod packed;
 mod read;
 mod remote;
@@ -68,12 +70,16 @@ use crate::example::AssetFiles;
 use crate::optimize::ParamState;
 use crate::progress::Progress;
 
+pub use counted::Counted;
+pub(crate) use keeping::Keeping;
+pub use keeping::remove_leftovers;
 pub(crate) use packed::{pack, unpack};
 pub use read::Checkpoint;
 pub(crate) use read::{read, read_manifest};
+use read::{read_manifest_on, read_on};
 pub use remote::RemoteCheckpoints;
 use salamander_core::layout::{EXPERIMENT, MODEL};
-pub(crate) use store::{Keeping, SCRATCH, beginning_with, sweep};
+pub(crate) use store::{SCRATCH, beginning_with, sweep};
 pub use store::{Store, Which};
 pub(crate) use tensors::{from_safetensors, write_safetensors};
 use write::write;
@@ -108,6 +114,23 @@ pub(crate) struct Snapshot {
     pub watched: Option<f64>,
     /// Slices of a batch.
     pub micro_batches: u32,
+}
+
+#[cfg(test)]
+impl Snapshot {
+    /// The state after so many steps of a model with one weight, for tests.
+    pub(crate) fn sample(steps: u64) -> Self {
+        Self {
+            id: id(steps),
+            progress: Progress { steps, ..Progress::default() },
+            model: vec![("w".to_string(), TensorData::new(vec![steps as f32], [1]))],
+            optimizers: Default::default(),
+            experiment: "entrypoint: x\n".to_string(),
+            assets: Default::default(),
+            watched: None,
+            micro_batches: 1,
+        }
+    }
 }
 
 /// What a run goes on from.

@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 use salamander_core::experiment::CheckpointStorage;
 use salamander_core::layout::{CHECKPOINTS, COUNTED};
 use salamander_data::{Bucket, Listing};
-use salamander_files::{Durability, PendingFolder};
+use salamander_files::{Durability, PendingFolder, real, write_synced};
 
 use super::read::parse_manifest;
 use super::store::oldest_first;
-use super::{Keeping, MANIFEST, Manifest, read, read_manifest};
+use super::{Checkpoint, Counted, Keeping, MANIFEST, Manifest, read, read_manifest};
 use crate::Error;
 
 /// What a store can do; tests have one that fails when it is told to.
@@ -25,7 +25,7 @@ pub(crate) trait Objects: Send + Sync {
     fn put_file(&self, name: &str, file: &Path) -> Result<(), Error>;
     /// An object's content, if it is there.
     fn get(&self, name: &str) -> Result<Option<Vec<u8>>, Error>;
-    /// Writes an object of this size to a file.
+    /// Writes an object of this size to a file, which is on disk when this returns.
     fn get_file(&self, name: &str, size: u64, file: &Path) -> Result<(), Error>;
     /// What is right under a name.
     fn list(&self, under: &str) -> Result<Listing, Error>;
@@ -129,8 +129,10 @@ impl RemoteCheckpoints {
     /// The checkpoints that a run can go on from, oldest first.
     pub fn counting(&self) -> Result<Vec<Manifest>, Error> {
         let (mut complete, counted) = (self.complete()?, self.get(COUNTED)?);
-        if let Some(counted) = counted.as_deref().map(String::from_utf8_lossy) {
-            complete.retain(|manifest| counted.lines().any(|line| line == manifest.id));
+        if let Some(counted) = counted {
+            let damaged = |reason| Error::Invalid(format!("{}/{COUNTED}: {reason}", self.url));
+            let counted = Counted::parse(&counted).map_err(damaged)?;
+            complete.retain(|manifest| counted.has(&manifest.id));
         }
         Ok(complete)
     }
@@ -208,8 +210,9 @@ impl RemoteCheckpoints {
         Ok(None)
     }
 
-    /// Brings a checkpoint into a folder of checkpoints, where it appears when all of it is there and verified.
-    pub fn download(&self, id: &str, folder: &Path) -> Result<PathBuf, Error> {
+    /// Brings a checkpoint into a folder of checkpoints, where it appears when all of it is there, verified and on disk,
+    /// in place of a damaged one.
+    pub fn download(&self, id: &str, folder: &Path) -> Result<Checkpoint, Error> {
         let place = PathBuf::from(format!("{}/{CHECKPOINTS}/{id}", self.url));
         let under = format!("{CHECKPOINTS}/{id}");
         let text = self.objects.get(&format!("{under}/{MANIFEST}"))?;
@@ -226,13 +229,16 @@ impl RemoteCheckpoints {
         for (name, size) in sizes(&manifest) {
             self.objects.get_file(&format!("{under}/{name}"), size, &beside.join(&name))?;
         }
-        fs::write(beside.join(MANIFEST), &text).map_err(Error::io(&beside))?;
-        read(&beside).map_err(|error| at(&place, error))?;
-        match pending.commit(&target, Durability::Unsynced) {
-            Err(_) if read_manifest(&target).is_ok() => {}
-            renamed => renamed.map_err(Error::io(&target))?,
+        let disk = real();
+        write_synced(&*disk, &beside.join(MANIFEST), &text).map_err(Error::io(&beside))?;
+        disk.sync_folder(&beside).map_err(Error::io(&beside))?;
+        let brought = read(&beside).map_err(|error| at(&place, error))?;
+        // Another process may have brought it meanwhile.
+        let there = read(&target).ok().filter(|there| there.manifest == brought.manifest);
+        if there.is_none() {
+            pending.replace(&target, Durability::Synced).map_err(Error::io(&target))?;
         }
-        Ok(target)
+        Ok(Checkpoint { path: target, ..brought })
     }
 }
 

@@ -107,7 +107,7 @@ impl<T: Trial> Trainer<T> {
         if self.place.leads() {
             let steps = self.course.progress().steps;
             let id = self.exchange.checkpoint_id(steps);
-            if !self.checkpoints.has(steps, &id) {
+            if !self.checkpoints.has(steps, &id)? {
                 self.save(None)?;
             }
             self.checkpoints.catch_up()?;
@@ -123,7 +123,7 @@ impl<T: Trial> Trainer<T> {
         self.callbacks.tell(|callback| callback.training_end(&progress));
         let timings = Timings { wall: started.elapsed(), ..self.timings };
         let (interrupted, ranks) = (progress.interrupted, Vec::new());
-        let checkpoint = self.checkpoints.latest();
+        let checkpoint = self.checkpoints.latest()?;
         Ok(Outcome { interrupted, progress, timings, ranks, checkpoint })
     }
 }
