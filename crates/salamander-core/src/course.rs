@@ -141,6 +141,8 @@ pub struct Course {
     extent: Extent,
     progress: Progress,
     epoch_started: Duration,
+    /// When a checkpoint was last asked for, and whether only to recover from.
+    asked_to_save: (Duration, bool),
 }
 
 impl Course {
@@ -172,8 +174,17 @@ impl Course {
         let schedule = experiment.schedule.unwrap_or(schedule);
         let (progress, epoch_started) = (Progress::default(), Duration::ZERO);
         let experiment = experiment.clone();
-        let mut course =
-            Self { experiment, schedule, sizes, plan, extent, progress, epoch_started };
+        let asked_to_save = (Duration::ZERO, false);
+        let mut course = Self {
+            experiment,
+            schedule,
+            sizes,
+            plan,
+            extent,
+            progress,
+            epoch_started,
+            asked_to_save,
+        };
         course.begin_anew();
         Ok(course)
     }

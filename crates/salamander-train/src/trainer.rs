@@ -214,7 +214,7 @@ impl<T: Trial> Trainer<T> {
         let arithmetic = Arithmetic { loss_scale, ..self.prepared.arithmetic };
         let sums = self.state.compute(at, own, arithmetic, self.course.progress().steps)?;
         self.timings.compute += started.elapsed();
-        let Reduced { mut sum, digest, stop } = self.reduce(at, own.share.leaves, sums)?;
+        let Reduced { mut sum, digest, stop, save } = self.reduce(at, own.share.leaves, sums)?;
 
         let started = Instant::now();
         let scaler = self.course.scaler_after(sum.overflow)?;
@@ -242,19 +242,19 @@ impl<T: Trial> Trainer<T> {
             overflow,
             scaler,
         };
-        self.enter(place, done, stop);
+        self.enter(place, done, stop, save);
         drop(applying);
         self.timings.compute += started.elapsed();
         moved
     }
 
     /// A pass is committed; the last one of a step completes it.
-    fn enter(&mut self, place: StepPlace, done: PassDone, interrupt: bool) {
+    fn enter(&mut self, place: StepPlace, done: PassDone, interrupt: bool, save: bool) {
         let Some(done) = self.course.pass_done(place, self.state.passes.len(), done) else {
             return;
         };
         let stop = self.callbacks.ask(|callback, control| callback.step_end(&done.report, control));
-        let wishes = Wishes { interrupt, stop };
+        let wishes = Wishes { interrupt, stop, save };
         let told = self.course.step_done(done, wishes, self.started.elapsed());
         self.tell_epoch(told);
     }

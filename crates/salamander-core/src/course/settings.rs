@@ -27,7 +27,7 @@ mod tests {
     const STRATEGIES: [&str; 4] = ["local", "allreduce", "hybrid", "ps"];
 
     /// Every setting with a value that is not its default, and the strategies that refuse it.
-    const SETTINGS: [(&str, &str, &[&str]); 39] = [
+    const SETTINGS: [(&str, &str, &[&str]); 40] = [
         ("name", "x", &[]),
         ("description", "x", &[]),
         ("labels", "[x]", &[]),
@@ -49,6 +49,7 @@ mod tests {
         ("min_checkpoint_period", "{batches: 2}", &[]),
         ("perform_initial_validation", "true", &[]),
         ("checkpoint_policy", "all", &[]),
+        ("recovery_period", "5", &[]),
         ("checkpoint_storage", "{save_trial_latest: 3}", &[]),
         ("schedule", "{warmup: 3}", &[]),
         ("clip", "{norm: 1}", &[]),

@@ -67,13 +67,17 @@ impl Keeping {
 
     /// The checkpoints that the policy does not keep, of all that count, oldest first.
     pub(super) fn superfluous(&self, manifests: &[Manifest]) -> Vec<String> {
-        if self.policy == CheckpointPolicy::All {
-            return Vec::new();
-        }
-        let latest = (self.storage.save_trial_latest as usize).max(AT_LEAST);
-        let newest = manifests.iter().rev().take(latest);
+        let newest = manifests.iter().rev().take(AT_LEAST);
+        let latest = match self.policy {
+            CheckpointPolicy::All => usize::MAX,
+            CheckpointPolicy::Best | CheckpointPolicy::None => {
+                self.storage.save_trial_latest as usize
+            }
+        };
+        // Those that are only to recover from take nobody's place.
+        let latest = manifests.iter().rev().filter(|manifest| !manifest.recovery).take(latest);
         let best = best_first(manifests).into_iter().take(self.storage.save_trial_best as usize);
-        let kept: Vec<&str> = newest.chain(best).map(|m| m.id.as_str()).collect();
+        let kept: Vec<&str> = newest.chain(latest).chain(best).map(|m| m.id.as_str()).collect();
         let superfluous = manifests.iter().filter(|manifest| !kept.contains(&manifest.id.as_str()));
         superfluous.map(|manifest| manifest.id.clone()).collect()
     }

@@ -114,6 +114,8 @@ pub(crate) struct Snapshot {
     pub watched: Option<f64>,
     /// Slices of a batch.
     pub micro_batches: u32,
+    /// Whether it is only to recover from.
+    pub recovery: bool,
 }
 
 #[cfg(test)]
@@ -129,6 +131,7 @@ impl Snapshot {
             assets: Default::default(),
             watched: None,
             micro_batches: 1,
+            recovery: false,
         }
     }
 }
@@ -163,6 +166,9 @@ pub struct Manifest {
     /// The hash of all parameters, running values, optimizer state and rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights_hash: Option<String>,
+    /// Whether it is only to recover from: it goes when there are newer ones, whatever the policy.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub recovery: bool,
     /// Values of the last validation.
     #[serde(with = "salamander_core::metrics::numbers")]
     pub validation: BTreeMap<String, f64>,

@@ -64,6 +64,25 @@ fn a_list_that_cannot_be_read_removes_nothing_and_is_an_error() {
 }
 
 #[test]
+fn the_newest_are_kept_and_those_to_recover_from_take_no_place() {
+    let (_run, mut keeping) = run();
+    for steps in 1..=6 {
+        let recovery = steps != 2 && steps != 3;
+        let snapshot = Snapshot { recovery, ..Snapshot::sample(steps) };
+        write(&keeping.folder, &snapshot, None).expect("written");
+    }
+    let mut kept = |policy, save_trial_latest| {
+        let storage = CheckpointStorage { save_trial_latest, ..CheckpointStorage::default() };
+        (keeping.policy, keeping.storage) = (policy, storage);
+        let superfluous = keeping.superfluous(&Store::list(&keeping.folder).expect("readable"));
+        (1..=6).filter(|steps| !superfluous.contains(&id(*steps))).collect::<Vec<u64>>()
+    };
+    assert_eq!(kept(CheckpointPolicy::All, 1), [2, 3, 5, 6]);
+    assert_eq!(kept(CheckpointPolicy::Best, 1), [3, 5, 6]);
+    assert_eq!(kept(CheckpointPolicy::None, 0), [5, 6]);
+}
+
+#[test]
 fn what_killed_writers_left_is_removed() {
     let (_run, keeping) = run();
     let mut counted = Counted::default();

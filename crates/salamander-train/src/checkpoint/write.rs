@@ -37,7 +37,8 @@ pub(super) fn write_on(
     let id = &snapshot.id;
     let target = folder.join(id);
     // A resumed run comes by the same versions again, with the same content; a damaged one is written again.
-    let is_same = |old: Manifest| old.watched == snapshot.watched;
+    let is_same =
+        |old: Manifest| (old.watched, old.recovery) == (snapshot.watched, snapshot.recovery);
     if read_manifest_on(&**disk, &target).is_ok_and(is_same) && read_on(&**disk, &target).is_ok() {
         return Ok(target);
     }
@@ -77,6 +78,7 @@ fn fill(
         watched: snapshot.watched,
         micro_batches: Some(snapshot.micro_batches),
         weights_hash: Some(weights_hash(disk, snapshot, &tables)?),
+        recovery: snapshot.recovery,
         validation: progress.validation.as_ref().map(|m| m.values()).unwrap_or_default(),
         files,
         tables: sizes(disk, &tables)?,

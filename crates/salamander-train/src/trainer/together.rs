@@ -22,6 +22,8 @@ struct PassSide {
     /// Of each of its nodes.
     nodes: Vec<NodeSide>,
     stop: bool,
+    /// Whether its clock says that a checkpoint is due; only the first member's counts.
+    save: bool,
     /// What moves its parameters.
     mover: String,
 }
@@ -57,6 +59,8 @@ pub(super) struct Reduced {
     pub(super) digest: u64,
     /// Whether one of them wants the run to end.
     pub(super) stop: bool,
+    /// Whether a checkpoint to recover from is due.
+    pub(super) save: bool,
 }
 
 impl<T: Trial> Trainer<T> {
@@ -68,11 +72,12 @@ impl<T: Trial> Trainer<T> {
         own: Vec<StepSum>,
     ) -> Result<Reduced, Error> {
         let stop = self.exchange.wants_stop();
+        let save = self.place.leads() && self.course.recovery_due(self.started.elapsed());
         let records = own.iter().map(|sum| sum.tally.applied).sum();
         if self.place.size == 1 {
             self.exchange.working(Work::Computing, records);
             let sum = own.into_iter().next().unwrap_or_default();
-            return Ok(Reduced { sum, digest: 0, stop });
+            return Ok(Reduced { sum, digest: 0, stop, save });
         }
         let started = Instant::now();
         self.exchange.working(Work::Exchanging, records);
@@ -85,9 +90,10 @@ impl<T: Trial> Trainer<T> {
             nodes.push(NodeSide { tally, loss, metrics, used, running: records, overflow });
             parts.push((gradient, running));
         }
-        let side = PassSide { nodes, stop, mover: self.mover.clone() };
+        let side = PassSide { nodes, stop, save, mover: self.mover.clone() };
         let sides: Vec<PassSide> = self.meet(&format!("pass {pass}"), &side)?;
         let stop = sides.iter().any(|side| side.stop);
+        let save = sides.iter().any(|side| side.save);
         let same_mover = sides.iter().all(|side| side.mover == self.mover);
         let fold = TreeFold::of(leaves, self.place.size)?;
         let nodes = fold.matched(sides.into_iter().map(|side| side.nodes))?;
@@ -112,7 +118,7 @@ impl<T: Trial> Trainer<T> {
         self.timings.exchange += started.elapsed();
         self.exchange.working(Work::Computing, 0);
         let sum = StepSum { gradient, tally, metrics, loss, running, overflow };
-        Ok(Reduced { sum, digest, stop })
+        Ok(Reduced { sum, digest, stop, save })
     }
 
     /// Everybody's words, in the order of ranks, if all members are at the same point.
