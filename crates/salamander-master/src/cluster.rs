@@ -15,6 +15,7 @@ use crate::mode::Effect;
 use crate::processes::{Processes, Restarts};
 use crate::record::Record;
 use crate::session::ProcessSession;
+use crate::term_file::TermFile;
 use crate::workers::ConnectedWorkers;
 
 /// A silent worker is left out at once, but its process, which may only be stopped, is ended after so many times
@@ -42,6 +43,10 @@ pub(crate) struct Cluster {
     /// Answers that wait for the disk.
     pub(crate) answers: Vec<Box<dyn FnOnce() + Send>>,
     pub(crate) ended_at: Option<Millis>,
+    /// The file that says that the term is its own.
+    pub(crate) terms: TermFile,
+    /// When it was last looked at.
+    pub(crate) looked: Millis,
     /// Whether anybody still wants this master.
     pub(crate) is_wanted: Box<dyn Fn() -> bool + Send>,
 }
@@ -57,8 +62,24 @@ impl Cluster {
         if records.is_empty() {
             return Ok(());
         }
+        self.still_leads()?;
         // Nobody hears of anything meanwhile, and the clock stands still; steps go on without a master.
         self.journal.append_patiently(&records, &*self.is_wanted)
+    }
+
+    /// Fails when another master leads by now.
+    pub(crate) fn still_leads(&mut self) -> Result<(), journal::Error> {
+        let deposed = match self.terms.later() {
+            Ok(Some(later)) => Some(format!("another one has taken term {later}")),
+            // A folder that cannot be read says nothing; the journal in it will.
+            Ok(None) | Err(_) => self.events.sink.deposed(),
+        };
+        match deposed {
+            Some(reason) => {
+                Err(journal::Error::of(self.journal.path())(journal::Problem::Deposed(reason)))
+            }
+            None => Ok(()),
+        }
     }
 
     /// A record is on disk.

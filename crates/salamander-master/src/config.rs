@@ -51,6 +51,10 @@ pub trait Sink: Send {
     fn note(&mut self, text: &str);
     /// The checkpoint with this id counts: it is in the journal. Told again when a master takes over.
     fn kept(&mut self, _id: &str) {}
+    /// Why this master does not lead any more, if it does not.
+    fn deposed(&mut self) -> Option<String> {
+        None
+    }
     /// The journal says that this master leads, and nobody has heard of it yet. Here, waiting is allowed; one that fails
     /// does not lead.
     fn opened(&mut self) -> std::io::Result<()> {

@@ -24,6 +24,8 @@ const HEADER: usize = 12;
 /// How the payload of a mark begins, which JSON never does; the place that it vouches for follows, 8 bytes.
 const MARK: u8 = 0;
 const MARK_LENGTH: usize = 9;
+/// How that of a signature begins; 16 bytes of whoever put the journal elsewhere follow.
+const SIGNATURE: u8 = 1;
 /// Longer payloads are never written; a length beyond is a damaged one.
 const LONGEST: usize = 16 << 20;
 
@@ -60,6 +62,9 @@ pub enum Problem {
         /// What is wrong there.
         what: String,
     },
+    /// Somebody else leads.
+    #[error("this master does not lead any more: {0}")]
+    Deposed(String),
     /// A record is too long.
     #[error("a record of {0} bytes is too long")]
     TooLong(usize),
@@ -257,6 +262,27 @@ fn push_frame(bytes: &mut Vec<u8>, payload: &[u8]) {
     bytes.extend_from_slice(payload);
 }
 
+/// A copy of a journal with the signature of whoever puts it somewhere.
+pub fn sign(journal: &[u8], nonce: [u8; 16]) -> Vec<u8> {
+    let mut signed = journal.to_vec();
+    push_frame(&mut signed, &[[SIGNATURE].as_slice(), &nonce].concat());
+    signed
+}
+
+/// Who put a copy, if it was signed.
+pub fn signature(copy: &[u8]) -> Option<[u8; 16]> {
+    let start = copy.len().checked_sub(HEADER + 1 + 16)?;
+    match frame(&copy[start..]) {
+        JournalFrame::Whole([SIGNATURE, nonce @ ..]) => nonce.try_into().ok(),
+        _ => None,
+    }
+}
+
+/// The records of a copy.
+pub fn records_of<T: DeserializeOwned>(copy: &[u8]) -> Result<Vec<T>, Problem> {
+    Ok(read(copy)?.records)
+}
+
 /// What is in a file.
 struct Content<T> {
     records: Vec<T>,
@@ -282,11 +308,13 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<Content<T>, Problem> {
         match frame(&bytes[at..]) {
             JournalFrame::Whole(payload) => {
                 content.is_marked = marked(payload) == Some(at as u64);
-                if payload.first() == Some(&MARK) {
-                    has_marks = true;
-                } else {
-                    let record = serde_json::from_slice(payload);
-                    content.records.push(record.map_err(|error| damaged(error.to_string()))?);
+                match payload.first() {
+                    Some(&MARK) => has_marks = true,
+                    Some(&SIGNATURE) => {}
+                    _ => {
+                        let record = serde_json::from_slice(payload);
+                        content.records.push(record.map_err(|error| damaged(error.to_string()))?);
+                    }
                 }
                 content.good += HEADER + payload.len();
             }

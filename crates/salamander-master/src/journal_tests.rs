@@ -90,6 +90,19 @@ fn a_journal_of_an_earlier_release_is_read_and_its_damage_found() {
 }
 
 #[test]
+fn a_copy_says_who_put_it_and_reads_like_the_original() {
+    let (folder, path) = written(&["a", "b"]);
+    let bytes = fs::read(&path).expect("there");
+    let copy = sign(&bytes, [7; 16]);
+    assert_eq!((signature(&copy), signature(&bytes)), (Some([7; 16]), None));
+    assert_eq!(signature(&sign(&copy, [8; 16])), Some([8; 16]), "the last one counts");
+    assert_eq!(records_of::<String>(&copy).expect("whole"), ["a", "b"]);
+    let brought = folder.path().join("brought");
+    fs::write(&brought, &copy).expect("written");
+    assert_eq!(open(&brought).expect("whole"), ["a", "b"]);
+}
+
+#[test]
 fn an_append_whose_sectors_came_out_of_order_is_cut_off() {
     let (_folder, path) = written(&["a", "b"]);
     let whole = open(&path).expect("whole");

@@ -31,7 +31,7 @@ use crate::folder_status::note_plan;
 use crate::keys::KeyFiles;
 use crate::metrics_log::{MetricsLog, cut_after};
 use crate::run::Finished;
-use crate::stored::{StoredJournal, bring_back_patiently};
+use crate::stored::{StoredJournal, take_over};
 use crate::summary::Summary;
 
 /// The pauses while there is no room on the disk, and how long that is waited for.
@@ -67,14 +67,13 @@ pub fn run(
     let experiment = load(&run.experiment(), &[])?;
     let keys = options.keys.read(&run, options.listen.ip())?;
     let remote = RemoteCheckpoints::of_run(&experiment.checkpoint_storage, run.folder())?;
-    let mut brought = false;
-    if let Some(remote) = remote.as_ref().filter(|_| !run.journal().exists()) {
-        brought = bring_back_patiently(remote, &run, &experiment)?;
-    }
+    let taken = remote.as_ref().map(|remote| take_over(remote, &run, &experiment)).transpose()?;
+    let (brought, seen) = taken.map_or((false, None), |taken| (taken.brought, taken.seen));
     let by_hand = ByHand::begin(options, &run)?;
     let mut config = config(&run, &experiment, &keys);
     let storage = &experiment.checkpoint_storage;
-    let stored = remote.map(|remote| StoredJournal::start(remote, &run, storage)).transpose()?;
+    let stored =
+        remote.map(|remote| StoredJournal::start(remote, &run, storage, seen)).transpose()?;
     let mut files = RunFiles::open(&run, stored)?;
     if experiment.strategy == Strategy::Ps {
         let setup = Setup {
@@ -244,13 +243,52 @@ impl Sink for RunFiles {
         self.stored.iter().for_each(StoredJournal::note);
     }
 
+    fn deposed(&mut self) -> Option<String> {
+        self.stored.as_ref().and_then(StoredJournal::deposed)
+    }
+
     /// Before anybody hears of this master: one that finds nothing but the store must not take its number again.
     fn opened(&mut self) -> std::io::Result<()> {
-        self.stored.iter().for_each(StoredJournal::put);
+        let claimed = self.stored.as_ref().map(StoredJournal::claim).transpose();
+        claimed.map_err(std::io::Error::other)?;
         let Some(address) = self.address else { return Ok(()) };
         // A full disk ends no run; whoever starts masters would count their ends.
         let patience = Backoff::new(FULL_PAUSES.0, FULL_PAUSES.1).within(FULL_PATIENCE);
         let note = || note_address(&self.run, address);
         retry(patience, note, |error| error.kind() == ErrorKind::StorageFull)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use salamander_master::journal::Journal;
+    use salamander_master::record::Record;
+
+    use super::*;
+    use crate::keys::ensure_keys;
+
+    #[test]
+    fn a_master_that_finds_the_journal_locked_leaves_the_address_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let layout = RunLayout::new(folder.path());
+        let experiment = "strategy: allreduce\nhyperparameters: {global_batch_size: 4}\n";
+        fs::write(layout.experiment(), experiment).expect("written");
+        ensure_keys(&layout).expect("made");
+        fs::write(layout.master_address(), "127.0.0.1:1").expect("written");
+        let _leading = Journal::<Record>::open(&layout.journal()).expect("new");
+        let options = Options {
+            run: layout.clone(),
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            keys: KeyFiles::default(),
+            served: false,
+            resume: false,
+            #[cfg(feature = "kube")]
+            pods: None,
+        };
+        let error =
+            run(&options, &Models::new(Vec::new()), |_| {}).expect_err("locked").to_string();
+        assert!(error.contains("another master is using it"), "{error}");
+        let address = fs::read_to_string(layout.master_address()).expect("there");
+        assert_eq!(address, "127.0.0.1:1");
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use salamander_core::experiment::CheckpointStorage;
 use salamander_core::layout::{CHECKPOINTS, COUNTED};
-use salamander_data::{Bucket, Listing};
+use salamander_data::{Bucket, Listing, ObjectVersion};
 use salamander_files::{Durability, PendingFolder, real, write_synced};
 
 use super::read::parse_manifest;
@@ -25,6 +25,15 @@ pub(crate) trait Objects: Send + Sync {
     fn put_file(&self, name: &str, file: &Path) -> Result<(), Error>;
     /// An object's content, if it is there.
     fn get(&self, name: &str) -> Result<Option<Vec<u8>>, Error>;
+    /// An object's content and version, if it is there.
+    fn get_versioned(&self, name: &str) -> Result<Option<(Vec<u8>, ObjectVersion)>, Error>;
+    /// Makes or replaces an object in one request, if it is still what was seen.
+    fn put_if(
+        &self,
+        name: &str,
+        bytes: Vec<u8>,
+        seen: Option<&ObjectVersion>,
+    ) -> Result<Option<ObjectVersion>, Error>;
     /// Writes an object of this size to a file, which is on disk when this returns.
     fn get_file(&self, name: &str, size: u64, file: &Path) -> Result<(), Error>;
     /// What is right under a name.
@@ -44,6 +53,19 @@ impl Objects for Bucket {
 
     fn get(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
         Ok(Bucket::get(self, name)?)
+    }
+
+    fn get_versioned(&self, name: &str) -> Result<Option<(Vec<u8>, ObjectVersion)>, Error> {
+        Ok(Bucket::get_versioned(self, name)?)
+    }
+
+    fn put_if(
+        &self,
+        name: &str,
+        bytes: Vec<u8>,
+        seen: Option<&ObjectVersion>,
+    ) -> Result<Option<ObjectVersion>, Error> {
+        Ok(Bucket::put_if(self, name, bytes, seen)?)
     }
 
     fn get_file(&self, name: &str, size: u64, file: &Path) -> Result<(), Error> {
@@ -105,6 +127,41 @@ impl RemoteCheckpoints {
     /// Puts what a file of the run had in it when it was read.
     pub fn put_bytes(&self, name: &str, bytes: Vec<u8>) -> Result<(), Error> {
         self.objects.put(name, bytes)
+    }
+
+    /// A file of the run and its version in the store, if it is there.
+    pub fn get_versioned(&self, name: &str) -> Result<Option<(Vec<u8>, ObjectVersion)>, Error> {
+        self.objects.get_versioned(name)
+    }
+
+    /// Puts a file of the run in one request if it is not there, or still the version that was seen. None: it is not,
+    /// or it is what was just put, and the answer was lost.
+    pub fn put_if(
+        &self,
+        name: &str,
+        bytes: Vec<u8>,
+        seen: Option<&ObjectVersion>,
+    ) -> Result<Option<ObjectVersion>, Error> {
+        self.objects.put_if(name, bytes, seen)
+    }
+
+    /// Refuses a store that puts whatever the condition: two masters could lead one run. `name` is of an object that
+    /// nobody else uses, and is gone afterwards.
+    pub fn check_conditions(&self, name: &str) -> Result<(), Error> {
+        let put = |text: &str, seen| self.put_if(name, text.as_bytes().to_vec(), seen);
+        let first = put("1", None)?;
+        let again = put("2", None)?;
+        let second = first.as_ref().map(|first| put("3", Some(first))).transpose()?.flatten();
+        let late = first.as_ref().map(|first| put("4", Some(first))).transpose()?.flatten();
+        self.objects.remove(name)?;
+        match (second, again, late) {
+            (Some(_), None, None) => Ok(()),
+            _ => Err(Error::Invalid(format!(
+                "{}: it does not keep the conditions of a write (If-Match, If-None-Match), so two masters could lead \
+                 one run: use a store that does, or leave checkpoint_storage.store out",
+                self.url
+            ))),
+        }
     }
 
     /// The same, unless it is there.

@@ -15,6 +15,8 @@ use super::*;
 struct Shelf {
     objects: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
     left: Arc<AtomicUsize>,
+    /// Whether it puts whatever the condition.
+    careless: bool,
 }
 
 impl Shelf {
@@ -57,6 +59,27 @@ impl Objects for Shelf {
         Ok(self.request()?.get(name).cloned())
     }
 
+    fn get_versioned(&self, name: &str) -> Result<Option<(Vec<u8>, ObjectVersion)>, Error> {
+        let found = self.request()?.get(name).cloned();
+        Ok(found.map(|bytes| (bytes.clone(), version(&bytes))))
+    }
+
+    fn put_if(
+        &self,
+        name: &str,
+        bytes: Vec<u8>,
+        seen: Option<&ObjectVersion>,
+    ) -> Result<Option<ObjectVersion>, Error> {
+        let mut objects = self.request()?;
+        let is_same = objects.get(name).map(|found| version(found)).as_ref() == seen;
+        if !is_same && !self.careless {
+            return Ok(None);
+        }
+        let put = version(&bytes);
+        objects.insert(name.to_string(), bytes);
+        Ok(Some(put))
+    }
+
     fn get_file(&self, name: &str, _size: u64, file: &Path) -> Result<(), Error> {
         let bytes = self.request()?.get(name).cloned();
         let bytes = bytes.ok_or_else(|| Error::Invalid(format!("{name} is not there")))?;
@@ -80,6 +103,11 @@ impl Objects for Shelf {
         self.request()?.remove(name);
         Ok(())
     }
+}
+
+/// As S3 does: two objects with the same content are the same version.
+fn version(bytes: &[u8]) -> ObjectVersion {
+    ObjectVersion::tagged(blake3::hash(bytes).to_hex().to_string())
 }
 
 /// Writes the checkpoint of a version on disk.
@@ -180,6 +208,16 @@ fn an_intact_copy_takes_the_place_of_a_damaged_folder() {
     shelf.damage("checkpoints/step-00000005/model.safetensors");
     assert_eq!(found("step-00000005"), 4);
     assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 2, "nothing stays beside");
+}
+
+#[test]
+fn a_store_that_ignores_conditions_is_refused() {
+    let shelf = Shelf::new(usize::MAX);
+    RemoteCheckpoints::with(shelf.clone()).check_conditions("probe").expect("it keeps them");
+    assert!(shelf.names().is_empty(), "nothing is left of the probe");
+    let careless = Shelf { careless: true, ..Shelf::new(usize::MAX) };
+    let error = RemoteCheckpoints::with(careless).check_conditions("probe").expect_err("refused");
+    assert!(error.to_string().contains("two masters could lead one run"), "{error}");
 }
 
 #[test]
