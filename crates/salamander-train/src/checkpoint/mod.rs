@@ -75,6 +75,7 @@ pub(crate) use keeping::Keeping;
 pub use keeping::remove_leftovers;
 pub(crate) use packed::{pack, unpack};
 pub use read::Checkpoint;
+pub(crate) use read::parse_manifest;
 pub(crate) use read::{read, read_manifest};
 use read::{read_manifest_on, read_on};
 pub use remote::RemoteCheckpoints;

@@ -60,7 +60,7 @@ pub(super) fn read_manifest_on(disk: &dyn Disk, path: &Path) -> Result<Manifest,
 }
 
 /// The manifest of the checkpoint at this place.
-pub(super) fn parse_manifest(path: &Path, text: &[u8]) -> Result<Manifest, Error> {
+pub(crate) fn parse_manifest(path: &Path, text: &[u8]) -> Result<Manifest, Error> {
     let manifest: Manifest = serde_json::from_slice(text)
         .map_err(|error| Error::checkpoint(path, format!("its manifest is broken: {error}")))?;
     match manifest.format {

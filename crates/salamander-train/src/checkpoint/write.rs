@@ -128,3 +128,7 @@ fn flatten(states: &OptimizerStates) -> (Vec<(String, TensorData)>, BTreeMap<Str
     }
     (tensors, steps)
 }
+
+#[cfg(test)]
+#[path = "disk_simulation.rs"]
+mod simulation;
