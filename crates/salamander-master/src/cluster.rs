@@ -10,7 +10,7 @@ use salamander_proto::status;
 
 use crate::events::Events;
 use crate::inbox::Answer;
-use crate::journal::{self, Journal};
+use crate::journal::{self, Journal, Problem};
 use crate::mode::Effect;
 use crate::processes::{Processes, Restarts};
 use crate::record::Record;
@@ -70,14 +70,14 @@ impl Cluster {
     /// Fails when another master leads by now.
     pub(crate) fn still_leads(&mut self) -> Result<(), journal::Error> {
         let deposed = match self.terms.later() {
-            Ok(Some(later)) => Some(format!("another one has taken term {later}")),
+            Ok(Some(later)) => {
+                Some(Problem::Deposed(format!("another one has taken term {later}")))
+            }
             // A folder that cannot be read says nothing; the journal in it will.
             Ok(None) | Err(_) => self.events.sink.deposed(),
         };
         match deposed {
-            Some(reason) => {
-                Err(journal::Error::of(self.journal.path())(journal::Problem::Deposed(reason)))
-            }
+            Some(problem) => Err(journal::Error::of(self.journal.path())(problem)),
             None => Ok(()),
         }
     }

@@ -65,12 +65,20 @@ pub enum Problem {
     /// Somebody else leads.
     #[error("this master does not lead any more: {0}")]
     Deposed(String),
+    /// It cannot know whether somebody else leads.
+    #[error("this master stops leading: {0}")]
+    CutOff(String),
     /// A record is too long.
     #[error("a record of {0} bytes is too long")]
     TooLong(usize),
 }
 
 impl Error {
+    /// Whether another master leads, so that starting this one again would only disturb it.
+    pub fn is_deposed(&self) -> bool {
+        matches!(self.problem, Problem::Deposed(_))
+    }
+
     /// Whether it is only a matter of room, and the same can be tried again.
     pub fn is_full(&self) -> bool {
         use io::ErrorKind::{QuotaExceeded, StorageFull};

@@ -10,10 +10,12 @@ use salamander_core::experiment::{Experiment, Strategy};
 use salamander_core::layout::RunLayout;
 use salamander_core::report::Report;
 use salamander_files::{Durability, replace};
+use salamander_master::journal::Problem;
+use salamander_master::local::DEPOSED;
 use salamander_master::{Config, ModePlan, PlatformKind, Sink};
 use salamander_net::{Backoff, Keys, retry};
 use salamander_train::callback::{Callback, Control};
-use salamander_train::checkpoint::{Counted, RemoteCheckpoints};
+use salamander_train::checkpoint::{Counted, RemoteCheckpoints, remove_leftovers};
 use salamander_train::device;
 use salamander_train::example::AssetFiles;
 use salamander_train::model::Models;
@@ -106,7 +108,14 @@ pub fn run(
         // Ctrl-C is meant for the parent, which hears it too and decides.
         let _interrupt =
             signal(SignalKind::interrupt()).map_err(Error::system("cannot lead a run"))?;
-        let ending = salamander_master::run(config, listener, terminated()?).await?;
+        let ended = salamander_master::run(config, listener, terminated()?).await;
+        if let Err(salamander_master::Error::Journal(error)) = &ended
+            && error.is_deposed()
+        {
+            tracing::error!(%error, "another master leads");
+            return Ok(Exit::Code(DEPOSED as u8));
+        }
+        let ending = ended?;
         if let Some(by_hand) = by_hand {
             by_hand.end(&run, &experiment, ending.clone(), models);
         }
@@ -149,6 +158,9 @@ impl ByHand {
             model.class_names(&assets).ok()
         });
         Summary::new(run, &finished, class_names.unwrap_or_default()).write();
+        if let Err(error) = remove_leftovers(&run.checkpoints()) {
+            tracing::warn!(%error, "what killed processes have left among the checkpoints stays there");
+        }
     }
 }
 
@@ -243,7 +255,7 @@ impl Sink for RunFiles {
         self.stored.iter().for_each(StoredJournal::note);
     }
 
-    fn deposed(&mut self) -> Option<String> {
+    fn deposed(&mut self) -> Option<Problem> {
         self.stored.as_ref().and_then(StoredJournal::deposed)
     }
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use salamander_core::experiment::CheckpointStorage;
 use salamander_core::layout::{COUNTED, COURSE, EXPERIMENT, JOURNAL, METRICS, RunLayout};
 use salamander_data::ObjectVersion;
+use salamander_master::journal::Problem;
 use salamander_net::{Backoff, Token, retry};
 use salamander_train::checkpoint::RemoteCheckpoints;
 
@@ -35,7 +36,14 @@ struct JournalUploads {
     /// Held while files are put, so that no older ones come last.
     claims: Mutex<Claims>,
     /// Why this master does not lead any more.
-    deposed: Mutex<Option<String>>,
+    deposed: Mutex<Option<NotLeading>>,
+}
+
+/// Why a master does not lead any more.
+#[derive(Clone)]
+enum NotLeading {
+    TakenOver(String),
+    Silence(String),
 }
 
 struct Claims {
@@ -115,8 +123,12 @@ impl StoredJournal {
     }
 
     /// Why this master does not lead any more, if it does not.
-    pub(crate) fn deposed(&self) -> Option<String> {
-        self.uploads.deposed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn deposed(&self) -> Option<Problem> {
+        let reason = self.uploads.deposed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        reason.map(|reason| match reason {
+            NotLeading::TakenOver(reason) => Problem::Deposed(reason),
+            NotLeading::Silence(reason) => Problem::CutOff(reason),
+        })
     }
 }
 
@@ -142,12 +154,13 @@ impl JournalUploads {
             };
             match done {
                 Ok(()) => silent = None,
-                Err(NotPut::Lost) => return self.depose(self.lost()),
+                Err(NotPut::Lost) => return self.depose(NotLeading::TakenOver(self.lost())),
                 Err(NotPut::Unknown(error)) => {
                     let store = self.remote.url();
                     tracing::warn!(%error, store, "the store does not answer");
                     if silent.get_or_insert_with(Instant::now).elapsed() > self.patience {
-                        return self.depose(format!("its store does not answer: {error}"));
+                        let reason = format!("its store does not answer: {error}");
+                        return self.depose(NotLeading::Silence(reason));
                     }
                 }
             }
@@ -222,8 +235,9 @@ impl JournalUploads {
         format!("another one has taken over the run in {}", self.remote.url())
     }
 
-    fn depose(&self, reason: String) {
-        tracing::error!(reason, "this master stops leading");
+    fn depose(&self, reason: NotLeading) {
+        let (NotLeading::TakenOver(text) | NotLeading::Silence(text)) = &reason;
+        tracing::error!(reason = text, "this master stops leading");
         *self.deposed.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
     }
 }
