@@ -126,7 +126,9 @@ impl<'a> Summary<'a> {
     /// The tables of the model, as the last checkpoint has them.
     pub fn tables(&self) -> Vec<TableSize> {
         let folder = self.run.checkpoints();
-        let Some(last) = Store::list(&folder).pop() else { return Vec::new() };
+        let Some(last) = Store::list(&folder).ok().and_then(|mut all| all.pop()) else {
+            return Vec::new();
+        };
         let files: Vec<PathBuf> =
             last.tables.keys().map(|file| folder.join(&last.id).join(file)).collect();
         if files.is_empty() {

@@ -96,7 +96,6 @@ fn checkpoints(finished: &Summary<'_>, outcome: &Outcome, out: Out) {
     if best.is_some_and(|best| best.path.file_name() != last.file_name()) {
         out.line(&format!("last       {}", last.display()));
     }
-<<<<<<< HEAD
 }
 
 /// `12034, and 640000 in 40000 rows of 2 tables`.
@@ -124,12 +123,5 @@ mod tests {
             parameters(12_034, &[table(30_000, 16), table(10_000, 1)]),
             "12034, and 490000 in 40000 rows of 2 tables"
         );
-=======
-    let manifests = Store::list(&finished.run.checkpoints()).unwrap_or_default();
-    let rows: u64 = manifests.last().map_or(0, |manifest| manifest.tables.values().sum());
-    if rows > 0 {
-        let size = HumanBytes(rows);
-        out.line(&format!("tables     {size} of rows, which the number of parameters leaves out"));
->>>>>>> 6763e98 (Storage: damaged checkpoints are written again or brought from the store, lists that cannot be read remove nothing, leftovers go)
     }
 }
