@@ -55,6 +55,9 @@ struct Gate {
     stuck: AtomicBool,
     /// Uploads of the list of checkpoints that count.
     counted: AtomicUsize,
+    /// Uploads of the journal, and those without a condition.
+    journals: AtomicUsize,
+    unconditional: AtomicUsize,
 }
 
 impl Bucket {
@@ -131,6 +134,13 @@ impl Gate {
                 let line = bytes[..read].split(|byte| *byte == b'\r').next().unwrap_or_default();
                 if line.starts_with(b"PUT ") && line.windows(9).any(|part| part == b"/counted ") {
                     gate.counted.fetch_add(1, Ordering::SeqCst);
+                }
+                if line.starts_with(b"PUT ") && line.windows(9).any(|part| part == b"/journal ") {
+                    gate.journals.fetch_add(1, Ordering::SeqCst);
+                    let head = String::from_utf8_lossy(&bytes[..read]).to_ascii_lowercase();
+                    if !head.contains("\r\nif-match: ") && !head.contains("\r\nif-none-match: *") {
+                        gate.unconditional.fetch_add(1, Ordering::SeqCst);
+                    }
                 }
                 if line.starts_with(b"PUT ") && !gate.lets_upload() {
                     gate.stuck.store(true, Ordering::SeqCst);
@@ -270,7 +280,8 @@ pub(crate) fn goes_on_elsewhere(test: &str, fire: &Fire) {
         let runs = std::fs::read_dir(place.path().join("runs")).into_iter().flatten().flatten();
         let lists = runs.map(|run| run.path().join("checkpoints/counted"));
         let lines = lists.filter_map(|list| std::fs::read_to_string(list).ok());
-        lines.map(|list| list.lines().count()).max().unwrap_or(0)
+        let names = |list: String| list.lines().filter(|line| line.starts_with("step-")).count();
+        lines.map(names).max().unwrap_or(0)
     };
     wait_until("two checkpoints count", &mut child, || counted() >= 2);
     signal(&child, Signal::KILL);
@@ -281,6 +292,9 @@ pub(crate) fn goes_on_elsewhere(test: &str, fire: &Fire) {
     chaos::count(&summary, fire).expect("every record exactly once per epoch");
     let checkpoint = PathBuf::from(summary["checkpoint"].as_str().expect("a checkpoint"));
     assert!(checkpoint.starts_with(elsewhere.path().canonicalize().expect("a folder")));
+    let gate = &bucket.gate;
+    assert!(gate.journals.load(Ordering::SeqCst) > 1, "masters put their journal");
+    assert_eq!(gate.unconditional.load(Ordering::SeqCst), 0, "and only what they went on from");
     // The secret stays on its machine.
     script(&bucket.python, NO_TOKEN, &[&bucket.server.url()]);
 }
@@ -288,4 +302,33 @@ pub(crate) fn goes_on_elsewhere(test: &str, fire: &Fire) {
 #[test]
 fn a_ring_goes_on_elsewhere() {
     goes_on_elsewhere("a_ring_goes_on_elsewhere", &Fire { epochs: 4, ..fire(1, 2, 2) });
+}
+
+#[test]
+fn a_master_whose_run_goes_on_elsewhere_stops_leading() {
+    let test = "a_master_whose_run_goes_on_elsewhere_stops_leading";
+    let Some(bucket) = Bucket::start(test) else { return };
+    let place = Workplace::new();
+    // Far more epochs than anybody waits for.
+    let fire = Fire { epochs: 100_000, ..fire(1, 2, 2) };
+    chaos::prepare(place.path(), &fire);
+    let data = format!("data.training={}", place.path().join("ids.csv").display());
+    let args = ["train", "tally.yaml", "--json", "--store", STORE, "--set", &data];
+    let mut command = bucket.command(&place, &args);
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut first = command.spawn().expect("the program starts");
+    let list = || place.path().join("runs").join(the_run(&place)).join("checkpoints/counted");
+    let begun = || place.path().join("runs").exists() && list().exists();
+    wait_until("a checkpoint counts", &mut first, begun);
+    let elsewhere = Workplace::new();
+    let resume = ["train", "--json", "--resume", &format!("{STORE}/{}", the_run(&place))];
+    let mut second = bucket.start_run(&elsewhere, &resume);
+    // Nobody has killed the first one.
+    let ended = first.wait_with_output().expect("ended");
+    let told = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{told}");
+    assert!(told.contains("another master leads this run"), "{told}");
+    assert!(second.try_wait().expect("a child").is_none(), "the second one goes on");
+    signal(&second, Signal::TERM);
+    second.wait().expect("ended");
 }

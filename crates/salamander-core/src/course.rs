@@ -141,8 +141,8 @@ pub struct Course {
     extent: Extent,
     progress: Progress,
     epoch_started: Duration,
-    /// When the last checkpoint was decided on.
-    saved_at: Duration,
+    /// When a checkpoint was last asked for, and whether only to recover from.
+    asked_to_save: (Duration, bool),
 }
 
 impl Course {
@@ -173,10 +173,19 @@ impl Course {
         }
         let schedule = experiment.schedule.unwrap_or(schedule);
         let progress = Progress::default();
-        let (epoch_started, saved_at) = (Duration::ZERO, Duration::ZERO);
+        let epoch_started = Duration::ZERO;
         let experiment = experiment.clone();
-        let mut course =
-            Self { experiment, schedule, sizes, plan, extent, progress, epoch_started, saved_at };
+        let asked_to_save = (Duration::ZERO, false);
+        let mut course = Self {
+            experiment,
+            schedule,
+            sizes,
+            plan,
+            extent,
+            progress,
+            epoch_started,
+            asked_to_save,
+        };
         course.begin_anew();
         Ok(course)
     }

@@ -120,6 +120,9 @@ pub struct StepEnd {
     pub last: bool,
     /// Whether a checkpoint is due anyway.
     pub save: bool,
+    /// Whether one is due by time, to recover from.
+    #[serde(default)]
+    pub recovery: bool,
     /// Whether somebody wants training to end here.
     pub stop: bool,
 }

@@ -88,6 +88,6 @@ pub use format::{Format, UnknownName};
 pub use open::{OpenOptions, files, open, open_indexed};
 pub use reader::{Reader, Shard};
 #[cfg(feature = "cloud")]
-pub use remote::{Bucket, Listing};
+pub use remote::{Bucket, Listing, ObjectVersion};
 pub use row::{Row, Value};
 pub use schema::{ColumnInfo, ColumnKind, add_columns, add_columns_of};

@@ -10,11 +10,12 @@ use salamander_proto::status;
 
 use crate::events::Events;
 use crate::inbox::Answer;
-use crate::journal::{self, Journal};
+use crate::journal::{self, Journal, Problem};
 use crate::mode::Effect;
 use crate::processes::{Processes, Restarts};
 use crate::record::Record;
 use crate::session::ProcessSession;
+use crate::term_file::TermFile;
 use crate::workers::ConnectedWorkers;
 
 /// A silent worker is left out at once, but its process, which may only be stopped, is ended after so many times
@@ -42,6 +43,12 @@ pub(crate) struct Cluster {
     /// Answers that wait for the disk.
     pub(crate) answers: Vec<Box<dyn FnOnce() + Send>>,
     pub(crate) ended_at: Option<Millis>,
+    /// The file that says that the term is its own.
+    pub(crate) terms: TermFile,
+    /// When it was last looked at.
+    pub(crate) looked: Millis,
+    /// Whether anybody still wants this master.
+    pub(crate) is_wanted: Box<dyn Fn() -> bool + Send>,
 }
 
 impl Cluster {
@@ -52,10 +59,27 @@ impl Cluster {
             _ => None,
         };
         let records: Vec<Record> = effects.iter().filter_map(record).collect();
-        if !records.is_empty() {
-            self.journal.append(&records)?;
+        if records.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        self.still_leads()?;
+        // Nobody hears of anything meanwhile, and the clock stands still; steps go on without a master.
+        self.journal.append_patiently(&records, &*self.is_wanted)
+    }
+
+    /// Fails when another master leads by now.
+    pub(crate) fn still_leads(&mut self) -> Result<(), journal::Error> {
+        let deposed = match self.terms.later() {
+            Ok(Some(later)) => {
+                Some(Problem::Deposed(format!("another one has taken term {later}")))
+            }
+            // A folder that cannot be read says nothing; the journal in it will.
+            Ok(None) | Err(_) => self.events.sink.deposed(),
+        };
+        match deposed {
+            Some(problem) => Err(journal::Error::of(self.journal.path())(problem)),
+            None => Ok(()),
+        }
     }
 
     /// A record is on disk.
@@ -105,7 +129,11 @@ impl Cluster {
             records.push(Record::ServerRestarts(servers));
         }
         self.written = Restarts { workers, servers };
-        if records.is_empty() { Ok(()) } else { self.journal.append_lazily(&records) }
+        match self.journal.append_lazily(&records) {
+            // Their number is in the next record of its kind.
+            Err(error) if error.is_full() => Ok(()),
+            written => written,
+        }
     }
 
     /// Takes a report, if nothing as new was taken before.

@@ -8,6 +8,8 @@ use salamander_core::elastic::Timeouts;
 use salamander_core::report::{Report, TaskResult};
 use salamander_net::Tls;
 
+use crate::journal::Problem;
+
 /// Who starts the processes of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PlatformKind {
@@ -51,8 +53,15 @@ pub trait Sink: Send {
     fn note(&mut self, text: &str);
     /// The checkpoint with this id counts: it is in the journal. Told again when a master takes over.
     fn kept(&mut self, _id: &str) {}
-    /// The journal says that this master leads, and nobody has heard of it yet. Here, waiting is allowed.
-    fn opened(&mut self) {}
+    /// Why this master does not lead any more, if it does not.
+    fn deposed(&mut self) -> Option<Problem> {
+        None
+    }
+    /// The journal says that this master leads, and nobody has heard of it yet. Here, waiting is allowed; one that fails
+    /// does not lead.
+    fn opened(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Keeps nothing.

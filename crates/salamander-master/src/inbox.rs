@@ -55,6 +55,11 @@ impl Handle {
         Self(inbox.downgrade())
     }
 
+    /// Whether the run still wants its master.
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.strong_count() > 0
+    }
+
     /// Gives something to the master, when it has room.
     pub(crate) async fn give(&self, input: Input) -> Result<(), status::Error> {
         let inbox = self.0.upgrade().ok_or(status::Error::Leaving)?;

@@ -32,6 +32,7 @@ mod server_calls;
 mod service;
 mod session;
 mod status;
+mod term_file;
 mod workers;
 
 pub use config::{Config, ModePlan, PlatformKind, Sink, TaskPlan};

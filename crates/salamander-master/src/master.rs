@@ -6,7 +6,9 @@ mod inputs;
 
 use std::time::Instant;
 
-use salamander_core::elastic::{Coordinator, Ending, Millis, Pace, ProcessSet, RunState, Wanted};
+use salamander_core::elastic::{
+    Coordinator, Ending, Millis, Pace, ProcessSet, RunState, Term, Wanted,
+};
 use salamander_net::{Keys, Token};
 use salamander_proto::convert::FromMaster;
 use tokio::sync::mpsc;
@@ -21,6 +23,7 @@ use crate::mode::{Effect, Event, Leases, Members, Mode, Tasks};
 use crate::processes::Processes;
 use crate::record::Past;
 use crate::sent_reports::SentReports;
+use crate::term_file::TermFile;
 use crate::workers::ConnectedWorkers;
 
 /// The journal's name in the run's folder,
@@ -49,6 +52,9 @@ impl Master {
             let records = past.resume().into_iter().chain(past.resume_names(config.servers));
             effects.extend(records.map(Effect::Journal));
         }
+        let terms = TermFile::take(&config.folder, past.history.term);
+        let terms = terms.map_err(journal::Error::of(&config.folder))?;
+        past.history.term = Term(terms.term.0 - 1);
         let mut clock = Clock::new(Instant::now());
         let now = clock.read(Instant::now());
         let wanted = Wanted { workers: config.workers, servers: config.servers };
@@ -73,6 +79,12 @@ impl Master {
             written: past.restarts,
             answers: Vec::new(),
             ended_at: None,
+            terms,
+            looked: 0,
+            is_wanted: {
+                let handle = handle.clone();
+                Box::new(move || handle.is_open())
+            },
         };
         let mode = match config.mode {
             ModePlan::Members => {
@@ -136,8 +148,8 @@ impl Master {
             self.cluster.events.sink.kept(&mark.id);
         }
         self.settle(now)?;
-        self.cluster.events.sink.opened();
-        Ok(())
+        let opened = self.cluster.events.sink.opened();
+        opened.map_err(journal::Error::of(self.cluster.journal.path()))
     }
 
     fn step(&mut self, now: Millis, event: Event) {

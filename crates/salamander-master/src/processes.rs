@@ -39,6 +39,8 @@ pub(crate) struct Processes {
     processes: BTreeMap<u32, SlotProcess>,
     /// The newest (slot, process) whose end was taken: an end can be told twice.
     ended: VecDeque<(u32, u32)>,
+    /// Slots whose process was ordered since the last one ended. The system may give it the same number.
+    ordered: BTreeSet<u32>,
     platform: Option<ProcessSession>,
     /// What earlier masters counted.
     earlier_restarts: Restarts,
@@ -57,6 +59,7 @@ impl Processes {
             servers,
             processes: BTreeMap::new(),
             ended: VecDeque::new(),
+            ordered: BTreeSet::new(),
             platform: None,
             earlier_restarts,
         }
@@ -117,7 +120,8 @@ impl Processes {
 
     /// A worker says which process it is.
     pub(crate) fn bind(&mut self, slot: u32, pid: u32, worker: WorkerId) {
-        if self.kind == PlatformKind::Served && !self.ended.contains(&(slot, pid)) {
+        let is_new = self.ordered.contains(&slot) || !self.ended.contains(&(slot, pid));
+        if self.kind == PlatformKind::Served && is_new {
             let process = SlotProcess { pid: Some(pid), worker: Some(worker), found: None };
             self.processes.insert(slot, process);
         }
@@ -130,9 +134,12 @@ impl Processes {
         end: ProcessEnd,
     ) -> (Option<WorkerId>, Result<(), String>) {
         let ProcessEnd { slot, pid, how } = end;
-        if self.ended.contains(&(slot, pid)) {
+        let known = self.processes.get(&slot).and_then(|process| process.pid);
+        let is_another = known == Some(pid) || (known.is_none() && self.ordered.contains(&slot));
+        if self.ended.contains(&(slot, pid)) && !is_another {
             return (None, Ok(()));
         }
+        self.ordered.remove(&slot);
         if self.ended.len() == REMEMBERED {
             self.ended.pop_front();
         }
@@ -217,6 +224,9 @@ impl Processes {
         }
         let orders = [self.servers.orders(now), self.workers.orders(now)].concat();
         for order in orders {
+            if let Order::Start(slot) = order {
+                self.ordered.insert(slot);
+            }
             debug!(?order, "told the platform");
             self.tell(FromMaster::Order(order));
         }
@@ -242,5 +252,35 @@ impl Processes {
         if self.platform.take_if(|platform| !platform.send(message.clone())).is_some() {
             warn!("cut the connection of a platform that takes no orders");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn end(pid: u32) -> ProcessEnd {
+        ProcessEnd { slot: 0, pid, how: Ended::Killed("SIGKILL".into()) }
+    }
+
+    #[test]
+    fn a_process_that_has_the_number_of_one_before_is_another() {
+        let (workers, servers) = (ProcessSet::new(1, 5), ProcessSet::new(0, 5).of_servers());
+        let mut processes =
+            Processes::new(PlatformKind::Served, workers, servers, Restarts::default());
+        let (out, _orders) = tokio::sync::mpsc::channel(16);
+        processes.attach(0, ProcessSession::new(SessionId(1), out), &[], Term(1));
+        processes.work(0);
+        processes.bind(0, 7, WorkerId(1));
+        assert_eq!(processes.ended(10, end(7)), (Some(WorkerId(1)), Ok(())));
+        assert_eq!(processes.ended(10, end(7)), (None, Ok(())), "told twice");
+        processes.bind(0, 7, WorkerId(1));
+        assert!(!processes.replace(WorkerId(1)), "a late greeting of a process that is gone");
+        processes.work(60_000);
+        processes.bind(0, 7, WorkerId(2));
+        assert_eq!(processes.ended(60_010, end(7)), (Some(WorkerId(2)), Ok(())));
+        assert_eq!(processes.restarts().workers, 1);
+        processes.work(120_000);
+        assert_eq!(processes.restarts().workers, 2, "its slot is free again");
     }
 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use half::{bf16, f16};
+use salamander_files::{Disk, real};
 use serde::{Deserialize, Serialize};
 
 use crate::image::{Header, Image, SectionEntry};
@@ -74,7 +75,12 @@ pub fn for_each_row(
 
 /// What the partitions have applied, those with the same history together. Reads and checks all of the files.
 pub fn held(files: &[PathBuf]) -> Result<Vec<Held>, Error> {
-    let catalog = Catalog::open(files)?;
+    held_on(&*real(), files)
+}
+
+/// [`held`] on a given disk.
+pub fn held_on(disk: &dyn Disk, files: &[PathBuf]) -> Result<Vec<Held>, Error> {
+    let catalog = Catalog::open_on(disk, files)?;
     let mut all = Vec::with_capacity(catalog.places.len());
     for partition in catalog.places.keys() {
         let PartitionHistory { applied, pages, .. } =
@@ -104,7 +110,12 @@ pub(crate) struct Catalog {
 
 impl Catalog {
     pub(crate) fn open(files: &[PathBuf]) -> Result<Self, Error> {
-        let images = files.iter().map(|path| Image::open(path)).collect::<Result<Vec<_>, _>>()?;
+        Self::open_on(&*real(), files)
+    }
+
+    fn open_on(disk: &dyn Disk, files: &[PathBuf]) -> Result<Self, Error> {
+        let images = files.iter().map(|path| Image::open(disk, path));
+        let images = images.collect::<Result<Vec<_>, _>>()?;
         let mut places: BTreeMap<u16, (usize, SectionEntry)> = BTreeMap::new();
         for (at, image) in images.iter().enumerate() {
             check_alike(&images[0], image)?;

@@ -4,11 +4,10 @@
 //! `magic(8) | header length(8) | header (JSON) | sections | index (JSON) | index place(8) |
 //! index length(8) | hash of header and index(32) | magic(8)`, numbers in little endian.
 
-use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use salamander_files::{Access, Disk, DiskFile};
 use serde::{Deserialize, Serialize};
 
 use crate::shard::Encoded;
@@ -85,14 +84,14 @@ pub(crate) struct Image<'a> {
 
 #[derive(Debug)]
 enum ImageBytes<'a> {
-    File(File, PathBuf),
+    File(Box<dyn DiskFile>, PathBuf),
     Bytes(&'a [u8]),
 }
 
 impl Image<'static> {
-    pub(crate) fn open(path: &Path) -> Result<Self, Error> {
-        let file = File::open(path).map_err(|error| Error::file(path, error))?;
-        let length = file.metadata().map_err(|error| Error::file(path, error))?.len();
+    pub(crate) fn open(disk: &dyn Disk, path: &Path) -> Result<Self, Error> {
+        let file = disk.open(path, Access::Read).map_err(|error| Error::file(path, error))?;
+        let length = file.length().map_err(|error| Error::file(path, error))?;
         Image::read(ImageBytes::File(file, path.to_path_buf()), length)
     }
 }

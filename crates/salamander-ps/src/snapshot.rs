@@ -1,8 +1,9 @@
 //! A copy of an engine on its way to a file.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use salamander_files::{Durability, PendingFile};
+use salamander_files::{Disk, Durability, PendingFile, real};
 
 use crate::image::{self, Header};
 use crate::shard::Encoded;
@@ -21,7 +22,12 @@ pub struct Snapshot {
 impl Snapshot {
     /// Writes it; a file of this name is a whole one. It fails if everything was replaced since the copy was asked for.
     pub fn write(self, path: &Path) -> Result<Written, Error> {
-        let mut pending = PendingFile::create(path, Durability::Synced)
+        self.write_on(real(), path)
+    }
+
+    /// [`Snapshot::write`] on a given disk.
+    pub fn write_on(self, disk: Arc<dyn Disk>, path: &Path) -> Result<Written, Error> {
+        let mut pending = PendingFile::create_on(disk, path, Durability::Synced)
             .map_err(|error| Error::file(path, error))?;
         let (mut rows, mut failed) = (0, None);
         let sections = self.sections().map_while(|section| match section {

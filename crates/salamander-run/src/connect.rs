@@ -129,9 +129,8 @@ fn is_local(run: &RunLayout) -> Result<bool, Error> {
 }
 
 /// Writes down where the master of a run listens.
-pub(crate) fn note_address(run: &RunLayout, address: SocketAddr) -> Result<(), Error> {
-    let path = run.master_address();
-    replace(&path, address.to_string().as_bytes(), Durability::Synced).map_err(Error::io(&path))
+pub(crate) fn note_address(run: &RunLayout, address: SocketAddr) -> std::io::Result<()> {
+    replace(&run.master_address(), address.to_string().as_bytes(), Durability::Synced)
 }
 
 fn connect(run: &RunLayout) -> Result<Admin, Error> {

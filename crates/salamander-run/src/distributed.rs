@@ -188,7 +188,7 @@ fn watch(session: SessionOptions) -> Receiver<v1::Event> {
 
 fn outcome(run: &RunLayout, ending: &Ending, started: Instant) -> Result<Outcome, Error> {
     let checkpoints = run.checkpoints();
-    let latest = Store::list(&checkpoints).last().map(|manifest| checkpoints.join(&manifest.id));
+    let latest = Store::list(&checkpoints)?.pop().map(|manifest| checkpoints.join(&manifest.id));
     let interrupted = *ending == Ending::Interrupted;
     let EndReport { progress, ranks } = match fs::read(run.end()) {
         Ok(text) => {

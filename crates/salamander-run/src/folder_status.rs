@@ -83,7 +83,7 @@ impl FolderStatus {
             (None, Some(summary)) => ended(summary),
             (None, None) => (State::Interrupted, Some(unexplained(&told))),
         };
-        let newest = Store::list(&run.checkpoints()).pop();
+        let newest = Store::list(&run.checkpoints()).ok().and_then(|mut all| all.pop());
         let left = || seconds_left(&run.plan(), plan.as_ref()?, told.steps);
         Self {
             run: run.id(),

@@ -9,7 +9,7 @@ use salamander_core::experiment::{Experiment, Strategy};
 use salamander_core::layout::RunLayout;
 use salamander_files::{Durability, replace};
 use salamander_train::callback::Callback;
-use salamander_train::checkpoint::{Checkpoint, Store, Which};
+use salamander_train::checkpoint::{Checkpoint, Store, Which, remove_leftovers};
 use salamander_train::device;
 use salamander_train::example::{AssetFiles, AssetSpec, fit};
 use salamander_train::model::{Model, Models};
@@ -202,9 +202,11 @@ impl Draft {
                 };
                 self.train_here(setup, run, events).map(|outcome| (outcome, Facts::LOCAL))
             };
+            tidy(run);
             // The folder tells why a run ended, whatever it was.
             let trained = catch_unwind(AssertUnwindSafe(train));
             let trained = trained.unwrap_or_else(|panic| Err(panicked(&*panic)));
+            tidy(run);
             let finished =
                 trained.map(|(outcome, facts)| Finished { run: run.clone(), outcome, facts });
             Summary::new(run, &finished, self.class_names().unwrap_or_default()).write();
@@ -261,7 +263,8 @@ impl Draft {
     }
 
     fn train_here(&self, setup: Setup, run: &RunLayout, events: Forward) -> Result<Outcome, Error> {
-        let resumed = self.is_resumed().then(|| newest(run, &events)).transpose()?.flatten();
+        let resumed = self.is_resumed().then(|| newest(&setup, run, &events));
+        let resumed = resumed.transpose()?.flatten();
         let log = MetricsLog::open(&run.metrics())?;
         let plan = PlanFile(run.clone());
         let callbacks: Vec<Box<dyn Callback>> =
@@ -276,8 +279,13 @@ impl Draft {
         shared: &Shared,
         events: Forward,
     ) -> Result<(Outcome, Facts), Error> {
-        let newest = || Store::list(&run.checkpoints()).pop().map(|last| last.id);
-        let resume = self.is_resumed().then(newest);
+        let newest = || match Store::list(&run.checkpoints()) {
+            Ok(mut all) => Ok(all.pop().map(|last| last.id)),
+            // The journal knows what to go on from, and its master makes the list again.
+            Err(_) if run.journal().exists() => Ok(None),
+            Err(error) => Err(error),
+        };
+        let resume = self.is_resumed().then(newest).transpose()?;
         let experiment = &self.experiment;
         distributed::train(&Launch { run, experiment, resume, shared, events })
     }
@@ -332,6 +340,13 @@ pub fn fit_assets(program: &Program, file: &Path, replaced: bool) -> Result<Vec<
     Ok(written)
 }
 
+/// Removes what killed processes have left in the folder of a run that is held, and has no processes.
+fn tidy(run: &RunLayout) {
+    if let Err(error) = remove_leftovers(&run.checkpoints()) {
+        tracing::warn!(%error, "what killed processes have left among the checkpoints stays there");
+    }
+}
+
 /// The seed of a run whose experiment names none; shown in the configuration in force.
 fn chosen_seed() -> u32 {
     let time = jiff::Timestamp::now().as_nanosecond() as u64;
@@ -354,11 +369,11 @@ fn kept_slices(file: &Path, sets: &[String]) -> Result<u32, Error> {
 }
 
 /// The newest checkpoint that is intact; broken ones are named and passed over.
-fn newest(run: &RunLayout, events: &Forward) -> Result<Option<Checkpoint>, Error> {
+fn newest(setup: &Setup, run: &RunLayout, events: &Forward) -> Result<Option<Checkpoint>, Error> {
     let note = |text: String| events.send(Event::Note(text));
-    let checkpoint = Store::newest_intact(&run.checkpoints(), &mut |error| {
+    let checkpoint = setup.newest_checkpoint(&mut |error| {
         note(format!("warning: {error}; trying the one before it"));
-    });
+    })?;
     let steps = checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.state.progress.steps);
     cut_after(&run.metrics(), steps)?;
     note(match &checkpoint {

@@ -1,18 +1,20 @@
 //! A run's place in an object store, beside its checkpoints: what the master keeps there, and how a run's folder comes
 //! back on a machine that has nothing of it.
 
+mod claim;
+mod uploads;
+
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use salamander_core::asynchronous;
-use salamander_core::experiment::{CheckpointStorage, Experiment, Strategy};
+use salamander_core::elastic::Term;
+use salamander_core::experiment::{Experiment, Strategy};
 use salamander_core::layout::{COUNTED, COURSE, EXPERIMENT, JOURNAL, METRICS, RunLayout};
+use salamander_data::ObjectVersion;
 use salamander_files::{Durability, PendingFolder, replace};
-use salamander_master::journal::Journal;
+use salamander_master::journal::{Journal, records_of};
 use salamander_master::record::Record;
 use salamander_net::{Backoff, Token, retry};
 use salamander_train::checkpoint::RemoteCheckpoints;
@@ -20,97 +22,10 @@ use salamander_train::checkpoint::RemoteCheckpoints;
 use crate::Error;
 use crate::experiment::load;
 
-/// Files of the run that are of use to whoever goes on with it, the one that says what counts last.
-const FILES: [&str; 4] = [EXPERIMENT, COURSE, METRICS, JOURNAL];
+pub(crate) use uploads::StoredJournal;
+
 /// The pause after a first failure, and the longest one.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
-
-/// Keeps the master's files in the run's store, on a thread of its own.
-pub(crate) struct StoredJournal {
-    uploads: Arc<JournalUploads>,
-    wake: Option<SyncSender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
-
-struct JournalUploads {
-    remote: RemoteCheckpoints,
-    run: RunLayout,
-    patience: Duration,
-    /// Held while files are put, so that no older ones come last.
-    putting: Mutex<()>,
-}
-
-impl StoredJournal {
-    pub(crate) fn start(
-        remote: RemoteCheckpoints,
-        run: &RunLayout,
-        storage: &CheckpointStorage,
-    ) -> Result<Self, Error> {
-        let patience = Duration::from_secs(storage.store_patience);
-        let uploads =
-            JournalUploads { remote, run: run.clone(), patience, putting: Mutex::new(()) };
-        let uploads = Arc::new(uploads);
-        let (wake, woken) = sync_channel(1);
-        let own = Arc::clone(&uploads);
-        let thread =
-            std::thread::Builder::new().name("stored".into()).spawn(move || own.work(&woken));
-        let thread = thread.map_err(Error::system("cannot start a thread"))?;
-        Ok(Self { uploads, wake: Some(wake), thread: Some(thread) })
-    }
-
-    /// Puts the files now; what cannot be put is put later.
-    pub(crate) fn put(&self) {
-        if let Err(error) = self.uploads.put() {
-            tracing::warn!(%error, "the journal is not in the store yet");
-            self.note();
-        }
-    }
-
-    /// The files have changed.
-    pub(crate) fn note(&self) {
-        // A full channel: the thread has not looked yet.
-        let _ = self.wake.as_ref().map(|wake| wake.try_send(()));
-    }
-}
-
-impl Drop for StoredJournal {
-    fn drop(&mut self) {
-        self.note();
-        drop(self.wake.take());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-impl JournalUploads {
-    fn work(&self, woken: &Receiver<()>) {
-        while woken.recv().is_ok() {
-            let (mut pause, mut until) = (PAUSES.0, None);
-            while let Err(error) = self.put() {
-                let store = self.remote.url();
-                tracing::warn!(%error, store, "the run's files are not in the store yet; trying again");
-                if let Err(RecvTimeoutError::Disconnected) = woken.recv_timeout(pause) {
-                    let until = *until.get_or_insert_with(|| Instant::now() + self.patience);
-                    if Instant::now() > until {
-                        tracing::error!(%error, store, "the run's files are not in the store");
-                        return;
-                    }
-                    std::thread::sleep(pause);
-                }
-                pause = (pause * 2).min(PAUSES.1);
-            }
-        }
-    }
-
-    fn put(&self) -> Result<(), Error> {
-        let _putting = self.putting.lock().unwrap_or_else(PoisonError::into_inner);
-        // Read before the journal: what counts there must be in the journal that is there.
-        let counted = fs::read(self.run.counted()).ok();
-        FILES.iter().try_for_each(|name| self.remote.put(self.run.folder(), name))?;
-        Ok(counted.map_or(Ok(()), |counted| self.remote.put_bytes(COUNTED, counted))?)
-    }
-}
 
 /// Asks a store for a run that is about to begin or to go on, so that what is wrong with it is said at once.
 pub(crate) fn check(experiment: &Experiment) -> Result<(), Error> {
@@ -120,6 +35,11 @@ pub(crate) fn check(experiment: &Experiment) -> Result<(), Error> {
             Error::Invalid(format!("the store cannot be used (checkpoint_storage.store): {error}"))
         };
         remote.complete().map_err(unusable)?;
+        // The journal of a master is in it.
+        if experiment.strategy != Strategy::Local {
+            let probe = format!(".probe-{:.16}", Token::random()?.to_hex());
+            remote.check_conditions(&probe).map_err(unusable)?;
+        }
     }
     Ok(())
 }
@@ -150,7 +70,8 @@ pub(crate) fn find(
     // It appears when all of it is there.
     let beside = runs.join(format!(".brought-{:.8}", Token::random()?.to_hex()));
     let pending = PendingFolder::create(beside).map_err(Error::io(runs))?;
-    if !bring_back(&remote, &RunLayout::new(pending.path()), None, note)? {
+    let journal = remote.get(JOURNAL)?;
+    if !bring_back(&remote, &RunLayout::new(pending.path()), journal, None, note)? {
         return Err(Error::Invalid(format!("there is no run at {}", remote.url())));
     }
     pending.commit(&folder, Durability::Unsynced).map_err(Error::io(&folder))?;
@@ -158,31 +79,55 @@ pub(crate) fn find(
     Ok(folder)
 }
 
-/// [`bring_back`], as often as it takes while the store does not answer.
-pub(crate) fn bring_back_patiently(
+/// What a master goes on from.
+pub(crate) struct TakenOver {
+    /// Whether its folder was made from the store.
+    pub(crate) brought: bool,
+    /// The journal in the store that it goes on from; none if there was none.
+    pub(crate) seen: Option<ObjectVersion>,
+}
+
+/// Makes a run's folder from its place in a store if it has no journal, or if another master has led since. As often as
+/// it takes while the store does not answer.
+pub(crate) fn take_over(
     remote: &RemoteCheckpoints,
     run: &RunLayout,
     experiment: &Experiment,
-) -> Result<bool, Error> {
+) -> Result<TakenOver, Error> {
     let patience = Duration::from_secs(experiment.checkpoint_storage.store_patience);
     let backoff = Backoff::new(PAUSES.0, PAUSES.1).within(patience);
     let mut note = |note| tracing::warn!("{note}");
-    retry(
-        backoff,
-        || bring_back(remote, run, Some(experiment), &mut note),
-        |error| {
-            tracing::warn!(%error, store = remote.url(), "the run cannot be brought yet; trying again");
-            true
-        },
-    )
+    let attempt = || {
+        let (journal, seen) = remote.get_versioned(JOURNAL)?.unzip();
+        let own = fs::read(run.journal()).ok().and_then(|own| last_term(&own));
+        let is_newer = journal.as_deref().and_then(last_term) > own;
+        let brought = (own.is_none() || is_newer)
+            && bring_back(remote, run, journal, Some(experiment), &mut note)?;
+        Ok(TakenOver { brought, seen })
+    };
+    retry(backoff, attempt, |error: &Error| {
+        tracing::warn!(%error, store = remote.url(), "the run cannot be brought yet; trying again");
+        true
+    })
 }
 
-/// Makes a run's folder from its place in a store; false if nothing is there. The journal comes last: whoever is killed
+/// The newest term in a journal; none if it cannot be read or no master has opened it.
+fn last_term(journal: &[u8]) -> Option<Term> {
+    let records: Vec<Record> = records_of(journal).ok()?;
+    let term = |record: &Record| match record {
+        Record::Entry { term, .. } | Record::MicroBatches { term, .. } => Some(*term),
+        _ => None,
+    };
+    records.iter().filter_map(term).max()
+}
+
+/// Makes a run's folder from its place in a store and the journal that was there; false if nothing is. The journal comes last: whoever is killed
 /// meanwhile begins again. A master, which knows its experiment, leaves the checkpoint to workers unless it is the one
 /// that hands it out.
 fn bring_back(
     remote: &RemoteCheckpoints,
     run: &RunLayout,
+    journal: Option<Vec<u8>>,
     experiment: Option<&Experiment>,
     note: &mut dyn FnMut(String),
 ) -> Result<bool, Error> {
@@ -211,7 +156,7 @@ fn bring_back(
             write(&path, &bytes)?;
         }
     }
-    if let Some(bytes) = remote.get(JOURNAL)? {
+    if let Some(bytes) = journal {
         rewrite(run, &bytes, newest.as_deref())?;
     }
     Ok(true)

@@ -89,7 +89,7 @@ impl<'a> Summary<'a> {
 
     /// The best checkpoint, where validations tell which one that is.
     pub fn best_checkpoint(&self) -> Option<BestCheckpoint> {
-        let manifest = Store::best(&self.run.checkpoints())?;
+        let manifest = Store::best(&self.run.checkpoints()).ok()??;
         let text = fs::read_to_string(self.run.experiment()).ok()?;
         let experiment = Experiment::parse(&text, &[]).ok()?;
         let metric = experiment.metric().to_string();
@@ -101,7 +101,7 @@ impl<'a> Summary<'a> {
     /// What the checkpoint of the last state says of itself.
     fn last_manifest(&self) -> Option<Manifest> {
         let steps = self.outcome?.progress.steps;
-        Store::list(&self.run.checkpoints()).pop().filter(|last| last.steps == steps)
+        Store::list(&self.run.checkpoints()).ok()?.pop().filter(|last| last.steps == steps)
     }
 
     /// What another run needs to come to the same bits, whatever its number of workers; nothing where sums are rounded
@@ -126,7 +126,9 @@ impl<'a> Summary<'a> {
     /// The tables of the model, as the last checkpoint has them.
     pub fn tables(&self) -> Vec<TableSize> {
         let folder = self.run.checkpoints();
-        let Some(last) = Store::list(&folder).pop() else { return Vec::new() };
+        let Some(last) = Store::list(&folder).ok().and_then(|mut all| all.pop()) else {
+            return Vec::new();
+        };
         let files: Vec<PathBuf> =
             last.tables.keys().map(|file| folder.join(&last.id).join(file)).collect();
         if files.is_empty() {

@@ -191,7 +191,7 @@ impl TrainedFiles {
         let run = RunLayout::new(folder);
         let checkpoints = run.checkpoints();
         let (experiment, label, source) = if checkpoints.is_dir() {
-            if Store::list(&checkpoints).is_empty() {
+            if Store::list(&checkpoints)?.is_empty() {
                 return Err(no_checkpoint(&run));
             }
             let checkpoint = Store::find(&checkpoints, which)?;

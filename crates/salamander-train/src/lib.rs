@@ -28,6 +28,8 @@ mod error;
 pub mod evaluate;
 pub mod example;
 mod exchange;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod gradients;
 pub mod loader;
 pub mod loss;

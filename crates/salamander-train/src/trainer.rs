@@ -242,19 +242,19 @@ impl<T: Trial> Trainer<T> {
             overflow,
             scaler,
         };
-        self.enter(place, done, Wishes { interrupt: stop, save, ..Wishes::default() });
+        self.enter(place, done, stop, save);
         drop(applying);
         self.timings.compute += started.elapsed();
         moved
     }
 
     /// A pass is committed; the last one of a step completes it.
-    fn enter(&mut self, place: StepPlace, done: PassDone, agreed: Wishes) {
+    fn enter(&mut self, place: StepPlace, done: PassDone, interrupt: bool, save: bool) {
         let Some(done) = self.course.pass_done(place, self.state.passes.len(), done) else {
             return;
         };
         let stop = self.callbacks.ask(|callback, control| callback.step_end(&done.report, control));
-        let wishes = Wishes { stop, ..agreed };
+        let wishes = Wishes { interrupt, stop, save };
         let told = self.course.step_done(done, wishes, self.started.elapsed());
         self.tell_epoch(told);
     }

@@ -15,8 +15,8 @@ pub struct Wishes {
     pub interrupt: bool,
     /// Of a callback: training is to end here as if its length were reached.
     pub stop: bool,
-    /// Of the member that speaks for all: a checkpoint is due by its clock ([`Course::save_is_due`]). Clocks differ, so
-    /// the others take its word.
+    /// A checkpoint to recover from is due, as [`Course::recovery_due`] says. Clocks differ, so one process asks it and
+    /// all others follow.
     pub save: bool,
 }
 
@@ -72,6 +72,7 @@ impl Course {
         if self.next_step().is_some() {
             self.progress.interrupted = true;
             self.progress.after = Some(After::Save(None));
+            self.asked_to_save.1 = false;
         }
     }
 
@@ -95,6 +96,7 @@ impl Course {
             epoch_done,
             last,
             save,
+            recovery: wishes.save,
             stop: wishes.stop,
         };
         // Steps that others were at are done before the validation that an earlier one asked for.
@@ -106,6 +108,7 @@ impl Course {
             end.epoch_done |= earlier.epoch_done;
             end.last |= earlier.last;
             end.save |= earlier.save;
+            end.recovery |= earlier.recovery;
             end.stop |= earlier.stop;
         }
         // A report may complete several steps: what an earlier one asked for is still to be done.
@@ -183,19 +186,23 @@ impl Course {
             self.epoch_started = now;
         }
         self.progress.stopped |= end.stop;
-        if end.save {
-            self.saved_at = now;
+        if end.save || end.recovery {
             let value = watched.map(|watched| watched.value).filter(|value| !value.is_nan());
             self.progress.after = Some(After::Save(value));
+            self.asked_to_save = (now, !end.save);
         }
         report
     }
 
-    /// Whether a checkpoint is due by the clock. Only one member may ask, before the exchange in which all of them agree
-    /// on the step that it is made after.
-    pub fn save_is_due(&self, now: Duration) -> bool {
-        let seconds = self.experiment.checkpoint_seconds.map(Duration::from_secs);
-        seconds.is_some_and(|seconds| now.saturating_sub(self.saved_at) >= seconds)
+    /// Whether it is time for a checkpoint to recover from: there was none of any kind for the period.
+    pub fn recovery_due(&self, now: Duration) -> bool {
+        let period = self.experiment.recovery_period.0;
+        period > 0.0 && now.saturating_sub(self.asked_to_save.0).as_secs_f64() >= period
+    }
+
+    /// Whether the checkpoint that was last asked for is only one to recover from.
+    pub fn is_recovery(&self) -> bool {
+        self.asked_to_save.1
     }
 
     /// Whether the validation that comes next, or the checkpoint, is that of a complete epoch.

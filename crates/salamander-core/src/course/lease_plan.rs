@@ -44,4 +44,6 @@ pub struct KeptRows {
     pub progress: Progress,
     /// The watched metric of this state, if it was just measured.
     pub watched: Option<f64>,
+    /// Whether it is only to recover from.
+    pub recovery: bool,
 }

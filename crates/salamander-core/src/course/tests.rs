@@ -102,29 +102,7 @@ fn wishes_end_training_with_a_checkpoint() {
     check(interrupt, 5, "s .", Ending::Interrupted);
     check(stop, 0, "e0 s .", Ending::Completed);
     check(stop, 5, "v e0 b .", Ending::Completed);
-    check(Wishes { interrupt: true, ..stop }, 0, "e0 s .", Ending::Completed);
-}
-
-#[test]
-fn a_checkpoint_that_is_due_by_time_is_made_where_it_was_agreed_on() {
-    let settings = "max_length: {epochs: 1}\ncheckpoint_policy: none\ncheckpoint_seconds: 60";
-    let mut course = course(settings, 0);
-    let mut step = |course: &mut Course, save: bool, seconds: u64| {
-        let Next::Step(place) = course.next() else { panic!("a step") };
-        let step = course.pass_done(place, 1, pass(1)).expect("its only pass");
-        let wishes = Wishes { save, ..Wishes::default() };
-        assert!(course.step_done(step, wishes, Duration::from_secs(seconds)).is_none());
-    };
-    assert!(!course.save_is_due(Duration::from_secs(59)));
-    assert!(course.save_is_due(Duration::from_secs(60)));
-    // Who does not speak for all does not look at its own clock.
-    step(&mut course, false, 70);
-    assert!(matches!(course.next(), Next::Step(_)));
-    step(&mut course, true, 71);
-    assert_eq!(course.next(), Next::Save);
-    course.saved();
-    assert!(!course.save_is_due(Duration::from_secs(130)));
-    assert!(course.save_is_due(Duration::from_secs(131)));
+    check(Wishes { interrupt: true, stop: true, save: false }, 0, "e0 s .", Ending::Completed);
 }
 
 #[test]
@@ -244,4 +222,32 @@ fn strategy_ps_refuses_a_part_of_an_epoch() {
     let course = Course::new(&experiment.expect("read"), Schedule::default(), sizes);
     let error = course.expect_err("refused").to_string();
     assert!(error.starts_with("searcher.max_length: strategy ps trains whole epochs"), "{error}");
+}
+
+#[test]
+fn a_checkpoint_to_recover_from_is_due_by_time_whatever_the_policy() {
+    let at = Duration::from_secs;
+    let step = |course: &mut Course, now: u64| {
+        let Next::Step(place) = course.next() else { panic!("no step: {:?}", course.next()) };
+        let done = course.pass_done(place, 1, pass(1)).expect("its only pass");
+        let wishes = Wishes { save: course.recovery_due(at(now)), ..Wishes::default() };
+        course.step_done(done, wishes, at(now));
+    };
+    for policy in ["best", "all", "none"] {
+        let text = format!("checkpoint_policy: {policy}\nmax_length: {{epochs: 9}}");
+        let mut course = course(&text, 0);
+        step(&mut course, 59);
+        assert!(matches!(course.next(), Next::Step(_)), "{policy}");
+        step(&mut course, 60);
+        assert_eq!((course.next(), course.is_recovery()), (Next::Save, true), "{policy}");
+        assert_eq!(course.saved(), None);
+        assert!(!course.recovery_due(at(119)) && course.recovery_due(at(120)), "{policy}");
+        // One of the end of an epoch, which all but `none` keep, is as good.
+        step(&mut course, 100);
+        assert_eq!(course.is_recovery(), policy == "none");
+        assert_eq!(course.recovery_due(at(120)), policy == "none");
+    }
+    let mut never = course("recovery_period: 0", 0);
+    step(&mut never, 1_000_000);
+    assert!(matches!(never.next(), Next::Step(_)));
 }

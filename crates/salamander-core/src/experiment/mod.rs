@@ -185,9 +185,13 @@ fn mistake(settings: &Settings) -> Option<(&'static str, String)> {
             "must lie in 1..=1024",
         ),
         (settings.micro_batches != Some(0), "micro_batches", "must be at least 1"),
-        (settings.checkpoint_seconds != Some(0), "checkpoint_seconds", "must be at least 1"),
         (seconds(elastic.silence), "elastic.silence", "write seconds above 0"),
         (seconds(elastic.hang), "elastic.hang", "write seconds above 0"),
+        (
+            settings.recovery_period.0 >= 0.0 && settings.recovery_period.0.is_finite(),
+            "recovery_period",
+            "write seconds; 0 is none",
+        ),
         (settings.scheduling_unit.0 > 0, "scheduling_unit", "must be at least 1"),
         (limit.is_none_or(|limit| limit > 0.0), "clip", "the limit must be above 0"),
     ];

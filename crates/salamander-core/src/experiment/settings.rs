@@ -58,13 +58,12 @@ pub struct Settings {
     pub min_validation_period: Period,
     /// How often to write a checkpoint, besides those of the policy.
     pub min_checkpoint_period: Period,
-    /// Seconds after a checkpoint when the next step writes another one, besides all others.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub checkpoint_seconds: Option<u64>,
     /// Validate once before training.
     pub perform_initial_validation: bool,
     /// Which validations write a checkpoint.
     pub checkpoint_policy: CheckpointPolicy,
+    /// Seconds after which there is a checkpoint to recover from, whatever the policy says; 0: none besides the others.
+    pub recovery_period: RecoveryPeriod,
     /// Which checkpoints are kept.
     pub checkpoint_storage: CheckpointStorage,
     /// A learning-rate schedule that replaces the model's own.
@@ -310,6 +309,17 @@ pub struct Period(pub Length);
 impl Default for Period {
     fn default() -> Self {
         Self(Length::Batches(0))
+    }
+}
+
+/// Seconds between checkpoints to recover from.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct RecoveryPeriod(pub f64);
+
+impl Default for RecoveryPeriod {
+    fn default() -> Self {
+        Self(60.0)
     }
 }
 

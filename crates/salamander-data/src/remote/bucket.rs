@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::path::Path as StorePath;
-use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
+use object_store::{
+    MultipartUpload, ObjectStore, ObjectStoreExt, PutMode, PutPayload, UpdateVersion,
+};
 use url::Url;
 
 use super::store::{Location, connect, refusal};
@@ -32,6 +34,17 @@ pub struct Listing {
     pub folders: Vec<String>,
     /// Objects and their sizes.
     pub files: Vec<(String, u64)>,
+}
+
+/// A version of an object, as its store tells versions apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectVersion(UpdateVersion);
+
+impl ObjectVersion {
+    /// The version that a store of one's own calls so.
+    pub fn tagged(tag: impl Into<String>) -> Self {
+        Self(UpdateVersion { e_tag: Some(tag.into()), version: None })
+    }
 }
 
 /// A bucket, or a prefix in one. Credentials come from the environment, as for reading.
@@ -99,15 +112,50 @@ impl Bucket {
 
     /// The content of a small object, if it is there.
     pub fn get(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
+        Ok(self.get_versioned(name)?.map(|(bytes, _)| bytes))
+    }
+
+    /// The content of a small object and which version of it that is, if it is there.
+    pub fn get_versioned(&self, name: &str) -> Result<Option<(Vec<u8>, ObjectVersion)>, Error> {
         let (store, path) = (Arc::clone(&self.store), self.path(name)?);
         let found = async move {
             match store.get(&path).await {
-                Ok(found) => found.bytes().await.map(|bytes| Some(bytes.to_vec())),
+                Ok(found) => {
+                    let (e_tag, version) = (found.meta.e_tag.clone(), found.meta.version.clone());
+                    let bytes = found.bytes().await?.to_vec();
+                    Ok(Some((bytes, ObjectVersion(UpdateVersion { e_tag, version }))))
+                }
                 Err(object_store::Error::NotFound { .. }) => Ok(None),
                 Err(error) => Err(error),
             }
         };
         self.ask(name, found)
+    }
+
+    /// Puts an object in one request if it is not there, or still the version that was `seen`. None: that is not so,
+    /// or it is what an earlier try of this very call has put, whose answer was lost.
+    pub fn put_if(
+        &self,
+        name: &str,
+        bytes: Vec<u8>,
+        seen: Option<&ObjectVersion>,
+    ) -> Result<Option<ObjectVersion>, Error> {
+        use object_store::Error as E;
+        let (store, path) = (Arc::clone(&self.store), self.path(name)?);
+        let mode = seen.map_or(PutMode::Create, |seen| PutMode::Update(seen.0.clone()));
+        let put = async move {
+            match store.put_opts(&path, PutPayload::from(bytes), mode.into()).await {
+                Ok(put) => {
+                    let object_store::PutResult { e_tag, version, .. } = put;
+                    Ok(Some(ObjectVersion(UpdateVersion { e_tag, version })))
+                }
+                Err(E::AlreadyExists { .. } | E::Precondition { .. }) => Ok(None),
+                // Of an object that was there and is not any more.
+                Err(E::NotFound { .. }) => Ok(None),
+                Err(error) => Err(error),
+            }
+        };
+        self.ask(name, put)
     }
 
     /// Writes an object of this size to a file.

@@ -28,7 +28,7 @@ use tokio::sync::Semaphore;
 use crate::Error;
 use crate::part_cache::PartCache;
 use crate::places::in_order;
-pub use bucket::{Bucket, Listing};
+pub use bucket::{Bucket, Listing, ObjectVersion};
 use disk::Disk;
 pub(crate) use object::Object;
 

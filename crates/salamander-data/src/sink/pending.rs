@@ -1,7 +1,6 @@
 //! A sink's file, which appears when it is whole, and how many bytes it has so far.
 
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

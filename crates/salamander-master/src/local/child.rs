@@ -14,6 +14,8 @@ use tracing::debug;
 
 /// The exit code of a process that left because it was asked to, or was preempted (`EX_TEMPFAIL`).
 pub const LEFT_ON_REQUEST: i32 = 75;
+/// The exit code of a master whose run another one leads.
+pub const DEPOSED: i32 = 76;
 /// How much of a log a crash quotes.
 const QUOTED_BYTES: u64 = 4_096;
 const QUOTED_LINES: usize = 5;

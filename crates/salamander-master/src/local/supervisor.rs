@@ -12,7 +12,7 @@ use salamander_core::words::count;
 use salamander_proto::client::Ends;
 use tracing::{info, warn};
 
-use super::child::{Child, meaning};
+use super::child::{Child, DEPOSED, meaning};
 use super::{Options, Role, SupervisorState};
 
 /// How often deadlines are looked at.
@@ -160,7 +160,9 @@ impl Supervisor {
         let Some(child) = self.children.remove(&role) else { return };
         let lived = child.since.elapsed();
         let log = (self.options.log)(role);
-        let how = match child.reap() {
+        let reaped = child.reap();
+        let is_deposed = reaped.as_ref().is_ok_and(|status| status.code() == Some(DEPOSED));
+        let how = match reaped {
             Ok(status) => meaning(status, log.as_deref()),
             Err(error) => Ended::Crashed(format!("it cannot be collected: {error}")),
         };
@@ -173,7 +175,11 @@ impl Supervisor {
         state.running.retain(|running| *running != (role, pid));
         drop(state);
         self.shared.changed.notify_all();
-        if role == Role::Master {
+        if role == Role::Master && is_deposed {
+            // Started again it would take the run back, and both would do so for ever.
+            let reason = "another master leads this run, from another machine";
+            self.over(Ending::Failed(reason.into()));
+        } else if role == Role::Master {
             self.master_ended(how, lived);
         }
     }

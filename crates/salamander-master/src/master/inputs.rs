@@ -15,6 +15,9 @@ use crate::journal;
 use crate::mode::{Effect, Event};
 use crate::session::{ProcessSession, SessionId};
 
+/// How often the master looks whether it still leads, besides before it writes.
+const LOOK: Millis = 1_000;
+
 impl Master {
     pub(super) fn take(&mut self, now: Millis, input: Input) -> Result<(), journal::Error> {
         match input {
@@ -39,6 +42,10 @@ impl Master {
 
     /// Time has passed.
     fn tick(&mut self, now: Millis) -> Result<(), journal::Error> {
+        if now >= self.cluster.looked + LOOK {
+            self.cluster.looked = now;
+            self.cluster.still_leads()?;
+        }
         let cut = self.cluster.workers.acknowledge();
         cut.into_iter().for_each(|id| self.step(now, Event::Disconnected(id)));
         self.cluster.processes.acknowledge();

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use salamander_files::Disk;
+
 use super::Catalog;
 use crate::Error;
 use crate::meta::Meta;
@@ -9,8 +11,8 @@ use crate::meta::Meta;
 /// The BLAKE3 hash over all rows of some files: table, id, steps, values and optimizer state, by partition (which
 /// follows from the id), table and id. Two sets of files with the same rows have the same one. When a row was last used
 /// is not in it.
-pub fn rows_hash(files: &[PathBuf]) -> Result<[u8; 32], Error> {
-    let catalog = Catalog::open(files)?;
+pub fn rows_hash(disk: &dyn Disk, files: &[PathBuf]) -> Result<[u8; 32], Error> {
+    let catalog = Catalog::open_on(disk, files)?;
     let mut hasher = blake3::Hasher::new();
     for partition in catalog.places.keys() {
         catalog.read(*partition, |section, specs| {
@@ -71,7 +73,7 @@ mod tests {
         let reversed: Vec<u64> = ids.iter().rev().copied().collect();
         let hash = |name: &str, threads, ids: &[u64], rate| {
             let path = file(folder.path(), name, threads, ids, rate);
-            rows_hash(&[path]).expect("a hash")
+            rows_hash(&*salamander_files::real(), &[path]).expect("a hash")
         };
         let one = hash("a", 1, &ids, 1.0);
         assert_eq!(hash("b", 3, &reversed, 1.0), one);

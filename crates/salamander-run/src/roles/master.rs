@@ -1,6 +1,7 @@
 //! The master: leads a distributed run; workers and commands talk to it.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -9,10 +10,12 @@ use salamander_core::experiment::{Experiment, Strategy};
 use salamander_core::layout::RunLayout;
 use salamander_core::report::Report;
 use salamander_files::{Durability, replace};
+use salamander_master::journal::Problem;
+use salamander_master::local::DEPOSED;
 use salamander_master::{Config, ModePlan, PlatformKind, Sink};
-use salamander_net::Keys;
+use salamander_net::{Backoff, Keys, retry};
 use salamander_train::callback::{Callback, Control};
-use salamander_train::checkpoint::RemoteCheckpoints;
+use salamander_train::checkpoint::{Counted, RemoteCheckpoints, remove_leftovers};
 use salamander_train::device;
 use salamander_train::example::AssetFiles;
 use salamander_train::model::Models;
@@ -34,12 +37,15 @@ use crate::folder_status::note_plan;
 use crate::keys::KeyFiles;
 use crate::metrics_log::{MetricsLog, cut_after};
 use crate::run::Finished;
-use crate::stored::{StoredJournal, bring_back_patiently};
+use crate::stored::{StoredJournal, take_over};
 use crate::summary::Summary;
 
 /// How long a journal that another master holds is waited for: a volume gives the lock of a lost node back later.
 #[cfg(feature = "kube")]
 const JOURNAL_TIMEOUT: Duration = Duration::from_secs(300);
+/// The pauses while there is no room on the disk, and how long that is waited for.
+const FULL_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+const FULL_PATIENCE: Duration = Duration::from_secs(600);
 
 /// What a master is told.
 #[derive(Clone, Debug)]
@@ -70,10 +76,8 @@ pub fn run(
     let experiment = load(&run.experiment(), &[])?;
     let keys = options.keys.read(&run, options.listen.ip())?;
     let remote = RemoteCheckpoints::of_run(&experiment.checkpoint_storage, run.folder())?;
-    let mut brought = false;
-    if let Some(remote) = remote.as_ref().filter(|_| !run.journal().exists()) {
-        brought = bring_back_patiently(remote, &run, &experiment)?;
-    }
+    let taken = remote.as_ref().map(|remote| take_over(remote, &run, &experiment)).transpose()?;
+    let (brought, seen) = taken.map_or((false, None), |taken| (taken.brought, taken.seen));
     #[cfg(feature = "kube")]
     if options.pods.is_some() {
         // Workers would find the same, one after the other.
@@ -88,8 +92,9 @@ pub fn run(
     let by_hand = ByHand::begin(options, &run)?;
     let mut config = config(&run, &experiment, &keys);
     let storage = &experiment.checkpoint_storage;
-    let stored = remote.map(|remote| StoredJournal::start(remote, &run, storage)).transpose()?;
-    config.sink = Box::new(RunFiles::open(&run, stored)?);
+    let stored =
+        remote.map(|remote| StoredJournal::start(remote, &run, storage, seen)).transpose()?;
+    let mut files = RunFiles::open(&run, stored)?;
     if experiment.strategy == Strategy::Ps {
         let setup = Setup {
             device: device::select(&experiment.device.0)?,
@@ -110,16 +115,25 @@ pub fn run(
         if let Some(pods) = &options.pods {
             config.platform = PlatformKind::Served;
             let (listener, address) = bind(pods.in_family(options.listen)).await?;
+            config.sink = Box::new(files);
             listening(address);
             return crate::cluster::lead(config, listener, pods, &keys).await;
         }
         let (listener, address) = bind(options.listen).await?;
-        note_address(&run, address)?;
+        files.address = Some(address);
+        config.sink = Box::new(files);
         listening(address);
         // Ctrl-C is meant for the parent, which hears it too and decides.
         let _interrupt =
             signal(SignalKind::interrupt()).map_err(Error::system("cannot lead a run"))?;
-        let ending = salamander_master::run(config, listener, terminated()?).await?;
+        let ended = salamander_master::run(config, listener, terminated()?).await;
+        if let Err(salamander_master::Error::Journal(error)) = &ended
+            && error.is_deposed()
+        {
+            tracing::error!(%error, "another master leads");
+            return Ok(Exit::Code(DEPOSED as u8));
+        }
+        let ending = ended?;
         if let Some(by_hand) = by_hand {
             by_hand.end(&run, &experiment, ending.clone(), models);
         }
@@ -162,6 +176,9 @@ impl ByHand {
             model.class_names(&assets).ok()
         });
         Summary::new(run, &finished, class_names.unwrap_or_default()).write();
+        if let Err(error) = remove_leftovers(&run.checkpoints()) {
+            tracing::warn!(%error, "what killed processes have left among the checkpoints stays there");
+        }
     }
 }
 
@@ -196,6 +213,8 @@ struct RunFiles {
     log: MetricsLog,
     /// Keeps them in the run's store, too.
     stored: Option<StoredJournal>,
+    /// Where the master listens, if its folder is to tell. Written when the journal is its own: another one may lead.
+    address: Option<SocketAddr>,
 }
 
 impl RunFiles {
@@ -203,7 +222,7 @@ impl RunFiles {
         let log = MetricsLog::open(&run.metrics())?;
         let checkpoints = run.checkpoints();
         fs::create_dir_all(&checkpoints).map_err(Error::io(&checkpoints))?;
-        Ok(Self { run: run.clone(), log, stored })
+        Ok(Self { run: run.clone(), log, stored, address: None })
     }
 
     fn take(&mut self, report: &Report) -> Result<(), Error> {
@@ -225,13 +244,13 @@ impl RunFiles {
         Ok(())
     }
 
-    fn count(&self, id: &str) -> std::io::Result<()> {
+    fn count(&self, id: &str) -> Result<(), Error> {
         let path = self.run.counted();
-        let mut list = fs::read_to_string(&path).unwrap_or_default();
-        if !list.lines().any(|line| line == id) {
-            list.push_str(id);
-            list.push('\n');
-            replace(&path, list.as_bytes(), Durability::Synced)?;
+        let mut list = Counted::repaired(&self.run.checkpoints())?;
+        list.add(id);
+        let bytes = list.to_bytes();
+        if fs::read(&path).ok().as_ref() != Some(&bytes) {
+            replace(&path, &bytes, Durability::Synced).map_err(Error::io(&path))?;
         }
         Ok(())
     }
@@ -254,8 +273,52 @@ impl Sink for RunFiles {
         self.stored.iter().for_each(StoredJournal::note);
     }
 
+    fn deposed(&mut self) -> Option<Problem> {
+        self.stored.as_ref().and_then(StoredJournal::deposed)
+    }
+
     /// Before anybody hears of this master: one that finds nothing but the store must not take its number again.
-    fn opened(&mut self) {
-        self.stored.iter().for_each(StoredJournal::put);
+    fn opened(&mut self) -> std::io::Result<()> {
+        let claimed = self.stored.as_ref().map(StoredJournal::claim).transpose();
+        claimed.map_err(std::io::Error::other)?;
+        let Some(address) = self.address else { return Ok(()) };
+        // A full disk ends no run; whoever starts masters would count their ends.
+        let patience = Backoff::new(FULL_PAUSES.0, FULL_PAUSES.1).within(FULL_PATIENCE);
+        let note = || note_address(&self.run, address);
+        retry(patience, note, |error| error.kind() == ErrorKind::StorageFull)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use salamander_master::journal::Journal;
+    use salamander_master::record::Record;
+
+    use super::*;
+    use crate::keys::ensure_keys;
+
+    #[test]
+    fn a_master_that_finds_the_journal_locked_leaves_the_address_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let layout = RunLayout::new(folder.path());
+        let experiment = "strategy: allreduce\nhyperparameters: {global_batch_size: 4}\n";
+        fs::write(layout.experiment(), experiment).expect("written");
+        ensure_keys(&layout).expect("made");
+        fs::write(layout.master_address(), "127.0.0.1:1").expect("written");
+        let _leading = Journal::<Record>::open(&layout.journal()).expect("new");
+        let options = Options {
+            run: layout.clone(),
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            keys: KeyFiles::default(),
+            served: false,
+            resume: false,
+            #[cfg(feature = "kube")]
+            pods: None,
+        };
+        let error =
+            run(&options, &Models::new(Vec::new()), |_| {}).expect_err("locked").to_string();
+        assert!(error.contains("another master is using it"), "{error}");
+        let address = fs::read_to_string(layout.master_address()).expect("there");
+        assert_eq!(address, "127.0.0.1:1");
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct CheckpointFolders {
 impl CheckpointFolders {
     /// Makes the folder, unless it is there; returns its name and the progress in it.
     pub(super) fn keep(&self, kept: KeptRows) -> Result<(String, Progress), Error> {
-        let KeptRows { checkpoint: kept, files, mut progress, watched } = kept;
+        let KeptRows { checkpoint: kept, files, mut progress, watched, recovery } = kept;
         let held = rows::held(&files)?;
         self.fill_in(&mut progress, &held);
         let ending = format!("-{:03}-{:04}", kept.id.term.0, kept.id.number);
@@ -51,6 +51,7 @@ impl CheckpointFolders {
                     assets: self.assets.clone(),
                     watched,
                     micro_batches: self.plan.slices,
+                    recovery,
                 };
                 let name = snapshot.id.clone();
                 store.save(snapshot, Some(Box::new(move |folder: &Path| link(&files, folder))))?;

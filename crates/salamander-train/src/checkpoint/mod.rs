@@ -50,6 +50,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod counted;
+mod keeping;
 mod packed;
 mod read;
 mod remote;
@@ -68,12 +70,17 @@ use crate::example::AssetFiles;
 use crate::optimize::ParamState;
 use crate::progress::Progress;
 
+pub use counted::Counted;
+pub(crate) use keeping::Keeping;
+pub use keeping::remove_leftovers;
 pub(crate) use packed::{pack, unpack};
 pub use read::Checkpoint;
+pub(crate) use read::parse_manifest;
 pub(crate) use read::{read, read_manifest};
+use read::{read_manifest_on, read_on};
 pub use remote::RemoteCheckpoints;
 use salamander_core::layout::{EXPERIMENT, MODEL};
-pub(crate) use store::{Keeping, SCRATCH, beginning_with, sweep};
+pub(crate) use store::{SCRATCH, beginning_with, sweep};
 pub use store::{Store, Which};
 pub(crate) use tensors::{from_safetensors, write_safetensors};
 use write::write;
@@ -108,6 +115,26 @@ pub(crate) struct Snapshot {
     pub watched: Option<f64>,
     /// Slices of a batch.
     pub micro_batches: u32,
+    /// Whether it is only to recover from.
+    pub recovery: bool,
+}
+
+#[cfg(test)]
+impl Snapshot {
+    /// The state after so many steps of a model with one weight, for tests.
+    pub(crate) fn sample(steps: u64) -> Self {
+        Self {
+            id: id(steps),
+            progress: Progress { steps, ..Progress::default() },
+            model: vec![("w".to_string(), TensorData::new(vec![steps as f32], [1]))],
+            optimizers: Default::default(),
+            experiment: "entrypoint: x\n".to_string(),
+            assets: Default::default(),
+            watched: None,
+            micro_batches: 1,
+            recovery: false,
+        }
+    }
 }
 
 /// What a run goes on from.
@@ -140,6 +167,9 @@ pub struct Manifest {
     /// The hash of all parameters, running values, optimizer state and rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weights_hash: Option<String>,
+    /// Whether it is only to recover from: it goes when there are newer ones, whatever the policy.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub recovery: bool,
     /// Values of the last validation.
     #[serde(with = "salamander_core::metrics::numbers")]
     pub validation: BTreeMap<String, f64>,

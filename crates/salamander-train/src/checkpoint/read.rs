@@ -1,10 +1,10 @@
 //! Reading a checkpoint: every checksum is verified before any value is believed.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use burn::tensor::TensorData;
+use salamander_files::{Access, Disk, real};
 use serde::Deserialize;
 
 use super::{
@@ -46,8 +46,13 @@ struct State {
 
 /// Reads only what a checkpoint says of itself.
 pub(crate) fn read_manifest(path: &Path) -> Result<Manifest, Error> {
+    read_manifest_on(&*real(), path)
+}
+
+/// [`read_manifest`] on a given disk.
+pub(super) fn read_manifest_on(disk: &dyn Disk, path: &Path) -> Result<Manifest, Error> {
     let file = path.join(MANIFEST);
-    let text = fs::read(&file).map_err(|error| match error.kind() {
+    let text = disk.read(&file).map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => Error::checkpoint(path, "it has no manifest"),
         _ => Error::checkpoint(path, error),
     })?;
@@ -55,7 +60,7 @@ pub(crate) fn read_manifest(path: &Path) -> Result<Manifest, Error> {
 }
 
 /// The manifest of the checkpoint at this place.
-pub(super) fn parse_manifest(path: &Path, text: &[u8]) -> Result<Manifest, Error> {
+pub(crate) fn parse_manifest(path: &Path, text: &[u8]) -> Result<Manifest, Error> {
     let manifest: Manifest = serde_json::from_slice(text)
         .map_err(|error| Error::checkpoint(path, format!("its manifest is broken: {error}")))?;
     match manifest.format {
@@ -66,11 +71,16 @@ pub(super) fn parse_manifest(path: &Path, text: &[u8]) -> Result<Manifest, Error
 
 /// Reads and verifies a whole checkpoint.
 pub(crate) fn read(path: &Path) -> Result<Checkpoint, Error> {
-    let manifest = read_manifest(path)?;
+    read_on(&*real(), path)
+}
+
+/// [`read`] on a given disk.
+pub(super) fn read_on(disk: &dyn Disk, path: &Path) -> Result<Checkpoint, Error> {
+    let manifest = read_manifest_on(disk, path)?;
     let unfit = |reason: String| Error::checkpoint(path, reason);
     let mut contents = HashMap::new();
     for (name, entry) in &manifest.files {
-        let bytes = fs::read(path.join(name));
+        let bytes = disk.read(&path.join(name));
         let bytes = bytes.map_err(|error| unfit(format!("{name}: {error}")))?;
         if bytes.len() as u64 != entry.bytes {
             let (found, expected) = (bytes.len(), entry.bytes);
@@ -82,11 +92,14 @@ pub(crate) fn read(path: &Path) -> Result<Checkpoint, Error> {
         contents.insert(name.as_str(), bytes);
     }
     for (name, bytes) in &manifest.tables {
-        let found = fs::metadata(path.join(name)).map(|found| found.len());
+        let file = disk.open(&path.join(name), Access::Read);
+        let found = file.and_then(|file| file.length());
         if found.as_ref().ok() != Some(bytes) {
             return Err(unfit(format!("{name} has not the {bytes} bytes that were written")));
         }
     }
+    let rows: Vec<PathBuf> = manifest.tables.keys().map(|name| path.join(name)).collect();
+    salamander_ps::checkpoint::held_on(disk, &rows).map_err(|error| unfit(error.to_string()))?;
     let experiment = contents.remove(EXPERIMENT).unwrap_or_default();
     let experiment = String::from_utf8(experiment).map_err(|error| unfit(error.to_string()))?;
     let state = decode(&mut contents).map_err(unfit)?;

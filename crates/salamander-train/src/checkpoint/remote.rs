@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 
 use salamander_core::experiment::CheckpointStorage;
 use salamander_core::layout::{CHECKPOINTS, COUNTED};
-use salamander_data::{Bucket, Listing};
-use salamander_files::{Durability, PendingFolder};
+use salamander_data::{Bucket, Listing, ObjectVersion};
+use salamander_files::{Durability, PendingFolder, real, write_synced};
 
 use super::read::parse_manifest;
 use super::store::oldest_first;
-use super::{Keeping, MANIFEST, Manifest, read, read_manifest};
+use super::{Checkpoint, Counted, Keeping, MANIFEST, Manifest, read, read_manifest};
 use crate::Error;
 
 /// What a store can do; tests have one that fails when it is told to.
@@ -25,7 +25,16 @@ pub(crate) trait Objects: Send + Sync {
     fn put_file(&self, name: &str, file: &Path) -> Result<(), Error>;
     /// An object's content, if it is there.
     fn get(&self, name: &str) -> Result<Option<Vec<u8>>, Error>;
-    /// Writes an object of this size to a file.
+    /// An object's content and version, if it is there.
+    fn get_versioned(&self, name: &str) -> Result<Option<(Vec<u8>, ObjectVersion)>, Error>;
+    /// Makes or replaces an object in one request, if it is still what was seen.
+    fn put_if(
+        &self,
+        name: &str,
+        bytes: Vec<u8>,
+        seen: Option<&ObjectVersion>,
+    ) -> Result<Option<ObjectVersion>, Error>;
+    /// Writes an object of this size to a file, which is on disk when this returns.
     fn get_file(&self, name: &str, size: u64, file: &Path) -> Result<(), Error>;
     /// What is right under a name.
     fn list(&self, under: &str) -> Result<Listing, Error>;
@@ -44,6 +53,19 @@ impl Objects for Bucket {
 
     fn get(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
         Ok(Bucket::get(self, name)?)
+    }
+
+    fn get_versioned(&self, name: &str) -> Result<Option<(Vec<u8>, ObjectVersion)>, Error> {
+        Ok(Bucket::get_versioned(self, name)?)
+    }
+
+    fn put_if(
+        &self,
+        name: &str,
+        bytes: Vec<u8>,
+        seen: Option<&ObjectVersion>,
+    ) -> Result<Option<ObjectVersion>, Error> {
+        Ok(Bucket::put_if(self, name, bytes, seen)?)
     }
 
     fn get_file(&self, name: &str, size: u64, file: &Path) -> Result<(), Error> {
@@ -107,6 +129,41 @@ impl RemoteCheckpoints {
         self.objects.put(name, bytes)
     }
 
+    /// A file of the run and its version in the store, if it is there.
+    pub fn get_versioned(&self, name: &str) -> Result<Option<(Vec<u8>, ObjectVersion)>, Error> {
+        self.objects.get_versioned(name)
+    }
+
+    /// Puts a file of the run in one request if it is not there, or still the version that was seen. None: it is not,
+    /// or it is what was just put, and the answer was lost.
+    pub fn put_if(
+        &self,
+        name: &str,
+        bytes: Vec<u8>,
+        seen: Option<&ObjectVersion>,
+    ) -> Result<Option<ObjectVersion>, Error> {
+        self.objects.put_if(name, bytes, seen)
+    }
+
+    /// Refuses a store that puts whatever the condition: two masters could lead one run. `name` is of an object that
+    /// nobody else uses, and is gone afterwards.
+    pub fn check_conditions(&self, name: &str) -> Result<(), Error> {
+        let put = |text: &str, seen| self.put_if(name, text.as_bytes().to_vec(), seen);
+        let first = put("1", None)?;
+        let again = put("2", None)?;
+        let second = first.as_ref().map(|first| put("3", Some(first))).transpose()?.flatten();
+        let late = first.as_ref().map(|first| put("4", Some(first))).transpose()?.flatten();
+        self.objects.remove(name)?;
+        match (second, again, late) {
+            (Some(_), None, None) => Ok(()),
+            _ => Err(Error::Invalid(format!(
+                "{}: it does not keep the conditions of a write (If-Match, If-None-Match), so two masters could lead \
+                 one run: use a store that does, or leave checkpoint_storage.store out",
+                self.url
+            ))),
+        }
+    }
+
     /// The same, unless it is there.
     pub(super) fn put_once(&self, folder: &Path, name: &str) -> Result<(), Error> {
         match self.objects.get(name)? {
@@ -129,8 +186,10 @@ impl RemoteCheckpoints {
     /// The checkpoints that a run can go on from, oldest first.
     pub fn counting(&self) -> Result<Vec<Manifest>, Error> {
         let (mut complete, counted) = (self.complete()?, self.get(COUNTED)?);
-        if let Some(counted) = counted.as_deref().map(String::from_utf8_lossy) {
-            complete.retain(|manifest| counted.lines().any(|line| line == manifest.id));
+        if let Some(counted) = counted {
+            let damaged = |reason| Error::Invalid(format!("{}/{COUNTED}: {reason}", self.url));
+            let counted = Counted::parse(&counted).map_err(damaged)?;
+            complete.retain(|manifest| counted.has(&manifest.id));
         }
         Ok(complete)
     }
@@ -208,8 +267,9 @@ impl RemoteCheckpoints {
         Ok(None)
     }
 
-    /// Brings a checkpoint into a folder of checkpoints, where it appears when all of it is there and verified.
-    pub fn download(&self, id: &str, folder: &Path) -> Result<PathBuf, Error> {
+    /// Brings a checkpoint into a folder of checkpoints, where it appears when all of it is there, verified and on disk,
+    /// in place of a damaged one.
+    pub fn download(&self, id: &str, folder: &Path) -> Result<Checkpoint, Error> {
         let place = PathBuf::from(format!("{}/{CHECKPOINTS}/{id}", self.url));
         let under = format!("{CHECKPOINTS}/{id}");
         let text = self.objects.get(&format!("{under}/{MANIFEST}"))?;
@@ -226,13 +286,16 @@ impl RemoteCheckpoints {
         for (name, size) in sizes(&manifest) {
             self.objects.get_file(&format!("{under}/{name}"), size, &beside.join(&name))?;
         }
-        fs::write(beside.join(MANIFEST), &text).map_err(Error::io(&beside))?;
-        read(&beside).map_err(|error| at(&place, error))?;
-        match pending.commit(&target, Durability::Unsynced) {
-            Err(_) if read_manifest(&target).is_ok() => {}
-            renamed => renamed.map_err(Error::io(&target))?,
+        let disk = real();
+        write_synced(&*disk, &beside.join(MANIFEST), &text).map_err(Error::io(&beside))?;
+        disk.sync_folder(&beside).map_err(Error::io(&beside))?;
+        let brought = read(&beside).map_err(|error| at(&place, error))?;
+        // Another process may have brought it meanwhile.
+        let there = read(&target).ok().filter(|there| there.manifest == brought.manifest);
+        if there.is_none() {
+            pending.replace(&target, Durability::Synced).map_err(Error::io(&target))?;
         }
-        Ok(target)
+        Ok(Checkpoint { path: target, ..brought })
     }
 }
 

@@ -4,19 +4,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
-use burn::tensor::TensorData;
 use salamander_core::experiment::CheckpointPolicy;
 
 use super::super::uploader::{UploadCommand, Uploader};
 use super::super::{Snapshot, write};
 use super::*;
-use crate::progress::Progress;
 
 /// Objects in memory. After so many requests every further one fails, as for a process that was killed.
 #[derive(Clone, Default)]
 struct Shelf {
     objects: Arc<Mutex<BTreeMap<String, Vec<u8>>>>,
     left: Arc<AtomicUsize>,
+    /// Whether it puts whatever the condition.
+    careless: bool,
 }
 
 impl Shelf {
@@ -32,6 +32,12 @@ impl Shelf {
 
     fn mend(&self, requests: usize) {
         self.left.store(requests, Ordering::SeqCst);
+    }
+
+    /// Flips a bit of an object.
+    fn damage(&self, name: &str) {
+        let mut objects = self.objects.lock().expect("not poisoned");
+        *objects.get_mut(name).and_then(|bytes| bytes.last_mut()).expect("there") ^= 1;
     }
 
     fn names(&self) -> Vec<String> {
@@ -51,6 +57,27 @@ impl Objects for Shelf {
 
     fn get(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
         Ok(self.request()?.get(name).cloned())
+    }
+
+    fn get_versioned(&self, name: &str) -> Result<Option<(Vec<u8>, ObjectVersion)>, Error> {
+        let found = self.request()?.get(name).cloned();
+        Ok(found.map(|bytes| (bytes.clone(), version(&bytes))))
+    }
+
+    fn put_if(
+        &self,
+        name: &str,
+        bytes: Vec<u8>,
+        seen: Option<&ObjectVersion>,
+    ) -> Result<Option<ObjectVersion>, Error> {
+        let mut objects = self.request()?;
+        let is_same = objects.get(name).map(|found| version(found)).as_ref() == seen;
+        if !is_same && !self.careless {
+            return Ok(None);
+        }
+        let put = version(&bytes);
+        objects.insert(name.to_string(), bytes);
+        Ok(Some(put))
     }
 
     fn get_file(&self, name: &str, _size: u64, file: &Path) -> Result<(), Error> {
@@ -78,19 +105,14 @@ impl Objects for Shelf {
     }
 }
 
+/// As S3 does: two objects with the same content are the same version.
+fn version(bytes: &[u8]) -> ObjectVersion {
+    ObjectVersion::tagged(blake3::hash(bytes).to_hex().to_string())
+}
+
 /// Writes the checkpoint of a version on disk.
 fn checkpoint(folder: &Path, steps: u64) -> PathBuf {
-    let snapshot = Snapshot {
-        id: super::super::id(steps),
-        progress: Progress { steps, ..Progress::default() },
-        model: vec![("w".to_string(), TensorData::new(vec![steps as f32], [1]))],
-        optimizers: Default::default(),
-        experiment: "entrypoint: x\n".to_string(),
-        assets: Default::default(),
-        watched: None,
-        micro_batches: 1,
-    };
-    write(folder, &snapshot, None).expect("written")
+    write(folder, &Snapshot::sample(steps), None).expect("written")
 }
 
 /// Versions that can be had again from a store.
@@ -154,17 +176,48 @@ fn a_broken_object_is_refused() {
     let shelf = Shelf::new(usize::MAX);
     let remote = RemoteCheckpoints::with(shelf.clone());
     remote.upload(&checkpoint(folder.path(), 7)).expect("put");
-    let name = "checkpoints/step-00000007/model.safetensors";
-    if let Some(byte) =
-        shelf.objects.lock().expect("not poisoned").get_mut(name).and_then(|b| b.last_mut())
-    {
-        *byte ^= 1;
-    }
+    shelf.damage("checkpoints/step-00000007/model.safetensors");
     let fresh = tempfile::tempdir().expect("a folder");
     let error = remote.download("step-00000007", fresh.path()).expect_err("broken").to_string();
     assert!(error.contains("test:///checkpoints/step-00000007"), "{error}");
     assert!(error.contains("model.safetensors: its checksum is wrong"), "{error}");
     assert_eq!(fs::read_dir(fresh.path()).expect("a folder").count(), 0, "nothing is left of it");
+}
+
+#[test]
+fn an_intact_copy_takes_the_place_of_a_damaged_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let here: Vec<PathBuf> = [4, 5].map(|steps| checkpoint(folder.path(), steps)).into();
+    let shelf = Shelf::new(usize::MAX);
+    let remote = RemoteCheckpoints::with(shelf.clone());
+    remote.upload(&here[1]).expect("put");
+    let spoil = || {
+        let file = here[1].join("model.safetensors");
+        let mut bytes = fs::read(&file).expect("there");
+        *bytes.last_mut().expect("not empty") ^= 1;
+        fs::write(&file, bytes).expect("written");
+        assert!(read(&here[1]).is_err());
+    };
+    let keeping = keeping(folder.path(), 0);
+    let found = |id: &str| keeping.intact_in(Some(&remote), id).expect("found").manifest.steps;
+    spoil();
+    assert_eq!(found("step-00000005"), 5);
+    read(&here[1]).expect("it was brought");
+    // Damaged here and there: the one before it.
+    spoil();
+    shelf.damage("checkpoints/step-00000005/model.safetensors");
+    assert_eq!(found("step-00000005"), 4);
+    assert_eq!(fs::read_dir(folder.path()).expect("there").count(), 2, "nothing stays beside");
+}
+
+#[test]
+fn a_store_that_ignores_conditions_is_refused() {
+    let shelf = Shelf::new(usize::MAX);
+    RemoteCheckpoints::with(shelf.clone()).check_conditions("probe").expect("it keeps them");
+    assert!(shelf.names().is_empty(), "nothing is left of the probe");
+    let careless = Shelf { careless: true, ..Shelf::new(usize::MAX) };
+    let error = RemoteCheckpoints::with(careless).check_conditions("probe").expect_err("refused");
+    assert!(error.to_string().contains("two masters could lead one run"), "{error}");
 }
 
 #[test]

@@ -2,21 +2,16 @@
 //! ones removed.
 
 use std::fs;
+use std::io::ErrorKind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
-use salamander_core::experiment::{CheckpointPolicy, CheckpointStorage};
-use salamander_core::layout::COUNTED;
-
-use super::remote::RemoteCheckpoints;
 use super::uploader::{self, Uploader};
-use super::{Checkpoint, Manifest, Snapshot, read, read_manifest, write};
+use super::{Checkpoint, Counted, Keeping, Manifest, Snapshot, read, read_manifest, write};
 use crate::Error;
 use crate::tables::Finish;
-use crate::threads::OwnedThread;
-
-/// Checkpoints that a run keeps at least, so that a broken one can be replaced by the one before.
-const AT_LEAST: usize = 2;
+use crate::threads::{OwnedThread, panic_text};
 
 /// How the names of folders begin in which servers write rows for a checkpoint.
 pub(crate) const SCRATCH: &str = ".rows-";
@@ -41,50 +36,6 @@ impl std::str::FromStr for Which {
             "latest" => Which::Latest,
             id => Which::Id(id.to_string()),
         })
-    }
-}
-
-/// What a run keeps of its checkpoints, and where.
-#[derive(Clone, Debug)]
-pub(crate) struct Keeping {
-    /// The folder of checkpoints, which is in the run's.
-    pub folder: PathBuf,
-    /// Which ones are kept.
-    pub policy: CheckpointPolicy,
-    /// How many, and in which store besides.
-    pub storage: CheckpointStorage,
-}
-
-impl Keeping {
-    /// The run's folder.
-    pub(super) fn run(&self) -> &Path {
-        self.folder.parent().unwrap_or(&self.folder)
-    }
-
-    /// The run's place in a store, if it has one.
-    pub(crate) fn remote(&self) -> Result<Option<RemoteCheckpoints>, Error> {
-        RemoteCheckpoints::of_run(&self.storage, self.run())
-    }
-
-    /// Removes the checkpoints that the policy does not keep.
-    pub(super) fn remove_superfluous(&self) {
-        for id in self.superfluous(&Store::list(&self.folder)) {
-            // A folder that cannot be removed is only a waste of room.
-            let _ = fs::remove_dir_all(self.folder.join(id));
-        }
-    }
-
-    /// The checkpoints that the policy does not keep, of all that count, oldest first.
-    pub(super) fn superfluous(&self, manifests: &[Manifest]) -> Vec<String> {
-        if self.policy == CheckpointPolicy::All {
-            return Vec::new();
-        }
-        let latest = (self.storage.save_trial_latest as usize).max(AT_LEAST);
-        let newest = manifests.iter().rev().take(latest);
-        let best = best_first(manifests).into_iter().take(self.storage.save_trial_best as usize);
-        let kept: Vec<&str> = newest.chain(best).map(|m| m.id.as_str()).collect();
-        let superfluous = manifests.iter().filter(|manifest| !kept.contains(&manifest.id.as_str()));
-        superfluous.map(|manifest| manifest.id.clone()).collect()
     }
 }
 
@@ -120,14 +71,14 @@ impl Store {
                     }
                     (WriteCommand::Flush(done), None) => drop(done.send(())),
                     (WriteCommand::Save(snapshot, tables), uploader) => {
-                        match (write(&keeping.folder, &snapshot, tables), uploader) {
+                        match (write_caught(&keeping.folder, &snapshot, tables), uploader) {
                             // The uploader tells what becomes of it.
                             (Ok(path), Some(uploader)) => {
                                 uploader.send(uploader::UploadCommand::Put(path))
                             }
                             (written, _) => {
-                                if written.is_ok() {
-                                    keeping.remove_superfluous();
+                                if let Ok(path) = &written {
+                                    keeping.remove_superfluous(path);
                                 }
                                 let _ = done.send(written);
                             }
@@ -142,8 +93,8 @@ impl Store {
 
     /// Hands a snapshot to the writer.
     pub(crate) fn save(&self, snapshot: Snapshot, tables: Option<Finish>) -> Result<(), Error> {
-        let ended = |_| Error::Invalid("the checkpoint writer has ended".to_string());
-        self.sender.send(WriteCommand::Save(Box::new(snapshot), tables)).map_err(ended)
+        let command = WriteCommand::Save(Box::new(snapshot), tables);
+        self.sender.send(command).map_err(|_| ended())
     }
 
     /// Checkpoints that were finished since the last call, or why they could not be.
@@ -154,34 +105,38 @@ impl Store {
     /// Waits until everything handed over is on disk, and tells what was.
     pub(crate) fn flush(&self) -> Vec<Result<PathBuf, Error>> {
         let (done, wait) = channel();
-        if self.sender.send(WriteCommand::Flush(done)).is_ok() {
-            let _ = wait.recv();
+        let sent = self.sender.send(WriteCommand::Flush(done)).is_ok();
+        let flushed = sent && wait.recv().is_ok();
+        let mut finished = self.finished();
+        if !flushed {
+            finished.push(Err(ended()));
         }
-        self.finished()
+        finished
     }
 
     /// Waits for everything handed over.
     pub(crate) fn close(self) -> Result<Vec<PathBuf>, Error> {
+        let flushed = self.flush();
         let Self { sender, thread, results } = self;
         drop(sender);
         drop(thread);
-        results.try_iter().collect()
+        flushed.into_iter().chain(results.try_iter()).collect()
     }
 
     /// All checkpoints of a folder that count and have a readable manifest, oldest first.
-    pub fn list(folder: &Path) -> Vec<Manifest> {
-        let names = names(folder).into_iter();
-        oldest_first(names.filter_map(|name| read_manifest(&folder.join(name)).ok()))
+    pub fn list(folder: &Path) -> Result<Vec<Manifest>, Error> {
+        let names = names(folder)?.into_iter();
+        Ok(oldest_first(names.filter_map(|name| read_manifest(&folder.join(name)).ok())))
     }
 
     /// The checkpoint whose watched metric is the best, by its manifest.
-    pub fn best(folder: &Path) -> Option<Manifest> {
-        best_first(&Self::list(folder)).first().map(|best| Manifest::clone(best))
+    pub fn best(folder: &Path) -> Result<Option<Manifest>, Error> {
+        Ok(best_first(&Self::list(folder)?).first().map(|best| Manifest::clone(best)))
     }
 
     /// Reads the checkpoint that is meant.
     pub fn find(folder: &Path, which: &Which) -> Result<Checkpoint, Error> {
-        let manifests = Self::list(folder);
+        let manifests = Self::list(folder)?;
         let found = match which {
             Which::Latest => manifests.last(),
             Which::Best => best_first(&manifests).first().copied().or(manifests.last()),
@@ -199,28 +154,49 @@ impl Store {
     }
 
     /// Reads the newest checkpoint that is intact; tells `refused` about newer ones that are not.
-    pub fn newest_intact(folder: &Path, refused: &mut dyn FnMut(&Error)) -> Option<Checkpoint> {
-        for name in names(folder).iter().rev() {
+    pub fn newest_intact(
+        folder: &Path,
+        refused: &mut dyn FnMut(&Error),
+    ) -> Result<Option<Checkpoint>, Error> {
+        for name in names(folder)?.iter().rev() {
             match read(&folder.join(name)) {
-                Ok(checkpoint) => return Some(checkpoint),
+                Ok(checkpoint) => return Ok(Some(checkpoint)),
                 Err(error) => refused(&error),
             }
         }
-        None
+        Ok(None)
     }
 }
 
-/// The names of all checkpoints that count, oldest first. In a distributed run only those count that the master has
-/// journaled: a worker that was dropped may have left others.
-fn names(folder: &Path) -> Vec<String> {
-    let counted = fs::read_to_string(folder.join(COUNTED)).ok();
-    let counts = |name: &String| match &counted {
-        Some(list) => list.lines().any(|line| line == name),
-        None => true,
-    };
+/// The writer lives on when writing panics, and says so.
+fn write_caught(
+    folder: &Path,
+    snapshot: &Snapshot,
+    tables: Option<Finish>,
+) -> Result<PathBuf, Error> {
+    let written = catch_unwind(AssertUnwindSafe(|| write(folder, snapshot, tables)));
+    written.unwrap_or_else(|panic| {
+        let text = panic_text(&*panic).unwrap_or("it panicked without a message");
+        Err(Error::checkpoint(&folder.join(&snapshot.id), format!("writing it: {text}")))
+    })
+}
+
+fn ended() -> Error {
+    Error::Invalid("the thread that writes checkpoints has ended; its log says why".to_string())
+}
+
+/// The names of all checkpoints that count, oldest first.
+pub(super) fn names(folder: &Path) -> Result<Vec<String>, Error> {
+    let counted = Counted::read(folder)?;
+    // A folder that cannot be read is not an empty one.
+    match fs::read_dir(folder) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(Error::io(folder)(error)),
+        _ => {}
+    }
+    let counts = |name: &String| counted.as_ref().is_none_or(|list| list.has(name));
     let mut names: Vec<String> = beginning_with("step-", folder).filter(counts).collect();
     names.sort();
-    names
+    Ok(names)
 }
 
 /// The names in a folder that begin with these letters.
@@ -246,9 +222,13 @@ pub(super) fn oldest_first(manifests: impl Iterator<Item = Manifest>) -> Vec<Man
 }
 
 /// Those that were validated, by what was watched.
-fn best_first(manifests: &[Manifest]) -> Vec<&Manifest> {
+pub(super) fn best_first(manifests: &[Manifest]) -> Vec<&Manifest> {
     let mut validated: Vec<(f64, &Manifest)> =
         manifests.iter().filter_map(|manifest| Some((manifest.watched?, manifest))).collect();
     validated.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     validated.into_iter().map(|(_, manifest)| manifest).collect()
 }
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+mod tests;

@@ -40,7 +40,7 @@ impl Uploader {
         results: Sender<Result<PathBuf, Error>>,
     ) -> Result<Self, Error> {
         let (sender, orders) = channel();
-        let left = Store::list(&keeping.folder).pop();
+        let left = Store::list(&keeping.folder)?.pop();
         let left =
             left.map(|last| PendingUpload { path: keeping.folder.join(last.id), told: false });
         let (flushes, until) = (Vec::new(), None);
@@ -125,7 +125,7 @@ impl UploadThread {
         if let Err(error) = beside.and_then(|()| self.remote.tidy(&self.keeping, &last)) {
             tracing::warn!(%error, checkpoint = %path.display(), "the store is not tidy");
         }
-        self.keeping.remove_superfluous();
+        self.keeping.remove_superfluous(path);
     }
 
     fn take(&mut self, order: UploadCommand) {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use burn::tensor::TensorData;
+use salamander_files::Disk;
 use salamander_ps::checkpoint::rows_hash;
 
 use super::{OptimizerStates, Snapshot};
@@ -10,7 +11,11 @@ use crate::Error;
 
 /// The BLAKE3 hash over path, type, shape and bytes of parameters, running values and optimizer state in the order of
 /// their paths, and over the rows of tables by id, whichever servers hold them.
-pub(super) fn weights_hash(snapshot: &Snapshot, rows: &[PathBuf]) -> Result<String, Error> {
+pub(super) fn weights_hash(
+    disk: &dyn Disk,
+    snapshot: &Snapshot,
+    rows: &[PathBuf],
+) -> Result<String, Error> {
     let mut hasher = WeightsHasher::default();
     let mut model: Vec<&(String, TensorData)> = snapshot.model.iter().collect();
     model.sort_by_key(|(path, _)| path);
@@ -20,7 +25,7 @@ pub(super) fn weights_hash(snapshot: &Snapshot, rows: &[PathBuf]) -> Result<Stri
     }
     hasher.put_optimizers(&snapshot.optimizers);
     if !rows.is_empty() {
-        hasher.put(&["rows"], &[], &rows_hash(rows)?);
+        hasher.put(&["rows"], &[], &rows_hash(disk, rows)?);
     }
     Ok(hasher.0.finalize().to_hex().to_string())
 }
@@ -74,7 +79,7 @@ mod tests {
             optimizers: OptimizerStates::from([("train".to_string(), params)]),
             ..Snapshot::default()
         };
-        weights_hash(&snapshot, &[]).expect("no file can be damaged")
+        weights_hash(&*salamander_files::real(), &snapshot, &[]).expect("no file can be damaged")
     }
 
     #[test]

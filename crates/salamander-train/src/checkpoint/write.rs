@@ -1,19 +1,19 @@
 //! Writing a checkpoint: beside, flushed, manifest last, renamed.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use burn::tensor::TensorData;
 use serde_json::json;
 
-use salamander_files::{Durability, PendingFolder, sync_folder, write_synced};
+use salamander_files::{Access, Disk, Durability, PendingFolder, real, write_synced};
 
 use super::tensors::to_safetensors;
 use super::weights_hash::weights_hash;
 use super::{
     ASSET, EXPERIMENT, FORMAT, FileEntry, MANIFEST, MODEL, Manifest, OPTIMIZER, OptimizerStates,
-    STATE, Snapshot, read_manifest,
+    STATE, Snapshot, read_manifest_on, read_on,
 };
 use crate::Error;
 use crate::tables::Finish;
@@ -24,24 +24,39 @@ pub(crate) fn write(
     snapshot: &Snapshot,
     tables: Option<Finish>,
 ) -> Result<PathBuf, Error> {
+    write_on(&real(), folder, snapshot, tables)
+}
+
+/// [`write`] on a given disk.
+pub(super) fn write_on(
+    disk: &Arc<dyn Disk>,
+    folder: &Path,
+    snapshot: &Snapshot,
+    tables: Option<Finish>,
+) -> Result<PathBuf, Error> {
     let id = &snapshot.id;
     let target = folder.join(id);
-    // A resumed run comes by the same versions again, with the same content.
-    if read_manifest(&target).is_ok_and(|old| old.watched == snapshot.watched) {
+    // A resumed run comes by the same versions again, with the same content; a damaged one is written again.
+    let is_same =
+        |old: Manifest| (old.watched, old.recovery) == (snapshot.watched, snapshot.recovery);
+    if read_manifest_on(&**disk, &target).is_ok_and(is_same) && read_on(&**disk, &target).is_ok() {
         return Ok(target);
     }
     // Half a checkpoint is of no use, and on a full disk it takes the room of the next.
     let beside = folder.join(format!(".{id}.tmp"));
-    let pending = PendingFolder::create(&beside).map_err(Error::io(&beside))?;
-    fill(&beside, snapshot, tables)?;
-    if target.exists() {
-        fs::remove_dir_all(&target).map_err(Error::io(&target))?;
-    }
-    pending.commit(&target, Durability::Synced).map_err(Error::io(&target))?;
+    let pending = PendingFolder::create_on(Arc::clone(disk), &beside);
+    let pending = pending.map_err(Error::io(&beside))?;
+    fill(&**disk, &beside, snapshot, tables)?;
+    pending.replace(&target, Durability::Synced).map_err(Error::io(&target))?;
     Ok(target)
 }
 
-fn fill(beside: &Path, snapshot: &Snapshot, tables: Option<Finish>) -> Result<(), Error> {
+fn fill(
+    disk: &dyn Disk,
+    beside: &Path,
+    snapshot: &Snapshot,
+    tables: Option<Finish>,
+) -> Result<(), Error> {
     let unfit = |reason: String| Error::checkpoint(beside, reason);
     let contents = contents(snapshot).map_err(unfit)?;
     let mut files = BTreeMap::new();
@@ -49,7 +64,7 @@ fn fill(beside: &Path, snapshot: &Snapshot, tables: Option<Finish>) -> Result<()
     let assets = snapshot.assets.iter().map(|(name, bytes)| (format!("{ASSET}{name}"), bytes));
     for (name, bytes) in contents.chain(assets) {
         let path = beside.join(&name);
-        write_synced(&path, bytes).map_err(Error::io(&path))?;
+        write_synced(disk, &path, bytes).map_err(Error::io(&path))?;
         let blake3 = blake3::hash(bytes).to_hex().to_string();
         files.insert(name, FileEntry { bytes: bytes.len() as u64, blake3 });
     }
@@ -62,21 +77,23 @@ fn fill(beside: &Path, snapshot: &Snapshot, tables: Option<Finish>) -> Result<()
         epoch: progress.epoch,
         watched: snapshot.watched,
         micro_batches: Some(snapshot.micro_batches),
-        weights_hash: Some(weights_hash(snapshot, &tables)?),
+        weights_hash: Some(weights_hash(disk, snapshot, &tables)?),
+        recovery: snapshot.recovery,
         validation: progress.validation.as_ref().map(|m| m.values()).unwrap_or_default(),
         files,
-        tables: sizes(&tables)?,
+        tables: sizes(disk, &tables)?,
     };
     let text = serde_json::to_vec_pretty(&manifest).map_err(|error| unfit(error.to_string()))?;
     let path = beside.join(MANIFEST);
-    write_synced(&path, &text).map_err(Error::io(&path))?;
-    sync_folder(beside).map_err(Error::io(beside))
+    write_synced(disk, &path, &text).map_err(Error::io(&path))?;
+    disk.sync_folder(beside).map_err(Error::io(beside))
 }
 
 /// Names and sizes of files.
-fn sizes(paths: &[PathBuf]) -> Result<BTreeMap<String, u64>, Error> {
+fn sizes(disk: &dyn Disk, paths: &[PathBuf]) -> Result<BTreeMap<String, u64>, Error> {
     let size = |path: &PathBuf| {
-        let bytes = fs::metadata(path).map_err(Error::io(path))?.len();
+        let file = disk.open(path, Access::Read);
+        let bytes = file.and_then(|file| file.length()).map_err(Error::io(path))?;
         Ok((path.file_name().unwrap_or_default().to_string_lossy().into_owned(), bytes))
     };
     paths.iter().map(size).collect()
@@ -111,3 +128,7 @@ fn flatten(states: &OptimizerStates) -> (Vec<(String, TensorData)>, BTreeMap<Str
     }
     (tensors, steps)
 }
+
+#[cfg(test)]
+#[path = "disk_simulation.rs"]
+mod simulation;

@@ -69,7 +69,7 @@ impl AssetFiles {
             return Self::read(specs, folder);
         }
         let checkpoints = folder.join(salamander_core::layout::CHECKPOINTS);
-        match Store::newest_intact(&checkpoints, &mut |_| {}) {
+        match Store::newest_intact(&checkpoints, &mut |_| {})? {
             Some(checkpoint) => Ok(checkpoint.assets),
             None => Self::find(specs, &[Path::new("")]),
         }

@@ -9,7 +9,7 @@ use salamander_core::tree::{self, Share};
 use super::tree_fold::TreeFold;
 use super::{Outcome, Trainer};
 use crate::Error;
-use crate::checkpoint::Store;
+use crate::checkpoint::{Snapshot, Store};
 use crate::evaluate::{self, BatchRange, Over, evaluate_share};
 use crate::trial::Trial;
 
@@ -62,14 +62,14 @@ impl<T: Trial> Trainer<T> {
         self.move_rows()?;
         self.meet("checkpoint", &())?;
         let _applying = self.exchange.commit(1)?;
-        let watched = self.course.saved();
-        if self.place.leads() { self.save(watched) } else { Ok(()) }
+        let (recovery, watched) = (self.course.is_recovery(), self.course.saved());
+        if self.place.leads() { self.save(watched, recovery) } else { Ok(()) }
     }
 
     /// Hands the state to the writer of checkpoints.
-    fn save(&mut self, watched: Option<f64>) -> Result<(), Error> {
+    fn save(&mut self, watched: Option<f64>, recovery: bool) -> Result<(), Error> {
         let id = self.exchange.checkpoint_id(self.course.progress().steps);
-        let snapshot = self.snapshot(id, watched);
+        let snapshot = Snapshot { recovery, ..self.snapshot(id, watched) };
         let rows = self.state.save_rows(&self.checkpoints.scratch(&snapshot.id))?;
         self.checkpoints.save(snapshot, rows)
     }
@@ -107,8 +107,8 @@ impl<T: Trial> Trainer<T> {
         if self.place.leads() {
             let steps = self.course.progress().steps;
             let id = self.exchange.checkpoint_id(steps);
-            if !self.checkpoints.has(steps, &id) {
-                self.save(None)?;
+            if !self.checkpoints.has(steps, &id)? {
+                self.save(None, false)?;
             }
             self.checkpoints.catch_up()?;
         }
@@ -123,7 +123,7 @@ impl<T: Trial> Trainer<T> {
         self.callbacks.tell(|callback| callback.training_end(&progress));
         let timings = Timings { wall: started.elapsed(), ..self.timings };
         let (interrupted, ranks) = (progress.interrupted, Vec::new());
-        let checkpoint = self.checkpoints.latest();
+        let checkpoint = self.checkpoints.latest()?;
         Ok(Outcome { interrupted, progress, timings, ranks, checkpoint })
     }
 }

@@ -2,17 +2,13 @@
 //! run's store when their folder is not here.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use salamander_core::layout::COUNTED;
 
 use super::Setup;
 use crate::Error;
-use crate::checkpoint::{self, Checkpoint, Keeping, Manifest, SCRATCH, Snapshot, Store};
+use crate::checkpoint::{Checkpoint, Keeping, Manifest, SCRATCH, Snapshot, Store, read};
 use crate::tables::Finish;
-
-/// The pause before a store that did not answer is asked again.
-const STORE_PAUSE: Duration = Duration::from_secs(2);
 
 /// Writes checkpoints and finds them again.
 pub(super) struct CheckpointWriter {
@@ -53,12 +49,15 @@ impl CheckpointWriter {
         self.keeping.folder.join(format!("{SCRATCH}{id}"))
     }
 
-    /// Whether the last state is in a checkpoint, or about to be.
-    pub(super) fn has(&self, steps: u64, id: &str) -> bool {
+    /// Whether the last state is in a checkpoint that is intact, or about to be.
+    pub(super) fn has(&self, steps: u64, id: &str) -> Result<bool, Error> {
         // Where no list says what counts, one that was written for another generation may not.
         let listed = self.keeping.folder.join(COUNTED).exists();
-        let counts = |old: &Manifest| old.steps == steps && (listed || old.id == id);
-        self.saved == Some(steps) || Store::list(&self.keeping.folder).iter().any(counts)
+        let folder = &self.keeping.folder;
+        let counts = |old: &Manifest| {
+            old.steps == steps && (listed || old.id == id) && read(&folder.join(&old.id)).is_ok()
+        };
+        Ok(self.saved == Some(steps) || Store::list(folder)?.iter().any(counts))
     }
 
     /// What a killed process could not put into the run's store any more goes there.
@@ -91,20 +90,14 @@ impl CheckpointWriter {
     }
 
     /// The newest checkpoint in the folder.
-    pub(super) fn latest(&self) -> Option<PathBuf> {
-        Store::list(&self.keeping.folder)
-            .last()
-            .map(|manifest| self.keeping.folder.join(&manifest.id))
+    pub(super) fn latest(&self) -> Result<Option<PathBuf>, Error> {
+        let newest = Store::list(&self.keeping.folder)?.pop();
+        Ok(newest.map(|manifest| self.keeping.folder.join(&manifest.id)))
     }
 
     /// The checkpoint with this id; the newest one before it that is intact when this one is not.
     pub(super) fn intact(&self, id: &str) -> Result<Checkpoint, Error> {
-        self.fetch(id)?;
-        checkpoint::read(&self.keeping.folder.join(id)).or_else(|error| {
-            tracing::warn!(%error, "trying the checkpoint before it");
-            Store::newest_intact(&self.keeping.folder, &mut |error| tracing::warn!(%error))
-                .ok_or(error)
-        })
+        self.keeping.intact(id)
     }
 
     fn open(&mut self) -> Result<&Store, Error> {
@@ -112,32 +105,5 @@ impl CheckpointWriter {
             Some(store) => Ok(store),
             none => Ok(none.insert(Store::open(self.keeping.clone())?)),
         }
-    }
-
-    /// Brings a checkpoint from the run's store, if this process does not see its folder. A store that does not answer
-    /// is no reason to begin with something older: the generation is given up, and the next one asks again.
-    fn fetch(&self, id: &str) -> Result<(), Error> {
-        let folder = &self.keeping.folder;
-        if folder.join(id).exists() {
-            return Ok(());
-        }
-        let Some(remote) = self.keeping.remote()? else { return Ok(()) };
-        let bring = || match remote.download(id, folder) {
-            Ok(_) => Ok(Some(id.to_string())),
-            Err(error @ Error::Checkpoint { .. }) => {
-                tracing::warn!(%error, "trying the checkpoint before it");
-                remote.newest(folder, &mut |error| tracing::warn!(%error))
-            }
-            Err(error) => Err(error),
-        };
-        let store = remote.url();
-        let brought = bring().or_else(|error| {
-            tracing::warn!(%error, store, "a checkpoint cannot be brought yet; trying again");
-            std::thread::sleep(STORE_PAUSE);
-            bring()
-        });
-        let brought = brought.map_err(|error| Error::Unreachable(format!("{store}: {error}")))?;
-        tracing::info!(?brought, store, "from the store");
-        Ok(())
     }
 }

@@ -142,6 +142,7 @@ impl<T: Trial> Trainer<T> {
             assets: self.prepared.assets.files().clone(),
             watched,
             micro_batches: self.course.plan().slices,
+            recovery: false,
         }
     }
 

@@ -9,7 +9,7 @@ use salamander_core::experiment::{Data, Experiment};
 use salamander_data::{Dataset, Format, OpenOptions, open_indexed};
 
 use crate::callback::Callback;
-use crate::checkpoint::Keeping;
+use crate::checkpoint::{Checkpoint, Keeping};
 use crate::model::build_with_tables;
 use crate::tables::Tables;
 use crate::trial::Trial;
@@ -46,6 +46,15 @@ impl Setup {
             policy: self.experiment.checkpoint_policy,
             storage: self.experiment.checkpoint_storage.clone(),
         }
+    }
+
+    /// The newest checkpoint that is intact, in the run's folder or in its store; tells `refused` about newer ones that
+    /// are not.
+    pub fn newest_checkpoint(
+        &self,
+        refused: &mut dyn FnMut(&Error),
+    ) -> Result<Option<Checkpoint>, Error> {
+        self.keeping().newest(refused)
     }
 
     /// The folder of the run's checkpoints.

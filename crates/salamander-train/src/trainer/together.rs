@@ -22,7 +22,7 @@ struct PassSide {
     /// Of each of its nodes.
     nodes: Vec<NodeSide>,
     stop: bool,
-    /// Whether a checkpoint is due by the clock of the member that speaks for all.
+    /// Whether its clock says that a checkpoint is due; only the first member's counts.
     save: bool,
     /// What moves its parameters.
     mover: String,
@@ -59,7 +59,7 @@ pub(super) struct Reduced {
     pub(super) digest: u64,
     /// Whether one of them wants the run to end.
     pub(super) stop: bool,
-    /// Whether a checkpoint is due by time, which the first of them says for all.
+    /// Whether a checkpoint to recover from is due.
     pub(super) save: bool,
 }
 
@@ -72,7 +72,7 @@ impl<T: Trial> Trainer<T> {
         own: Vec<StepSum>,
     ) -> Result<Reduced, Error> {
         let stop = self.exchange.wants_stop();
-        let save = self.place.leads() && self.course.save_is_due(self.started.elapsed());
+        let save = self.place.leads() && self.course.recovery_due(self.started.elapsed());
         let records = own.iter().map(|sum| sum.tally.applied).sum();
         if self.place.size == 1 {
             self.exchange.working(Work::Computing, records);
@@ -138,8 +138,9 @@ impl<T: Trial> Trainer<T> {
                 let reason = "the workers' callbacks must come to the same decisions";
                 Error::Invalid(format!("worker {rank} is {found}: {reason}"))
             };
-            let (theirs, done, value): (String, u64, S) = ciborium::from_reader(bytes.as_slice())
-                .map_err(|error| apart(format!("not at \"{point}\" ({error})")))?;
+            let (theirs, done, value): (String, u64, S) =
+                ciborium::from_reader(bytes.as_slice())
+                    .map_err(|error| apart(format!("not at \"{point}\" ({error})")))?;
             if theirs != point || done != steps {
                 let here = format!("this one at \"{point}\" after {steps}");
                 return Err(apart(format!("at \"{theirs}\" after {done} steps, {here}")));

@@ -132,7 +132,7 @@ impl HostedCourse {
         let report = done.report.clone();
         let stop = self.callbacks.ask(|callback, control| callback.step_end(&report, control));
         let now = Duration::from_millis(now);
-        let wishes = Wishes { interrupt: false, stop, save: self.course.save_is_due(now) };
+        let wishes = Wishes { stop, save: self.course.recovery_due(now), ..Wishes::default() };
         let told = self.course.step_done(done, wishes, now);
         let mut reports = vec![(report.steps, Report::Step(report))];
         reports.extend(self.epoch(told));
@@ -197,9 +197,11 @@ impl HostedCourse {
         self.callbacks.save(self.course.progress_mut());
         let progress = self.course.progress().clone();
         let watched = self.course.watched_to_save().filter(|_| is_due);
+        let recovery = is_due && self.course.is_recovery();
         let (make, last) = (Arc::clone(&self.make_folder), Arc::clone(&self.last));
         Box::new(move || {
-            let (name, progress) = make(KeptRows { checkpoint, files, progress, watched })?;
+            let kept = KeptRows { checkpoint, files, progress, watched, recovery };
+            let (name, progress) = make(kept)?;
             *last.lock().unwrap_or_else(PoisonError::into_inner) = Some(progress);
             Ok(name)
         })
