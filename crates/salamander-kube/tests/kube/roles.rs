@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use salamander_core::elastic::{
-    Begun, Effect, Ending, FromMember, Generation, Participant, Term, Timeouts, ToMember, WorkerId,
+    Begun, Effect, Ending, FromMember, Generation, MemberReport, Participant, Term, Timeouts,
+    ToMember, Version, WorkerId,
 };
 use salamander_core::experiment::Experiment;
 use salamander_core::metrics::{Metric, Metrics};
@@ -103,7 +104,8 @@ fn master(args: &Args<'_>) -> i32 {
         config.servers = experiment.ps.servers as usize;
     }
     config.max_restarts = 1;
-    config.timeouts = Timeouts { silence: 2_000, promise: 1_000, join: 50, first: 5_000 };
+    config.timeouts =
+        Timeouts { silence: 2_000, promise: 1_000, join: 50, first: 5_000, ..Timeouts::default() };
     config.platform = PlatformKind::Served;
     config.resume = args.has("--resume");
     let listen = args.get("--listen").expect("an address");
@@ -195,13 +197,13 @@ fn worker(args: &Args<'_>) -> i32 {
         }
         let Some(generation) = seen.member.generation() else { continue };
         if seen.first {
-            step(&folder, &session);
+            step(&folder, &session, generation);
         }
         let finish = folder.join("finish").exists();
         if (finish || seen.member.wants_stop()) && reached != Some(generation) {
             reached = Some(generation);
             if seen.first {
-                validate(&session);
+                validate(&session, generation);
             }
             let ending = if finish { Ending::Completed } else { Ending::Interrupted };
             session.send(FromMember::Reached(generation, ending));
@@ -210,7 +212,7 @@ fn worker(args: &Args<'_>) -> i32 {
 }
 
 /// One step of a training that learns nothing; how many there were is kept in the run's folder, as by a checkpoint.
-fn step(folder: &Path, session: &Session) {
+fn step(folder: &Path, session: &Session, generation: Generation) {
     let file = folder.join("steps");
     let done = std::fs::read_to_string(&file).unwrap_or_default();
     let steps: u64 = done.trim().parse().unwrap_or(0) + 1;
@@ -219,15 +221,17 @@ fn step(folder: &Path, session: &Session) {
     std::fs::rename(beside, file).expect("renamed");
     let loss = 1.0 / steps as f64;
     let step = StepReport { steps, epoch: steps / 100, loss, ..StepReport::default() };
-    session.sender().report(steps, &Report::Step(step));
+    let (version, report) = (Version(steps), Report::Step(step));
+    session.sender().report(MemberReport { version, generation, report });
 }
 
 /// What the run tells of its last epoch.
-fn validate(session: &Session) {
+fn validate(session: &Session, generation: Generation) {
     let validation = Some(Metrics::new().with("accuracy", Metric::mean(0.75, 1.0)));
     let epoch =
         EpochReport { complete: true, steps: 1 << 20, validation, ..EpochReport::default() };
-    session.sender().report(epoch.steps, &Report::Epoch(epoch));
+    let (version, report) = (Version(epoch.steps), Report::Epoch(epoch));
+    session.sender().report(MemberReport { version, generation, report });
 }
 
 struct MemberSession {
