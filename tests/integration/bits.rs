@@ -1,4 +1,4 @@
-//! The same bits for any number of workers, any transport, kill, resume and scale: the hash of the weights is the proof.
+//! The same bits for any number of workers, any transport, kill, resume and scale, proven by the hash of the weights.
 
 use std::time::{Duration, Instant};
 
