@@ -1,4 +1,4 @@
-//! The same bits for any number of workers, any transport, kill, resume and scale: the hash of the weights is the proof.
+//! The same bits for any number of workers, any transport, kill, resume and scale, proven by the hash of the weights.
 
 use std::time::{Duration, Instant};
 
@@ -142,7 +142,8 @@ fn a_checkpoint_by_time_is_one_step_of_all_workers() {
     let place = Workplace::new();
     let fire = Fire { records: 403, delay_ms: 25, ..fire(1, 2, 0) };
     chaos::prepare(place.path(), &fire);
-    let sets = ["recovery_period=1", "checkpoint_policy=none", "min_checkpoint_period="];
+    let sets =
+        ["recovery_period=1", "checkpoint_policy=none", "min_checkpoint_period={batches: 0}"];
     let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
     let summary = place.train(&[&["tally.yaml"], sets.as_slice()].concat());
     let run = std::path::Path::new(summary["dir"].as_str().expect("a folder"));

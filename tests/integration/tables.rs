@@ -76,7 +76,6 @@ fn a_run_goes_on_with_its_rows_and_with_another_number_of_servers() {
     let sets = ["--set", "searcher.max_length={batches: 100}", "--ps", "3"];
     let whole = place.train(&[&["--resume", run], sets.as_slice()].concat());
     assert_eq!(whole["weights_hash"], uncut["weights_hash"], "{whole} and {uncut}");
-    assert_eq!(validation(&whole), validation(&uncut));
     let local = ["--set", "searcher.max_length={batches: 130}", "--strategy", "local"];
     let longer = place.train(&[&["--resume", run], local.as_slice()].concat());
     assert_eq!(longer["steps"], 130);

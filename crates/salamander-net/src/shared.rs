@@ -7,7 +7,8 @@
 //! - Every collective starts with an announcement and a meeting. Then all compare the announcements, and
 //!   nobody goes on if one differs.
 //! - In a sum, member `r` alone touches chunk `r` of *all* buckets: it reads them, sums in rank order (or that
-//!   of a [`Fold`], over all parts) and writes the result to all. Another meeting gives the buckets back to their owners.
+//!   of a [`Fold`], over all parts) and writes the result to all. Another meeting gives the buckets back to
+//!   their owners.
 //! - Only its owner writes a mailbox, all read it after a meeting. The two mailboxes take turns: who writes
 //!   one again has met the others since, so they have read it.
 //!

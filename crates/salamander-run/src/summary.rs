@@ -99,14 +99,14 @@ impl<'a> Summary<'a> {
     }
 
     /// What the checkpoint of the last state says of itself.
-    fn last_manifest(&self) -> Option<Manifest> {
+    pub fn last_manifest(&self) -> Option<Manifest> {
         let steps = self.outcome?.progress.steps;
         Store::list(&self.run.checkpoints()).ok()?.pop().filter(|last| last.steps == steps)
     }
 
     /// What another run needs to come to the same bits, whatever its number of workers; nothing where sums are rounded
     /// on the way, or depend on who is faster.
-    fn same_bits_with(&self, micro_batches: u32) -> Option<String> {
+    pub fn same_bits_with(&self, micro_batches: u32) -> Option<String> {
         let text = fs::read_to_string(self.run.experiment()).ok()?;
         let experiment = Experiment::parse(&text, &[]).ok()?;
         let rounded = experiment.optimizations.gradient_compression;

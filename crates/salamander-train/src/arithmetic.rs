@@ -1,5 +1,5 @@
-//! What the bits of this process's arithmetic depend on beside the model and its data. Members whose numbers differ here
-//! would come to other last digits, so a run keeps those of its first worker and refuses who differs.
+//! What the bits of this process's arithmetic depend on beside the model and its data. Members that differ in it would
+//! come to other last digits, so a run keeps those of its first worker and refuses who differs.
 //!
 //! Matrix products are cut into blocks by the instruction set *and* the shape of the caches, and sums in another cut
 //! have other bits. A probe product shows what both come to; the program's hash stands for everything compiled in.

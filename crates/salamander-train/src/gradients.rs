@@ -59,7 +59,7 @@ impl GradientSum {
         placed(collect.found)
     }
 
-    /// This one plus another one, in this order. A gradient that is absent is left out, which is not the same as a zero:
+    /// This one plus another one, in this order. A gradient that is absent is left out, which is not the same as zero:
     /// -0.0 + 0.0 has other bits than -0.0.
     #[must_use]
     pub fn join(self, right: Self) -> Self {

@@ -27,7 +27,8 @@
 //! # Layout
 //! - `setup`, `prepared`: from an experiment to what is trained; also for asynchronous training
 //! - `model_state`: model, optimizers and tables; `held`: a model that changes in place
-//! - `together`: where members meet; `tree_fold`: in which order they add up; `generation`: where their state comes from
+//! - `together`: where members meet; `tree_fold`: in which order they add up
+//! - `generation`: where their state comes from
 //! - `after`: validations, checkpoints and the end; `checkpoints`: the checkpoints of a run
 
 mod after;

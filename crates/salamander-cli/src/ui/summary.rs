@@ -33,6 +33,7 @@ pub(crate) fn print_summary(finished: &Summary<'_>, out: Out) {
         out.line(&format!("validation {}", shown.join(", ")));
     }
     checkpoints(finished, outcome, out);
+    weights(finished, out);
     let skipped: u64 = progress.ledger.lines().iter().map(|line| line.skipped).sum();
     if skipped > 0 {
         let skipped = count(skipped, "record");
@@ -77,6 +78,17 @@ pub(crate) fn print_summary(finished: &Summary<'_>, out: Out) {
         out.line(&format!(
             "rank {rank:<5} compute {compute:.1} s, exchange {exchange:.1} s, data {data:.1} s, test {test:.1} s"
         ));
+    }
+}
+
+/// What proves that another run came to the same weights, and how it does.
+fn weights(finished: &Summary<'_>, out: Out) {
+    let Some(last) = finished.last_manifest() else { return };
+    let Some(hash) = last.weights_hash else { return };
+    let same = last.micro_batches.and_then(|slices| finished.same_bits_with(slices));
+    out.line(&format!("weights    {hash}"));
+    if let Some(sets) = same {
+        out.line(&format!("           the same on any number of workers with {sets}"));
     }
 }
 

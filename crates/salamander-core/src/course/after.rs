@@ -89,7 +89,7 @@ impl Course {
             false => due(period, before, after, &self.plan),
         };
         let due = due(self.experiment.min_checkpoint_period.0, before, after, &self.plan);
-        let save = last || due || wishes.save || self.progress.interrupted;
+        let save = last || due || self.progress.interrupted;
         let mut end = StepEnd {
             initial: false,
             epoch: before.epochs,

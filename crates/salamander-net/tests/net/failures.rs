@@ -7,7 +7,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use salamander_net::{Cancel, Endpoint, Error, Keys, Ring, Tls, Token};
+use salamander_net::{Cancel, Endpoint, Error, Fold, Keys, Ring, Tls, Token};
 
 use crate::group::{Group, WAYS, Way, certificates, listener, options};
 
@@ -22,14 +22,23 @@ fn sum_until_error(ring: Ring) -> Error {
 
 /// The same; counts the sums.
 fn sum_and_count(mut ring: Ring, count: &AtomicUsize) -> Error {
-    loop {
+    for round in 0.. {
         let size = ring.size() as f32;
-        let sums = ring.bucket(LEN).map(|bucket| bucket.fill(1.0));
-        match sums.and_then(|()| ring.all_reduce(LEN)) {
+        match sum(&mut ring, round) {
             Ok(sums) => assert!(sums.iter().all(|sum| *sum == size)),
             Err(error) => return error,
         }
         count.fetch_add(1, Ordering::Relaxed);
+    }
+    unreachable!("it sums until an error comes")
+}
+
+/// Sums ones, in the order of ranks and in that of a fold by turns.
+fn sum(ring: &mut Ring, round: usize) -> Result<&mut [f32], Error> {
+    ring.bucket(LEN)?.fill(1.0);
+    match round % 2 {
+        0 => ring.all_reduce(LEN),
+        _ => ring.fold(LEN, &Fold::by_rank(ring.size())),
     }
 }
 
@@ -38,9 +47,8 @@ fn dropped_ring_is_lost_to_all_others() {
     for way in WAYS {
         let outcomes = Group::new(4, way).run(1, |mut ring| {
             if ring.rank() == 2 {
-                for _ in 0..3 {
-                    ring.bucket(LEN).expect("a bucket").fill(1.0);
-                    ring.all_reduce(LEN).expect("all are there");
+                for round in 0..3 {
+                    sum(&mut ring, round).expect("all are there");
                 }
                 return None;
             }

@@ -1,5 +1,5 @@
-//! How the nodes of all members become one sum: the same at each of them, since it follows from the leaves and the number
-//! of members alone.
+//! How the nodes of all members become one sum: the same at each of them, since it follows from the leaves and the
+//! number of members alone.
 
 use salamander_core::tree::{joins, spans};
 use salamander_net::Fold;
