@@ -227,3 +227,60 @@ fn write_stats(run: &RunLayout, end: &EndReport) -> std::io::Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn run() -> (tempfile::TempDir, RunLayout) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let run = RunLayout::new(folder.path());
+        (folder, run)
+    }
+
+    fn experiment() -> Experiment {
+        Experiment::parse("workers: 2\nstrategy: allreduce\n", &[]).expect("an experiment")
+    }
+
+    #[test]
+    fn a_held_port_is_the_masters_also_after_a_restart() {
+        let (_held, address) = hold_port().expect("a port");
+        // The standard library's listeners may use an address again, as a master's do.
+        drop(TcpListener::bind(address).expect("the master listens"));
+        TcpListener::bind(address).expect("and the next one");
+        let (_other, another) = hold_port().expect("a port");
+        assert_ne!(address, another);
+    }
+
+    #[test]
+    fn a_run_says_how_it_ended() {
+        let (_folder, run) = run();
+        let end = |ending| finish(&run, &experiment(), ending, Instant::now());
+        let failed = end(Ending::Failed("no data".into())).err().expect("failed");
+        assert_eq!(failed.to_string(), "no data");
+        let unexplained = end(Ending::Completed).err().expect("nothing was told").to_string();
+        assert!(unexplained.starts_with("the run ended without a word"), "{unexplained}");
+        let (stopped, facts) = end(Ending::Interrupted).expect("stopped before its first step");
+        assert!(stopped.interrupted && stopped.progress.interrupted);
+        assert_eq!((stopped.checkpoint, facts.generations), (None, 0));
+    }
+
+    #[test]
+    fn the_end_of_a_run_is_read_and_each_ranks_time_is_kept() {
+        let (_folder, run) = run();
+        let progress = Progress { steps: 7, records: 70, ..Progress::default() };
+        let ranks = vec![Timings::default(); 2];
+        let told = serde_json::to_vec(&EndReport { progress, ranks }).expect("JSON");
+        fs::write(run.end(), told).expect("written");
+        for lives in 1..=2 {
+            let ended = finish(&run, &experiment(), Ending::Completed, Instant::now());
+            let (outcome, _) = ended.expect("completed");
+            assert_eq!((outcome.progress.steps, outcome.ranks.len()), (7, 2));
+            let stats = fs::read_to_string(run.stats()).expect("there");
+            assert_eq!(stats.lines().count(), 1 + 2 * lives, "one header: {stats}");
+            assert!(stats.ends_with("1,2,7,70,0.000,0.000,0.000,0.000\n"), "{stats}");
+        }
+    }
+}

@@ -93,3 +93,68 @@ fn load(folder: &Path) -> Result<Tls, Error> {
         reason: error.to_string(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::net::Ipv4Addr;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    const ANY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+    fn run() -> (tempfile::TempDir, RunLayout) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let run = RunLayout::new(folder.path());
+        (folder, run)
+    }
+
+    #[test]
+    fn a_run_has_one_token_that_only_its_owner_reads() {
+        let (_folder, run) = run();
+        let made = ensure_keys(&run).expect("made");
+        let mode = fs::metadata(run.token()).expect("there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let again = ensure_keys(&run).expect("kept");
+        assert_eq!(made.token.to_hex(), again.token.to_hex());
+        assert!(again.tls.is_none(), "nobody asked for certificates");
+    }
+
+    #[test]
+    fn a_token_that_is_none_is_named() {
+        let (_folder, run) = run();
+        let error = keys(&run).err().expect("no token").to_string();
+        assert!(error.contains(&run.token().display().to_string()), "{error}");
+        fs::write(run.token(), "not hex").expect("written");
+        let error = keys(&run).err().expect("no token").to_string();
+        assert!(error.starts_with(&format!("token {}", run.token().display())), "{error}");
+    }
+
+    #[test]
+    fn what_other_hosts_reach_needs_certificates() {
+        let (_folder, run) = run();
+        ensure_keys(&run).expect("made");
+        let files = KeyFiles::default();
+        assert!(files.read(&run, LOOPBACK).expect("within this host").tls.is_none());
+        let error = files.read(&run, ANY).err().expect("refused").to_string();
+        let advice = format!("salamander tls {}", run.certificates().display());
+        assert!(error.contains(&advice), "{error}");
+        ensure_certificates(&run).expect("made");
+        assert!(files.read(&run, ANY).expect("encrypted").tls.is_some());
+        ensure_certificates(&run).expect("those that are there stay");
+    }
+
+    #[test]
+    fn secrets_are_read_where_a_role_is_told() {
+        let (_folder, run) = run();
+        let (_elsewhere, other) = self::run();
+        let token = ensure_keys(&other).expect("made").token;
+        let files = KeyFiles { token: Some(other.token()), certificates: None };
+        assert_eq!(files.read(&run, LOOPBACK).expect("read").token.to_hex(), token.to_hex());
+        let files = KeyFiles { certificates: Some(other.certificates()), ..files };
+        let error = files.read(&run, LOOPBACK).err().expect("no certificates").to_string();
+        assert!(error.contains(&other.certificates().display().to_string()), "{error}");
+    }
+}

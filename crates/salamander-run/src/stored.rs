@@ -213,3 +213,95 @@ fn rewrite(run: &RunLayout, bytes: &[u8], newest: Option<&str>) -> Result<(), Er
     Journal::<Record>::open(&fit)?.0.append(&records)?;
     fs::rename(&fit, run.journal()).map_err(Error::io(&fit))
 }
+
+#[cfg(test)]
+mod tests {
+    use salamander_core::asynchronous::{Checkpoint, Entry, Map, MapVersion};
+    use salamander_core::elastic::{Generation, Term};
+
+    use super::*;
+
+    fn run() -> (tempfile::TempDir, RunLayout) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let run = RunLayout::new(folder.path());
+        (folder, run)
+    }
+
+    /// The record of a checkpoint that counts.
+    fn kept(number: u32) -> Record {
+        let id = Generation { term: Term(1), number };
+        let map = Map { number: MapVersion(id), servers: 1 };
+        let entry = Entry::Kept(Checkpoint { id, map, epochs: 0 });
+        Record::MicroBatches { term: Term(1), entry }
+    }
+
+    /// The bytes of a journal, as a store has them.
+    fn journal(records: &[Record]) -> Vec<u8> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("journal");
+        let (mut journal, _) = Journal::<Record>::open(&path).expect("new");
+        journal.append(records).expect("written");
+        drop(journal);
+        fs::read(&path).expect("read")
+    }
+
+    #[test]
+    fn names_of_asynchronous_checkpoints_end_with_their_number() {
+        assert_eq!(ending("step-00000120-2-7"), Some((2, 7)));
+        assert_eq!(ending("step-00000120-g1.3"), None);
+        assert_eq!(ending("best"), None);
+    }
+
+    #[test]
+    fn a_journal_keeps_the_checkpoint_that_is_in_the_store_and_no_later_one() {
+        let (_folder, run) = run();
+        let records = [kept(1), Record::Restarts(3), kept(2)];
+        rewrite(&run, &journal(&records), Some("step-00000010-1-1")).expect("fits");
+        let (_, found) = Journal::<Record>::open(&run.journal()).expect("a journal");
+        assert_eq!(found, records[..2]);
+        let left = fs::read_dir(run.folder()).expect("a folder").count();
+        assert_eq!(left, 1, "nothing but the journal is left");
+    }
+
+    #[test]
+    fn a_journal_that_does_not_know_the_stores_checkpoint_is_refused() {
+        let (_folder, run) = run();
+        let wrong = rewrite(&run, &journal(&[kept(1)]), Some("step-00000010-1-9"));
+        let error = wrong.expect_err("another run's").to_string();
+        assert!(error.contains("does not know checkpoint step-00000010-1-9"), "{error}");
+        assert!(!run.journal().exists());
+    }
+
+    #[test]
+    fn servers_begin_with_the_rows_of_a_checkpoint_and_nothing_else_of_it() {
+        let (_folder, run) = run();
+        let from = run.checkpoints().join("step-00000010-1-4");
+        fs::create_dir_all(&from).expect("made");
+        for file in ["0.rows", "1.rows", "model.safetensors"] {
+            fs::write(from.join(file), file).expect("written");
+        }
+        // Twice: whoever was killed meanwhile begins again.
+        for _ in 0..2 {
+            link_rows(&run.checkpoints(), "step-00000010-1-4").expect("linked");
+        }
+        let rows = fs::read_dir(run.checkpoints().join(".rows-1-4")).expect("a folder");
+        let mut names: Vec<_> = rows.flatten().map(|entry| entry.file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["0.rows", "1.rows"]);
+    }
+
+    #[test]
+    fn a_place_in_a_store_names_its_run() {
+        let (folder, _) = run();
+        let find = |run: &str, store| find(run, folder.path(), store, &mut |_| {});
+        for place in ["s3://", "s3://bucket"] {
+            let error = find(place, None).expect_err("no run").to_string();
+            assert!(error.contains("s3://bucket/prefix/RUN"), "{place}: {error}");
+        }
+        // What is here already is not asked for.
+        fs::create_dir(folder.path().join("x")).expect("made");
+        for (run, store) in [("s3://bucket/runs/x", None), ("x", Some("s3://bucket/runs"))] {
+            assert_eq!(find(run, store).expect("here"), folder.path().join("x"));
+        }
+    }
+}
