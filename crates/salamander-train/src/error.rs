@@ -32,13 +32,15 @@ pub enum Error {
         /// What it did.
         reason: String,
     },
-    /// The loss is not a number.
+    /// A loss is not a number, or a gradient is not finite.
     #[error(
-        "the loss is not a number at epoch {epoch}, step {step}: lower the learning rate, clip the \
+        "{what} at epoch {epoch}, step {step}: lower the learning rate, clip the \
          gradients, or look at the records with `salamander data peek EXPERIMENT --epoch {epoch} --step \
          {step}`, EXPERIMENT being the experiment.yaml in the run's folder"
     )]
     NotANumber {
+        /// Which of them.
+        what: &'static str,
         /// The epoch, from 0.
         epoch: u64,
         /// The step within it, from 0.
@@ -140,7 +142,7 @@ mod tests {
         ];
         assert!(own.iter().all(|error| !error.is_of_the_run()), "{own:?}");
         let of_all = [
-            Error::NotANumber { epoch: 0, step: 3 },
+            Error::NotANumber { what: "the loss is not a number", epoch: 0, step: 3 },
             Error::Model { model: "net", reason: "it panicked".into() },
         ];
         assert!(of_all.iter().all(Error::is_of_the_run), "{of_all:?}");

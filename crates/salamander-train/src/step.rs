@@ -45,6 +45,7 @@ use burn::tensor::{DType, FloatDType, Tensor, TensorData};
 use salamander_core::experiment::{Clip, OnNan};
 use salamander_core::ledger::Tally;
 use salamander_core::metrics::{Metric, Metrics};
+use salamander_core::plan::MicroBatch;
 use salamander_core::tree::{Share, TreeSum};
 
 use crate::Error;
@@ -246,9 +247,11 @@ pub(crate) fn compute_share<T: Trial>(
         staging.map_or(Ok(()), |staging| staging.tables.check())?;
         let total = total::<T>(loss, batch.records())?;
         let value = f64::from(total.clone().inner().into_scalar::<f32>());
+        let MicroBatch { epoch, step, .. } = loaded.name;
         if value.is_nan() {
             if arithmetic.on_nan == OnNan::Fail {
-                return Err(Error::NotANumber { epoch: loaded.name.epoch, step: loaded.name.step });
+                let what = "the loss is not a number";
+                return Err(Error::NotANumber { what, epoch, step });
             }
             sums.push(leaf, without(skipped(&loaded.tally)), StepSum::join);
             continue;
@@ -262,7 +265,22 @@ pub(crate) fn compute_share<T: Trial>(
         let gradients = GradientsParams::from_grads(gradients, &model);
         let gradient = GradientSum::of(&model, gradients, pass);
         let scaled = arithmetic.loss_scale.is_some();
-        let overflow = scaled && rows.iter().any(|row| !finite(&row.values));
+        let rows_overflow = rows.iter().any(|row| !finite(&row.values));
+        let running = match keeps {
+            true => Running::of(params::running(&model), batch.records() as f64),
+            false => Running::default(),
+        };
+        // A loss can be a number where its gradient is none. With a scaled loss that is expected, and the whole step is
+        // left out further on.
+        if !scaled && (rows_overflow || !gradient.is_finite()? || !running.is_finite()) {
+            if arithmetic.on_nan == OnNan::Fail {
+                let what = "a gradient is infinite or not a number, though the loss is one,";
+                return Err(Error::NotANumber { what, epoch, step });
+            }
+            sums.push(leaf, without(skipped(&loaded.tally)), StepSum::join);
+            continue;
+        }
+        let overflow = scaled && rows_overflow;
         match staging {
             Some(Staging { tables, to: Destination::Stage(version) }) => {
                 tables.with_store(|store| store.stage(version, loaded.name.k, &rows))?;
@@ -270,10 +288,6 @@ pub(crate) fn compute_share<T: Trial>(
             Some(Staging { to: Destination::Collect(all), .. }) => all.borrow_mut().extend(rows),
             None => {}
         }
-        let running = match keeps {
-            true => Running::of(params::running(&model), batch.records() as f64),
-            false => Running::default(),
-        };
         let tally = loaded.tally.clone();
         let mut metrics = metrics;
         metrics

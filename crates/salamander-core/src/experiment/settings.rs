@@ -154,7 +154,7 @@ pub enum OnBadRecord {
     Skip,
 }
 
-/// What a loss that is not a number does.
+/// What a loss that is not a number, or a gradient that is not finite, does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnNan {

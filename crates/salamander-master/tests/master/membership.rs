@@ -207,7 +207,8 @@ fn a_worker_leaves_an_old_master_and_finds_the_new_one() {
     run.kill();
     run.start(|_| {});
     wait_until("it has met the second", || worker.seen().old_masters > 0);
-    assert_eq!((worker.seen().refused.clone(), worker.seen().ended.clone()), (None, None));
+    assert_eq!(worker.seen().refused, None);
+    assert_eq!(worker.seen().ended, None);
     run.kill();
     run.start(|_| {});
     wait_until("it is with the third", || worker.seen().connected);
@@ -227,7 +228,7 @@ fn a_failure_of_one_that_is_no_member_does_not_end_the_run() {
     let mut spare = spare;
     assert!(spare.session.take().expect("alive").close(FAREWELL), "it was heard");
     assert_eq!(member.seen().ended, None);
-    assert_eq!(run.admin().status().expect("it goes on").workers.len(), 1);
+    assert_eq!(run.status()["state"], "running");
     member.sender().failed("record 7 is damaged".into());
     wait_until("the run is over", || member.seen().ended.is_some());
     let ended = member.seen().ended.clone();
