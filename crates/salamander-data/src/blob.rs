@@ -116,6 +116,11 @@ impl Blob {
         self.source.verify()
     }
 
+    /// What tells its content from others.
+    pub(crate) fn fingerprint(&self) -> String {
+        format!("{} {} {}", self.path().display(), self.size(), self.version())
+    }
+
     /// What tells this version of the file from others, besides its size.
     pub(crate) fn version(&self) -> String {
         self.source.version()

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::{ColumnInfo, Error, Reader, Row, Shard};
+use crate::preprocess::fnv1a;
+use crate::{ColumnInfo, Error, Reader, RecordCache, Row, Shard};
 
 /// The records of all shards, numbered from 0 in the order of the shards.
 #[derive(Clone)]
@@ -12,6 +13,7 @@ pub struct Dataset {
     shards: Vec<Shard>,
     /// Number of each shard's first record, and at the end the number of all records.
     starts: Vec<u64>,
+    cache: Option<Arc<RecordCache>>,
 }
 
 impl Dataset {
@@ -28,7 +30,7 @@ impl Dataset {
             })?;
             starts.push(total);
         }
-        Ok(Dataset { reader, shards, starts })
+        Ok(Dataset { reader, shards, starts, cache: None })
     }
 
     /// How many records there are.
@@ -44,6 +46,26 @@ impl Dataset {
     /// The shards in order.
     pub fn shards(&self) -> &[Shard] {
         &self.shards
+    }
+
+    /// Keeps what records are decoded to, where decoding is slow, in at most so many bytes of memory, and in a file of
+    /// this folder once all records are there.
+    #[must_use]
+    pub fn with_cache(mut self, bytes: usize, folder: Option<&Path>) -> Dataset {
+        self.cache = self.reader.fingerprint().and_then(|text| {
+            let fingerprint = fnv1a(text.as_bytes());
+            let places: String =
+                self.shards.iter().map(|shard| format!("{}\n", shard.name)).collect();
+            let name = format!("decoded-{:016x}.cache", fnv1a(places.as_bytes()));
+            let file = folder.map(|folder| folder.join(name));
+            RecordCache::new(self.len(), fingerprint, bytes, file).map(Arc::new)
+        });
+        self
+    }
+
+    /// What records were decoded to.
+    pub fn cache(&self) -> Option<&RecordCache> {
+        self.cache.as_deref()
     }
 
     /// The columns that records can have, where the reader knows them without reading.

@@ -131,6 +131,10 @@ impl OneShard for JsonLines {
         Extent { path: self.blob.path(), records: self.index.records }
     }
 
+    fn fingerprint(&self) -> Option<String> {
+        Some(self.blob.fingerprint())
+    }
+
     fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {
         self.blob.verify()?;
         let mut next = records.start;

@@ -8,7 +8,8 @@
 //!   finds the files and `index_cache` keeps their indexes.
 //! - [`Blob`] is a file or object that formats read by position; `stamp` notices a changed file, `remote`
 //!   reads from S3, Google, Azure and http through a cache of blocks, `part_cache` bounds what is kept in memory.
-//! - [`Dataset`] numbers the records of all shards in one row and reads any list of them.
+//! - [`Dataset`] numbers the records of all shards in one row and reads any list of them; a [`RecordCache`] keeps what
+//!   text was decoded to.
 //! - [`Row`] and [`Value`] are a record as named columns, [`ColumnInfo`] is a column of all records; [`Error`] names the file, chunk and record.
 //! - [`recordio`] reads and writes RecordIO; [`example_proto`] is the `tf.train.Example` inside it,
 //!   which `example` decodes without copying, walking the `wire` format.
@@ -65,6 +66,7 @@ mod part_cache;
 mod places;
 pub mod preprocess;
 mod reader;
+mod record_cache;
 pub mod recordio;
 #[cfg(feature = "cloud")]
 mod remote;
@@ -87,6 +89,7 @@ pub use error::{ChunkPlace, Error};
 pub use format::{Format, UnknownName};
 pub use open::{OpenOptions, files, open, open_indexed};
 pub use reader::{Reader, Shard};
+pub use record_cache::RecordCache;
 #[cfg(feature = "cloud")]
 pub use remote::{Bucket, Listing, ObjectVersion};
 pub use row::{Row, Value};

@@ -55,6 +55,12 @@ pub trait Reader: Send + Sync {
         None
     }
 
+    /// What tells these records from others, where decoding them is worth keeping: nothing for formats that are read as
+    /// fast as memory.
+    fn fingerprint(&self) -> Option<String> {
+        None
+    }
+
     /// Calls `each` with (record number in the shard, row) for every record of the range, in order, and
     /// stops at the first error.
     fn read(
@@ -78,6 +84,11 @@ pub(crate) trait OneShard: Send + Sync {
         None
     }
 
+    /// [`Reader::fingerprint`].
+    fn fingerprint(&self) -> Option<String> {
+        None
+    }
+
     /// [`Reader::read`] for a range that has records, all of them in the file.
     fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error>;
 }
@@ -96,6 +107,10 @@ impl<T: OneShard> Reader for T {
 
     fn columns(&self) -> Option<Vec<ColumnInfo>> {
         OneShard::columns(self)
+    }
+
+    fn fingerprint(&self) -> Option<String> {
+        OneShard::fingerprint(self)
     }
 
     fn read(&self, shard: usize, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {

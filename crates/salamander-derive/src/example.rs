@@ -2,7 +2,7 @@
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
-use syn::{DeriveInput, Error, Ident, Path, Result};
+use syn::{DeriveInput, Error, GenericArgument, Ident, Path, PathArguments, Result, Type};
 
 use crate::buckets::{self, Buckets};
 use crate::field::{Column, ValueScale};
@@ -106,6 +106,7 @@ fn example_impl(
     });
     let (numbers, assets) = assets(columns);
     let class_names = columns.iter().find_map(class_names);
+    let packed = packed(columns);
     let assertions = columns.iter().filter_map(|c| c.buckets.as_ref()).map(Buckets::assertion);
     quote! {
         const _: () = {
@@ -135,9 +136,52 @@ fn example_impl(
 
             #class_names
 
+            #packed
+
             #augment
         }
         };
+    }
+}
+
+/// How examples are kept as bytes, if all fields are of types that can be.
+fn packed(columns: &[Column]) -> Option<TokenStream> {
+    if !columns.iter().all(|column| is_packed(&column.kind)) {
+        return None;
+    }
+    let private = quote!(::salamander::__private);
+    let idents: Vec<_> = columns.iter().map(|column| &column.ident).collect();
+    Some(quote! {
+        const PACKED: bool = true;
+
+        fn pack(&self, out: &mut ::std::vec::Vec<u8>) {
+            #(#private::Packed::pack(&self.#idents, out);)*
+        }
+
+        fn unpack(bytes: &mut &[u8]) -> ::std::option::Option<Self> {
+            ::std::option::Option::Some(Self { #(#idents: #private::Packed::unpack(bytes)?),* })
+        }
+    })
+}
+
+/// Numbers, text, and lists of them; other types may have more to them than their values.
+fn is_packed(ty: &Type) -> bool {
+    const PLAIN: [&str; 12] =
+        ["u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "f32", "f64", "bool", "String"];
+    match ty {
+        Type::Array(array) => is_packed(&array.elem),
+        Type::Path(path) => path.path.segments.last().is_some_and(|last| match &last.arguments {
+            PathArguments::None => PLAIN.iter().any(|name| last.ident == name),
+            PathArguments::AngleBracketed(inner) => {
+                let all = inner.args.iter();
+                last.ident == "Vec"
+                    && all
+                        .into_iter()
+                        .all(|arg| matches!(arg, GenericArgument::Type(ty) if is_packed(ty)))
+            }
+            PathArguments::Parenthesized(_) => false,
+        }),
+        _ => false,
     }
 }
 

@@ -31,7 +31,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::panic::AssertUnwindSafe;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::UNIX_EPOCH;
 
 use burn::tensor::Device;
 use salamander_core::experiment::OnBadRecord;
@@ -39,6 +40,7 @@ use salamander_core::ledger::Tally;
 use salamander_core::order::{Order, Shuffle};
 use salamander_core::plan::{MicroBatch, Plan, Slice};
 use salamander_core::seed::{self, Rng};
+use salamander_data::preprocess::hash;
 use salamander_data::{Dataset, Row};
 
 use crate::Error;
@@ -266,16 +268,50 @@ fn decode<E: Example>(
     options: &Options,
 ) -> Result<Vec<E>, Error> {
     let mut examples: Vec<Option<E>> = records.iter().map(|_| None).collect();
+    let cache = dataset.cache().filter(|_| E::PACKED);
+    let cache = cache.filter(|cache| cache.claim(owner::<E>(&options.reading)));
+    if let Some(cache) = cache {
+        cache.read(records, &mut |at, mut bytes| {
+            examples[at] = E::unpack(&mut bytes).filter(|_| bytes.is_empty());
+        });
+    }
+    let places: Vec<usize> = (0..records.len()).filter(|at| examples[*at].is_none()).collect();
+    let wanted: Vec<u64> = places.iter().map(|at| records[*at]).collect();
+    let mut new = Vec::new();
     let mut each = |at: usize, row: Row<'_>| {
         // The reader adds the file and the record.
         let example = E::decode(&row, &options.reading).map_err(|error| {
             salamander_data::Error::Column { column: error.column, reason: error.reason }
         })?;
-        examples[at] = Some(example);
+        if cache.is_some() {
+            let mut bytes = Vec::new();
+            example.pack(&mut bytes);
+            new.push((wanted[at], bytes));
+        }
+        examples[places[at]] = Some(example);
         Ok(())
     };
-    dataset.read(records, &mut each)?;
+    let read = dataset.read(&wanted, &mut each);
+    if let Some(cache) = cache {
+        cache.add(new);
+    }
+    read?;
     Ok(examples.into_iter().flatten().collect())
+}
+
+/// What tells decoded examples from those of other types, files they are read with, and programs: a changed attribute
+/// or constant is another program.
+fn owner<E: Example>(reading: &ExampleContext) -> u64 {
+    static PROGRAM: OnceLock<u64> = OnceLock::new();
+    let program = PROGRAM.get_or_init(|| {
+        let file = std::env::current_exe().and_then(std::fs::metadata);
+        let changed = file.as_ref().ok().and_then(|file| file.modified().ok());
+        let since = changed.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let size = file.map_or(0, |file| file.len());
+        seed::derive(size, &[since.map_or(0, |since| since.as_nanos() as u64)])
+    });
+    let name = hash(std::any::type_name::<E>(), u64::MAX) as u64;
+    seed::derive(*program, &[name, u64::from(reading.labels), reading.assets.hash()])
 }
 
 #[cfg(test)]

@@ -133,9 +133,18 @@ pub struct Data {
     /// Threads that read and decode; by default half of the cores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threads: Option<usize>,
+    /// Megabytes for decoded records of text files, which are kept from one epoch to the next; 256 by
+    /// default, 0 for none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_megabytes: Option<usize>,
 }
 
 impl Data {
+    /// Bytes for decoded records.
+    pub fn cache_bytes(&self) -> usize {
+        self.cache_megabytes.unwrap_or(256).saturating_mul(1 << 20)
+    }
+
     /// Threads that read and decode.
     pub fn threads(&self) -> usize {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

@@ -141,6 +141,10 @@ impl OneShard for Delimited {
         Some(self.index.names.iter().map(column).collect())
     }
 
+    fn fingerprint(&self) -> Option<String> {
+        Some(format!("{} {:?} {:?}", self.blob.fingerprint(), self.dialect, self.index.names))
+    }
+
     fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {
         self.blob.verify()?;
         let mut next = records.start;

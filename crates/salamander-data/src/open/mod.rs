@@ -128,6 +128,13 @@ impl Reader for OpenFiles {
         Some(columns)
     }
 
+    /// That of all files, if all are of formats that are slow to decode.
+    fn fingerprint(&self) -> Option<String> {
+        let all: Option<Vec<String>> =
+            self.readers.iter().map(|reader| reader.fingerprint()).collect();
+        all.map(|all| all.join("\n"))
+    }
+
     fn read(&self, shard: usize, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {
         let shards = self.readers.len();
         let reader = self.readers.get(shard).ok_or(Error::NoShard { shard, shards })?;

@@ -49,6 +49,7 @@ struct LoadedAssets {
     files: AssetFiles,
     /// In the order of the specs.
     assets: Vec<Asset>,
+    hash: u64,
 }
 
 #[derive(Debug)]
@@ -72,7 +73,8 @@ impl Assets {
             asset(spec, bytes).map_err(Error::Invalid)
         };
         let assets = specs.iter().map(one).collect::<Result<_, _>>()?;
-        Ok(Self(Arc::new(LoadedAssets { files, assets })))
+        let hash = files.hash();
+        Ok(Self(Arc::new(LoadedAssets { files, assets, hash })))
     }
 
     /// Finds and loads them in the current folder: for a loop of one's own, which has no run.
@@ -90,11 +92,16 @@ impl Assets {
         &self.0.files
     }
 
+    /// What tells the files from others.
+    pub(crate) fn hash(&self) -> u64 {
+        self.0.hash
+    }
+
     /// A fingerprint that includes the files; the one given where there are none.
     pub(crate) fn in_fingerprint(&self, fingerprint: u64) -> u64 {
         match self.0.files.is_empty() {
             true => fingerprint,
-            false => derive(fingerprint, &[self.0.files.hash()]),
+            false => derive(fingerprint, &[self.0.hash]),
         }
     }
 

@@ -40,6 +40,7 @@ mod column;
 mod fit;
 mod kind;
 mod normalise;
+mod packed;
 #[cfg(feature = "images")]
 mod picture;
 mod several;
@@ -59,6 +60,7 @@ pub use column::{Column, Number};
 pub use fit::fit;
 pub use kind::{Float, Int, Kind, Scale, Target, float_tensor};
 pub use normalise::normalised_tensor;
+pub use packed::Packed;
 #[cfg(feature = "images")]
 pub use picture::fitted;
 pub use several::{
@@ -83,6 +85,17 @@ pub trait Example: Sized + Send + 'static {
     /// may be absent. An error names the column; the loader adds file and record, and skips the record if the
     /// experiment says `on_bad_record: skip`.
     fn decode(row: &Row<'_>, cx: &ExampleContext) -> Result<Self, DecodeError>;
+
+    /// Whether examples can be kept as bytes from one epoch to the next, with the two functions below.
+    const PACKED: bool = false;
+
+    /// Appends the example as bytes.
+    fn pack(&self, _out: &mut Vec<u8>) {}
+
+    /// The example from what `pack` wrote; nothing where that is none.
+    fn unpack(_bytes: &mut &[u8]) -> Option<Self> {
+        None
+    }
 
     /// Puts examples side by side into tensors: the first dimension is the record.
     fn collate(

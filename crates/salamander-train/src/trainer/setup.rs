@@ -65,7 +65,8 @@ impl Setup {
 
 /// Opens the files of an experiment's data; `what` names them in messages.
 pub fn open_data(what: &str, paths: &[String], data: &Data) -> Result<Arc<Dataset>, Error> {
-    open_with(what, paths, data, &OpenOptions { csv: data.csv.clone(), ..OpenOptions::default() })
+    let options = OpenOptions { csv: data.csv.clone(), ..OpenOptions::default() };
+    open_with(what, paths, data, &options).map(Arc::new)
 }
 
 /// Opens all data of an experiment. The indexes are kept in the run's folder, so that a resumed run and every
@@ -87,10 +88,11 @@ pub fn open_all(
     let cache_folder = Some(folder.to_path_buf());
     let (csv, progress) = (data.csv.clone(), Some(&progress as &(dyn Fn(usize, usize) + Sync)));
     let options = OpenOptions { cache_folder, csv, progress, ..OpenOptions::default() };
-    let training = open_with("data.training", &data.training.0, data, &options)?;
+    let cached = |dataset: Dataset| Arc::new(dataset.with_cache(data.cache_bytes(), Some(folder)));
+    let training = cached(open_with("data.training", &data.training.0, data, &options)?);
     let validation = match data.validation.0.as_slice() {
         [] => None,
-        paths => Some(open_with("data.validation", paths, data, &options)?),
+        paths => Some(cached(open_with("data.validation", paths, data, &options)?)),
     };
     Ok((training, validation))
 }
@@ -100,7 +102,7 @@ fn open_with(
     paths: &[String],
     data: &Data,
     options: &OpenOptions<'_>,
-) -> Result<Arc<Dataset>, Error> {
+) -> Result<Dataset, Error> {
     let format = data.format.as_deref().map(str::parse::<Format>).transpose();
     let format = format.map_err(|error| Error::Invalid(format!("data.format: {error}")))?;
     let paths: Vec<PathBuf> = paths.iter().map(PathBuf::from).collect();
@@ -109,5 +111,5 @@ fn open_with(
         let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
         return Err(Error::Invalid(format!("{what}: no records in {}", names.join(", "))));
     }
-    Ok(Arc::new(dataset))
+    Ok(dataset)
 }
