@@ -169,6 +169,7 @@ fn small_requests_arrive_as_they_were() {
         partitions: vec![0..3, 9..10],
         version: 2,
         files: files.to_vec(),
+        older: vec![vec!["b".into()], Vec::new()],
         from: Some(Before { lineage: Lineage(7), owners: vec![owner] }),
     };
     let message = Message::reset(order, &reset);
