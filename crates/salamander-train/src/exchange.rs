@@ -104,6 +104,10 @@ pub(crate) trait Exchange: Send {
     fn working(&mut self, _work: Work, _records: u64) {}
     /// Whether an early end of the run was asked for.
     fn wants_stop(&self) -> bool;
+    /// Whether a checkpoint was asked for, once.
+    fn wants_save(&mut self) -> bool {
+        false
+    }
     /// The name of a checkpoint of the state that all members hold.
     fn checkpoint_id(&mut self, steps: u64) -> String;
     /// The checkpoint with this id is on disk.

@@ -156,9 +156,9 @@ impl Participant {
         self.stop
     }
 
-    /// Whether a checkpoint was asked for that does not count yet.
-    pub fn wants_save(&self) -> bool {
-        self.save
+    /// Whether a checkpoint was asked for since this was last asked.
+    pub fn take_save(&mut self) -> bool {
+        std::mem::take(&mut self.save)
     }
 
     /// How the run ended, once that is known.
@@ -189,7 +189,7 @@ impl Participant {
                 Ok(_) => self.mode = ParticipantMode::Waiting { announced: Some(activation) },
                 Err(fenced) => self.effects.push(Effect::Refused(fenced)),
             },
-            ToMember::Kept(_) => self.save = false,
+            ToMember::Kept(_) => {}
             ToMember::Stop => self.stop = true,
             ToMember::Save => self.save = true,
             ToMember::Ended(ending) => {

@@ -39,7 +39,6 @@ impl Members {
                 coordinator.tick(now);
                 if coordinator.run().ending().is_none() {
                     effects = self.exclude_the_slow(now);
-                    effects.extend(self.ask_for_checkpoint());
                     if self.pace.is_stuck() {
                         self.coordinator.stuck(now);
                         let text = "all members wait for each other: they connect anew";
@@ -66,7 +65,9 @@ impl Members {
             Event::Disconnected(id) => coordinator.disconnected(now, id),
             Event::ServerLeaves(id) => {
                 self.leaving.add(id);
-                effects = self.ask_for_checkpoint();
+                self.leaving.ask(|| true);
+                let members = self.coordinator.members().into_iter();
+                effects.extend(members.map(|(id, _)| Effect::Send(id, ToMember::Save)));
             }
             Event::Gone(id, reason) => {
                 self.leaving.remove(id);
@@ -88,16 +89,6 @@ impl Members {
         }
         effects.extend(self.effects(now));
         effects
-    }
-
-    /// Asks all members, again and again: who joins later has not heard of it.
-    fn ask_for_checkpoint(&mut self) -> Vec<Effect> {
-        let members = self.coordinator.members();
-        if self.leaving.is_empty() || members.is_empty() {
-            return Vec::new();
-        }
-        self.leaving.ask(|| true);
-        members.into_iter().map(|(id, _)| Effect::Send(id, ToMember::Save)).collect()
     }
 
     fn exclude_the_slow(&mut self, now: Millis) -> Vec<Effect> {
@@ -134,7 +125,10 @@ impl Members {
                         let took = now - self.regrouping.take().unwrap_or(now);
                         effects.push(begun(activation, took));
                     }
+                    // Members of a new generation have not heard of it.
+                    let asks = matches!(message, ToMember::Activate(_)) && !self.leaving.is_empty();
                     effects.push(Effect::Send(id, message));
+                    effects.extend(asks.then_some(Effect::Send(id, ToMember::Save)));
                 }
                 Action::Dropped(id, reason) => {
                     self.pace.forget(id);

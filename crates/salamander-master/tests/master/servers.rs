@@ -46,7 +46,7 @@ fn a_server_that_leaves_stays_until_a_checkpoint_has_its_rows() {
     together(&[&worker]);
     seated.sender().send(FromMember::Leave);
     stranger.sender().send(FromMember::Leave);
-    wait_until("a checkpoint is asked for", || worker.seen().member.wants_save());
+    wait_until("a checkpoint is asked for", || worker.seen().member.take_save());
     wait_until("one without rows may go", || stranger.end() == Some(RunEnd::Released));
     assert_eq!(seated.end(), None);
     let generation = worker.seen().member.generation().expect("active");

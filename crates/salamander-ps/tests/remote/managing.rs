@@ -57,6 +57,36 @@ fn history_goes_on_from_files_on_a_server_that_was_started_again() {
 }
 
 #[test]
+fn a_damaged_checkpoint_is_replaced_by_the_one_before() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let cluster = Cluster::new(1, Mode::Immediate);
+    let mut master = cluster.client(Options::default());
+    let table = master.declare(TableSpec::new("item", 1)).expect("declared");
+    for (name, step) in [("old", 0), ("new", 1)] {
+        let (name, step) = (path(name), MicroBatch { epoch: 0, step, k: 0 });
+        let rows = [Rows { table, ids: &[1, 2], values: &[1.0, 2.0] }];
+        let tally = Page::default();
+        let push = Push { name: step, tally, factor: 1.0, scale: 1.0, seen: None, rows: &rows };
+        master.push(&push).expect("pushed");
+        master.save(&[name]).expect("saved");
+    }
+    let mut bytes = std::fs::read(path("new")).expect("a file");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(path("new"), bytes).expect("damaged");
+    let start = |older| Start { servers: 1, files: vec![path("new")], older, ..Start::default() };
+    let reset = |older| [start(older).reset(0)];
+    let failed = master.reset_each(Lineage(1), &reset(Vec::new()));
+    assert!(matches!(failed, Err(Error::Refused { .. })), "{failed:?}");
+    let older = vec![vec![path("missing")], vec![path("old")]];
+    let outcome = master.reset_each(Lineage(1), &reset(older)).expect("the older one is sound");
+    let told = outcome[0].fallback.as_ref().expect("it is told");
+    assert!(told.contains("older checkpoint") && told.contains("new"), "{told}");
+    assert_eq!(master.applied().expect("names")[0].applied.len(), 1);
+}
+
+#[test]
 fn failed_restore_closes_the_server_until_one_works() {
     let folder = tempfile::tempdir().expect("a folder");
     let missing = folder.path().join("missing");

@@ -72,7 +72,8 @@ impl<T: Trial> Trainer<T> {
         own: Vec<StepSum>,
     ) -> Result<Reduced, Error> {
         let stop = self.exchange.wants_stop();
-        let save = self.place.leads() && self.course.recovery_due(self.started.elapsed());
+        let is_due = self.place.leads() && self.course.recovery_due(self.started.elapsed());
+        let save = self.exchange.wants_save() || is_due;
         let records = own.iter().map(|sum| sum.tally.applied).sum();
         if self.place.size == 1 {
             self.exchange.working(Work::Computing, records);

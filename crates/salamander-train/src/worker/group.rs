@@ -309,6 +309,10 @@ impl Exchange for Group {
         self.member.with(|machine| machine.wants_stop())
     }
 
+    fn wants_save(&mut self) -> bool {
+        self.member.with(|machine| machine.take_save())
+    }
+
     fn checkpoint_id(&mut self, steps: u64) -> String {
         let id = crate::checkpoint::id(steps);
         let Some(Joined { generation, .. }) = self.joined else { return id };
