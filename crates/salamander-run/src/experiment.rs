@@ -84,7 +84,8 @@ fn parse(path: &Path, sets: &[String]) -> Result<Experiment, Error> {
     Experiment::parse(&text, sets).map_err(|error| wrong(path, error))
 }
 
-pub(crate) fn wrong(path: &Path, reason: impl ToString) -> Error {
+/// An error of an experiment file.
+pub fn wrong(path: &Path, reason: impl ToString) -> Error {
     Error::Experiment { file: path.to_path_buf(), reason: reason.to_string() }
 }
 
