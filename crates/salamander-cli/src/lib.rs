@@ -27,12 +27,13 @@ mod ledger;
 mod manage;
 mod models;
 mod predict;
+mod preview;
 #[cfg(all(test, feature = "kube"))]
 mod reference;
-mod preview;
 mod roles;
 mod runs;
 mod scaffold;
+mod search;
 mod sharing;
 mod signals;
 mod status;

@@ -63,11 +63,17 @@ impl SearchFile {
         Ok(method)
     }
 
-    /// The experiment of one trial: an ordinary one, that pauses where the search looks at it.
+    /// The file as it was read, with what was laid over it.
+    pub fn to_yaml(&self) -> String {
+        yaml::to_yaml(&self.root.to_json())
+    }
+
+    /// The experiment of one trial: an ordinary one, that pauses where the search looks at it. Its own seed is that of
+    /// `origin`: the trial itself, or the one whose checkpoint it goes on from.
     pub fn trial(
         &self,
         method: &Method,
-        trial: TrialId,
+        origin: TrialId,
         hparams: &Json,
         until: u64,
     ) -> Result<Experiment, Error> {
@@ -88,7 +94,7 @@ impl SearchFile {
             pause_at: pause(longest, until),
             ..Searcher::default()
         };
-        let seed = (derive(method.seed, &[trial.0, 0x7365_6564]) >> 33) as u32;
+        let seed = (derive(method.seed, &[origin.0, 0x7365_6564]) >> 33) as u32;
         settings.reproducibility.experiment_seed = Some(seed);
         Ok(experiment)
     }

@@ -11,6 +11,7 @@
 //! - [`plan`], [`replay`]: what a search would do, without and with known results
 
 mod file;
+mod journal;
 mod machine;
 mod method;
 mod plan;

@@ -138,8 +138,9 @@ impl<T: Trial> Trainer<T> {
                 let reason = "the workers' callbacks must come to the same decisions";
                 Error::Invalid(format!("worker {rank} is {found}: {reason}"))
             };
-            let (theirs, done, value): (String, u64, S) = ciborium::from_reader(bytes.as_slice())
-                .map_err(|error| apart(format!("not at \"{point}\" ({error})")))?;
+            let (theirs, done, value): (String, u64, S) =
+                ciborium::from_reader(bytes.as_slice())
+                    .map_err(|error| apart(format!("not at \"{point}\" ({error})")))?;
             if theirs != point || done != steps {
                 let here = format!("this one at \"{point}\" after {steps}");
                 return Err(apart(format!("at \"{theirs}\" after {done} steps, {here}")));
