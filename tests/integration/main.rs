@@ -21,6 +21,7 @@ mod outputs;
 mod places;
 mod precision;
 mod recommenders;
+mod search;
 mod servers;
 mod steered;
 mod stored;

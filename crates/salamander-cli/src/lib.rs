@@ -27,11 +27,13 @@ mod ledger;
 mod manage;
 mod models;
 mod predict;
+mod preview;
 #[cfg(all(test, feature = "kube"))]
 mod reference;
 mod roles;
 mod runs;
 mod scaffold;
+mod search;
 mod sharing;
 mod signals;
 mod status;
@@ -63,6 +65,8 @@ A model of your own:
 enum Command {
     /// Train a model as an experiment file says
     Train(train::Args),
+    /// Show the trials of a search without running it, or what it would do with known results
+    PreviewSearch(preview::Args),
     /// Measure a trained model on data that it did not learn from
     Evaluate(evaluate::Args),
     /// Write a trained model's outputs for every record
@@ -142,6 +146,7 @@ pub fn main(models: Models) -> ExitCode {
     }
     let result = match Cli::parse().command {
         Command::Train(args) => train::run(&args, program),
+        Command::PreviewSearch(args) => preview::run(&args, program.models()),
         Command::Evaluate(args) => evaluate::run(&args, program),
         Command::Predict(args) => predict::run(&args, program),
         Command::Export(args) => export::run(&args, program).map(|()| ExitCode::SUCCESS),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use salamander_run::{Program, Run, State, Summary};
+use salamander_run::{Overrides, Program, Run, SearchRun, State, Summary, find, is_search};
 
 use crate::args::OverrideArgs;
 use crate::out::{self, Out};
@@ -35,6 +35,9 @@ pub(crate) struct Args {
     /// Print the configuration in force and stop
     #[arg(long)]
     dump_config: bool,
+    /// Trials of a search at a time, each in a process of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    slots: u32,
     #[cfg(feature = "kube")]
     #[command(flatten)]
     job: crate::kube::JobArgs,
@@ -52,6 +55,9 @@ pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
             (None, Some(job)) => crate::kube::resume(job, &args.job, args.json),
             (None, None) => bail!("name an experiment file"),
         };
+    }
+    if let Some(search) = find_search(args, &overrides, program)? {
+        return crate::search::run(search, args.slots, args.json);
     }
     let draft = match (&args.resume, &args.experiment) {
         (Some(run), _) => {
@@ -93,6 +99,20 @@ pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
             Ok(ExitCode::from(signals.exit_code()))
         }
         (Ok(_), _) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// The search that is asked for, unless it is one trial.
+fn find_search(args: &Args, overrides: &Overrides, program: &Program) -> Result<Option<SearchRun>> {
+    match (&args.resume, &args.experiment) {
+        (Some(run), _) => match find(run, &args.out) {
+            Ok(folder) if is_search(&folder) => Ok(Some(program.resume_search(&folder)?)),
+            _ => Ok(None),
+        },
+        (None, Some(file)) if !args.dump_config && !args.prepare => {
+            Ok(program.search(file, overrides, &args.out)?)
+        }
+        _ => Ok(None),
     }
 }
 

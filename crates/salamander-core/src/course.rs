@@ -139,6 +139,8 @@ pub struct Course {
     sizes: DataSizes,
     plan: Plan,
     extent: Extent,
+    /// Where this run ends: at its whole extent, or where a search pauses it.
+    end: Extent,
     progress: Progress,
     epoch_started: Duration,
     /// When a checkpoint was last asked for, and whether only to recover from.
@@ -163,6 +165,14 @@ impl Course {
         if let Some((field, reason)) = refused(experiment) {
             return Err(Error::Refused { field, reason: reason.to_string() });
         }
+        let pause =
+            experiment.searcher.pause_at.map(|at| Extent::new(at, &plan).whole_steps(&plan));
+        let end = pause.filter(|pause| pause.batches < extent.batches).unwrap_or(extent);
+        if experiment.strategy == Strategy::Ps && pause.is_some() {
+            let reason = "a run of strategy ps has no common step to pause at: search with \
+                          scheduler: none, or train with strategy hybrid or allreduce";
+            return Err(Error::Refused { field: "searcher.pause_at", reason: reason.to_string() });
+        }
         if experiment.strategy == Strategy::Ps && !extent.batches.is_multiple_of(plan.batches()) {
             let (batches, of) = (extent.batches, plan.batches());
             let reason = format!(
@@ -182,6 +192,7 @@ impl Course {
             sizes,
             plan,
             extent,
+            end,
             progress,
             epoch_started,
             asked_to_save,
@@ -277,7 +288,7 @@ impl Course {
 
     /// All steps from here to the end, if nothing stops training.
     pub fn steps(&self) -> impl Iterator<Item = StepPlace> + Send + use<> {
-        let (plan, extent) = (self.plan, self.extent);
+        let (plan, extent) = (self.plan, self.end);
         let (mut done, mut step) = (self.progress.done(), self.progress.step);
         std::iter::from_fn(move || {
             let place = place(&plan, &extent, done, step)?;
@@ -289,7 +300,7 @@ impl Course {
     fn next_step(&self) -> Option<StepPlace> {
         let done = &self.progress;
         let over = done.stopped || done.interrupted;
-        (!over).then(|| place(&self.plan, &self.extent, done.done(), done.step)).flatten()
+        (!over).then(|| place(&self.plan, &self.end, done.done(), done.step)).flatten()
     }
 
     /// How the run ends, once it is finished.

@@ -106,7 +106,10 @@ fn constant(node: &Node) -> Result<&Node, Error> {
         ("const", None) => Err(Error::at(&node.place, "a const needs a \"val\"")),
         ("int" | "double" | "log" | "categorical", _) => Err(Error::at(
             &node.place,
-            format!("a range ({kind}) needs a search, and this version trains constants only"),
+            format!(
+                "a range ({kind}) needs a search, and one value is needed here \
+                 (`salamander train` and `preview-search` take searches)"
+            ),
         )),
         _ => Ok(node),
     }
@@ -225,7 +228,7 @@ mod tests {
         check(
             "learning_rate: {type: double, minval: 0, maxval: 1}",
             "line 1: hyperparameters.learning_rate: a range (double) needs a search, \
-             and this version trains constants only",
+             and one value is needed here (`salamander train` and `preview-search` take searches)",
         );
     }
 }

@@ -90,6 +90,14 @@ layout! {
         logs: "logs",
         /// The folder of checkpoints.
         checkpoints: CHECKPOINTS,
+        /// A search: its file as it was read, and its seed.
+        search: "search.json",
+        /// A search: what was heard of its trials, in the order in which it counted.
+        search_journal: "search.jsonl",
+        /// A search: the folders of its trials.
+        trials: "trials",
+        /// A trial of a population: whose checkpoint it has gone on from.
+        copied: "copied",
         /// What the tasks of an evaluation or a prediction are, in their own folder within the run's.
         job: "job.json",
     }

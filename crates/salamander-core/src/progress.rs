@@ -159,6 +159,13 @@ impl Extent {
         Self { batches, steps, epochs: batches.div_ceil(per_epoch) }
     }
 
+    /// The same, up to the end of the step in which it ends: no step is cut in two.
+    pub(crate) fn whole_steps(self, plan: &Plan) -> Self {
+        let (whole, rest) = (self.batches / plan.batches(), self.batches % plan.batches());
+        let rest = (rest.div_ceil(plan.aggregation) * plan.aggregation).min(plan.batches());
+        Self { batches: whole * plan.batches() + rest, ..self }
+    }
+
     pub(crate) fn in_unit(&self, unit: Unit) -> u64 {
         match unit {
             Unit::Batch => self.batches,

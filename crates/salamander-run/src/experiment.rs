@@ -30,6 +30,19 @@ pub struct Overrides {
 impl Overrides {
     /// All changes as fields by path, with what follows from them for a file that says something else.
     pub fn to_sets(&self, file: &Path) -> Result<Vec<String>, Error> {
+        let sets = self.own_sets();
+        let implied = self.implied(strategy(file, &sets)?);
+        Ok(sets.into_iter().chain(implied.map(set_strategy)).collect())
+    }
+
+    /// The same for a file whose strategy is known.
+    pub(crate) fn sets_for(&self, strategy: Strategy) -> Vec<String> {
+        let strategy = self.strategy.unwrap_or(strategy);
+        let implied = self.implied(strategy).map(set_strategy);
+        self.own_sets().into_iter().chain(implied).collect()
+    }
+
+    fn own_sets(&self) -> Vec<String> {
         let mut sets = self.sets.clone();
         sets.extend(self.device.iter().map(|device| format!("device={device}")));
         sets.extend(self.threads.iter().map(|threads| format!("threads={threads}")));
@@ -39,9 +52,7 @@ impl Overrides {
         sets.extend(self.strategy.map(set_strategy));
         sets.extend(self.servers.iter().map(|servers| format!("ps.servers={servers}")));
         sets.extend(self.store.iter().map(|url| format!("checkpoint_storage.store={url}")));
-        let implied = self.implied(strategy(file, &sets)?);
-        sets.extend(implied.map(set_strategy));
-        Ok(sets)
+        sets
     }
 
     /// What follows from the numbers of workers and servers.
@@ -84,7 +95,8 @@ fn parse(path: &Path, sets: &[String]) -> Result<Experiment, Error> {
     Experiment::parse(&text, sets).map_err(|error| wrong(path, error))
 }
 
-pub(crate) fn wrong(path: &Path, reason: impl ToString) -> Error {
+/// An error of an experiment file.
+pub fn wrong(path: &Path, reason: impl ToString) -> Error {
     Error::Experiment { file: path.to_path_buf(), reason: reason.to_string() }
 }
 

@@ -45,9 +45,10 @@ impl Program {
 
     /// [`Program::enter`], with a function that is called in processes of a run before they begin: to set up logs.
     pub fn enter_with(models: Models, begin: impl FnOnce(&Assignment)) -> Self {
+        let program = Self { models: Arc::new(models) };
         if let Some(assignment) = Assignment::of_this_process() {
             begin(&assignment);
-            let code = assignment.run(&models).map_or_else(
+            let code = assignment.run(&program).map_or_else(
                 |error| {
                     // The last line of a process's log is what its run quotes.
                     eprintln!("error: {error}");
@@ -57,7 +58,7 @@ impl Program {
             );
             std::process::exit(code);
         }
-        Self { models: Arc::new(models) }
+        program
     }
 
     /// The models.
@@ -181,7 +182,7 @@ impl Draft {
 
     /// Starts training: in this process, or with a master, workers and parameter servers as processes of their own.
     pub fn start(self) -> Result<Run, Error> {
-        if let Some(assignment) = Assignment::of_this_process() {
+        if let Some(assignment) = Assignment::of_this_process().filter(|own| !own.is_trial()) {
             return Err(Error::NotEntered(assignment.role().to_string()));
         }
         let device = device::select(&self.experiment.device.0)?;
@@ -348,7 +349,7 @@ fn tidy(run: &RunLayout) {
 }
 
 /// The seed of a run whose experiment names none; shown in the configuration in force.
-fn chosen_seed() -> u32 {
+pub(crate) fn chosen_seed() -> u32 {
     let time = jiff::Timestamp::now().as_nanosecond() as u64;
     let mixed = salamander_core::seed::derive(time, &[u64::from(std::process::id())]);
     (mixed >> 33) as u32

@@ -117,6 +117,21 @@ fn a_run_that_was_interrupted_goes_on() {
 }
 
 #[test]
+fn a_pause_is_an_end_that_goes_on() {
+    let at = |pause: &str| format!("searcher: {{max_length: {{epochs: 2}}{pause}}}");
+    let mut course = course(&at(", pause_at: {batches: 4}"), 5);
+    assert_eq!(walk(&mut course, &[2.0, 1.0]), "0.0 0.1 0.2 v e0 b 1.0 v e1 b .");
+    assert_eq!(course.ending(), Ending::Completed);
+    assert_eq!(course.start(0, 1, true).total, 6, "the schedule knows the whole length");
+    let paused = course.progress().clone();
+    course.restore(paused.clone());
+    assert_eq!(course.next(), Next::Finished, "nothing is done twice");
+    let mut later = super::tests::course(&at(""), 5);
+    later.restore(paused);
+    assert_eq!(walk(&mut later, &[0.5]), "1.1 1.2 v e1 b .");
+}
+
+#[test]
 fn several_passes_are_one_step() {
     let mut course = course("", 0);
     let Next::Step(place) = course.next() else { panic!("a step") };

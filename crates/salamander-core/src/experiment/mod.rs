@@ -1,6 +1,7 @@
 //! Experiment files: Determined's three dialects and our own fields, checked before anything runs.
 
 mod csv;
+mod searcher;
 mod settings;
 mod shapes;
 mod strategy;
@@ -9,10 +10,12 @@ use std::ops::Deref;
 use std::path::Path;
 
 pub use csv::{CsvSettings, Header, Separator};
+pub use searcher::{
+    HalvingForm, HalvingMode, ReportOrder, Scheduler, Searcher, SearcherName, TimeMetric,
+};
 pub use settings::{
     CheckpointPolicy, CheckpointStorage, Clip, Data, Device, Elastic, Length, MixedPrecision,
-    OnBadRecord, OnNan, Optimizations, Period, Reproducibility, Searcher, SearcherName, Settings,
-    TimeMetric, Transport,
+    OnBadRecord, OnNan, Optimizations, Period, Reproducibility, Settings, Transport,
 };
 pub use shapes::{Paths, Workers};
 pub use strategy::{Ps, PsMode, Strategy};
@@ -42,12 +45,30 @@ impl Deref for Experiment {
 }
 
 impl Experiment {
-    /// Reads a file's text, with `--set a.b=v` arguments laid over it.
+    /// Reads a file's text, with `--set a.b=v` arguments laid over it; a search is refused.
     pub fn parse(text: &str, sets: &[String]) -> Result<Self, Error> {
         let mut root = yaml::parse(text)?;
         for set in sets {
             root.set(set)?;
         }
+        let experiment = Self::from_root(root.clone())?;
+        match experiment.searcher.name {
+            SearcherName::Single => Ok(experiment),
+            other => {
+                let place = root.get("searcher").and_then(|searcher| searcher.get("name"));
+                let message = format!(
+                    "{} is a search, and one trial is needed here: write \"single\" \
+                     (`salamander train` and `preview-search` take searches)",
+                    other.as_str()
+                );
+                let error = Error::at(&place.unwrap_or(&root).place, message);
+                Err(error.within("name").within("searcher"))
+            }
+        }
+    }
+
+    /// Reads a file's tree, of one trial or a search; the hyperparameters are values and no ranges.
+    pub fn from_root(mut root: Node) -> Result<Self, Error> {
         let hyperparameters = root.take("hyperparameters").unwrap_or_else(Node::empty_map);
         if !matches!(hyperparameters.value, yaml::Value::Map(_)) {
             return Err(Error::at(&hyperparameters.place, "hyperparameters: write a mapping"));
@@ -168,11 +189,6 @@ fn mistake(settings: &Settings) -> Option<(&'static str, String)> {
     let seconds = |value: f64| value.is_finite() && value > 0.0;
     let limit = settings.clip.map(|(Clip::Norm(limit) | Clip::Value(limit))| limit);
     let rules = [
-        (
-            searcher.name == SearcherName::Single,
-            "searcher.name",
-            "this version trains one trial; write \"single\"",
-        ),
         (!many_lengths, "searcher", "max_steps, max_length and max_time exclude each other"),
         (
             settings.optimizations.aggregation_frequency > 0,

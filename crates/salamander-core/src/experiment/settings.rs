@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::csv::CsvSettings;
+use super::searcher::Searcher;
 use super::shapes::{Paths, Workers};
 use super::strategy::{Ps, Strategy};
 use crate::loss_scale::LossScale;
@@ -214,88 +215,6 @@ impl Default for Device {
     fn default() -> Self {
         Self("auto".to_string())
     }
-}
-
-/// Determined's searcher; only `single` trains here.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct Searcher {
-    /// The algorithm.
-    pub name: SearcherName,
-    /// The validation metric that decides what is best; `val_` or `validation_` in front is allowed.
-    pub metric: String,
-    /// Whether less of it is better.
-    pub smaller_is_better: bool,
-    /// Length in steps of `scheduling_unit` batches (oldest dialect).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_steps: Option<u64>,
-    /// Length in batches, records or epochs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_length: Option<Length>,
-    /// Length in units of `time_metric` (newest dialect).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_time: Option<u64>,
-    /// `batches`, `records` or `epochs`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub time_metric: Option<TimeMetric>,
-    /// A search's number of trials.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_trials: Option<u64>,
-    /// A search's trials at a time.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_concurrent_trials: Option<u64>,
-    /// Accepted from Determined's files.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub source_trial_id: Option<u64>,
-    /// Accepted from Determined's files.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub source_checkpoint_uuid: Option<String>,
-}
-
-impl Default for Searcher {
-    fn default() -> Self {
-        Self {
-            name: SearcherName::Single,
-            metric: "loss".to_string(),
-            smaller_is_better: true,
-            max_steps: None,
-            max_length: None,
-            max_time: None,
-            time_metric: None,
-            max_trials: None,
-            max_concurrent_trials: None,
-            source_trial_id: None,
-            source_checkpoint_uuid: None,
-        }
-    }
-}
-
-/// Determined's search algorithms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum SearcherName {
-    /// One trial.
-    Single,
-    /// Random draws.
-    Random,
-    /// All combinations.
-    Grid,
-    /// Asynchronous halving.
-    AsyncHalving,
-    /// Several halvings at once.
-    AdaptiveAsha,
-}
-
-/// What `max_time` counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum TimeMetric {
-    /// Batches.
-    Batches,
-    /// Records.
-    Records,
-    /// Epochs.
-    Epochs,
 }
 
 /// A length of training.

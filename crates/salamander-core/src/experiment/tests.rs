@@ -108,7 +108,8 @@ fn mistakes_are_named() {
     check(
         "searcher:\n  name: grid",
         &[],
-        "line 2: searcher.name: this version trains one trial; write \"single\"",
+        "line 2: searcher.name: grid is a search, and one trial is needed here: write \"single\" \
+         (`salamander train` and `preview-search` take searches)",
     );
     check(
         "",

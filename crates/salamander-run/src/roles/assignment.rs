@@ -12,12 +12,11 @@ use salamander_core::environment;
 use salamander_core::layout::RunLayout;
 use salamander_master::local::{Options, Role, die_with_parent};
 use salamander_proto::client::SessionOptions;
-use salamander_train::model::Models;
 use serde::{Deserialize, Serialize};
 
 use super::{Exit, MemberOptions, master, ps, worker};
-use crate::Error;
 use crate::keys::KeyFiles;
+use crate::{Error, Program};
 
 /// Announces the assignment: `salamander worker FOLDER --assignment {..}`.
 const OPTION: &str = "--assignment";
@@ -41,6 +40,8 @@ pub(crate) enum Duty {
     Worker { master: String, slot: u32, start: Option<String> },
     /// Hold tables.
     Server { master: String, seat: u32 },
+    /// Train one trial of a search up to where it pauses.
+    Trial,
     /// Do tasks of an evaluation or a prediction, which this folder describes.
     Tasks { master: String, slot: u32, scratch: PathBuf },
 }
@@ -51,6 +52,7 @@ impl Duty {
             Duty::Master { .. } => "master",
             Duty::Worker { .. } | Duty::Tasks { .. } => "worker",
             Duty::Server { .. } => "ps",
+            Duty::Trial => "trial",
         }
     }
 }
@@ -64,23 +66,29 @@ impl Assignment {
         serde_json::from_str(text.to_str()?).ok()
     }
 
-    /// The role: master, worker or ps.
+    /// The role: master, worker, ps or trial.
     pub fn role(&self) -> &'static str {
         self.task.name()
+    }
+
+    /// Whether it trains a trial, which is a run of its own.
+    pub(crate) fn is_trial(&self) -> bool {
+        matches!(self.task, Duty::Trial)
     }
 
     /// The process's number among those of its role.
     pub fn number(&self) -> u32 {
         match self.task {
-            Duty::Master { .. } => 0,
+            Duty::Master { .. } | Duty::Trial => 0,
             Duty::Worker { slot, .. } | Duty::Tasks { slot, .. } => slot,
             Duty::Server { seat, .. } => seat,
         }
     }
 
     /// Does it, to the end of the run.
-    pub fn run(self, models: &Models) -> Result<Exit, Error> {
+    pub fn run(self, program: &Program) -> Result<Exit, Error> {
         die_with_parent(self.parent).map_err(|error| Error::Failed(error.to_string()))?;
+        let models = program.models();
         let (run, keys) = (RunLayout::new(self.folder), KeyFiles::default());
         let listen = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let member = |master, place| {
@@ -105,6 +113,7 @@ impl Assignment {
                 worker::run(&member(master, slot), start, models)
             }
             Duty::Server { master, seat } => ps::run(&member(master, seat), listening),
+            Duty::Trial => crate::search::trial(program, &run),
             Duty::Tasks { master, slot, scratch } => {
                 crate::tasks::worker::run(&RunLayout::new(scratch), &master, slot, models)
             }

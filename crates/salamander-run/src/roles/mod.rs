@@ -67,7 +67,7 @@ impl Exit {
 }
 
 /// SIGTERM asks this process to leave; Ctrl-C is meant for the parent, which hears it too and decides.
-fn leave_on_signals() -> Result<Arc<AtomicBool>, Error> {
+pub(crate) fn leave_on_signals() -> Result<Arc<AtomicBool>, Error> {
     let leave = Arc::new(AtomicBool::new(false));
     let ignored = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(SIGTERM, Arc::clone(&leave))

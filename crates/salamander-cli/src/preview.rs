@@ -1,0 +1,137 @@
+//! `salamander preview-search`: the trials of a search without running it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, anyhow};
+use salamander_run::experiment::wrong;
+use salamander_search::{Curve, Method, Rule, SearchFile, Trial, plan, replay};
+use salamander_train::model::Models;
+use serde_json::{Value as Json, json};
+
+/// The seed of a preview whose file names none: a plan is the same every time it is looked at.
+const SEED: u32 = 0;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The experiment file
+    experiment: PathBuf,
+    /// Change a field: --set searcher.max_trials=20
+    #[arg(long = "set", value_name = "A.B=V")]
+    sets: Vec<String>,
+    /// Known results: line i is what the i-th trial would measure, one number or [[length, metric], ..]
+    #[arg(long, value_name = "FILE")]
+    curves: Option<PathBuf>,
+    /// Print one JSON object instead
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args, models: &Models) -> Result<ExitCode> {
+    let file = read(&args.experiment, &args.sets, models)?;
+    let in_file = |error| wrong(&args.experiment, error);
+    let method = file.method(SEED).map_err(in_file)?;
+    let rows: Vec<Row> = match &args.curves {
+        None => {
+            let planned = plan(&method, file.space()).map_err(in_file)?;
+            planned.into_iter().map(Row::from).collect()
+        }
+        Some(path) => {
+            let name = || format!("curves {}", path.display());
+            let text = fs::read_to_string(path).with_context(name)?;
+            let curves = Curve::read(&text).with_context(name)?;
+            let mut search = file.search(SEED).map_err(in_file)?;
+            replay(&mut search, &curves).with_context(name)?;
+            search.trials().iter().map(Row::from).collect()
+        }
+    };
+    match args.json {
+        true => outln!("{}", to_json(&method, &rows))?,
+        false => print(&method, &rows)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads a file and checks its hyperparameters against those of its model, if this program has it.
+pub(crate) fn read(path: &Path, sets: &[String], models: &Models) -> Result<SearchFile> {
+    let text = fs::read_to_string(path).map_err(|error| wrong(path, error))?;
+    let file = SearchFile::parse(&text, sets).map_err(|error| wrong(path, error))?;
+    if let Some(name) = file.experiment().model()
+        && let Ok(model) = models.find(Some(name))
+    {
+        file.space().check(&model.hparams()).map_err(|error| anyhow!(wrong(path, error)))?;
+    }
+    Ok(file)
+}
+
+/// A trial of a preview.
+struct Row {
+    id: u64,
+    hparams: Json,
+    length: u64,
+    metric: Option<f64>,
+    reason: String,
+}
+
+impl From<salamander_search::PlannedTrial> for Row {
+    fn from(trial: salamander_search::PlannedTrial) -> Self {
+        let salamander_search::PlannedTrial { id, hparams, length, reason } = trial;
+        Self { id: id.0, hparams, length, metric: None, reason }
+    }
+}
+
+impl From<&Trial> for Row {
+    fn from(trial: &Trial) -> Self {
+        Self {
+            id: trial.id.0,
+            hparams: trial.hparams.clone(),
+            length: trial.length(),
+            metric: trial.metric(),
+            reason: trial.reason.clone(),
+        }
+    }
+}
+
+fn to_json(method: &Method, rows: &[Row]) -> Json {
+    let trial = |row: &Row| {
+        let mut trial = json!({"id": row.id, "hparams": row.hparams, "length": row.length,
+            "reason": row.reason});
+        if let Some(metric) = row.metric {
+            trial["metric"] = json!(metric);
+        }
+        trial
+    };
+    let mut whole = json!({
+        "trials": rows.iter().map(trial).collect::<Vec<Json>>(),
+        "total_length": rows.iter().map(|row| row.length).sum::<u64>(),
+    });
+    match &method.rule {
+        Rule::Halving { brackets, .. } => whole["brackets"] = json!(brackets),
+        Rule::Pasha { bracket, .. } => whole["brackets"] = json!([bracket]),
+        Rule::None | Rule::Median(_) | Rule::Population(_) => {}
+    }
+    whole
+}
+
+fn print(method: &Method, rows: &[Row]) -> Result<()> {
+    if let Rule::Halving { brackets, .. } = &method.rule {
+        for (index, bracket) in brackets.iter().enumerate() {
+            let rungs: Vec<String> = bracket.rungs.iter().map(u64::to_string).collect();
+            let trials = salamander_core::words::count(bracket.max_trials, "trial");
+            outln!("bracket {}: {trials}, rungs at {}", index + 1, rungs.join(", "))?;
+        }
+    }
+    outln!("{:>5}  {:>8}  {:<44}  hyperparameters", "trial", "length", "reason")?;
+    for row in rows {
+        let hparams = match &row.hparams {
+            Json::Null => "from the results before it".to_string(),
+            hparams => hparams.to_string(),
+        };
+        outln!("{:>5}  {:>8}  {:<44}  {hparams}", row.id, row.length, row.reason)?;
+    }
+    let total: u64 = rows.iter().map(|row| row.length).sum();
+    let trials = salamander_core::words::count(rows.len() as u64, "trial");
+    outln!("{trials}, {total} in all ({:?} each at most)", method.length)?;
+    Ok(())
+}

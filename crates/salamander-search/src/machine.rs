@@ -1,0 +1,454 @@
+//! A search as a state machine: events in, actions with a reason out.
+//!
+//! Actions are a pure function of the method, the space, the seed and the order of events; nothing here knows time,
+//! files or processes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use salamander_core::experiment::ReportOrder;
+use salamander_core::seed::{Rng, derive};
+use serde_json::Value as Json;
+
+use crate::method::{Method, Proposals};
+use crate::scheduler::{Scheduler, Verdict};
+use crate::space::{Point, Space};
+use crate::tpe::{Observation, Tpe};
+
+/// A trial of a search, from 1.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
+#[serde(transparent)]
+pub struct TrialId(pub u64);
+
+impl fmt::Display for TrialId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What happened to a trial.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Event {
+    /// It was measured at a length.
+    Report {
+        /// The trial.
+        trial: TrialId,
+        /// How far it is, in units of the method's length.
+        length: u64,
+        /// What was measured; not a number is the worst.
+        metric: f64,
+    },
+    /// It ended without being told to.
+    Ended {
+        /// The trial.
+        trial: TrialId,
+        /// How.
+        how: Ending,
+    },
+    /// The time for the whole search is over.
+    OutOfTime,
+}
+
+/// How a trial ended by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// It has come to its own end.
+    Completed,
+    /// It failed more often than is tolerated.
+    Failed,
+    /// The model refused its hyperparameters: it is replaced and does not count.
+    Invalid,
+}
+
+/// What is to be done with a trial, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Action {
+    /// The trial.
+    pub trial: TrialId,
+    /// What is to be done with it.
+    pub what: What,
+    /// Why.
+    pub reason: String,
+}
+
+/// What is to be done with a trial.
+#[derive(Clone, Debug, PartialEq)]
+pub enum What {
+    /// It is made, and trains to this length, where it is measured.
+    Create {
+        /// The first length at which it is measured.
+        until: u64,
+    },
+    /// It trains on to this length.
+    Train {
+        /// The next length at which it is measured.
+        until: u64,
+    },
+    /// It waits with its checkpoint, and gives its place to others.
+    Pause,
+    /// It is over.
+    Stop,
+    /// It goes on from another trial's checkpoint with other hyperparameters.
+    Copy {
+        /// Whose checkpoint.
+        from: TrialId,
+        /// The next length at which it is measured.
+        until: u64,
+    },
+}
+
+/// Where a trial stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrialState {
+    /// It trains, or could.
+    Running,
+    /// It waits with its checkpoint.
+    Paused,
+    /// It is over, as the search decided.
+    Stopped,
+    /// It ended by itself.
+    Ended(Ending),
+}
+
+impl TrialState {
+    /// In a word, for tables and files.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Stopped | Self::Ended(Ending::Completed) => "completed",
+            Self::Ended(Ending::Failed) => "failed",
+            Self::Ended(Ending::Invalid) => "invalid",
+        }
+    }
+
+    fn is_over(self) -> bool {
+        matches!(self, Self::Stopped | Self::Ended(_))
+    }
+}
+
+/// A trial, as the search knows it.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// Its number.
+    pub id: TrialId,
+    /// Its hyperparameters.
+    pub hparams: Json,
+    /// Where it stands.
+    pub state: TrialState,
+    /// The next length at which it is measured.
+    pub until: u64,
+    /// Lengths and what was measured there.
+    pub reports: Vec<(u64, f64)>,
+    /// Why it stands where it stands.
+    pub reason: String,
+    point: Option<Point>,
+}
+
+impl Trial {
+    /// How far it has come.
+    pub fn length(&self) -> u64 {
+        self.reports.last().map_or(0, |(length, _)| *length)
+    }
+
+    /// What it measured last.
+    pub fn metric(&self) -> Option<f64> {
+        self.reports.last().map(|(_, metric)| *metric)
+    }
+}
+
+/// A search.
+#[derive(Debug)]
+pub struct Search {
+    method: Method,
+    space: Space,
+    scheduler: Box<dyn Scheduler>,
+    /// The points of a grid that are left, the next one last.
+    grid: Vec<Json>,
+    trials: Vec<Trial>,
+    best: Option<(f64, TrialId)>,
+    over: bool,
+    /// What has arrived and is not heard yet, in the order `fixed`.
+    waiting: BTreeMap<TrialId, Event>,
+}
+
+impl Search {
+    /// A search that has not begun.
+    pub fn new(method: Method, space: Space) -> Result<Self, salamander_core::yaml::Error> {
+        let mut grid = match method.proposals {
+            Proposals::Grid => space.grid()?,
+            _ => Vec::new(),
+        };
+        grid.reverse();
+        let scheduler = method.scheduler();
+        let (trials, best, over, waiting) = (Vec::new(), None, false, BTreeMap::new());
+        Ok(Self { method, space, scheduler, grid, trials, best, over, waiting })
+    }
+
+    /// The method.
+    pub fn method(&self) -> &Method {
+        &self.method
+    }
+
+    /// All trials so far, in the order in which they were made.
+    pub fn trials(&self) -> &[Trial] {
+        &self.trials
+    }
+
+    /// One trial.
+    pub fn trial(&self, id: TrialId) -> Option<&Trial> {
+        self.trials.get((id.0 as usize).checked_sub(1)?)
+    }
+
+    /// The trial that measured the best value, and the value.
+    pub fn best(&self) -> Option<(&Trial, f64)> {
+        let (score, id) = self.best?;
+        let metric = if self.method.smaller_is_better { score } else { -score };
+        self.trial(id).map(|trial| (trial, metric))
+    }
+
+    /// Whether nothing more will happen.
+    pub fn is_over(&self) -> bool {
+        self.over || (!self.trials.is_empty() && self.trials.iter().all(|t| t.state.is_over()))
+    }
+
+    /// Whether every trial failed, so that the search did.
+    pub fn has_failed(&self) -> bool {
+        let counted: Vec<TrialState> = self.trials.iter().map(|trial| trial.state).collect();
+        let failed = |state: &TrialState| {
+            matches!(state, TrialState::Ended(Ending::Failed | Ending::Invalid))
+        };
+        !counted.is_empty() && counted.iter().all(failed)
+    }
+
+    /// How much is done, 0 to 1.
+    pub fn progress(&self) -> f64 {
+        if self.is_over() {
+            return 1.0;
+        }
+        let over = self.trials.iter().filter(|trial| trial.state.is_over()).count();
+        let counted = over as f64 / self.method.max_trials as f64;
+        self.scheduler.progress().unwrap_or(counted).min(1.0)
+    }
+
+    /// The first trials.
+    pub fn begin(&mut self) -> Vec<Action> {
+        let mut actions = Vec::new();
+        if self.trials.is_empty() {
+            for bracket in self.scheduler.begin() {
+                self.create(bracket, &mut actions);
+            }
+        }
+        actions
+    }
+
+    /// Takes an event as it comes. In the order `fixed` it is heard only when every running trial that is to be looked
+    /// at earlier, by length and then by number, was heard: then arrival changes nothing.
+    pub fn arrive(&mut self, event: Event) -> Vec<Action> {
+        let trial = match event {
+            Event::Report { trial, .. } | Event::Ended { trial, .. } => trial,
+            Event::OutOfTime => return self.step(event),
+        };
+        if self.method.order == ReportOrder::Arrival {
+            return self.step(event);
+        }
+        let Some(known) = self.running(trial) else { return Vec::new() };
+        if matches!(event, Event::Report { length, .. } if length < known.until) {
+            // Between two looks nothing is decided.
+            return Vec::new();
+        }
+        self.waiting.insert(trial, event);
+        let mut actions = Vec::new();
+        while let Some(event) = self.next_in_order() {
+            actions.extend(self.step(event));
+        }
+        actions
+    }
+
+    /// Whether a trial has reported and is not heard yet.
+    pub fn is_waiting(&self, trial: TrialId) -> bool {
+        self.waiting.contains_key(&trial)
+    }
+
+    fn next_in_order(&mut self) -> Option<Event> {
+        let running = self.trials.iter().filter(|trial| trial.state == TrialState::Running);
+        let first = running.map(|trial| (trial.until, trial.id)).min()?.1;
+        self.waiting.remove(&first)
+    }
+
+    /// What follows from an event. One that comes too late, or is of no trial, has no consequences.
+    pub fn step(&mut self, event: Event) -> Vec<Action> {
+        let mut actions = Vec::new();
+        if self.is_over() {
+            return actions;
+        }
+        match event {
+            Event::Report { trial, length, metric } => {
+                let Some(known) = self.running(trial) else { return actions };
+                known.reports.push((length, metric));
+                let score = self.score(metric);
+                // The first of equals stays the best.
+                if !score.is_infinite() && self.best.is_none_or(|(best, _)| score < best) {
+                    self.best = Some((score, trial));
+                }
+                if self.reaches_target(metric) {
+                    let target = self.method.target.unwrap_or(metric);
+                    let reason = format!("trial {trial} has reached the target {target}");
+                    self.stop_all(&reason, &mut actions);
+                    return actions;
+                }
+                let verdicts = self.scheduler.report(trial, length, score);
+                self.carry_out(verdicts, &mut actions);
+            }
+            Event::Ended { trial, how } => {
+                let Some(known) = self.running(trial) else { return actions };
+                known.state = TrialState::Ended(how);
+                known.reason = match how {
+                    Ending::Completed => format!("ended by itself at {}", known.length()),
+                    Ending::Failed => "failed".to_string(),
+                    Ending::Invalid => "its hyperparameters are invalid".to_string(),
+                };
+                let verdicts = self.scheduler.ended(trial, how);
+                self.carry_out(verdicts, &mut actions);
+            }
+            Event::OutOfTime => self.stop_all("the time for the search is over", &mut actions),
+        }
+        actions
+    }
+
+    fn running(&mut self, id: TrialId) -> Option<&mut Trial> {
+        let trial = self.trials.get_mut((id.0 as usize).checked_sub(1)?)?;
+        (trial.state == TrialState::Running).then_some(trial)
+    }
+
+    /// Less is better, and what is not a number is the worst.
+    fn score(&self, metric: f64) -> f64 {
+        match (metric.is_nan(), self.method.smaller_is_better) {
+            (true, _) => f64::INFINITY,
+            (false, true) => metric,
+            (false, false) => -metric,
+        }
+    }
+
+    fn reaches_target(&self, metric: f64) -> bool {
+        let reached = |target| self.score(metric) <= self.score(target);
+        !metric.is_nan() && self.method.target.is_some_and(reached)
+    }
+
+    fn stop_all(&mut self, reason: &str, actions: &mut Vec<Action>) {
+        self.over = true;
+        for trial in self.trials.iter_mut().filter(|trial| !trial.state.is_over()) {
+            trial.state = TrialState::Stopped;
+            trial.reason = reason.to_string();
+            actions.push(Action { trial: trial.id, what: What::Stop, reason: reason.to_string() });
+        }
+    }
+
+    fn carry_out(&mut self, verdicts: Vec<Verdict>, actions: &mut Vec<Action>) {
+        for verdict in verdicts {
+            let (id, what, state, reason) = match verdict {
+                Verdict::New { bracket } => {
+                    self.create(bracket, actions);
+                    continue;
+                }
+                Verdict::Go { trial, until, reason } => {
+                    (trial, What::Train { until }, TrialState::Running, reason)
+                }
+                Verdict::Pause { trial, reason } => {
+                    (trial, What::Pause, TrialState::Paused, reason)
+                }
+                Verdict::Stop { trial, reason } => (trial, What::Stop, TrialState::Stopped, reason),
+                Verdict::Copy { trial, from, until, reason } => {
+                    self.explore(trial, from);
+                    (trial, What::Copy { from, until }, TrialState::Running, reason)
+                }
+            };
+            let Some(trial) = self.trials.get_mut(id.0 as usize - 1) else { continue };
+            trial.state = state;
+            trial.reason.clone_from(&reason);
+            if let What::Train { until } | What::Copy { until, .. } = what {
+                trial.until = until;
+            }
+            actions.push(Action { trial: id, what, reason });
+        }
+    }
+
+    fn create(&mut self, bracket: usize, actions: &mut Vec<Action>) {
+        let id = TrialId(self.trials.len() as u64 + 1);
+        let Method { proposals, seed, .. } = self.method;
+        let (point, hparams, reason) = match proposals {
+            Proposals::Grid => match self.grid.pop() {
+                Some(values) => (None, values, "the next point of the grid"),
+                None => return,
+            },
+            Proposals::Tpe { startup } => {
+                let observations = self.observations();
+                let tpe = Tpe { space: &self.space, startup };
+                let (point, reason) = tpe.propose(seed, id, &observations);
+                let values = self.space.values(&point);
+                (Some(point), values, reason)
+            }
+            Proposals::Single | Proposals::Random => {
+                let point = self.space.random(seed, id.0);
+                let values = self.space.values(&point);
+                (Some(point), values, "drawn at random")
+            }
+        };
+        let until = self.scheduler.first_length(bracket);
+        self.scheduler.created(id, bracket);
+        let reason = reason.to_string();
+        self.trials.push(Trial {
+            id,
+            hparams,
+            state: TrialState::Running,
+            until,
+            reports: Vec::new(),
+            reason: reason.clone(),
+            point,
+        });
+        actions.push(Action { trial: id, what: What::Create { until }, reason });
+    }
+
+    fn observations(&self) -> Vec<Observation<'_>> {
+        self.trials.iter().filter_map(|trial| self.observation(trial)).collect()
+    }
+
+    fn observation<'a>(&self, trial: &'a Trial) -> Option<Observation<'a>> {
+        let point = trial.point.as_ref()?;
+        let (length, metric) = trial.reports.last().copied().unwrap_or((0, f64::NAN));
+        let score = match trial.state {
+            // Who is still under way counts as bad, so that others do not try the same.
+            TrialState::Running | TrialState::Ended(Ending::Failed | Ending::Invalid) => None,
+            TrialState::Paused | TrialState::Stopped | TrialState::Ended(Ending::Completed) => {
+                Some(self.score(metric))
+            }
+        };
+        Some(Observation { point, length: length.min(self.method.longest()), score })
+    }
+
+    /// Gives a trial hyperparameters near another's.
+    fn explore(&mut self, id: TrialId, from: TrialId) {
+        let Some(source) = self.trials.get(from.0 as usize - 1) else { return };
+        let Some(mut point) = source.point.clone() else { return };
+        let length = source.length();
+        for (index, path, distribution) in self.space.drawn() {
+            let names: Vec<u64> = [id.0, length, 0x6578_706c]
+                .into_iter()
+                .chain(path.bytes().map(u64::from))
+                .collect();
+            let mut rng = Rng::new(derive(self.method.seed, &names));
+            // The paper's: a quarter is drawn anew.
+            point[index] = match rng.below(4) {
+                0 => Some(rng.uniform()),
+                _ => point[index].map(|place| distribution.perturbed(place, &mut rng)),
+            };
+        }
+        let hparams = self.space.values(&point);
+        if let Some(trial) = self.trials.get_mut(id.0 as usize - 1) {
+            (trial.point, trial.hparams) = (Some(point), hparams);
+        }
+    }
+}

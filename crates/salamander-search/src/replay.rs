@@ -1,0 +1,179 @@
+//! A search on known results: what it would have done, had trials measured this.
+//!
+//! Running trials advance equally, and of those that report at the same time the one that was made first is heard first.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use serde_json::Value as Json;
+
+use crate::machine::{Action, Ending, Event, Search, TrialId, TrialState, What};
+
+/// What a trial would measure.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Curve {
+    /// The same at every length at which it is looked at.
+    Constant(f64),
+    /// This at these lengths, and then it ends.
+    Points {
+        /// Lengths and metrics.
+        points: Vec<(u64, f64)>,
+        /// How it ends after the last one.
+        end: Ending,
+    },
+}
+
+/// Why a file of curves cannot be followed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CurveError {
+    /// A line is not what it should be.
+    #[error(
+        "line {line}: {reason}; write a number, \"nan\", \"invalid\" or a list [[length, metric], ..]"
+    )]
+    Line {
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        reason: String,
+    },
+    /// There are more trials than lines.
+    #[error("the search makes trial {trial}, and the file has {}", salamander_core::words::count(*lines, "line"))]
+    TooFew {
+        /// The first trial without a line.
+        trial: TrialId,
+        /// The lines that there are.
+        lines: u64,
+    },
+}
+
+impl Curve {
+    /// Reads a file of curves, one JSON value a line; empty lines do not count.
+    pub fn read(text: &str) -> Result<Vec<Self>, CurveError> {
+        let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+        lines
+            .map(|(index, line)| {
+                curve(line.trim()).map_err(|reason| CurveError::Line { line: index + 1, reason })
+            })
+            .collect()
+    }
+
+    /// What comes after a length, for a trial that is looked at next at `until`.
+    fn after(&self, length: u64, until: u64) -> Next {
+        match self {
+            Self::Constant(metric) => Next::Report(until.max(length + 1), *metric),
+            Self::Points { points, end } => match points.iter().find(|(at, _)| *at > length) {
+                Some((at, metric)) => Next::Report(*at, *metric),
+                None => Next::End(*end),
+            },
+        }
+    }
+}
+
+enum Next {
+    Report(u64, f64),
+    End(Ending),
+}
+
+fn curve(line: &str) -> Result<Curve, String> {
+    // JSON has no name for what is not a number; Python writes this one.
+    let line = line.replace("NaN", "null");
+    let value: Json = serde_json::from_str(&line).map_err(|error| error.to_string())?;
+    match &value {
+        Json::String(word) if word == "invalid" => {
+            Ok(Curve::Points { points: Vec::new(), end: Ending::Invalid })
+        }
+        Json::Array(items) => {
+            let mut points: Vec<(u64, f64)> = Vec::new();
+            let mut end = Ending::Completed;
+            for item in items {
+                match item {
+                    Json::String(word) if word == "error" => end = Ending::Failed,
+                    Json::String(word) if word == "invalid" => end = Ending::Invalid,
+                    _ => points.push(point(item)?),
+                }
+            }
+            let rising = points.windows(2).all(|pair| pair[0].0 < pair[1].0);
+            match rising {
+                true => Ok(Curve::Points { points, end }),
+                false => Err("lengths must rise".to_string()),
+            }
+        }
+        other => metric(other).map(Curve::Constant),
+    }
+}
+
+fn point(item: &Json) -> Result<(u64, f64), String> {
+    let Some([length, value]) = item.as_array().map(Vec::as_slice) else {
+        return Err(format!("{item} is no pair of a length and a metric"));
+    };
+    let whole = length.as_f64().filter(|length| length.fract() == 0.0 && *length >= 0.0);
+    let length = whole.ok_or_else(|| format!("{length} is no length"))?;
+    Ok((length as u64, metric(value)?))
+}
+
+fn metric(value: &Json) -> Result<f64, String> {
+    match value {
+        Json::Null => Ok(f64::NAN),
+        Json::String(word) if word.eq_ignore_ascii_case("nan") => Ok(f64::NAN),
+        _ => value.as_f64().ok_or_else(|| format!("{value} is no metric")),
+    }
+}
+
+/// Runs a search that has not begun to its end.
+pub fn replay(search: &mut Search, curves: &[Curve]) -> Result<(), CurveError> {
+    let mut clock = Clock { curves, due: BinaryHeap::new(), now: 0 };
+    let first = search.begin();
+    clock.follow(search, &first)?;
+    while let Some(Reverse((now, trial))) = clock.due.pop() {
+        clock.now = now;
+        let Some(known) = search.trial(trial).filter(|t| t.state == TrialState::Running) else {
+            continue;
+        };
+        let event = match clock.curve(trial)?.after(known.length(), known.until) {
+            Next::Report(length, metric) => Event::Report { trial, length, metric },
+            Next::End(how) => Event::Ended { trial, how },
+        };
+        let actions = search.arrive(event);
+        clock.follow(search, &actions)?;
+        let told = actions.iter().any(|action| action.trial == trial);
+        let runs = search.trial(trial).is_some_and(|known| known.state == TrialState::Running);
+        if runs && !told && !search.is_waiting(trial) {
+            clock.schedule(search, trial)?;
+        }
+    }
+    Ok(())
+}
+
+/// What happens when.
+struct Clock<'a> {
+    curves: &'a [Curve],
+    due: BinaryHeap<Reverse<(u64, TrialId)>>,
+    now: u64,
+}
+
+impl<'a> Clock<'a> {
+    fn curve(&self, trial: TrialId) -> Result<&'a Curve, CurveError> {
+        let lines = self.curves.len() as u64;
+        let curve = self.curves.get(trial.0 as usize - 1);
+        curve.ok_or(CurveError::TooFew { trial, lines })
+    }
+
+    fn follow(&mut self, search: &Search, actions: &[Action]) -> Result<(), CurveError> {
+        for action in actions {
+            if let What::Create { .. } | What::Train { .. } | What::Copy { .. } = action.what {
+                self.schedule(search, action.trial)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn schedule(&mut self, search: &Search, trial: TrialId) -> Result<(), CurveError> {
+        let Some(known) = search.trial(trial) else { return Ok(()) };
+        let wait = match self.curve(trial)?.after(known.length(), known.until) {
+            Next::Report(length, _) => length - known.length(),
+            Next::End(_) => 0,
+        };
+        self.due.push(Reverse((self.now + wait, trial)));
+        Ok(())
+    }
+}

@@ -1,0 +1,195 @@
+//! Progressive halving (<https://arxiv.org/abs/2207.06940>): the top rung is raised only while the order of the best
+//! trials still changes from one rung to the next.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::flat::TrialCount;
+use super::rung::{Divisor, Rung};
+use super::{Bracket, Scheduler, Verdict};
+use crate::{Ending, TrialId};
+
+/// Trials whose scores differ by less than this part of the rung's deviation are taken for equal.
+const SOFTNESS: f64 = 0.5;
+
+/// Halving in the promotion form whose top rung is raised step by step.
+#[derive(Clone, Debug)]
+pub(crate) struct Pasha {
+    divisor: Divisor,
+    rungs: Vec<Rung>,
+    /// The highest rung that is in use.
+    top: usize,
+    at: HashMap<TrialId, usize>,
+    running: BTreeSet<TrialId>,
+    over: BTreeSet<TrialId>,
+    trials: TrialCount,
+}
+
+impl Pasha {
+    pub(crate) fn new(divisor: Divisor, plan: &Bracket) -> Self {
+        let rungs: Vec<Rung> = plan.rungs.iter().map(|length| Rung::new(*length)).collect();
+        Self {
+            divisor,
+            top: 1.min(rungs.len() - 1),
+            rungs,
+            at: HashMap::new(),
+            running: BTreeSet::new(),
+            over: BTreeSet::new(),
+            trials: TrialCount::new(plan.max_trials, plan.max_concurrent_trials, true),
+        }
+    }
+
+    /// Whether the trials of the top rung stand there in another order than in the rung below.
+    fn order_changes(&self) -> bool {
+        let (top, below) = (&self.rungs[self.top], &self.rungs[self.top - 1]);
+        let score_below = |trial: TrialId| {
+            below.entries().iter().find(|entry| entry.trial == trial).map(|entry| entry.score)
+        };
+        let scores: Vec<f64> =
+            top.entries().iter().filter_map(|entry| score_below(entry.trial)).collect();
+        let finite: Vec<f64> = scores.iter().copied().filter(|score| score.is_finite()).collect();
+        let mean = finite.iter().sum::<f64>() / finite.len().max(1) as f64;
+        let variance =
+            finite.iter().map(|s| (s - mean).powi(2)).sum::<f64>() / finite.len().max(1) as f64;
+        let equal = SOFTNESS * variance.sqrt();
+        // Each must not have been clearly better below than one that is now ahead of it.
+        scores
+            .iter()
+            .enumerate()
+            .any(|(place, score)| scores[..place].iter().any(|ahead| *ahead > score + equal))
+    }
+
+    fn arrive(&mut self, trial: TrialId, score: f64) {
+        let rung = self.at.get(&trial).copied().unwrap_or(0);
+        self.rungs[rung].insert_after_equals(trial, score);
+        self.running.remove(&trial);
+        if rung == self.top && self.top + 1 < self.rungs.len() && self.order_changes() {
+            self.top += 1;
+        }
+    }
+
+    /// Gives work to every place that is free: a promotion from the highest rung that has one, else a new trial.
+    fn fill(&mut self, verdicts: &mut Vec<Verdict>) {
+        let mut places = match self.trials.concurrent {
+            0 => u64::MAX,
+            concurrent => concurrent.saturating_sub(self.running.len() as u64),
+        };
+        let mut room = self.trials.most.saturating_sub(self.trials_made());
+        while places > 0 {
+            match self.promotion() {
+                Some((promoted, verdict)) => {
+                    if let Some(verdict) = verdict {
+                        self.running.insert(promoted);
+                        verdicts.push(verdict);
+                        places -= 1;
+                    }
+                }
+                None if room > 0 => {
+                    verdicts.push(Verdict::New { bracket: 0 });
+                    (room, places) = (room - 1, places - 1);
+                }
+                None => break,
+            }
+        }
+        let begins = verdicts.iter().any(|verdict| matches!(verdict, Verdict::New { .. }));
+        if self.running.is_empty() && !begins {
+            self.close(verdicts);
+        }
+    }
+
+    fn trials_made(&self) -> u64 {
+        self.at.len() as u64
+    }
+
+    /// The next to promote; a failed one arrives at once, without a verdict.
+    fn promotion(&mut self) -> Option<(TrialId, Option<Verdict>)> {
+        for index in (0..self.top).rev() {
+            let share = self.divisor.share(self.rungs[index].len());
+            let Some(trial) = self.rungs[index].promote(share) else { continue };
+            self.at.insert(trial, index + 1);
+            if self.over.contains(&trial) {
+                self.arrive(trial, f64::MAX);
+                return Some((trial, None));
+            }
+            let until = self.rungs[index + 1].length;
+            let reason = format!("among the best {share} of rung {}", index + 1);
+            return Some((trial, Some(Verdict::Go { trial, until, reason })));
+        }
+        None
+    }
+
+    fn close(&mut self, verdicts: &mut Vec<Verdict>) {
+        let rungs = self.rungs.len();
+        let mut waiting: Vec<(TrialId, usize)> = self.at.iter().map(|(t, r)| (*t, *r)).collect();
+        waiting.sort_unstable();
+        for (trial, rung) in waiting {
+            if self.over.insert(trial) {
+                let length = self.rungs[rung].length;
+                let reason = match rung == self.top {
+                    true if rung + 1 == rungs => format!("reached the top rung at {length}"),
+                    true => format!(
+                        "reached rung {} of {rungs} at {length}: the order of the best has settled",
+                        rung + 1
+                    ),
+                    false => {
+                        format!("never promoted from rung {} of {rungs} at {length}", rung + 1)
+                    }
+                };
+                verdicts.push(Verdict::Stop { trial, reason });
+            }
+        }
+    }
+}
+
+impl Scheduler for Pasha {
+    fn begin(&mut self) -> Vec<usize> {
+        vec![0; self.trials.first() as usize]
+    }
+
+    fn first_length(&self, _bracket: usize) -> u64 {
+        self.rungs[0].length
+    }
+
+    fn created(&mut self, trial: TrialId, _bracket: usize) {
+        self.trials.created();
+        self.at.insert(trial, 0);
+        self.running.insert(trial);
+    }
+
+    fn report(&mut self, trial: TrialId, length: u64, score: f64) -> Vec<Verdict> {
+        let rung = self.at.get(&trial).copied().unwrap_or(0);
+        if length < self.rungs[rung].length {
+            return Vec::new();
+        }
+        self.arrive(trial, score);
+        let mut verdicts = Vec::new();
+        self.fill(&mut verdicts);
+        let goes_on = |verdict: &Verdict| match verdict {
+            Verdict::Go { trial: other, .. } | Verdict::Stop { trial: other, .. } => {
+                *other == trial
+            }
+            _ => false,
+        };
+        if !verdicts.iter().any(goes_on) {
+            let reason = format!("waits at rung {} of {}", rung + 1, self.rungs.len());
+            verdicts.insert(0, Verdict::Pause { trial, reason });
+        }
+        verdicts
+    }
+
+    fn ended(&mut self, trial: TrialId, how: Ending) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        match how {
+            Ending::Invalid => {
+                self.rungs.iter_mut().for_each(|rung| rung.remove(trial));
+                self.at.remove(&trial);
+                self.running.remove(&trial);
+            }
+            Ending::Completed | Ending::Failed => {
+                self.over.insert(trial);
+                self.arrive(trial, f64::MAX);
+            }
+        }
+        self.fill(&mut verdicts);
+        verdicts
+    }
+}

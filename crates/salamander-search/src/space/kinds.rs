@@ -1,0 +1,265 @@
+//! The names that distributions go by: Determined's, Ray Tune's and Optuna's, each with its own meaning.
+
+use salamander_core::yaml::{Error, Node, Value, from_node};
+
+use super::distribution::Distribution;
+use super::numbers::{Grain, Numbers, Scale};
+
+/// A kind of distribution: its name and its arguments, in the order of the library that it is from.
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    arguments: &'static [&'static str],
+    make: fn(&Arguments<'_>) -> Result<Distribution, Error>,
+}
+
+/// Determined's, which are written `{type: NAME, ..}`.
+pub(crate) const DETERMINED: [Kind; 4] = [
+    Kind { name: "int", arguments: &["minval", "maxval", "count"], make: determined_int },
+    Kind { name: "double", arguments: &["minval", "maxval", "count"], make: determined_double },
+    Kind { name: "log", arguments: &["minval", "maxval", "count", "base"], make: determined_log },
+    Kind { name: "categorical", arguments: &["vals"], make: |all| all.choice("vals") },
+];
+
+/// Ray Tune's and Optuna's, which are written `{NAME: {..}}`, `{NAME: [..]}` or `{type: NAME, ..}`.
+pub(crate) const OTHERS: [Kind; 20] = [
+    Kind { name: "choice", arguments: &["categories"], make: |all| all.choice("categories") },
+    Kind { name: "grid_search", arguments: &["values"], make: |all| all.choice("values") },
+    Kind { name: "uniform", arguments: &["lower", "upper", "count"], make: uniform },
+    Kind { name: "quniform", arguments: &["lower", "upper", "q"], make: uniform },
+    Kind {
+        name: "loguniform",
+        arguments: &["lower", "upper", "base", "count"],
+        make: |all| ray(all, Scale::Log, false),
+    },
+    Kind {
+        name: "qloguniform",
+        arguments: &["lower", "upper", "q", "base"],
+        make: |all| ray(all, Scale::Log, false),
+    },
+    Kind {
+        name: "randint",
+        arguments: &["lower", "upper", "count"],
+        make: |all| ray(all, Scale::Linear, true),
+    },
+    Kind {
+        name: "qrandint",
+        arguments: &["lower", "upper", "q"],
+        make: |all| ray(all, Scale::Linear, true),
+    },
+    Kind {
+        name: "lograndint",
+        arguments: &["lower", "upper", "base", "count"],
+        make: |all| ray(all, Scale::Log, true),
+    },
+    Kind {
+        name: "qlograndint",
+        arguments: &["lower", "upper", "q", "base"],
+        make: |all| ray(all, Scale::Log, true),
+    },
+    Kind { name: "randn", arguments: &["mean", "sd"], make: normal },
+    Kind { name: "qrandn", arguments: &["mean", "sd", "q"], make: normal },
+    Kind { name: "suggest_float", arguments: &["low", "high", "step", "log"], make: optuna_float },
+    Kind { name: "float", arguments: &["low", "high", "step", "log"], make: optuna_float },
+    Kind { name: "suggest_uniform", arguments: &["low", "high"], make: optuna_float },
+    Kind {
+        name: "suggest_loguniform",
+        arguments: &["low", "high"],
+        make: |all| all.optuna(true, false),
+    },
+    Kind { name: "suggest_discrete_uniform", arguments: &["low", "high", "q"], make: optuna_float },
+    Kind { name: "suggest_int", arguments: &["low", "high", "step", "log"], make: optuna_int },
+    Kind {
+        name: "suggest_categorical",
+        arguments: &["choices"],
+        make: |all| all.choice("choices"),
+    },
+    // Optuna's own `int`; Determined's has a `type`.
+    Kind { name: "int", arguments: &["low", "high", "step", "log"], make: optuna_int },
+];
+
+impl Kind {
+    /// Reads the arguments: by name, in order, or the one list that is its own argument.
+    pub(crate) fn read(&self, node: &Node, besides: &[&str]) -> Result<Distribution, Error> {
+        let mut given: Vec<(&str, &Node)> = Vec::new();
+        match &node.value {
+            Value::Map(entries) => {
+                for (key, value) in entries {
+                    let name = key.name.as_str();
+                    if besides.contains(&name) {
+                        continue;
+                    }
+                    let known = self.arguments.iter().find(|known| **known == name);
+                    let known = known.ok_or_else(|| {
+                        let names = self.arguments.iter().chain(besides).copied();
+                        Error::unknown_field(name, names).or_at(&key.place)
+                    })?;
+                    given.push((known, value));
+                }
+            }
+            Value::List(_) if self.arguments.len() == 1 => given.push((self.arguments[0], node)),
+            Value::List(items) if items.len() <= self.arguments.len() => {
+                given.extend(self.arguments.iter().copied().zip(items));
+            }
+            _ => {
+                let message = format!("{} takes {}", self.name, self.arguments.join(", "));
+                return Err(Error::at(&node.place, message));
+            }
+        }
+        (self.make)(&Arguments { kind: self.name, node, given })
+    }
+}
+
+/// The arguments of one distribution.
+struct Arguments<'a> {
+    kind: &'static str,
+    node: &'a Node,
+    given: Vec<(&'a str, &'a Node)>,
+}
+
+impl Arguments<'_> {
+    fn get(&self, name: &str) -> Option<&Node> {
+        self.given.iter().find(|(given, _)| *given == name).map(|(_, node)| *node)
+    }
+
+    fn optional<T: serde::de::DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Error> {
+        let read = |node: &Node| from_node(node).map_err(|error| error.within(name));
+        self.get(name).map(read).transpose()
+    }
+
+    fn number(&self, name: &str) -> Result<f64, Error> {
+        let number: f64 = self.optional(name)?.ok_or_else(|| {
+            Error::at(&self.node.place, format!("{} needs \"{name}\"", self.kind))
+        })?;
+        match number.is_finite() {
+            true => Ok(number),
+            false => Err(self.wrong(name, "must be a finite number")),
+        }
+    }
+
+    fn whole(&self, name: &str) -> Result<f64, Error> {
+        let number = self.number(name)?;
+        // Beyond this not every whole number is a double.
+        match number.fract() == 0.0 && number.abs() <= 9e15 {
+            true => Ok(number),
+            false => Err(self.wrong(name, "must be a whole number")),
+        }
+    }
+
+    fn wrong(&self, name: &str, message: &str) -> Error {
+        let place = &self.get(name).unwrap_or(self.node).place;
+        Error::at(place, message).within(name)
+    }
+
+    fn choice(&self, name: &str) -> Result<Distribution, Error> {
+        match self.get(name).map(|node| &node.value) {
+            Some(Value::List(items)) if !items.is_empty() => {
+                Ok(Distribution::Choice(items.iter().map(Node::to_json).collect()))
+            }
+            _ => Err(self.wrong(name, "write a list of the values to try")),
+        }
+    }
+
+    /// A step or a quantum, which is above zero.
+    fn grain(&self, name: &str) -> Result<Option<f64>, Error> {
+        match self.optional::<f64>(name)? {
+            Some(grain) if !(grain > 0.0 && grain.is_finite()) => {
+                Err(self.wrong(name, "must be above 0"))
+            }
+            grain => Ok(grain),
+        }
+    }
+
+    fn numbers(&self, names: [&str; 2], numbers: Numbers) -> Result<Distribution, Error> {
+        let [low_name, high_name] = names;
+        let numbers = Numbers { count: self.optional("count")?, ..numbers };
+        if numbers.low > numbers.high {
+            let message = format!("{} is above {high_name} {}", numbers.low, numbers.high);
+            return Err(self.wrong(low_name, &message));
+        }
+        if numbers.scale == Scale::Log && numbers.low <= 0.0 {
+            return Err(self.wrong(low_name, "a logarithmic range begins above 0"));
+        }
+        Ok(Distribution::Numbers(numbers))
+    }
+
+    fn optuna(&self, log: bool, integer: bool) -> Result<Distribution, Error> {
+        let log = self.optional("log")?.unwrap_or(log);
+        let step = self.grain("step")?.or(self.grain("q")?);
+        if log && step.is_some_and(|step| !integer || step != 1.0) {
+            return Err(self.wrong("step", "with log there is no step"));
+        }
+        let ends = |name| if integer { self.whole(name) } else { self.number(name) };
+        let grain = match step.or(integer.then_some(1.0)) {
+            Some(step) => Grain::Step(step),
+            None => Grain::Fine,
+        };
+        let scale = if log { Scale::Log } else { Scale::Linear };
+        let (low, high) = (ends("low")?, ends("high")?);
+        let numbers = Numbers { low, high, scale, grain, integer, count: None };
+        self.numbers(["low", "high"], numbers)
+    }
+}
+
+fn determined_int(all: &Arguments<'_>) -> Result<Distribution, Error> {
+    let (low, high) = (all.whole("minval")?, all.whole("maxval")?);
+    let (scale, grain) = (Scale::Linear, Grain::Step(1.0));
+    let numbers = Numbers { low, high, scale, grain, integer: true, count: None };
+    all.numbers(["minval", "maxval"], numbers)
+}
+
+fn determined_double(all: &Arguments<'_>) -> Result<Distribution, Error> {
+    let (low, high) = (all.number("minval")?, all.number("maxval")?);
+    let (scale, grain) = (Scale::Linear, Grain::Fine);
+    let numbers = Numbers { low, high, scale, grain, integer: false, count: None };
+    all.numbers(["minval", "maxval"], numbers)
+}
+
+fn determined_log(all: &Arguments<'_>) -> Result<Distribution, Error> {
+    let base = all.optional("base")?.unwrap_or(10.0);
+    if !(base > 0.0 && base != 1.0 && f64::is_finite(base)) {
+        return Err(all.wrong("base", "must be above 0 and not 1"));
+    }
+    let (low, high) = (all.number("minval")?, all.number("maxval")?);
+    let (scale, grain) = (Scale::Power(base), Grain::Fine);
+    let numbers = Numbers { low, high, scale, grain, integer: false, count: None };
+    all.numbers(["minval", "maxval"], numbers)
+}
+
+fn uniform(all: &Arguments<'_>) -> Result<Distribution, Error> {
+    ray(all, Scale::Linear, false)
+}
+
+/// Ray Tune's ranges: the upper end of whole numbers is not in them, unless they are rounded.
+fn ray(all: &Arguments<'_>, scale: Scale, integer: bool) -> Result<Distribution, Error> {
+    let quantum = all.grain("q")?;
+    let (low, high) = match integer {
+        false => (all.number("lower")?, all.number("upper")?),
+        true => {
+            let upper = all.whole("upper")?;
+            (all.whole("lower")?, if quantum.is_some() { upper } else { upper - 1.0 })
+        }
+    };
+    let grain = match (quantum, integer) {
+        (Some(quantum), _) => Grain::Round(quantum),
+        (None, true) => Grain::Step(1.0),
+        (None, false) => Grain::Fine,
+    };
+    all.numbers(["lower", "upper"], Numbers { low, high, scale, grain, integer, count: None })
+}
+
+fn normal(all: &Arguments<'_>) -> Result<Distribution, Error> {
+    let mean = all.optional("mean")?.unwrap_or(0.0);
+    let deviation = all.optional("sd")?.unwrap_or(1.0);
+    match f64::is_finite(mean) && deviation > 0.0 && f64::is_finite(deviation) {
+        true => Ok(Distribution::Normal { mean, deviation, round: all.grain("q")? }),
+        false => Err(all.wrong("sd", "must be above 0")),
+    }
+}
+
+fn optuna_float(all: &Arguments<'_>) -> Result<Distribution, Error> {
+    all.optuna(false, false)
+}
+
+fn optuna_int(all: &Arguments<'_>) -> Result<Distribution, Error> {
+    all.optuna(false, true)
+}

@@ -1,0 +1,51 @@
+//! A space against what the model says of its hyperparameters: before the first trial, not in the hundredth.
+
+use salamander_core::hparams::HparamInfo;
+use salamander_core::yaml::Error;
+
+use super::{LeafKind, Space};
+
+/// Names that belong to the framework.
+const OWN: [&str; 1] = ["global_batch_size"];
+
+impl Space {
+    /// Checks names and ranges against those of the model.
+    pub fn check(&self, known: &[HparamInfo]) -> Result<(), Error> {
+        for (index, leaf) in self.leaves.iter().enumerate() {
+            let name = leaf.path[0].as_str();
+            if OWN.contains(&name) {
+                self.check_batch(index)?;
+                continue;
+            }
+            let Some(info) = known.iter().find(|info| info.name == name) else {
+                let names = known.iter().map(|info| info.name).chain(OWN);
+                let error = Error::unknown_field(name, names).or_at(&leaf.place);
+                return Err(error.within("hyperparameters"));
+            };
+            let LeafKind::Drawn(distribution) = &leaf.kind else { continue };
+            let Some((low, high)) = distribution.bounds() else { continue };
+            let (least, most) = info.range;
+            if least.is_some_and(|least| low < least) || most.is_some_and(|most| high > most) {
+                let bound = |b: Option<f64>| b.map_or("any".to_string(), |b| b.to_string());
+                return Err(self.wrong(
+                    index,
+                    format!(
+                        "{low} to {high} is not within what the model takes, {} to {}",
+                        bound(least),
+                        bound(most)
+                    ),
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_batch(&self, leaf: usize) -> Result<(), Error> {
+        let LeafKind::Drawn(distribution) = &self.leaves[leaf].kind else { return Ok(()) };
+        let whole = distribution.is_integer();
+        match distribution.bounds() {
+            Some((low, _)) if whole && low >= 1.0 => Ok(()),
+            _ => Err(self.wrong(leaf, "a batch is a whole number of at least one record")),
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Ranges of numbers: every kind of them as a function of one number in `[0, 1)`.
+
+use serde_json::{Number, Value as Json};
+
+/// A range of numbers to draw from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Numbers {
+    /// The least value, or the least exponent.
+    pub low: f64,
+    /// The greatest value, or the greatest exponent.
+    pub high: f64,
+    /// What is drawn evenly.
+    pub scale: Scale,
+    /// Which values there are between the two.
+    pub grain: Grain,
+    /// Whether values are whole numbers.
+    pub integer: bool,
+    /// How many values a grid takes.
+    pub count: Option<u64>,
+}
+
+/// What is drawn evenly.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scale {
+    /// The value.
+    Linear,
+    /// Its logarithm.
+    Log,
+    /// The exponent of this base, as in Determined's `log`.
+    Power(f64),
+}
+
+/// Which values there are between the least and the greatest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Grain {
+    /// All.
+    Fine,
+    /// Those that are whole steps from the least, each as likely as the others (Optuna's `step`).
+    Step(f64),
+    /// Any value is drawn and rounded to multiples of this (Ray Tune's `q`).
+    Round(f64),
+}
+
+impl Numbers {
+    /// The value at a place in `[0, 1)`.
+    pub fn at(&self, place: f64) -> f64 {
+        let value = match (self.grain, self.scale) {
+            (Grain::Step(step), Scale::Linear) => {
+                let steps = self.steps(step);
+                let index = (place * steps).floor().min(steps - 1.0);
+                return self.low + index * step;
+            }
+            (Grain::Step(step), _) => {
+                let (low, high) = (libm::log(self.low), libm::log(self.high + step));
+                let drawn = libm::exp(low + place * (high - low));
+                self.low + ((drawn - self.low) / step).floor() * step
+            }
+            (_, Scale::Linear) => self.low + place * (self.high - self.low),
+            (_, Scale::Log) => {
+                let (low, high) = (libm::log(self.low), libm::log(self.high));
+                libm::exp(low + place * (high - low))
+            }
+            (_, Scale::Power(base)) => {
+                return libm::pow(base, self.low + place * (self.high - self.low));
+            }
+        };
+        let value = match self.grain {
+            Grain::Round(quantum) => (value / quantum).round() * quantum,
+            _ => value,
+        };
+        // Rounding of the last bit must not leave the range.
+        match self.grain {
+            Grain::Round(_) if !self.integer => value,
+            _ => value.clamp(self.low, self.high),
+        }
+    }
+
+    /// The places that give the same value as this one, where there is more than one value per place.
+    pub fn cell(&self, place: f64) -> Option<(f64, f64)> {
+        let value = self.at(place);
+        let (low, high) = match (self.grain, self.scale) {
+            (Grain::Fine, _) => return None,
+            (Grain::Step(step), Scale::Linear) => {
+                let steps = self.steps(step);
+                let index = ((value - self.low) / step).round();
+                (index / steps, (index + 1.0) / steps)
+            }
+            (Grain::Step(step), _) => {
+                let (low, high) = (libm::log(self.low), libm::log(self.high + step));
+                let place = |value: f64| (libm::log(value) - low) / (high - low);
+                (place(value), place(value + step))
+            }
+            (Grain::Round(quantum), _) => {
+                (self.place(value - quantum / 2.0), self.place(value + quantum / 2.0))
+            }
+        };
+        Some((low.clamp(0.0, 1.0), high.clamp(0.0, 1.0)))
+    }
+
+    /// The values of a grid: Determined's, with both ends.
+    pub fn grid(&self) -> Result<Vec<Json>, String> {
+        let count = match (self.count, self.grain) {
+            (Some(0), _) => return Err("a count of 0 leaves nothing to try".to_string()),
+            (Some(count), _) => count,
+            (None, Grain::Step(step)) if self.scale == Scale::Linear => self.steps(step) as u64,
+            (None, Grain::Step(_)) => (self.high - self.low) as u64 + 1,
+            _ => return Err("a grid needs a \"count\" of the values to try".to_string()),
+        };
+        let count = match self.integer {
+            true => count.min((self.high - self.low) as u64 + 1),
+            false => count,
+        };
+        let exponent_or_value = |index: u64| match (count, self.grain) {
+            (1, _) => (self.low + self.high) / 2.0,
+            (_, Grain::Step(step)) if self.count.is_none() => self.low + index as f64 * step,
+            _ => self.low + index as f64 * (self.high - self.low) / (count - 1) as f64,
+        };
+        let value = |index: u64| match self.scale {
+            Scale::Power(base) => libm::pow(base, exponent_or_value(index)),
+            _ => exponent_or_value(index),
+        };
+        Ok((0..count).map(|index| self.json(value(index))).collect())
+    }
+
+    /// The least and the greatest value that can be drawn.
+    pub fn bounds(&self) -> (f64, f64) {
+        match self.scale {
+            Scale::Power(base) => (libm::pow(base, self.low), libm::pow(base, self.high)),
+            _ => (self.low, self.high),
+        }
+    }
+
+    /// A value as it is written.
+    pub fn json(&self, value: f64) -> Json {
+        match self.integer {
+            true => Json::from(value.round() as i64),
+            false => Number::from_f64(value).map_or(Json::Null, Json::Number),
+        }
+    }
+
+    /// How many steps there are; the ends belong to them in spite of rounding.
+    fn steps(&self, step: f64) -> f64 {
+        ((self.high - self.low) / step + 1e-9).floor() + 1.0
+    }
+
+    fn place(&self, value: f64) -> f64 {
+        match self.scale {
+            Scale::Linear | Scale::Power(_) => (value - self.low) / (self.high - self.low),
+            Scale::Log => {
+                let (low, high) = (libm::log(self.low), libm::log(self.high));
+                (libm::log(value.max(self.low)) - low) / (high - low)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn numbers(low: f64, high: f64, scale: Scale, grain: Grain) -> Numbers {
+        let integer = matches!(grain, Grain::Step(step) if step == 1.0);
+        Numbers { low, high, scale, grain, integer, count: None }
+    }
+
+    fn kinds() -> Vec<Numbers> {
+        vec![
+            numbers(-1.0, 3.0, Scale::Linear, Grain::Fine),
+            numbers(1e-5, 1e-1, Scale::Log, Grain::Fine),
+            numbers(-5.0, -1.0, Scale::Power(10.0), Grain::Fine),
+            numbers(1.0, 64.0, Scale::Linear, Grain::Step(1.0)),
+            numbers(1.0, 64.0, Scale::Log, Grain::Step(1.0)),
+            numbers(0.0, 1.0, Scale::Linear, Grain::Step(0.1)),
+            numbers(0.0, 1.0, Scale::Linear, Grain::Round(0.25)),
+            numbers(1.0, 100.0, Scale::Log, Grain::Round(1.0)),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn values_are_in_range_and_cells_hold_their_places(place in 0.0f64..1.0) {
+            for numbers in kinds() {
+                let value = numbers.at(place);
+                let (low, high) = numbers.bounds();
+                prop_assert!((low..=high).contains(&value), "{value} of {numbers:?}");
+                if let Some((from, to)) = numbers.cell(place) {
+                    let near = 1e-9;
+                    prop_assert!(from - near <= place && place <= to + near, "{numbers:?}");
+                    let middle = numbers.at((from + to) / 2.0);
+                    prop_assert!((middle - value).abs() < 1e-9, "{numbers:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn steps_are_equally_likely_and_rounding_halves_the_ends() {
+        let shares = |numbers: &Numbers| {
+            let mut counts = std::collections::BTreeMap::<String, u32>::new();
+            for index in 0..1000 {
+                let value = numbers.at((f64::from(index) + 0.5) / 1000.0);
+                *counts.entry(format!("{value:.2}")).or_default() += 1;
+            }
+            counts.into_values().collect::<Vec<u32>>()
+        };
+        assert_eq!(shares(&numbers(0.0, 1.0, Scale::Linear, Grain::Step(0.25))), [200; 5]);
+        let rounded = numbers(0.0, 1.0, Scale::Linear, Grain::Round(0.25));
+        assert_eq!(shares(&rounded), [125, 250, 250, 250, 125]);
+    }
+
+    #[test]
+    fn a_grid_is_determineds() {
+        let check = |numbers: Numbers, count: Option<u64>, expected: &str| {
+            let grid = Numbers { count, ..numbers }.grid();
+            assert_eq!(format!("{:?}", grid.map(Json::from)), expected);
+        };
+        let int = |low, high| numbers(low, high, Scale::Linear, Grain::Step(1.0));
+        check(int(1.0, 10.0), Some(1), "Ok(Array [Number(6)])");
+        check(int(1.0, 10.0), Some(3), "Ok(Array [Number(1), Number(6), Number(10)])");
+        check(int(1.0, 3.0), Some(9), "Ok(Array [Number(1), Number(2), Number(3)])");
+        check(int(1.0, 2.0), None, "Ok(Array [Number(1), Number(2)])");
+        let double = numbers(0.0, 1.0, Scale::Linear, Grain::Fine);
+        check(double.clone(), Some(3), "Ok(Array [Number(0.0), Number(0.5), Number(1.0)])");
+        check(double, None, "Err(\"a grid needs a \\\"count\\\" of the values to try\")");
+        let log = numbers(-3.0, -1.0, Scale::Power(10.0), Grain::Fine);
+        check(log, Some(1), "Ok(Array [Number(0.01)])");
+    }
+}

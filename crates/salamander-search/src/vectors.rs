@@ -1,0 +1,282 @@
+//! Searches on known results: lengths and reasons as Determined's rules give them, worked out by hand.
+
+use crate::{Curve, SearchFile, plan, replay};
+
+/// Each trial as `length` or `length: reason`, for a searcher and one curve per line.
+fn replayed(searcher: &str, curves: &str) -> Vec<(u64, String)> {
+    let text = format!(
+        "searcher: {{metric: loss, {searcher}}}\nhyperparameters: {{x: {{uniform: [0, 1]}}}}\n"
+    );
+    let file = SearchFile::parse(&text, &[]).unwrap_or_else(|error| panic!("{error}"));
+    let mut search = file.search(1).unwrap_or_else(|error| panic!("{error}"));
+    let curves = Curve::read(curves).unwrap_or_else(|error| panic!("{error}"));
+    replay(&mut search, &curves).unwrap_or_else(|error| panic!("{error}"));
+    assert!(search.is_over(), "every trial has an end");
+    search.trials().iter().map(|trial| (trial.length(), trial.reason.clone())).collect()
+}
+
+fn lengths(searcher: &str, curves: &str) -> Vec<u64> {
+    replayed(searcher, curves).into_iter().map(|(length, _)| length).collect()
+}
+
+const HALVING: &str =
+    "name: async_halving, num_rungs: 3, divisor: 2, max_time: 4, time_metric: batches";
+
+#[test]
+fn the_stopping_form_stops_what_is_worse_than_most() {
+    // All four report at 1 in the order of their making: of n so far max(n / 2, 1) go on.
+    let searcher = format!("{HALVING}, max_trials: 4, max_concurrent_trials: 4");
+    let ends = replayed(&searcher, "0.5\n0.4\n0.3\n0.6\n");
+    let shown: Vec<String> = ends.iter().map(|(length, why)| format!("{length} {why}")).collect();
+    assert_eq!(
+        shown,
+        [
+            "4 reached the top rung at 4",
+            "4 reached the top rung at 4",
+            "4 reached the top rung at 4",
+            "1 stopped at rung 1 of 3 at 1: place 4 of 4, the best 2 go on",
+        ]
+    );
+}
+
+#[test]
+fn each_stop_makes_a_new_trial_and_a_trial_that_ends_by_itself_does_not() {
+    let searcher = format!("{HALVING}, max_trials: 5, max_concurrent_trials: 2");
+    // At time 1: trial 1 goes on, trial 2 is second of two and stops; trial 3 takes its place.
+    // At time 2: trial 1 passes rung 2; trial 3 is third of three and stops; trial 4 begins.
+    // At time 3: trial 4 is the best of four. At time 4: trials 1 and 4 report; trial 1 is at the top, and trial 5
+    // begins; trial 4 is the best of two at rung 2 and goes on.
+    // At time 5: trial 5 is last of five and stops. At time 6: trial 4 is at the top.
+    assert_eq!(lengths(&searcher, "2\n3\n4\n1\n5\n"), [4, 1, 1, 4, 1]);
+    // Trial 1 has nothing more to tell after 1: nobody takes its place, and only trial 2's line goes on.
+    let ends = replayed(&searcher, "[[1, 2]]\n3\n4\n5\n6\n");
+    let shown: Vec<u64> = ends.iter().map(|(length, _)| *length).collect();
+    assert_eq!(shown, [1, 1, 1, 1, 1]);
+    assert_eq!(ends[0].1, "ended by itself at 1");
+}
+
+#[test]
+fn ties_go_before_equals_in_the_stopping_form_and_after_in_the_promotion_form() {
+    let four = "max_trials: 4, max_concurrent_trials: 4";
+    // Each equal goes before those that are there: place 1 every time.
+    assert_eq!(lengths(&format!("{HALVING}, {four}"), "1\n1\n1\n1\n"), [4, 4, 4, 4]);
+    // Rungs add up to 1, 3, 7. Of four equals the first two are promoted, of two the first.
+    let promotion = format!("{HALVING}, {four}, stop_once: false");
+    assert_eq!(lengths(&promotion, "1\n1\n1\n1\n"), [7, 3, 1, 1]);
+}
+
+#[test]
+fn one_validation_may_fill_several_rungs() {
+    let searcher = format!("{HALVING}, max_trials: 3, max_concurrent_trials: 3");
+    // Trial 1 is measured at 4 only: it stands in all three rungs then.
+    let ends = replayed(&searcher, "[[4, 1]]\n2\n3\n");
+    assert_eq!(ends[0], (4, "reached the top rung at 4".to_string()));
+    assert_eq!(ends[1], (4, "reached the top rung at 4".to_string()));
+    assert_eq!(ends[2].0, 1);
+}
+
+#[test]
+fn what_is_not_a_number_is_worst_and_an_error_nearly_so() {
+    let searcher = format!("{HALVING}, max_trials: 3, max_concurrent_trials: 3");
+    assert_eq!(lengths(&searcher, "1\nNaN\n2\n"), [4, 1, 1]);
+    assert_eq!(lengths(&searcher, "\"nan\"\n1\n0\n"), [4, 4, 4], "whoever is first goes on");
+    let bigger = format!("{searcher}, smaller_is_better: false");
+    assert_eq!(lengths(&bigger, "1\nnull\n2\n"), [4, 1, 4]);
+    // A failed trial stands last in its rung, and a new one is made for it.
+    let searcher = format!("{HALVING}, max_trials: 3, max_concurrent_trials: 1");
+    let ends = replayed(&searcher, "[\"error\"]\n[[1, 5], [2, 5], [4, 5]]\n7\n");
+    assert_eq!(ends[0], (0, "failed".to_string()));
+    assert_eq!(ends[1].0, 4);
+    assert_eq!(ends[2].0, 1);
+}
+
+#[test]
+fn invalid_hyperparameters_are_replaced_and_not_counted() {
+    for searcher in [
+        format!("{HALVING}, max_trials: 2, max_concurrent_trials: 2"),
+        format!("{HALVING}, max_trials: 2, max_concurrent_trials: 2, form: promotion"),
+        "name: random, max_trials: 2, max_length: {batches: 4}".to_string(),
+        "name: pasha, max_trials: 2, max_time: 4, divisor: 2".to_string(),
+    ] {
+        let ends = replayed(&searcher, "\"invalid\"\n1\n2\n");
+        assert_eq!(ends.len(), 3, "{searcher}");
+        assert_eq!(ends[0], (0, "its hyperparameters are invalid".to_string()), "{searcher}");
+    }
+    // A point of a grid is not replaced.
+    let text = "searcher: {name: grid, metric: loss, max_length: {batches: 4}}\n\
+                hyperparameters: {x: {choice: [1, 2, 3]}}";
+    let file = SearchFile::parse(text, &[]).expect("valid");
+    let mut search = file.search(1).expect("a search");
+    replay(&mut search, &Curve::read("\"invalid\"\n1\n2\n").expect("curves")).expect("replayed");
+    assert_eq!(search.trials().len(), 3);
+}
+
+#[test]
+fn promotion_waits_until_it_is_among_the_best() {
+    let searcher = format!("{HALVING}, max_trials: 8, max_concurrent_trials: 8, form: promotion");
+    let ends = replayed(&searcher, "8\n7\n6\n5\n4\n3\n2\n1\n");
+    // Everyone is best when it comes, so that with n >= 2 the newest is promoted each time it is in the top half.
+    let at_least = |length: u64| ends.iter().filter(|(own, _)| *own >= length).count();
+    assert_eq!((at_least(1), at_least(3)), (8, 7));
+    assert_eq!(ends[7], (7, "reached the top rung at 7".to_string()));
+    assert_eq!(
+        ends[0],
+        (1, "never promoted from rung 1 of 3 at 1: not among the best 4 of 8".to_string())
+    );
+}
+
+#[test]
+fn random_and_grid_train_everything_and_refill() {
+    let random = "name: random, max_trials: 20, max_length: {epochs: 3}";
+    let curves: String = (0..20).map(|n| format!("{n}\n")).collect();
+    assert_eq!(lengths(random, &curves), [3; 20]);
+    assert_eq!(lengths("name: single, max_length: {epochs: 3}", "1\n"), [3]);
+}
+
+#[test]
+fn the_median_rule_stops_the_worse_half_after_its_grace() {
+    let searcher =
+        "name: median, max_trials: 6, max_time: 10, interval: 2, grace: 4, min_samples: 3";
+    assert_eq!(lengths(searcher, "1\n2\n3\n4\n5\n6\n"), [10, 10, 10, 4, 4, 4]);
+}
+
+#[test]
+fn a_population_replaces_its_worst_and_all_go_to_the_end() {
+    let searcher = "name: pbt, max_trials: 8, max_time: 12, interval: 4";
+    let text = format!(
+        "searcher: {{metric: loss, {searcher}}}\nhyperparameters: {{x: {{uniform: [0, 1]}}}}\n"
+    );
+    let file = SearchFile::parse(&text, &[]).expect("valid");
+    let mut search = file.search(1).expect("a search");
+    let before = file.search(1).expect("a search").begin().len();
+    let curves = Curve::read("1\n2\n3\n4\n5\n6\n7\n8\n").expect("curves");
+    replay(&mut search, &curves).expect("replayed");
+    assert_eq!((before, search.trials().len()), (8, 8));
+    assert!(search.trials().iter().all(|trial| trial.length() == 12));
+    let mut fresh = file.search(1).expect("a search");
+    fresh.begin();
+    let moved = search.trials().iter().zip(fresh.trials()).map(|(a, b)| a.hparams != b.hparams);
+    assert_eq!(
+        moved.collect::<Vec<bool>>(),
+        [false, false, false, false, false, false, true, true]
+    );
+}
+
+#[test]
+fn progressive_halving_goes_no_further_than_the_order_changes() {
+    let searcher =
+        "name: pasha, max_trials: 64, max_time: 64, divisor: 2, max_concurrent_trials: 4";
+    // Always the same order: the second rung is the last.
+    let curves: String = (0..64).map(|n| format!("{}\n", (n * 37) % 64)).collect();
+    let longest = lengths(searcher, &curves).into_iter().max();
+    assert_eq!(longest, Some(8), "rungs at 4 and 8 of 64");
+    // The order turns over at every rung: all rungs are needed.
+    let turning = |n: u64| {
+        let value = |rung: u64| if rung % 2 == 0 { n } else { 64 - n };
+        let points: Vec<String> =
+            (0..5).map(|rung| format!("[{}, {}]", 4 << rung, value(rung))).collect();
+        format!("[{}]\n", points.join(", "))
+    };
+    let curves: String = (0..64).map(|n| turning((n * 37) % 64)).collect();
+    assert_eq!(lengths(searcher, &curves).into_iter().max(), Some(64));
+}
+
+#[test]
+fn a_target_ends_the_search() {
+    let searcher =
+        "name: random, max_trials: 50, max_concurrent_trials: 2, max_time: 5, target: 0.5";
+    let ends = replayed(searcher, "3\n2\n0.5\n1\n");
+    assert_eq!(ends.len(), 4);
+    assert_eq!(ends[3], (0, "trial 3 has reached the target 0.5".to_string()));
+}
+
+#[test]
+fn a_plan_lets_one_of_divisor_go_on() {
+    let check = |searcher: &str, expected: &[(u64, usize)]| {
+        let text = format!("searcher: {{metric: loss, {searcher}}}");
+        let file = SearchFile::parse(&text, &[]).expect("valid");
+        let method = file.method(1).expect("a method");
+        let mut counts = std::collections::BTreeMap::<u64, usize>::new();
+        for trial in plan(&method, file.space()).expect("a plan") {
+            *counts.entry(trial.length).or_default() += 1;
+        }
+        assert_eq!(counts.into_iter().collect::<Vec<_>>(), expected, "{searcher}");
+    };
+    // 70 at [1, 4, 16, 64], 22 at [4, 16, 64], 8 at [16, 64].
+    check(
+        "name: adaptive_asha, max_trials: 100, max_time: 64",
+        &[(1, 53), (4, 13 + 17), (16, 3 + 4 + 6), (64, 1 + 1 + 2)],
+    );
+    check("name: random, max_trials: 3, max_length: {records: 50}", &[(50, 3)]);
+    check("name: async_halving, num_rungs: 3, max_trials: 3, max_time: 16", &[(1, 2), (16, 1)]);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_a_sentence() {
+    let check = |searcher: &str, expected: &str| {
+        let text = format!("searcher: {{{searcher}}}\nhyperparameters: {{x: {{uniform: [0, 1]}}}}");
+        let refused = SearchFile::parse(&text, &[]).and_then(|file| file.method(1));
+        assert_eq!(refused.expect_err(searcher).to_string(), expected);
+    };
+    check(
+        "name: single, scheduler: async_halving",
+        "line 1: searcher.scheduler: async_halving compares trials, and single has only one: write \
+         name: random",
+    );
+    check(
+        "name: tpe, scheduler: pbt, max_trials: 9",
+        "line 1: searcher.scheduler: pbt proposes by itself, from its best trials: write name: \
+         random, or another scheduler",
+    );
+    check(
+        "name: adaptive_asha, scheduler: median, max_trials: 9",
+        "line 1: searcher.name: adaptive_asha with the scheduler median: write what proposes \
+         (random, grid or tpe) as the name",
+    );
+    check("name: random", "line 1: searcher.max_trials: say how many trials there may be");
+    check(
+        "name: random, max_trials: 4, divisor: 3",
+        "line 1: searcher.divisor: only async_halving, adaptive_asha or pasha has a use for it",
+    );
+    check(
+        "name: async_halving, max_trials: 4, divisor: 1",
+        "line 1: searcher.divisor: must be above 1",
+    );
+    check("name: grid", "line 2: hyperparameters.x: a grid needs a \"count\" of the values to try");
+    check(
+        "name: randon",
+        "line 1: searcher.name: \"randon\" is not known here (did you mean \"random\"?)",
+    );
+}
+
+#[test]
+fn in_fixed_order_arrival_changes_nothing() {
+    use crate::{Event, TrialState};
+    let text = format!(
+        "searcher: {{{HALVING}, max_trials: 12, max_concurrent_trials: 4, order: fixed}}\n\
+         hyperparameters: {{x: {{uniform: [0, 1]}}}}"
+    );
+    let file = SearchFile::parse(&text, &[]).expect("valid");
+    let mut outcomes = Vec::new();
+    for seed in 0..50 {
+        let mut rng = salamander_core::seed::Rng::new(seed);
+        let mut search = file.search(1).expect("a search");
+        search.begin();
+        while !search.is_over() {
+            // Whoever is under way may be the next to report.
+            let under_way: Vec<_> = search
+                .trials()
+                .iter()
+                .filter(|trial| trial.state == TrialState::Running && !search.is_waiting(trial.id))
+                .map(|trial| (trial.id, trial.until))
+                .collect();
+            let (trial, length) = under_way[rng.below(under_way.len() as u64) as usize];
+            let x = search.trial(trial).expect("known").hparams["x"].as_f64().expect("a number");
+            search.arrive(Event::Report { trial, length, metric: (x * 9.0).sin() });
+        }
+        let show = |trial: &crate::Trial| (trial.hparams.to_string(), trial.reports.clone());
+        outcomes.push(search.trials().iter().map(show).collect::<Vec<_>>());
+    }
+    assert!(outcomes.iter().all(|outcome| *outcome == outcomes[0]));
+    assert_eq!(outcomes[0].len(), 12);
+}
