@@ -125,12 +125,12 @@ fn next(state: &mut u64) -> u64 {
 
 impl FileState {
     fn crash(&mut self, random: &mut u64) {
-        if self.resized && next(random) % 2 == 0 {
+        if self.resized && next(random).is_multiple_of(2) {
             self.durable.resize(self.seen.len(), 0);
         }
         for sector in std::mem::take(&mut self.dirty) {
             let range = sector * SECTOR..((sector + 1) * SECTOR).min(self.seen.len());
-            if next(random) % 2 == 0 && range.start < range.end {
+            if next(random).is_multiple_of(2) && range.start < range.end {
                 if self.durable.len() < range.end {
                     self.durable.resize(range.end, 0);
                 }
@@ -351,7 +351,10 @@ impl DiskFile for FaultyFile {
     fn try_lock(&self) -> Result<(), TryLockError> {
         self.with(|file| match std::mem::replace(&mut file.locked, true) {
             true => Err(TryLockError::WouldBlock),
-            false => Ok(self.locks.store(true, Ordering::Relaxed)),
+            false => {
+                self.locks.store(true, Ordering::Relaxed);
+                Ok(())
+            }
         })
     }
 }

@@ -45,6 +45,17 @@ struct EngineState {
     here: Vec<bool>,
 }
 
+/// The rows that a pull is for.
+#[derive(Clone, Copy, Debug)]
+pub struct Lookup<'a> {
+    /// Of this table.
+    pub table: TableId,
+    /// In any order; they may repeat.
+    pub ids: &'a [u64],
+    /// Why they are read.
+    pub read: Read,
+}
+
 impl Engine {
     /// An engine without tables.
     pub fn new(options: EngineOptions) -> Result<Self, Error> {
@@ -92,18 +103,17 @@ impl Engine {
         read: Read,
         out: &mut [f32],
     ) -> Result<(), Error> {
-        self.pull_of(None, table, ids, read, out)
+        self.pull_of(None, &Lookup { table, ids, read }, out)
     }
 
     /// Like [`pull`](Engine::pull), of this version alone, where one is given.
     pub fn pull_of(
         &self,
         version: Option<u64>,
-        table: TableId,
-        ids: &[u64],
-        read: Read,
+        wanted: &Lookup<'_>,
         out: &mut [f32],
     ) -> Result<(), Error> {
+        let Lookup { table, ids, read } = *wanted;
         let order = self.order();
         let dim = order.check(table, ids.len(), out.len())?;
         let current = order.version;
@@ -185,9 +195,8 @@ impl Engine {
     /// What a bug in a table would do.
     #[cfg(test)]
     pub(crate) fn panic_in_a_thread(&self) {
-        let job = |_: &mut Shard| panic!("on purpose");
-        let jobs: Vec<(usize, fn(&mut Shard))> = vec![(0, job)];
-        self.inner.owners.run(jobs, ()).expect_err("the thread is gone");
+        let job = |_: &mut Shard| -> () { panic!("on purpose") };
+        self.inner.owners.run(vec![(0, job)], ()).expect_err("the thread is gone");
     }
 
     /// Rows that are kept apart for copies.

@@ -172,7 +172,7 @@ fn progressive_halving_goes_no_further_than_the_order_changes() {
     assert_eq!(longest, Some(8), "rungs at 4 and 8 of 64");
     // The order turns over at every rung: all rungs are needed.
     let turning = |n: u64| {
-        let value = |rung: u64| if rung % 2 == 0 { n } else { 64 - n };
+        let value = |rung: u64| if rung.is_multiple_of(2) { n } else { 64 - n };
         let points: Vec<String> =
             (0..5).map(|rung| format!("[{}, {}]", 4 << rung, value(rung))).collect();
         format!("[{}]\n", points.join(", "))

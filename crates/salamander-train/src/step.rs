@@ -158,7 +158,7 @@ pub struct Arithmetic {
     pub precision: Option<FloatDType>,
     /// What the loss is multiplied by before the backward pass; the gradients of the sum are too.
     pub loss_scale: Option<f64>,
-    /// What a loss that is not a number does.
+    /// What a loss that is not a number, or a gradient that is not finite, does.
     pub on_nan: OnNan,
 }
 

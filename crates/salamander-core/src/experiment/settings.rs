@@ -85,7 +85,7 @@ pub struct Settings {
     pub optimizations: Optimizations,
     /// Tolerated failures.
     pub max_restarts: MaxRestarts,
-    /// What a loss that is not a number does.
+    /// What a loss that is not a number, or a gradient that is not finite, does.
     pub on_nan: OnNan,
     /// How a distributed run notices trouble.
     pub elastic: Elastic,

@@ -13,7 +13,7 @@ const WHEN: &str = "when";
 pub(super) fn space(node: &Node) -> Result<Space, Error> {
     let mut found = Vec::new();
     for (key, child) in node.entries() {
-        walk(&[key.name.clone()], child, &[], &mut found)?;
+        walk(std::slice::from_ref(&key.name), child, &[], &mut found)?;
     }
     let paths: Vec<Vec<String>> = found.iter().map(|found| found.path.clone()).collect();
     let leaves = found
