@@ -47,7 +47,7 @@ struct EngineState {
 
 /// The rows that a pull is for.
 #[derive(Clone, Copy, Debug)]
-pub struct Lookup<'a> {
+pub struct PullRows<'a> {
     /// Of this table.
     pub table: TableId,
     /// In any order; they may repeat.
@@ -103,17 +103,17 @@ impl Engine {
         read: Read,
         out: &mut [f32],
     ) -> Result<(), Error> {
-        self.pull_of(None, &Lookup { table, ids, read }, out)
+        self.pull_of(None, &PullRows { table, ids, read }, out)
     }
 
     /// Like [`pull`](Engine::pull), of this version alone, where one is given.
     pub fn pull_of(
         &self,
         version: Option<u64>,
-        wanted: &Lookup<'_>,
+        wanted: &PullRows<'_>,
         out: &mut [f32],
     ) -> Result<(), Error> {
-        let Lookup { table, ids, read } = *wanted;
+        let PullRows { table, ids, read } = *wanted;
         let order = self.order();
         let dim = order.check(table, ids.len(), out.len())?;
         let current = order.version;

@@ -62,7 +62,7 @@ pub use salamander_core::asynchronous::Applied;
 use salamander_core::seed::mix;
 pub use salamander_core::status::TableStats;
 
-pub use engine::{Engine, Lookup};
+pub use engine::{Engine, PullRows};
 pub use error::Error;
 pub use init::first_values;
 pub use options::{

@@ -258,9 +258,9 @@ mod tests {
     fn a_run_says_how_it_ended() {
         let (_folder, run) = run();
         let end = |ending| finish(&run, &experiment(), ending, Instant::now());
-        let failed = end(Ending::Failed("no data".into())).err().expect("failed");
+        let failed = end(Ending::Failed("no data".into())).expect_err("failed");
         assert_eq!(failed.to_string(), "no data");
-        let unexplained = end(Ending::Completed).err().expect("nothing was told").to_string();
+        let unexplained = end(Ending::Completed).expect_err("nothing was told").to_string();
         assert!(unexplained.starts_with("the run ended without a word"), "{unexplained}");
         let (stopped, facts) = end(Ending::Interrupted).expect("stopped before its first step");
         assert!(stopped.interrupted && stopped.progress.interrupted);

@@ -125,10 +125,10 @@ mod tests {
     #[test]
     fn a_token_that_is_none_is_named() {
         let (_folder, run) = run();
-        let error = keys(&run).err().expect("no token").to_string();
+        let error = keys(&run).expect_err("no token").to_string();
         assert!(error.contains(&run.token().display().to_string()), "{error}");
         fs::write(run.token(), "not hex").expect("written");
-        let error = keys(&run).err().expect("no token").to_string();
+        let error = keys(&run).expect_err("no token").to_string();
         assert!(error.starts_with(&format!("token {}", run.token().display())), "{error}");
     }
 
@@ -138,7 +138,7 @@ mod tests {
         ensure_keys(&run).expect("made");
         let files = KeyFiles::default();
         assert!(files.read(&run, LOOPBACK).expect("within this host").tls.is_none());
-        let error = files.read(&run, ANY).err().expect("refused").to_string();
+        let error = files.read(&run, ANY).expect_err("refused").to_string();
         let advice = format!("salamander tls {}", run.certificates().display());
         assert!(error.contains(&advice), "{error}");
         ensure_certificates(&run).expect("made");
@@ -154,7 +154,7 @@ mod tests {
         let files = KeyFiles { token: Some(other.token()), certificates: None };
         assert_eq!(files.read(&run, LOOPBACK).expect("read").token.to_hex(), token.to_hex());
         let files = KeyFiles { certificates: Some(other.certificates()), ..files };
-        let error = files.read(&run, LOOPBACK).err().expect("no certificates").to_string();
+        let error = files.read(&run, LOOPBACK).expect_err("no certificates").to_string();
         assert!(error.contains(&other.certificates().display().to_string()), "{error}");
     }
 }

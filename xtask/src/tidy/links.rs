@@ -29,7 +29,8 @@ pub(super) fn links(
             failures.push(Failure::new(path, line, advice));
         }
     }
-    let listed = pages.get(SUMMARY).map(|text| targets(text).collect()).unwrap_or_default();
+    let listed =
+        pages.get(SUMMARY).map(|text| targets(text).collect::<Vec<_>>()).unwrap_or_default();
     for path in pages.keys().filter(|path| path.starts_with(GUIDE) && *path != SUMMARY) {
         if !listed.iter().any(|(_, target)| resolve(SUMMARY, target) == *path) {
             failures.push(Failure::new(path, 1, format!("add the page to {SUMMARY}")));

@@ -15,7 +15,7 @@ use crate::placement::ranges;
 use crate::wire::reply::{changed_head, encode_json, encode_number};
 use crate::wire::request::{Lookup, Received, Values};
 use crate::wire::{Advance, Code, Failure, Header, Info, Request};
-use crate::{Engine, Error, Lookup, Mode, Push, Read, Rows, TableId, TableSpec};
+use crate::{Engine, Error, Mode, PullRows, Push, Read, Rows, TableId, TableSpec};
 
 /// The server behind all its connections.
 pub(super) struct Service {
@@ -268,7 +268,7 @@ impl Chunks<'_> {
             let space = &mut values[filled..filled + rows * dim];
             let Lookups { read, version, .. } = *self.lookups;
             let rest = &rest[..rows];
-            let wanted = Lookup { table: *table, ids: rest, read };
+            let wanted = PullRows { table: *table, ids: rest, read };
             service.engine.pull_of(version, &wanted, space).map_err(refuse)?;
             filled += space.len();
             self.row += rows;

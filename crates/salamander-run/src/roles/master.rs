@@ -117,7 +117,7 @@ pub fn run(
             let (listener, address) = bind(pods.in_family(options.listen)).await?;
             config.sink = Box::new(files);
             listening(address);
-            return crate::cluster::lead(config, listener, pods, &keys).await;
+            return Box::pin(crate::cluster::lead(config, listener, pods, &keys)).await;
         }
         let (listener, address) = bind(options.listen).await?;
         files.address = Some(address);
