@@ -114,17 +114,18 @@ fn a_search_trains_its_trials_and_goes_on_after_a_kill() {
         text.contains('\n').then_some(search)
     };
     let folder = loop {
+        let over = killed.try_wait().expect("asked").is_some();
         if let Some(folder) = journal() {
             break folder;
         }
-        assert!(killed.try_wait().expect("asked").is_none(), "it ended without a report");
+        assert!(!over, "it ended without a report");
         std::thread::sleep(std::time::Duration::from_millis(5));
     };
-    killed.kill().expect("killed");
+    // On a slow machine it may be over by now, which is as good.
+    let _ = killed.kill();
     killed.wait().expect("gone");
     let folder = folder.display().to_string();
     let args = ["train", "--resume", &folder, "--slots", "2", "--json"];
-    // The lock of a trial that was killed with its search is free a moment later; it is tried again until then.
     let again: Value = place.ok(&args).json();
     assert_eq!(decisions(&again), decisions(&end));
     // A search that is over stays as it is.

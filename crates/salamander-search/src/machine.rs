@@ -212,7 +212,9 @@ impl Search {
 
     /// Whether nothing more will happen.
     pub fn is_over(&self) -> bool {
-        self.over || (!self.trials.is_empty() && self.trials.iter().all(|t| t.state.is_over()))
+        // From the newest, which is nearly always under way: a look must not cost more the longer a search is.
+        let all_over = || self.trials.iter().rev().all(|trial| trial.state.is_over());
+        self.over || (!self.trials.is_empty() && all_over())
     }
 
     /// Whether every trial failed, so that the search did.

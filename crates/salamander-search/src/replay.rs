@@ -1,6 +1,6 @@
 //! A search on known results: what it would have done, had trials measured this.
 //!
-//! Running trials advance equally, and of those that report at the same time the one that was made first is heard first.
+//! Running trials advance equally; of those that report at the same time the one that was made first is heard first.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

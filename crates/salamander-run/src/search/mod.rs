@@ -335,6 +335,7 @@ impl SearchRun {
             _ => {
                 restarts.failures += 1;
                 let error = summary["error"].as_str().map(str::to_string);
+                let error = error.or_else(|| last_error(&self.layout_of(trial)));
                 error.unwrap_or_else(|| "failed without a word; see its log".to_string())
             }
         };
@@ -436,6 +437,12 @@ pub(crate) fn trial(program: &Program, run: &RunLayout) -> Result<Exit, Error> {
         true => Ok(Exit::Left),
         false => Ok(Exit::Done),
     }
+}
+
+/// What a trial's process said last of what went wrong.
+fn last_error(run: &RunLayout) -> Option<String> {
+    let log = fs::read_to_string(run.log("worker-0")).ok()?;
+    log.lines().rev().find_map(|line| line.strip_prefix("error: ").map(str::to_string))
 }
 
 fn copy_folder(from: &Path, to: &Path) -> Result<(), Error> {

@@ -1,5 +1,5 @@
-//! Population based training (<https://arxiv.org/abs/1711.09846>): from time to time the worst trials go on as copies of
-//! the best, with hyperparameters near theirs.
+//! Population based training (<https://arxiv.org/abs/1711.09846>): from time to time the worst trials go on as
+//! copies of the best, with hyperparameters near theirs.
 //!
 //! All trials meet at each generation: then no result depends on which of them was faster.
 
