@@ -315,7 +315,7 @@ mod tests {
             wanted: 1,
             restarts: RestartCounts { workers: 1, servers: 0, masters: 2 },
             checkpoint: Some(mark),
-            servers: [3, 4].map(|evicted| server(evicted)).to_vec(),
+            servers: [3, 4].map(server).to_vec(),
             ..Status::default()
         };
         let lines = of_master(&RunLayout::new("nowhere/x"), &status);

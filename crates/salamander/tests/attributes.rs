@@ -539,7 +539,8 @@ fn decoded_records_are_kept_and_are_the_same() {
         text += &format!("{x},{i},a|g{},Zürich {},{}\n", i % 3, i % 4, ["no", "yes"][i % 2]);
     }
     std::fs::write(&file, text).expect("written");
-    let opened = || Dataset::new(Arc::from(open(&[file.clone()], None).expect("opens")));
+    let opened =
+        || Dataset::new(Arc::from(open(std::slice::from_ref(&file), None).expect("opens")));
     let opened = || opened().expect("counted");
     let plain = epochs(&Arc::new(opened()));
     let run = folder.path().join("run");

@@ -162,7 +162,9 @@ impl SearchRun {
                 self.fill(&mut slots, &mut journal, &mut work, tell)?;
             }
             if let Some((trial, outcome)) = slots.next(LOOK)
-                && let Some(event) = self.event(trial, outcome, stopping, &mut work, tell)
+                // Who is killed while the search pauses is begun again with it.
+                && !(stopping && matches!(outcome, Outcome::Fault(_)))
+                && let Some(event) = self.event(trial, outcome, &mut work, tell)
             {
                 self.hear(event, &mut journal, &mut work, tell)?;
             }
@@ -306,7 +308,6 @@ impl SearchRun {
         &self,
         trial: TrialId,
         outcome: Outcome,
-        stopping: bool,
         work: &mut Work,
         tell: &mut dyn FnMut(String),
     ) -> Option<Event> {
@@ -323,7 +324,6 @@ impl SearchRun {
                 work.queue.push_front(trial);
                 return None;
             }
-            Outcome::Fault(_) if stopping => return None,
             Outcome::Failed | Outcome::Fault(_) => {}
         }
         let restarts = work.restarts.entry(trial).or_default();

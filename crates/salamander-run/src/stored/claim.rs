@@ -12,6 +12,10 @@ pub(super) trait StoredObject {
     /// What goes wrong on the way.
     type Error;
     /// Its content and version, if it is there.
+    #[expect(
+        clippy::type_complexity,
+        reason = "a type of its own would need the trait's own types as parameters"
+    )]
     fn read(&self) -> Result<Option<(Vec<u8>, Self::Version)>, Self::Error>;
     /// Puts it, if it is still what was seen. None: it is not, or an earlier try of the same has put it.
     fn put_if(

@@ -8,13 +8,16 @@ use salamander_master::journal::sign;
 
 use super::*;
 
+/// What is to be put, and what must be there for it.
+type UnderWay = (Vec<u8>, Option<Vec<u8>>);
+
 /// A store with one object. What a put comes to is drawn from the seed.
 struct Races {
     seed: u64,
     turn: Cell<u64>,
     content: RefCell<Option<Vec<u8>>>,
     /// Puts that are on their way, though whoever sent them has given up.
-    under_way: RefCell<Vec<(Vec<u8>, Option<Vec<u8>>)>>,
+    under_way: RefCell<Vec<UnderWay>>,
     /// A store that ignores conditions.
     careless: bool,
 }
