@@ -212,7 +212,10 @@ impl Turn<'_> {
             client::Error::Refused { failure, .. } => Some((failure.code, failure.detail)),
             _ => None,
         };
-        let is_behind = |error: &client::Error| matches!(code(error), Some((Code::Lineage, theirs)) if theirs < self.lineage.0);
+        let is_behind = |error: &client::Error| match code(error) {
+            Some((Code::Lineage, theirs)) => theirs < self.lineage.0,
+            _ => false,
+        };
         loop {
             let heard = Backoff::every(PAUSE).within(self.service.placing.hearsay);
             let taken = retry(heard, || client.take(partition), is_behind);
