@@ -1,5 +1,5 @@
-//! Gzipped text: the first byte says which format is inside. Bytes that unpack to more than the fuzzer's time allows are
-//! its own affair: a file on disk is bounded by the disk.
+//! Gzipped text: the first byte says which format is inside. Bytes that unpack to more than the fuzzer's time allows
+//! are its own affair: a file on disk is bounded by the disk.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

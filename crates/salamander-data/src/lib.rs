@@ -10,7 +10,8 @@
 //!   reads from S3, Google, Azure and http through a cache of blocks, `part_cache` bounds what is kept in memory.
 //! - [`Dataset`] numbers the records of all shards in one row and reads any list of them; a [`RecordCache`] keeps what
 //!   text was decoded to.
-//! - [`Row`] and [`Value`] are a record as named columns, [`ColumnInfo`] is a column of all records; [`Error`] names the file, chunk and record.
+//! - [`Row`] and [`Value`] are a record as named columns, [`ColumnInfo`] is a column of all records; [`Error`] names
+//!   the file, chunk and record.
 //! - [`recordio`] reads and writes RecordIO; [`example_proto`] is the `tf.train.Example` inside it,
 //!   which `example` decodes without copying, walking the `wire` format.
 //! - [`preprocess`] turns columns into buckets and ids, [`stats`] describes them, and [`split`] divides records.

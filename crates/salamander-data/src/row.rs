@@ -65,6 +65,7 @@ pub(crate) enum OwnedValue {
 }
 
 impl OwnedValue {
+    #[cfg(feature = "parquet")]
     pub(crate) fn of(value: &Value<'_>) -> OwnedValue {
         match value {
             Value::Bytes(bytes) => OwnedValue::Bytes(bytes.to_vec()),

@@ -1,6 +1,6 @@
-//! What the operator (or a manifest) and the program in a job's image must agree on: the files and arguments of pods, and
-//! what is written on the master's pod. Each change that one side must know of has a number; an image that is too old is
-//! refused with a sentence instead of doing half of what the job says.
+//! What the operator (or a manifest) and the program in a job's image must agree on: the files and arguments of pods,
+//! and what is written on the master's pod. Each change that one side must know of has a number; an image that is too
+//! old is refused with a sentence instead of doing half of what the job says.
 //!
 //! | version | what came |
 //! | --- | --- |

@@ -57,8 +57,8 @@ pub trait Sink: Send {
     fn deposed(&mut self) -> Option<Problem> {
         None
     }
-    /// The journal says that this master leads, and nobody has heard of it yet. Here, waiting is allowed; one that fails
-    /// does not lead.
+    /// The journal says that this master leads, and nobody has heard of it yet. Here, waiting is allowed; one that
+    /// fails does not lead.
     fn opened(&mut self) -> std::io::Result<()> {
         Ok(())
     }

@@ -125,8 +125,8 @@ impl Mode {
         }
     }
 
-    /// The slots of workers that must not be ended because fewer are wanted: what they hold is handed over first. None: that
-    /// is not known yet.
+    /// The slots of workers that must not be ended because fewer are wanted: what they hold is handed over first.
+    /// None: that is not known yet.
     pub(crate) fn needed_slots(&self) -> Option<BTreeSet<u32>> {
         match self {
             Mode::Members(members) => members.coordinator.needed_slots(),

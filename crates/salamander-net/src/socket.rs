@@ -274,8 +274,8 @@ pub(crate) fn ended() -> Error {
     Error::Refused(reason)
 }
 
-/// Without these, a cable that is cut, or a firewall that drops in silence, is noticed after about 15 minutes by whoever
-/// sends, and never by whoever only waits: a connection without an answer for this long is over.
+/// Without these, a cable that is cut, or a firewall that drops in silence, is noticed after about 15 minutes by
+/// whoever sends, and never by whoever only waits: a connection without an answer for this long is over.
 fn notice_cuts(descriptor: &OwnedFd) -> Result<(), Error> {
     sockopt::set_socket_keepalive(descriptor, true)?;
     sockopt::set_tcp_keepidle(descriptor, UNANSWERED / 3)?;

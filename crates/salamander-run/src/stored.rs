@@ -121,9 +121,9 @@ fn last_term(journal: &[u8]) -> Option<Term> {
     records.iter().filter_map(term).max()
 }
 
-/// Makes a run's folder from its place in a store and the journal that was there; false if nothing is. The journal comes last: whoever is killed
-/// meanwhile begins again. A master, which knows its experiment, leaves the checkpoint to workers unless it is the one
-/// that hands it out.
+/// Makes a run's folder from its place in a store and the journal that was there; false if nothing is. The journal
+/// comes last: whoever is killed meanwhile begins again. A master, which knows its experiment, leaves the checkpoint
+/// to workers unless it is the one that hands it out.
 fn bring_back(
     remote: &RemoteCheckpoints,
     run: &RunLayout,

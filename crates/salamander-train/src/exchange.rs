@@ -118,8 +118,8 @@ pub(crate) trait Exchange: Send {
     fn failed(&mut self, _error: &Error) {}
 }
 
-/// A committed result, or another state, that is being put into the state. This member promises nothing meanwhile, so that what it
-/// promises is what it holds; dropping this says that the state is complete.
+/// A committed result, or another state, that is being put into the state. This member promises nothing meanwhile, so
+/// that what it promises is what it holds; dropping this says that the state is complete.
 #[must_use = "the state counts as complete when this is dropped"]
 pub(crate) struct Applying(Option<Box<dyn FnOnce() + Send>>);
 

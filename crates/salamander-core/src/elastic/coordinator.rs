@@ -1,13 +1,15 @@
 //! The master's side of membership: who is in the next generation, and whose state survives.
 
 mod choice;
+mod known_worker;
 mod servers;
+mod timeouts;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Activation, CheckpointMark, Ending, Entry, Fence, FromMember, Generation, Hello, Holding,
-    Identity, Millis, Peer, RunState, Source, ToMember, WorkerId,
+    Activation, CheckpointMark, Ending, Entry, Fence, FromMember, Generation, Hello, Identity,
+    Millis, Peer, RunState, Source, ToMember, WorkerId,
 };
 
 /// Failures to reach a member, in generations that never got to work, before it is left out for a while.
@@ -17,29 +19,9 @@ const STRIKES: u32 = 3;
 const UNTIL_IT_PROMISES: Millis = Millis::MAX;
 
 use choice::Promised;
+use known_worker::KnownWorker;
 use servers::RowsPlan;
-
-/// How long to wait for whom.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timeouts {
-    /// A worker that was not heard for so long is dropped.
-    pub silence: Millis,
-    /// A worker that does not answer a prepare for so long is left out.
-    pub promise: Millis,
-    /// One that has answered that it is still changing its state is waited for this long: it may be the only one that
-    /// has the state.
-    pub apply: Millis,
-    /// How long a newcomer waits for others, so that several cause one regroup.
-    pub join: Millis,
-    /// How long the first generation waits for all workers that are wanted, once there are enough.
-    pub first: Millis,
-}
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self { silence: 5_000, promise: 2_000, apply: 120_000, join: 100, first: 3_000 }
-    }
-}
+pub use timeouts::Timeouts;
 
 /// Where the membership stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,36 +45,6 @@ pub enum Action {
     Send(WorkerId, ToMember),
     /// A worker is out of the membership, for this reason.
     Dropped(WorkerId, &'static str),
-}
-
-#[derive(Clone, Debug)]
-struct KnownWorker {
-    peer: Peer,
-    heard: Millis,
-    connected: bool,
-    /// Left out until this time, unless it is heard again after it.
-    excluded: Option<Millis>,
-    promise: Option<(Generation, Holding)>,
-    /// It has heard of this generation, and promises as soon as its state is complete.
-    busy: Option<Generation>,
-    strikes: u32,
-    /// The platform's place for its process, if a platform looks after it.
-    slot: Option<u32>,
-}
-
-impl KnownWorker {
-    fn new(peer: Peer, heard: Millis) -> Self {
-        Self {
-            peer,
-            heard,
-            connected: true,
-            excluded: None,
-            promise: None,
-            busy: None,
-            strikes: 0,
-            slot: None,
-        }
-    }
 }
 
 /// The membership as the master sees it.
@@ -530,5 +482,7 @@ impl Coordinator {
     }
 }
 
+#[cfg(test)]
+mod server_tests;
 #[cfg(test)]
 mod tests;

@@ -22,8 +22,8 @@ const BLOCK: u64 = 4096;
 /// Records described by one thread and then merged.
 const PART: u64 = 1 << 16;
 
-/// Statistics of each column. As JSON they have no raw values: of words the most frequent ones, of numbers count, range,
-/// mean, deviation and median; what was read from JSON has no words.
+/// Statistics of each column. As JSON they have no raw values: of words the most frequent ones, of numbers count,
+/// range, mean, deviation and median; what was read from JSON has no words.
 ///
 /// ```
 /// use salamander_data::{Row, Value, stats::Stats};

@@ -64,8 +64,8 @@ pub struct PodTemplate {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "named_objects")]
     pub volume_mounts: Vec<Value>,
-    /// Containers that run before it, one after the other; with `restartPolicy: Always` one runs beside it as a sidecar.
-    /// Those that say nothing of security get what the pod's own container has.
+    /// Containers that run before it, one after the other; with `restartPolicy: Always` one runs beside it as a
+    /// sidecar. Those that say nothing of security get what the pod's own container has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "named_objects")]
     pub init_containers: Vec<Value>,

@@ -8,8 +8,8 @@ use super::metadata;
 use crate::job::Job;
 use crate::names::{self, PodRole};
 
-/// One server at a time may be evicted by whoever asks politely, as `kubectl drain` does. A job without the operator has
-/// none: nobody would change it with the number of servers.
+/// One server at a time may be evicted by whoever asks politely, as `kubectl drain` does. A job without the operator
+/// has none: nobody would change it with the number of servers.
 pub(super) fn budget(job: &Job, owner: Option<&OwnerReference>) -> Option<Value> {
     let servers = job.spec.servers().filter(|_| job.operated)?;
     Some(json!({

@@ -1,5 +1,5 @@
-//! Workers that are placed together or not at all. Master and servers are not among them: workers are only made when the
-//! master runs.
+//! Workers that are placed together or not at all. Master and servers are not among them: workers are only made when
+//! the master runs.
 
 use std::collections::BTreeMap;
 

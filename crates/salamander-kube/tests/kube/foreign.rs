@@ -1,4 +1,5 @@
-//! Objects of strangers that have the names a job would use: they are never touched, and the job says what is in its way.
+//! Objects of strangers that have the names a job would use: they are never touched, and the job says what is in its
+//! way.
 
 use serde_json::{Value, json};
 

@@ -60,8 +60,8 @@ pub struct Submission {
 }
 
 impl Submission {
-    /// Everything that the job needs on a cluster without the operator, as YAML. Its secrets are kept in a file, so that
-    /// the same manifest comes out again.
+    /// Everything that the job needs on a cluster without the operator, as YAML. Its secrets are kept in a file, so
+    /// that the same manifest comes out again.
     pub fn to_manifest(&self, secrets: Option<&Path>) -> Result<String, Error> {
         let kept = secrets.map(Path::to_path_buf).or_else(|| secrets_file(&self.job));
         let secrets = kept.map_or_else(Secrets::random, |file| Secrets::kept(&file))?;

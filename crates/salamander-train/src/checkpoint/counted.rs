@@ -107,7 +107,8 @@ fn checksum(names: &[String]) -> String {
 /// `step-00000012`, or with the generation that wrote it.
 fn is_name(name: &str) -> bool {
     let rest = name.strip_prefix("step-").unwrap_or_default();
-    !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
+    rest.as_bytes().first().is_some_and(u8::is_ascii_digit) && rest.bytes().all(is_part)
 }
 
 #[cfg(test)]
@@ -117,7 +118,7 @@ mod tests {
 
     fn list() -> Counted {
         let mut list = Counted::default();
-        assert!(list.add("step-00000010") && list.add("step-00000020-001-0002"));
+        assert!(list.add("step-00000010") && list.add("step-00000020-g1.2"));
         assert!(!list.add("step-00000010"));
         list
     }
@@ -138,11 +139,11 @@ mod tests {
 
     #[test]
     fn a_list_of_an_earlier_release_and_none_at_all() {
-        let old = Counted::parse(b"step-00000010\nstep-00000020-001-0002\n");
+        let old = Counted::parse(b"step-00000010\nstep-00000020-g1.2\n");
         assert_eq!(old, Ok(list()));
         let folder = tempfile::tempdir().expect("a folder");
         assert_eq!(Counted::read(folder.path()).expect("no list"), None);
-        for name in ["step-00000004", "step-00000003", "step-00000005-001-0001", "step-x"] {
+        for name in ["step-00000004", "step-00000003", "step-00000005-g1.1", "step-x"] {
             fs::create_dir(folder.path().join(name)).expect("made");
         }
         let first = Counted::repaired(folder.path()).expect("read");

@@ -82,7 +82,8 @@ impl Keeping {
         superfluous.map(|manifest| manifest.id.clone()).collect()
     }
 
-    /// The checkpoint with this id, here or in the run's store; the newest one before it that is intact when neither is.
+    /// The checkpoint with this id, here or in the run's store; the newest one before it that is intact when neither
+    /// is.
     pub(crate) fn intact(&self, id: &str) -> Result<Checkpoint, Error> {
         self.intact_in(self.remote()?.as_ref(), id)
     }

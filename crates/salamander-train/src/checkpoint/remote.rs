@@ -267,8 +267,8 @@ impl RemoteCheckpoints {
         Ok(None)
     }
 
-    /// Brings a checkpoint into a folder of checkpoints, where it appears when all of it is there, verified and on disk,
-    /// in place of a damaged one.
+    /// Brings a checkpoint into a folder of checkpoints, where it appears when all of it is there, verified and on
+    /// disk, in place of a damaged one.
     pub fn download(&self, id: &str, folder: &Path) -> Result<Checkpoint, Error> {
         let place = PathBuf::from(format!("{}/{CHECKPOINTS}/{id}", self.url));
         let under = format!("{CHECKPOINTS}/{id}");

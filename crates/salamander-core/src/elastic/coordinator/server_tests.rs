@@ -1,0 +1,190 @@
+//! Decisions of the coordinator that parameter servers have a part in.
+
+use super::super::{CheckpointMark, History, Term, Version, Wanted};
+use super::tests::{Group, open};
+use super::*;
+
+fn server(id: u64) -> Peer {
+    Peer { id: WorkerId(id), endpoint: format!("server-{id}") }
+}
+
+/// Two workers and two parameter servers, which are ready.
+fn with_servers() -> Group {
+    let mut group = Group::new(0);
+    group.coordinator = open(History::default(), 1, Wanted { workers: 2, servers: 2 }, 0);
+    group.join(WorkerId(1));
+    group.join(WorkerId(2));
+    assert!(group.activations.is_empty(), "no generation without servers");
+    group.coordinator.server_up(0, 0, server(70));
+    group.coordinator.server_up(0, 1, server(71));
+    group.deliver();
+    group
+}
+
+fn kept(group: &mut Group) -> CheckpointMark {
+    let generation = group.activations[&WorkerId(1)].generation;
+    let mark = CheckpointMark { id: "step-4".to_string(), version: Version(4), generation };
+    group.coordinator.message(group.now, WorkerId(1), FromMember::Wrote(mark.clone()));
+    group.deliver();
+    mark
+}
+
+#[test]
+fn a_generation_begins_when_all_servers_are_ready() {
+    let group = with_servers();
+    let servers = &group.activations[&WorkerId(1)].servers;
+    assert_eq!(*servers, [server(70), server(71)]);
+}
+
+#[test]
+fn a_state_does_not_count_without_the_server_that_held_its_rows() {
+    let mut group = with_servers();
+    group.commit(&[1, 2]);
+    let mark = kept(&mut group);
+    group.commit(&[1, 2]);
+    group.coordinator.server_lost(group.now, WorkerId(71));
+    group.deliver();
+    assert!(matches!(group.coordinator.phase(), Phase::Preparing(_)), "it waits for the server");
+    group.coordinator.server_up(group.now, 1, server(72));
+    group.deliver();
+    assert_eq!(group.source(), Source::Checkpoint { rank: 0, mark: Some(mark) });
+    // From then on the new states count again.
+    group.commit(&[1, 2]);
+    group.lose(1);
+    assert!(matches!(group.source(), Source::Member { .. }));
+}
+
+#[test]
+fn servers_that_come_back_to_a_restarted_master_change_nothing() {
+    let mut group = with_servers();
+    group.commit(&[1, 2]);
+    let history = group.coordinator.run().history().clone();
+    let generation = group.activations[&WorkerId(1)].generation;
+    group.coordinator = open(history, 1, Wanted { workers: 2, servers: 2 }, 0);
+    group.coordinator.take_actions();
+    group.coordinator.server_up(1, 0, server(70));
+    group.coordinator.server_up(1, 1, server(71));
+    group.deliver();
+    assert_eq!(*group.coordinator.phase(), Phase::Running(generation));
+    group.coordinator.server_up(2, 1, server(73));
+    assert!(matches!(group.coordinator.phase(), Phase::Preparing(_)), "another one holds nothing");
+}
+
+/// Three servers are wanted where there were two, and the third has come.
+fn moving() -> Group {
+    let mut group = with_servers();
+    group.commit(&[1, 2]);
+    group.coordinator.scale_servers(group.now, 3);
+    group.deliver();
+    assert_eq!(group.coordinator.run().history().generations, 1, "work goes on while it starts");
+    assert_eq!(group.coordinator.needed_servers(), 3);
+    group.coordinator.server_up(group.now, 2, server(72));
+    group.deliver();
+    group
+}
+
+impl Group {
+    pub(super) fn newest(&self) -> &Activation {
+        self.activations.values().max_by_key(|activation| activation.generation).expect("one")
+    }
+
+    fn tell_moved(&mut self) {
+        let generation = self.newest().generation;
+        self.coordinator.message(self.now, WorkerId(1), FromMember::Moved(generation));
+        self.deliver();
+    }
+}
+
+#[test]
+fn a_newcomer_waits_until_rows_have_moved() {
+    let mut group = moving();
+    let before = group.newest().generation;
+    group.coordinator.scale(group.now, 3);
+    group.join(WorkerId(3));
+    group.wait(Timeouts::default().join + 1);
+    assert_eq!(group.newest().generation, before, "rows are on their way");
+    group.tell_moved();
+    group.wait(1);
+    let next = group.newest().clone();
+    assert_eq!(next.members.len(), 3);
+    assert!(matches!(next.source, Source::Member { .. }), "{:?}", next.source);
+}
+
+#[test]
+fn rows_move_to_another_number_of_servers_with_the_state_that_members_hold() {
+    let mut group = moving();
+    let before = group.activations[&WorkerId(1)].clone();
+    assert!(matches!(before.source, Source::Member { .. }));
+    assert_eq!((before.servers.len(), before.destination.len()), (2, 3));
+    assert_eq!(before.rows, Generation { term: Term(1), number: 1 });
+    group.tell_moved();
+    assert_eq!(group.coordinator.run().history().servers.len(), 3);
+    assert_eq!(group.coordinator.phase(), &Phase::Running(before.generation));
+    // From now on a lost member costs nothing.
+    group.commit(&[1, 2]);
+    group.lose(2);
+    let next = group.newest().clone();
+    assert!(matches!(next.source, Source::Member { .. }), "{:?}", next.source);
+    assert_eq!((next.servers.len(), next.destination.len()), (3, 0));
+    assert_eq!(next.rows, before.generation);
+}
+
+#[test]
+fn servers_that_are_not_wanted_stay_until_their_rows_have_moved() {
+    let mut group = moving();
+    group.coordinator.scale_servers(group.now, 1);
+    group.deliver();
+    assert_eq!(group.newest().destination.len(), 3, "one move after the other");
+    group.tell_moved();
+    let next = group.newest().clone();
+    assert_eq!((next.servers.len(), next.destination), (3, vec![server(70)]));
+    assert_eq!(group.coordinator.needed_servers(), 3);
+    group.tell_moved();
+    assert_eq!(group.coordinator.needed_servers(), 1);
+    assert_eq!(group.coordinator.run().servers().count(), 1);
+    group.coordinator.server_lost(group.now, WorkerId(72));
+    group.deliver();
+    assert_eq!(group.coordinator.phase(), &Phase::Running(next.generation));
+}
+
+#[test]
+fn whoever_is_lost_while_rows_move_the_checkpoint_counts() {
+    let lost = |lose: &dyn Fn(&mut Group)| {
+        let mut group = moving();
+        lose(&mut group);
+        group.deliver();
+        let next = group.newest().clone();
+        assert_eq!(next.source, Source::Checkpoint { rank: 0, mark: None });
+        assert_eq!((next.servers.len(), next.destination.len()), (3, 0));
+        assert_eq!(next.rows, next.generation);
+    };
+    lost(&|group| group.lose(2));
+    for (seat, id) in [(0, 70), (2, 72)] {
+        lost(&|group| {
+            group.coordinator.server_lost(group.now, WorkerId(id));
+            group.deliver();
+            assert!(matches!(group.coordinator.phase(), Phase::Preparing(_)));
+            group.coordinator.server_up(group.now, seat, server(90));
+        });
+    }
+    lost(&|group| {
+        let message = FromMember::Broken(group.newest().generation, None);
+        group.coordinator.message(group.now, WorkerId(1), message);
+    });
+}
+
+#[test]
+fn a_restarted_master_hears_that_rows_have_moved() {
+    let mut group = moving();
+    let history = group.coordinator.run().history().clone();
+    group.coordinator = open(history, 1, Wanted { workers: 2, servers: 2 }, 0);
+    assert_eq!(group.coordinator.run().wanted().servers, 3);
+    [1, 2].into_iter().for_each(|id| group.join(WorkerId(id)));
+    (0..3).for_each(|seat| group.coordinator.server_up(1, seat, server(70 + u64::from(seat))));
+    group.deliver();
+    let generation = group.newest().generation;
+    assert_eq!(group.coordinator.phase(), &Phase::Running(generation));
+    group.tell_moved();
+    group.lose(1);
+    assert!(matches!(group.newest().source, Source::Member { .. }));
+}
