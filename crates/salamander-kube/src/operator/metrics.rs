@@ -72,12 +72,8 @@ impl Collector for JobsByPhase {
             let phase = job.status.as_ref().and_then(|status| status.phase);
             *counts.entry(phase.unwrap_or(Phase::Pending)).or_default() += 1;
         }
-        let mut family = encoder.encode_descriptor(
-            "salamander_jobs",
-            "Jobs by phase",
-            None,
-            MetricType::Gauge,
-        )?;
+        let mut family =
+            encoder.encode_descriptor("jobs", "Jobs by phase.", None, MetricType::Gauge)?;
         for (phase, count) in counts {
             ConstGauge::new(count)
                 .encode(family.encode_family(&[("phase", phase.to_string())])?)?;
@@ -119,13 +115,13 @@ mod tests {
             writer.apply_watcher_event(&Event::Apply(job(name, phase)));
         }
         let page = metrics.encode();
-        assert!(page.contains("salamander_jobs{phase=\"Running\"} 2\n"), "{page}");
+        assert!(page.contains("\nsalamander_jobs{phase=\"Running\"} 2\n"), "{page}");
         assert!(!page.contains("Pending"), "{page}");
         for line in ["salamander_operator_leader 1\n", "salamander_reconciles_total 1\n", "# EOF\n"]
         {
             assert!(page.contains(line), "{line}{page}");
         }
         writer.apply_watcher_event(&Event::Delete(job("a", "Running")));
-        assert!(metrics.encode().contains("salamander_jobs{phase=\"Running\"} 1\n"));
+        assert!(metrics.encode().contains("\nsalamander_jobs{phase=\"Running\"} 1\n"));
     }
 }

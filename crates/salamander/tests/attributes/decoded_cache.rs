@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use salamander::__private::Example as _;
 use salamander::prelude::*;
 use salamander::train::{Epoch, Loader};
 use salamander_data::{Dataset, open};
