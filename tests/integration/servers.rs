@@ -60,7 +60,8 @@ impl Run {
     /// The checkpoints that count, oldest first.
     fn counted(&self) -> Vec<String> {
         let text = std::fs::read_to_string(self.checkpoints().join("counted"));
-        text.unwrap_or_default().lines().map(str::to_string).collect()
+        let text = text.unwrap_or_default();
+        text.lines().filter(|line| line.starts_with("step-")).map(str::to_string).collect()
     }
 
     /// Kills the server in this place among those that are there.
