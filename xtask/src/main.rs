@@ -89,7 +89,18 @@ enum Task {
 }
 
 fn main() -> ExitCode {
-    let done = root().and_then(|root| match Args::parse().task {
+    let task = Args::parse().task;
+    match root().and_then(|root| run(&root, task)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(root: &Path, task: Task) -> anyhow::Result<()> {
+    match task {
         Task::Check => check(root),
         Task::Test { all } => test::run(root, all),
         Task::Package { check } => package::run(root, check),
@@ -106,13 +117,6 @@ fn main() -> ExitCode {
         }
         Task::BenchCompare { old, new, threshold } => bench_compare::run(&old, &new, threshold),
         Task::MnistSample { folder, out } => mnist_sample::run(&folder, &out),
-    });
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
     }
 }
 
@@ -140,7 +144,10 @@ fn cargo_program() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
 }
 
-/// The root of the workspace, so that tasks work from every folder in it.
-fn root() -> anyhow::Result<&'static Path> {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask is not inside a workspace")
+/// The root of the workspace, so that tasks work from every folder in it. As cargo says it now: clones that share a
+/// target folder run the xtask that one of them has built.
+fn root() -> anyhow::Result<PathBuf> {
+    let xtask = std::env::var_os("CARGO_MANIFEST_DIR").context("start it as `cargo xtask`")?;
+    let root = Path::new(&xtask).parent().context("xtask is not inside a workspace")?;
+    Ok(root.to_owned())
 }

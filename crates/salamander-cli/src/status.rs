@@ -30,6 +30,10 @@ pub(crate) struct Args {
 }
 
 /// Shows where a run stands.
+#[cfg_attr(
+    not(feature = "kube"),
+    expect(clippy::infallible_destructuring_match, reason = "with kube there are two places")
+)]
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let run = match args.run.find()? {
         PlacedRun::Here(run) => run,

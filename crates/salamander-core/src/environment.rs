@@ -92,6 +92,13 @@ pub const PROCESS: Variable = Variable {
     meaning: "The number that tells a process from others of its run: in a pod every process has the id 1.",
 };
 
+/// The files that a job brings along.
+pub const ASSETS: Variable = Variable {
+    name: "SALAMANDER_ASSETS",
+    default: "",
+    meaning: "The folder with the statistics and vocabularies that a job on a cluster was submitted with.",
+};
+
 /// The pod that a process is in.
 pub const POD_NAME: Variable = Variable {
     name: "POD_NAME",
@@ -115,7 +122,7 @@ pub const FOR_PEOPLE: &[Variable] =
     &[LOG, LOG_FORMAT, CACHE_DIR, CACHE_BYTES, THREADS, S3, GCS, AZURE];
 
 /// What manifests and the operator set in pods.
-pub const FOR_PODS: &[Variable] = &[JOB, PROCESS, POD_NAME, POD_NAMESPACE, POD_IP];
+pub const FOR_PODS: &[Variable] = &[JOB, PROCESS, ASSETS, POD_NAME, POD_NAMESPACE, POD_IP];
 
 #[cfg(test)]
 mod tests {

@@ -167,6 +167,11 @@ impl Format {
         let file = Blob::open(path)?.handle()?.reader(0);
         file.take(16).read_to_end(&mut start).map_err(Error::io(path))?;
         let found = find(|format| (format.begins)(&start));
+        if found.is_none() && matches!(start.trim_ascii_start().first(), Some(b'[' | b'{')) {
+            let advice = "JSON is read with an object in each line: write it so and name it .jsonl, or give jsonl as \
+                          its format if it is so";
+            return Err(Error::form(path, advice));
+        }
         found.ok_or_else(|| Error::UnknownFormat { path: path.to_owned() })
     }
 

@@ -137,27 +137,20 @@ impl OneShard for JsonLines {
 
     fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {
         self.blob.verify()?;
-        let mut next = records.start;
-        while next < records.end {
-            let block = self.index.block_of(next);
-            let range = self.index.block(block);
-            let lines = self.cache.get_or_load((self.number, block as u64), || self.load(block))?;
-            for record in next..range.end.min(records.end) {
-                let ParsedLine { line, columns } = &lines[(record - range.start) as usize];
-                let row = match columns {
-                    Ok(columns) => {
-                        let cells =
-                            columns.iter().map(|(name, value)| ((&**name).into(), value.value()));
-                        Ok(Row::new(cells.collect()))
-                    }
-                    Err(reason) => Err(Error::Rejected(reason.clone())),
-                };
-                row.and_then(|row| each(record, row))
-                    .map_err(|error| error.on_line(|| *line).at(self.blob.path(), None, record))?;
-            }
-            next = range.end;
-        }
-        Ok(())
+        let parsed =
+            |block: usize| self.cache.get_or_load((self.number, block as u64), || self.load(block));
+        self.index.read(records, parsed, |record, ParsedLine { line, columns }| {
+            let row = match columns {
+                Ok(columns) => {
+                    let cells =
+                        columns.iter().map(|(name, value)| ((&**name).into(), value.value()));
+                    Ok(Row::new(cells.collect()))
+                }
+                Err(reason) => Err(Error::Rejected(reason.clone())),
+            };
+            row.and_then(|row| each(record, row))
+                .map_err(|error| error.on_line(|| *line).at(self.blob.path(), None, record))
+        })
     }
 }
 

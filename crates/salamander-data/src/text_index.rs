@@ -1,9 +1,10 @@
 //! What is kept of a text file so that a record far into it is found: columns, and where every so many records begin.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::index_cache::{Cut, Save};
-use crate::reader;
+use crate::{Error, reader};
 
 /// Records between two places that are kept, at most.
 const BLOCK_RECORDS: u64 = 1024;
@@ -99,5 +100,25 @@ impl TextIndex {
     pub(crate) fn block(&self, block: usize) -> Range<u64> {
         let end = self.marks.get(block + 1).map_or(self.records, |mark| mark.record);
         self.marks[block].record..end
+    }
+
+    /// Calls `each` with records in their order, as the blocks that hold them were parsed.
+    pub(crate) fn read<T>(
+        &self,
+        records: Range<u64>,
+        parsed: impl Fn(usize) -> Result<Arc<Vec<T>>, Error>,
+        mut each: impl FnMut(u64, &T) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut next = records.start;
+        while next < records.end {
+            let block = self.block_of(next);
+            let range = self.block(block);
+            let parsed = parsed(block)?;
+            for record in next..range.end.min(records.end) {
+                each(record, &parsed[(record - range.start) as usize])?;
+            }
+            next = range.end;
+        }
+        Ok(())
     }
 }

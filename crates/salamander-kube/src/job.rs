@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
+use salamander_core::layout::EXPERIMENT;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -19,6 +20,9 @@ pub const CONFIG: &str = "/etc/salamander/config";
 pub const TOKEN: &str = "/etc/salamander/token";
 /// The job in the config map.
 pub const JOB_FILE: &str = "job.json";
+/// What a job may bring along: it is in the resource as well as in the config map, and neither holds more than about
+/// a mebibyte.
+const MOST_FILE_BYTES: usize = 768 << 10;
 /// The token in the secret.
 pub const TOKEN_FILE: &str = "token";
 
@@ -64,6 +68,7 @@ impl Job {
             store.check()?;
         }
         cap::check(&spec)?;
+        check_files(&spec.experiment.files)?;
         let (contract, queue_labels) = (contract::CONTRACT, BTreeMap::new());
         Ok(Self { name, namespace, spec, secret: None, operated: false, contract, queue_labels })
     }
@@ -131,6 +136,28 @@ impl Job {
         };
         Some(if high { &classes.high } else { &classes.low })
     }
+}
+
+/// They stand beside the experiment in a config map, which holds a mebibyte.
+fn check_files(files: &BTreeMap<String, String>) -> Result<(), Error> {
+    let wrong = |reason: String| Err(Error::Invalid(format!("spec.experiment.files: {reason}")));
+    for name in files.keys() {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+        if name.is_empty() || name.starts_with("..") || !name.chars().all(plain) {
+            return wrong(format!("{name:?} is no name for a file of a config map"));
+        }
+        if [EXPERIMENT, JOB_FILE].contains(&name.as_str()) {
+            return wrong(format!("{name:?} is the name of another file of the job"));
+        }
+    }
+    let bytes: usize = files.iter().map(|(name, text)| name.len() + text.len()).sum();
+    if bytes > MOST_FILE_BYTES {
+        return wrong(format!(
+            "{bytes} bytes are more than the {MOST_FILE_BYTES} that a job may bring along: put them into the image's \
+             working folder"
+        ));
+    }
+    Ok(())
 }
 
 /// The folder of a job's run, as pods see it.

@@ -5,7 +5,6 @@ mod columns;
 mod source;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
@@ -187,8 +186,13 @@ impl LabelColumn {
         Ok(parts)
     }
 
-    /// Writes some records, with the number of their class in place of its name. Returns how many cells had a word for
-    /// a missing value, and are empty now.
+    /// Whether its classes are 0, 1, 2 and so on already: a label of numbers. All others are text.
+    pub(super) fn is_numbered(&self) -> bool {
+        let mut classes = self.classes.iter().flatten().enumerate();
+        classes.all(|(number, class)| *class == number.to_string())
+    }
+
+    /// Writes some records. Returns how many cells had a word for a missing value, and are empty now.
     fn write(
         &self,
         dataset: &Dataset,
@@ -198,13 +202,6 @@ impl LabelColumn {
     ) -> Result<u64> {
         let mut file = create(to, Format::Csv)?;
         let mut emptied = 0;
-        let classes: BTreeMap<&str, String> = self
-            .classes
-            .iter()
-            .flatten()
-            .enumerate()
-            .map(|(number, class)| (class.as_str(), number.to_string()))
-            .collect();
         for block in records.chunks(1024) {
             dataset.read(block, &mut |_, row| {
                 let words = columns.iter().filter_map(|name| row.get(name));
@@ -213,11 +210,8 @@ impl LabelColumn {
                     .iter()
                     .map(|name| row.get(name).and_then(text).unwrap_or_default())
                     .collect();
-                let row = columns.iter().zip(&cells).map(|(name, cell)| {
-                    let class = classes.get(&**cell).filter(|_| *name == self.column);
-                    let cell = class.map_or(&**cell, String::as_str);
-                    (Cow::Borrowed(name.as_str()), Value::Text(cell))
-                });
+                let row = columns.iter().zip(&cells);
+                let row = row.map(|(name, cell)| (name.as_str().into(), Value::Text(cell)));
                 file.write(&Row::new(row.collect()))
             })?;
         }
@@ -334,7 +328,7 @@ mod tests {
         target.write(&dataset, &columns, &parts[0], &train).expect("written");
         let head = fs::read_to_string(&train).expect("read");
         assert!(head.starts_with("id,age,capital-gain,city,type,same,income\n"), "{head}");
-        assert!(!head.contains("50K"), "classes are numbers: {head}");
+        assert!(head.contains(",<=50K\n"), "classes keep their names: {head}");
 
         let stats = Stats::of(&open(&train).expect("read"), |_| {}).expect("read");
         let found = columns::find(&stats, "income");
@@ -346,7 +340,7 @@ mod tests {
             "    #[input(column = \"capital-gain\", normalise = \"stats.json\", missing = ",
             "    #[input(vocabulary = \"vocabulary/city.txt\", oov = 1)]\n    city: String,",
             "    #[input(column = \"type\", vocabulary = \"vocabulary/type_.txt\", oov = 1)]\n    type_: String,",
-            "    #[label]\n    income: i64,",
+            "    #[label(classes = [\"<=50K\", \">50K\"])]\n    income: String,",
             "const WORDS: [usize; 2] = [3, 8];",
         ] {
             assert!(source.contains(expected), "{expected} in\n{source}");

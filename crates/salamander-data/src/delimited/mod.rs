@@ -147,19 +147,12 @@ impl OneShard for Delimited {
 
     fn read_range(&self, records: Range<u64>, each: &mut Each<'_>) -> Result<(), Error> {
         self.blob.verify()?;
-        let mut next = records.start;
-        while next < records.end {
-            let block = self.index.block_of(next);
-            let range = self.index.block(block);
-            let rows = self.cache.get_or_load((self.number, block as u64), || self.load(block))?;
-            for record in next..range.end.min(records.end) {
-                let fields = &rows[(record - range.start) as usize];
-                let row = self.row(fields, record)?;
-                each(record, row).map_err(|error| self.placed(error, fields, record))?;
-            }
-            next = range.end;
-        }
-        Ok(())
+        let parsed =
+            |block: usize| self.cache.get_or_load((self.number, block as u64), || self.load(block));
+        self.index.read(records, parsed, |record, fields| {
+            let row = self.row(fields, record)?;
+            each(record, row).map_err(|error| self.placed(error, fields, record))
+        })
     }
 }
 

@@ -19,13 +19,17 @@ fn rows(name: &str, content: &[u8], records: Option<Range<u64>>) -> Result<Vec<S
     let format = Format::of_name(&path).unwrap_or(Format::Criteo);
     let file = crate::open(std::slice::from_ref(&path), Some(format)).map_err(strip)?;
     let records = records.unwrap_or(0..file.shards().unwrap()[0].records);
+    written(&*file, records).map_err(strip)
+}
+
+/// Rows of the first shard as "column=value|column=value".
+fn written(file: &dyn Reader, records: Range<u64>) -> Result<Vec<String>, Error> {
     let mut rows = Vec::new();
     file.read(0, records, &mut |_, row| {
         let cells = row.columns().map(|(name, _)| format!("{name}={}", row.text(name).unwrap()));
         rows.push(cells.collect::<Vec<_>>().join("|"));
         Ok(())
-    })
-    .map_err(strip)?;
+    })?;
     Ok(rows)
 }
 
@@ -70,14 +74,8 @@ fn told(settings: &str, name: &str, content: &str) -> Result<Vec<String>, String
     let options = crate::OpenOptions { csv, ..Default::default() };
     let strip = |error: Error| error.to_string().replace(&format!("{}", path.display()), name);
     let file = crate::open_indexed(std::slice::from_ref(&path), None, &options).map_err(strip)?;
-    let mut rows = Vec::new();
-    file.read(0, 0..file.shards().unwrap()[0].records, &mut |_, row| {
-        let cells = row.columns().map(|(name, _)| format!("{name}={}", row.text(name).unwrap()));
-        rows.push(cells.collect::<Vec<_>>().join("|"));
-        Ok(())
-    })
-    .map_err(strip)?;
-    Ok(rows)
+    let records = 0..file.shards().unwrap()[0].records;
+    written(&*file, records).map_err(strip)
 }
 
 #[test]

@@ -54,6 +54,8 @@ fn what_cannot_be_opened_is_named() {
         "readme.md: cannot tell the format: give recordio, csv, jsonl, idx, cifar, tfrecord, parquet, sqlite, images, \
          census, criteo or movielens",
     );
+    let json = folder_with(&[("cars.json", b"[{\"a\": 1}]")]);
+    check(&[json.path().to_owned()], "or give jsonl as its format if it is so");
     check(&[path.join("nothing.csv")], "nothing.csv: No such file or directory (os error 2)");
     let empty = folder_with(&[]);
     check(&[empty.path().to_owned()], ": no data files in this folder");

@@ -208,6 +208,10 @@ pub struct ExperimentSource {
     /// A config map of the job's namespace that has the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map: Option<ConfigMapKey>,
+    /// Texts that the model reads its records with, by their names in a run: statistics and vocabularies, as `train
+    /// --platform kube` and `manifest` send them along. What is not here is looked for in the image's working folder.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub files: BTreeMap<String, String>,
 }
 
 /// A file in a config map.

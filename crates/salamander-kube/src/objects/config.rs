@@ -9,7 +9,7 @@ use crate::job::{JOB_FILE, Job};
 use crate::names;
 use crate::secrets::Secrets;
 
-/// The experiment in force, and the job that the master makes pods of.
+/// The experiment in force, the files that it comes with, and the job that the master makes pods of.
 pub fn config_map(job: &Job, experiment: &str, owner: Option<&OwnerReference>) -> Value {
     let mut described = job.clone();
     // It is in its own file, and may be long.
@@ -20,11 +20,14 @@ pub fn config_map(job: &Job, experiment: &str, owner: Option<&OwnerReference>) -
         ps.replicas = 1;
     }
     described.spec.suspend = false;
+    let mut data = job.spec.experiment.files.clone();
+    data.insert(EXPERIMENT.to_string(), experiment.to_string());
+    data.insert(JOB_FILE.to_string(), json!(described).to_string());
     json!({
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": metadata(job, &names::config_map(&job.name), owner),
-        "data": {EXPERIMENT: experiment, JOB_FILE: json!(described).to_string()},
+        "data": data,
         // Pods that read different experiments cannot train together.
         "immutable": true,
     })

@@ -8,7 +8,7 @@ use salamander_core::environment;
 
 use super::pod::PodParts;
 use super::volumes::scratch;
-use crate::job::Job;
+use crate::job::{CONFIG, Job};
 use crate::names::PodRole;
 
 /// The environment of each pod.
@@ -37,6 +37,7 @@ pub(super) fn own_env(job: &Job, parts: &PodParts<'_>) -> Vec<EnvVar> {
         value("TMPDIR", &scratch),
         value(environment::LOG_FORMAT.name, "json"),
         value(environment::JOB.name, &job.name),
+        value(environment::ASSETS.name, CONFIG),
         // In a pod every process is number 1, which tells nobody apart.
         value(environment::PROCESS.name, &parts.process.to_string()),
     ];

@@ -69,6 +69,15 @@ impl Fake {
         state.running.remove(&slot);
     }
 
+    /// Opens the platform; its two workers have met.
+    fn two_together(&self, run: &Run) -> (PlatformClient, [Worker; 2]) {
+        let client = self.open(run);
+        wait_until("both are started", || self.running() == 2);
+        let [first, second] = [(1, 0), (2, 1)].map(|(id, slot)| self.worker(run, id, slot));
+        together(&[&first, &second]);
+        (client, [first, second])
+    }
+
     fn worker(&self, run: &Run, id: u64, slot: u32) -> Worker {
         Worker::born(run, Birth { slot, pid: self.pid(slot), ..Birth::new(id) })
     }
@@ -83,10 +92,7 @@ fn served(config: &mut Config) {
 fn a_killed_process_is_out_at_once_and_replaced() {
     let run = Run::with(2, served);
     let fake = Fake::default();
-    let client = fake.open(&run);
-    wait_until("both are started", || fake.running() == 2);
-    let [first, second] = [(1, 0), (2, 1)].map(|(id, slot)| fake.worker(&run, id, slot));
-    together(&[&first, &second]);
+    let (client, [first, second]) = fake.two_together(&run);
     drop(second);
     for _ in 0..5 {
         let orders = fake.orders().len();
@@ -142,10 +148,7 @@ fn scaling_starts_and_ends_processes() {
 fn a_restarted_master_takes_over_what_runs() {
     let mut run = Run::with(2, served);
     let fake = Fake::default();
-    let client = fake.open(&run);
-    wait_until("both are started", || fake.running() == 2);
-    let [first, second] = [(1, 0), (2, 1)].map(|(id, slot)| fake.worker(&run, id, slot));
-    together(&[&first, &second]);
+    let (client, [first, second]) = fake.two_together(&run);
     run.kill();
     // It dies while no master is there.
     fake.lose(&client, 1, Ended::Killed("SIGKILL".into()));
@@ -162,10 +165,7 @@ fn a_restarted_master_takes_over_what_runs() {
 fn a_process_that_stays_silent_is_ended_and_replaced() {
     let run = Run::with(2, served);
     let fake = Fake::default();
-    let client = fake.open(&run);
-    wait_until("both are started", || fake.running() == 2);
-    let [first, second] = [(1, 0), (2, 1)].map(|(id, slot)| fake.worker(&run, id, slot));
-    together(&[&first, &second]);
+    let (client, [first, second]) = fake.two_together(&run);
     second.freeze(true);
     together(&[&first]);
     // Dropped at once, ended much later.

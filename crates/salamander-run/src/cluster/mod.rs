@@ -18,11 +18,13 @@ use salamander_kube::experiment as job_experiment;
 use salamander_kube::job::Job;
 pub use salamander_kube::job::folder;
 use salamander_kube::manifest::Manifest;
+use salamander_kube::names;
 use salamander_kube::platform;
 use salamander_kube::secrets::Secrets;
 use salamander_master::Config;
 use salamander_net::Keys;
 use salamander_proto::client::SessionOptions;
+use salamander_train::example::AssetFiles;
 use salamander_train::model::Models;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -211,7 +213,11 @@ impl JobOptions {
         model.hparams_in_force(&experiment).map_err(|error| in_file(file, error))?;
         let name = self.name.clone().or_else(|| experiment.name.clone());
         let name = name.unwrap_or_else(|| model.name().replace('_', "-"));
-        let parts = self.parts(&experiment, &root.to_json())?;
+        let folders = [file.parent().unwrap_or(Path::new("")), Path::new("")];
+        let files = AssetFiles::to_take_along(model.assets(), &folders);
+        let files = files.map_err(|error| in_file(file, error))?;
+        let source = json!({"inline": root.to_json(), "files": files});
+        let parts = self.parts(&experiment, source)?;
         let job = Job::assemble(name, namespace, &parts)?;
         // The same for the same job, so that a manifest can be printed and applied again.
         let seed = job_experiment::seed_of(&format!("{}/{}", job.namespace, job.name));
@@ -220,7 +226,7 @@ impl JobOptions {
     }
 
     /// The spec: what the experiment says, over it a file, over it these options.
-    fn parts(&self, experiment: &Experiment, inline: &Value) -> Result<Vec<Value>, Error> {
+    fn parts(&self, experiment: &Experiment, source: Value) -> Result<Vec<Value>, Error> {
         let workers = experiment.workers;
         let strategy = match experiment.strategy {
             // One pod that trains is a ring of one.
@@ -228,7 +234,7 @@ impl JobOptions {
             strategy => strategy,
         };
         let mut parts = vec![json!({
-            "experiment": {"inline": inline},
+            "experiment": source,
             "strategy": strategy,
             "workers": {"min": workers.min, "max": workers.max},
         })];
@@ -303,6 +309,11 @@ pub(crate) async fn lead(
             // Its platform has last words to say.
             Ok(_) => pods.await,
             Err(salamander_master::Error::Shutdown) => return Ok(Exit::Left),
+            // No crash: whoever looks after the job starts one when the other is gone.
+            Err(salamander_master::Error::Journal(error)) if error.is_deposed() => {
+                eprintln!("error: {error}");
+                return Ok(Exit::Code(names::EXIT_LOCKED as u8));
+            }
             Err(error) => return Err(error.into()),
         },
     };

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use salamander_core::environment;
 use salamander_core::layout::ASSETS;
 use salamander_files::{Durability, replace};
 
@@ -44,6 +45,22 @@ impl AssetFiles {
         Ok(Self(Arc::new(found)))
     }
 
+    /// Those that a job takes along to a cluster, as texts by their names in a run: what is not in the folders may be in
+    /// the image.
+    pub fn to_take_along(
+        specs: &[AssetSpec],
+        folders: &[&Path],
+    ) -> Result<BTreeMap<String, String>, Error> {
+        let absent = Self::absent(specs, folders);
+        let is_there = |spec: &&AssetSpec| absent.iter().all(|other| other.file != spec.file);
+        let there: Vec<AssetSpec> = specs.iter().filter(is_there).copied().collect();
+        let text = |(name, bytes): (&str, &[u8])| match std::str::from_utf8(bytes) {
+            Ok(text) => Ok((name.to_string(), text.to_string())),
+            Err(error) => Err(Error::Invalid(format!("{name}: {error}"))),
+        };
+        Self::find(&there, folders)?.iter().map(text).collect()
+    }
+
     /// The files that none of the folders has.
     pub fn absent(specs: &[AssetSpec], folders: &[&Path]) -> Vec<AssetSpec> {
         let is_absent =
@@ -59,8 +76,8 @@ impl AssetFiles {
         Self(Arc::new(files))
     }
 
-    /// Those of a run: from its folder; for a run that came from a store, from its newest checkpoint; for one that was
-    /// made without them, such as a job on a cluster, from the current folder.
+    /// Those of a run: from its folder; for a run that came from a store, from its newest checkpoint; for a job on a
+    /// cluster, which has no folder when it is made, those that it was submitted with, else of the image's folder.
     pub fn of_run(specs: &[AssetSpec], folder: &Path) -> Result<Self, Error> {
         if specs.is_empty() {
             return Ok(Self::default());
@@ -71,8 +88,27 @@ impl AssetFiles {
         let checkpoints = folder.join(salamander_core::layout::CHECKPOINTS);
         match Store::newest_intact(&checkpoints, &mut |_| {})? {
             Some(checkpoint) => Ok(checkpoint.assets),
-            None => Self::find(specs, &[Path::new("")]),
+            None => {
+                Self::of_job(specs, std::env::var_os(environment::ASSETS.name).map(PathBuf::from))
+            }
         }
+    }
+
+    /// Those that a job brings along, by their names in a run, and from the current folder those that it does not.
+    fn of_job(specs: &[AssetSpec], brought: Option<PathBuf>) -> Result<Self, Error> {
+        let mut found = BTreeMap::new();
+        let mut others = Vec::new();
+        for spec in specs {
+            let name = stored_name(spec.file);
+            let here = brought.as_deref().map(|folder| first(&[folder], &name)).transpose()?;
+            match here.flatten() {
+                Some(bytes) => drop(found.insert(name, bytes)),
+                None => others.push(*spec),
+            }
+        }
+        let others = Self::find(&others, &[Path::new("")])?;
+        found.extend(others.iter().map(|(name, bytes)| (name.to_string(), bytes.to_vec())));
+        Ok(Self(Arc::new(found)))
     }
 
     /// Reads what [`AssetFiles::write`] has put into a folder; a file that is missing or was changed is an error.
@@ -224,6 +260,21 @@ mod tests {
         fs::create_dir(folder.path().join("lists")).expect("made");
         fs::write(folder.path().join("lists/words.txt"), words).expect("written");
         folder
+    }
+
+    #[test]
+    fn a_job_takes_along_what_is_there_and_finds_it_in_a_pod() {
+        let (beside, config) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::create_dir(beside.path().join("lists")).unwrap();
+        fs::write(beside.path().join(SPECS[0].file), "rock\n").unwrap();
+        let taken = AssetFiles::to_take_along(SPECS, &[beside.path()]).expect("found");
+        assert_eq!(taken, [("lists_words.txt".to_string(), "rock\n".to_string())].into());
+        fs::write(config.path().join("lists_words.txt"), "rock\n").unwrap();
+        let found = AssetFiles::of_job(SPECS, Some(config.path().to_owned())).expect("brought");
+        assert_eq!(found, AssetFiles::find(SPECS, &[beside.path()]).expect("found"));
+        let absent = AssetFiles::to_take_along(SPECS, &[config.path()]);
+        assert!(absent.expect("may be in the image").is_empty());
+        assert!(AssetFiles::of_job(SPECS, None).is_err());
     }
 
     #[test]

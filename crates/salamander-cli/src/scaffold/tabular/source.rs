@@ -99,23 +99,23 @@ fn example(target: &LabelColumn, label: &str, fields: &[Field]) -> String {
         };
         text += &format!("    #[input({})]\n    {}: {kind},\n", said.join(", "), field.ident);
     }
-    let column = match target.column == label {
-        true => String::new(),
-        false => format!("(column = {:?})", target.column),
-    };
+    let mut said = Vec::new();
+    if target.column != label {
+        said.push(format!("column = {:?}", target.column));
+    }
     let kind = match &target.classes {
+        Some(_) if target.is_numbered() => "i64",
         Some(classes) => {
-            let named = classes.iter().enumerate();
-            let named: Vec<String> =
-                named.map(|(number, class)| format!("{number} {class}")).collect();
-            if named.len() <= 10 {
-                text += &format!("    /// {}.\n", named.join(", ").replace(['\n', '\r'], " "));
-            }
-            "i64"
+            said.push(format!("classes = {classes:?}"));
+            "String"
         }
         None => "[f32; 1]",
     };
-    text + &format!("    #[label{column}]\n    {label}: {kind},\n}}\n\n")
+    let said = match said.is_empty() {
+        true => String::new(),
+        false => format!("({})", said.join(", ")),
+    };
+    text + &format!("    #[label{said}]\n    {label}: {kind},\n}}\n\n")
 }
 
 fn model(numbers: &[&Field], words: &[&Field], target: &LabelColumn) -> String {
@@ -169,21 +169,16 @@ fn model(numbers: &[&Field], words: &[&Field], target: &LabelColumn) -> String {
 }
 
 fn learning(target: &LabelColumn, label: &str) -> String {
-    let names = target.classes.iter().flatten().map(|class| format!("{class:?}"));
-    let names = names.collect::<Vec<_>>().join(", ");
     let (loss, metrics, predict) = match &target.classes {
         Some(_) => (
             "cross_entropy",
             format!("accuracy(output, &batch.{label})"),
-            format!(
-                "\n    fn predict(&self, output: Tensor<2>) -> Tensor<2> {{\n        softmax(output, 1)\n    }}\n\n    \
-                 fn class_names() -> Vec<String> {{\n        [{names}].map(String::from).to_vec()\n    }}\n"
-            ),
+            "\n    fn predict(&self, output: Tensor<2>) -> Tensor<2> {\n        softmax(output, 1)\n    }\n",
         ),
         None => (
             "squared_error",
             format!("rmse(output, &batch.{label}).and(mae(output, &batch.{label}))"),
-            String::new(),
+            "",
         ),
     };
     format!(
