@@ -8,6 +8,7 @@ use std::sync::Arc;
 use salamander_core::experiment::{Experiment, Strategy};
 use salamander_core::layout::RunLayout;
 use salamander_files::{Durability, replace};
+use salamander_net::Token;
 use salamander_train::callback::Callback;
 use salamander_train::checkpoint::{Checkpoint, Store, Which, remove_leftovers};
 use salamander_train::device;
@@ -242,8 +243,12 @@ impl Draft {
             }
             RunPlace::New(runs) => {
                 let model = self.model()?.name();
-                let name = self.experiment.name.as_deref().unwrap_or(model);
-                RunFolder::create(runs, name, |folder| {
+                let mut name = self.experiment.name.as_deref().unwrap_or(model).to_string();
+                if self.experiment.checkpoint_storage.store.is_some() {
+                    // In a store two machines may begin runs of one name in the same second.
+                    name += &format!("-{:.6}", Token::random()?.to_hex());
+                }
+                RunFolder::create(runs, &name, |folder| {
                     let path = RunLayout::new(folder).experiment();
                     fs::write(&path, &self.in_force).map_err(Error::io(&path))?;
                     self.assets.write(folder)?;

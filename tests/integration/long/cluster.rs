@@ -5,6 +5,7 @@
 mod stage;
 
 use fake_cluster::{How, JOBS, PODS, wait_until};
+use salamander_core::seed::Rng;
 use serde_json::json;
 use tests::chaos::{self, Fire};
 
@@ -77,6 +78,26 @@ fn tables_on_server_pods_are_scaled_starved_evicted_and_suspended() {
 #[test]
 fn server_pods_without_waiting_are_scaled_starved_evicted_and_suspended() {
     trains_through_changes(&job(2, true));
+}
+
+/// Whoever is told to go hands over first, and those who stay are the same for coordinator and platform, also after low
+/// places were taken by newcomers.
+#[test]
+fn scaled_down_and_up_among_replacements_no_step_is_done_twice() {
+    let rounds = 8;
+    let fire = Fire { epochs: 40, ..job(0, false) };
+    let mut stage = Stage::new(&fire, SHARED);
+    stage.train(&[]);
+    let mut rng = Rng::new(31);
+    for _ in 0..rounds {
+        stage.hit("worker", rng.below(3) as u32, Stage::kill);
+        stage.scale(&["--workers", "1"], "worker", 1);
+        stage.scale(&["--workers", "3"], "worker", 3);
+    }
+    assert_eq!(stage.went_back, 0, "the run began at a checkpoint again");
+    let summary = stage.finish();
+    assert_eq!(summary["restarts"]["worker"], rounds, "{summary}");
+    stage.leaves_nothing();
 }
 
 #[test]

@@ -26,6 +26,9 @@ pub(super) struct Stage {
     fire: Fire,
     follower: Option<Child>,
     applied: Instant,
+    /// Steps when they were last looked at, and how often there were fewer: a checkpoint was gone back to.
+    seen: usize,
+    pub(super) went_back: usize,
     _operator: Operator,
 }
 
@@ -38,7 +41,9 @@ impl Stage {
         place.write("spec.yaml", spec);
         place.write("slow", "");
         let (fire, applied) = (fire.clone(), Instant::now());
-        Self { place, cluster, fire, follower: None, applied, _operator: operator }
+        let (seen, went_back) = (0, 0);
+        let follower = None;
+        Self { place, cluster, fire, follower, applied, seen, went_back, _operator: operator }
     }
 
     /// A command of the program, which finds the cluster as kubectl does.
@@ -97,6 +102,9 @@ impl Stage {
             let ended = self.follower.as_mut().and_then(|child| child.try_wait().expect("a child"));
             let told = || format!("{}{}", self.read("out.txt"), self.read("err.txt"));
             assert!(ended.is_none(), "the job ended before {what}: {}", told());
+            let steps = self.steps();
+            self.went_back += usize::from(steps < self.seen);
+            self.seen = steps;
             assert!(start.elapsed() < PATIENCE, "waited too long for {what}: {}", told());
             std::thread::sleep(Duration::from_millis(5));
         }
