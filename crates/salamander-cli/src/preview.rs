@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow};
 use salamander_run::experiment::wrong;
-use salamander_search::{Curve, Method, Rule, SearchFile, Trial, plan, replay};
+use salamander_search::{KnownCurve, Method, SchedulerRule, SearchFile, Trial, plan, replay};
 use salamander_train::model::Models;
 use serde_json::{Value as Json, json};
 
@@ -32,18 +32,18 @@ pub(crate) fn run(args: &Args, models: &Models) -> Result<ExitCode> {
     let file = read(&args.experiment, &args.sets, models)?;
     let in_file = |error| wrong(&args.experiment, error);
     let method = file.method(SEED).map_err(in_file)?;
-    let rows: Vec<Row> = match &args.curves {
+    let rows: Vec<PreviewRow> = match &args.curves {
         None => {
             let planned = plan(&method, file.space()).map_err(in_file)?;
-            planned.into_iter().map(Row::from).collect()
+            planned.into_iter().map(PreviewRow::from).collect()
         }
         Some(path) => {
             let name = || format!("curves {}", path.display());
             let text = fs::read_to_string(path).with_context(name)?;
-            let curves = Curve::read(&text).with_context(name)?;
+            let curves = KnownCurve::read(&text).with_context(name)?;
             let mut search = file.search(SEED).map_err(in_file)?;
             replay(&mut search, &curves).with_context(name)?;
-            search.trials().iter().map(Row::from).collect()
+            search.trials().iter().map(PreviewRow::from).collect()
         }
     };
     match args.json {
@@ -66,7 +66,7 @@ pub(crate) fn read(path: &Path, sets: &[String], models: &Models) -> Result<Sear
 }
 
 /// A trial of a preview.
-struct Row {
+struct PreviewRow {
     id: u64,
     hparams: Json,
     length: u64,
@@ -74,14 +74,14 @@ struct Row {
     reason: String,
 }
 
-impl From<salamander_search::PlannedTrial> for Row {
+impl From<salamander_search::PlannedTrial> for PreviewRow {
     fn from(trial: salamander_search::PlannedTrial) -> Self {
         let salamander_search::PlannedTrial { id, hparams, length, reason } = trial;
         Self { id: id.0, hparams, length, metric: None, reason }
     }
 }
 
-impl From<&Trial> for Row {
+impl From<&Trial> for PreviewRow {
     fn from(trial: &Trial) -> Self {
         Self {
             id: trial.id.0,
@@ -93,8 +93,8 @@ impl From<&Trial> for Row {
     }
 }
 
-fn to_json(method: &Method, rows: &[Row]) -> Json {
-    let trial = |row: &Row| {
+fn to_json(method: &Method, rows: &[PreviewRow]) -> Json {
+    let trial = |row: &PreviewRow| {
         let mut trial = json!({"id": row.id, "hparams": row.hparams, "length": row.length,
             "reason": row.reason});
         if let Some(metric) = row.metric {
@@ -107,15 +107,15 @@ fn to_json(method: &Method, rows: &[Row]) -> Json {
         "total_length": rows.iter().map(|row| row.length).sum::<u64>(),
     });
     match &method.rule {
-        Rule::Halving { brackets, .. } => whole["brackets"] = json!(brackets),
-        Rule::Pasha { bracket, .. } => whole["brackets"] = json!([bracket]),
-        Rule::None | Rule::Median(_) | Rule::Population(_) => {}
+        SchedulerRule::Halving { brackets, .. } => whole["brackets"] = json!(brackets),
+        SchedulerRule::Pasha { bracket, .. } => whole["brackets"] = json!([bracket]),
+        SchedulerRule::None | SchedulerRule::Median(_) | SchedulerRule::Population(_) => {}
     }
     whole
 }
 
-fn print(method: &Method, rows: &[Row]) -> Result<()> {
-    if let Rule::Halving { brackets, .. } = &method.rule {
+fn print(method: &Method, rows: &[PreviewRow]) -> Result<()> {
+    if let SchedulerRule::Halving { brackets, .. } = &method.rule {
         for (index, bracket) in brackets.iter().enumerate() {
             let rungs: Vec<String> = bracket.rungs.iter().map(u64::to_string).collect();
             let trials = salamander_core::words::count(bracket.max_trials, "trial");

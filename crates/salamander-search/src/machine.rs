@@ -11,8 +11,8 @@ use salamander_core::seed::{Rng, derive};
 use serde_json::Value as Json;
 
 use crate::method::{Method, Proposals};
-use crate::scheduler::{Scheduler, Verdict};
-use crate::space::{Point, Space};
+use crate::scheduler::{Decision, Scheduler};
+use crate::space::{Space, SpacePoint};
 use crate::tpe::{Observation, Tpe};
 
 /// A trial of a search, from 1.
@@ -30,7 +30,7 @@ impl fmt::Display for TrialId {
 
 /// What happened to a trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Event {
+pub enum SearchEvent {
     /// It was measured at a length.
     Report {
         /// The trial.
@@ -65,18 +65,18 @@ pub enum Ending {
 
 /// What is to be done with a trial, and why.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Action {
+pub struct TrialAction {
     /// The trial.
     pub trial: TrialId,
     /// What is to be done with it.
-    pub what: What,
+    pub what: Instruction,
     /// Why.
     pub reason: String,
 }
 
 /// What is to be done with a trial.
 #[derive(Clone, Debug, PartialEq)]
-pub enum What {
+pub enum Instruction {
     /// It is made, and trains to this length, where it is measured.
     Create {
         /// The first length at which it is measured.
@@ -145,7 +145,7 @@ pub struct Trial {
     pub reports: Vec<(u64, f64)>,
     /// Why it stands where it stands.
     pub reason: String,
-    point: Option<Point>,
+    point: Option<SpacePoint>,
 }
 
 impl Trial {
@@ -172,7 +172,7 @@ pub struct Search {
     best: Option<(f64, TrialId)>,
     over: bool,
     /// What has arrived and is not heard yet, in the order `fixed`.
-    waiting: BTreeMap<TrialId, Event>,
+    waiting: BTreeMap<TrialId, SearchEvent>,
 }
 
 impl Search {
@@ -191,6 +191,11 @@ impl Search {
     /// The method.
     pub fn method(&self) -> &Method {
         &self.method
+    }
+
+    /// What the hyperparameters may become.
+    pub fn space(&self) -> &Space {
+        &self.space
     }
 
     /// All trials so far, in the order in which they were made.
@@ -237,7 +242,7 @@ impl Search {
     }
 
     /// The first trials.
-    pub fn begin(&mut self) -> Vec<Action> {
+    pub fn begin(&mut self) -> Vec<TrialAction> {
         let mut actions = Vec::new();
         if self.trials.is_empty() {
             for bracket in self.scheduler.begin() {
@@ -249,16 +254,16 @@ impl Search {
 
     /// Takes an event as it comes. In the order `fixed` it is heard only when every running trial that is to be looked
     /// at earlier, by length and then by number, was heard: then arrival changes nothing.
-    pub fn arrive(&mut self, event: Event) -> Vec<Action> {
+    pub fn arrive(&mut self, event: SearchEvent) -> Vec<TrialAction> {
         let trial = match event {
-            Event::Report { trial, .. } | Event::Ended { trial, .. } => trial,
-            Event::OutOfTime => return self.step(event),
+            SearchEvent::Report { trial, .. } | SearchEvent::Ended { trial, .. } => trial,
+            SearchEvent::OutOfTime => return self.step(event),
         };
         if self.method.order == ReportOrder::Arrival {
             return self.step(event);
         }
         let Some(known) = self.running(trial) else { return Vec::new() };
-        if matches!(event, Event::Report { length, .. } if length < known.until) {
+        if matches!(event, SearchEvent::Report { length, .. } if length < known.until) {
             // Between two looks nothing is decided.
             return Vec::new();
         }
@@ -275,20 +280,20 @@ impl Search {
         self.waiting.contains_key(&trial)
     }
 
-    fn next_in_order(&mut self) -> Option<Event> {
+    fn next_in_order(&mut self) -> Option<SearchEvent> {
         let running = self.trials.iter().filter(|trial| trial.state == TrialState::Running);
         let first = running.map(|trial| (trial.until, trial.id)).min()?.1;
         self.waiting.remove(&first)
     }
 
     /// What follows from an event. One that comes too late, or is of no trial, has no consequences.
-    pub fn step(&mut self, event: Event) -> Vec<Action> {
+    pub fn step(&mut self, event: SearchEvent) -> Vec<TrialAction> {
         let mut actions = Vec::new();
         if self.is_over() {
             return actions;
         }
         match event {
-            Event::Report { trial, length, metric } => {
+            SearchEvent::Report { trial, length, metric } => {
                 let Some(known) = self.running(trial) else { return actions };
                 known.reports.push((length, metric));
                 let score = self.score(metric);
@@ -305,7 +310,7 @@ impl Search {
                 let verdicts = self.scheduler.report(trial, length, score);
                 self.carry_out(verdicts, &mut actions);
             }
-            Event::Ended { trial, how } => {
+            SearchEvent::Ended { trial, how } => {
                 let Some(known) = self.running(trial) else { return actions };
                 known.state = TrialState::Ended(how);
                 known.reason = match how {
@@ -316,7 +321,9 @@ impl Search {
                 let verdicts = self.scheduler.ended(trial, how);
                 self.carry_out(verdicts, &mut actions);
             }
-            Event::OutOfTime => self.stop_all("the time for the search is over", &mut actions),
+            SearchEvent::OutOfTime => {
+                self.stop_all("the time for the search is over", &mut actions)
+            }
         }
         actions
     }
@@ -340,45 +347,51 @@ impl Search {
         !metric.is_nan() && self.method.target.is_some_and(reached)
     }
 
-    fn stop_all(&mut self, reason: &str, actions: &mut Vec<Action>) {
+    fn stop_all(&mut self, reason: &str, actions: &mut Vec<TrialAction>) {
         self.over = true;
         for trial in self.trials.iter_mut().filter(|trial| !trial.state.is_over()) {
             trial.state = TrialState::Stopped;
             trial.reason = reason.to_string();
-            actions.push(Action { trial: trial.id, what: What::Stop, reason: reason.to_string() });
+            actions.push(TrialAction {
+                trial: trial.id,
+                what: Instruction::Stop,
+                reason: reason.to_string(),
+            });
         }
     }
 
-    fn carry_out(&mut self, verdicts: Vec<Verdict>, actions: &mut Vec<Action>) {
+    fn carry_out(&mut self, verdicts: Vec<Decision>, actions: &mut Vec<TrialAction>) {
         for verdict in verdicts {
             let (id, what, state, reason) = match verdict {
-                Verdict::New { bracket } => {
+                Decision::New { bracket } => {
                     self.create(bracket, actions);
                     continue;
                 }
-                Verdict::Go { trial, until, reason } => {
-                    (trial, What::Train { until }, TrialState::Running, reason)
+                Decision::Go { trial, until, reason } => {
+                    (trial, Instruction::Train { until }, TrialState::Running, reason)
                 }
-                Verdict::Pause { trial, reason } => {
-                    (trial, What::Pause, TrialState::Paused, reason)
+                Decision::Pause { trial, reason } => {
+                    (trial, Instruction::Pause, TrialState::Paused, reason)
                 }
-                Verdict::Stop { trial, reason } => (trial, What::Stop, TrialState::Stopped, reason),
-                Verdict::Copy { trial, from, until, reason } => {
+                Decision::Stop { trial, reason } => {
+                    (trial, Instruction::Stop, TrialState::Stopped, reason)
+                }
+                Decision::Copy { trial, from, until, reason } => {
                     self.explore(trial, from);
-                    (trial, What::Copy { from, until }, TrialState::Running, reason)
+                    (trial, Instruction::Copy { from, until }, TrialState::Running, reason)
                 }
             };
             let Some(trial) = self.trials.get_mut(id.0 as usize - 1) else { continue };
             trial.state = state;
             trial.reason.clone_from(&reason);
-            if let What::Train { until } | What::Copy { until, .. } = what {
+            if let Instruction::Train { until } | Instruction::Copy { until, .. } = what {
                 trial.until = until;
             }
-            actions.push(Action { trial: id, what, reason });
+            actions.push(TrialAction { trial: id, what, reason });
         }
     }
 
-    fn create(&mut self, bracket: usize, actions: &mut Vec<Action>) {
+    fn create(&mut self, bracket: usize, actions: &mut Vec<TrialAction>) {
         let id = TrialId(self.trials.len() as u64 + 1);
         let Method { proposals, seed, .. } = self.method;
         let (point, hparams, reason) = match proposals {
@@ -411,7 +424,7 @@ impl Search {
             reason: reason.clone(),
             point,
         });
-        actions.push(Action { trial: id, what: What::Create { until }, reason });
+        actions.push(TrialAction { trial: id, what: Instruction::Create { until }, reason });
     }
 
     fn observations(&self) -> Vec<Observation<'_>> {

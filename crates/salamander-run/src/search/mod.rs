@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use salamander_core::layout::RunLayout;
 use salamander_files::{Durability, replace};
 use salamander_search::{
-    Action, Ending, Event, Search, SearchFile, Trial, TrialId, TrialState, What,
+    TrialAction, Ending, SearchEvent, Search, SearchFile, Trial, TrialId, TrialState, Instruction,
 };
 use serde_json::{Value as Json, json};
 
@@ -29,8 +29,8 @@ use crate::folder::RunFolder;
 use crate::program::{chosen_seed, find_assets};
 use crate::roles::{Exit, leave_on_signals};
 use crate::{Error, Overrides, Program};
-use journal::Journal;
-use slots::{Outcome, Slots};
+use journal::SearchJournal;
+use slots::{TrialExit, TrialProcesses};
 
 /// How often a stop is looked for.
 const LOOK: Duration = Duration::from_millis(50);
@@ -138,20 +138,20 @@ impl SearchRun {
         tell: &mut dyn FnMut(String),
     ) -> Result<SearchEnd, Error> {
         let started = Instant::now();
-        let (mut journal, heard) = Journal::open(&self.layout().search_journal())?;
-        let mut work = Work::default();
+        let (mut journal, heard) = SearchJournal::open(&self.layout().search_journal())?;
+        let mut work = TrialQueue::default();
         let mut actions = self.search.begin();
         for event in heard {
             actions.extend(self.search.arrive(event));
         }
         self.take(actions, &mut work)?;
-        let mut slots = Slots::new(slots);
+        let mut slots = TrialProcesses::new(slots);
         let budget = self.file.experiment().searcher.max_seconds.map(Duration::from_secs_f64);
         loop {
             let stopping = stop.load(Ordering::Relaxed);
             let out_of_time = budget.is_some_and(|budget| started.elapsed() >= budget);
             if out_of_time && !self.search.is_over() {
-                self.hear(Event::OutOfTime, &mut journal, &mut work, tell)?;
+                self.hear(SearchEvent::OutOfTime, &mut journal, &mut work, tell)?;
             }
             if self.search.is_over() || stopping {
                 slots.stop_all();
@@ -163,7 +163,7 @@ impl SearchRun {
             }
             if let Some((trial, outcome)) = slots.next(LOOK)
                 // Who is killed while the search pauses is begun again with it.
-                && !(stopping && matches!(outcome, Outcome::Fault(_)))
+                && !(stopping && matches!(outcome, TrialExit::Fault(_)))
                 && let Some(event) = self.event(trial, outcome, &mut work, tell)
             {
                 self.hear(event, &mut journal, &mut work, tell)?;
@@ -181,9 +181,9 @@ impl SearchRun {
     /// Starts what can be started.
     fn fill(
         &mut self,
-        slots: &mut Slots,
-        journal: &mut Journal,
-        work: &mut Work,
+        slots: &mut TrialProcesses,
+        journal: &mut SearchJournal,
+        work: &mut TrialQueue,
         tell: &mut dyn FnMut(String),
     ) -> Result<(), Error> {
         while slots.has_room() {
@@ -200,7 +200,7 @@ impl SearchRun {
                         return Err(wrong(&self.path, reason));
                     }
                     tell(format!("trial {trial}: {reason}"));
-                    let event = Event::Ended { trial, how: Ending::Invalid };
+                    let event = SearchEvent::Ended { trial, how: Ending::Invalid };
                     self.hear(event, journal, work, tell)?;
                 }
                 Err(other) => return Err(other),
@@ -212,21 +212,21 @@ impl SearchRun {
     /// Journals an event and does what follows from it.
     fn hear(
         &mut self,
-        event: Event,
-        journal: &mut Journal,
-        work: &mut Work,
+        event: SearchEvent,
+        journal: &mut SearchJournal,
+        work: &mut TrialQueue,
         tell: &mut dyn FnMut(String),
     ) -> Result<(), Error> {
         journal.append(&event)?;
         let actions = self.search.arrive(event);
-        if let Event::Report { trial, length, metric } = event {
+        if let SearchEvent::Report { trial, length, metric } = event {
             let best = self.search.best().map_or(String::new(), |(best, value)| {
                 format!(" (best: trial {} with {value})", best.id)
             });
             tell(format!("trial {trial}: {metric} at {length}{best}"));
         }
-        for Action { trial, what, reason } in &actions {
-            if !matches!(what, What::Create { .. }) {
+        for TrialAction { trial, what, reason } in &actions {
+            if !matches!(what, Instruction::Create { .. }) {
                 tell(format!("trial {trial}: {reason}"));
             }
         }
@@ -234,9 +234,9 @@ impl SearchRun {
     }
 
     /// Puts what is to be trained into the queue; copies are made at once, while their source stands still.
-    fn take(&mut self, actions: Vec<Action>, work: &mut Work) -> Result<(), Error> {
+    fn take(&mut self, actions: Vec<TrialAction>, work: &mut TrialQueue) -> Result<(), Error> {
         for action in &actions {
-            if let What::Copy { from, until } = action.what {
+            if let Instruction::Copy { from, until } = action.what {
                 let origin = work.origin(from);
                 work.origins.insert(action.trial, origin);
                 self.copy(action.trial, from, until)?;
@@ -244,11 +244,11 @@ impl SearchRun {
         }
         for action in actions {
             match action.what {
-                What::Create { .. } | What::Train { .. } | What::Copy { .. } => {
+                Instruction::Create { .. } | Instruction::Train { .. } | Instruction::Copy { .. } => {
                     work.queue.retain(|queued| *queued != action.trial);
                     work.queue.push_back(action.trial);
                 }
-                What::Pause | What::Stop => work.queue.retain(|queued| *queued != action.trial),
+                Instruction::Pause | Instruction::Stop => work.queue.retain(|queued| *queued != action.trial),
             }
         }
         // Of a journal that was read, only what is still to be done counts.
@@ -265,7 +265,7 @@ impl SearchRun {
     }
 
     /// Puts a trial's folder in order for its next part.
-    fn prepare(&self, trial: TrialId, work: &Work) -> Result<RunLayout, Error> {
+    fn prepare(&self, trial: TrialId, work: &TrialQueue) -> Result<RunLayout, Error> {
         let layout = self.layout_of(trial);
         let Some(known) = self.search.trial(trial) else {
             return Err(Error::Invalid(format!("there is no trial {trial}")));
@@ -307,28 +307,28 @@ impl SearchRun {
     fn event(
         &self,
         trial: TrialId,
-        outcome: Outcome,
-        work: &mut Work,
+        outcome: TrialExit,
+        work: &mut TrialQueue,
         tell: &mut dyn FnMut(String),
-    ) -> Option<Event> {
+    ) -> Option<SearchEvent> {
         let known = self.search.trial(trial)?;
         let summary = fs::read_to_string(self.layout_of(trial).summary()).unwrap_or_default();
         let summary: Json = serde_json::from_str(&summary).unwrap_or_default();
         match outcome {
-            Outcome::Done => {
+            TrialExit::Done => {
                 let metric = &summary["metrics"]["validation"][&self.search.method().metric];
                 let metric = metric.as_f64().unwrap_or(f64::NAN);
-                return Some(Event::Report { trial, length: known.until, metric });
+                return Some(SearchEvent::Report { trial, length: known.until, metric });
             }
-            Outcome::Left => {
+            TrialExit::Left => {
                 work.queue.push_front(trial);
                 return None;
             }
-            Outcome::Failed | Outcome::Fault(_) => {}
+            TrialExit::Failed | TrialExit::Fault(_) => {}
         }
         let restarts = work.restarts.entry(trial).or_default();
         let why = match outcome {
-            Outcome::Fault(signal) => {
+            TrialExit::Fault(signal) => {
                 restarts.faults += 1;
                 format!("was killed by signal {signal}")
             }
@@ -342,7 +342,7 @@ impl SearchRun {
         let most = self.file.experiment().max_restarts.0;
         if restarts.failures > most || restarts.faults > MAX_FAULTS {
             tell(format!("trial {trial}: {why}; given up"));
-            return Some(Event::Ended { trial, how: Ending::Failed });
+            return Some(SearchEvent::Ended { trial, how: Ending::Failed });
         }
         tell(format!("trial {trial}: {why}; started again"));
         work.queue.push_front(trial);
@@ -352,20 +352,20 @@ impl SearchRun {
 
 /// What is still to be done.
 #[derive(Default)]
-struct Work {
+struct TrialQueue {
     queue: VecDeque<TrialId>,
-    restarts: BTreeMap<TrialId, Restarts>,
+    restarts: BTreeMap<TrialId, TrialRestarts>,
     /// The trial that a copy's checkpoints began with.
     origins: BTreeMap<TrialId, TrialId>,
 }
 
 #[derive(Default)]
-struct Restarts {
+struct TrialRestarts {
     failures: u64,
     faults: u64,
 }
 
-impl Work {
+impl TrialQueue {
     fn origin(&self, trial: TrialId) -> TrialId {
         self.origins.get(&trial).copied().unwrap_or(trial)
     }

@@ -17,7 +17,7 @@ use crate::roles::{Duty, Exit, Processes};
 
 /// How the process of a trial ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum TrialExit {
     /// It came to where it pauses.
     Done,
     /// It left on request, with a checkpoint.
@@ -29,15 +29,15 @@ pub(super) enum Outcome {
 }
 
 /// The processes.
-pub(super) struct Slots {
+pub(super) struct TrialProcesses {
     slots: u32,
     running: BTreeMap<TrialId, u32>,
     stopped: bool,
-    sender: Sender<(TrialId, Outcome)>,
-    ended: Receiver<(TrialId, Outcome)>,
+    sender: Sender<(TrialId, TrialExit)>,
+    ended: Receiver<(TrialId, TrialExit)>,
 }
 
-impl Slots {
+impl TrialProcesses {
     pub(super) fn new(slots: u32) -> Self {
         let (sender, ended) = channel();
         Self { slots: slots.max(1), running: BTreeMap::new(), stopped: false, sender, ended }
@@ -59,7 +59,7 @@ impl Slots {
         self.running.insert(trial, child.id());
         let sender = self.sender.clone();
         let wait = move || {
-            let outcome = child.wait().map_or(Outcome::Failed, outcome);
+            let outcome = child.wait().map_or(TrialExit::Failed, outcome);
             // Nobody listens any more: the search is gone.
             let _ = sender.send((trial, outcome));
         };
@@ -68,7 +68,7 @@ impl Slots {
     }
 
     /// The next process that ends, if one does within this time.
-    pub(super) fn next(&mut self, longest: Duration) -> Option<(TrialId, Outcome)> {
+    pub(super) fn next(&mut self, longest: Duration) -> Option<(TrialId, TrialExit)> {
         let (trial, outcome) = self.ended.recv_timeout(longest).ok()?;
         self.running.remove(&trial);
         Some((trial, outcome))
@@ -86,11 +86,11 @@ impl Slots {
     }
 }
 
-fn outcome(status: ExitStatus) -> Outcome {
+fn outcome(status: ExitStatus) -> TrialExit {
     match (status.code(), status.signal()) {
-        (Some(0), _) => Outcome::Done,
-        (Some(code), _) if code == i32::from(Exit::Left.code()) => Outcome::Left,
-        (Some(_), _) => Outcome::Failed,
-        (None, signal) => Outcome::Fault(signal.unwrap_or(0)),
+        (Some(0), _) => TrialExit::Done,
+        (Some(code), _) if code == i32::from(Exit::Left.code()) => TrialExit::Left,
+        (Some(_), _) => TrialExit::Failed,
+        (None, signal) => TrialExit::Fault(signal.unwrap_or(0)),
     }
 }
