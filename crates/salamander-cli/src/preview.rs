@@ -1,12 +1,14 @@
 //! `salamander preview-search`: the trials of a search without running it.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow};
 use salamander_run::experiment::wrong;
-use salamander_search::{KnownCurve, Method, SchedulerRule, SearchFile, Trial, plan, replay};
+use salamander_search::{
+    AskedSearch, KnownCurve, Method, SchedulerRule, SearchFile, Trial, plan, replay,
+};
 use salamander_train::model::Models;
 use serde_json::{Value as Json, json};
 
@@ -20,6 +22,9 @@ pub(crate) struct Args {
     /// Change a field: --set searcher.max_trials=20
     #[arg(long = "set", value_name = "A.B=V")]
     sets: Vec<String>,
+    /// Show the search of so many trials that `train --search N` would make
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    search: Option<u64>,
     /// Known results: line i is what the i-th trial would measure, one number or [[length, metric], ..]
     #[arg(long, value_name = "FILE")]
     curves: Option<PathBuf>,
@@ -29,7 +34,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, models: &Models) -> Result<ExitCode> {
-    let file = read(&args.experiment, &args.sets, models)?;
+    let file = read(args, models)?;
     let in_file = |error| wrong(&args.experiment, error);
     let method = file.method(SEED).map_err(in_file)?;
     let rows: Vec<PreviewRow> = match &args.curves {
@@ -54,13 +59,19 @@ pub(crate) fn run(args: &Args, models: &Models) -> Result<ExitCode> {
 }
 
 /// Reads a file and checks its hyperparameters against those of its model, if this program has it.
-pub(crate) fn read(path: &Path, sets: &[String], models: &Models) -> Result<SearchFile> {
+fn read(args: &Args, models: &Models) -> Result<SearchFile> {
+    let path = &args.experiment;
+    let in_file = |error| wrong(path, error);
     let text = fs::read_to_string(path).map_err(|error| wrong(path, error))?;
-    let file = SearchFile::parse(&text, sets).map_err(|error| wrong(path, error))?;
-    if let Some(name) = file.experiment().model()
-        && let Ok(model) = models.find(Some(name))
-    {
-        file.space().check(&model.hparams()).map_err(|error| anyhow!(wrong(path, error)))?;
+    let mut file = SearchFile::parse(&text, &args.sets).map_err(in_file)?;
+    let model = models.find(file.experiment().model());
+    let known = model.as_ref().map(|model| model.hparams()).unwrap_or_default();
+    if let Some(trials) = args.search {
+        let (model, sets) = (known.as_slice(), args.sets.as_slice());
+        file = file.asked(&AskedSearch { trials, concurrent: 1, model, sets }).map_err(in_file)?;
+    }
+    if file.experiment().model().is_some() && model.is_ok() {
+        file.space().check(&known).map_err(|error| anyhow!(wrong(path, error)))?;
     }
     Ok(file)
 }
