@@ -53,8 +53,8 @@ pub use keys::{KeyFiles, make_certificates};
 pub use program::{Draft, Program, find_assets, fit_assets};
 pub use run::{Finished, Process, Run};
 pub use search::{
-    DurableSearch, SearchDraft, SearchEnd, SearchNews, SearchOptions, SearchRun, SearchStanding,
-    SearchTable, is_search, read_search,
+    SearchDraft, SearchEnd, SearchNews, SearchOptions, SearchRun, SearchStanding, SearchTable,
+    is_search, read_search,
 };
 pub use summary::{BestCheckpoint, Summary, TableSize, confusion};
 pub use tasks::{Sharing, TaskEvent};

@@ -9,7 +9,7 @@
 //! - [`Search`]: the state machine
 //! - [`SearchFile`]: an experiment file that is a search, and the experiments of its trials; [`AskedSearch`]: one that
 //!   the command line asks for
-//! - [`HeardEvent`]: a line of a search's journal
+//! - [`JournaledSearch`]: nothing follows from an event that is not kept; [`HeardEvent`]: a line of its journal
 //! - [`importance`]: which hyperparameters mattered, by a `forest` of regression trees
 //! - [`plan`], [`replay`]: what a search would do, without and with known results
 
@@ -18,6 +18,7 @@ mod file;
 mod forest;
 mod importance;
 mod journal;
+mod journaled;
 mod machine;
 mod method;
 mod plan;
@@ -32,6 +33,7 @@ pub use asked::{AskedSearch, written};
 pub use file::SearchFile;
 pub use importance::{Importance, ImportanceError, importance};
 pub use journal::HeardEvent;
+pub use journaled::{EventLog, JournaledSearch};
 pub use machine::{
     Ending, Instruction, Search, SearchEvent, Trial, TrialAction, TrialId, TrialState,
 };

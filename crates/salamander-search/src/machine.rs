@@ -3,7 +3,7 @@
 //! Actions are a pure function of the method, the space, the seed and the order of events; nothing here knows time,
 //! files or processes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use salamander_core::experiment::ReportOrder;
@@ -171,6 +171,10 @@ pub struct Search {
     trials: Vec<Trial>,
     best: Option<(f64, TrialId)>,
     over: bool,
+    /// The trials that train, by where they are looked at next: what is done must not cost more the longer a search is.
+    running: BTreeSet<(u64, TrialId)>,
+    /// How many wait with their checkpoints.
+    paused: usize,
     /// What has arrived and is not heard yet, in the order `fixed`.
     waiting: BTreeMap<TrialId, SearchEvent>,
 }
@@ -184,8 +188,18 @@ impl Search {
         };
         grid.reverse();
         let scheduler = method.scheduler();
-        let (trials, best, over, waiting) = (Vec::new(), None, false, BTreeMap::new());
-        Ok(Self { method, space, scheduler, grid, trials, best, over, waiting })
+        Ok(Self {
+            method,
+            space,
+            scheduler,
+            grid,
+            trials: Vec::new(),
+            best: None,
+            over: false,
+            running: BTreeSet::new(),
+            paused: 0,
+            waiting: BTreeMap::new(),
+        })
     }
 
     /// The method.
@@ -217,9 +231,7 @@ impl Search {
 
     /// Whether nothing more will happen.
     pub fn is_over(&self) -> bool {
-        // From the newest, which is nearly always under way: a look must not cost more the longer a search is.
-        let all_over = || self.trials.iter().rev().all(|trial| trial.state.is_over());
-        self.over || (!self.trials.is_empty() && all_over())
+        self.over || (!self.trials.is_empty() && self.running.is_empty() && self.paused == 0)
     }
 
     /// Whether every trial failed, so that the search did.
@@ -281,9 +293,8 @@ impl Search {
     }
 
     fn next_in_order(&mut self) -> Option<SearchEvent> {
-        let running = self.trials.iter().filter(|trial| trial.state == TrialState::Running);
-        let first = running.map(|trial| (trial.until, trial.id)).min()?.1;
-        self.waiting.remove(&first)
+        let (_, first) = self.running.first()?;
+        self.waiting.remove(first)
     }
 
     /// What follows from an event. One that comes too late, or is of no trial, has no consequences.
@@ -311,8 +322,11 @@ impl Search {
                 self.carry_out(verdicts, &mut actions);
             }
             SearchEvent::Ended { trial, how } => {
-                let Some(known) = self.running(trial) else { return actions };
-                known.state = TrialState::Ended(how);
+                if self.running(trial).is_none() {
+                    return actions;
+                }
+                self.move_to(trial, TrialState::Ended(how), None);
+                let Some(known) = self.trials.get_mut(trial.0 as usize - 1) else { return actions };
                 known.reason = match how {
                     Ending::Completed => format!("ended by itself at {}", known.length()),
                     Ending::Failed => "failed".to_string(),
@@ -352,12 +366,26 @@ impl Search {
         for trial in self.trials.iter_mut().filter(|trial| !trial.state.is_over()) {
             trial.state = TrialState::Stopped;
             trial.reason = reason.to_string();
+            self.running.remove(&(trial.until, trial.id));
             actions.push(TrialAction {
                 trial: trial.id,
                 what: Instruction::Stop,
                 reason: reason.to_string(),
             });
         }
+    }
+
+    /// Changes where a trial stands, and where it is looked at next.
+    fn move_to(&mut self, id: TrialId, state: TrialState, until: Option<u64>) {
+        let Some(trial) = self.trials.get_mut(id.0 as usize - 1) else { return };
+        self.running.remove(&(trial.until, id));
+        self.paused -= usize::from(trial.state == TrialState::Paused);
+        trial.state = state;
+        trial.until = until.unwrap_or(trial.until);
+        if state == TrialState::Running {
+            self.running.insert((trial.until, id));
+        }
+        self.paused += usize::from(state == TrialState::Paused);
     }
 
     fn carry_out(&mut self, verdicts: Vec<Decision>, actions: &mut Vec<TrialAction>) {
@@ -381,12 +409,13 @@ impl Search {
                     (trial, Instruction::Copy { from, until }, TrialState::Running, reason)
                 }
             };
+            let until = match what {
+                Instruction::Train { until } | Instruction::Copy { until, .. } => Some(until),
+                _ => None,
+            };
+            self.move_to(id, state, until);
             let Some(trial) = self.trials.get_mut(id.0 as usize - 1) else { continue };
-            trial.state = state;
             trial.reason.clone_from(&reason);
-            if let Instruction::Train { until } | Instruction::Copy { until, .. } = what {
-                trial.until = until;
-            }
             actions.push(TrialAction { trial: id, what, reason });
         }
     }
@@ -415,6 +444,7 @@ impl Search {
         let until = self.scheduler.first_length(bracket);
         self.scheduler.created(id, bracket);
         let reason = reason.to_string();
+        self.running.insert((until, id));
         self.trials.push(Trial {
             id,
             hparams,

@@ -56,7 +56,9 @@ impl LiveTable {
 
 /// Columns of the terminal that the table is drawn on.
 fn console_width() -> u16 {
-    rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |size| size.ws_col.max(20))
+    let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |size| size.ws_col);
+    // A terminal may not know.
+    if columns == 0 { 80 } else { columns }
 }
 
 /// A line that wraps would be drawn again and again.

@@ -15,7 +15,7 @@ use serde_json::Value as Json;
 use super::SearchRun;
 use super::end::SearchEnd;
 use super::folders::TrialFolders;
-use super::journal::DurableSearch;
+use super::journal::{self, DurableSearch};
 use super::processes::{TrialExit, TrialProcesses};
 use super::widths::widths;
 use crate::Error;
@@ -63,7 +63,7 @@ impl SearchRun {
     ) -> Result<SearchEnd, Error> {
         let search = self.kept.file.search(self.kept.seed);
         let search = search.map_err(|error| wrong(&self.path, error))?;
-        let (durable, actions) = DurableSearch::open(search, &self.layout().search_journal())?;
+        let (durable, actions) = journal::open(search, &self.layout().search_journal())?;
         let folders = TrialFolders::new(&self.program, &self.path, &self.kept, self.layout())?;
         let budget = self.kept.file.experiment().searcher.max_seconds;
         let max_restarts = self.kept.file.experiment().max_restarts.0;

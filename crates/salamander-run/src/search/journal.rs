@@ -4,76 +4,43 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use salamander_search::{HeardEvent, Search, SearchEvent, TrialAction};
+use salamander_search::{EventLog, HeardEvent, JournaledSearch, Search, TrialAction};
 
 use crate::Error;
 
-/// A search with its journal: nothing follows from an event that is not on the disk.
-pub struct DurableSearch {
-    search: Search,
+/// A search with its journal on the disk.
+pub(super) type DurableSearch = JournaledSearch<JournalFile>;
+
+/// The file of a search's journal.
+pub(super) struct JournalFile {
     file: File,
     path: PathBuf,
-    seconds: f64,
 }
 
-impl DurableSearch {
-    /// Opens the journal of a search that has not begun, comes to all decisions again, and gives all actions since the
-    /// beginning. A line that was cut short by a kill is taken away.
-    pub fn open(mut search: Search, path: &Path) -> Result<(Self, Vec<TrialAction>), Error> {
-        let (heard, whole) = read(path)?;
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(path);
-        let mut file = file.map_err(Error::io(path))?;
-        file.set_len(whole)
-            .and_then(|()| file.seek(SeekFrom::End(0)))
-            // What was read counts from now on, also if the machine loses its power.
-            .and_then(|_| file.sync_data())
-            .map_err(Error::io(path))?;
-        let (actions, seconds) = replay(&mut search, &heard);
-        Ok((Self { search, file, path: path.to_path_buf(), seconds }, actions))
-    }
+/// Opens the journal of a search that has not begun, comes to all decisions again, and gives all actions since the
+/// beginning. A line that was cut short by a kill is taken away.
+pub(super) fn open(
+    search: Search,
+    path: &Path,
+) -> Result<(DurableSearch, Vec<TrialAction>), Error> {
+    let (heard, whole) = read(path)?;
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(path);
+    let mut file = file.map_err(Error::io(path))?;
+    file.set_len(whole)
+        .and_then(|()| file.seek(SeekFrom::End(0)))
+        // What was read counts from now on, also if the machine loses its power.
+        .and_then(|_| file.sync_data())
+        .map_err(Error::io(path))?;
+    Ok(JournaledSearch::open(search, &heard, JournalFile { file, path: path.to_path_buf() }))
+}
 
-    /// Hears events: they are on the disk, with one write and one sync for all, before `each` is told what follows from
-    /// them one after the other. `seconds` is how long the search has taken so far.
-    pub fn hear(
-        &mut self,
-        events: &[SearchEvent],
-        seconds: f64,
-        mut each: impl FnMut(&Search, &SearchEvent, Vec<TrialAction>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let line = |event: &SearchEvent| HeardEvent { event: *event, seconds }.to_line() + "\n";
-        let lines: String = events.iter().map(line).collect();
+impl EventLog for JournalFile {
+    type Error = Error;
+
+    fn append(&mut self, lines: &str) -> Result<(), Error> {
         let written = self.file.write_all(lines.as_bytes()).and_then(|()| self.file.sync_data());
-        written.map_err(Error::io(&self.path))?;
-        self.seconds = seconds;
-        for event in events {
-            let actions = self.search.arrive(*event);
-            each(&self.search, event, actions)?;
-        }
-        Ok(())
+        written.map_err(Error::io(&self.path))
     }
-
-    /// The search.
-    pub fn search(&self) -> &Search {
-        &self.search
-    }
-
-    /// How many seconds it had taken when something was last heard.
-    pub fn seconds(&self) -> f64 {
-        self.seconds
-    }
-
-    pub(super) fn into_search(self) -> Search {
-        self.search
-    }
-}
-
-/// Begins a search and hears everything again; gives all actions, and the seconds that it had taken.
-pub(super) fn replay(search: &mut Search, heard: &[HeardEvent]) -> (Vec<TrialAction>, f64) {
-    let mut actions = search.begin();
-    for HeardEvent { event, .. } in heard {
-        actions.extend(search.arrive(*event));
-    }
-    (actions, heard.last().map_or(0.0, |last| last.seconds))
 }
 
 /// What was heard, and how many bytes of the file that is: what a crash left of the last append, in any order of
@@ -104,7 +71,7 @@ pub(super) fn read(path: &Path) -> Result<(Vec<HeardEvent>, u64), Error> {
 
 #[cfg(test)]
 mod tests {
-    use salamander_search::{SearchFile, TrialId};
+    use salamander_search::{SearchEvent, SearchFile, TrialId};
 
     use super::*;
 
@@ -126,7 +93,7 @@ mod tests {
     fn a_torn_line_is_forgotten_and_damage_is_an_error() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("search.jsonl");
-        let open = || DurableSearch::open(search(), &path).expect("a journal").0;
+        let open = || open(search(), &path).expect("a journal").0;
         let mut durable = open();
         let mut told = Vec::new();
         let each = |_: &Search, event: &SearchEvent, _| {

@@ -7,7 +7,7 @@
 //! # Layout
 //! - [`SearchDraft`]: a search that is read and checked; [`SearchRun`]: one that has a folder, in `conduct`
 //! - `folders`: the runs of trials; `processes`: who trains them; `trial`: what such a process does
-//! - [`DurableSearch`]: decisions and what they follow from on the disk; `widths`: idle slots widen trials
+//! - `journal`: what decisions follow from, on the disk; `widths`: idle slots widen trials
 //! - [`SearchEnd`]: what was found; [`SearchTable`]: the same in rows
 
 mod conduct;
@@ -36,7 +36,6 @@ use crate::{Error, Overrides, Program};
 pub use conduct::{SearchNews, SearchStanding};
 pub use end::SearchEnd;
 use folders::TrialFolders;
-pub use journal::DurableSearch;
 pub use table::SearchTable;
 pub(crate) use trial::trial;
 
@@ -133,7 +132,7 @@ pub fn read_search(folder: &Path) -> Result<SearchEnd, Error> {
     let kept = KeptSearch::read(&path)?;
     let mut search = kept.file.search(kept.seed).map_err(|error| wrong(&path, error))?;
     let (heard, _) = journal::read(&layout.search_journal())?;
-    let (_, seconds) = journal::replay(&mut search, &heard);
+    let (_, seconds) = search.hear_again(&heard);
     let interrupted = !search.is_over();
     Ok(SearchEnd { layout, interrupted, seconds, search })
 }
