@@ -6,7 +6,7 @@ use salamander::prelude::*;
 /// Hyperparameters.
 #[derive(Hparams)]
 pub struct Hp {
-    #[hparam(default = 0.002, min = 0.0)]
+    #[hparam(default = 0.002, min = 0.0, range = 0.0002..=0.02, log)]
     learning_rate: f64,
     #[hparam(default = 8, min = 1)]
     noise: usize,

@@ -6,7 +6,7 @@ use salamander::prelude::*;
 /// Hyperparameters.
 #[derive(Hparams)]
 pub struct Hp {
-    #[hparam(default = 0.001, min = 0.0)]
+    #[hparam(default = 0.001, min = 0.0, range = 0.0001..=0.01, log)]
     learning_rate: f64,
     /// Different tokens.
     #[hparam(default = 32, min = 1)]
@@ -20,7 +20,7 @@ pub struct Hp {
     heads: usize,
     #[hparam(default = 4, min = 1)]
     layers: usize,
-    #[hparam(default = 0.1, min = 0.0, max = 1.0)]
+    #[hparam(default = 0.1, min = 0.0, max = 1.0, range = 0.0..=0.6)]
     dropout: f64,
 }
 

@@ -1,5 +1,9 @@
 //! Searches: what a preview shows, and what becomes of trials when the search is killed.
 
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::support::{Workplace, points_csv};
@@ -81,23 +85,128 @@ searcher:
   max_trials: 5
   max_concurrent_trials: 2
   order: fixed
+strategy: local
+micro_batches: 2
 reproducibility: {experiment_seed: 7}
 ";
 
-/// What must not depend on how a search was disturbed.
+/// What must not depend on how a search was disturbed: trials, decisions and all that was learned.
 fn decisions(end: &Value) -> Vec<Value> {
     let trials = end["trials"].as_array().expect("a list");
     let fields = ["id", "state", "hparams", "length", "metric", "reason"];
-    trials.iter().map(|trial| fields.iter().map(|field| trial[*field].clone()).collect()).collect()
+    let decided = |trial: &Value| {
+        let mut all: Vec<Value> = fields.iter().map(|field| trial[*field].clone()).collect();
+        all.push(summary(trial["dir"].as_str().expect("a folder"))["weights_hash"].clone());
+        Value::from(all)
+    };
+    trials.iter().map(decided).collect()
+}
+
+/// How a trial's run ended; null where it never began.
+fn summary(folder: &str) -> Value {
+    let text = std::fs::read_to_string(Path::new(folder).join("summary.json"));
+    text.map_or(Value::Null, |text| serde_json::from_str(&text).expect("a summary"))
+}
+
+/// The folder of the only search below `runs`.
+fn only_search(place: &Workplace, runs: &str) -> Option<PathBuf> {
+    let mut folders = std::fs::read_dir(place.path().join(runs)).ok()?.flatten();
+    folders.find(|entry| entry.path().join("search.json").is_file()).map(|entry| entry.path())
+}
+
+/// Lines of a search's journal so far.
+fn journaled(search: &Path) -> usize {
+    std::fs::read_to_string(search.join("search.jsonl")).unwrap_or_default().lines().count()
+}
+
+/// Waits until something is there; `None` when the search has ended before.
+fn wait_for<T>(search: &mut Child, mut found: impl FnMut() -> Option<T>) -> Option<T> {
+    loop {
+        let over = search.try_wait().expect("asked").is_some();
+        if let Some(found) = found() {
+            return Some(found);
+        }
+        if over {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Waits until no process has a folder among its arguments: trials end together with their search.
+fn nobody_is_left(folder: &Path) {
+    let name = folder.display().to_string();
+    let is_there = || {
+        let processes = std::fs::read_dir("/proc").expect("processes").flatten();
+        processes.into_iter().any(|process| {
+            let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).split('\0').any(|part| part.starts_with(&name))
+        })
+    };
+    while is_there() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Kills a search at as many seeded moments, and lets it end then.
+pub(crate) fn killed_and_resumed(place: &Workplace, file: &str, kills: u64, seed: u64) -> Value {
+    let runs = format!("killed-{seed}");
+    let mut rng = salamander_core::seed::Rng::new(seed);
+    for _ in 0..kills {
+        let folder = only_search(place, &runs);
+        let name = folder.as_ref().map(|folder| folder.display().to_string());
+        let slots = (1 + rng.below(3)).to_string();
+        let mut args = vec!["train", "--slots", &slots, "--out", &runs];
+        match &name {
+            Some(name) => args.extend(["--resume", name]),
+            None => args.push(file),
+        }
+        let mut search = place.command(&args).spawn().expect("started");
+        let before = folder.as_deref().map_or(0, journaled);
+        let more = rng.below(3) as usize;
+        let reached = || only_search(place, &runs).filter(|all| journaled(all) >= before + more);
+        let reached = wait_for(&mut search, reached);
+        std::thread::sleep(Duration::from_millis(rng.below(60)));
+        // On a slow machine it may be over by now, which is as good.
+        let _ = search.kill();
+        search.wait().expect("gone");
+        if let Some(folder) = reached.or_else(|| only_search(place, &runs)) {
+            nobody_is_left(&folder);
+        }
+    }
+    let folder = only_search(place, &runs).expect("a search").display().to_string();
+    place.ok(&["train", "--resume", &folder, "--slots", "2", "--json"]).json()
+}
+
+/// A search undisturbed, and the same one killed at many moments.
+pub(crate) fn is_not_changed_by_kills(file: &str, kills: u64, seeds: std::ops::Range<u64>) {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(40));
+    let file = place.write("x.yaml", file).display().to_string();
+    let end: Value = place.ok(&["train", &file, "--json", "--out", "one"]).json();
+    assert_eq!(end["state"], "completed");
+    for seed in seeds {
+        let again = killed_and_resumed(&place, &file, kills, seed);
+        assert_eq!(decisions(&again), decisions(&end), "seed {seed}");
+        assert_eq!(again["best"]["id"], end["best"]["id"], "seed {seed}");
+    }
+}
+
+/// The search of [`RUNNING`] with its searcher's lines replaced.
+pub(crate) fn running(changes: &[(&str, &str)]) -> String {
+    changes.iter().fold(RUNNING.to_string(), |text, (before, after)| {
+        assert!(text.contains(before), "{before}");
+        text.replace(before, after)
+    })
 }
 
 #[test]
-fn a_search_trains_its_trials_and_goes_on_after_a_kill() {
+fn a_search_trains_its_trials_and_goes_on_after_kills() {
+    is_not_changed_by_kills(RUNNING, 3, 1..2);
     let place = Workplace::new();
     place.write("points.csv", &points_csv(40));
     let file = place.write("x.yaml", RUNNING).display().to_string();
-    let end: Value = place.ok(&["train", &file, "--json", "--out", "one"]).json();
-    assert_eq!(end["state"], "completed");
+    let end: Value = place.ok(&["train", &file, "--json"]).json();
     let trials = end["trials"].as_array().expect("a list");
     assert_eq!(trials.len(), 5);
     assert!(trials.iter().any(|trial| trial["length"] == 16), "{end:#}");
@@ -105,32 +214,212 @@ fn a_search_trains_its_trials_and_goes_on_after_a_kill() {
     // The best trial is an ordinary run.
     let best = end["best"]["dir"].as_str().expect("a folder");
     place.ok(&["evaluate", best, "--data", "points.csv"]);
-
-    // Killed as soon as the first report is on the disk, then with two trials at a time.
-    let mut killed = place.command(&["train", &file, "--out", "two"]).spawn().expect("started");
-    let journal = || {
-        let search = std::fs::read_dir(place.path().join("two")).ok()?.flatten().next()?.path();
-        let text = std::fs::read_to_string(search.join("search.jsonl")).ok()?;
-        text.contains('\n').then_some(search)
-    };
-    let folder = loop {
-        let over = killed.try_wait().expect("asked").is_some();
-        if let Some(folder) = journal() {
-            break folder;
-        }
-        assert!(!over, "it ended without a report");
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    };
-    // On a slow machine it may be over by now, which is as good.
-    let _ = killed.kill();
-    killed.wait().expect("gone");
-    let folder = folder.display().to_string();
-    let args = ["train", "--resume", &folder, "--slots", "2", "--json"];
-    let again: Value = place.ok(&args).json();
-    assert_eq!(decisions(&again), decisions(&end));
     // A search that is over stays as it is.
-    let over: Value = place.ok(&args).json();
+    let folder = end["dir"].as_str().expect("a folder");
+    let over: Value = place.ok(&["train", "--resume", folder, "--json"]).json();
     assert_eq!(decisions(&over), decisions(&end));
+    // What it has found is told from its folder.
+    let told: Value = place.ok(&["search", "table", folder, "--json"]).json();
+    assert_eq!(told["trials"], end["trials"]);
+    let table = place.ok(&["search", "table", folder]).out();
+    assert_eq!(table.lines().count(), 6, "{table}");
+    place.ok(&["search", "table", folder, "--out", "trials.parquet"]);
+    let rows = place.ok(&["data", "inspect", "trials.parquet"]).out();
+    assert!(rows.starts_with("parquet, 5 records") && rows.contains("hparams.hidden"), "{rows}");
+    let shares: Value = place.ok(&["search", "importance", folder, "--json"]).json();
+    let shares = shares["importance"].as_object().expect("shares");
+    assert_eq!(shares.keys().collect::<Vec<_>>(), ["learning_rate", "hidden"]);
+}
+
+#[test]
+fn in_order_of_arrival_a_trial_has_the_curve_that_it_has_alone() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(40));
+    let text = running(&[("order: fixed", "order: arrival"), ("max_concurrent_trials: 2", "")]);
+    let file = place.write("x.yaml", &text).display().to_string();
+    let end = killed_and_resumed(&place, &file, 2, 5);
+    let folder = end["dir"].as_str().expect("a folder");
+    let again: Value = place.ok(&["search", "table", folder, "--json"]).json();
+    assert_eq!(again["trials"], end["trials"], "the replay is identical");
+    for trial in end["trials"].as_array().expect("a list") {
+        let run = Path::new(trial["dir"].as_str().expect("a folder"));
+        let experiment = run.join("experiment.yaml").display().to_string();
+        let out = format!("alone-{}", trial["id"]);
+        let alone = place.train(&[&experiment, "--out", &out]);
+        let there = summary(&run.display().to_string());
+        assert_eq!(alone["weights_hash"], there["weights_hash"], "{trial}");
+        assert_eq!(alone["metrics"]["validation"]["loss"], trial["metric"]);
+        let steps = |folder: &Path| {
+            let text = std::fs::read_to_string(folder.join("metrics.jsonl")).expect("a curve");
+            let is_step = |line: &&str| line.contains("\"kind\":\"step\"");
+            text.lines().filter(is_step).map(str::to_string).collect::<Vec<String>>()
+        };
+        let length = trial["length"].as_u64().expect("a number") as usize;
+        let (there, alone) = (steps(run), steps(Path::new(alone["dir"].as_str().expect("one"))));
+        assert_eq!(there.len(), length, "each step is there once");
+        assert_eq!(there, alone[..length], "bit for bit");
+    }
+}
+
+#[test]
+fn copies_of_a_population_equal_their_source_bit_for_bit() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(40));
+    // What is searched for changes nothing, so that a copy goes on exactly as its source does.
+    let text = "\
+entrypoint: points
+data: {training: points.csv, validation: points.csv}
+hyperparameters:
+  global_batch_size: 8
+  hidden: 4
+  learning_rate: 0.05
+  hidden_multiple_of: {choice: [1, 2, 4]}
+searcher: {name: pbt, metric: loss, max_length: {batches: 12}, interval: 4, max_trials: 4, order: fixed}
+reproducibility: {experiment_seed: 3}
+";
+    let file = place.write("x.yaml", text).display().to_string();
+    let end: Value = place.ok(&["train", &file, "--json", "--slots", "2", "--out", "one"]).json();
+    let mut copies = 0;
+    for trial in end["trials"].as_array().expect("a list") {
+        let folder = Path::new(trial["dir"].as_str().expect("a folder"));
+        let copied = std::fs::read_to_string(folder.join("copied")).unwrap_or_default();
+        let Some(last) = copied.lines().last() else { continue };
+        let (from, until) = last.split_once(' ').expect("whose, and until when");
+        // One that was copied at the last meeting but one ends as its source does, which went on as itself.
+        let source = &end["trials"][from.parse::<usize>().expect("a number") - 1]["dir"];
+        let source = source.as_str().expect("a folder");
+        if until == "12" {
+            let hash = |folder: &str| summary(folder)["weights_hash"].clone();
+            assert_eq!(hash(&folder.display().to_string()), hash(source), "{copied}");
+            copies += 1;
+        }
+    }
+    assert!(copies > 0, "{end:#}");
+    let again = killed_and_resumed(&place, &file, 2, 9);
+    assert_eq!(decisions(&again), decisions(&end));
+}
+
+#[test]
+fn elastic_trials_widen_and_come_to_the_same_bits() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(40));
+    let text = running(&[("strategy: local", "strategy: allreduce")]);
+    let file = place.write("x.yaml", &text).display().to_string();
+    let fixed: Value = place.ok(&["train", &file, "--json", "--out", "fixed"]).json();
+    let sets =
+        ["--set", "searcher.elastic_trials=true", "--set", "searcher.max_concurrent_trials=1"];
+    let mut args = vec!["train", &file, "--json", "--out", "elastic", "--slots", "2"];
+    args.extend(sets);
+    let ended = place.ok(&args);
+    assert!(ended.err().contains("trial 1: 2 of 2 slots"), "{}", ended.err());
+    let elastic: Value = ended.json();
+    let mut args = vec!["train", &file, "--json", "--out", "narrow"];
+    args.extend(&sets[2..]);
+    let narrow: Value = place.ok(&args).json();
+    assert_eq!(decisions(&elastic), decisions(&narrow));
+    assert_eq!(
+        elastic["trials"].as_array().map(Vec::len),
+        fixed["trials"].as_array().map(Vec::len)
+    );
+}
+
+#[test]
+fn a_model_searches_its_own_ranges_and_refuses_what_does_not_fit() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(40));
+    let text = "\
+entrypoint: points
+data: {training: points.csv, validation: points.csv}
+hyperparameters: {global_batch_size: 8, learning_rate: 0.1}
+searcher: {metric: loss, max_length: {batches: 8}}
+reproducibility: {experiment_seed: 7}
+";
+    let file = place.write("x.yaml", text).display().to_string();
+    let set = ["--set", "hyperparameters.hidden_multiple_of=3"];
+    let mut args = vec!["train", &file, "--search", "4", "--json"];
+    args.extend(set);
+    let end: Value = place.ok(&args).json();
+    let trials = end["trials"].as_array().expect("a list");
+    let (invalid, valid): (Vec<&Value>, Vec<&Value>) =
+        trials.iter().partition(|trial| trial["state"] == "invalid");
+    assert_eq!(valid.len(), 4, "{end:#}");
+    assert!(!invalid.is_empty(), "{end:#}");
+    for trial in &valid {
+        assert_eq!(trial["hparams"]["hidden"].as_u64().map(|hidden| hidden % 3), Some(0));
+    }
+    let rates: std::collections::BTreeSet<String> =
+        valid.iter().map(|trial| trial["hparams"]["learning_rate"].to_string()).collect();
+    assert_eq!(rates.len(), 4, "each has its own");
+    let plan: Value = place.ok(&["preview-search", &file, "--search", "4", "--json"]).json();
+    assert_eq!(plan["trials"][0]["hparams"]["hidden"], trials[0]["hparams"]["hidden"]);
+    // One that refuses everything is given up.
+    let ended = place.run(&[
+        "train",
+        &file,
+        "--search",
+        "2",
+        "--set",
+        "hyperparameters.hidden_multiple_of=99",
+    ]);
+    assert_eq!(ended.code(), Some(1));
+    assert!(
+        ended.err().contains("the model refuses the hyperparameters of 100 of"),
+        "{}",
+        ended.err()
+    );
+    let ended = place.run(&[
+        "train",
+        &file,
+        "--search",
+        "2",
+        "--set",
+        "hyperparameters.hidden=4",
+        "--set",
+        "hyperparameters.learning_rate=1",
+    ]);
+    assert!(ended.err().contains("--search 2: there is nothing to search for"), "{}", ended.err());
+}
+
+#[test]
+fn a_search_pauses_on_ctrl_c_and_is_alone_in_its_folder() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(40));
+    let file = place.write("x.yaml", RUNNING).display().to_string();
+    let end: Value = place.ok(&["train", &file, "--json", "--out", "one"]).json();
+    let mut search = place.command(&["train", &file, "--out", "two"]).spawn().expect("started");
+    let begun = || only_search(&place, "two").filter(|folder| journaled(folder) > 0);
+    let folder = wait_for(&mut search, begun).expect("it hears something");
+    let name = folder.display().to_string();
+    if search.try_wait().expect("asked").is_none() {
+        let second = place.run(&["train", "--resume", &name]);
+        let is_over = search.try_wait().expect("asked").is_some();
+        assert!(
+            is_over || second.err().contains("another process is training in this folder"),
+            "{}",
+            second.err()
+        );
+        let pid = rustix::process::Pid::from_raw(search.id() as i32).expect("a process");
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+    }
+    let ended = search.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(ended.status.success() || ended.status.code() == Some(130), "{said}");
+    nobody_is_left(&folder);
+    let again: Value = place.ok(&["train", "--resume", &name, "--json"]).json();
+    assert_eq!(decisions(&again), decisions(&end));
+}
+
+#[test]
+fn a_search_ends_at_its_target_or_when_its_time_is_over() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(40));
+    let file = place.write("x.yaml", RUNNING).display().to_string();
+    let ended = |set: &str| -> Value { place.ok(&["train", &file, "--json", "--set", set]).json() };
+    let end = ended("searcher.target=100");
+    assert_eq!(end["state"], "completed");
+    assert_eq!(end["trials"][0]["reason"], "trial 1 has reached the target 100");
+    let end = ended("searcher.max_seconds=0.001");
+    assert_eq!(end["trials"][0]["reason"], "the time for the search is over");
 }
 
 #[test]
@@ -145,10 +434,20 @@ fn a_search_says_what_it_cannot_do() {
         assert_eq!(ended.code(), Some(1), "{sets:?}");
         let said = format!("{}{}", ended.out(), ended.err());
         assert!(said.contains(expected), "{said}");
+        assert!(!place.path().join("runs").exists(), "nothing is written for a mistake");
     };
     check(&["data.validation=[]"], "data.validation: a search compares trials");
     check(&["searcher.scheduler=pbt"], "searcher.name: async_halving with the scheduler pbt");
-    assert!(!place.path().join("runs").exists(), "nothing is written for a mistake");
-    let metric = ["searcher.metric=accurracy", "searcher.max_trials=1", "max_restarts=0"];
-    check(&metric, "validation reports no \"accurracy\"");
+    check(&["searcher.metric=accurracy"], "validation reports no \"accurracy\"");
+    check(&["data.training=nowhere.csv"], "nowhere.csv");
+    check(
+        &["hyperparameters.learning_rate={uniform: [-1, 1]}"],
+        "-1 to 1 is not within what the model takes, 0 to any",
+    );
+    check(
+        &["searcher.elastic_trials=true", "strategy=ps"],
+        "searcher.elastic_trials: workers of strategy hybrid or ps are not widened",
+    );
+    let ended = place.run(&["search", "table", "."]);
+    assert!(ended.err().contains("no search, for it has no search.json"), "{}", ended.err());
 }

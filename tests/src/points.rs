@@ -6,10 +6,13 @@ use salamander::prelude::*;
 /// Hyperparameters.
 #[derive(Hparams)]
 pub struct Hp {
-    #[hparam(default = 0.1, min = 0.0)]
+    #[hparam(default = 0.1, min = 0.0, range = 1e-3..=1.0, log)]
     learning_rate: f64,
-    #[hparam(default = 4, min = 1)]
+    #[hparam(default = 4, min = 1, range = 2..=16)]
     hidden: usize,
+    /// A model may refuse what does not fit together.
+    #[hparam(default = 1, min = 1)]
+    hidden_multiple_of: usize,
     #[hparam(default = None)]
     stop_after: Option<u64>,
 }
@@ -37,6 +40,11 @@ impl Trial for Points {
     type Output = Tensor<2>;
 
     fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
+        let Hp { hidden, hidden_multiple_of, .. } = cx.hp;
+        if hidden % hidden_multiple_of != 0 {
+            let reason = format!("hidden: {hidden} is no multiple of {hidden_multiple_of}");
+            return Err(InvalidHparams::new(reason).into());
+        }
         Ok(Self {
             fc1: LinearConfig::new(2, cx.hp.hidden).init(&cx.device),
             fc2: LinearConfig::new(cx.hp.hidden, 2).init(&cx.device),

@@ -67,6 +67,11 @@ enum Command {
     Train(train::Args),
     /// Show the trials of a search without running it, or what it would do with known results
     PreviewSearch(preview::Args),
+    /// See what a search has found
+    Search {
+        #[command(subcommand)]
+        command: search::Command,
+    },
     /// Measure a trained model on data that it did not learn from
     Evaluate(evaluate::Args),
     /// Write a trained model's outputs for every record
@@ -147,6 +152,7 @@ pub fn main(models: Models) -> ExitCode {
     let result = match Cli::parse().command {
         Command::Train(args) => train::run(&args, program),
         Command::PreviewSearch(args) => preview::run(&args, program.models()),
+        Command::Search { command } => search::run_command(&command),
         Command::Evaluate(args) => evaluate::run(&args, program),
         Command::Predict(args) => predict::run(&args, program),
         Command::Export(args) => export::run(&args, program).map(|()| ExitCode::SUCCESS),

@@ -1,6 +1,8 @@
 //! `salamander models`: what can be trained by this program.
 
 use anyhow::Result;
+use salamander_core::hparams::SearchRange;
+use salamander_search::written;
 use salamander_train::model::Models;
 use serde_json::json;
 
@@ -21,7 +23,8 @@ pub(crate) fn run(args: &Args, models: &Models) -> Result<()> {
                     .iter()
                     .map(|hp| {
                         json!({"name": hp.name, "type": hp.kind, "default": hp.default,
-                            "min": hp.range.0, "max": hp.range.1})
+                            "min": hp.range.0, "max": hp.range.1,
+                            "search": hp.search.as_ref().map(|range| written(range, hp.is_integer()))})
                     })
                     .collect();
                 json!({"name": model.name(), "hyperparameters": hparams})
@@ -41,7 +44,17 @@ pub(crate) fn run(args: &Args, models: &Models) -> Result<()> {
                     format!("  [{}, {}]", bound(low), bound(high))
                 }
             };
-            outln!("  {:<16} {:<8} {default}{range}", hp.name, hp.kind)?;
+            let search = match hp.search {
+                None => String::new(),
+                Some(SearchRange::Between { low, high, log }) => {
+                    format!("  search {low} to {high}{}", if log { " (log)" } else { "" })
+                }
+                Some(SearchRange::Choices(values)) => {
+                    let values: Vec<String> = values.iter().map(ToString::to_string).collect();
+                    format!("  search {}", values.join(", "))
+                }
+            };
+            outln!("  {:<16} {:<8} {default}{range}{search}", hp.name, hp.kind)?;
         }
     }
     Ok(())

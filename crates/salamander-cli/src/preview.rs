@@ -1,12 +1,14 @@
 //! `salamander preview-search`: the trials of a search without running it.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow};
 use salamander_run::experiment::wrong;
-use salamander_search::{Curve, Method, Rule, SearchFile, Trial, plan, replay};
+use salamander_search::{
+    AskedSearch, KnownCurve, Method, SchedulerRule, SearchFile, Trial, plan, replay,
+};
 use salamander_train::model::Models;
 use serde_json::{Value as Json, json};
 
@@ -20,6 +22,9 @@ pub(crate) struct Args {
     /// Change a field: --set searcher.max_trials=20
     #[arg(long = "set", value_name = "A.B=V")]
     sets: Vec<String>,
+    /// Show the search of so many trials that `train --search N` would make
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    search: Option<u64>,
     /// Known results: line i is what the i-th trial would measure, one number or [[length, metric], ..]
     #[arg(long, value_name = "FILE")]
     curves: Option<PathBuf>,
@@ -29,21 +34,21 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, models: &Models) -> Result<ExitCode> {
-    let file = read(&args.experiment, &args.sets, models)?;
+    let file = read(args, models)?;
     let in_file = |error| wrong(&args.experiment, error);
     let method = file.method(SEED).map_err(in_file)?;
-    let rows: Vec<Row> = match &args.curves {
+    let rows: Vec<PreviewRow> = match &args.curves {
         None => {
             let planned = plan(&method, file.space()).map_err(in_file)?;
-            planned.into_iter().map(Row::from).collect()
+            planned.into_iter().map(PreviewRow::from).collect()
         }
         Some(path) => {
             let name = || format!("curves {}", path.display());
             let text = fs::read_to_string(path).with_context(name)?;
-            let curves = Curve::read(&text).with_context(name)?;
+            let curves = KnownCurve::read(&text).with_context(name)?;
             let mut search = file.search(SEED).map_err(in_file)?;
             replay(&mut search, &curves).with_context(name)?;
-            search.trials().iter().map(Row::from).collect()
+            search.trials().iter().map(PreviewRow::from).collect()
         }
     };
     match args.json {
@@ -54,19 +59,25 @@ pub(crate) fn run(args: &Args, models: &Models) -> Result<ExitCode> {
 }
 
 /// Reads a file and checks its hyperparameters against those of its model, if this program has it.
-pub(crate) fn read(path: &Path, sets: &[String], models: &Models) -> Result<SearchFile> {
+fn read(args: &Args, models: &Models) -> Result<SearchFile> {
+    let path = &args.experiment;
+    let in_file = |error| wrong(path, error);
     let text = fs::read_to_string(path).map_err(|error| wrong(path, error))?;
-    let file = SearchFile::parse(&text, sets).map_err(|error| wrong(path, error))?;
-    if let Some(name) = file.experiment().model()
-        && let Ok(model) = models.find(Some(name))
-    {
-        file.space().check(&model.hparams()).map_err(|error| anyhow!(wrong(path, error)))?;
+    let mut file = SearchFile::parse(&text, &args.sets).map_err(in_file)?;
+    let model = models.find(file.experiment().model());
+    let known = model.as_ref().map(|model| model.hparams()).unwrap_or_default();
+    if let Some(trials) = args.search {
+        let (model, sets) = (known.as_slice(), args.sets.as_slice());
+        file = file.asked(&AskedSearch { trials, concurrent: 1, model, sets }).map_err(in_file)?;
+    }
+    if file.experiment().model().is_some() && model.is_ok() {
+        file.space().check(&known).map_err(|error| anyhow!(wrong(path, error)))?;
     }
     Ok(file)
 }
 
 /// A trial of a preview.
-struct Row {
+struct PreviewRow {
     id: u64,
     hparams: Json,
     length: u64,
@@ -74,14 +85,14 @@ struct Row {
     reason: String,
 }
 
-impl From<salamander_search::PlannedTrial> for Row {
+impl From<salamander_search::PlannedTrial> for PreviewRow {
     fn from(trial: salamander_search::PlannedTrial) -> Self {
         let salamander_search::PlannedTrial { id, hparams, length, reason } = trial;
         Self { id: id.0, hparams, length, metric: None, reason }
     }
 }
 
-impl From<&Trial> for Row {
+impl From<&Trial> for PreviewRow {
     fn from(trial: &Trial) -> Self {
         Self {
             id: trial.id.0,
@@ -93,8 +104,8 @@ impl From<&Trial> for Row {
     }
 }
 
-fn to_json(method: &Method, rows: &[Row]) -> Json {
-    let trial = |row: &Row| {
+fn to_json(method: &Method, rows: &[PreviewRow]) -> Json {
+    let trial = |row: &PreviewRow| {
         let mut trial = json!({"id": row.id, "hparams": row.hparams, "length": row.length,
             "reason": row.reason});
         if let Some(metric) = row.metric {
@@ -107,15 +118,15 @@ fn to_json(method: &Method, rows: &[Row]) -> Json {
         "total_length": rows.iter().map(|row| row.length).sum::<u64>(),
     });
     match &method.rule {
-        Rule::Halving { brackets, .. } => whole["brackets"] = json!(brackets),
-        Rule::Pasha { bracket, .. } => whole["brackets"] = json!([bracket]),
-        Rule::None | Rule::Median(_) | Rule::Population(_) => {}
+        SchedulerRule::Halving { brackets, .. } => whole["brackets"] = json!(brackets),
+        SchedulerRule::Pasha { bracket, .. } => whole["brackets"] = json!([bracket]),
+        SchedulerRule::None | SchedulerRule::Median(_) | SchedulerRule::Population(_) => {}
     }
     whole
 }
 
-fn print(method: &Method, rows: &[Row]) -> Result<()> {
-    if let Rule::Halving { brackets, .. } = &method.rule {
+fn print(method: &Method, rows: &[PreviewRow]) -> Result<()> {
+    if let SchedulerRule::Halving { brackets, .. } = &method.rule {
         for (index, bracket) in brackets.iter().enumerate() {
             let rungs: Vec<String> = bracket.rungs.iter().map(u64::to_string).collect();
             let trials = salamander_core::words::count(bracket.max_trials, "trial");

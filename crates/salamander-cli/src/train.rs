@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use salamander_run::{Overrides, Program, Run, SearchRun, State, Summary, find, is_search};
+use salamander_run::{
+    Overrides, Program, Run, SearchDraft, SearchOptions, SearchRun, State, Summary, find, is_search,
+};
 
 use crate::args::OverrideArgs;
 use crate::out::{self, Out};
@@ -35,6 +37,10 @@ pub(crate) struct Args {
     /// Print the configuration in force and stop
     #[arg(long)]
     dump_config: bool,
+    /// Search over the ranges that the file and the model's hyperparameters have, with so many trials; a file without a
+    /// searcher gets tpe with async_halving. What is --set stays fixed
+    #[arg(long, value_name = "N", conflicts_with = "resume", value_parser = clap::value_parser!(u64).range(1..))]
+    search: Option<u64>,
     /// Trials of a search at a time, each in a process of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     slots: u32,
@@ -56,8 +62,19 @@ pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
             (None, None) => bail!("name an experiment file"),
         };
     }
-    if let Some(search) = find_search(args, &overrides, program)? {
-        return crate::search::run(search, args.slots, args.json);
+    match find_search(args, &overrides, program)? {
+        Found::OneTrial => {}
+        Found::New(draft) if args.dump_config => {
+            out::text(&draft.in_force())?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        Found::New(_) if args.prepare => {
+            bail!("--prepare makes the folder of one run, and this is a search")
+        }
+        Found::New(draft) => {
+            return crate::search::run(draft.create(&args.out)?, args.slots, args.json);
+        }
+        Found::Search(search) => return crate::search::run(*search, args.slots, args.json),
     }
     let draft = match (&args.resume, &args.experiment) {
         (Some(run), _) => {
@@ -102,17 +119,27 @@ pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
     }
 }
 
-/// The search that is asked for, unless it is one trial.
-fn find_search(args: &Args, overrides: &Overrides, program: &Program) -> Result<Option<SearchRun>> {
+/// What is asked for.
+enum Found {
+    OneTrial,
+    New(Box<SearchDraft>),
+    Search(Box<SearchRun>),
+}
+
+fn find_search(args: &Args, overrides: &Overrides, program: &Program) -> Result<Found> {
+    let options = SearchOptions { trials: args.search, slots: args.slots };
     match (&args.resume, &args.experiment) {
         (Some(run), _) => match find(run, &args.out) {
-            Ok(folder) if is_search(&folder) => Ok(Some(program.resume_search(&folder)?)),
-            _ => Ok(None),
+            Ok(folder) if is_search(&folder) => {
+                Ok(Found::Search(Box::new(program.resume_search(&folder)?)))
+            }
+            _ => Ok(Found::OneTrial),
         },
-        (None, Some(file)) if !args.dump_config && !args.prepare => {
-            Ok(program.search(file, overrides, &args.out)?)
-        }
-        _ => Ok(None),
+        (None, Some(file)) => Ok(match program.search(file, overrides, options)? {
+            Some(draft) => Found::New(Box::new(draft)),
+            None => Found::OneTrial,
+        }),
+        (None, None) => Ok(Found::OneTrial),
     }
 }
 

@@ -47,6 +47,57 @@ pub struct HparamInfo {
     pub default: Option<String>,
     /// The smallest and greatest allowed value.
     pub range: (Option<f64>, Option<f64>),
+    /// What a search draws it from where the experiment file does not say.
+    pub search: Option<SearchRange>,
+}
+
+impl HparamInfo {
+    /// Whether its values are whole numbers.
+    pub fn is_integer(&self) -> bool {
+        let kind = self.kind.strip_prefix("Option<").unwrap_or(self.kind);
+        let kind = kind.strip_suffix('>').unwrap_or(kind);
+        let size = kind.strip_prefix(['u', 'i']).unwrap_or_default();
+        size == "size" || size.parse::<u8>().is_ok()
+    }
+}
+
+/// What a model says that a search may try.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SearchRange {
+    /// Numbers between two, which belong to them.
+    Between {
+        /// The least.
+        low: f64,
+        /// The greatest.
+        high: f64,
+        /// Whether their logarithms are drawn evenly, for what spans powers of ten.
+        log: bool,
+    },
+    /// Any of these.
+    Choices(Vec<Json>),
+}
+
+/// A model's word that its hyperparameters do not fit together; the error of `Trial::build`. In a search another trial
+/// takes the place of the one that is refused, which does not count.
+///
+/// ```
+/// use salamander_core::hparams::InvalidHparams;
+///
+/// let error = InvalidHparams::new("heads must divide width");
+/// assert_eq!(error.to_string(), "invalid hyperparameters: heads must divide width");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid hyperparameters: {reason}")]
+pub struct InvalidHparams {
+    /// What does not fit.
+    pub reason: String,
+}
+
+impl InvalidHparams {
+    /// With what does not fit.
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self { reason: reason.into() }
+    }
 }
 
 /// Reads a model's hyperparameters; unknown names are refused with the nearest known one.
@@ -191,7 +242,8 @@ mod tests {
     impl Hparams for Hp {
         fn describe() -> Vec<HparamInfo> {
             let range = (Some(0.0), Some(1.0));
-            let rate = HparamInfo { name: "learning_rate", kind: "f64", default: None, range };
+            let (name, search) = ("learning_rate", None);
+            let rate = HparamInfo { name, kind: "f64", default: None, range, search };
             vec![rate.clone(), HparamInfo { name: "layers", kind: "Vec<u32>", ..rate }]
         }
         fn read(fields: &Fields<'_>) -> Result<Self, Error> {
@@ -209,6 +261,15 @@ mod tests {
             Err(error) => error.to_string(),
         };
         assert_eq!(got, expected, "for {text}");
+    }
+
+    #[test]
+    fn whole_numbers_are_known_by_their_type() {
+        let info = |kind| HparamInfo { kind, ..Hp::describe().swap_remove(0) };
+        let integers = ["usize", "u8", "i64", "Option<u32>"];
+        assert!(integers.iter().all(|kind| info(kind).is_integer()));
+        let others = ["f64", "bool", "String", "Vec<u32>", "Option<f32>", "image"];
+        assert!(!others.iter().any(|kind| info(kind).is_integer()));
     }
 
     #[test]

@@ -98,6 +98,8 @@ layout! {
         trials: "trials",
         /// A trial of a population: whose checkpoint it has gone on from.
         copied: "copied",
+        /// An elastic trial: how many workers its search wants it to have.
+        width: "width",
         /// What the tasks of an evaluation or a prediction are, in their own folder within the run's.
         job: "job.json",
     }

@@ -2,7 +2,10 @@
 
 use proc_macro2::TokenStream;
 use quote::quote;
-use syn::{DeriveInput, Expr, ExprLit, ExprUnary, Field, Lit, LitStr, Result, Type};
+use syn::{
+    DeriveInput, Error, Expr, ExprArray, ExprLit, ExprRange, ExprUnary, Field, Lit, LitStr,
+    RangeLimits, Result, Type,
+};
 
 use crate::keys::AttributeKind;
 use crate::{is_named, option};
@@ -41,6 +44,8 @@ struct Hparam {
     default: Option<TokenStream>,
     /// The least and the greatest value, if they are said.
     range: TokenStream,
+    /// What a search draws it from, if that is said.
+    search: Option<TokenStream>,
 }
 
 impl Hparam {
@@ -48,24 +53,40 @@ impl Hparam {
         let ident = field.ident.clone().expect("fields are named");
         let mut name = ident.to_string();
         let (mut default, mut min, mut max) = (None, None, None);
+        let (mut search, mut log) = (None, None);
         for attr in field.attrs.iter().filter(|attr| attr.path().is_ident("hparam")) {
             attr.parse_nested_meta(|meta| {
-                match AttributeKind::Hparam.key(&meta)?.as_str() {
+                let key = AttributeKind::Hparam.key(&meta)?;
+                match key.as_str() {
                     "name" => name = meta.value()?.parse::<LitStr>()?.value(),
                     "default" => default = Some(typed(&field.ty, &meta.value()?.parse()?)),
                     "min" => min = Some(bound(meta.value()?.parse()?)),
                     "max" => max = Some(bound(meta.value()?.parse()?)),
+                    "log" => log = Some(meta.path.clone()),
+                    "range" | "choices" if search.is_some() => {
+                        return Err(meta.error("a field has one range or one list of choices"));
+                    }
+                    "range" => search = Some(Search::range(&field.ty, meta.value()?.parse()?)?),
+                    "choices" => search = Some(Search::Choices(meta.value()?.parse()?)),
                     _ => return Err(AttributeKind::Hparam.unknown(&meta)),
                 }
                 Ok(())
             })?;
         }
         let (min, max) = (option(min), option(max));
-        Ok(Self { ident, kind: field.ty.clone(), name, default, range: quote!((#min, #max)) })
+        let search = match (search, log) {
+            (Some(Search::Choices(_)) | None, Some(log)) => {
+                return Err(Error::new_spanned(log, "log goes with a range"));
+            }
+            (search, log) => search.map(|search| search.tokens(&field.ty, log.is_some())),
+        };
+        let (kind, range) = (field.ty.clone(), quote!((#min, #max)));
+        Ok(Self { ident, kind, name, default, range, search })
     }
 
     fn describe(&self) -> TokenStream {
         let Self { name, kind, range, .. } = self;
+        let search = option(self.search.clone());
         let shown = quote!(#kind).to_string().replace(' ', "");
         let default = option(self.default.as_ref().map(|value| {
             quote! {{
@@ -79,12 +100,13 @@ impl Hparam {
                 kind: #shown,
                 default: #default,
                 range: #range,
+                search: #search,
             }
         }
     }
 
     fn read(&self) -> TokenStream {
-        let Self { ident, name, kind, range, default } = self;
+        let Self { ident, name, kind, range, default, .. } = self;
         let default = option(default.clone());
         quote!(#ident: fields.take::<#kind>(#name, #default, #range)?)
     }
@@ -96,6 +118,50 @@ impl Hparam {
                 #name.to_string(),
                 ::salamander::__private::HparamValue::to_json(&self.#ident),
             );
+        }
+    }
+}
+
+/// What a search draws a field from.
+enum Search {
+    Range(Box<Expr>, Box<Expr>),
+    Choices(ExprArray),
+}
+
+impl Search {
+    fn range(kind: &Type, value: Expr) -> Result<Self> {
+        if is_named(kind, "String") || is_named(kind, "bool") || is_named(kind, "Vec") {
+            let message = "only a number has a range: write choices = [..]";
+            return Err(Error::new_spanned(value, message));
+        }
+        match value {
+            Expr::Range(ExprRange {
+                start: Some(low),
+                limits: RangeLimits::Closed(_),
+                end: Some(high),
+                ..
+            }) => Ok(Self::Range(low, high)),
+            other => Err(Error::new_spanned(other, "write both ends, as in range = 0.1..=1.0")),
+        }
+    }
+
+    fn tokens(&self, kind: &Type, log: bool) -> TokenStream {
+        let range = quote!(::salamander::__private::SearchRange);
+        match self {
+            Self::Range(low, high) => {
+                let (low, high) = (bound((**low).clone()), bound((**high).clone()));
+                quote!(#range::Between { low: #low, high: #high, log: #log })
+            }
+            Self::Choices(values) => {
+                let values = values.elems.iter().map(|value| {
+                    let value = typed(kind, value);
+                    quote! {{
+                        let value: #kind = #value;
+                        ::salamander::__private::HparamValue::to_json(&value)
+                    }}
+                });
+                quote!(#range::Choices(::std::vec![#(#values),*]))
+            }
         }
     }
 }

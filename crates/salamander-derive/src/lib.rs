@@ -22,7 +22,8 @@ use quote::quote;
 
 /// Reads a struct of hyperparameters from an experiment file.
 ///
-/// Every field may say `#[hparam(default = 0.1, min = 0.0, max = 1.0, name = "lr")]`. One without a default must be in
+/// Every field may say `#[hparam(default = 0.1, min = 0.0, max = 1.0, name = "lr")]`, and what a search may try, as
+/// `range = 1e-3..=0.1, log` or `choices = [..]`. One without a default must be in
 /// the file; names that no field has are refused with the nearest one that there is.
 ///
 /// ```

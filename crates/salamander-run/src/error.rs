@@ -127,10 +127,18 @@ impl Error {
             | Error::Data(salamander_data::Error::Io { cause, .. }) => missing(cause),
             Error::Train(error) => matches!(
                 error,
-                TrainError::Experiment(_) | TrainError::Invalid(_) | TrainError::Course(_)
+                TrainError::Experiment(_)
+                    | TrainError::Invalid(_)
+                    | TrainError::InvalidHparams { .. }
+                    | TrainError::Course(_)
             ),
             _ => false,
         }
+    }
+
+    /// Whether the model has refused its hyperparameters.
+    pub(crate) fn refuses_hparams(&self) -> bool {
+        matches!(self, Error::Train(salamander_train::Error::InvalidHparams { .. }))
     }
 
     /// For `map_err` on the file operations of `path`.

@@ -10,7 +10,8 @@
 //! - [`Event`], [`Report`]: what a run tells; [`Summary`], [`report`]: its end, and how good a classifier is
 //! - [`status`], [`runs`], [`scale`], [`stop`]: any run of this machine, from outside
 //! - [`TrainedModel`]: evaluate, predict, export; `tasks`: the same by several processes
-//! - [`SearchRun`]: a search, whose trials are runs in processes of their own
+//! - [`SearchDraft`], [`SearchRun`]: a search, whose trials are runs in processes of their own; [`SearchEnd`],
+//!   [`SearchTable`]: what it has found
 //! - [`roles`]: the processes of a distributed run; `distributed`: their parent
 //! - [`cluster`]: jobs on Kubernetes (feature `kube`)
 //! - `folder`, `keys`, `stored`, `stop_request`: a run's folder, its secrets, its place in an object store, and a wish
@@ -51,7 +52,10 @@ pub use folder_status::{BestValidation, FolderStatus, runs};
 pub use keys::{KeyFiles, make_certificates};
 pub use program::{Draft, Program, find_assets, fit_assets};
 pub use run::{Finished, Process, Run};
-pub use search::{SearchEnd, SearchRun, is_search};
+pub use search::{
+    SearchDraft, SearchEnd, SearchNews, SearchOptions, SearchRun, SearchStanding, SearchTable,
+    is_search, read_search,
+};
 pub use summary::{BestCheckpoint, Summary, TableSize, confusion};
 pub use tasks::{Sharing, TaskEvent};
 pub use trained::{Predicted, TrainedModel};

@@ -12,9 +12,9 @@ use crate::space::Space;
 /// An experiment file with all that a search needs to know.
 #[derive(Clone, Debug)]
 pub struct SearchFile {
-    root: Node,
+    pub(crate) root: Node,
     space: Space,
-    experiment: Experiment,
+    pub(crate) experiment: Experiment,
 }
 
 impl SearchFile {
@@ -24,6 +24,10 @@ impl SearchFile {
         for set in sets {
             root.set(set)?;
         }
+        Self::from_root(root)
+    }
+
+    pub(crate) fn from_root(root: Node) -> Result<Self, Error> {
         let hyperparameters = root.get("hyperparameters").cloned();
         let hyperparameters = hyperparameters.unwrap_or_else(Node::empty_map);
         let space = Space::read(&hyperparameters)?;

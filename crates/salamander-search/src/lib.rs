@@ -7,11 +7,18 @@
 //! - [`space`]: what hyperparameters may become
 //! - [`Method`]: the searcher of a file, checked; `scheduler`: how far trials go; `tpe`: draws near the best
 //! - [`Search`]: the state machine
-//! - [`SearchFile`]: an experiment file that is a search, and the experiments of its trials
+//! - [`SearchFile`]: an experiment file that is a search, and the experiments of its trials; [`AskedSearch`]: one that
+//!   the command line asks for
+//! - [`JournaledSearch`]: nothing follows from an event that is not kept; [`HeardEvent`]: a line of its journal
+//! - [`importance`]: which hyperparameters mattered, by a `forest` of regression trees
 //! - [`plan`], [`replay`]: what a search would do, without and with known results
 
+mod asked;
 mod file;
+mod forest;
+mod importance;
 mod journal;
+mod journaled;
 mod machine;
 mod method;
 mod plan;
@@ -22,9 +29,15 @@ mod tpe;
 #[cfg(test)]
 mod vectors;
 
+pub use asked::{AskedSearch, written};
 pub use file::SearchFile;
-pub use machine::{Action, Ending, Event, Search, Trial, TrialId, TrialState, What};
-pub use method::{Method, Proposals, Rule, units, with_units};
+pub use importance::{Importance, ImportanceError, importance};
+pub use journal::HeardEvent;
+pub use journaled::{EventLog, JournaledSearch};
+pub use machine::{
+    Ending, Instruction, Search, SearchEvent, Trial, TrialAction, TrialId, TrialState,
+};
+pub use method::{Method, Proposals, SchedulerRule, units, with_units};
 pub use plan::{PlannedTrial, plan};
-pub use replay::{Curve, CurveError, replay};
+pub use replay::{CurveError, KnownCurve, replay};
 pub use scheduler::{Bracket, Divisor, MedianRule, PopulationRule};

@@ -3,7 +3,7 @@
 //! Actions are a pure function of the method, the space, the seed and the order of events; nothing here knows time,
 //! files or processes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use salamander_core::experiment::ReportOrder;
@@ -11,8 +11,8 @@ use salamander_core::seed::{Rng, derive};
 use serde_json::Value as Json;
 
 use crate::method::{Method, Proposals};
-use crate::scheduler::{Scheduler, Verdict};
-use crate::space::{Point, Space};
+use crate::scheduler::{Decision, Scheduler};
+use crate::space::{Space, SpacePoint};
 use crate::tpe::{Observation, Tpe};
 
 /// A trial of a search, from 1.
@@ -30,7 +30,7 @@ impl fmt::Display for TrialId {
 
 /// What happened to a trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Event {
+pub enum SearchEvent {
     /// It was measured at a length.
     Report {
         /// The trial.
@@ -65,18 +65,18 @@ pub enum Ending {
 
 /// What is to be done with a trial, and why.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Action {
+pub struct TrialAction {
     /// The trial.
     pub trial: TrialId,
     /// What is to be done with it.
-    pub what: What,
+    pub what: Instruction,
     /// Why.
     pub reason: String,
 }
 
 /// What is to be done with a trial.
 #[derive(Clone, Debug, PartialEq)]
-pub enum What {
+pub enum Instruction {
     /// It is made, and trains to this length, where it is measured.
     Create {
         /// The first length at which it is measured.
@@ -145,7 +145,7 @@ pub struct Trial {
     pub reports: Vec<(u64, f64)>,
     /// Why it stands where it stands.
     pub reason: String,
-    point: Option<Point>,
+    point: Option<SpacePoint>,
 }
 
 impl Trial {
@@ -171,8 +171,12 @@ pub struct Search {
     trials: Vec<Trial>,
     best: Option<(f64, TrialId)>,
     over: bool,
+    /// The trials that train, by where they are looked at next: what is done must not cost more the longer a search is.
+    running: BTreeSet<(u64, TrialId)>,
+    /// How many wait with their checkpoints.
+    paused: usize,
     /// What has arrived and is not heard yet, in the order `fixed`.
-    waiting: BTreeMap<TrialId, Event>,
+    waiting: BTreeMap<TrialId, SearchEvent>,
 }
 
 impl Search {
@@ -184,13 +188,28 @@ impl Search {
         };
         grid.reverse();
         let scheduler = method.scheduler();
-        let (trials, best, over, waiting) = (Vec::new(), None, false, BTreeMap::new());
-        Ok(Self { method, space, scheduler, grid, trials, best, over, waiting })
+        Ok(Self {
+            method,
+            space,
+            scheduler,
+            grid,
+            trials: Vec::new(),
+            best: None,
+            over: false,
+            running: BTreeSet::new(),
+            paused: 0,
+            waiting: BTreeMap::new(),
+        })
     }
 
     /// The method.
     pub fn method(&self) -> &Method {
         &self.method
+    }
+
+    /// What the hyperparameters may become.
+    pub fn space(&self) -> &Space {
+        &self.space
     }
 
     /// All trials so far, in the order in which they were made.
@@ -212,9 +231,7 @@ impl Search {
 
     /// Whether nothing more will happen.
     pub fn is_over(&self) -> bool {
-        // From the newest, which is nearly always under way: a look must not cost more the longer a search is.
-        let all_over = || self.trials.iter().rev().all(|trial| trial.state.is_over());
-        self.over || (!self.trials.is_empty() && all_over())
+        self.over || (!self.trials.is_empty() && self.running.is_empty() && self.paused == 0)
     }
 
     /// Whether every trial failed, so that the search did.
@@ -237,7 +254,7 @@ impl Search {
     }
 
     /// The first trials.
-    pub fn begin(&mut self) -> Vec<Action> {
+    pub fn begin(&mut self) -> Vec<TrialAction> {
         let mut actions = Vec::new();
         if self.trials.is_empty() {
             for bracket in self.scheduler.begin() {
@@ -249,16 +266,16 @@ impl Search {
 
     /// Takes an event as it comes. In the order `fixed` it is heard only when every running trial that is to be looked
     /// at earlier, by length and then by number, was heard: then arrival changes nothing.
-    pub fn arrive(&mut self, event: Event) -> Vec<Action> {
+    pub fn arrive(&mut self, event: SearchEvent) -> Vec<TrialAction> {
         let trial = match event {
-            Event::Report { trial, .. } | Event::Ended { trial, .. } => trial,
-            Event::OutOfTime => return self.step(event),
+            SearchEvent::Report { trial, .. } | SearchEvent::Ended { trial, .. } => trial,
+            SearchEvent::OutOfTime => return self.step(event),
         };
         if self.method.order == ReportOrder::Arrival {
             return self.step(event);
         }
         let Some(known) = self.running(trial) else { return Vec::new() };
-        if matches!(event, Event::Report { length, .. } if length < known.until) {
+        if matches!(event, SearchEvent::Report { length, .. } if length < known.until) {
             // Between two looks nothing is decided.
             return Vec::new();
         }
@@ -275,20 +292,19 @@ impl Search {
         self.waiting.contains_key(&trial)
     }
 
-    fn next_in_order(&mut self) -> Option<Event> {
-        let running = self.trials.iter().filter(|trial| trial.state == TrialState::Running);
-        let first = running.map(|trial| (trial.until, trial.id)).min()?.1;
-        self.waiting.remove(&first)
+    fn next_in_order(&mut self) -> Option<SearchEvent> {
+        let (_, first) = self.running.first()?;
+        self.waiting.remove(first)
     }
 
     /// What follows from an event. One that comes too late, or is of no trial, has no consequences.
-    pub fn step(&mut self, event: Event) -> Vec<Action> {
+    pub fn step(&mut self, event: SearchEvent) -> Vec<TrialAction> {
         let mut actions = Vec::new();
         if self.is_over() {
             return actions;
         }
         match event {
-            Event::Report { trial, length, metric } => {
+            SearchEvent::Report { trial, length, metric } => {
                 let Some(known) = self.running(trial) else { return actions };
                 known.reports.push((length, metric));
                 let score = self.score(metric);
@@ -305,9 +321,12 @@ impl Search {
                 let verdicts = self.scheduler.report(trial, length, score);
                 self.carry_out(verdicts, &mut actions);
             }
-            Event::Ended { trial, how } => {
-                let Some(known) = self.running(trial) else { return actions };
-                known.state = TrialState::Ended(how);
+            SearchEvent::Ended { trial, how } => {
+                if self.running(trial).is_none() {
+                    return actions;
+                }
+                self.move_to(trial, TrialState::Ended(how), None);
+                let Some(known) = self.trials.get_mut(trial.0 as usize - 1) else { return actions };
                 known.reason = match how {
                     Ending::Completed => format!("ended by itself at {}", known.length()),
                     Ending::Failed => "failed".to_string(),
@@ -316,7 +335,9 @@ impl Search {
                 let verdicts = self.scheduler.ended(trial, how);
                 self.carry_out(verdicts, &mut actions);
             }
-            Event::OutOfTime => self.stop_all("the time for the search is over", &mut actions),
+            SearchEvent::OutOfTime => {
+                self.stop_all("the time for the search is over", &mut actions)
+            }
         }
         actions
     }
@@ -340,45 +361,66 @@ impl Search {
         !metric.is_nan() && self.method.target.is_some_and(reached)
     }
 
-    fn stop_all(&mut self, reason: &str, actions: &mut Vec<Action>) {
+    fn stop_all(&mut self, reason: &str, actions: &mut Vec<TrialAction>) {
         self.over = true;
         for trial in self.trials.iter_mut().filter(|trial| !trial.state.is_over()) {
             trial.state = TrialState::Stopped;
             trial.reason = reason.to_string();
-            actions.push(Action { trial: trial.id, what: What::Stop, reason: reason.to_string() });
+            self.running.remove(&(trial.until, trial.id));
+            actions.push(TrialAction {
+                trial: trial.id,
+                what: Instruction::Stop,
+                reason: reason.to_string(),
+            });
         }
     }
 
-    fn carry_out(&mut self, verdicts: Vec<Verdict>, actions: &mut Vec<Action>) {
+    /// Changes where a trial stands, and where it is looked at next.
+    fn move_to(&mut self, id: TrialId, state: TrialState, until: Option<u64>) {
+        let Some(trial) = self.trials.get_mut(id.0 as usize - 1) else { return };
+        self.running.remove(&(trial.until, id));
+        self.paused -= usize::from(trial.state == TrialState::Paused);
+        trial.state = state;
+        trial.until = until.unwrap_or(trial.until);
+        if state == TrialState::Running {
+            self.running.insert((trial.until, id));
+        }
+        self.paused += usize::from(state == TrialState::Paused);
+    }
+
+    fn carry_out(&mut self, verdicts: Vec<Decision>, actions: &mut Vec<TrialAction>) {
         for verdict in verdicts {
             let (id, what, state, reason) = match verdict {
-                Verdict::New { bracket } => {
+                Decision::New { bracket } => {
                     self.create(bracket, actions);
                     continue;
                 }
-                Verdict::Go { trial, until, reason } => {
-                    (trial, What::Train { until }, TrialState::Running, reason)
+                Decision::Go { trial, until, reason } => {
+                    (trial, Instruction::Train { until }, TrialState::Running, reason)
                 }
-                Verdict::Pause { trial, reason } => {
-                    (trial, What::Pause, TrialState::Paused, reason)
+                Decision::Pause { trial, reason } => {
+                    (trial, Instruction::Pause, TrialState::Paused, reason)
                 }
-                Verdict::Stop { trial, reason } => (trial, What::Stop, TrialState::Stopped, reason),
-                Verdict::Copy { trial, from, until, reason } => {
+                Decision::Stop { trial, reason } => {
+                    (trial, Instruction::Stop, TrialState::Stopped, reason)
+                }
+                Decision::Copy { trial, from, until, reason } => {
                     self.explore(trial, from);
-                    (trial, What::Copy { from, until }, TrialState::Running, reason)
+                    (trial, Instruction::Copy { from, until }, TrialState::Running, reason)
                 }
             };
+            let until = match what {
+                Instruction::Train { until } | Instruction::Copy { until, .. } => Some(until),
+                _ => None,
+            };
+            self.move_to(id, state, until);
             let Some(trial) = self.trials.get_mut(id.0 as usize - 1) else { continue };
-            trial.state = state;
             trial.reason.clone_from(&reason);
-            if let What::Train { until } | What::Copy { until, .. } = what {
-                trial.until = until;
-            }
-            actions.push(Action { trial: id, what, reason });
+            actions.push(TrialAction { trial: id, what, reason });
         }
     }
 
-    fn create(&mut self, bracket: usize, actions: &mut Vec<Action>) {
+    fn create(&mut self, bracket: usize, actions: &mut Vec<TrialAction>) {
         let id = TrialId(self.trials.len() as u64 + 1);
         let Method { proposals, seed, .. } = self.method;
         let (point, hparams, reason) = match proposals {
@@ -402,6 +444,7 @@ impl Search {
         let until = self.scheduler.first_length(bracket);
         self.scheduler.created(id, bracket);
         let reason = reason.to_string();
+        self.running.insert((until, id));
         self.trials.push(Trial {
             id,
             hparams,
@@ -411,7 +454,7 @@ impl Search {
             reason: reason.clone(),
             point,
         });
-        actions.push(Action { trial: id, what: What::Create { until }, reason });
+        actions.push(TrialAction { trial: id, what: Instruction::Create { until }, reason });
     }
 
     fn observations(&self) -> Vec<Observation<'_>> {

@@ -1,8 +1,7 @@
 //! From the fields of a file to a method that makes sense, or a sentence why it does not.
 
 use salamander_core::experiment::{
-    HalvingForm, HalvingMode, Length, ReportOrder, Scheduler as SchedulerName, Searcher,
-    SearcherName,
+    HalvingForm, HalvingMode, Length, ReportOrder, SchedulerName, Searcher, SearcherName,
 };
 use salamander_core::yaml::{Error, Node};
 
@@ -35,7 +34,7 @@ pub enum Proposals {
 
 /// How far trials go.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Rule {
+pub enum SchedulerRule {
     /// All go to the end.
     None,
     /// Halving, in one or several brackets.
@@ -66,7 +65,7 @@ pub struct Method {
     /// What proposes hyperparameters.
     pub proposals: Proposals,
     /// How far trials go.
-    pub rule: Rule,
+    pub rule: SchedulerRule,
     /// The unit and the whole length of a trial.
     pub length: Length,
     /// Trials in all.
@@ -132,9 +131,8 @@ impl Method {
             && named != other
         {
             let message = format!(
-                "{} with the scheduler {}: write what proposes (random, grid or tpe) as the name",
-                searcher.name.as_str(),
-                other.as_str()
+                "{} with the scheduler {other}: write what proposes (random, grid or tpe) as the name",
+                searcher.name
             );
             return Err(wrong("name", message));
         }
@@ -161,7 +159,7 @@ impl Method {
             return Err(wrong("max_length", "a trial has a length of at least 1".to_string()));
         }
         let concurrent = searcher.max_concurrent_trials.unwrap_or(CONCURRENT);
-        let sizes = Sizes { longest: units(length), max_trials, concurrent, seed };
+        let sizes = RuleSizes { longest: units(length), max_trials, concurrent, seed };
         let rule = rule(searcher, scheduler, sizes).map_err(|(field, why)| wrong(field, why))?;
         let startup = searcher.startup_trials.unwrap_or(10);
         let proposals = match base {
@@ -172,7 +170,7 @@ impl Method {
         };
         let max_trials = match &rule {
             // Small searches have at least one trial in each bracket.
-            Rule::Halving { brackets, .. } => brackets.iter().map(|b| b.max_trials).sum(),
+            SchedulerRule::Halving { brackets, .. } => brackets.iter().map(|b| b.max_trials).sum(),
             _ => max_trials,
         };
         Ok(Self {
@@ -199,13 +197,13 @@ impl Method {
         let replaces = self.proposals != Proposals::Grid;
         let count = TrialCount::new(self.max_trials, self.concurrent, replaces);
         match &self.rule {
-            Rule::None => Box::new(Flat::new(self.longest(), count)),
-            Rule::Halving { form, divisor, brackets } => {
+            SchedulerRule::None => Box::new(Flat::new(self.longest(), count)),
+            SchedulerRule::Halving { form, divisor, brackets } => {
                 Box::new(Brackets::new(*form, *divisor, brackets))
             }
-            Rule::Pasha { divisor, bracket } => Box::new(Pasha::new(*divisor, bracket)),
-            Rule::Median(rule) => Box::new(Median::new(*rule, count)),
-            Rule::Population(rule) => Box::new(Population::new(*rule)),
+            SchedulerRule::Pasha { divisor, bracket } => Box::new(Pasha::new(*divisor, bracket)),
+            SchedulerRule::Median(rule) => Box::new(Median::new(*rule, count)),
+            SchedulerRule::Population(rule) => Box::new(Population::new(*rule)),
         }
     }
 }
@@ -215,10 +213,9 @@ fn fits(base: SearcherName, scheduler: SchedulerName) -> Result<(), String> {
     use SearcherName::{Grid, Single, Tpe};
     match (base, scheduler) {
         (_, SchedulerName::None) => Ok(()),
-        (Single, other) => Err(format!(
-            "{} compares trials, and single has only one: write name: random",
-            other.as_str()
-        )),
+        (Single, other) => {
+            Err(format!("{other} compares trials, and single has only one: write name: random"))
+        }
         (Grid, SchedulerName::Pbt) => {
             Err("pbt changes hyperparameters while it trains, and a grid \
              fixes them: write name: random, or another scheduler"
@@ -284,7 +281,7 @@ fn belongs(
 
 /// What a rule is cut to.
 #[derive(Clone, Copy)]
-struct Sizes {
+struct RuleSizes {
     longest: u64,
     max_trials: u64,
     concurrent: u64,
@@ -294,9 +291,9 @@ struct Sizes {
 fn rule(
     searcher: &Searcher,
     scheduler: SchedulerName,
-    sizes: Sizes,
-) -> Result<Rule, (&'static str, String)> {
-    let Sizes { longest, max_trials, concurrent, seed } = sizes;
+    sizes: RuleSizes,
+) -> Result<SchedulerRule, (&'static str, String)> {
+    let RuleSizes { longest, max_trials, concurrent, seed } = sizes;
     let divisor = Divisor(searcher.divisor.unwrap_or(DIVISOR));
     if !(divisor.0 > 1.0 && divisor.0.is_finite()) {
         return Err(("divisor", "must be above 1".to_string()));
@@ -318,9 +315,9 @@ fn rule(
         return Err(("interval", "must be at least 1".to_string()));
     }
     Ok(match scheduler {
-        SchedulerName::None => Rule::None,
+        SchedulerName::None => SchedulerRule::None,
         SchedulerName::AsyncHalving => {
-            Rule::Halving { form, divisor, brackets: vec![one_bracket(form)] }
+            SchedulerRule::Halving { form, divisor, brackets: vec![one_bracket(form)] }
         }
         SchedulerName::AdaptiveAsha => {
             let adaptive = Adaptive {
@@ -333,12 +330,12 @@ fn rule(
                 max_trials,
                 concurrent,
             };
-            Rule::Halving { form, divisor, brackets: brackets(&adaptive) }
+            SchedulerRule::Halving { form, divisor, brackets: brackets(&adaptive) }
         }
         SchedulerName::Pasha => {
-            Rule::Pasha { divisor, bracket: one_bracket(HalvingForm::Stopping) }
+            SchedulerRule::Pasha { divisor, bracket: one_bracket(HalvingForm::Stopping) }
         }
-        SchedulerName::Median => Rule::Median(MedianRule {
+        SchedulerName::Median => SchedulerRule::Median(MedianRule {
             length: longest,
             interval,
             grace: searcher.grace.unwrap_or(interval),
@@ -350,7 +347,13 @@ fn rule(
                 return Err(("quantile", "must lie above 0 and up to 0.5".to_string()));
             }
             let size = max_trials;
-            Rule::Population(PopulationRule { length: longest, interval, quantile, size, seed })
+            SchedulerRule::Population(PopulationRule {
+                length: longest,
+                interval,
+                quantile,
+                size,
+                seed,
+            })
         }
     })
 }

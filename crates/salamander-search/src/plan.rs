@@ -4,7 +4,7 @@ use salamander_core::yaml::Error;
 use serde_json::Value as Json;
 
 use crate::machine::TrialId;
-use crate::method::{Method, Proposals, Rule};
+use crate::method::{Method, Proposals, SchedulerRule};
 use crate::scheduler::{Bracket, Divisor};
 use crate::space::Space;
 
@@ -25,7 +25,7 @@ pub struct PlannedTrial {
 pub fn plan(method: &Method, space: &Space) -> Result<Vec<PlannedTrial>, Error> {
     let mut ends: Vec<(u64, String)> = Vec::new();
     match &method.rule {
-        Rule::Halving { divisor, brackets, .. } => {
+        SchedulerRule::Halving { divisor, brackets, .. } => {
             for (index, bracket) in brackets.iter().enumerate() {
                 let name = match brackets.len() {
                     1 => String::new(),
@@ -34,13 +34,13 @@ pub fn plan(method: &Method, space: &Space) -> Result<Vec<PlannedTrial>, Error> 
                 ends.extend(halving(*divisor, bracket, &name));
             }
         }
-        Rule::Pasha { divisor, bracket } => {
+        SchedulerRule::Pasha { divisor, bracket } => {
             ends.extend(halving(*divisor, bracket, " at most"));
         }
-        Rule::None | Rule::Median(_) | Rule::Population(_) => {
+        SchedulerRule::None | SchedulerRule::Median(_) | SchedulerRule::Population(_) => {
             let length = method.longest();
             let reason = match method.rule {
-                Rule::None => "its full length".to_string(),
+                SchedulerRule::None => "its full length".to_string(),
                 _ => "its full length, unless it is stopped or replaced".to_string(),
             };
             ends.resize(method.max_trials as usize, (length, reason));

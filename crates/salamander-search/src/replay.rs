@@ -7,11 +7,11 @@ use std::collections::BinaryHeap;
 
 use serde_json::Value as Json;
 
-use crate::machine::{Action, Ending, Event, Search, TrialId, TrialState, What};
+use crate::machine::{Ending, Instruction, Search, SearchEvent, TrialAction, TrialId, TrialState};
 
 /// What a trial would measure.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Curve {
+pub enum KnownCurve {
     /// The same at every length at which it is looked at.
     Constant(f64),
     /// This at these lengths, and then it ends.
@@ -46,7 +46,7 @@ pub enum CurveError {
     },
 }
 
-impl Curve {
+impl KnownCurve {
     /// Reads a file of curves, one JSON value a line; empty lines do not count.
     pub fn read(text: &str) -> Result<Vec<Self>, CurveError> {
         let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
@@ -58,29 +58,29 @@ impl Curve {
     }
 
     /// What comes after a length, for a trial that is looked at next at `until`.
-    fn after(&self, length: u64, until: u64) -> Next {
+    fn after(&self, length: u64, until: u64) -> CurveStep {
         match self {
-            Self::Constant(metric) => Next::Report(until.max(length + 1), *metric),
+            Self::Constant(metric) => CurveStep::Report(until.max(length + 1), *metric),
             Self::Points { points, end } => match points.iter().find(|(at, _)| *at > length) {
-                Some((at, metric)) => Next::Report(*at, *metric),
-                None => Next::End(*end),
+                Some((at, metric)) => CurveStep::Report(*at, *metric),
+                None => CurveStep::End(*end),
             },
         }
     }
 }
 
-enum Next {
+enum CurveStep {
     Report(u64, f64),
     End(Ending),
 }
 
-fn curve(line: &str) -> Result<Curve, String> {
+fn curve(line: &str) -> Result<KnownCurve, String> {
     // JSON has no name for what is not a number; Python writes this one.
     let line = line.replace("NaN", "null");
     let value: Json = serde_json::from_str(&line).map_err(|error| error.to_string())?;
     match &value {
         Json::String(word) if word == "invalid" => {
-            Ok(Curve::Points { points: Vec::new(), end: Ending::Invalid })
+            Ok(KnownCurve::Points { points: Vec::new(), end: Ending::Invalid })
         }
         Json::Array(items) => {
             let mut points: Vec<(u64, f64)> = Vec::new();
@@ -94,11 +94,11 @@ fn curve(line: &str) -> Result<Curve, String> {
             }
             let rising = points.windows(2).all(|pair| pair[0].0 < pair[1].0);
             match rising {
-                true => Ok(Curve::Points { points, end }),
+                true => Ok(KnownCurve::Points { points, end }),
                 false => Err("lengths must rise".to_string()),
             }
         }
-        other => metric(other).map(Curve::Constant),
+        other => metric(other).map(KnownCurve::Constant),
     }
 }
 
@@ -120,8 +120,8 @@ fn metric(value: &Json) -> Result<f64, String> {
 }
 
 /// Runs a search that has not begun to its end.
-pub fn replay(search: &mut Search, curves: &[Curve]) -> Result<(), CurveError> {
-    let mut clock = Clock { curves, due: BinaryHeap::new(), now: 0 };
+pub fn replay(search: &mut Search, curves: &[KnownCurve]) -> Result<(), CurveError> {
+    let mut clock = ReplayClock { curves, due: BinaryHeap::new(), now: 0 };
     let first = search.begin();
     clock.follow(search, &first)?;
     while let Some(Reverse((now, trial))) = clock.due.pop() {
@@ -130,8 +130,8 @@ pub fn replay(search: &mut Search, curves: &[Curve]) -> Result<(), CurveError> {
             continue;
         };
         let event = match clock.curve(trial)?.after(known.length(), known.until) {
-            Next::Report(length, metric) => Event::Report { trial, length, metric },
-            Next::End(how) => Event::Ended { trial, how },
+            CurveStep::Report(length, metric) => SearchEvent::Report { trial, length, metric },
+            CurveStep::End(how) => SearchEvent::Ended { trial, how },
         };
         let actions = search.arrive(event);
         clock.follow(search, &actions)?;
@@ -145,22 +145,25 @@ pub fn replay(search: &mut Search, curves: &[Curve]) -> Result<(), CurveError> {
 }
 
 /// What happens when.
-struct Clock<'a> {
-    curves: &'a [Curve],
+struct ReplayClock<'a> {
+    curves: &'a [KnownCurve],
     due: BinaryHeap<Reverse<(u64, TrialId)>>,
     now: u64,
 }
 
-impl<'a> Clock<'a> {
-    fn curve(&self, trial: TrialId) -> Result<&'a Curve, CurveError> {
+impl<'a> ReplayClock<'a> {
+    fn curve(&self, trial: TrialId) -> Result<&'a KnownCurve, CurveError> {
         let lines = self.curves.len() as u64;
         let curve = self.curves.get(trial.0 as usize - 1);
         curve.ok_or(CurveError::TooFew { trial, lines })
     }
 
-    fn follow(&mut self, search: &Search, actions: &[Action]) -> Result<(), CurveError> {
+    fn follow(&mut self, search: &Search, actions: &[TrialAction]) -> Result<(), CurveError> {
         for action in actions {
-            if let What::Create { .. } | What::Train { .. } | What::Copy { .. } = action.what {
+            if let Instruction::Create { .. }
+            | Instruction::Train { .. }
+            | Instruction::Copy { .. } = action.what
+            {
                 self.schedule(search, action.trial)?;
             }
         }
@@ -170,8 +173,8 @@ impl<'a> Clock<'a> {
     fn schedule(&mut self, search: &Search, trial: TrialId) -> Result<(), CurveError> {
         let Some(known) = search.trial(trial) else { return Ok(()) };
         let wait = match self.curve(trial)?.after(known.length(), known.until) {
-            Next::Report(length, _) => length - known.length(),
-            Next::End(_) => 0,
+            CurveStep::Report(length, _) => length - known.length(),
+            CurveStep::End(_) => 0,
         };
         self.due.push(Reverse((self.now + wait, trial)));
         Ok(())

@@ -4,7 +4,7 @@
 use salamander_core::seed::{Rng, derive};
 
 use crate::machine::TrialId;
-use crate::space::{BELOW_ONE, Distribution, Point, Space};
+use crate::space::{BELOW_ONE, Distribution, Space, SpacePoint};
 
 /// Points that are drawn, of which the most promising is taken.
 const CANDIDATES: usize = 24;
@@ -13,7 +13,7 @@ const FRESH: usize = 25;
 
 /// A trial that can be learned from.
 pub(crate) struct Observation<'a> {
-    pub(crate) point: &'a Point,
+    pub(crate) point: &'a SpacePoint,
     /// How far it has come.
     pub(crate) length: u64,
     /// Less is better; `None`: nothing is known, or nothing good.
@@ -33,7 +33,7 @@ impl Tpe<'_> {
         seed: u64,
         trial: TrialId,
         observations: &[Observation<'_>],
-    ) -> (Point, &'static str) {
+    ) -> (SpacePoint, &'static str) {
         let scored = observations.iter().filter(|seen| seen.score.is_some()).count();
         let random = self.space.random(seed, trial.0);
         let axes: Vec<(usize, &Distribution)> =
@@ -45,7 +45,7 @@ impl Tpe<'_> {
         let good = Density::new(&axes, &good);
         let bad = Density::new(&axes, &bad);
         let mut rng = Rng::new(derive(seed, &[trial.0, 0x7470_6531]));
-        let mut best: Option<(f64, Point)> = None;
+        let mut best: Option<(f64, SpacePoint)> = None;
         for _ in 0..CANDIDATES {
             let mut point = random.clone();
             good.draw(&mut point, &mut rng);
@@ -84,7 +84,7 @@ impl Tpe<'_> {
 }
 
 /// A point and which of its hyperparameters are there.
-type Kernel = (Point, Vec<bool>);
+type Kernel = (SpacePoint, Vec<bool>);
 
 /// A mixture of products of kernels, one around each point and a flat one.
 struct Density<'a> {
@@ -141,7 +141,7 @@ impl<'a> Density<'a> {
     }
 
     /// Draws a point.
-    fn draw(&self, point: &mut Point, rng: &mut Rng) {
+    fn draw(&self, point: &mut SpacePoint, rng: &mut Rng) {
         let mut left = rng.uniform();
         let chosen = self.weights.iter().position(|weight| {
             left -= weight;
@@ -168,15 +168,20 @@ impl<'a> Density<'a> {
     }
 
     /// The logarithm of the density at a point, over the hyperparameters that are there.
-    fn log_density(&self, point: &Point, active: &[bool]) -> f64 {
-        let here: Vec<Option<Here>> = self
+    fn log_density(&self, point: &SpacePoint, active: &[bool]) -> f64 {
+        let here: Vec<Option<AxisPlace>> = self
             .axes
             .iter()
             .map(|(index, distribution)| {
                 let place = point[*index].filter(|_| active[*index])?;
                 let chosen = distribution.index(place);
                 let cell = distribution.cell(place);
-                Some(Here { place, chosen, cell, choices: distribution.choices().unwrap_or(1) })
+                Some(AxisPlace {
+                    place,
+                    chosen,
+                    cell,
+                    choices: distribution.choices().unwrap_or(1),
+                })
             })
             .collect();
         let of_kernel = |kernel: &Vec<Axis>| -> f64 {
@@ -195,7 +200,7 @@ impl<'a> Density<'a> {
 }
 
 /// A place along one axis, and what is the same value there.
-struct Here {
+struct AxisPlace {
     place: f64,
     chosen: Option<usize>,
     cell: Option<(f64, f64)>,
@@ -203,7 +208,7 @@ struct Here {
 }
 
 impl Axis {
-    fn log_density(&self, here: &Here) -> f64 {
+    fn log_density(&self, here: &AxisPlace) -> f64 {
         let density = match (self, here.cell) {
             (Axis::Choice { index, own, other }, _) => {
                 if here.chosen == Some(*index) {

@@ -1,6 +1,6 @@
 //! Searches on known results: lengths and reasons as Determined's rules give them, worked out by hand.
 
-use crate::{Curve, SearchFile, plan, replay};
+use crate::{KnownCurve, SearchFile, plan, replay};
 
 /// Each trial as `length` or `length: reason`, for a searcher and one curve per line.
 fn replayed(searcher: &str, curves: &str) -> Vec<(u64, String)> {
@@ -9,7 +9,7 @@ fn replayed(searcher: &str, curves: &str) -> Vec<(u64, String)> {
     );
     let file = SearchFile::parse(&text, &[]).unwrap_or_else(|error| panic!("{error}"));
     let mut search = file.search(1).unwrap_or_else(|error| panic!("{error}"));
-    let curves = Curve::read(curves).unwrap_or_else(|error| panic!("{error}"));
+    let curves = KnownCurve::read(curves).unwrap_or_else(|error| panic!("{error}"));
     replay(&mut search, &curves).unwrap_or_else(|error| panic!("{error}"));
     assert!(search.is_over(), "every trial has an end");
     search.trials().iter().map(|trial| (trial.length(), trial.reason.clone())).collect()
@@ -107,7 +107,8 @@ fn invalid_hyperparameters_are_replaced_and_not_counted() {
                 hyperparameters: {x: {choice: [1, 2, 3]}}";
     let file = SearchFile::parse(text, &[]).expect("valid");
     let mut search = file.search(1).expect("a search");
-    replay(&mut search, &Curve::read("\"invalid\"\n1\n2\n").expect("curves")).expect("replayed");
+    replay(&mut search, &KnownCurve::read("\"invalid\"\n1\n2\n").expect("curves"))
+        .expect("replayed");
     assert_eq!(search.trials().len(), 3);
 }
 
@@ -149,7 +150,7 @@ fn a_population_replaces_its_worst_and_all_go_to_the_end() {
     let file = SearchFile::parse(&text, &[]).expect("valid");
     let mut search = file.search(1).expect("a search");
     let before = file.search(1).expect("a search").begin().len();
-    let curves = Curve::read("1\n2\n3\n4\n5\n6\n7\n8\n").expect("curves");
+    let curves = KnownCurve::read("1\n2\n3\n4\n5\n6\n7\n8\n").expect("curves");
     replay(&mut search, &curves).expect("replayed");
     assert_eq!((before, search.trials().len()), (8, 8));
     assert!(search.trials().iter().all(|trial| trial.length() == 12));
@@ -251,7 +252,7 @@ fn what_makes_no_sense_is_refused_with_a_sentence() {
 
 #[test]
 fn in_fixed_order_arrival_changes_nothing() {
-    use crate::{Event, TrialState};
+    use crate::{SearchEvent, TrialState};
     let text = format!(
         "searcher: {{{HALVING}, max_trials: 12, max_concurrent_trials: 4, order: fixed}}\n\
          hyperparameters: {{x: {{uniform: [0, 1]}}}}"
@@ -272,7 +273,7 @@ fn in_fixed_order_arrival_changes_nothing() {
                 .collect();
             let (trial, length) = under_way[rng.below(under_way.len() as u64) as usize];
             let x = search.trial(trial).expect("known").hparams["x"].as_f64().expect("a number");
-            search.arrive(Event::Report { trial, length, metric: (x * 9.0).sin() });
+            search.arrive(SearchEvent::Report { trial, length, metric: (x * 9.0).sin() });
         }
         let show = |trial: &crate::Trial| (trial.hparams.to_string(), trial.reports.clone());
         outcomes.push(search.trials().iter().map(show).collect::<Vec<_>>());

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use salamander_core::hparams::InvalidHparams;
 use salamander_core::yaml;
 
 use crate::Trial;
@@ -31,6 +32,14 @@ pub enum Error {
         model: &'static str,
         /// What it did.
         reason: String,
+    },
+    /// The model refuses its hyperparameters; in a search another trial takes the place of this one.
+    #[error("model {model}: {cause}")]
+    InvalidHparams {
+        /// The model's name.
+        model: &'static str,
+        /// What does not fit; not an error's source, because the message has it already.
+        cause: InvalidHparams,
     },
     /// A loss is not a number, or a gradient is not finite.
     #[error(
@@ -95,6 +104,7 @@ impl Error {
             | Error::Course(_)
             | Error::Invalid(_)
             | Error::Model { .. }
+            | Error::InvalidHparams { .. }
             | Error::NotANumber { .. }
             | Error::Overflow(_) => true,
             Error::Rows(_)

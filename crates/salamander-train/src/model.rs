@@ -53,7 +53,7 @@ use burn::tensor::Device;
 use salamander_core::asynchronous::Lineage;
 use salamander_core::course::LeasePlan;
 use salamander_core::experiment::Experiment;
-use salamander_core::hparams::{self, HparamInfo, Hparams};
+use salamander_core::hparams::{self, HparamInfo, Hparams, InvalidHparams};
 use salamander_core::yaml::nearest;
 use serde_json::Value;
 
@@ -349,7 +349,10 @@ fn context<H>(hp: H, experiment: &Experiment, device: &Device) -> Context<H> {
 }
 
 fn built<T: Trial>(cx: &Context<T::Hparams>) -> Result<T, Error> {
-    T::build(cx).map_err(|error| Error::model::<T>(format!("it cannot be built: {error}")))
+    T::build(cx).map_err(|error| match error.downcast::<InvalidHparams>() {
+        Ok(cause) => Error::InvalidHparams { model: T::NAME, cause: *cause },
+        Err(error) => Error::model::<T>(format!("it cannot be built: {error}")),
+    })
 }
 
 /// The seed that everything random of a run follows from.

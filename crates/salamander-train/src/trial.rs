@@ -41,7 +41,8 @@
 //!     fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
 //!         let Hp { width, heads, .. } = cx.hp;
 //!         if width % heads != 0 {
-//!             return Err(format!("heads: {heads} does not divide the width of {width}").into());
+//!             let reason = format!("heads: {heads} does not divide the width of {width}");
+//!             return Err(InvalidHparams::new(reason).into());
 //!         }
 //!         Ok(Self {
 //!             words: cx.table("words", width).build(),
@@ -117,7 +118,8 @@ pub trait Trial: Module + 'static {
     type Output: Output;
 
     /// Makes the module with fresh parameters. An error ends the run before it begins, with the model's name and the
-    /// reason.
+    /// reason. [`InvalidHparams`](salamander_core::hparams::InvalidHparams) says that the hyperparameters do not fit
+    /// together: a search replaces such a trial and does not count it.
     fn build(cx: &Context<Self::Hparams>) -> Result<Self, BuildError>;
 
     /// Scores, probabilities or values of each record.

@@ -199,6 +199,7 @@ pub mod prelude {
     pub use salamander_kernels::ops::{gelu, relu};
 
     pub use salamander_core::experiment::Clip;
+    pub use salamander_core::hparams::InvalidHparams;
     pub use salamander_core::metrics::{Metric, Metrics};
     pub use salamander_core::optimizer::Optimizer;
     pub use salamander_core::schedule::{Curve, Schedule, Unit};
@@ -313,7 +314,9 @@ pub mod data {
 #[doc(hidden)]
 pub mod __private {
     pub use burn::tensor::{Device, FloatDType, Tensor};
-    pub use salamander_core::hparams::{Fields, HparamInfo, HparamValue, Hparams};
+    pub use salamander_core::hparams::{
+        Fields, HparamInfo, HparamValue, Hparams, SearchRange,
+    };
     pub use salamander_core::seed::Rng;
     pub use salamander_core::yaml::Error as YamlError;
     pub use salamander_data::Row;

@@ -8,9 +8,9 @@ use super::{Picture, PictureBatch};
 /// Hyperparameters, with the paper's values as defaults.
 #[derive(Hparams)]
 pub struct Hp {
-    #[hparam(default = 0.1, min = 0.0)]
+    #[hparam(default = 0.1, min = 0.0, range = 0.01..=1.0, log)]
     learning_rate: f64,
-    #[hparam(default = 0.9, min = 0.0, max = 1.0)]
+    #[hparam(default = 0.9, min = 0.0, max = 1.0, range = 0.0..=0.99)]
     momentum: f64,
     #[hparam(default = 0.0001, min = 0.0)]
     weight_decay: f64,

@@ -8,7 +8,7 @@ use super::{Digit, DigitBatch};
 /// Hyperparameters.
 #[derive(Hparams)]
 pub struct Hp {
-    #[hparam(default = 0.001, min = 0.0)]
+    #[hparam(default = 0.001, min = 0.0, range = 0.0001..=0.01, log)]
     learning_rate: f64,
 }
 

@@ -7,9 +7,9 @@ use super::{Digit, DigitBatch};
 /// Hyperparameters, with Twister2's values as defaults.
 #[derive(Hparams)]
 pub struct Hp {
-    #[hparam(default = 0.01, min = 0.0)]
+    #[hparam(default = 0.01, min = 0.0, range = 0.001..=0.1, log)]
     learning_rate: f64,
-    #[hparam(default = 0.5, min = 0.0, max = 1.0)]
+    #[hparam(default = 0.5, min = 0.0, max = 1.0, range = 0.0..=0.99)]
     momentum: f64,
 }
 

@@ -7,13 +7,13 @@ use super::{Digit, DigitBatch};
 /// Hyperparameters, under the names of the tutorial.
 #[derive(Hparams)]
 pub struct Hp {
-    #[hparam(default = 0.001, min = 0.0)]
+    #[hparam(default = 0.001, min = 0.0, range = 0.0001..=0.01, log)]
     learning_rate: f64,
-    #[hparam(default = 40, min = 1)]
+    #[hparam(default = 40, min = 1, range = 8..=64, log)]
     n_filters1: usize,
-    #[hparam(default = 40, min = 1)]
+    #[hparam(default = 40, min = 1, range = 8..=64, log)]
     n_filters2: usize,
-    #[hparam(default = 0.5, min = 0.0, max = 0.99)]
+    #[hparam(default = 0.5, min = 0.0, max = 0.99, range = 0.0..=0.6)]
     dropout: f64,
 }
 

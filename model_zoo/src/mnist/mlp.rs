@@ -7,11 +7,11 @@ use super::{Digit, DigitBatch};
 /// Hyperparameters.
 #[derive(Hparams)]
 pub struct Hp {
-    #[hparam(default = 0.05, min = 0.0)]
+    #[hparam(default = 0.05, min = 0.0, range = 1e-3..=0.5, log)]
     learning_rate: f64,
-    #[hparam(default = 0.9, min = 0.0, max = 1.0)]
+    #[hparam(default = 0.9, min = 0.0, max = 1.0, range = 0.0..=0.99)]
     momentum: f64,
-    #[hparam(default = 512, min = 1)]
+    #[hparam(default = 512, min = 1, range = 32..=1024, log)]
     hidden: usize,
 }
 

@@ -10,13 +10,13 @@ use super::tower::Tower;
 /// Hyperparameters.
 #[derive(Hparams)]
 pub struct Hp {
-    #[hparam(default = 0.002, min = 0.0)]
+    #[hparam(default = 0.002, min = 0.0, range = 0.0002..=0.02, log)]
     learning_rate: f64,
     #[hparam(default = 8, min = 1)]
     dim: usize,
     #[hparam(default = vec![100, 50])]
     hidden: Vec<usize>,
-    #[hparam(default = 0.1, min = 0.0, max = 1.0)]
+    #[hparam(default = 0.1, min = 0.0, max = 1.0, range = 0.0..=0.6)]
     dropout: f64,
 }
 

@@ -13,7 +13,7 @@ const LIKED: f64 = 4.0;
 /// Hyperparameters.
 #[derive(Hparams)]
 pub struct Hp {
-    #[hparam(default = 0.001, min = 0.0)]
+    #[hparam(default = 0.001, min = 0.0, range = 0.0001..=0.01, log)]
     learning_rate: f64,
     #[hparam(default = 0.05, min = 0.0)]
     table_rate: f64,
@@ -23,7 +23,7 @@ pub struct Hp {
     dim: usize,
     #[hparam(default = vec![32, 16])]
     hidden: Vec<usize>,
-    #[hparam(default = 0.0, min = 0.0, max = 1.0)]
+    #[hparam(default = 0.0, min = 0.0, max = 1.0, range = 0.0..=0.6)]
     dropout: f64,
 }
 

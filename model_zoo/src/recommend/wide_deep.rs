@@ -11,7 +11,7 @@ use super::tower::Tower;
 /// Hyperparameters.
 #[derive(Hparams)]
 pub struct Hp {
-    #[hparam(default = 0.05, min = 0.0)]
+    #[hparam(default = 0.05, min = 0.0, range = 0.005..=0.5, log)]
     learning_rate: f64,
     #[hparam(default = 0.1, min = 0.0)]
     wide_rate: f64,
@@ -21,7 +21,7 @@ pub struct Hp {
     dim: usize,
     #[hparam(default = vec![100, 50])]
     hidden: Vec<usize>,
-    #[hparam(default = 0.1, min = 0.0, max = 1.0)]
+    #[hparam(default = 0.1, min = 0.0, max = 1.0, range = 0.0..=0.6)]
     dropout: f64,
 }
 

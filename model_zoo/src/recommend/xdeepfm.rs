@@ -10,7 +10,7 @@ use super::tower::Tower;
 /// Hyperparameters.
 #[derive(Hparams)]
 pub struct Hp {
-    #[hparam(default = 0.001, min = 0.0)]
+    #[hparam(default = 0.001, min = 0.0, range = 0.0001..=0.01, log)]
     learning_rate: f64,
     #[hparam(default = 0.05, min = 0.0)]
     table_rate: f64,
@@ -20,7 +20,7 @@ pub struct Hp {
     interactions: Vec<usize>,
     #[hparam(default = vec![128, 64])]
     hidden: Vec<usize>,
-    #[hparam(default = 0.1, min = 0.0, max = 1.0)]
+    #[hparam(default = 0.1, min = 0.0, max = 1.0, range = 0.0..=0.6)]
     dropout: f64,
 }
 

@@ -5,8 +5,10 @@
 //! - `cluster`: the real program in pods
 //! - `new_crate`: what `salamander new` writes, built from nothing
 //! - `recommenders`: every recommender learns, on servers too
+//! - `search`: searches that are killed many times
 
 mod chaos;
 mod cluster;
 mod new_crate;
 mod recommenders;
+mod search;

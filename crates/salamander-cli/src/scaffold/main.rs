@@ -4,7 +4,7 @@ use salamander::prelude::*;
 
 #[derive(Hparams)]
 pub struct Hp {
-    #[hparam(default = 0.01, min = 0.0)]
+    #[hparam(default = 0.01, min = 0.0, range = 0.001..=0.1, log)]
     learning_rate: f64,
     #[hparam(default = 32, min = 1)]
     hidden: usize,

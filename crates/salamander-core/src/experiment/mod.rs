@@ -11,7 +11,7 @@ use std::path::Path;
 
 pub use csv::{CsvSettings, Header, Separator};
 pub use searcher::{
-    HalvingForm, HalvingMode, ReportOrder, Scheduler, Searcher, SearcherName, TimeMetric,
+    HalvingForm, HalvingMode, ReportOrder, SchedulerName, Searcher, SearcherName, TimeMetric,
 };
 pub use settings::{
     CheckpointPolicy, CheckpointStorage, Clip, Data, Device, Elastic, Length, MixedPrecision,
@@ -57,9 +57,8 @@ impl Experiment {
             other => {
                 let place = root.get("searcher").and_then(|searcher| searcher.get("name"));
                 let message = format!(
-                    "{} is a search, and one trial is needed here: write \"single\" \
-                     (`salamander train` and `preview-search` take searches)",
-                    other.as_str()
+                    "{other} is a search, and one trial is needed here: write \"single\" \
+                     (`salamander train` and `preview-search` take searches)"
                 );
                 let error = Error::at(&place.unwrap_or(&root).place, message);
                 Err(error.within("name").within("searcher"))

@@ -2,6 +2,8 @@
 //!
 //! Only the fields are here; what they mean together is decided in `salamander-search`.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +17,7 @@ pub struct Searcher {
     pub name: SearcherName,
     /// How far each trial goes; without one all go to the end.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub scheduler: Option<Scheduler>,
+    pub scheduler: Option<SchedulerName>,
     /// The validation metric that decides what is best; `val_` or `validation_` in front is allowed.
     pub metric: String,
     /// Whether less of it is better.
@@ -82,6 +84,9 @@ pub struct Searcher {
     /// The search ends after so many seconds; what runs then is stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_seconds: Option<f64>,
+    /// Idle slots widen the trials that train, and give way to new ones.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub elastic_trials: bool,
     /// A trial of a search: validates, writes a checkpoint and pauses at this length.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause_at: Option<Length>,
@@ -121,6 +126,7 @@ impl Default for Searcher {
             order: ReportOrder::Arrival,
             target: None,
             max_seconds: None,
+            elastic_trials: false,
             pause_at: None,
             source_trial_id: None,
             source_checkpoint_uuid: None,
@@ -152,40 +158,16 @@ pub enum SearcherName {
     Pbt,
 }
 
-impl SearcherName {
-    /// Every one, for messages.
-    pub const ALL: [Self; 9] = [
-        Self::Single,
-        Self::Random,
-        Self::Grid,
-        Self::Tpe,
-        Self::AsyncHalving,
-        Self::AdaptiveAsha,
-        Self::Pasha,
-        Self::Median,
-        Self::Pbt,
-    ];
-
-    /// As it is written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Single => "single",
-            Self::Random => "random",
-            Self::Grid => "grid",
-            Self::Tpe => "tpe",
-            Self::AsyncHalving => "async_halving",
-            Self::AdaptiveAsha => "adaptive_asha",
-            Self::Pasha => "pasha",
-            Self::Median => "median",
-            Self::Pbt => "pbt",
-        }
+impl fmt::Display for SearcherName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 
 /// What decides how far a trial goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Scheduler {
+pub enum SchedulerName {
     /// All trials go to the end.
     None,
     /// Asynchronous halving.
@@ -200,17 +182,9 @@ pub enum Scheduler {
     Pbt,
 }
 
-impl Scheduler {
-    /// As it is written.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::AsyncHalving => "async_halving",
-            Self::AdaptiveAsha => "adaptive_asha",
-            Self::Pasha => "pasha",
-            Self::Median => "median",
-            Self::Pbt => "pbt",
-        }
+impl fmt::Display for SchedulerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 

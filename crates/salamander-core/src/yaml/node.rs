@@ -103,7 +103,8 @@ impl Node {
         self.put(path, value, &place)
     }
 
-    fn put(&mut self, path: &str, value: Node, place: &SourcePosition) -> Result<(), Error> {
+    /// Lays a value over the one at a dotted path; `place` is where it comes from, for messages.
+    pub fn put(&mut self, path: &str, value: Node, place: &SourcePosition) -> Result<(), Error> {
         let (name, rest) = match path.split_once('.') {
             Some((name, rest)) => (name, Some(rest)),
             None => (path, None),
@@ -128,7 +129,8 @@ impl Node {
         }
     }
 
-    fn set_place(&mut self, place: &SourcePosition) {
+    /// Makes this and all below it come from somewhere else, for messages.
+    pub fn set_place(&mut self, place: &SourcePosition) {
         self.place = place.clone();
         match &mut self.value {
             Value::List(items) => items.iter_mut().for_each(|item| item.set_place(place)),

@@ -47,6 +47,10 @@ pub enum Exit {
     Left,
     /// What it was given is wrong, and would be for another process as well.
     Mistaken,
+    /// The model has refused its hyperparameters.
+    Refused,
+    /// The machine has failed this process, not the run: a full disk, for example.
+    SystemFailed,
     /// Another master still holds the run's journal.
     Locked,
     /// With a code that the platform of pods understands.
@@ -58,6 +62,8 @@ impl Exit {
     pub fn code(self) -> u8 {
         match self {
             Exit::Done => 0,
+            Exit::Refused => 65,
+            Exit::SystemFailed => 74,
             Exit::Left => 75,
             Exit::Locked => 77,
             Exit::Mistaken => 78,

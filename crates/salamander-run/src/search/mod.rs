@@ -5,116 +5,156 @@
 //! is measured, and ends with a checkpoint, from which it goes on if it may.
 //!
 //! # Layout
-//! - [`SearchRun`]: a search that is read and checked; `slots`: its processes; `journal`: what it has heard
-//! - [`trial`]: what the process of a trial does
+//! - [`SearchDraft`]: a search that is read and checked; [`SearchRun`]: one that has a folder, in `conduct`
+//! - `folders`: the runs of trials; `processes`: who trains them; `trial`: what such a process does
+//! - `journal`: what decisions follow from, on the disk; `widths`: idle slots widen trials
+//! - [`SearchEnd`]: what was found; [`SearchTable`]: the same in rows
 
+mod conduct;
+mod end;
+mod folders;
 mod journal;
-mod slots;
+mod processes;
+mod table;
+mod trial;
+mod widths;
 
-use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
+use salamander_core::experiment::Strategy;
 use salamander_core::layout::RunLayout;
 use salamander_files::{Durability, replace};
-use salamander_search::{
-    Action, Ending, Event, Search, SearchFile, Trial, TrialId, TrialState, What,
-};
+use salamander_search::{AskedSearch, SearchFile, TrialId};
 use serde_json::{Value as Json, json};
 
 use crate::experiment::{in_file, wrong};
 use crate::folder::RunFolder;
-use crate::program::{chosen_seed, find_assets};
-use crate::roles::{Exit, leave_on_signals};
+use crate::program::chosen_seed;
 use crate::{Error, Overrides, Program};
-use journal::Journal;
-use slots::{Outcome, Slots};
 
-/// How often a stop is looked for.
-const LOOK: Duration = Duration::from_millis(50);
-/// Faults of the system that are tolerated in one trial; they do not count as restarts.
-const MAX_FAULTS: u64 = 20;
-/// Trials in a row whose hyperparameters the model refuses, before the search is given up.
-const MAX_INVALID: usize = 100;
+pub use conduct::{SearchNews, SearchStanding};
+pub use end::SearchEnd;
+use folders::TrialFolders;
+pub use table::SearchTable;
+pub(crate) use trial::trial;
 
 /// Whether a folder holds a search.
 pub fn is_search(folder: &Path) -> bool {
     RunLayout::new(folder).search().is_file()
 }
 
-/// A search that is read and checked.
-pub struct SearchRun {
-    program: Program,
-    path: PathBuf,
-    /// The folder that the file's paths are relative to.
-    base: PathBuf,
-    file: SearchFile,
-    search: Search,
-    folder: RunFolder,
-    seed: u32,
+/// What the command line says of a search.
+#[derive(Clone, Copy, Debug)]
+pub struct SearchOptions {
+    /// A search of so many trials, also where the file has no searcher.
+    pub trials: Option<u64>,
+    /// Trials at a time, each in a process of its own.
+    pub slots: u32,
 }
 
-/// How a search ended.
-pub struct SearchEnd {
-    /// Its folder.
-    pub layout: RunLayout,
-    /// Whether it was stopped before its end; it can be resumed.
-    pub interrupted: bool,
-    search: Search,
+/// A search that is read and checked.
+pub struct SearchDraft {
+    program: Program,
+    path: PathBuf,
+    kept: KeptSearch,
+}
+
+/// A search with its folder.
+pub struct SearchRun {
+    program: Program,
+    /// The file that is named where something is wrong in it.
+    path: PathBuf,
+    kept: KeptSearch,
+    folder: RunFolder,
+}
+
+/// What the folder of a search keeps of how it was begun.
+struct KeptSearch {
+    /// The folder that the file's paths are relative to.
+    base: PathBuf,
+    seed: u32,
+    /// The slots that it began with: the widest size of an elastic trial.
+    slots: u32,
+    file: SearchFile,
 }
 
 impl Program {
-    /// Reads a file for a new search below `runs`; `None`: it is one trial with known hyperparameters.
+    /// Reads a file for a new search; `None`: it is one trial with known hyperparameters.
     pub fn search(
         &self,
         file: &Path,
         overrides: &Overrides,
-        runs: &Path,
-    ) -> Result<Option<SearchRun>, Error> {
+        options: SearchOptions,
+    ) -> Result<Option<SearchDraft>, Error> {
         let text = fs::read_to_string(file).map_err(|error| wrong(file, error))?;
         let read = SearchFile::parse(&text, &overrides.sets).map_err(|error| wrong(file, error))?;
-        if !read.is_search() {
+        if !read.is_search() && options.trials.is_none() {
             return Ok(None);
         }
         let strategy = read.experiment().strategy;
         let sets = overrides.sets_for(strategy);
-        let read = SearchFile::parse(&text, &sets).map_err(|error| wrong(file, error))?;
+        let mut read = SearchFile::parse(&text, &sets).map_err(|error| wrong(file, error))?;
         let model = self.models().find(read.experiment().model());
         let model = model.map_err(|error| in_file(file, error))?;
-        read.space().check(&model.hparams()).map_err(|error| wrong(file, error))?;
-        if read.experiment().data.validation.0.is_empty() {
-            let reason = "data.validation: a search compares trials by what they measure there";
-            return Err(wrong(file, reason));
+        if let Some(trials) = options.trials {
+            let (model, concurrent) = (&model.hparams(), u64::from(options.slots));
+            let asked = AskedSearch { trials, concurrent, model, sets: &overrides.sets };
+            read = read.asked(&asked).map_err(|error| wrong(file, error))?;
         }
+        read.space().check(&model.hparams()).map_err(|error| wrong(file, error))?;
+        check_settings(&read).map_err(|reason| wrong(file, reason))?;
         let seed = read.experiment().reproducibility.experiment_seed.unwrap_or_else(chosen_seed);
-        let search = read.search(seed).map_err(|error| wrong(file, error))?;
+        read.method(seed).map_err(|error| wrong(file, error))?;
         let absolute = fs::canonicalize(file).map_err(Error::io(file))?;
         let base = absolute.parent().unwrap_or(Path::new("/")).to_path_buf();
-        let name = read.experiment().name.clone().unwrap_or_else(|| model.name().to_string());
-        let folder = RunFolder::create(runs, &name, |folder| {
-            let path = RunLayout::new(folder).search();
-            let kept = json!({"base": base, "seed": seed, "file": read.to_yaml()});
-            replace(&path, format!("{kept:#}\n").as_bytes(), Durability::Synced)
-                .map_err(Error::io(&path))
-        })?;
-        let (program, path) = (self.clone(), file.to_path_buf());
-        Ok(Some(SearchRun { program, path, base, file: read, search, folder, seed }))
+        let kept = KeptSearch { base, seed, slots: options.slots, file: read };
+        Ok(Some(SearchDraft { program: self.clone(), path: file.to_path_buf(), kept }))
     }
 
     /// Goes on with a search.
     pub fn resume_search(&self, folder: &Path) -> Result<SearchRun, Error> {
         let folder = RunFolder::open(folder)?;
         let path = folder.layout().search();
-        let text = fs::read_to_string(&path).map_err(Error::io(&path))?;
-        let kept: Json = serde_json::from_str(&text).map_err(Error::broken(&path))?;
-        let field = |name: &str| kept[name].as_str().unwrap_or_default().to_string();
-        let seed = kept["seed"].as_u64().unwrap_or(0) as u32;
-        let file = SearchFile::parse(&field("file"), &[]).map_err(|error| wrong(&path, error))?;
-        let search = file.search(seed).map_err(|error| wrong(&path, error))?;
-        let (program, base) = (self.clone(), PathBuf::from(field("base")));
-        Ok(SearchRun { program, path, base, file, search, folder, seed })
+        let kept = KeptSearch::read(&path)?;
+        Ok(SearchRun { program: self.clone(), path, kept, folder })
+    }
+}
+
+/// How a search stands, from its folder alone: also of one that goes on, and by a program without its model.
+pub fn read_search(folder: &Path) -> Result<SearchEnd, Error> {
+    let layout = RunLayout::new(folder);
+    let path = layout.search();
+    if !path.is_file() {
+        let reason = format!("{}: no search, for it has no search.json", folder.display());
+        return Err(Error::Invalid(reason));
+    }
+    let kept = KeptSearch::read(&path)?;
+    let mut search = kept.file.search(kept.seed).map_err(|error| wrong(&path, error))?;
+    let (heard, _) = journal::read(&layout.search_journal())?;
+    let (_, seconds) = search.hear_again(&heard);
+    let interrupted = !search.is_over();
+    Ok(SearchEnd { layout, interrupted, seconds, search })
+}
+
+impl SearchDraft {
+    /// The file in force, as YAML.
+    pub fn in_force(&self) -> String {
+        self.kept.file.to_yaml()
+    }
+
+    /// Makes its folder below `runs`, if the model can be tried with the hyperparameters of the first trial.
+    pub fn create(self, runs: &Path) -> Result<SearchRun, Error> {
+        let Self { program, path, kept } = self;
+        let model = program.models().find(kept.file.experiment().model())?;
+        let name = kept.file.experiment().name.clone();
+        let name = name.unwrap_or_else(|| model.name().to_string());
+        let folder = RunFolder::create(runs, &name, |folder| {
+            let layout = RunLayout::new(folder);
+            TrialFolders::new(&program, &path, &kept, &layout)?.try_first()?;
+            kept.write(&layout.search())
+        })?;
+        Ok(SearchRun { program, path, kept, folder })
     }
 }
 
@@ -126,334 +166,50 @@ impl SearchRun {
 
     /// The seed of everything that is drawn.
     pub fn seed(&self) -> u32 {
-        self.seed
+        self.kept.seed
     }
 
-    /// Runs it with so many trials at a time, until it is over or `stop` is set. `tell` is given a line whenever
-    /// something was decided.
-    pub fn run(
-        mut self,
-        slots: u32,
-        stop: &AtomicBool,
-        tell: &mut dyn FnMut(String),
-    ) -> Result<SearchEnd, Error> {
-        let started = Instant::now();
-        let (mut journal, heard) = Journal::open(&self.layout().search_journal())?;
-        let mut work = Work::default();
-        let mut actions = self.search.begin();
-        for event in heard {
-            actions.extend(self.search.arrive(event));
-        }
-        self.take(actions, &mut work)?;
-        let mut slots = Slots::new(slots);
-        let budget = self.file.experiment().searcher.max_seconds.map(Duration::from_secs_f64);
-        loop {
-            let stopping = stop.load(Ordering::Relaxed);
-            let out_of_time = budget.is_some_and(|budget| started.elapsed() >= budget);
-            if out_of_time && !self.search.is_over() {
-                self.hear(Event::OutOfTime, &mut journal, &mut work, tell)?;
-            }
-            if self.search.is_over() || stopping {
-                slots.stop_all();
-                if slots.is_empty() {
-                    break;
-                }
-            } else {
-                self.fill(&mut slots, &mut journal, &mut work, tell)?;
-            }
-            if let Some((trial, outcome)) = slots.next(LOOK)
-                // Who is killed while the search pauses is begun again with it.
-                && !(stopping && matches!(outcome, Outcome::Fault(_)))
-                && let Some(event) = self.event(trial, outcome, &mut work, tell)
-            {
-                self.hear(event, &mut journal, &mut work, tell)?;
-            }
-        }
-        let layout = self.layout().clone();
-        let interrupted = !self.search.is_over();
-        let end = SearchEnd { layout, interrupted, search: self.search };
-        let path = end.layout.summary();
-        replace(&path, format!("{:#}\n", end.to_json()).as_bytes(), Durability::Synced)
-            .map_err(Error::io(&path))?;
-        Ok(end)
+    /// The run of a trial.
+    pub fn trial(&self, trial: TrialId) -> RunLayout {
+        end::trial_layout(self.layout(), trial)
     }
+}
 
-    /// Starts what can be started.
-    fn fill(
-        &mut self,
-        slots: &mut Slots,
-        journal: &mut Journal,
-        work: &mut Work,
-        tell: &mut dyn FnMut(String),
-    ) -> Result<(), Error> {
-        while slots.has_room() {
-            let Some(trial) = work.queue.pop_front() else { return Ok(()) };
-            if self.search.trial(trial).is_none_or(|known| known.state != TrialState::Running) {
-                continue;
-            }
-            match self.prepare(trial, work) {
-                Ok(layout) => slots.start(trial, &layout)?,
-                // The model has refused the hyperparameters.
-                Err(Error::Experiment { reason, .. }) => {
-                    let invalid = |t: &&Trial| t.state == TrialState::Ended(Ending::Invalid);
-                    if self.search.trials().iter().filter(invalid).count() >= MAX_INVALID {
-                        return Err(wrong(&self.path, reason));
-                    }
-                    tell(format!("trial {trial}: {reason}"));
-                    let event = Event::Ended { trial, how: Ending::Invalid };
-                    self.hear(event, journal, work, tell)?;
-                }
-                Err(other) => return Err(other),
-            }
-        }
-        Ok(())
-    }
-
-    /// Journals an event and does what follows from it.
-    fn hear(
-        &mut self,
-        event: Event,
-        journal: &mut Journal,
-        work: &mut Work,
-        tell: &mut dyn FnMut(String),
-    ) -> Result<(), Error> {
-        journal.append(&event)?;
-        let actions = self.search.arrive(event);
-        if let Event::Report { trial, length, metric } = event {
-            let best = self.search.best().map_or(String::new(), |(best, value)| {
-                format!(" (best: trial {} with {value})", best.id)
-            });
-            tell(format!("trial {trial}: {metric} at {length}{best}"));
-        }
-        for Action { trial, what, reason } in &actions {
-            if !matches!(what, What::Create { .. }) {
-                tell(format!("trial {trial}: {reason}"));
-            }
-        }
-        self.take(actions, work)
-    }
-
-    /// Puts what is to be trained into the queue; copies are made at once, while their source stands still.
-    fn take(&mut self, actions: Vec<Action>, work: &mut Work) -> Result<(), Error> {
-        for action in &actions {
-            if let What::Copy { from, until } = action.what {
-                let origin = work.origin(from);
-                work.origins.insert(action.trial, origin);
-                self.copy(action.trial, from, until)?;
-            }
-        }
-        for action in actions {
-            match action.what {
-                What::Create { .. } | What::Train { .. } | What::Copy { .. } => {
-                    work.queue.retain(|queued| *queued != action.trial);
-                    work.queue.push_back(action.trial);
-                }
-                What::Pause | What::Stop => work.queue.retain(|queued| *queued != action.trial),
-            }
-        }
-        // Of a journal that was read, only what is still to be done counts.
-        let search = &self.search;
-        work.queue.retain(|trial| {
-            let running = search.trial(*trial).is_some_and(|t| t.state == TrialState::Running);
-            running && !search.is_waiting(*trial)
-        });
-        Ok(())
-    }
-
-    fn layout_of(&self, trial: TrialId) -> RunLayout {
-        RunLayout::new(self.layout().trials().join(format!("{:05}", trial.0)))
-    }
-
-    /// Puts a trial's folder in order for its next part.
-    fn prepare(&self, trial: TrialId, work: &Work) -> Result<RunLayout, Error> {
-        let layout = self.layout_of(trial);
-        let Some(known) = self.search.trial(trial) else {
-            return Err(Error::Invalid(format!("there is no trial {trial}")));
+impl KeptSearch {
+    fn read(path: &Path) -> Result<Self, Error> {
+        let text = fs::read_to_string(path).map_err(Error::io(path))?;
+        let kept: Json = serde_json::from_str(&text).map_err(Error::broken(path))?;
+        let absent = |name: &str| Error::broken(path)(format!("it has no \"{name}\""));
+        let text = |name: &str| kept[name].as_str().ok_or_else(|| absent(name));
+        let number = |name: &str| {
+            let number = kept[name].as_u64().and_then(|number| u32::try_from(number).ok());
+            number.ok_or_else(|| absent(name))
         };
-        let model = self.program.models().find(self.file.experiment().model())?;
-        let method = self.search.method();
-        let experiment = self.file.trial(method, work.origin(trial), &known.hparams, known.until);
-        let mut experiment = experiment.map_err(|error| wrong(&self.path, error))?;
-        experiment.resolve_paths(&self.base);
-        experiment.settings_mut().entrypoint = Some(model.name().to_string());
-        let refused = |error| in_file(&self.path, error);
-        let in_force = experiment.to_yaml(&model.hparams_in_force(&experiment).map_err(refused)?);
-        fs::create_dir_all(layout.folder()).map_err(Error::io(layout.folder()))?;
-        if !layout.assets().is_dir() {
-            let assets = find_assets(model, &experiment, &self.base.join("experiment.yaml"))?;
-            assets.write(layout.folder())?;
-        }
-        let path = layout.experiment();
-        replace(&path, in_force.as_bytes(), Durability::Synced).map_err(Error::io(&path))?;
-        Ok(layout)
+        let file = SearchFile::parse(text("file")?, &[]).map_err(|error| wrong(path, error))?;
+        let (base, seed) = (PathBuf::from(text("base")?), number("seed")?);
+        Ok(Self { base, seed, slots: number("slots")?, file })
     }
 
-    /// Gives a trial the checkpoints of another.
-    fn copy(&self, trial: TrialId, from: TrialId, until: u64) -> Result<(), Error> {
-        let (source, target) = (self.layout_of(from), self.layout_of(trial));
-        let (mark, done) = (target.copied(), format!("{from} {until}"));
-        // A search that goes on has made the copies of its journal, all but the last ones at most.
-        if fs::read_to_string(&mark).is_ok_and(|text| text.lines().any(|line| line == done)) {
-            return Ok(());
-        }
-        let _ = fs::remove_dir_all(target.checkpoints());
-        copy_folder(&source.checkpoints(), &target.checkpoints())?;
-        let before = fs::read_to_string(&mark).unwrap_or_default();
-        replace(&mark, format!("{before}{done}\n").as_bytes(), Durability::Synced)
-            .map_err(Error::io(&mark))
-    }
-
-    /// What the end of a process means.
-    fn event(
-        &self,
-        trial: TrialId,
-        outcome: Outcome,
-        work: &mut Work,
-        tell: &mut dyn FnMut(String),
-    ) -> Option<Event> {
-        let known = self.search.trial(trial)?;
-        let summary = fs::read_to_string(self.layout_of(trial).summary()).unwrap_or_default();
-        let summary: Json = serde_json::from_str(&summary).unwrap_or_default();
-        match outcome {
-            Outcome::Done => {
-                let metric = &summary["metrics"]["validation"][&self.search.method().metric];
-                let metric = metric.as_f64().unwrap_or(f64::NAN);
-                return Some(Event::Report { trial, length: known.until, metric });
-            }
-            Outcome::Left => {
-                work.queue.push_front(trial);
-                return None;
-            }
-            Outcome::Failed | Outcome::Fault(_) => {}
-        }
-        let restarts = work.restarts.entry(trial).or_default();
-        let why = match outcome {
-            Outcome::Fault(signal) => {
-                restarts.faults += 1;
-                format!("was killed by signal {signal}")
-            }
-            _ => {
-                restarts.failures += 1;
-                let error = summary["error"].as_str().map(str::to_string);
-                let error = error.or_else(|| last_error(&self.layout_of(trial)));
-                error.unwrap_or_else(|| "failed without a word; see its log".to_string())
-            }
-        };
-        let most = self.file.experiment().max_restarts.0;
-        if restarts.failures > most || restarts.faults > MAX_FAULTS {
-            tell(format!("trial {trial}: {why}; given up"));
-            return Some(Event::Ended { trial, how: Ending::Failed });
-        }
-        tell(format!("trial {trial}: {why}; started again"));
-        work.queue.push_front(trial);
-        None
+    fn write(&self, path: &Path) -> Result<(), Error> {
+        let Self { base, seed, slots, file } = self;
+        let kept = json!({"base": base, "seed": seed, "slots": slots, "file": file.to_yaml()});
+        let text = format!("{kept:#}\n");
+        replace(path, text.as_bytes(), Durability::Synced).map_err(Error::io(path))
     }
 }
 
-/// What is still to be done.
-#[derive(Default)]
-struct Work {
-    queue: VecDeque<TrialId>,
-    restarts: BTreeMap<TrialId, Restarts>,
-    /// The trial that a copy's checkpoints began with.
-    origins: BTreeMap<TrialId, TrialId>,
-}
-
-#[derive(Default)]
-struct Restarts {
-    failures: u64,
-    faults: u64,
-}
-
-impl Work {
-    fn origin(&self, trial: TrialId) -> TrialId {
-        self.origins.get(&trial).copied().unwrap_or(trial)
+/// What a search needs besides what one run needs.
+fn check_settings(file: &SearchFile) -> Result<(), String> {
+    let experiment = file.experiment();
+    if experiment.data.validation.0.is_empty() {
+        let reason = "data.validation: a search compares trials by what they measure there";
+        return Err(reason.to_string());
     }
-}
-
-impl SearchEnd {
-    /// What the search has found.
-    pub fn search(&self) -> &Search {
-        &self.search
+    let elastic = experiment.searcher.elastic_trials;
+    match experiment.strategy {
+        Strategy::Hybrid | Strategy::Ps if elastic => Err("searcher.elastic_trials: workers of \
+             strategy hybrid or ps are not widened: write `strategy: allreduce`, or leave it out"
+            .to_string()),
+        _ => Ok(()),
     }
-
-    /// Whether it came to its end, with at least one trial that did not fail.
-    pub fn is_completed(&self) -> bool {
-        !self.interrupted && !self.search.has_failed()
-    }
-
-    /// The folder of a trial.
-    pub fn trial_folder(&self, trial: TrialId) -> PathBuf {
-        self.layout.trials().join(format!("{:05}", trial.0))
-    }
-
-    /// One object for programs.
-    pub fn to_json(&self) -> Json {
-        let state = match (self.interrupted, self.search.has_failed()) {
-            (true, _) => "interrupted",
-            (false, true) => "failed",
-            (false, false) => "completed",
-        };
-        let trial = |trial: &Trial| {
-            json!({
-                "id": trial.id,
-                "state": trial.state.as_str(),
-                "hparams": trial.hparams,
-                "length": trial.length(),
-                "metric": trial.metric().filter(|metric| metric.is_finite()),
-                "reason": trial.reason,
-                "dir": self.trial_folder(trial.id),
-            })
-        };
-        json!({
-            "experiment": self.layout.id(),
-            "run": self.layout.id(),
-            "dir": self.layout.folder(),
-            "state": state,
-            "metric": self.search.method().metric,
-            "trials": self.search.trials().iter().map(trial).collect::<Vec<Json>>(),
-            "best": self.search.best().map(|(best, value)| json!({
-                "id": best.id, "metric": value, "hparams": best.hparams,
-                "dir": self.trial_folder(best.id),
-            })),
-        })
-    }
-}
-
-/// The process of a trial: trains the run of this folder to where it pauses.
-pub(crate) fn trial(program: &Program, run: &RunLayout) -> Result<Exit, Error> {
-    let leave = leave_on_signals()?;
-    let folder = run.folder().to_string_lossy().into_owned();
-    let note = &mut |note: String| tracing::info!("{note}");
-    let draft = program.resume(&folder, &Overrides::default(), run.folder(), note)?;
-    let run = draft.start()?;
-    while !run.is_over() {
-        let _ = run.next_event(LOOK);
-        if leave.load(Ordering::Relaxed) {
-            run.stop();
-        }
-    }
-    match run.wait()?.outcome.interrupted {
-        true => Ok(Exit::Left),
-        false => Ok(Exit::Done),
-    }
-}
-
-/// What a trial's process said last of what went wrong.
-fn last_error(run: &RunLayout) -> Option<String> {
-    let log = fs::read_to_string(run.log("worker-0")).ok()?;
-    log.lines().rev().find_map(|line| line.strip_prefix("error: ").map(str::to_string))
-}
-
-fn copy_folder(from: &Path, to: &Path) -> Result<(), Error> {
-    fs::create_dir_all(to).map_err(Error::io(to))?;
-    for entry in fs::read_dir(from).map_err(Error::io(from))? {
-        let entry = entry.map_err(Error::io(from))?;
-        let (source, target) = (entry.path(), to.join(entry.file_name()));
-        match source.is_dir() {
-            true => copy_folder(&source, &target)?,
-            false => drop(fs::copy(&source, &target).map_err(Error::io(&source))?),
-        }
-    }
-    Ok(())
 }

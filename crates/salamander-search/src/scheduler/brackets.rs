@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use salamander_core::experiment::{HalvingForm, HalvingMode};
 
 use super::halving::{Halving, rung_lengths};
-use super::{Divisor, Scheduler, Verdict};
+use super::{Decision, Divisor, Scheduler};
 use crate::{Ending, TrialId};
 
 /// A halving: its rungs' lengths and how many trials it has.
@@ -110,14 +110,14 @@ impl Scheduler for Brackets {
         self.brackets[bracket].created(trial);
     }
 
-    fn report(&mut self, trial: TrialId, length: u64, score: f64) -> Vec<Verdict> {
+    fn report(&mut self, trial: TrialId, length: u64, score: f64) -> Vec<Decision> {
         match self.of.get(&trial) {
             Some(&bracket) => self.brackets[bracket].report(trial, length, score),
             None => Vec::new(),
         }
     }
 
-    fn ended(&mut self, trial: TrialId, how: Ending) -> Vec<Verdict> {
+    fn ended(&mut self, trial: TrialId, how: Ending) -> Vec<Decision> {
         match self.of.get(&trial) {
             Some(&bracket) => self.brackets[bracket].ended(trial, how),
             None => Vec::new(),

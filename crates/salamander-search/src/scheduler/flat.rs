@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Scheduler, Verdict};
+use super::{Decision, Scheduler};
 use crate::{Ending, TrialId};
 
 /// All trials go to the end.
@@ -54,8 +54,8 @@ impl TrialCount {
     }
 
     /// A verdict for the room that there is.
-    pub(crate) fn next(&self, bracket: usize) -> Option<Verdict> {
-        self.has_room().then_some(Verdict::New { bracket })
+    pub(crate) fn next(&self, bracket: usize) -> Option<Decision> {
+        self.has_room().then_some(Decision::New { bracket })
     }
 }
 
@@ -78,15 +78,15 @@ impl Scheduler for Flat {
         self.trials.created();
     }
 
-    fn report(&mut self, trial: TrialId, length: u64, _score: f64) -> Vec<Verdict> {
+    fn report(&mut self, trial: TrialId, length: u64, _score: f64) -> Vec<Decision> {
         if length < self.length {
             return Vec::new();
         }
-        let stop = Verdict::Stop { trial, reason: full_length(self.length) };
+        let stop = Decision::Stop { trial, reason: full_length(self.length) };
         std::iter::once(stop).chain(self.trials.next(0)).collect()
     }
 
-    fn ended(&mut self, trial: TrialId, how: Ending) -> Vec<Verdict> {
+    fn ended(&mut self, trial: TrialId, how: Ending) -> Vec<Decision> {
         if how == Ending::Invalid {
             self.trials.invalid(trial);
         }

@@ -6,7 +6,7 @@ use salamander_core::experiment::HalvingForm;
 
 use super::flat::TrialCount;
 use super::rung::{Divisor, Rung};
-use super::{Bracket, Verdict};
+use super::{Bracket, Decision};
 use crate::{Ending, TrialId};
 
 /// What a trial that failed counts as.
@@ -85,7 +85,7 @@ impl Halving {
         self.trials.created();
     }
 
-    pub(super) fn report(&mut self, trial: TrialId, length: u64, score: f64) -> Vec<Verdict> {
+    pub(super) fn report(&mut self, trial: TrialId, length: u64, score: f64) -> Vec<Decision> {
         match self.form {
             HalvingForm::Stopping => self.stop_or_go(trial, length, score),
             HalvingForm::Promotion => {
@@ -98,14 +98,14 @@ impl Halving {
         }
     }
 
-    pub(super) fn ended(&mut self, trial: TrialId, how: Ending) -> Vec<Verdict> {
+    pub(super) fn ended(&mut self, trial: TrialId, how: Ending) -> Vec<Decision> {
         let Some(&rung) = self.at.get(&trial) else { return Vec::new() };
         if how == Ending::Invalid {
             self.rungs.iter_mut().for_each(|rung| rung.remove(trial));
             self.at.remove(&trial);
             self.outstanding[rung] -= u64::from(self.form == HalvingForm::Promotion);
             self.trials.invalid(trial);
-            return vec![Verdict::New { bracket: self.bracket }];
+            return vec![Decision::New { bracket: self.bracket }];
         }
         match (self.form, how) {
             // It has told all that it had to tell: nobody stopped it, so nobody takes its place.
@@ -131,7 +131,7 @@ impl Halving {
     }
 
     /// A trial goes on unless it is worse than most that came as far.
-    fn stop_or_go(&mut self, trial: TrialId, length: u64, score: f64) -> Vec<Verdict> {
+    fn stop_or_go(&mut self, trial: TrialId, length: u64, score: f64) -> Vec<Decision> {
         let Some(&first) = self.at.get(&trial) else { return Vec::new() };
         let top = self.rungs.len() - 1;
         for index in first..=top {
@@ -144,7 +144,7 @@ impl Halving {
                     true => return Vec::new(),
                     false => self.passed(index - 1),
                 };
-                return vec![Verdict::Go { trial, until, reason }];
+                return vec![Decision::Go { trial, until, reason }];
             }
             let place = rung.insert_before_equals(trial, score);
             let go_on = self.divisor.at_least_one(rung.len());
@@ -171,13 +171,13 @@ impl Halving {
         format!("passed rung {} of {rungs} at {length}", rung + 1)
     }
 
-    fn stopped(&mut self, trial: TrialId, reason: String) -> Vec<Verdict> {
-        let stop = Verdict::Stop { trial, reason };
+    fn stopped(&mut self, trial: TrialId, reason: String) -> Vec<Decision> {
+        let stop = Decision::Stop { trial, reason };
         std::iter::once(stop).chain(self.trials.next(self.bracket)).collect()
     }
 
     /// A trial has come to its rung: it, or one that waits there, is promoted if it is among the best.
-    fn promote(&mut self, trial: TrialId, score: f64) -> Vec<Verdict> {
+    fn promote(&mut self, trial: TrialId, score: f64) -> Vec<Decision> {
         let mut verdicts = Vec::new();
         let mut went_on = false;
         let mut arrived = Some((trial, score));
@@ -191,7 +191,7 @@ impl Halving {
             if index + 1 == rungs {
                 if self.over.insert(trial) {
                     let reason = format!("reached the top rung at {}", rung.length);
-                    verdicts.push(Verdict::Stop { trial, reason });
+                    verdicts.push(Decision::Stop { trial, reason });
                 }
                 continue;
             }
@@ -203,7 +203,7 @@ impl Halving {
                     "waits at rung {} of {rungs}: not among the best {top} of {all}",
                     index + 1
                 );
-                verdicts.push(Verdict::Pause { trial, reason });
+                verdicts.push(Decision::Pause { trial, reason });
             }
             let Some(promoted) = promoted else { continue };
             self.at.insert(promoted, index + 1);
@@ -214,7 +214,7 @@ impl Halving {
             }
             let until = self.rungs[index + 1].length;
             let reason = format!("{}, among the best {top}", self.passed(index));
-            verdicts.push(Verdict::Go { trial: promoted, until, reason });
+            verdicts.push(Decision::Go { trial: promoted, until, reason });
             went_on = true;
         }
         if !went_on {
@@ -227,7 +227,7 @@ impl Halving {
     }
 
     /// Nobody comes to the lower rungs any more: whoever waits there waits in vain.
-    fn close(&mut self) -> Vec<Verdict> {
+    fn close(&mut self) -> Vec<Decision> {
         let mut verdicts = Vec::new();
         for (index, rung) in self.rungs.iter().enumerate() {
             if self.outstanding[index] > 0 {
@@ -243,7 +243,7 @@ impl Halving {
                         rung.length,
                         rung.len()
                     );
-                    verdicts.push(Verdict::Stop { trial: entry.trial, reason });
+                    verdicts.push(Decision::Stop { trial: entry.trial, reason });
                 }
             }
         }

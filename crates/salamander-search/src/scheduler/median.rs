@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::flat::{TrialCount, full_length};
-use super::{Scheduler, Verdict};
+use super::{Decision, Scheduler};
 use crate::{Ending, TrialId};
 
 /// When trials are looked at, and when they may be stopped.
@@ -25,12 +25,12 @@ pub struct MedianRule {
 pub(crate) struct Median {
     rule: MedianRule,
     trials: TrialCount,
-    curves: BTreeMap<TrialId, Vec<Point>>,
+    curves: BTreeMap<TrialId, Vec<CurvePoint>>,
 }
 
 /// A trial at one length: its best and the sum of what it measured up to there.
 #[derive(Clone, Copy, Debug)]
-struct Point {
+struct CurvePoint {
     length: u64,
     best: f64,
     sum: f64,
@@ -44,7 +44,7 @@ impl Median {
     /// The median of the others' averages up to a length, and how many of them came so far.
     fn median(&self, trial: TrialId, length: u64) -> (Option<f64>, u64) {
         let others = self.curves.iter().filter(|(other, _)| **other != trial);
-        let average = |curve: &Vec<Point>| {
+        let average = |curve: &Vec<CurvePoint>| {
             let up_to = curve.partition_point(|point| point.length <= length);
             let reached = curve.last().is_some_and(|last| last.length >= length);
             (reached && up_to > 0).then(|| curve[up_to - 1].sum / up_to as f64)
@@ -75,13 +75,13 @@ impl Scheduler for Median {
         self.curves.insert(trial, Vec::new());
     }
 
-    fn report(&mut self, trial: TrialId, length: u64, score: f64) -> Vec<Verdict> {
+    fn report(&mut self, trial: TrialId, length: u64, score: f64) -> Vec<Decision> {
         let MedianRule { length: full, interval, grace, min_samples } = self.rule;
         let curve = self.curves.entry(trial).or_default();
         let before = curve.last().copied();
         let best = before.map_or(score, |before| before.best.min(score));
         let sum = before.map_or(0.0, |before| before.sum) + score;
-        curve.push(Point { length, best, sum });
+        curve.push(CurvePoint { length, best, sum });
         let stop = match self.median(trial, length) {
             _ if length >= full => Some(full_length(full)),
             (Some(median), others) if length >= grace && others >= min_samples && best > median => {
@@ -91,18 +91,18 @@ impl Scheduler for Median {
         };
         match stop {
             Some(reason) => {
-                let stop = Verdict::Stop { trial, reason };
+                let stop = Decision::Stop { trial, reason };
                 std::iter::once(stop).chain(self.trials.next(0)).collect()
             }
             None => {
                 let until = ((length / interval + 1) * interval).min(full);
                 let reason = format!("not worse than the median at {length}");
-                vec![Verdict::Go { trial, until, reason }]
+                vec![Decision::Go { trial, until, reason }]
             }
         }
     }
 
-    fn ended(&mut self, trial: TrialId, how: Ending) -> Vec<Verdict> {
+    fn ended(&mut self, trial: TrialId, how: Ending) -> Vec<Decision> {
         if how == Ending::Invalid {
             self.trials.invalid(trial);
             self.curves.remove(&trial);

@@ -25,7 +25,7 @@ pub use rung::Divisor;
 
 /// What a scheduler wants.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Verdict {
+pub(crate) enum Decision {
     /// The trial trains on to this length.
     Go { trial: TrialId, until: u64, reason: String },
     /// The trial waits with its checkpoint.
@@ -47,9 +47,9 @@ pub(crate) trait Scheduler: Debug + Send {
     /// A trial was made.
     fn created(&mut self, trial: TrialId, bracket: usize);
     /// A running trial was measured.
-    fn report(&mut self, trial: TrialId, length: u64, score: f64) -> Vec<Verdict>;
+    fn report(&mut self, trial: TrialId, length: u64, score: f64) -> Vec<Decision>;
     /// A trial ended without being told to.
-    fn ended(&mut self, trial: TrialId, how: Ending) -> Vec<Verdict>;
+    fn ended(&mut self, trial: TrialId, how: Ending) -> Vec<Decision>;
     /// How much of the search is done, 0 to 1, where the scheduler knows better than the count of trials.
     fn progress(&self) -> Option<f64> {
         None

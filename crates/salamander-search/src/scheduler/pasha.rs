@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::flat::TrialCount;
 use super::rung::{Divisor, Rung};
-use super::{Bracket, Scheduler, Verdict};
+use super::{Bracket, Decision, Scheduler};
 use crate::{Ending, TrialId};
 
 /// Trials whose scores differ by less than this part of the rung's deviation are taken for equal.
@@ -68,7 +68,7 @@ impl Pasha {
     }
 
     /// Gives work to every place that is free: a promotion from the highest rung that has one, else a new trial.
-    fn fill(&mut self, verdicts: &mut Vec<Verdict>) {
+    fn fill(&mut self, verdicts: &mut Vec<Decision>) {
         let mut places = match self.trials.concurrent {
             0 => u64::MAX,
             concurrent => concurrent.saturating_sub(self.running.len() as u64),
@@ -84,13 +84,13 @@ impl Pasha {
                     }
                 }
                 None if room > 0 => {
-                    verdicts.push(Verdict::New { bracket: 0 });
+                    verdicts.push(Decision::New { bracket: 0 });
                     (room, places) = (room - 1, places - 1);
                 }
                 None => break,
             }
         }
-        let begins = verdicts.iter().any(|verdict| matches!(verdict, Verdict::New { .. }));
+        let begins = verdicts.iter().any(|verdict| matches!(verdict, Decision::New { .. }));
         if self.running.is_empty() && !begins {
             self.close(verdicts);
         }
@@ -101,7 +101,7 @@ impl Pasha {
     }
 
     /// The next to promote; a failed one arrives at once, without a verdict.
-    fn promotion(&mut self) -> Option<(TrialId, Option<Verdict>)> {
+    fn promotion(&mut self) -> Option<(TrialId, Option<Decision>)> {
         for index in (0..self.top).rev() {
             let share = self.divisor.share(self.rungs[index].len());
             let Some(trial) = self.rungs[index].promote(share) else { continue };
@@ -112,12 +112,12 @@ impl Pasha {
             }
             let until = self.rungs[index + 1].length;
             let reason = format!("among the best {share} of rung {}", index + 1);
-            return Some((trial, Some(Verdict::Go { trial, until, reason })));
+            return Some((trial, Some(Decision::Go { trial, until, reason })));
         }
         None
     }
 
-    fn close(&mut self, verdicts: &mut Vec<Verdict>) {
+    fn close(&mut self, verdicts: &mut Vec<Decision>) {
         let rungs = self.rungs.len();
         let mut waiting: Vec<(TrialId, usize)> = self.at.iter().map(|(t, r)| (*t, *r)).collect();
         waiting.sort_unstable();
@@ -134,7 +134,7 @@ impl Pasha {
                         format!("never promoted from rung {} of {rungs} at {length}", rung + 1)
                     }
                 };
-                verdicts.push(Verdict::Stop { trial, reason });
+                verdicts.push(Decision::Stop { trial, reason });
             }
         }
     }
@@ -155,7 +155,7 @@ impl Scheduler for Pasha {
         self.running.insert(trial);
     }
 
-    fn report(&mut self, trial: TrialId, length: u64, score: f64) -> Vec<Verdict> {
+    fn report(&mut self, trial: TrialId, length: u64, score: f64) -> Vec<Decision> {
         let rung = self.at.get(&trial).copied().unwrap_or(0);
         if length < self.rungs[rung].length {
             return Vec::new();
@@ -163,20 +163,20 @@ impl Scheduler for Pasha {
         self.arrive(trial, score);
         let mut verdicts = Vec::new();
         self.fill(&mut verdicts);
-        let goes_on = |verdict: &Verdict| match verdict {
-            Verdict::Go { trial: other, .. } | Verdict::Stop { trial: other, .. } => {
+        let goes_on = |verdict: &Decision| match verdict {
+            Decision::Go { trial: other, .. } | Decision::Stop { trial: other, .. } => {
                 *other == trial
             }
             _ => false,
         };
         if !verdicts.iter().any(goes_on) {
             let reason = format!("waits at rung {} of {}", rung + 1, self.rungs.len());
-            verdicts.insert(0, Verdict::Pause { trial, reason });
+            verdicts.insert(0, Decision::Pause { trial, reason });
         }
         verdicts
     }
 
-    fn ended(&mut self, trial: TrialId, how: Ending) -> Vec<Verdict> {
+    fn ended(&mut self, trial: TrialId, how: Ending) -> Vec<Decision> {
         let mut verdicts = Vec::new();
         match how {
             Ending::Invalid => {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use salamander_core::seed::{Rng, derive};
 
 use super::flat::full_length;
-use super::{Scheduler, Verdict};
+use super::{Decision, Scheduler};
 use crate::{Ending, TrialId};
 
 /// How a population trains.
@@ -47,21 +47,21 @@ impl Population {
         Self { rule, meeting: rule.interval.min(rule.length), members: BTreeMap::new() }
     }
 
-    fn arrive(&mut self, trial: TrialId, standing: Standing) -> Vec<Verdict> {
+    fn arrive(&mut self, trial: TrialId, standing: Standing) -> Vec<Decision> {
         self.members.insert(trial, Some(standing));
         let missing = self.members.values().filter(|standing| standing.is_none()).count();
         if missing > 0 || (self.members.len() as u64) < self.rule.size {
             let reason = format!("waits for the others at {}", self.meeting);
             return match standing.failed {
                 true => Vec::new(),
-                false => vec![Verdict::Pause { trial, reason }],
+                false => vec![Decision::Pause { trial, reason }],
             };
         }
         self.meet()
     }
 
     /// All are there: the worst become copies of the best.
-    fn meet(&mut self) -> Vec<Verdict> {
+    fn meet(&mut self) -> Vec<Decision> {
         let members = self.members.clone();
         let standing = |trial: &TrialId| members[trial].map_or(f64::MAX, |s| s.score);
         let failed = |trial: &TrialId| members[trial].is_some_and(|s| s.failed);
@@ -75,7 +75,7 @@ impl Population {
         }
         let at = self.meeting;
         if at >= self.rule.length {
-            let stop = |trial| Verdict::Stop { trial, reason: full_length(at) };
+            let stop = |trial| Decision::Stop { trial, reason: full_length(at) };
             return order.into_iter().take(alive).map(stop).collect();
         }
         let size = order.len();
@@ -95,11 +95,11 @@ impl Population {
                         "place {} of {size} at {at}: goes on as a copy of trial {from}",
                         place + 1
                     );
-                    Verdict::Copy { trial, from, until, reason }
+                    Decision::Copy { trial, from, until, reason }
                 }
                 false => {
                     let reason = format!("place {} of {size} at {at}", place + 1);
-                    Verdict::Go { trial, until, reason }
+                    Decision::Go { trial, until, reason }
                 }
             });
         }
@@ -121,18 +121,18 @@ impl Scheduler for Population {
         self.members.insert(trial, None);
     }
 
-    fn report(&mut self, trial: TrialId, length: u64, score: f64) -> Vec<Verdict> {
+    fn report(&mut self, trial: TrialId, length: u64, score: f64) -> Vec<Decision> {
         match length < self.meeting {
             true => Vec::new(),
             false => self.arrive(trial, Standing { score, failed: false }),
         }
     }
 
-    fn ended(&mut self, trial: TrialId, how: Ending) -> Vec<Verdict> {
+    fn ended(&mut self, trial: TrialId, how: Ending) -> Vec<Decision> {
         match how {
             Ending::Invalid => {
                 self.members.remove(&trial);
-                vec![Verdict::New { bracket: 0 }]
+                vec![Decision::New { bracket: 0 }]
             }
             Ending::Completed | Ending::Failed => {
                 self.arrive(trial, Standing { score: f64::MAX, failed: true })

@@ -37,11 +37,11 @@ impl Divisor {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rung {
     pub(crate) length: u64,
-    entries: Vec<Entry>,
+    entries: Vec<RungEntry>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct RungEntry {
     pub(crate) trial: TrialId,
     pub(crate) score: f64,
     pub(crate) promoted: bool,
@@ -56,21 +56,21 @@ impl Rung {
         self.entries.len()
     }
 
-    pub(crate) fn entries(&self) -> &[Entry] {
+    pub(crate) fn entries(&self) -> &[RungEntry] {
         &self.entries
     }
 
     /// Adds a trial before those that are equally good; returns its place, from 0.
     pub(crate) fn insert_before_equals(&mut self, trial: TrialId, score: f64) -> usize {
         let place = self.entries.partition_point(|entry| entry.score < score);
-        self.entries.insert(place, Entry { trial, score, promoted: false });
+        self.entries.insert(place, RungEntry { trial, score, promoted: false });
         place
     }
 
     /// Adds a trial after those that are equally good.
     pub(crate) fn insert_after_equals(&mut self, trial: TrialId, score: f64) {
         let place = self.entries.partition_point(|entry| entry.score <= score);
-        self.entries.insert(place, Entry { trial, score, promoted: false });
+        self.entries.insert(place, RungEntry { trial, score, promoted: false });
     }
 
     /// The best of the first `top` that was not promoted; now it is.

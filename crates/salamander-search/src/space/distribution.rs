@@ -3,13 +3,13 @@
 use salamander_core::seed::Rng;
 use serde_json::Value as Json;
 
-use super::numbers::{Grain, Numbers, Scale};
+use super::numbers::{Grain, NumberRange, RangeScale};
 
 /// What a hyperparameter is drawn from.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Distribution {
     /// A range of numbers.
-    Numbers(Numbers),
+    NumberRange(NumberRange),
     /// A normal distribution, rounded to multiples if asked for.
     Normal {
         /// Its mean.
@@ -27,7 +27,7 @@ impl Distribution {
     /// The value at a place in `[0, 1)`.
     pub fn at(&self, place: f64) -> Json {
         match self {
-            Self::Numbers(numbers) => numbers.json(numbers.at(place)),
+            Self::NumberRange(numbers) => numbers.json(numbers.at(place)),
             Self::Normal { mean, deviation, round } => {
                 let value = mean + deviation * normal_quantile(place);
                 let value = round.map_or(value, |quantum| (value / quantum).round() * quantum);
@@ -35,6 +35,27 @@ impl Distribution {
             }
             Self::Choice(values) => values[self.index(place).unwrap_or(0)].clone(),
         }
+    }
+
+    /// The place in `[0, 1)` that gives a value, in the middle of those that do; `None` for one that none gives.
+    pub fn place(&self, value: &Json) -> Option<f64> {
+        let place = match self {
+            Self::NumberRange(range) => {
+                let place = range.place(value.as_f64()?);
+                // Rounded from within the range, so that what lies at its ends is still in it.
+                let near = place.clamp(0.0, BELOW_ONE);
+                range.cell(near).map_or(near, |(low, high)| (low + high) / 2.0)
+            }
+            Self::Normal { mean, deviation, .. } => {
+                let away = (value.as_f64()? - mean) / deviation;
+                0.5 * libm::erfc(-away / std::f64::consts::SQRT_2)
+            }
+            Self::Choice(values) => {
+                let index = values.iter().position(|known| known == value)?;
+                (index as f64 + 0.5) / values.len() as f64
+            }
+        };
+        Some(place.clamp(0.0, BELOW_ONE))
     }
 
     /// Which of a list's values is at a place.
@@ -58,7 +79,7 @@ impl Distribution {
     /// The places that give the same value as this one; `None` where each has its own.
     pub fn cell(&self, place: f64) -> Option<(f64, f64)> {
         match self {
-            Self::Numbers(numbers) => numbers.cell(place),
+            Self::NumberRange(numbers) => numbers.cell(place),
             Self::Normal { .. } => None,
             Self::Choice(values) => {
                 let (index, all) = (self.index(place)? as f64, values.len() as f64);
@@ -70,7 +91,7 @@ impl Distribution {
     /// The values of a grid.
     pub fn grid(&self) -> Result<Vec<Json>, String> {
         match self {
-            Self::Numbers(numbers) => numbers.grid(),
+            Self::NumberRange(numbers) => numbers.grid(),
             Self::Normal { .. } => Err("a normal distribution has no grid".to_string()),
             Self::Choice(values) => Ok(values.clone()),
         }
@@ -85,15 +106,17 @@ impl Distribution {
                 let step = 1.0 / values.len() as f64;
                 place + if up { step } else { -step }
             }
-            Self::Numbers(Numbers { low, high, scale, .. }) => {
+            Self::NumberRange(NumberRange { low, high, scale, .. }) => {
                 let factor = if up { 1.2 } else { 0.8 };
                 match scale {
-                    Scale::Linear => {
+                    RangeScale::Linear => {
                         let value = low + place * (high - low);
                         (value * factor - low) / (high - low)
                     }
-                    Scale::Log => place + libm::log(factor) / (libm::log(*high) - libm::log(*low)),
-                    Scale::Power(base) => {
+                    RangeScale::Log => {
+                        place + libm::log(factor) / (libm::log(*high) - libm::log(*low))
+                    }
+                    RangeScale::Power(base) => {
                         place + libm::log(factor) / (libm::log(*base) * (high - low))
                     }
                 }
@@ -113,7 +136,7 @@ impl Distribution {
     /// The least and the greatest number, if all values are numbers.
     pub fn bounds(&self) -> Option<(f64, f64)> {
         match self {
-            Self::Numbers(numbers) => Some(numbers.bounds()),
+            Self::NumberRange(numbers) => Some(numbers.bounds()),
             Self::Normal { .. } => None,
             Self::Choice(values) => {
                 let numbers: Option<Vec<f64>> = values.iter().map(Json::as_f64).collect();
@@ -127,7 +150,7 @@ impl Distribution {
     /// Whether all values are whole numbers.
     pub fn is_integer(&self) -> bool {
         match self {
-            Self::Numbers(numbers) => {
+            Self::NumberRange(numbers) => {
                 numbers.integer || matches!(numbers.grain, Grain::Step(step) if step == 1.0)
             }
             Self::Normal { .. } => false,
@@ -169,18 +192,46 @@ mod tests {
         check(0.158_655_254, -1.0);
     }
 
+    proptest::proptest! {
+        #[test]
+        fn a_value_is_found_at_its_place(place in 0.0f64..1.0) {
+            let range = |low, high, scale, grain| {
+                let integer = matches!(grain, Grain::Step(step) if step == 1.0);
+                Distribution::NumberRange(NumberRange { low, high, scale, grain, integer, count: None })
+            };
+            for distribution in [
+                range(-1.0, 3.0, RangeScale::Linear, Grain::Fine),
+                range(1e-5, 1e-1, RangeScale::Log, Grain::Fine),
+                range(-5.0, -1.0, RangeScale::Power(10.0), Grain::Fine),
+                range(1.0, 64.0, RangeScale::Linear, Grain::Step(1.0)),
+                range(1.0, 64.0, RangeScale::Log, Grain::Step(1.0)),
+                range(0.0, 1.0, RangeScale::Linear, Grain::Round(0.25)),
+                Distribution::Normal { mean: 2.0, deviation: 3.0, round: None },
+                Distribution::Choice(vec!["a".into(), 2.into()]),
+            ] {
+                let value = distribution.at(place);
+                let again = distribution.at(distribution.place(&value).expect("it was drawn"));
+                let near = |a: &Json, b: &Json| match (a.as_f64(), b.as_f64()) {
+                    (Some(a), Some(b)) => (a - b).abs() <= 1e-6 * b.abs().max(1e-6),
+                    _ => a == b,
+                };
+                proptest::prop_assert!(near(&again, &value), "{again} {value} {distribution:?}");
+            }
+        }
+    }
+
     #[test]
     fn lists_and_small_ranges_always_move_when_perturbed() {
-        let numbers = Numbers {
+        let numbers = NumberRange {
             low: 1.0,
             high: 4.0,
-            scale: Scale::Linear,
+            scale: RangeScale::Linear,
             grain: Grain::Step(1.0),
             integer: true,
             count: None,
         };
         let choice = Distribution::Choice(vec!["a".into(), "b".into(), "c".into()]);
-        for distribution in [Distribution::Numbers(numbers), choice] {
+        for distribution in [Distribution::NumberRange(numbers), choice] {
             let middle = 0.49;
             for seed in 0..20 {
                 let moved = distribution.perturbed(middle, &mut Rng::new(seed));

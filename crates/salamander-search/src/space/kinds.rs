@@ -3,81 +3,117 @@
 use salamander_core::yaml::{Error, Node, Value, from_node};
 
 use super::distribution::Distribution;
-use super::numbers::{Grain, Numbers, Scale};
+use super::numbers::{Grain, NumberRange, RangeScale};
 
 /// A kind of distribution: its name and its arguments, in the order of the library that it is from.
-pub(crate) struct Kind {
+pub(crate) struct DistributionKind {
     pub(crate) name: &'static str,
     arguments: &'static [&'static str],
     make: fn(&Arguments<'_>) -> Result<Distribution, Error>,
 }
 
 /// Determined's, which are written `{type: NAME, ..}`.
-pub(crate) const DETERMINED: [Kind; 4] = [
-    Kind { name: "int", arguments: &["minval", "maxval", "count"], make: determined_int },
-    Kind { name: "double", arguments: &["minval", "maxval", "count"], make: determined_double },
-    Kind { name: "log", arguments: &["minval", "maxval", "count", "base"], make: determined_log },
-    Kind { name: "categorical", arguments: &["vals"], make: |all| all.choice("vals") },
+pub(crate) const DETERMINED: [DistributionKind; 4] = [
+    DistributionKind {
+        name: "int",
+        arguments: &["minval", "maxval", "count"],
+        make: determined_int,
+    },
+    DistributionKind {
+        name: "double",
+        arguments: &["minval", "maxval", "count"],
+        make: determined_double,
+    },
+    DistributionKind {
+        name: "log",
+        arguments: &["minval", "maxval", "count", "base"],
+        make: determined_log,
+    },
+    DistributionKind { name: "categorical", arguments: &["vals"], make: |all| all.choice("vals") },
 ];
 
 /// Ray Tune's and Optuna's, which are written `{NAME: {..}}`, `{NAME: [..]}` or `{type: NAME, ..}`.
-pub(crate) const OTHERS: [Kind; 20] = [
-    Kind { name: "choice", arguments: &["categories"], make: |all| all.choice("categories") },
-    Kind { name: "grid_search", arguments: &["values"], make: |all| all.choice("values") },
-    Kind { name: "uniform", arguments: &["lower", "upper", "count"], make: uniform },
-    Kind { name: "quniform", arguments: &["lower", "upper", "q"], make: uniform },
-    Kind {
+pub(crate) const OTHERS: [DistributionKind; 20] = [
+    DistributionKind {
+        name: "choice",
+        arguments: &["categories"],
+        make: |all| all.choice("categories"),
+    },
+    DistributionKind {
+        name: "grid_search",
+        arguments: &["values"],
+        make: |all| all.choice("values"),
+    },
+    DistributionKind { name: "uniform", arguments: &["lower", "upper", "count"], make: uniform },
+    DistributionKind { name: "quniform", arguments: &["lower", "upper", "q"], make: uniform },
+    DistributionKind {
         name: "loguniform",
         arguments: &["lower", "upper", "base", "count"],
-        make: |all| ray(all, Scale::Log, false),
+        make: |all| ray(all, RangeScale::Log, false),
     },
-    Kind {
+    DistributionKind {
         name: "qloguniform",
         arguments: &["lower", "upper", "q", "base"],
-        make: |all| ray(all, Scale::Log, false),
+        make: |all| ray(all, RangeScale::Log, false),
     },
-    Kind {
+    DistributionKind {
         name: "randint",
         arguments: &["lower", "upper", "count"],
-        make: |all| ray(all, Scale::Linear, true),
+        make: |all| ray(all, RangeScale::Linear, true),
     },
-    Kind {
+    DistributionKind {
         name: "qrandint",
         arguments: &["lower", "upper", "q"],
-        make: |all| ray(all, Scale::Linear, true),
+        make: |all| ray(all, RangeScale::Linear, true),
     },
-    Kind {
+    DistributionKind {
         name: "lograndint",
         arguments: &["lower", "upper", "base", "count"],
-        make: |all| ray(all, Scale::Log, true),
+        make: |all| ray(all, RangeScale::Log, true),
     },
-    Kind {
+    DistributionKind {
         name: "qlograndint",
         arguments: &["lower", "upper", "q", "base"],
-        make: |all| ray(all, Scale::Log, true),
+        make: |all| ray(all, RangeScale::Log, true),
     },
-    Kind { name: "randn", arguments: &["mean", "sd"], make: normal },
-    Kind { name: "qrandn", arguments: &["mean", "sd", "q"], make: normal },
-    Kind { name: "suggest_float", arguments: &["low", "high", "step", "log"], make: optuna_float },
-    Kind { name: "float", arguments: &["low", "high", "step", "log"], make: optuna_float },
-    Kind { name: "suggest_uniform", arguments: &["low", "high"], make: optuna_float },
-    Kind {
+    DistributionKind { name: "randn", arguments: &["mean", "sd"], make: normal },
+    DistributionKind { name: "qrandn", arguments: &["mean", "sd", "q"], make: normal },
+    DistributionKind {
+        name: "suggest_float",
+        arguments: &["low", "high", "step", "log"],
+        make: optuna_float,
+    },
+    DistributionKind {
+        name: "float",
+        arguments: &["low", "high", "step", "log"],
+        make: optuna_float,
+    },
+    DistributionKind { name: "suggest_uniform", arguments: &["low", "high"], make: optuna_float },
+    DistributionKind {
         name: "suggest_loguniform",
         arguments: &["low", "high"],
         make: |all| all.optuna(true, false),
     },
-    Kind { name: "suggest_discrete_uniform", arguments: &["low", "high", "q"], make: optuna_float },
-    Kind { name: "suggest_int", arguments: &["low", "high", "step", "log"], make: optuna_int },
-    Kind {
+    DistributionKind {
+        name: "suggest_discrete_uniform",
+        arguments: &["low", "high", "q"],
+        make: optuna_float,
+    },
+    DistributionKind {
+        name: "suggest_int",
+        arguments: &["low", "high", "step", "log"],
+        make: optuna_int,
+    },
+    DistributionKind {
         name: "suggest_categorical",
         arguments: &["choices"],
         make: |all| all.choice("choices"),
     },
     // Optuna's own `int`; Determined's has a `type`.
-    Kind { name: "int", arguments: &["low", "high", "step", "log"], make: optuna_int },
+    DistributionKind { name: "int", arguments: &["low", "high", "step", "log"], make: optuna_int },
 ];
 
-impl Kind {
+impl DistributionKind {
     /// Reads the arguments: by name, in order, or the one list that is its own argument.
     pub(crate) fn read(&self, node: &Node, besides: &[&str]) -> Result<Distribution, Error> {
         let mut given: Vec<(&str, &Node)> = Vec::new();
@@ -169,17 +205,17 @@ impl Arguments<'_> {
         }
     }
 
-    fn numbers(&self, names: [&str; 2], numbers: Numbers) -> Result<Distribution, Error> {
+    fn numbers(&self, names: [&str; 2], numbers: NumberRange) -> Result<Distribution, Error> {
         let [low_name, high_name] = names;
-        let numbers = Numbers { count: self.optional("count")?, ..numbers };
+        let numbers = NumberRange { count: self.optional("count")?, ..numbers };
         if numbers.low > numbers.high {
             let message = format!("{} is above {high_name} {}", numbers.low, numbers.high);
             return Err(self.wrong(low_name, &message));
         }
-        if numbers.scale == Scale::Log && numbers.low <= 0.0 {
+        if numbers.scale == RangeScale::Log && numbers.low <= 0.0 {
             return Err(self.wrong(low_name, "a logarithmic range begins above 0"));
         }
-        Ok(Distribution::Numbers(numbers))
+        Ok(Distribution::NumberRange(numbers))
     }
 
     fn optuna(&self, log: bool, integer: bool) -> Result<Distribution, Error> {
@@ -193,24 +229,24 @@ impl Arguments<'_> {
             Some(step) => Grain::Step(step),
             None => Grain::Fine,
         };
-        let scale = if log { Scale::Log } else { Scale::Linear };
+        let scale = if log { RangeScale::Log } else { RangeScale::Linear };
         let (low, high) = (ends("low")?, ends("high")?);
-        let numbers = Numbers { low, high, scale, grain, integer, count: None };
+        let numbers = NumberRange { low, high, scale, grain, integer, count: None };
         self.numbers(["low", "high"], numbers)
     }
 }
 
 fn determined_int(all: &Arguments<'_>) -> Result<Distribution, Error> {
     let (low, high) = (all.whole("minval")?, all.whole("maxval")?);
-    let (scale, grain) = (Scale::Linear, Grain::Step(1.0));
-    let numbers = Numbers { low, high, scale, grain, integer: true, count: None };
+    let (scale, grain) = (RangeScale::Linear, Grain::Step(1.0));
+    let numbers = NumberRange { low, high, scale, grain, integer: true, count: None };
     all.numbers(["minval", "maxval"], numbers)
 }
 
 fn determined_double(all: &Arguments<'_>) -> Result<Distribution, Error> {
     let (low, high) = (all.number("minval")?, all.number("maxval")?);
-    let (scale, grain) = (Scale::Linear, Grain::Fine);
-    let numbers = Numbers { low, high, scale, grain, integer: false, count: None };
+    let (scale, grain) = (RangeScale::Linear, Grain::Fine);
+    let numbers = NumberRange { low, high, scale, grain, integer: false, count: None };
     all.numbers(["minval", "maxval"], numbers)
 }
 
@@ -220,17 +256,17 @@ fn determined_log(all: &Arguments<'_>) -> Result<Distribution, Error> {
         return Err(all.wrong("base", "must be above 0 and not 1"));
     }
     let (low, high) = (all.number("minval")?, all.number("maxval")?);
-    let (scale, grain) = (Scale::Power(base), Grain::Fine);
-    let numbers = Numbers { low, high, scale, grain, integer: false, count: None };
+    let (scale, grain) = (RangeScale::Power(base), Grain::Fine);
+    let numbers = NumberRange { low, high, scale, grain, integer: false, count: None };
     all.numbers(["minval", "maxval"], numbers)
 }
 
 fn uniform(all: &Arguments<'_>) -> Result<Distribution, Error> {
-    ray(all, Scale::Linear, false)
+    ray(all, RangeScale::Linear, false)
 }
 
 /// Ray Tune's ranges: the upper end of whole numbers is not in them, unless they are rounded.
-fn ray(all: &Arguments<'_>, scale: Scale, integer: bool) -> Result<Distribution, Error> {
+fn ray(all: &Arguments<'_>, scale: RangeScale, integer: bool) -> Result<Distribution, Error> {
     let quantum = all.grain("q")?;
     let (low, high) = match integer {
         false => (all.number("lower")?, all.number("upper")?),
@@ -244,7 +280,7 @@ fn ray(all: &Arguments<'_>, scale: Scale, integer: bool) -> Result<Distribution,
         (None, true) => Grain::Step(1.0),
         (None, false) => Grain::Fine,
     };
-    all.numbers(["lower", "upper"], Numbers { low, high, scale, grain, integer, count: None })
+    all.numbers(["lower", "upper"], NumberRange { low, high, scale, grain, integer, count: None })
 }
 
 fn normal(all: &Arguments<'_>) -> Result<Distribution, Error> {

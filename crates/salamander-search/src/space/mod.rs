@@ -14,7 +14,7 @@ use serde_json::{Map, Value as Json};
 
 pub(crate) use distribution::BELOW_ONE;
 pub use distribution::Distribution;
-pub use numbers::{Grain, Numbers, Scale};
+pub use numbers::{Grain, NumberRange, RangeScale};
 
 /// A grid of more points than this is a mistake.
 const MOST_POINTS: usize = 100_000;
@@ -50,7 +50,7 @@ pub(crate) struct Condition {
 }
 
 /// A point of the space: a place in `[0, 1)` for each leaf; constants have none.
-pub type Point = Vec<Option<f64>>;
+pub type SpacePoint = Vec<Option<f64>>;
 
 impl Space {
     /// Reads the `hyperparameters` of a file.
@@ -63,7 +63,7 @@ impl Space {
         self.leaves.iter().any(|leaf| matches!(leaf.kind, LeafKind::Drawn(_)))
     }
 
-    /// The distributions, with the dotted paths of their hyperparameters and their places in a [`Point`].
+    /// The distributions, with the dotted paths of their hyperparameters and their places in a [`SpacePoint`].
     pub fn drawn(&self) -> impl Iterator<Item = (usize, String, &Distribution)> {
         self.leaves.iter().enumerate().filter_map(|(index, leaf)| match &leaf.kind {
             LeafKind::Drawn(distribution) => Some((index, leaf.path.join("."), distribution)),
@@ -72,7 +72,7 @@ impl Space {
     }
 
     /// The random point of a trial.
-    pub fn random(&self, seed: u64, trial: u64) -> Point {
+    pub fn random(&self, seed: u64, trial: u64) -> SpacePoint {
         let draw = |leaf: &Leaf| match leaf.kind {
             LeafKind::Drawn(_) => Some(Rng::new(stream(seed, trial, &leaf.path)).uniform()),
             LeafKind::Constant(_) => None,
@@ -81,7 +81,7 @@ impl Space {
     }
 
     /// The hyperparameters at a point, nested as in the file.
-    pub fn values(&self, point: &Point) -> Json {
+    pub fn values(&self, point: &SpacePoint) -> Json {
         let values = self.leaf_values(point);
         let mut root = Map::new();
         for (index, leaf) in self.leaves.iter().enumerate() {
@@ -93,7 +93,7 @@ impl Space {
     }
 
     /// Which leaves are there at a point.
-    pub(crate) fn active(&self, point: &Point) -> Vec<bool> {
+    pub(crate) fn active(&self, point: &SpacePoint) -> Vec<bool> {
         let values = self.leaf_values(point);
         (0..self.leaves.len()).map(|index| self.is_active(index, &values)).collect()
     }
@@ -154,7 +154,7 @@ impl Space {
         }
     }
 
-    fn leaf_values(&self, point: &Point) -> Vec<Json> {
+    fn leaf_values(&self, point: &SpacePoint) -> Vec<Json> {
         let value = |(leaf, place): (&Leaf, &Option<f64>)| match &leaf.kind {
             LeafKind::Constant(value) => value.clone(),
             LeafKind::Drawn(distribution) => distribution.at(place.unwrap_or(0.5)),

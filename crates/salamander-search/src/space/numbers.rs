@@ -4,13 +4,13 @@ use serde_json::{Number, Value as Json};
 
 /// A range of numbers to draw from.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Numbers {
+pub struct NumberRange {
     /// The least value, or the least exponent.
     pub low: f64,
     /// The greatest value, or the greatest exponent.
     pub high: f64,
     /// What is drawn evenly.
-    pub scale: Scale,
+    pub scale: RangeScale,
     /// Which values there are between the two.
     pub grain: Grain,
     /// Whether values are whole numbers.
@@ -21,7 +21,7 @@ pub struct Numbers {
 
 /// What is drawn evenly.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Scale {
+pub enum RangeScale {
     /// The value.
     Linear,
     /// Its logarithm.
@@ -41,11 +41,11 @@ pub enum Grain {
     Round(f64),
 }
 
-impl Numbers {
+impl NumberRange {
     /// The value at a place in `[0, 1)`.
     pub fn at(&self, place: f64) -> f64 {
         let value = match (self.grain, self.scale) {
-            (Grain::Step(step), Scale::Linear) => {
+            (Grain::Step(step), RangeScale::Linear) => {
                 let steps = self.steps(step);
                 let index = (place * steps).floor().min(steps - 1.0);
                 return self.low + index * step;
@@ -55,12 +55,12 @@ impl Numbers {
                 let drawn = libm::exp(low + place * (high - low));
                 self.low + ((drawn - self.low) / step).floor() * step
             }
-            (_, Scale::Linear) => self.low + place * (self.high - self.low),
-            (_, Scale::Log) => {
+            (_, RangeScale::Linear) => self.low + place * (self.high - self.low),
+            (_, RangeScale::Log) => {
                 let (low, high) = (libm::log(self.low), libm::log(self.high));
                 libm::exp(low + place * (high - low))
             }
-            (_, Scale::Power(base)) => {
+            (_, RangeScale::Power(base)) => {
                 return libm::pow(base, self.low + place * (self.high - self.low));
             }
         };
@@ -80,7 +80,7 @@ impl Numbers {
         let value = self.at(place);
         let (low, high) = match (self.grain, self.scale) {
             (Grain::Fine, _) => return None,
-            (Grain::Step(step), Scale::Linear) => {
+            (Grain::Step(step), RangeScale::Linear) => {
                 let steps = self.steps(step);
                 let index = ((value - self.low) / step).round();
                 (index / steps, (index + 1.0) / steps)
@@ -102,7 +102,9 @@ impl Numbers {
         let count = match (self.count, self.grain) {
             (Some(0), _) => return Err("a count of 0 leaves nothing to try".to_string()),
             (Some(count), _) => count,
-            (None, Grain::Step(step)) if self.scale == Scale::Linear => self.steps(step) as u64,
+            (None, Grain::Step(step)) if self.scale == RangeScale::Linear => {
+                self.steps(step) as u64
+            }
             (None, Grain::Step(_)) => (self.high - self.low) as u64 + 1,
             _ => return Err("a grid needs a \"count\" of the values to try".to_string()),
         };
@@ -116,7 +118,7 @@ impl Numbers {
             _ => self.low + index as f64 * (self.high - self.low) / (count - 1) as f64,
         };
         let value = |index: u64| match self.scale {
-            Scale::Power(base) => libm::pow(base, exponent_or_value(index)),
+            RangeScale::Power(base) => libm::pow(base, exponent_or_value(index)),
             _ => exponent_or_value(index),
         };
         Ok((0..count).map(|index| self.json(value(index))).collect())
@@ -125,7 +127,7 @@ impl Numbers {
     /// The least and the greatest value that can be drawn.
     pub fn bounds(&self) -> (f64, f64) {
         match self.scale {
-            Scale::Power(base) => (libm::pow(base, self.low), libm::pow(base, self.high)),
+            RangeScale::Power(base) => (libm::pow(base, self.low), libm::pow(base, self.high)),
             _ => (self.low, self.high),
         }
     }
@@ -143,12 +145,21 @@ impl Numbers {
         ((self.high - self.low) / step + 1e-9).floor() + 1.0
     }
 
-    fn place(&self, value: f64) -> f64 {
-        match self.scale {
-            Scale::Linear | Scale::Power(_) => (value - self.low) / (self.high - self.low),
-            Scale::Log => {
-                let (low, high) = (libm::log(self.low), libm::log(self.high));
-                (libm::log(value.max(self.low)) - low) / (high - low)
+    /// Where a value lies, not bounded to the range: for steps in the middle of those places that give it.
+    pub(crate) fn place(&self, value: f64) -> f64 {
+        let logs = |value: f64, low: f64, high: f64| {
+            (libm::log(value.max(low)) - libm::log(low)) / (libm::log(high) - libm::log(low))
+        };
+        match (self.grain, self.scale) {
+            (Grain::Step(step), RangeScale::Linear) => {
+                (value - self.low + step / 2.0) / (self.steps(step) * step)
+            }
+            (Grain::Step(step), _) => logs(value + step / 2.0, self.low, self.high + step),
+            _ if self.low == self.high => 0.0,
+            (_, RangeScale::Linear) => (value - self.low) / (self.high - self.low),
+            (_, RangeScale::Log) => logs(value, self.low, self.high),
+            (_, RangeScale::Power(base)) => {
+                (libm::log(value) / libm::log(base) - self.low) / (self.high - self.low)
             }
         }
     }
@@ -160,21 +171,21 @@ mod tests {
 
     use super::*;
 
-    fn numbers(low: f64, high: f64, scale: Scale, grain: Grain) -> Numbers {
+    fn numbers(low: f64, high: f64, scale: RangeScale, grain: Grain) -> NumberRange {
         let integer = matches!(grain, Grain::Step(step) if step == 1.0);
-        Numbers { low, high, scale, grain, integer, count: None }
+        NumberRange { low, high, scale, grain, integer, count: None }
     }
 
-    fn kinds() -> Vec<Numbers> {
+    fn kinds() -> Vec<NumberRange> {
         vec![
-            numbers(-1.0, 3.0, Scale::Linear, Grain::Fine),
-            numbers(1e-5, 1e-1, Scale::Log, Grain::Fine),
-            numbers(-5.0, -1.0, Scale::Power(10.0), Grain::Fine),
-            numbers(1.0, 64.0, Scale::Linear, Grain::Step(1.0)),
-            numbers(1.0, 64.0, Scale::Log, Grain::Step(1.0)),
-            numbers(0.0, 1.0, Scale::Linear, Grain::Step(0.1)),
-            numbers(0.0, 1.0, Scale::Linear, Grain::Round(0.25)),
-            numbers(1.0, 100.0, Scale::Log, Grain::Round(1.0)),
+            numbers(-1.0, 3.0, RangeScale::Linear, Grain::Fine),
+            numbers(1e-5, 1e-1, RangeScale::Log, Grain::Fine),
+            numbers(-5.0, -1.0, RangeScale::Power(10.0), Grain::Fine),
+            numbers(1.0, 64.0, RangeScale::Linear, Grain::Step(1.0)),
+            numbers(1.0, 64.0, RangeScale::Log, Grain::Step(1.0)),
+            numbers(0.0, 1.0, RangeScale::Linear, Grain::Step(0.1)),
+            numbers(0.0, 1.0, RangeScale::Linear, Grain::Round(0.25)),
+            numbers(1.0, 100.0, RangeScale::Log, Grain::Round(1.0)),
         ]
     }
 
@@ -197,7 +208,7 @@ mod tests {
 
     #[test]
     fn steps_are_equally_likely_and_rounding_halves_the_ends() {
-        let shares = |numbers: &Numbers| {
+        let shares = |numbers: &NumberRange| {
             let mut counts = std::collections::BTreeMap::<String, u32>::new();
             for index in 0..1000 {
                 let value = numbers.at((f64::from(index) + 0.5) / 1000.0);
@@ -205,26 +216,26 @@ mod tests {
             }
             counts.into_values().collect::<Vec<u32>>()
         };
-        assert_eq!(shares(&numbers(0.0, 1.0, Scale::Linear, Grain::Step(0.25))), [200; 5]);
-        let rounded = numbers(0.0, 1.0, Scale::Linear, Grain::Round(0.25));
+        assert_eq!(shares(&numbers(0.0, 1.0, RangeScale::Linear, Grain::Step(0.25))), [200; 5]);
+        let rounded = numbers(0.0, 1.0, RangeScale::Linear, Grain::Round(0.25));
         assert_eq!(shares(&rounded), [125, 250, 250, 250, 125]);
     }
 
     #[test]
     fn a_grid_is_determineds() {
-        let check = |numbers: Numbers, count: Option<u64>, expected: &str| {
-            let grid = Numbers { count, ..numbers }.grid();
+        let check = |numbers: NumberRange, count: Option<u64>, expected: &str| {
+            let grid = NumberRange { count, ..numbers }.grid();
             assert_eq!(format!("{:?}", grid.map(Json::from)), expected);
         };
-        let int = |low, high| numbers(low, high, Scale::Linear, Grain::Step(1.0));
+        let int = |low, high| numbers(low, high, RangeScale::Linear, Grain::Step(1.0));
         check(int(1.0, 10.0), Some(1), "Ok(Array [Number(6)])");
         check(int(1.0, 10.0), Some(3), "Ok(Array [Number(1), Number(6), Number(10)])");
         check(int(1.0, 3.0), Some(9), "Ok(Array [Number(1), Number(2), Number(3)])");
         check(int(1.0, 2.0), None, "Ok(Array [Number(1), Number(2)])");
-        let double = numbers(0.0, 1.0, Scale::Linear, Grain::Fine);
+        let double = numbers(0.0, 1.0, RangeScale::Linear, Grain::Fine);
         check(double.clone(), Some(3), "Ok(Array [Number(0.0), Number(0.5), Number(1.0)])");
         check(double, None, "Err(\"a grid needs a \\\"count\\\" of the values to try\")");
-        let log = numbers(-3.0, -1.0, Scale::Power(10.0), Grain::Fine);
+        let log = numbers(-3.0, -1.0, RangeScale::Power(10.0), Grain::Fine);
         check(log, Some(1), "Ok(Array [Number(0.01)])");
     }
 }

@@ -3,7 +3,7 @@
 use salamander_core::yaml::{Error, Key, Node, Value, nearest};
 use serde_json::{Map, Value as Json};
 
-use super::kinds::{DETERMINED, Kind, OTHERS};
+use super::kinds::{DETERMINED, DistributionKind, OTHERS};
 use super::{Condition, Leaf, LeafKind, Space};
 
 /// The field that makes a hyperparameter depend on others.
@@ -40,7 +40,7 @@ pub(super) fn space(node: &Node) -> Result<Space, Error> {
 }
 
 /// A hyperparameter whose conditions are not resolved yet.
-struct Found<'a> {
+struct FoundLeaf<'a> {
     path: Vec<String>,
     node: &'a Node,
     kind: LeafKind,
@@ -51,14 +51,14 @@ fn walk<'a>(
     path: &[String],
     node: &'a Node,
     outer: &[(&'a Key, &'a Node)],
-    found: &mut Vec<Found<'a>>,
+    found: &mut Vec<FoundLeaf<'a>>,
 ) -> Result<(), Error> {
     let within = |error: Error| error.or_at(&node.place).within(&path.join("."));
     let mut when = outer.to_vec();
     let own = node.get(WHEN).filter(|when| matches!(when.value, Value::Map(_)));
     when.extend(own.into_iter().flat_map(Node::entries).map(|(key, node)| (key, node)));
     if let Some(kind) = leaf(node).map_err(within)? {
-        found.push(Found { path: path.to_vec(), node, kind, when });
+        found.push(FoundLeaf { path: path.to_vec(), node, kind, when });
         return Ok(());
     }
     for (key, child) in node.entries() {
@@ -111,7 +111,7 @@ fn typed(name: &str, node: &Node) -> Result<Option<LeafKind>, Error> {
     // A misspelt kind would otherwise become a mapping of constants.
     let ranged = ["minval", "maxval", "vals", "lower", "upper", "low", "high", "categories"];
     if ranged.iter().any(|argument| node.get(argument).is_some()) {
-        let names = known().map(|kind: &Kind| kind.name).chain(["const"]);
+        let names = known().map(|kind: &DistributionKind| kind.name).chain(["const"]);
         let hint = match nearest(name, names.clone()) {
             Some(near) => format!("did you mean \"{near}\"?"),
             None => format!("one of: {}", names.collect::<Vec<_>>().join(", ")),

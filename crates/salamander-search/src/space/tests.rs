@@ -163,7 +163,7 @@ fn mistakes_are_named_with_their_line() {
 
 #[test]
 fn a_model_forbids_what_it_cannot_take() {
-    let info = |name, range| HparamInfo { name, kind: "f64", default: None, range };
+    let info = |name, range| HparamInfo { name, kind: "f64", default: None, range, search: None };
     let known = [info("dropout", (Some(0.0), Some(0.9))), info("width", (None, None))];
     let check = |text: &str, expected: &str| {
         let checked = valid(text).check(&known).map_err(|error| error.to_string());

@@ -4,16 +4,16 @@ mod decoded_cache;
 
 use std::borrow::Cow;
 
-use salamander::__private::{Example as _, ExampleContext, Hparams as _};
+use salamander::__private::{Example as _, ExampleContext, Hparams as _, SearchRange};
 use salamander::prelude::*;
 use salamander_core::{hparams, yaml};
 use salamander_data::{Row, Value};
 
 #[derive(Hparams)]
 struct Hp {
-    #[hparam(default = 1, min = 0.0, max = 2)]
+    #[hparam(default = 1, min = 0.0, max = 2, range = 1e-3..=1, log)]
     rate: f64,
-    #[hparam(default = "relu", name = "activation-function")]
+    #[hparam(default = "relu", name = "activation-function", choices = ["relu", "tanh"])]
     activation: String,
     #[hparam(default = vec![1, 2])]
     layers: Vec<u32>,
@@ -113,6 +113,10 @@ fn hyperparameters_have_their_defaults() {
     assert!(hp.required);
     let shown = Hp::describe().into_iter().map(|info| (info.name, info.default));
     assert!(shown.into_iter().any(|info| info == ("activation-function", Some("\"relu\"".into()))));
+    let searched: Vec<_> = Hp::describe().into_iter().map(|info| info.search).collect();
+    let between = SearchRange::Between { low: 1e-3, high: 1.0, log: true };
+    let choices = SearchRange::Choices(vec!["relu".into(), "tanh".into()]);
+    assert_eq!(searched, [Some(between), Some(choices), None, None, None]);
     let error = hparams::read::<Hp>(&yaml::Node::empty_map()).err().expect("one is missing");
     assert!(error.to_string().contains("\"required\" is missing"), "{error}");
 }

@@ -1,0 +1,369 @@
+//! Conducts a search: starts what is to be trained, hears how it ended, and does what follows.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use salamander_core::layout::RunLayout;
+use salamander_files::{Durability, replace};
+use salamander_search::{
+    Ending, Instruction, Search, SearchEvent, Trial, TrialAction, TrialId, TrialState,
+};
+use serde_json::Value as Json;
+
+use super::SearchRun;
+use super::end::SearchEnd;
+use super::folders::TrialFolders;
+use super::journal::{self, DurableSearch};
+use super::processes::{TrialExit, TrialProcesses};
+use super::widths::widths;
+use crate::Error;
+use crate::experiment::wrong;
+
+/// How often a stop is looked for.
+const LOOK: Duration = Duration::from_millis(50);
+/// Kills by the system that are tolerated in one trial; they do not count as restarts.
+const MAX_KILLS: u64 = 20;
+/// Failures of the system in a row, such as a full disk, before the search ends, to be resumed.
+const MAX_SYSTEM: u64 = 3;
+/// Trials whose hyperparameters the model refuses, with hardly any that it takes, before the search is given up.
+const MAX_INVALID: usize = 100;
+
+/// What a search tells whoever follows it.
+pub enum SearchNews<'a> {
+    /// Something has happened: a line for people.
+    Line(String),
+    /// How it stands, several times a second.
+    Standing(SearchStanding<'a>),
+}
+
+/// How a search stands.
+pub struct SearchStanding<'a> {
+    /// What was decided so far.
+    pub search: &'a Search,
+    /// The trials that train now, and their workers.
+    pub training: Vec<(TrialId, u32)>,
+    /// How many wait for a slot.
+    pub waiting: usize,
+    /// How many seconds the search has taken, pauses left out.
+    pub seconds: f64,
+}
+
+/// Whoever follows a search.
+pub(super) type Tell<'a> = &'a mut dyn FnMut(SearchNews<'_>);
+
+impl SearchRun {
+    /// Runs it with so many trials at a time, until it is over or `stop` is set. `tell` is told what happens.
+    pub fn run(
+        self,
+        slots: u32,
+        stop: &AtomicBool,
+        tell: &mut dyn FnMut(SearchNews<'_>),
+    ) -> Result<SearchEnd, Error> {
+        let search = self.kept.file.search(self.kept.seed);
+        let search = search.map_err(|error| wrong(&self.path, error))?;
+        let (durable, actions) = journal::open(search, &self.layout().search_journal())?;
+        let folders = TrialFolders::new(&self.program, &self.path, &self.kept, self.layout())?;
+        let budget = self.kept.file.experiment().searcher.max_seconds;
+        let max_restarts = self.kept.file.experiment().max_restarts.0;
+        let mut conductor = Conductor {
+            started: Instant::now(),
+            before: durable.seconds(),
+            durable,
+            folders,
+            processes: TrialProcesses::new(slots),
+            queue: TrialQueue::default(),
+            widths: BTreeMap::new(),
+            max_restarts,
+            tell,
+        };
+        let conducted = conductor.conduct(actions, budget, stop);
+        if conducted.is_err() {
+            conductor.processes.end_all();
+        }
+        let (seconds, durable) = (conductor.seconds(), conductor.durable);
+        conducted?;
+        let layout = self.layout().clone();
+        let search = durable.into_search();
+        let end = SearchEnd { layout, interrupted: !search.is_over(), seconds, search };
+        let path = end.layout.summary();
+        replace(&path, format!("{:#}\n", end.to_json()).as_bytes(), Durability::Synced)
+            .map_err(Error::io(&path))?;
+        Ok(end)
+    }
+}
+
+/// A search that goes on.
+struct Conductor<'a, 'b> {
+    started: Instant,
+    /// Seconds that it had taken before this process.
+    before: f64,
+    durable: DurableSearch,
+    folders: TrialFolders<'a>,
+    processes: TrialProcesses,
+    queue: TrialQueue,
+    /// The workers of each trial that trains.
+    widths: BTreeMap<TrialId, u32>,
+    max_restarts: u64,
+    tell: Tell<'b>,
+}
+
+impl Conductor<'_, '_> {
+    fn conduct(
+        &mut self,
+        actions: Vec<TrialAction>,
+        budget: Option<f64>,
+        stop: &AtomicBool,
+    ) -> Result<(), Error> {
+        self.queue.take(&self.folders, self.durable.search(), actions)?;
+        loop {
+            let stopping = stop.load(Ordering::Relaxed);
+            let out_of_time = budget.is_some_and(|budget| self.seconds() >= budget);
+            if out_of_time && !self.search().is_over() {
+                self.hear(&[SearchEvent::OutOfTime])?;
+            }
+            if self.search().is_over() || stopping {
+                self.processes.stop_all();
+                if self.processes.training().is_empty() {
+                    return Ok(());
+                }
+            } else {
+                self.fill()?;
+                self.widen()?;
+            }
+            self.show();
+            let mut events = Vec::new();
+            for (trial, exit) in self.processes.ended(LOOK) {
+                // Who is killed while the search pauses is begun again with it.
+                if !(stopping && matches!(exit, TrialExit::Killed(_))) {
+                    events.extend(self.event(trial, exit)?);
+                }
+            }
+            if !events.is_empty() {
+                self.hear(&events)?;
+            }
+        }
+    }
+
+    fn search(&self) -> &Search {
+        self.durable.search()
+    }
+
+    fn seconds(&self) -> f64 {
+        self.before + self.started.elapsed().as_secs_f64()
+    }
+
+    fn line(&mut self, line: String) {
+        (self.tell)(SearchNews::Line(line));
+    }
+
+    fn show(&mut self) {
+        let width = |trial| (trial, self.widths.get(&trial).copied().unwrap_or(1));
+        let training = self.processes.training().into_iter().map(width).collect();
+        let (waiting, seconds) = (self.queue.queue.len(), self.seconds());
+        let search = self.durable.search();
+        (self.tell)(SearchNews::Standing(SearchStanding { search, training, waiting, seconds }));
+    }
+
+    /// Starts what can be started.
+    fn fill(&mut self) -> Result<(), Error> {
+        while self.processes.has_room() {
+            let Some(trial) = self.queue.queue.pop_front() else { return Ok(()) };
+            let Some(known) = self.search().trial(trial) else { continue };
+            if known.state != TrialState::Running {
+                continue;
+            }
+            let origin = self.queue.origin(trial);
+            let (how, reason) = match self.folders.prepare(known, origin, 1) {
+                Ok(layout) => {
+                    self.processes.start(trial, &layout)?;
+                    self.widths.insert(trial, 1);
+                    continue;
+                }
+                Err(Error::Experiment { reason, .. }) => (Ending::Invalid, reason),
+                Err(error) if error.refuses_hparams() => (Ending::Invalid, error.to_string()),
+                Err(error @ Error::Train(salamander_train::Error::Model { .. })) => {
+                    (Ending::Failed, error.to_string())
+                }
+                Err(other) => return Err(other),
+            };
+            self.line(format!("trial {trial}: {reason}"));
+            self.hear(&[SearchEvent::Ended { trial, how }])?;
+            self.give_up_if_hopeless(reason)?;
+        }
+        Ok(())
+    }
+
+    /// A model that refuses everything would be asked for ever.
+    fn give_up_if_hopeless(&self, reason: String) -> Result<(), Error> {
+        let trials = self.search().trials();
+        let is_invalid = |t: &&Trial| t.state == TrialState::Ended(Ending::Invalid);
+        let invalid = trials.iter().filter(is_invalid).count();
+        match invalid >= MAX_INVALID && invalid > 10 * (trials.len() - invalid) {
+            true => Err(Error::Failed(format!(
+                "the model refuses the hyperparameters of {invalid} of {} trials, the last because of: {reason}",
+                trials.len()
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    /// Gives idle slots to the trials that train, and takes them back for those that have begun since.
+    fn widen(&mut self) -> Result<(), Error> {
+        if !self.folders.is_elastic() {
+            return Ok(());
+        }
+        let training = self.processes.training();
+        let (slots, widest) = (self.processes.slots(), self.folders.widest());
+        for (trial, width) in training.iter().zip(widths(slots, widest, training.len())) {
+            if self.widths.insert(*trial, width) != Some(width) {
+                self.folders.set_width(*trial, width)?;
+                self.line(format!("trial {trial}: {width} of {slots} slots"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Journals events and does what follows from them.
+    fn hear(&mut self, events: &[SearchEvent]) -> Result<(), Error> {
+        let seconds = self.seconds();
+        let Self { durable, folders, queue, tell, .. } = self;
+        durable.hear(events, seconds, |search, event, actions| {
+            if let SearchEvent::Report { trial, length, metric } = event {
+                let best = search.best().map_or(String::new(), |(best, value)| {
+                    format!(" (best: trial {} with {value})", best.id)
+                });
+                tell(SearchNews::Line(format!("trial {trial}: {metric} at {length}{best}")));
+            }
+            for TrialAction { trial, what, reason } in &actions {
+                if !matches!(what, Instruction::Create { .. }) {
+                    tell(SearchNews::Line(format!("trial {trial}: {reason}")));
+                }
+            }
+            queue.take(folders, search, actions)
+        })
+    }
+
+    /// What the end of a process means.
+    fn event(&mut self, trial: TrialId, exit: TrialExit) -> Result<Option<SearchEvent>, Error> {
+        self.widths.remove(&trial);
+        let Some(known) = self.search().trial(trial) else { return Ok(None) };
+        let until = known.until;
+        let layout = self.folders.layout(trial);
+        let restarts = self.queue.restarts.entry(trial).or_default();
+        let why = || last_error(&layout).unwrap_or_else(|| "failed without a word".to_string());
+        let (why, given_up) = match exit {
+            TrialExit::Done => {
+                restarts.system = 0;
+                let metric = measured(&layout, &self.search().method().metric);
+                return Ok(Some(SearchEvent::Report { trial, length: until, metric }));
+            }
+            TrialExit::Left => {
+                self.queue.queue.push_front(trial);
+                return Ok(None);
+            }
+            TrialExit::Refused => {
+                let reason = why();
+                self.line(format!("trial {trial}: {reason}"));
+                return Ok(Some(SearchEvent::Ended { trial, how: Ending::Invalid }));
+            }
+            TrialExit::System => {
+                restarts.system += 1;
+                if restarts.system >= MAX_SYSTEM {
+                    let folder = layout.folder().display();
+                    let reason = format!("trial {trial} cannot go on: {} (in {folder})", why());
+                    return Err(Error::Failed(reason));
+                }
+                (why(), false)
+            }
+            TrialExit::Killed(signal) => {
+                restarts.kills += 1;
+                (format!("was killed by signal {signal}"), restarts.kills > MAX_KILLS)
+            }
+            TrialExit::Failed => {
+                restarts.failures += 1;
+                (why(), restarts.failures > self.max_restarts)
+            }
+        };
+        if given_up {
+            self.line(format!("trial {trial}: {why}; given up"));
+            return Ok(Some(SearchEvent::Ended { trial, how: Ending::Failed }));
+        }
+        self.line(format!("trial {trial}: {why}; started again"));
+        self.queue.queue.push_front(trial);
+        Ok(None)
+    }
+}
+
+/// What is still to be done.
+#[derive(Default)]
+struct TrialQueue {
+    queue: VecDeque<TrialId>,
+    restarts: BTreeMap<TrialId, TrialRestarts>,
+    /// The trial that a copy's checkpoints began with.
+    origins: BTreeMap<TrialId, TrialId>,
+}
+
+/// How often a trial was started again, and why.
+#[derive(Default)]
+struct TrialRestarts {
+    failures: u64,
+    kills: u64,
+    system: u64,
+}
+
+impl TrialQueue {
+    fn origin(&self, trial: TrialId) -> TrialId {
+        self.origins.get(&trial).copied().unwrap_or(trial)
+    }
+
+    /// Puts what is to be trained into the queue; copies are made at once, while their source stands still.
+    fn take(
+        &mut self,
+        folders: &TrialFolders<'_>,
+        search: &Search,
+        actions: Vec<TrialAction>,
+    ) -> Result<(), Error> {
+        for action in &actions {
+            if let Instruction::Copy { from, until } = action.what {
+                let origin = self.origin(from);
+                self.origins.insert(action.trial, origin);
+                folders.copy(action.trial, from, until)?;
+            }
+        }
+        for action in actions {
+            self.queue.retain(|queued| *queued != action.trial);
+            match action.what {
+                Instruction::Create { .. }
+                | Instruction::Train { .. }
+                | Instruction::Copy { .. } => self.queue.push_back(action.trial),
+                Instruction::Pause | Instruction::Stop => {}
+            }
+        }
+        // Of a journal that was read, only what is still to be done counts.
+        self.queue.retain(|trial| {
+            let running = search.trial(*trial).is_some_and(|t| t.state == TrialState::Running);
+            running && !search.is_waiting(*trial)
+        });
+        Ok(())
+    }
+}
+
+/// What a trial measured where it paused; not a number if it says nothing.
+fn measured(run: &RunLayout, metric: &str) -> f64 {
+    let summary = fs::read_to_string(run.summary()).unwrap_or_default();
+    let summary: Json = serde_json::from_str(&summary).unwrap_or_default();
+    summary["metrics"]["validation"][metric].as_f64().unwrap_or(f64::NAN)
+}
+
+/// What went wrong in a trial: what its run says, or its process said last.
+fn last_error(run: &RunLayout) -> Option<String> {
+    let summary = fs::read_to_string(run.summary()).unwrap_or_default();
+    let summary: Json = serde_json::from_str(&summary).unwrap_or_default();
+    if let Some(error) = summary["error"].as_str() {
+        return Some(error.to_string());
+    }
+    let log = fs::read_to_string(run.log("worker-0")).ok()?;
+    log.lines().rev().find_map(|line| line.strip_prefix("error: ").map(str::to_string))
+}
