@@ -3,7 +3,7 @@
 //! # Layout
 //!
 //! - `fuzz_targets/` has one file per decoder: the file formats through [`read_all`], and `example`, `yaml`,
-//!   `experiment`, `handshake` and `ps_request` on the bytes themselves.
+//!   `experiment`, `handshake`, `ps_request` and `control` on the bytes themselves.
 
 use std::path::PathBuf;
 use std::sync::{Once, OnceLock};

@@ -4,13 +4,15 @@
 //! - [`v1`]: generated from `salamander/v1/*.proto`
 //! - [`convert`]: between generated messages and the types of the state machines
 //! - [`status`]: errors to gRPC codes, in one place
-//! - [`token`]: the run's token on every call
+//! - [`token`]: how clients show that they have the run's token
 //! - [`limits`]: sizes and deadlines
 //! - [`client`]: a worker's [`client::Session`], a person's [`client::Admin`] and a platform's
 //!   [`client::PlatformClient`]
 
 pub mod client;
 pub mod convert;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod limits;
 pub mod status;
 pub mod token;

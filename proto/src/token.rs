@@ -1,8 +1,14 @@
-//! The run's token on every call, as `authorization: Bearer <hex>`: added by clients, checked by servers.
+//! How a client shows that it has the run's token.
+//!
+//! On a plain connection, which stays within one machine, both sides prove it before anything else is said
+//! ([`salamander_net::handshake`]): the token is never sent, so that whoever has a port that was the master's learns
+//! nothing. On an encrypted one both sides have shown their certificates, and the token goes along with every call as
+//! `authorization: Bearer <hex>`.
 
 use std::fmt;
+use std::net::SocketAddr;
 
-use salamander_net::Refusals;
+use salamander_net::{Refusals, Token};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::{Request, Status};
@@ -16,18 +22,37 @@ const HEADER: &str = "authorization";
 #[error("the token is not a line of visible characters")]
 pub struct Error;
 
+/// What connections of the control plane are proven with, which is good for nothing else.
+pub fn of_connections(token: &str) -> Token {
+    Token::derived(token, "salamander control plane: connections")
+}
+
+/// What a server knows of a connection before its first call.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ConnectionInfo {
+    /// Where it comes from.
+    pub peer: Option<SocketAddr>,
+    /// Whether the client has proven that it has the token.
+    pub is_proven: bool,
+}
+
 /// Adds the token to every call.
 #[derive(Clone)]
-pub struct Bearer(MetadataValue<Ascii>);
+pub struct Bearer(Option<MetadataValue<Ascii>>);
 
 impl Bearer {
+    /// Adds nothing, for connections that are proven as a whole.
+    pub fn unsent() -> Self {
+        Self(None)
+    }
+
     /// From the token as hexadecimal text.
     pub fn new(token: &str) -> Result<Self, Error> {
         // The text is not part of the error: it may be nearly the secret.
         let mut value: MetadataValue<Ascii> =
             format!("Bearer {token}").parse().map_err(|_| Error)?;
         value.set_sensitive(true);
-        Ok(Self(value))
+        Ok(Self(Some(value)))
     }
 }
 
@@ -39,7 +64,9 @@ impl fmt::Debug for Bearer {
 
 impl Interceptor for Bearer {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        request.metadata_mut().insert(HEADER, self.0.clone());
+        if let Some(value) = &self.0 {
+            request.metadata_mut().insert(HEADER, value.clone());
+        }
         Ok(request)
     }
 }
@@ -67,13 +94,16 @@ impl fmt::Debug for Guard {
 
 impl Interceptor for Guard {
     fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
+        let connection = request.extensions().get::<ConnectionInfo>().copied().unwrap_or_default();
+        if connection.is_proven {
+            return Ok(request);
+        }
         let found = request.metadata().get(HEADER).map(|value| value.as_encoded_bytes());
         // Hashes are compared in constant time, so that a token cannot be guessed byte by byte.
         if found.is_some_and(|found| blake3::hash(found) == self.expected) {
             return Ok(request);
         }
-        let peer = request.remote_addr().map(|address| address.ip());
-        let peer = peer.map_or("unknown".to_string(), |peer| peer.to_string());
+        let peer = connection.peer.map_or("unknown".to_string(), |peer| peer.ip().to_string());
         self.refusals.log(&peer, if found.is_some() { "wrong token" } else { "no token" });
         Err(status::Error::Token.into())
     }
@@ -102,6 +132,16 @@ mod tests {
         check(Some("c0ffee0"), false);
         check(Some(""), false);
         check(None, false);
+    }
+
+    #[test]
+    fn a_proven_connection_needs_no_token_on_its_calls() {
+        for is_proven in [true, false] {
+            let mut request = Bearer::unsent().call(Request::new(())).expect("left as it is");
+            assert!(request.metadata().get(HEADER).is_none());
+            request.extensions_mut().insert(ConnectionInfo { peer: None, is_proven });
+            assert_eq!(Guard::new("c0ffee").call(request).is_ok(), is_proven);
+        }
     }
 
     #[test]

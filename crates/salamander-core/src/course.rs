@@ -319,6 +319,11 @@ impl Course {
         (factor / records.max(1) as f64) as f32
     }
 
+    /// The schedule in force.
+    pub fn schedule(&self) -> &Schedule {
+        &self.schedule
+    }
+
     /// The schedule's factor for the next step.
     pub fn factor(&self) -> f64 {
         self.schedule.factor(self.progress.done(), self.extent, &self.progress.plateau)
@@ -349,10 +354,10 @@ impl Course {
         }
     }
 
-    /// What a sum of scaled gradients is multiplied by; nothing is left of one that overflowed.
+    /// What a sum of gradients is multiplied by, scaled or not; nothing is left of one that overflowed.
     pub fn unscaled(&self, divisor: f32, overflow: bool) -> f32 {
         match self.loss_scale() {
-            Some(_) if overflow => 0.0,
+            _ if overflow => 0.0,
             Some(scale) => (f64::from(divisor) / scale) as f32,
             None => divisor,
         }

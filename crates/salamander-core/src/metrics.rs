@@ -396,6 +396,32 @@ mod tests {
 
     use super::*;
 
+    proptest! {
+        /// Schedules and the best checkpoint depend on the last digit of what a resumed run reads.
+        #[test]
+        fn metrics_keep_every_bit_in_json(bits: u64, records in 1u64..1 << 40) {
+            let sum = f64::from_bits(bits);
+            let metrics = Metrics::new().with("loss", Metric::mean(sum, records as f64));
+            let text = serde_json::to_string(&metrics).expect("JSON");
+            let read: Metrics = serde_json::from_str(&text).expect("read");
+            let Some((_, Metric::Mean { sum: read, .. })) = read.iter().next() else {
+                return Err(TestCaseError::fail("it is a mean"));
+            };
+            prop_assert!(read.to_bits() == bits || read.is_nan() && sum.is_nan(), "{text}");
+        }
+
+        #[test]
+        fn reports_keep_every_bit_in_json(loss: u64, rate: u64) {
+            let number = |bits: u64| Some(f64::from_bits(bits)).filter(|value| value.is_finite());
+            let (loss, rate) = (number(loss).unwrap_or(0.1), number(rate).unwrap_or(0.2));
+            let step = crate::report::StepReport { loss, learning_rate: rate, ..Default::default() };
+            let text = serde_json::to_vec(&step).expect("JSON");
+            let read: crate::report::StepReport = serde_json::from_slice(&text).expect("read");
+            prop_assert_eq!(read.loss.to_bits(), loss.to_bits());
+            prop_assert_eq!(read.learning_rate.to_bits(), rate.to_bits());
+        }
+    }
+
     #[test]
     fn means_are_weighted_by_records() {
         let mut a = Metrics::new().with("loss", Metric::mean(64.0, 64.0));

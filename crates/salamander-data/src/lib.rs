@@ -9,7 +9,7 @@
 //! - [`Blob`] is a file or object that formats read by position; `stamp` notices a changed file, `remote`
 //!   reads from S3, Google, Azure and http through a cache of blocks, `part_cache` bounds what is kept in memory.
 //! - [`Dataset`] numbers the records of all shards in one row and reads any list of them; a [`RecordCache`] keeps what
-//!   text was decoded to.
+//!   text was decoded to, and `identity` tells it from others.
 //! - [`Row`] and [`Value`] are a record as named columns, [`ColumnInfo`] is a column of all records; [`Error`] names
 //!   the file, chunk and record.
 //! - [`recordio`] reads and writes RecordIO; [`example_proto`] is the `tf.train.Example` inside it,
@@ -56,6 +56,7 @@ pub mod generate;
 #[cfg(any(feature = "images", feature = "parquet", feature = "sqlite"))]
 mod guard;
 mod gzip;
+mod identity;
 pub mod idx;
 pub mod images;
 mod index_cache;

@@ -189,7 +189,16 @@ impl Cluster {
         if found.fingerprint != expected.fingerprint {
             return Err("its data differs from the others', though it has as many records".into());
         }
-        if expected.program == 0 && found.program != 0 {
+        if let Some(part) = found.other_training(&expected) {
+            return Err(format!(
+                "its {part} is not that of the run's first worker, so that it would train another model: start it \
+                 with the run's own experiment, data and program"
+            ));
+        }
+        let knows_more = |known: u64, found: u64| known == 0 && found != 0;
+        if knows_more(expected.program, found.program)
+            || knows_more(expected.settings, found.settings)
+        {
             self.data = Some(found);
             return Ok(Some(Record::Data(found)));
         }

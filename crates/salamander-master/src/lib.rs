@@ -18,6 +18,7 @@ mod clock;
 mod cluster;
 mod config;
 mod events;
+mod greeting;
 mod guard;
 mod inbox;
 pub mod journal;

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use salamander_core::elastic::Ending;
+use salamander_net::Keys;
 use salamander_proto::limits;
-use salamander_proto::token::Guard;
+use salamander_proto::token::{self, Guard};
 use salamander_proto::v1::control_server::ControlServer;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
@@ -65,7 +66,7 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<Ending, Error> {
     let guard = Guard::new(&config.token);
-    let tls = config.tls.clone();
+    let keys = Keys { token: token::of_connections(&config.token), tls: config.tls.clone() };
     let (inbox, inputs) = mpsc::channel(WAITING);
     let handle = Handle::new(&inbox);
     let opening = tokio::task::spawn_blocking(move || Master::open(config, handle));
@@ -77,7 +78,7 @@ pub async fn run(
     // It ends when its inbox is closed, which also happens when this future is dropped.
     let mut working = tokio::task::spawn_blocking(move || master.work(inputs));
     let (close, closed) = oneshot::channel::<()>();
-    let server = serve(service, guard, Port::new(listener, tls), closed);
+    let server = serve(service, guard, Port::new(listener, keys), closed);
     tokio::pin!(server);
     let result = tokio::select! {
         ended = &mut working => match ended {

@@ -5,6 +5,7 @@
 //! be replayed, and each side's proof is labelled, so none can be reflected. All messages have fixed
 //! lengths: there is no length to lie about. No I/O happens here, so that any bytes can be tried.
 
+use crate::token::random_bytes;
 use crate::{Token, tls};
 
 /// Bytes of the client's first message.
@@ -16,7 +17,13 @@ pub const PROOF: usize = 32;
 /// Bytes of each side's nonce.
 pub const NONCE: usize = 32;
 
-const MAGIC: [u8; 8] = *b"salamnet";
+/// The first bytes of a client's first message.
+pub const MAGIC: [u8; 8] = *b"salamnet";
+
+/// Bytes that nobody has sent before, for one connection.
+pub fn nonce() -> Result<[u8; NONCE], crate::Error> {
+    random_bytes()
+}
 
 /// What a connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

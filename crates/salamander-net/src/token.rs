@@ -22,6 +22,12 @@ impl Token {
         blake3::Hash::from_hex(text).map(|hash| Self(*hash.as_bytes())).map_err(wrong)
     }
 
+    /// A secret that follows from another one and is good for one use only: what is proven with it is no proof
+    /// anywhere else.
+    pub fn derived(secret: &str, usage: &str) -> Self {
+        Self(blake3::derive_key(usage, secret.as_bytes()))
+    }
+
     /// The secret as text, for a file or a variable that only its owner can read.
     pub fn to_hex(&self) -> String {
         blake3::Hash::from_bytes(self.0).to_hex().to_string()
@@ -86,6 +92,14 @@ mod tests {
         for wrong in ["", "00", &"g".repeat(64), &"0".repeat(65)] {
             assert!(Token::from_hex(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_derived_secret_is_good_for_one_use() {
+        let derived = Token::derived("c0ffee", "one use");
+        assert_eq!(Token::derived("c0ffee", "one use"), derived);
+        assert_ne!(Token::derived("c0ffee", "another"), derived);
+        assert_ne!(Token::derived("c0ffef", "one use"), derived);
     }
 
     #[test]

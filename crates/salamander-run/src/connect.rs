@@ -133,10 +133,23 @@ pub(crate) fn note_address(run: &RunLayout, address: SocketAddr) -> std::io::Res
     replace(&run.master_address(), address.to_string().as_bytes(), Durability::Synced)
 }
 
+/// A master that listened there does so no more: whoever has the port next is not to be asked. One that leads by now
+/// has written another address.
+pub(crate) fn forget_address(run: &RunLayout, address: SocketAddr) {
+    let file = run.master_address();
+    if fs::read_to_string(&file).is_ok_and(|noted| noted.trim() == address.to_string()) {
+        // Left behind it misleads nobody: masters prove themselves.
+        let _ = fs::remove_file(&file);
+    }
+}
+
 fn connect(run: &RunLayout) -> Result<Admin, Error> {
     let folder = run.folder().to_path_buf();
     let Ok(address) = fs::read_to_string(run.master_address()) else {
-        return Err(Error::NotDistributed(folder));
+        return Err(match run.journal().is_file() {
+            true => Error::NotTraining(folder),
+            false => Error::NotDistributed(folder),
+        });
     };
     let options = SessionOptions::of(address.trim(), &keys(run)?);
     Admin::connect(&options, ANSWER).map_err(|cause| Error::NotRunning { folder, cause })

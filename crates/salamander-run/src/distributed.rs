@@ -24,6 +24,7 @@ use salamander_train::checkpoint::Store;
 use salamander_train::trainer::{Outcome, Timings, open_all};
 
 use crate::Error;
+use crate::connect::forget_address;
 use crate::event::{Event, Forward};
 use crate::facts::Facts;
 use crate::keys::ensure_keys;
@@ -78,6 +79,7 @@ pub(crate) fn train(launch: &Launch<'_>) -> Result<(Outcome, Facts), Error> {
     let master_restarts = platform.master_restarts();
     // In any case: every process of the run ends before this one goes on.
     platform.shutdown();
+    forget_address(run, address);
     launch.shared.set_processes(Vec::new());
     let (outcome, facts) = finish(run, launch.experiment, ending?, started)?;
     Ok((outcome, Facts { master_restarts, ..facts }))

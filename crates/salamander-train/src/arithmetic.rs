@@ -89,7 +89,8 @@ fn probe(device: &Device) -> u64 {
     number(&product.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>())
 }
 
-fn number(bytes: &[u8]) -> u64 {
+/// A hash that is never 0.
+pub(crate) fn number(bytes: &[u8]) -> u64 {
     first(&blake3::hash(bytes))
 }
 

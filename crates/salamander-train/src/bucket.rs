@@ -97,3 +97,38 @@ pub(crate) fn digest(bucket: &[f32]) -> u64 {
     let rest = chunks.remainder().iter().map(|value| u64::from(value.to_bits()));
     lanes.into_iter().chain(rest).fold(0, |state, value| mix(state ^ value))
 }
+
+/// A digest of bytes, as fast as they are read: the same for the same bytes.
+pub(crate) fn digest_bytes(bytes: &[u8]) -> u64 {
+    let mut lanes = [0u64; 4];
+    let (chunks, rest) = bytes.as_chunks::<32>();
+    for chunk in chunks {
+        let (words, _) = chunk.as_chunks::<8>();
+        for (lane, word) in lanes.iter_mut().zip(words) {
+            // Odd, so that no word is lost whatever follows it.
+            *lane = (*lane ^ u64::from_le_bytes(*word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            *lane ^= *lane >> 32;
+        }
+    }
+    let tail = rest.iter().map(|byte| u64::from(*byte));
+    let length = bytes.len() as u64;
+    lanes.into_iter().chain(tail).fold(mix(length), |state, value| mix(state ^ value))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn one_bit_changes_a_digest(mut bytes in prop::collection::vec(any::<u8>(), 1..200), at: usize) {
+            let before = digest_bytes(&bytes);
+            prop_assert_eq!(digest_bytes(&bytes), before);
+            let at = at % (8 * bytes.len());
+            bytes[at / 8] ^= 1 << (at % 8);
+            prop_assert_ne!(digest_bytes(&bytes), before);
+        }
+    }
+}

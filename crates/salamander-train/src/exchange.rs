@@ -72,6 +72,10 @@ pub(crate) struct Entered {
 pub(crate) trait Exchange: Send {
     /// Tells what this member trains on, before it takes part in anything.
     fn introduce(&mut self, _data: &mut dyn FnMut() -> TrainedOn) {}
+    /// What errors call the member of a rank.
+    fn name(&self, rank: usize) -> String {
+        format!("worker {rank}")
+    }
     /// Where the rows of the model's tables live; first values are drawn from this seed.
     fn rows(&mut self, seed: u64) -> Result<Box<dyn StagedRows>, Error>;
     /// Waits until this member takes part in a generation.

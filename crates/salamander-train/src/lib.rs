@@ -43,6 +43,8 @@ mod preflight;
 pub mod step;
 pub mod table;
 mod tables;
+#[cfg(test)]
+mod testing;
 pub mod threads;
 pub mod trainer;
 pub mod trial;

@@ -215,56 +215,14 @@ fn has_metric(found: &Metrics, experiment: &Experiment) -> Result<(), Error> {
 mod tests {
     use burn::module::Module;
     use burn::nn::{Linear, LinearConfig};
-    use burn::tensor::{FloatDType, Int, Tensor, TensorData};
+    use burn::tensor::Tensor;
     use salamander_core::optimizer::Optimizer;
-    use salamander_data::Row;
 
     use super::*;
     use crate::context::Context;
-    use crate::example::{self, DecodeError};
     use crate::table::Table;
+    use crate::testing::{Point, Points};
     use crate::trial::BuildError;
-
-    struct Point {
-        at: [f32; 2],
-        side: u8,
-    }
-
-    #[derive(Clone)]
-    struct Points {
-        at: Tensor<2>,
-        side: Tensor<1, Int>,
-    }
-
-    impl Batch for Points {
-        fn records(&self) -> usize {
-            self.side.dims()[0]
-        }
-
-        fn cast(self, dtype: FloatDType) -> Self {
-            Self { at: self.at.cast(dtype), ..self }
-        }
-    }
-
-    impl Example for Point {
-        type Batch = Points;
-
-        fn decode(row: &Row<'_>, cx: &ExampleContext) -> Result<Self, DecodeError> {
-            let at = example::Column::read(row, &["x", "y"])?;
-            Ok(Self { at, side: example::label(row, &["side"], cx.labels, 1)? })
-        }
-
-        fn collate(
-            examples: &[Self],
-            _cx: &ExampleContext,
-            device: &Device,
-        ) -> Result<Points, DecodeError> {
-            let at: Vec<f32> = examples.iter().flat_map(|point| point.at).collect();
-            let side: Vec<i64> = examples.iter().map(|point| i64::from(point.side)).collect();
-            let at = Tensor::from_data(TensorData::new(at, [examples.len(), 2]), device);
-            Ok(Points { at, side: Tensor::from_data(side.as_slice(), device) })
-        }
-    }
 
     /// A layer that does not fit when it has other than two inputs.
     #[derive(Module, Debug)]

@@ -70,7 +70,7 @@ pub struct StepSum {
     pub loss: f64,
     /// Running values of normalisation layers after it: tentative until the step is committed.
     pub running: Running,
-    /// Whether some of it is not finite. Looked for when the loss is scaled.
+    /// Whether some of it is not finite: the step is left out.
     pub overflow: bool,
 }
 
@@ -87,6 +87,11 @@ impl StepSum {
             overflow: self.overflow | right.overflow,
             ..self
         }
+    }
+
+    /// Whether gradients and running values are.
+    pub(crate) fn is_finite(&self) -> Result<bool, Error> {
+        Ok(self.gradient.is_finite()? && self.running.is_finite())
     }
 
     /// Multiplies the gradients and holds them to a bound, if there is one. Returns their norm, and what is left to be
@@ -299,7 +304,7 @@ pub(crate) fn compute_share<T: Trial>(
         sums.finish(StepSum::join).into_iter().map(|(_, sum)| sum).collect();
     if arithmetic.loss_scale.is_some() {
         for sum in &mut sums {
-            sum.overflow |= !sum.gradient.is_finite()? || !sum.running.is_finite();
+            sum.overflow |= !sum.is_finite()?;
         }
     }
     Ok(sums)

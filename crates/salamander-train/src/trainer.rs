@@ -27,15 +27,19 @@
 //! # Layout
 //! - `setup`, `prepared`: from an experiment to what is trained; also for asynchronous training
 //! - `model_state`: model, optimizers and tables; `held`: a model that changes in place
-//! - `together`: where members meet; `tree_fold`: in which order they add up
+//! - `together`: where members meet; `tree_fold`: in which order they add up; `agreement`: whether they still hold the
+//!   same
 //! - `generation`: where their state comes from
 //! - `after`: validations, checkpoints and the end; `checkpoints`: the checkpoints of a run
 
 mod after;
+mod agreement;
 mod checkpoints;
 mod generation;
 mod held;
 mod model_state;
+#[cfg(test)]
+mod not_finite_tests;
 mod prepared;
 mod setup;
 mod together;
@@ -47,6 +51,7 @@ use std::time::Instant;
 use salamander_core::callback::Callbacks;
 use salamander_core::course::{Course, Next, PassDone, StepPlace, Wishes};
 use salamander_core::elastic::Work;
+use salamander_core::experiment::OnNan;
 use salamander_core::metrics::Metrics;
 use salamander_core::progress::Progress;
 use salamander_core::tree::Share;
@@ -59,11 +64,12 @@ use crate::step::{Arithmetic, StepSum};
 use crate::trial::{BatchOf, Trial};
 use crate::{Error, arithmetic, device, threads};
 
+use agreement::Agreement;
 use checkpoints::CheckpointWriter;
 use model_state::{ModelState, OwnPart};
 use together::Reduced;
 
-pub(crate) use prepared::{Prepared, trained_on};
+pub(crate) use prepared::Prepared;
 pub use salamander_core::report::Timings;
 pub use setup::{Setup, open_all, open_data};
 
@@ -74,6 +80,7 @@ pub(crate) struct Trainer<T: Trial> {
     state: ModelState<T>,
     exchange: Box<dyn Exchange>,
     place: Place,
+    agreement: Agreement,
     callbacks: Callbacks,
     checkpoints: CheckpointWriter,
     timings: Timings,
@@ -115,6 +122,7 @@ impl<T: Trial> Trainer<T> {
             state,
             exchange,
             place,
+            agreement: Agreement::at_once(),
             callbacks,
             checkpoints,
             timings,
@@ -127,7 +135,7 @@ impl<T: Trial> Trainer<T> {
     pub(crate) fn run(mut self) -> Result<Outcome, Error> {
         let started = Instant::now();
         threads::join(self.prepared.setup.experiment.threads);
-        let data = trained_on(&self.course, &self.prepared.assets);
+        let data = self.prepared.trained_on(&self.course);
         self.exchange.introduce(&mut || arithmetic::stamped(data, &self.prepared.setup.device));
         loop {
             match self.take_part() {
@@ -147,6 +155,7 @@ impl<T: Trial> Trainer<T> {
     fn take_part(&mut self) -> Result<(), Error> {
         let entered = self.exchange.enter()?;
         self.place = entered.place;
+        self.agreement = Agreement::at_once();
         self.begin(entered)?;
         let (parameters, workers) = (self.state.parameters(), self.place.size as u64);
         let start = self.course.start(parameters, workers, self.place.leads());
@@ -218,6 +227,11 @@ impl<T: Trial> Trainer<T> {
         let Reduced { mut sum, digest, stop, save } = self.reduce(at, own.share.leaves, sums)?;
 
         let started = Instant::now();
+        // Each micro-batch was finite, and what they come to is not: nothing but the numbers' size can be wrong.
+        if sum.overflow && loss_scale.is_none() && arithmetic.on_nan == OnNan::Fail {
+            let what = "the sum of all gradients is infinite, though none of them is,";
+            return Err(Error::NotANumber { what, epoch: place.epoch, step: place.step });
+        }
         let scaler = self.course.scaler_after(sum.overflow)?;
         let divisor = self.course.divisor(sum.tally.applied, place.batches);
         let divisor = self.course.unscaled(divisor, sum.overflow);

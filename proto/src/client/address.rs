@@ -3,22 +3,24 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hyper_util::rt::TokioIo;
-use salamander_net::Tls;
+use salamander_net::{Keys, Tls, Token};
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use super::stream::ControlStream;
 use super::{Error, SessionOptions, root};
 use crate::limits;
+use crate::token::{self, Bearer};
 
 /// Connects as often as it is asked to.
 #[derive(Debug)]
 pub(super) struct MasterAddress {
     endpoint: Endpoint,
     tls: Option<Tls>,
+    token: Token,
     refusal: Refusal,
 }
 
-/// What the last line learnt about TLS: errors lose their causes on their way through HTTP/2.
+/// What the last line learnt about TLS or the token: errors lose their causes on their way through HTTP/2.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Refusal(Arc<Mutex<Option<String>>>);
 
@@ -42,21 +44,31 @@ impl MasterAddress {
             .http2_keep_alive_interval(limits::KEEP_ALIVE)
             .keep_alive_timeout(limits::KEEP_ALIVE_ANSWER)
             .keep_alive_while_idle(true);
-        Ok(Self { endpoint, tls, refusal: Refusal::default() })
+        let token = token::of_connections(&options.token);
+        Ok(Self { endpoint, tls, token, refusal: Refusal::default() })
+    }
+
+    /// What goes along with every call: the token, where the connection hides it.
+    pub(super) fn bearer(&self, options: &SessionOptions) -> Result<Bearer, Error> {
+        match self.tls {
+            Some(_) => Ok(Bearer::new(&options.token)?),
+            None => Ok(Bearer::unsent()),
+        }
     }
 
     /// Connects once; the error is the reason.
     pub(super) async fn connect(&self) -> Result<Channel, String> {
-        let (tls, refusal) = (self.tls.clone(), self.refusal.clone());
+        let keys = Keys { token: self.token.clone(), tls: self.tls.clone() };
+        let refusal = self.refusal.clone();
         let connector = tower::service_fn(move |to: Uri| {
-            let (tls, refusal) = (tls.clone(), refusal.clone());
-            async move { ControlStream::open(&to, tls.as_ref(), refusal).await.map(TokioIo::new) }
+            let (keys, refusal) = (keys.clone(), refusal.clone());
+            async move { ControlStream::open(&to, &keys, refusal).await.map(TokioIo::new) }
         });
         let connected = self.endpoint.connect_with_connector(connector).await;
         connected.map_err(|error| root(&error))
     }
 
-    /// Why the other side or this one wants no connection, if it is about certificates: trying again will
+    /// Why the other side or this one wants no connection, if it is about certificates or the token: trying again will
     /// not help soon.
     pub(super) fn refusal(&self) -> Option<String> {
         self.refusal.0.lock().unwrap_or_else(PoisonError::into_inner).take()

@@ -15,7 +15,6 @@ use tonic::{Response, Status};
 use super::address::MasterAddress;
 use super::{Client, Error, SessionOptions, client, is_passing, root};
 use crate::convert::{Finished, WorkerLeaseAsk};
-use crate::token::Bearer;
 use crate::{status, v1};
 
 /// How long to wait before it is tried again to watch.
@@ -35,7 +34,8 @@ impl Admin {
     /// Connects to a master; the timeout holds for this and for each call.
     pub fn connect(options: &SessionOptions, deadline: Duration) -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let (address, bearer) = (MasterAddress::new(options)?, Bearer::new(&options.token)?);
+        let address = MasterAddress::new(options)?;
+        let bearer = address.bearer(options)?;
         let master = options.master.clone();
         let connecting = async { timeout(deadline, address.connect()).await };
         let reason = match runtime.block_on(connecting) {

@@ -55,9 +55,10 @@ impl Link {
         side: impl Side,
     ) -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let address = MasterAddress::new(options)?;
         let dialer = Dialer {
-            address: MasterAddress::new(options)?,
-            bearer: Bearer::new(&options.token)?,
+            bearer: address.bearer(options)?,
+            address,
             options: options.clone(),
             outbox: outbox.clone(),
         };
@@ -91,6 +92,8 @@ enum Disconnect {
     Broken(String),
     /// It is not wanted, and trying again will not help soon.
     Refused(String),
+    /// The two sides do not have the same keys.
+    Stranger(String),
 }
 
 impl From<Status> for Disconnect {
@@ -117,6 +120,7 @@ impl Dialer {
     async fn drive(self, mut side: impl Side) {
         let mut backoff = Backoff::new(FIRST_WAIT, self.options.longest_wait);
         let mut told = String::new();
+        let mut has_met = false;
         let master = self.options.master.as_str();
         while !self.outbox.is_closed() {
             let mut was_up = false;
@@ -124,11 +128,16 @@ impl Dialer {
             if was_up {
                 side.connection(false);
                 backoff.reset();
+                has_met = true;
             }
             match end {
                 Disconnect::Closed => return,
+                // Its keys were good for the master, so that somebody else has the port, perhaps not for long.
+                Disconnect::Stranger(reason) if has_met => {
+                    warn!(master, reason, "this is not the master; trying on");
+                }
                 Disconnect::Broken(reason) => debug!(master, reason, "no connection to the master"),
-                Disconnect::Refused(reason) => {
+                Disconnect::Refused(reason) | Disconnect::Stranger(reason) => {
                     // Said once, not at each of many tries.
                     if reason != told {
                         warn!(master, reason, "the master refuses; trying on");
@@ -150,7 +159,7 @@ impl Dialer {
         };
         let (sender, stream) = match begun {
             Ok(streams) => streams,
-            Err(end) => return self.address.refusal().map_or(end, Disconnect::Refused),
+            Err(end) => return self.address.refusal().map_or(end, Disconnect::Stranger),
         };
         *was_up = true;
         side.connection(true);

@@ -64,20 +64,47 @@ pub struct TrainedOn {
     /// A hash of the bits of a probe product.
     #[serde(default)]
     pub probe: u64,
+    /// A hash of the settings in force that decide about the result. This and the next ones are 0 where they are not
+    /// compared.
+    #[serde(default)]
+    pub settings: u64,
+    /// A hash of its optimizers, with schedule and clipping.
+    #[serde(default)]
+    pub optimizer: u64,
+    /// A hash of the list of its files: names, sizes, and some of their records.
+    #[serde(default)]
+    pub files: u64,
+    /// A hash of the release of its program.
+    #[serde(default)]
+    pub release: u64,
 }
 
 impl TrainedOn {
+    /// In what it differs from another one, so that it would train another model.
+    pub fn other_training(&self, other: &Self) -> Option<&'static str> {
+        first_difference([
+            ("experiment", self.settings, other.settings),
+            ("optimizer", self.optimizer, other.optimizer),
+            ("list of data files", self.files, other.files),
+            ("release of the program", self.release, other.release),
+        ])
+    }
+
     /// In what its arithmetic differs from another one's, so that its sums would have other bits.
     pub fn other_arithmetic(&self, other: &Self) -> Option<&'static str> {
-        let parts = [
+        first_difference([
             ("program", self.program, other.program),
             ("instruction set", self.instructions, other.instructions),
             ("shape of caches", self.blocking, other.blocking),
             ("result of a probe product", self.probe, other.probe),
-        ];
-        let differs = |own: u64, theirs: u64| own != 0 && theirs != 0 && own != theirs;
-        parts.into_iter().find(|(_, own, theirs)| differs(*own, *theirs)).map(|(name, ..)| name)
+        ])
     }
+}
+
+/// The first part that two processes know and that is not the same.
+fn first_difference(parts: [(&'static str, u64, u64); 4]) -> Option<&'static str> {
+    let differs = |own: u64, theirs: u64| own != 0 && theirs != 0 && own != theirs;
+    parts.into_iter().find(|(_, own, theirs)| differs(*own, *theirs)).map(|(name, ..)| name)
 }
 
 /// What a worker does with its session. All is called on the session's thread and must be quick: heartbeats wait

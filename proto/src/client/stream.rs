@@ -1,12 +1,15 @@
-//! One connection to a master, plain or encrypted, which finds out when the two sides do not agree on that.
+//! One connection to a master, plain or encrypted, which finds out when the two sides do not agree on that. On a plain
+//! one both prove that they have the run's token before anything is said: whoever has a port that was a master's hears
+//! nothing of use.
 
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use salamander_net::Tls;
+use salamander_net::handshake::{self, CHALLENGE, HandshakeVerdict, Purpose};
 use salamander_net::tls::{self, ALERT};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use salamander_net::{Keys, Token};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -24,14 +27,17 @@ pub(super) struct ControlStream {
 }
 
 impl ControlStream {
-    /// Connects, and shakes hands if there are certificates.
-    pub(super) async fn open(to: &Uri, tls: Option<&Tls>, refusal: Refusal) -> io::Result<Self> {
+    /// Connects, and shakes hands.
+    pub(super) async fn open(to: &Uri, keys: &Keys, refusal: Refusal) -> io::Result<Self> {
         let host = to.host().unwrap_or_default().trim_matches(['[', ']']);
-        let tcp = TcpStream::connect((host, to.port_u16().unwrap_or_default())).await?;
+        let mut tcp = TcpStream::connect((host, to.port_u16().unwrap_or_default())).await?;
         // Small messages that somebody waits for.
         tcp.set_nodelay(true)?;
-        let stream = match tls {
-            None => Either::Left(tcp),
+        let stream = match &keys.tls {
+            None => {
+                prove(&mut tcp, &keys.token, &refusal).await?;
+                return Ok(Self { stream: Either::Left(tcp), heard: true, refusal });
+            }
             Some(tls) => {
                 let shaking = TlsConnector::from(tls.client()).connect(tls::name(), tcp);
                 let shaken = shaking.await.map_err(|error| explain(error, &refusal))?;
@@ -39,6 +45,33 @@ impl ControlStream {
             }
         };
         Ok(Self { stream, heard: false, refusal })
+    }
+}
+
+/// Has the other side prove that it has the token, and proves the same to it.
+async fn prove(tcp: &mut TcpStream, token: &Token, refusal: &Refusal) -> io::Result<()> {
+    let nonce = handshake::nonce().map_err(io::Error::other)?;
+    let client = handshake::Client::new(token, &Purpose::STREAM, &nonce);
+    tcp.write_all(client.hello()).await?;
+    let mut challenge = [0; CHALLENGE];
+    let mut heard = 0;
+    while heard < CHALLENGE {
+        match tcp.read(&mut challenge[heard..]).await? {
+            // A master that wants TLS says so in a few bytes, and closes.
+            0 if heard > 0 && challenge[0] == ALERT[0] => return Err(wanted(refusal)),
+            0 => return Err(io::Error::other("it closed the connection")),
+            read => heard += read,
+        }
+    }
+    let proof = client.answer(&challenge).map_err(|_| {
+        let reason = "it does not carry the token of this run: another program has the port, or the token is wrong";
+        refusal.note(reason.to_string());
+        io::Error::new(io::ErrorKind::InvalidData, reason)
+    })?;
+    tcp.write_all(&proof).await?;
+    match HandshakeVerdict::decode(tcp.read_u8().await?) {
+        Some(HandshakeVerdict::Accepted) => Ok(()),
+        _ => Err(io::Error::other("it has as many connections as it takes")),
     }
 }
 

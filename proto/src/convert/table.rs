@@ -33,7 +33,9 @@ structs! {
     Numbered => ProcessMessage { number, said };
     Hello => Hello { registration, active };
     Registration => Registration { id, endpoint, slot, process, role };
-    TrainedOn => TrainedOn { records, fingerprint, instructions, blocking, program, probe };
+    TrainedOn => TrainedOn {
+        records, fingerprint, instructions, blocking, program, probe, settings, optimizer, files, release
+    };
     Inventory => Inventory { running, ended };
     ProcessEnd => ProcessEnd { slot, pid, how };
     Beat => Beat { work, for_ms, records, compute_ms };

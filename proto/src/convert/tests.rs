@@ -83,6 +83,7 @@ fn from_members() -> impl Strategy<Value = FromMember> {
     prop_oneof![
         (generations(), holdings()).prop_map(|(to, held)| FromMember::Promise(to, held)),
         generations().prop_map(FromMember::Confirmed),
+        generations().prop_map(FromMember::Busy),
         (generations(), any::<Option<u64>>())
             .prop_map(|(of, id)| FromMember::Broken(of, id.map(WorkerId))),
         marks().prop_map(FromMember::Wrote),
@@ -92,7 +93,84 @@ fn from_members() -> impl Strategy<Value = FromMember> {
     ]
 }
 
+fn roles() -> impl Strategy<Value = Role> {
+    let data = prop::array::uniform10(any::<u64>()).prop_map(|numbers| {
+        let [records, fingerprint, instructions, blocking, program, probe, ..] = numbers;
+        let [.., settings, optimizer, files, release] = numbers;
+        TrainedOn {
+            records,
+            fingerprint,
+            instructions,
+            blocking,
+            program,
+            probe,
+            settings,
+            optimizer,
+            files,
+            release,
+        }
+    });
+    let data = data.boxed();
+    prop_oneof![data.clone().prop_map(Role::Member), data.prop_map(Role::Tasks), Just(Role::Server)]
+}
+
+fn hellos() -> impl Strategy<Value = Hello> {
+    let process = (peers(), any::<(u32, u32)>(), roles(), prop::option::of(generations()));
+    process.prop_map(|(peer, (slot, process), role, active)| {
+        let Peer { id, endpoint } = peer;
+        Hello { registration: Registration { id, endpoint, slot, process, role }, active }
+    })
+}
+
+/// What a process may say, as bytes.
+fn said() -> impl Strategy<Value = Vec<u8>> {
+    let said = prop_oneof![
+        from_members().prop_map(FromProcess::Member),
+        hellos().prop_map(FromProcess::Hello),
+        ".*".prop_map(FromProcess::Failed),
+    ];
+    (any::<u64>(), said).prop_map(|(number, said)| {
+        v1::ProcessMessage::from(Numbered { number, said }).encode_to_vec()
+    })
+}
+
+/// What a master may say, as bytes.
+fn ordered() -> impl Strategy<Value = Vec<u8>> {
+    let message = to_members().prop_map(FromMaster::Member);
+    message.prop_map(|message| v1::MasterMessage::from(message).encode_to_vec())
+}
+
 proptest! {
+    /// Some bytes are others than they were, and some at the end are missing.
+    #[test]
+    fn a_damaged_message_is_refused_or_one_that_comes_back(
+        bytes in prop_oneof![said(), ordered()],
+        damage in prop::collection::vec(any::<(usize, u8)>(), 0..4),
+        missing in 0usize..8,
+    ) {
+        let mut bytes = bytes;
+        for (at, byte) in damage {
+            let at = at % bytes.len().max(1);
+            bytes.get_mut(at).into_iter().for_each(|damaged| *damaged = byte);
+        }
+        bytes.truncate(bytes.len().saturating_sub(missing));
+        crate::fuzzing::control(&bytes);
+    }
+
+    #[test]
+    fn any_bytes_are_refused_or_a_message_that_comes_back(
+        bytes in prop::collection::vec(any::<u8>(), 0..300),
+    ) {
+        crate::fuzzing::control(&bytes);
+    }
+
+    #[test]
+    fn what_a_process_says_of_itself_arrives(hello in hellos()) {
+        let bytes = v1::Hello::from(hello.clone()).encode_to_vec();
+        let back = v1::Hello::decode(&bytes[..]).expect("its own bytes");
+        prop_assert_eq!(Hello::try_from(back), Ok(hello));
+    }
+
     #[test]
     fn what_the_master_says_arrives(message in to_members()) {
         let message = FromMaster::Member(message);
@@ -133,6 +211,10 @@ fn beats_hellos_and_ends_come_back() {
         blocking: 5,
         program: 6,
         probe: 7,
+        settings: 8,
+        optimizer: 9,
+        files: 10,
+        release: 11,
     };
     for role in [Role::Member(data), Role::Tasks(data), Role::Server] {
         let (id, endpoint) = (WorkerId(7), "unix:/x".to_string());

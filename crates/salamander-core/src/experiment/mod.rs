@@ -1,6 +1,7 @@
 //! Experiment files: Determined's three dialects and our own fields, checked before anything runs.
 
 mod csv;
+mod deciding;
 mod searcher;
 mod settings;
 mod shapes;

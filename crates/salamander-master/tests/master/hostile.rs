@@ -1,7 +1,10 @@
 //! Strangers on the port: refused, and the run does not notice.
 
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use salamander_core::elastic::WorkerId;
@@ -65,6 +68,85 @@ fn a_worker_with_a_wrong_token_is_told_so() {
     let session = Session::open(&options, stranger(), Stranger(refused.clone())).expect("open");
     wait_until("it is refused", || refused.lock().expect("not poisoned").is_some());
     drop(session);
+}
+
+/// Somebody who has a master's port, and keeps what is sent there.
+struct Impostor {
+    address: SocketAddr,
+    heard: Arc<Mutex<Vec<u8>>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Impostor {
+    /// Answers as a server of HTTP/2 does, or with as many bytes as a proof has.
+    fn at(address: SocketAddr, answer: &'static [u8]) -> Self {
+        let listener = TcpListener::bind(address).expect("the port is free");
+        let address = listener.local_addr().expect("bound");
+        listener.set_nonblocking(true).expect("a socket");
+        let (heard, stop) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+        let (keeps, stops) = (heard.clone(), stop.clone());
+        let thread = std::thread::spawn(move || {
+            while !stops.load(Ordering::Relaxed) {
+                let Ok((mut stream, _)) = listener.accept() else {
+                    std::thread::sleep(Duration::from_millis(5));
+                    continue;
+                };
+                stream.set_nonblocking(false).expect("a socket");
+                stream.set_read_timeout(Some(Duration::from_millis(200))).expect("a socket");
+                let _ = stream.write_all(answer);
+                let mut bytes = [0; 4096];
+                while let Ok(read @ 1..) = stream.read(&mut bytes) {
+                    keeps.lock().expect("not poisoned").extend(&bytes[..read]);
+                }
+            }
+        });
+        Self { address, heard, stop, thread: Some(thread) }
+    }
+
+    fn heard(&self) -> Vec<u8> {
+        self.heard.lock().expect("not poisoned").clone()
+    }
+}
+
+impl Drop for Impostor {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+const HTTP2_SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+
+#[test]
+fn whoever_has_the_masters_port_hears_nothing_of_the_token() {
+    for answer in [HTTP2_SETTINGS, &[7; 64], b"HTTP/1.1 400 Bad Request\r\n\r\n", b""] {
+        let impostor = Impostor::at(SocketAddr::from(([127, 0, 0, 1], 0)), answer);
+        let options = SessionOptions::new(impostor.address.to_string(), TOKEN);
+        let asked = Admin::connect(&options, Duration::from_secs(2));
+        let asked = asked.and_then(|mut admin| admin.status());
+        asked.expect_err("it is no master");
+        wait_until("it has heard something", || !impostor.heard().is_empty());
+        let heard = impostor.heard();
+        let has = |part: &[u8]| heard.windows(part.len()).any(|window| window == part);
+        assert!(!has(TOKEN.as_bytes()) && !has(b"authorization"), "{heard:?}");
+    }
+}
+
+#[test]
+fn an_impostor_on_the_port_ends_no_worker() {
+    let mut run = Run::new(1);
+    let worker = Worker::join(&run, 1);
+    together(&[&worker]);
+    run.kill();
+    let impostor = Impostor::at(run.address, &[7; 64]);
+    wait_until("the worker has asked it", || !impostor.heard().is_empty());
+    wait_until("and asks again", || impostor.heard().len() > 64);
+    drop(impostor);
+    assert_eq!(worker.seen().refused, None);
+    assert_eq!(worker.seen().ended, None);
+    run.start(|_| {});
+    wait_until("it is with its master again", || worker.seen().connected);
 }
 
 /// What it says of itself matters to nobody.

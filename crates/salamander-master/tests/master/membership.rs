@@ -1,7 +1,9 @@
 //! Generations over real connections: deaths, silences, and masters that are killed.
 use std::time::Duration;
 
-use salamander_core::elastic::{CheckpointMark, Ending, FromMember, Source, Term, Version};
+use salamander_core::elastic::{
+    CheckpointMark, Ending, FromMember, Source, Term, Version, WorkerId,
+};
 use salamander_master::Config;
 
 /// Far more than it takes.
@@ -158,18 +160,20 @@ fn a_worker_with_other_data_is_refused_and_the_run_goes_on() {
     assert_ne!(run.status()["state"], "failed");
 }
 
+/// The master refuses this worker in words that begin like this.
+fn is_refused(worker: &Worker, part: &str) {
+    let refused = |ending: &Ending| match ending {
+        Ending::Failed(reason) => reason.starts_with(part),
+        _ => false,
+    };
+    wait_until(part, || worker.seen().ended.as_ref().is_some_and(refused));
+}
+
 #[test]
 fn a_worker_with_other_arithmetic_is_refused_until_the_run_is_resumed() {
     let mut run = Run::new(1);
     let worker = Worker::join(&run, 1);
     together(&[&worker]);
-    let is_refused = |worker: &Worker, part: &str| {
-        let refused = |ending: &Ending| match ending {
-            Ending::Failed(reason) => reason.starts_with(part),
-            _ => false,
-        };
-        wait_until(part, || worker.seen().ended.as_ref().is_some_and(refused));
-    };
     let other = |id, arithmetic| Birth { arithmetic, ..Birth::new(id) };
     is_refused(&Worker::born(&run, other(2, (9, 6))), "its instruction set is not that of");
     is_refused(&Worker::born(&run, other(3, (5, 9))), "its program is not that of");
@@ -183,6 +187,27 @@ fn a_worker_with_other_arithmetic_is_refused_until_the_run_is_resumed() {
     let weaker = Worker::born(&run, other(5, (9, 6)));
     together(&[&weaker]);
     is_refused(&Worker::born(&run, Birth::new(6)), "its instruction set is not that of");
+}
+
+#[test]
+fn a_worker_with_other_settings_or_files_is_refused_and_named() {
+    let mut run = Run::new(1);
+    let worker = Worker::join(&run, 1);
+    together(&[&worker]);
+    let other = |id, training| Birth { training, ..Birth::new(id) };
+    is_refused(&Worker::born(&run, other(2, (9, 4))), "its experiment is not that of");
+    is_refused(&Worker::born(&run, other(3, (3, 9))), "its list of data files is not that of");
+    // People read in the events who it was.
+    let note = format!("worker {} refused: its list of data files", WorkerId(3));
+    assert!(run.told.has_note(&note));
+    assert_eq!(worker.members(), 1);
+    // With a run that is resumed, settings may have been changed for all.
+    run.kill();
+    drop(worker);
+    run.start(|config| config.resume = true);
+    let changed = Worker::born(&run, other(4, (8, 4)));
+    together(&[&changed]);
+    is_refused(&Worker::born(&run, Birth::new(5)), "its experiment is not that of");
 }
 
 #[test]

@@ -220,13 +220,16 @@ pub(crate) struct Birth {
     pub(crate) records: u64,
     /// What it computes with: instruction set, program.
     pub(crate) arithmetic: (u64, u64),
+    /// What it trains with: settings, files.
+    pub(crate) training: (u64, u64),
     pub(crate) tasks_only: bool,
 }
 
 impl Birth {
     pub(crate) fn new(id: u64) -> Self {
         let (slot, pid) = (id as u32, 1_000 + id as u32);
-        Self { id, slot, pid, records: 100, arithmetic: (5, 6), tasks_only: false }
+        let (arithmetic, training) = ((5, 6), (3, 4));
+        Self { id, slot, pid, records: 100, arithmetic, training, tasks_only: false }
     }
 }
 
@@ -255,9 +258,16 @@ impl Worker {
         options.longest_wait = Duration::from_millis(100);
         let handler_seen = seen.clone();
         let make = |sender| Fake { sender, seen: handler_seen };
-        let ((instructions, program), records) = (birth.arithmetic, birth.records);
-        let data =
-            TrainedOn { records, fingerprint: 7, instructions, program, ..TrainedOn::default() };
+        let ((instructions, program), (settings, files)) = (birth.arithmetic, birth.training);
+        let data = TrainedOn {
+            records: birth.records,
+            fingerprint: 7,
+            instructions,
+            program,
+            settings,
+            files,
+            ..TrainedOn::default()
+        };
         let registration = Registration {
             id,
             endpoint: format!("host-{}", birth.id),

@@ -4,10 +4,12 @@
 //! - `group`: members as threads
 //! - `sums`, `messages`: what collectives return
 //! - `failures`: members that die or give up, and the generation after them
+//! - `cut`: a member that nothing is heard of any more
 //! - `streams`: connections for bulk data that belong to no ring
 //! - `hostile`: connections that are none of ours
 //! - `encrypted`: the same with TLS, and certificates that do not fit
 
+mod cut;
 mod encrypted;
 mod failures;
 mod group;

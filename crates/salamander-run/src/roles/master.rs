@@ -27,7 +27,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::journal_lock::wait_for_journal;
 use super::{Exit, runtime, terminated};
 use crate::Error;
-use crate::connect::note_address;
+use crate::connect::{forget_address, note_address};
 use crate::distributed::finish;
 #[cfg(feature = "kube")]
 use crate::experiment::in_file;
@@ -127,6 +127,7 @@ pub fn run(
         let _interrupt =
             signal(SignalKind::interrupt()).map_err(Error::system("cannot lead a run"))?;
         let ended = salamander_master::run(config, listener, terminated()?).await;
+        forget_address(&run, address);
         if let Err(salamander_master::Error::Journal(error)) = &ended
             && error.is_deposed()
         {
@@ -296,6 +297,20 @@ mod tests {
 
     use super::*;
     use crate::keys::ensure_keys;
+
+    #[test]
+    fn only_its_own_address_is_removed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let layout = RunLayout::new(folder.path());
+        let own = SocketAddr::from(([127, 0, 0, 1], 7));
+        forget_address(&layout, own);
+        note_address(&layout, SocketAddr::from(([127, 0, 0, 1], 8))).expect("noted");
+        forget_address(&layout, own);
+        assert!(layout.master_address().is_file(), "another master leads");
+        note_address(&layout, own).expect("noted");
+        forget_address(&layout, own);
+        assert!(!layout.master_address().exists());
+    }
 
     #[test]
     fn a_master_that_finds_the_journal_locked_leaves_the_address_alone() {

@@ -24,7 +24,7 @@ use crate::loader::{Loaded, Loader};
 use crate::params;
 use crate::step::{Destination, Staging, StepSum, compute};
 use crate::tables::Opened;
-use crate::trainer::{Setup, Timings, trained_on};
+use crate::trainer::{Setup, Timings};
 use crate::trial::{BatchOf, Trial};
 use crate::worker::WorkerConnection;
 
@@ -46,7 +46,7 @@ pub(crate) fn work<T: Trial>(setup: Setup, connection: WorkerConnection) -> Resu
         let rows = Opened::Source(Box::new(servers.clone()));
         job.prepared.open_tables(&job.tables, rows)?;
     }
-    let data = trained_on(&job.course, &job.prepared.assets);
+    let data = job.prepared.trained_on(&job.course);
     let blocks = vec![0.0; dense.blocks() * BLOCK];
     let mut worker =
         BatchComputer { job, dense, servers, blocks, local_steps, since_pull: 0, stale: true };

@@ -56,6 +56,9 @@ pub(crate) struct RemoteRows {
     advance: Option<Advance>,
     /// What was staged and not yet acknowledged.
     staged: VecDeque<Sent<'static>>,
+    /// Ends the wait for files that servers write. A checkpoint is of a version that all members held, so that it counts
+    /// whatever becomes of the generation that asked for it: only another history, or the end of this member, ends it.
+    writing: Cancel,
 }
 
 /// A connection to servers, and tables on it.
@@ -98,7 +101,13 @@ impl RemoteRows {
     /// Rows on the servers that are known when they are first asked.
     pub(crate) fn new(servers: Servers, keys: Keys, bf16: bool) -> Self {
         let (specs, staged, lineage) = (Vec::new(), VecDeque::new(), Lineage::default());
-        Self { servers, keys, bf16, specs, lineage, connection: None, advance: None, staged }
+        let (connection, advance, writing) = (None, None, Cancel::new());
+        Self { servers, keys, bf16, specs, lineage, connection, advance, staged, writing }
+    }
+
+    /// Nothing that servers are writing can count any more.
+    fn give_writing_up(&mut self) {
+        std::mem::take(&mut self.writing).cancel();
     }
 
     /// Waits until what was staged is kept, but for so many slices.
@@ -176,6 +185,12 @@ fn unwritten(error: client::Error) -> Error {
     }
 }
 
+impl Drop for RemoteRows {
+    fn drop(&mut self) {
+        self.give_writing_up();
+    }
+}
+
 impl RowSource for RemoteRows {
     fn declare(&mut self, specs: &[TableSpec]) -> Result<(), Error> {
         self.specs = specs.to_vec();
@@ -217,14 +232,14 @@ impl StagedRows for RemoteRows {
     fn save(&mut self, scratch: &Path) -> Result<Finish, Error> {
         self.complete()?;
         std::fs::create_dir_all(scratch).map_err(Error::io(scratch))?;
-        let Known { endpoints, cancel, .. } = self.servers.get();
+        let endpoints = self.servers.get().endpoints;
         let servers = endpoints.len();
         let file = |server: usize| scratch.join(format!("tables-{server}-of-{servers}.rows"));
         let files: Vec<PathBuf> = (0..servers).map(file).collect();
         // Training goes on as soon as all servers have their copies; what they write is waited for elsewhere.
         self.connection()?.client.copy(&files).map_err(trouble)?;
         let (scratch, keys) = (scratch.to_path_buf(), self.keys.clone());
-        let options = options(Lineage::default(), false, cancel);
+        let options = options(Lineage::default(), false, self.writing.clone());
         Ok(Box::new(move |folder: &Path| {
             let client = Client::connect(endpoints, keys, options).map_err(trouble);
             let moved = client.and_then(|client| collect(client, &files, folder));
@@ -236,6 +251,7 @@ impl StagedRows for RemoteRows {
 
     fn restore(&mut self, files: &[PathBuf], version: u64, lineage: Lineage) -> Result<(), Error> {
         self.follow(lineage);
+        self.give_writing_up();
         self.connection()?.client.begin(lineage, version, files).map(drop).map_err(trouble)
     }
 
@@ -289,8 +305,26 @@ mod tests {
         }
     }
 
-    #[test]
-    fn steps_without_pulls_are_completed_and_slices_kept_when_settled() {
+    /// What a test does with a server.
+    struct Served<'a> {
+        engine: &'a Engine,
+        keys: Keys,
+        endpoint: String,
+    }
+
+    impl Served<'_> {
+        /// A member's rows, and the flag that ends its generation.
+        fn member(&self) -> (RemoteRows, Cancel) {
+            let (servers, cancel) = (Servers::default(), Cancel::new());
+            servers.set(vec![self.endpoint.clone()], Vec::new(), cancel.clone());
+            let mut rows = RemoteRows::new(servers, self.keys.clone(), false);
+            rows.declare(&[TableSpec::new("item", 2)]).expect("declared");
+            (rows, cancel)
+        }
+    }
+
+    /// Runs with a server of four slices.
+    fn serving(test: impl FnOnce(&Served<'_>)) {
         let keys = Keys::from(Token::random().expect("randomness"));
         let address = "127.0.0.1:0".parse().expect("an address");
         let (listener, endpoint) = role::bind(address, keys.clone()).expect("a listener");
@@ -301,26 +335,82 @@ mod tests {
         std::thread::scope(|scope| {
             let _ends_with_this = Shutdown(shutdown.clone());
             scope.spawn(|| role::serve(&engine, &config, &listener, &shutdown).expect("served"));
-            let servers = Servers::default();
-            servers.set(vec![endpoint], Vec::new(), Cancel::new());
-            let mut rows = RemoteRows::new(servers, keys, false);
-            rows.declare(&[TableSpec::new("item", 2)]).expect("declared");
+            test(&Served { engine: &engine, keys, endpoint });
+        });
+    }
+
+    fn gradient() -> RowGradient {
+        RowGradient { table: 0, ids: vec![1], values: vec![1.0, 2.0] }
+    }
+
+    #[test]
+    fn steps_without_pulls_are_completed_and_slices_kept_when_settled() {
+        serving(|served| {
+            let (mut rows, _) = served.member();
             let before = rows.pull(0, &[1], Read::Train).expect("pulled");
             for k in 0..3 {
-                let gradient = RowGradient { table: 0, ids: vec![1], values: vec![1.0, 2.0] };
-                rows.stage(0, k, &[gradient]).expect("staged");
+                rows.stage(0, k, &[gradient()]).expect("staged");
             }
             rows.settle().expect("kept");
             assert!(rows.staged.is_empty());
             rows.advance(1, 1.0, 1.0).expect("told later");
-            assert_eq!(engine.version(), 0);
+            assert_eq!(served.engine.version(), 0);
             // A step whose records were all left out: nothing is pulled, nothing is staged.
             rows.settle().expect("completed");
-            assert_eq!(engine.version(), 1);
+            assert_eq!(served.engine.version(), 1);
             rows.advance(2, 1.0, 1.0).expect("told later");
             let after = rows.pull(0, &[1], Read::Train).expect("pulled");
-            assert_eq!(engine.version(), 2);
+            assert_eq!(served.engine.version(), 2);
             assert_ne!(before, after);
+        });
+    }
+
+    /// It met the others, stalled, and comes back when they have done two steps more without it.
+    #[test]
+    fn a_member_that_stalls_before_its_pull_leaves_the_step_and_comes_back() {
+        serving(|served| {
+            let ((mut stalled, _), (mut others, _)) = (served.member(), served.member());
+            for rows in [&mut stalled, &mut others] {
+                rows.pull(0, &[1], Read::Train).expect("pulled");
+            }
+            stalled.advance(1, 1.0, 1.0).expect("told later");
+            for step in 0..3 {
+                others.stage(step, 0, &[gradient()]).expect("staged");
+                others.advance(step + 1, 1.0, 1.0).expect("told later");
+                others.settle().expect("completed");
+            }
+            let pulled = stalled.pull(0, &[1], Read::Train);
+            let error = pulled.expect_err("the others are beyond that step");
+            assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
+            assert!(!error.is_of_the_run(), "it would end the run for all");
+            let staged = stalled.stage(1, 0, &[gradient()]);
+            assert!(matches!(staged, Err(Error::Unreachable(_))), "{staged:?}");
+            // The next generation begins with the state of the others.
+            stalled.follow(Lineage::default());
+            stalled.advance(3, 1.0, 1.0).expect("told later");
+            let rows = stalled.pull(0, &[1], Read::Train).expect("it is in step again");
+            assert_eq!(rows, others.pull(0, &[1], Read::Train).expect("pulled"));
+        });
+    }
+
+    #[test]
+    fn a_checkpoint_that_servers_write_survives_a_regroup_and_not_another_history() {
+        let folder = tempfile::tempdir().expect("a folder");
+        serving(|served| {
+            let (mut rows, generation) = served.member();
+            rows.pull(0, &[1], Read::Train).expect("pulled");
+            let finish = rows.save(&folder.path().join("scratch")).expect("copied");
+            // The generation is over before anybody has waited for the files.
+            generation.cancel();
+            rows.servers.set(vec![served.endpoint.clone()], Vec::new(), Cancel::new());
+            rows.follow(Lineage::default());
+            let files = finish(folder.path()).expect("written all the same");
+            assert!(files.len() == 1 && files[0].is_file(), "{files:?}");
+
+            let finish = rows.save(&folder.path().join("given up")).expect("copied");
+            rows.restore(&[], 0, Lineage::default()).expect("begun anew");
+            let given_up = finish(folder.path());
+            assert!(matches!(given_up, Err(Error::Unreachable(_))), "{given_up:?}");
         });
     }
 }

@@ -60,7 +60,10 @@ impl<T: Trial> Trainer<T> {
     /// All members meet, so that all of them hold what is written; then one writes it.
     pub(super) fn save_together(&mut self) -> Result<(), Error> {
         self.move_rows()?;
-        self.meet("checkpoint", &())?;
+        // What recovers a run must be what all members hold.
+        let weights = (self.place.size > 1).then(|| self.own_weights());
+        let all: Vec<Option<u64>> = self.meet("checkpoint", &weights)?;
+        self.agree(&all)?;
         let _applying = self.exchange.commit(1)?;
         let (recovery, watched) = (self.course.is_recovery(), self.course.saved());
         if self.place.leads() { self.save(watched, recovery) } else { Ok(()) }

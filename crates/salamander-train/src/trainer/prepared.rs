@@ -10,10 +10,12 @@ use salamander_core::experiment::{Clip, Experiment, MixedPrecision};
 use salamander_core::hparams::{self, Hparams};
 use salamander_core::order::Order;
 use salamander_core::plan::Slice;
+use salamander_core::seed::derive;
 use salamander_data::Dataset;
 
 use super::{Setup, open_all};
 use crate::Error;
+use crate::arithmetic::number;
 use crate::callback::Callback;
 use crate::example::{Assets, Example, ExampleContext};
 use crate::exchange::TrainedOn;
@@ -34,6 +36,8 @@ pub(crate) struct Prepared {
     pub(crate) assets: Assets,
     /// The configuration in force, as text.
     pub(crate) experiment_text: String,
+    /// What of it decides about the result, as text.
+    deciding: String,
 }
 
 impl Prepared {
@@ -65,6 +69,7 @@ impl Prepared {
             validation,
             assets,
             experiment_text: experiment.to_yaml(&hp.to_json()),
+            deciding: experiment.deciding(&hp.to_json()).to_string(),
             setup,
         };
         Ok((prepared, course, Callbacks::new(all)))
@@ -91,18 +96,27 @@ impl Prepared {
         Loader::start::<T::Example>(Arc::clone(&self.training), jobs, options)
     }
 
+    /// What all processes of a run must agree on.
+    pub(crate) fn trained_on(&self, course: &Course) -> TrainedOn {
+        let optimizer = format!("{:?} {:?} {:?}", self.passes, self.clip, course.schedule());
+        let validation = self.validation.as_ref().map_or(0, |dataset| dataset.identity());
+        TrainedOn {
+            records: course.plan().records,
+            fingerprint: self.assets.in_fingerprint(course.fingerprint()),
+            settings: number(self.deciding.as_bytes()),
+            optimizer: number(optimizer.as_bytes()),
+            files: derive(self.training.identity(), &[validation]).max(1),
+            release: number(env!("CARGO_PKG_VERSION").as_bytes()),
+            ..TrainedOn::default()
+        }
+    }
+
     /// Opens the tables of a model, if it has any.
     pub(crate) fn open_tables(&self, tables: &Tables, rows: Opened) -> Result<(), Error> {
         tables.with_optimizer(self.passes[0].optimizer).open(rows)?;
         tables.compute_in(self.arithmetic.precision);
         Ok(())
     }
-}
-
-/// What all processes of a run must agree on.
-pub(crate) fn trained_on(course: &Course, assets: &Assets) -> TrainedOn {
-    let fingerprint = assets.in_fingerprint(course.fingerprint());
-    TrainedOn { records: course.plan().records, fingerprint, ..TrainedOn::default() }
 }
 
 fn precision(experiment: &Experiment, device: &Device) -> Result<Option<FloatDType>, Error> {

@@ -26,6 +26,10 @@ struct PassSide {
     save: bool,
     /// What moves its parameters.
     mover: String,
+    /// A hash of its parameters, when they are compared.
+    weights: Option<u64>,
+    /// Whether the next pass compares them; only the first member's word counts.
+    compare: bool,
 }
 
 /// What is said of a node beside its gradients.
@@ -77,7 +81,10 @@ impl<T: Trial> Trainer<T> {
         let records = own.iter().map(|sum| sum.tally.applied).sum();
         if self.place.size == 1 {
             self.exchange.working(Work::Computing, records);
-            let sum = own.into_iter().next().unwrap_or_default();
+            let mut sum = own.into_iter().next().unwrap_or_default();
+            // One leaf is as finite as it was found to be.
+            let is_sum = leaves.len() > 1 && !sum.overflow;
+            sum.overflow |= is_sum && !sum.is_finite()?;
             return Ok(Reduced { sum, digest: 0, stop, save });
         }
         let started = Instant::now();
@@ -91,8 +98,11 @@ impl<T: Trial> Trainer<T> {
             nodes.push(NodeSide { tally, loss, metrics, used, running: records, overflow });
             parts.push((gradient, running));
         }
-        let side = PassSide { nodes, stop, save, mover: self.mover.clone() };
+        let (weights, compare) = (self.due_weights(), self.agreement.proposes());
+        let side = PassSide { nodes, stop, save, mover: self.mover.clone(), weights, compare };
         let sides: Vec<PassSide> = self.meet(&format!("pass {pass}"), &side)?;
+        self.agree(&sides.iter().map(|side| side.weights).collect::<Vec<_>>())?;
+        self.agreement.follow(sides.first().is_some_and(|first| first.compare));
         let stop = sides.iter().any(|side| side.stop);
         let save = sides.iter().any(|side| side.save);
         let same_mover = sides.iter().all(|side| side.mover == self.mover);
@@ -101,7 +111,6 @@ impl<T: Trial> Trainer<T> {
         let Some(all) = tree::fold(nodes, &fold.joins, NodeSide::join) else {
             return Err(Error::Invalid("a step without micro-batches".to_string()));
         };
-        let scaled = self.course.loss_scale().is_some();
         let mut fill = |part: usize, bucket: &mut [f32]| {
             let (gradient, running) = &parts[part];
             layout.fill(bucket, gradient, running);
@@ -110,7 +119,7 @@ impl<T: Trial> Trainer<T> {
         let digest = digest(sums);
         let NodeSide { tally, loss, metrics, used, running, overflow } = all;
         // All members have these bits, so that all of them skip the step or none.
-        let overflow = overflow || scaled && !finite(sums);
+        let overflow = overflow || !finite(sums);
         let (mut gradient, running) = layout.read(sums, &used, running);
         // All members must come to the same bits: different devices may round differently, the host does not.
         if same_mover {
@@ -137,7 +146,7 @@ impl<T: Trial> Trainer<T> {
         for (rank, bytes) in self.exchange.gather(&bytes)?.iter().enumerate() {
             let apart = |found: String| {
                 let reason = "the workers' callbacks must come to the same decisions";
-                Error::Invalid(format!("worker {rank} is {found}: {reason}"))
+                Error::Invalid(format!("{} is {found}: {reason}", self.exchange.name(rank)))
             };
             let (theirs, done, value): (String, u64, S) =
                 ciborium::from_reader(bytes.as_slice())

@@ -175,6 +175,13 @@ impl Exchange for Group {
         self.data = data();
     }
 
+    fn name(&self, rank: usize) -> String {
+        let id = self.member.with(|machine| {
+            machine.activation().and_then(|members| Some(members.members.get(rank)?.id))
+        });
+        id.map_or_else(|| format!("the worker of rank {rank}"), |id| format!("worker {id}"))
+    }
+
     fn rows(&mut self, _seed: u64) -> Result<Box<dyn StagedRows>, Error> {
         if !self.options.with_servers {
             let reason =
@@ -247,7 +254,8 @@ impl Exchange for Group {
         for (rank, theirs) in all.iter_mut().enumerate() {
             // Never sum over states that differ: this would be a fault of the membership itself.
             if theirs.get(..16) != bytes.get(..16) {
-                return Err(Error::Differs(format!("worker {rank} holds another state")));
+                let holder = self.name(rank);
+                return Err(Error::Differs(format!("{holder} holds another state")));
             }
             theirs.drain(..16);
         }

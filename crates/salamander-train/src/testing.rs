@@ -1,0 +1,68 @@
+//! What tests of this crate train: points on two sides, read from a file, and members as threads of the test.
+
+mod members;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use burn::tensor::{Device, FloatDType, Int, Tensor, TensorData};
+use salamander_core::experiment::Experiment;
+use salamander_data::Row;
+
+use crate::example::{self, Batch, DecodeError, Example, ExampleContext};
+use crate::trainer::Setup;
+
+pub(crate) use members::train_together;
+
+/// A point and its side.
+pub(crate) struct Point {
+    at: [f32; 2],
+    side: u8,
+}
+
+/// Some of them.
+#[derive(Clone)]
+pub(crate) struct Points {
+    pub(crate) at: Tensor<2>,
+    pub(crate) side: Tensor<1, Int>,
+}
+
+impl Batch for Points {
+    fn records(&self) -> usize {
+        self.side.dims()[0]
+    }
+
+    fn cast(self, dtype: FloatDType) -> Self {
+        Self { at: self.at.cast(dtype), ..self }
+    }
+}
+
+impl Example for Point {
+    type Batch = Points;
+
+    fn decode(row: &Row<'_>, cx: &ExampleContext) -> Result<Self, DecodeError> {
+        let at = example::Column::read(row, &["x", "y"])?;
+        Ok(Self { at, side: example::label(row, &["side"], cx.labels, 1)? })
+    }
+
+    fn collate(
+        examples: &[Self],
+        _cx: &ExampleContext,
+        device: &Device,
+    ) -> Result<Points, DecodeError> {
+        let at: Vec<f32> = examples.iter().flat_map(|point| point.at).collect();
+        let side: Vec<i64> = examples.iter().map(|point| i64::from(point.side)).collect();
+        let at = Tensor::from_data(TensorData::new(at, [examples.len(), 2]), device);
+        Ok(Points { at, side: Tensor::from_data(side.as_slice(), device) })
+    }
+}
+
+/// A training in this folder, on these points, with more of an experiment.
+pub(crate) fn setup(folder: &Path, csv: &str, rest: &str) -> Setup {
+    let file = folder.join("points.csv");
+    std::fs::write(&file, csv).expect("written");
+    let text = format!("data: {{training: {}}}\n{rest}", file.display());
+    let experiment = Experiment::parse(&text, &[]).expect("valid");
+    let stop = Arc::default();
+    Setup { experiment, folder: folder.to_path_buf(), device: Device::flex(), stop }
+}

@@ -1,0 +1,117 @@
+use burn::module::{Initializer, Module};
+use burn::nn::{Linear, LinearConfig};
+use burn::tensor::Tensor;
+use salamander_core::optimizer::Optimizer;
+
+use super::*;
+use crate::context::Context;
+use crate::testing::{Point, Points, setup, train_together};
+use crate::trial::BuildError;
+
+/// linear.
+#[derive(Module, Debug)]
+struct Net {
+    out: Linear,
+}
+
+impl Trial for Net {
+    const NAME: &'static str = "net";
+    type Hparams = ();
+    type Example = Point;
+    type Output = Tensor<2>;
+
+    fn build(cx: &Context<()>) -> Result<Self, BuildError> {
+        // Threads of one process share one generator, so that nothing may be drawn.
+        let layer = LinearConfig::new(2, 2).with_initializer(Initializer::Zeros);
+        Ok(Self { out: layer.init(&cx.device) })
+    }
+
+    fn forward(&self, batch: &Points) -> Tensor<2> {
+        self.out.forward(batch.at.clone())
+    }
+
+    fn loss(&self, output: &Tensor<2>, batch: &Points) -> Tensor<1> {
+        crate::loss::cross_entropy(output, &batch.side)
+    }
+
+    fn optimizer(_: &()) -> impl Into<Optimizer> {
+        Optimizer::sgd(0.1)
+    }
+}
+
+#[test]
+fn most_members_are_right() {
+    let check = |hashes: &[u64], expected: Verdict| {
+        let hashes: Vec<Option<u64>> = hashes.iter().copied().map(Some).collect();
+        assert_eq!(verdict(&hashes), expected, "{hashes:?}");
+    };
+    check(&[], Verdict::Same);
+    check(&[7], Verdict::Same);
+    check(&[7, 7, 7], Verdict::Same);
+    check(&[7, 8, 7], Verdict::Odd(vec![1]));
+    check(&[8, 7, 9, 7, 7], Verdict::Odd(vec![0, 2]));
+    check(&[7, 8], Verdict::Split);
+    check(&[7, 8, 8, 7], Verdict::Split);
+    check(&[7, 8, 9], Verdict::Split);
+    assert_eq!(verdict(&[None, None]), Verdict::Same);
+    assert_eq!(verdict(&[Some(7), None, Some(7)]), Verdict::Odd(vec![1]));
+}
+
+/// Trains, one member's parameters being a little off from the begin; what became of each.
+fn with_one_off(size: usize, off: Option<usize>) -> Vec<String> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let csv: String = (0..12).map(|at| format!("{at},{},{}\n", 12 - at, at % 2)).collect();
+    let rest = "hyperparameters: {global_batch_size: 4}\nmicro_batches: 3\nworkers: 3\n\
+                strategy: allreduce\nreproducibility: {experiment_seed: 1}\n\
+                max_length: {epochs: 2}\n";
+    let ends = train_together::<Net>(
+        size,
+        |rank| {
+            let own = folder.path().join(rank.to_string());
+            std::fs::create_dir_all(&own).expect("made");
+            setup(&own, &format!("x,y,side\n{csv}"), rest)
+        },
+        |rank, trainer| {
+            if off == Some(rank) {
+                trainer.state.model.change(|mut net| {
+                    net.out.weight = net.out.weight.map(|weight| weight + 1e-6);
+                    net
+                });
+            }
+        },
+    );
+    let text = |end: Result<_, Error>| match end {
+        Ok(crate::trainer::Outcome { progress, .. }) => format!("{} steps", progress.steps),
+        Err(error) => error.to_string(),
+    };
+    ends.into_iter().map(text).collect()
+}
+
+#[test]
+fn a_member_whose_parameters_differ_is_named_and_leaves() {
+    assert_eq!(with_one_off(3, None), ["6 steps"; 3]);
+    let ends = with_one_off(3, Some(1));
+    assert!(ends[1].starts_with("worker 1 holds other parameters than most"), "{ends:?}");
+    // The others go on without it.
+    let leaving = Error::Leaving.to_string();
+    assert_eq!((&ends[0], &ends[2]), (&leaving, &leaving));
+}
+
+#[test]
+fn two_members_that_differ_both_leave() {
+    let ends = with_one_off(2, Some(0));
+    for end in ends {
+        assert!(end.starts_with("the parameters of worker 0, worker 1 differ after 0"), "{end}");
+        assert!(end.ends_with("the run goes on from its last checkpoint"), "{end}");
+    }
+}
+
+#[test]
+fn comparing_takes_a_small_share_of_the_time() {
+    let mut agreement = Agreement::at_once();
+    agreement.took = Duration::from_secs(1000);
+    assert!(agreement.is_due && !agreement.proposes());
+    agreement.follow(false);
+    agreement.took = Duration::ZERO;
+    assert!(!agreement.is_due && agreement.proposes());
+}
