@@ -26,6 +26,7 @@ mod kubectl;
 mod ledger;
 mod manage;
 mod models;
+mod pipeline;
 mod predict;
 mod preview;
 #[cfg(all(test, feature = "kube"))]
@@ -107,6 +108,11 @@ enum Command {
     #[cfg(feature = "kube")]
     #[command(flatten)]
     Kube(kube::Command),
+    /// Go from raw data to a trained model as a file of steps says, doing nothing twice
+    Pipeline {
+        #[command(subcommand)]
+        command: pipeline::Command,
+    },
     /// Get data sets and look at them
     Data {
         #[command(subcommand)]
@@ -145,6 +151,7 @@ pub fn main(models: Models) -> ExitCode {
     let program = &Program::enter_with(models, |assignment| {
         roles::log_to_stderr(assignment.role(), assignment.number());
     });
+    pipeline::end_with_parent();
     #[cfg(feature = "kube")]
     if kubectl::is_called(std::env::args_os().next().as_deref()) {
         return kubectl::run().unwrap_or_else(|error| failed(&error));
@@ -170,6 +177,7 @@ pub fn main(models: Models) -> ExitCode {
         }
         #[cfg(feature = "kube")]
         Command::Kube(command) => kube::run(command, program),
+        Command::Pipeline { command } => pipeline::run(command),
         Command::Data { command } => data::run(command, program),
         Command::Models(args) => models::run(&args, program.models()).map(|()| ExitCode::SUCCESS),
         Command::Devices => devices::run().map(|()| ExitCode::SUCCESS),

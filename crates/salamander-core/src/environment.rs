@@ -117,6 +117,9 @@ pub const POD_IP: Variable = Variable {
     meaning: "The pod's address, which tells a master whether to listen on IPv4 or IPv6.",
 };
 
+/// The process that a step of a pipeline ends with; set by pipelines, for commands that they start.
+pub const PARENT: &str = "SALAMANDER_PARENT";
+
 /// What people set.
 pub const FOR_PEOPLE: &[Variable] =
     &[LOG, LOG_FORMAT, CACHE_DIR, CACHE_BYTES, THREADS, S3, GCS, AZURE];

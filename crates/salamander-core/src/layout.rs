@@ -1,4 +1,4 @@
-//! The names of a run's files, each written once: `runs/<id>/` and an exported model.
+//! The names of a run's files, each written once: `runs/<id>/`, an exported model, and a pipeline's folder.
 //!
 //! ```
 //! use salamander_core::layout::RunLayout;
@@ -139,5 +139,32 @@ layout! {
         model: MODEL,
         /// The experiment that they were trained by.
         experiment: EXPERIMENT,
+    }
+}
+
+layout! {
+    /// The folder of a pipeline.
+    PipelineLayout {
+        /// Held by the process that runs the pipeline, and has its number.
+        lock: "pipeline.lock",
+        /// What steps have left, named by what decided about it.
+        artifacts: "artifacts",
+        /// Where steps write until they are done.
+        unfinished: "unfinished",
+        /// What decided about each step when it was done last.
+        steps: "steps",
+        /// The logs of steps.
+        logs: "logs",
+        /// Hashes of files, by path, size and time.
+        digests: "digests.json",
+        /// How the last run ended.
+        summary: "summary.json",
+    }
+}
+
+impl PipelineLayout {
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
     }
 }

@@ -122,7 +122,7 @@ impl Blob {
     }
 
     /// What tells this version of the file from others, besides its size.
-    pub(crate) fn version(&self) -> String {
+    pub fn version(&self) -> String {
         self.source.version()
     }
 }

@@ -1,0 +1,290 @@
+//! The steps that are commands of the program, in one table: their fields, how these become arguments, and what a
+//! step leaves.
+
+use serde_json::Value as Json;
+
+/// A kind of step.
+#[derive(Debug)]
+pub struct Kind {
+    /// The field that tells it, and whose value is the command's first argument.
+    pub name: &'static str,
+    /// What it does, in a sentence.
+    pub about: &'static str,
+    /// The subcommand; nothing for a command of the user's own.
+    pub words: &'static [&'static str],
+    /// What its first argument is.
+    pub main: Field,
+    /// Its other fields, which become options of the same name.
+    pub fields: &'static [(&'static str, Field)],
+    /// The option that tells where to write, and the place below the step's folder; `{to}` in it stands for a field.
+    pub(crate) out: Option<(&'static str, &'static str)>,
+    /// Whether it ends with one line of JSON on standard output.
+    pub(crate) json: bool,
+    /// What it leaves; the first is meant where a step is named alone.
+    pub outputs: &'static [(&'static str, Leaves)],
+    /// Where numbers are that the model names, in that line of JSON.
+    pub(crate) metrics: Option<&'static str>,
+    /// Whether a run that was begun can be gone on with.
+    pub(crate) resumes: bool,
+}
+
+/// What a field holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// Text.
+    Text,
+    /// A number.
+    Number,
+    /// True or false: an option without a value.
+    Flag,
+    /// One text or several, given together: `0.8,0.2`.
+    Texts,
+    /// One file, folder, pattern or address, or several; their content counts.
+    Files,
+    /// An experiment file; it counts, and so does the data that it names.
+    Experiment,
+    /// Changes to it: fields by path.
+    Sets,
+    /// A run or an exported model; or one of a run's checkpoints.
+    Model,
+    /// Which checkpoint: best, latest, its id or its folder.
+    Checkpoint,
+    /// The ending of the file that is written; no option.
+    Ending(&'static str),
+    /// A command line: a text for the shell, or a list of words without one.
+    Shell,
+}
+
+/// What a step leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leaves {
+    /// A file or folder below the step's folder; `{to}` stands for a field.
+    File(&'static str),
+    /// The same, named by a field of the JSON.
+    Named(&'static str),
+    /// A file in the folder that a field of the JSON names.
+    Within(&'static str, &'static str),
+    /// A number of the JSON.
+    Number(&'static str),
+    /// Any value of the JSON.
+    Value(&'static str),
+}
+
+/// All kinds.
+pub const KINDS: &[Kind] = &[
+    Kind {
+        name: "fetch",
+        about: "Get a public data set, verify it and convert it",
+        words: &["data", "fetch"],
+        main: Field::Text,
+        fields: &[("from", Field::Files)],
+        out: Some(("--to", "data")),
+        json: false,
+        outputs: &[
+            ("data", Leaves::File("data")),
+            ("train", Leaves::File("data/train.recordio")),
+            ("test", Leaves::File("data/test.recordio")),
+        ],
+        metrics: None,
+        resumes: false,
+    },
+    Kind {
+        name: "convert",
+        about: "Write records in another format, in one file or in shards",
+        words: &["data", "convert"],
+        main: Field::Files,
+        fields: &[
+            ("to", Field::Ending("recordio")),
+            ("format", Field::Text),
+            ("header", Field::Text),
+            ("separator", Field::Text),
+            ("shard_records", Field::Number),
+            ("shard_megabytes", Field::Number),
+        ],
+        out: Some(("--out", "data/part.{to}")),
+        json: false,
+        outputs: &[("data", Leaves::File("data"))],
+        metrics: None,
+        resumes: false,
+    },
+    Kind {
+        name: "split",
+        about: "Divide records into training, validation and test files",
+        words: &["data", "split"],
+        main: Field::Files,
+        fields: &[
+            ("to", Field::Text),
+            ("shares", Field::Texts),
+            ("stratify", Field::Text),
+            ("oversample", Field::Flag),
+            ("seed", Field::Number),
+            ("format", Field::Text),
+            ("header", Field::Text),
+            ("separator", Field::Text),
+        ],
+        out: Some(("--out", "data")),
+        json: false,
+        outputs: &[
+            ("data", Leaves::File("data")),
+            ("train", Leaves::File("data/train.{to}")),
+            ("validation", Leaves::File("data/validation.{to}")),
+            ("test", Leaves::File("data/test.{to}")),
+        ],
+        metrics: None,
+        resumes: false,
+    },
+    Kind {
+        name: "train",
+        about: "Train a model as an experiment file says; goes on with its last checkpoint after a kill",
+        words: &["train"],
+        main: Field::Experiment,
+        fields: TRAINING,
+        out: Some(("--out", "runs")),
+        json: true,
+        outputs: &[
+            ("run", Leaves::Named("/dir")),
+            ("checkpoint", Leaves::Named("/checkpoint")),
+            ("best_checkpoint", Leaves::Named("/best_checkpoint")),
+            ("stats", Leaves::Within("/dir", "stats.csv")),
+            ("steps", Leaves::Number("/steps")),
+            ("records", Leaves::Number("/records")),
+            ("epochs", Leaves::Number("/epochs")),
+            ("workers", Leaves::Number("/workers")),
+            ("parameters", Leaves::Number("/parameters")),
+            ("weights_hash", Leaves::Value("/weights_hash")),
+            ("timings", Leaves::Value("/timings")),
+        ],
+        metrics: Some("/metrics/validation"),
+        resumes: true,
+    },
+    Kind {
+        name: "search",
+        about: "Search hyperparameters as an experiment file says; goes on with its trials after a kill",
+        words: &["train"],
+        main: Field::Experiment,
+        fields: SEARCHING,
+        out: Some(("--out", "runs")),
+        json: true,
+        outputs: &[
+            ("best", Leaves::Named("/best/dir")),
+            ("search", Leaves::Named("/dir")),
+            ("metric", Leaves::Number("/best/metric")),
+            ("hparams", Leaves::Value("/best/hparams")),
+            ("trials", Leaves::Value("/trials")),
+        ],
+        metrics: None,
+        resumes: true,
+    },
+    Kind {
+        name: "evaluate",
+        about: "Measure a trained model on data that it did not learn from",
+        words: &["evaluate"],
+        main: Field::Model,
+        fields: &[
+            ("data", Field::Files),
+            ("checkpoint", Field::Checkpoint),
+            ("device", Field::Text),
+            ("workers", Field::Number),
+        ],
+        out: None,
+        json: true,
+        outputs: &[
+            ("records", Leaves::Number("/records")),
+            ("skipped", Leaves::Number("/skipped")),
+            ("report", Leaves::Value("/report")),
+        ],
+        metrics: Some("/metrics"),
+        resumes: false,
+    },
+    Kind {
+        name: "predict",
+        about: "Write a trained model's outputs for every record",
+        words: &["predict"],
+        main: Field::Model,
+        fields: &[
+            ("data", Field::Files),
+            ("to", Field::Ending("parquet")),
+            ("checkpoint", Field::Checkpoint),
+            ("device", Field::Text),
+            ("workers", Field::Number),
+        ],
+        out: Some(("--out", "predictions.{to}")),
+        json: false,
+        outputs: &[("predictions", Leaves::File("predictions.{to}"))],
+        metrics: None,
+        resumes: false,
+    },
+    Kind {
+        name: "export",
+        about: "Write a trained model's weights as safetensors, with what is needed to use them",
+        words: &["export"],
+        main: Field::Model,
+        fields: &[("checkpoint", Field::Checkpoint), ("device", Field::Text)],
+        out: Some(("--out", "model")),
+        json: false,
+        outputs: &[("model", Leaves::File("model"))],
+        metrics: None,
+        resumes: false,
+    },
+    Kind {
+        name: "run",
+        about: "Run a command: a text for the shell, or a list of words without one",
+        words: &[],
+        main: Field::Shell,
+        fields: &[],
+        out: None,
+        json: false,
+        outputs: &[],
+        metrics: None,
+        resumes: false,
+    },
+];
+
+const TRAINING: &[(&str, Field)] = &[
+    ("set", Field::Sets),
+    ("workers", Field::Number),
+    ("min_workers", Field::Number),
+    ("max_workers", Field::Number),
+    ("strategy", Field::Text),
+    ("ps", Field::Number),
+    ("device", Field::Text),
+    ("threads", Field::Number),
+];
+
+const SEARCHING: &[(&str, Field)] = &[
+    ("set", Field::Sets),
+    ("slots", Field::Number),
+    ("strategy", Field::Text),
+    ("device", Field::Text),
+    ("threads", Field::Number),
+];
+
+impl Kind {
+    /// A kind by the field that tells it.
+    pub fn named(name: &str) -> Option<&'static Kind> {
+        KINDS.iter().find(|kind| kind.name == name)
+    }
+
+    /// Whether it is a command of the user's own.
+    pub fn is_shell(&self) -> bool {
+        self.main == Field::Shell
+    }
+
+    /// What a field of this name holds.
+    pub(crate) fn field(&self, name: &str) -> Option<Field> {
+        if name == self.name {
+            return Some(self.main);
+        }
+        self.fields.iter().find(|(other, _)| *other == name).map(|(_, field)| *field)
+    }
+
+    /// A place below the step's folder, with fields in it.
+    pub(crate) fn place(&self, pattern: &str, fields: &Json) -> String {
+        let ending = fields.get("to").and_then(Json::as_str);
+        let default = match self.field("to") {
+            Some(Field::Ending(default)) => default,
+            _ => "recordio",
+        };
+        pattern.replace("{to}", ending.unwrap_or(default))
+    }
+}
