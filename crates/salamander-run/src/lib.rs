@@ -10,6 +10,7 @@
 //! - [`Event`], [`Report`]: what a run tells; [`Summary`], [`report`]: its end, and how good a classifier is
 //! - [`status`], [`runs`], [`scale`], [`stop`]: any run of this machine, from outside
 //! - [`TrainedModel`]: evaluate, predict, export; `tasks`: the same by several processes
+//! - [`serving`]: trained models as endpoints
 //! - [`SearchRun`]: a search, whose trials are runs in processes of their own
 //! - [`roles`]: the processes of a distributed run; `distributed`: their parent
 //! - [`cluster`]: jobs on Kubernetes (feature `kube`)
@@ -35,6 +36,7 @@ pub mod roles;
 mod run;
 mod same_experiment;
 mod search;
+pub mod serving;
 mod stop_request;
 mod stored;
 mod summary;
