@@ -1,10 +1,15 @@
-//! Generates code for the messages in `salamander/v1` in pure Rust, so that nobody needs protoc.
+//! Generates code for the messages in `salamander/v1`, and for those of serving, in pure Rust, so that nobody needs protoc.
 
 use std::error::Error;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    println!("cargo::rerun-if-changed=salamander");
+    for folder in ["salamander", "inference", "health"] {
+        println!("cargo::rerun-if-changed={folder}");
+    }
     let files = protox::compile(["salamander/v1/control.proto"], ["."])?;
     tonic_prost_build::configure().compile_fds(files)?;
+    let files = protox::compile(["inference/service.proto", "health/health.proto"], ["."])?;
+    // Tensors are not copied out of what was received.
+    tonic_prost_build::configure().bytes(".inference").compile_fds(files)?;
     Ok(())
 }

@@ -2,6 +2,7 @@
 //!
 //! # Layout
 //! - [`v1`]: generated from `salamander/v1/*.proto`
+//! - [`inference`], [`health`]: what clients of served models call
 //! - [`convert`]: between generated messages and the types of the state machines
 //! - [`status`]: errors to gRPC codes, in one place
 //! - [`token`]: how clients show that they have the run's token
@@ -26,4 +27,21 @@ pub mod token;
 )]
 pub mod v1 {
     tonic::include_proto!("salamander.v1");
+}
+
+/// The Open Inference Protocol, generated from `inference/service.proto`.
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    reason = "generated; documented by the protocol"
+)]
+pub mod inference {
+    tonic::include_proto!("inference");
+}
+
+/// gRPC's health check, generated from `health/health.proto`.
+#[allow(missing_docs, unreachable_pub, clippy::all, reason = "generated; documented by gRPC")]
+pub mod health {
+    tonic::include_proto!("grpc.health.v1");
 }

@@ -35,6 +35,7 @@ mod roles;
 mod runs;
 mod scaffold;
 mod search;
+mod serve;
 mod sharing;
 mod signals;
 mod status;
@@ -79,6 +80,8 @@ enum Command {
     Predict(predict::Args),
     /// Write a trained model's weights as safetensors, with what is needed to use them
     Export(export::Args),
+    /// Answer requests with trained models, over HTTP
+    Serve(serve::Args),
     /// Show which records were applied in which epoch of a run
     Ledger(ledger::Args),
     /// Show where a run stands: its state, how far it is, and why it failed
@@ -163,6 +166,7 @@ pub fn main(models: Models) -> ExitCode {
         Command::Evaluate(args) => evaluate::run(&args, program),
         Command::Predict(args) => predict::run(&args, program),
         Command::Export(args) => export::run(&args, program).map(|()| ExitCode::SUCCESS),
+        Command::Serve(args) => serve::run(&args, program),
         Command::Ledger(args) => ledger::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Runs { command } => runs::run(command),

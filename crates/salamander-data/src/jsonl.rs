@@ -181,6 +181,43 @@ fn columns(
     Ok(columns)
 }
 
+/// A record that did not come from a file, read as a line of JSON is: who asks a trained model has the columns that
+/// its data had.
+///
+/// ```
+/// use salamander_data::JsonRecord;
+///
+/// let record = serde_json::json!({"x": [1, 2], "name": "ada"});
+/// let record = JsonRecord::new(record.as_object().cloned().unwrap_or_default())?;
+/// assert_eq!(record.row().text("name").unwrap(), "ada");
+/// assert_eq!(record.row().ints("x").unwrap(), [1, 2]);
+/// # Ok::<(), String>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct JsonRecord(Vec<(String, OwnedValue)>);
+
+impl JsonRecord {
+    /// From an object; the error names the column.
+    pub fn new(object: Map<String, Json>) -> Result<Self, String> {
+        let mut columns = Vec::with_capacity(object.len());
+        flatten("", object, &mut columns)?;
+        Ok(Self(columns))
+    }
+
+    /// Adds or replaces a column of bytes, which JSON has no word for.
+    #[must_use]
+    pub fn with_bytes(mut self, name: &str, bytes: Vec<u8>) -> Self {
+        self.0.retain(|(known, _)| known != name);
+        self.0.push((name.to_owned(), OwnedValue::Bytes(bytes)));
+        self
+    }
+
+    /// Its columns.
+    pub fn row(&self) -> Row<'_> {
+        Row::new(self.0.iter().map(|(name, value)| (name.as_str().into(), value.value())).collect())
+    }
+}
+
 /// What the parser says, without its own count of lines.
 fn in_line(error: &serde_json::Error) -> String {
     let text = error.to_string();

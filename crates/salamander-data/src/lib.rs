@@ -89,6 +89,7 @@ pub use dataset::Dataset;
 pub use dialect::{CENSUS_COLUMNS, CRITEO_COLUMNS, MOVIELENS_COLUMNS};
 pub use error::{ChunkPlace, Error};
 pub use format::{Format, UnknownName};
+pub use jsonl::JsonRecord;
 pub use open::{OpenOptions, files, open, open_indexed};
 pub use reader::{Reader, Shard};
 pub use record_cache::RecordCache;

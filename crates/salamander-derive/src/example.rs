@@ -105,6 +105,7 @@ fn example_impl(
         }
     });
     let (numbers, assets) = assets(columns);
+    let inputs = columns.iter().filter(|column| !column.label).map(input_spec);
     let class_names = columns.iter().find_map(class_names);
     let packed = packed(columns);
     let assertions = columns.iter().filter_map(|c| c.buckets.as_ref()).map(Buckets::assertion);
@@ -116,6 +117,7 @@ fn example_impl(
         impl ::salamander::__private::Example for #name {
             type Batch = #batch;
             const ASSETS: &'static [::salamander::__private::AssetSpec] = &[#(#assets),*];
+            const INPUTS: &'static [::salamander::__private::InputSpec] = &[#(#inputs),*];
 
             fn decode(
                 row: &::salamander::__private::Row<'_>,
@@ -219,6 +221,29 @@ fn asset(column: &Column) -> Option<TokenStream> {
     Some(quote! {
         #private::AssetSpec { file: #file, field: #field, columns: &[#(#columns),*], kind: #kind }
     })
+}
+
+/// What is told of an input to those who ask a trained model.
+fn input_spec(column: &Column) -> TokenStream {
+    let (private, columns) = (quote!(::salamander::__private), &column.columns);
+    let Column { ident, kind, shape, missing, .. } = column;
+    let (field, ragged, optional) = (ident.to_string(), column.is_ragged(), missing.is_some());
+    let datatype = match column.is_text() || column.is_texts() || is_named(kind, "Image") {
+        true => quote!("BYTES"),
+        false => quote! {
+            <<#kind as #private::Column>::Item as #private::Number>::DATATYPE
+        },
+    };
+    quote! {
+        #private::InputSpec {
+            field: #field,
+            columns: &[#(#columns),*],
+            datatype: #datatype,
+            shape: &[#(#shape),*],
+            ragged: #ragged,
+            optional: #optional,
+        }
+    }
 }
 
 /// The names of a label's classes, if it is text.

@@ -12,6 +12,7 @@
 //! - [`TrainedModel`]: evaluate, predict, export; `tasks`: the same by several processes
 //! - [`SearchDraft`], [`SearchRun`]: a search, whose trials are runs in processes of their own; [`SearchEnd`],
 //!   [`SearchTable`]: what it has found
+//! - [`serving`]: trained models as endpoints
 //! - [`roles`]: the processes of a distributed run; `distributed`: their parent
 //! - [`cluster`]: jobs on Kubernetes (feature `kube`)
 //! - `folder`, `keys`, `stored`, `stop_request`: a run's folder, its secrets, its place in an object store, and a wish
@@ -36,6 +37,7 @@ pub mod roles;
 mod run;
 mod same_experiment;
 mod search;
+pub mod serving;
 mod stop_request;
 mod stored;
 mod summary;

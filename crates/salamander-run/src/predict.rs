@@ -108,7 +108,7 @@ fn table_row<'a>(record: u64, scores: &[f32], prediction: Option<Prediction<'a>>
 
 /// What the scores of a record say.
 #[derive(Clone, Copy)]
-enum Prediction<'a> {
+pub(crate) enum Prediction<'a> {
     /// The only one there is.
     Value(f32),
     /// The class with the greatest score.
@@ -118,7 +118,7 @@ enum Prediction<'a> {
 }
 
 impl<'a> Prediction<'a> {
-    fn of(row: &[f32], names: &'a [String]) -> Self {
+    pub(crate) fn of(row: &[f32], names: &'a [String]) -> Self {
         match row {
             [value] => Self::Value(*value),
             row => {
@@ -137,7 +137,7 @@ impl<'a> Prediction<'a> {
     }
 }
 
-fn class(row: &[f32]) -> usize {
+pub(crate) fn class(row: &[f32]) -> usize {
     let best = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
     best.map_or(0, |(class, _)| class)
 }

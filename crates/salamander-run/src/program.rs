@@ -67,6 +67,11 @@ impl Program {
         &self.models
     }
 
+    /// The models, to keep.
+    pub(crate) fn models_shared(&self) -> Arc<Models> {
+        Arc::clone(&self.models)
+    }
+
     /// Reads an experiment file for a new run below `runs`.
     pub fn experiment(
         &self,

@@ -13,7 +13,7 @@
 //! - [`worker`]: a member of a distributed run; `asynchronous`: training on parameter servers
 //! - [`trainer`]: the loop; [`progress`]: where it stands; [`callback`]: who is told
 //! - `preflight`: a model tried on one record before a run; `caught`: its panics as errors
-//! - [`evaluate`], [`predict`]: a trained model on other data
+//! - [`evaluate`], [`predict`]: a trained model on other data; [`inference`]: one that is asked
 //! - [`checkpoint`]: what is kept; [`weights`]: import and export; [`params`]: parameters by path
 //! - [`model`]: models by name, without their types; [`device`]: devices by name; [`threads`]: who computes
 
@@ -31,6 +31,7 @@ mod exchange;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod gradients;
+pub mod inference;
 pub mod loader;
 pub mod loss;
 pub mod metrics;

@@ -45,6 +45,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use std::cell::OnceCell;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -64,6 +65,7 @@ use crate::context::Context;
 use crate::evaluate::{AfterBatch, BatchRange, EvaluationPart, evaluate_part};
 use crate::example::{AssetFiles, AssetSpec, Assets, Example};
 use crate::exchange::Alone;
+use crate::inference::{Answers, ExampleDecoder, Examples, NotAnswered, RecordDecoder, infer};
 use crate::predict::{TakePredictions, predict_part};
 use crate::tables::{self, LocalRows, Opened, RowSource, Tables};
 use crate::trainer::{Outcome, Setup, Trainer};
@@ -123,6 +125,10 @@ pub trait Instance {
     ) -> Result<EvaluationPart, Error>;
     /// Predicts the records of some of the batches; returns how many were skipped.
     fn predict(&self, part: BatchRange<'_>, each: &mut TakePredictions<'_>) -> Result<u64, Error>;
+    /// What decodes records to be asked about, on any thread.
+    fn decoder(&self) -> Arc<dyn RecordDecoder>;
+    /// What the model says to examples of its decoder, at most so many of them at once.
+    fn infer(&self, examples: Vec<Examples>, most: usize) -> Result<Answers, Box<NotAnswered>>;
     /// Writes the weights under their module paths, and beside them what else is needed to use them.
     fn export(&self, path: &Path) -> Result<(), Error>;
 }
@@ -277,12 +283,14 @@ impl<T: Trial> Model for ModelEntry<T> {
                 tables.with_store(|rows| rows.restore(&files, 0, Lineage::default()))?;
             }
         }
-        Ok(Box::new(Loaded { model, tables, files, assets }))
+        Ok(Box::new(Loaded { model, asked: OnceCell::new(), tables, files, assets }))
     }
 }
 
 struct Loaded<T> {
     model: T,
+    /// The same without what a backward pass needs, made when it is first asked.
+    asked: OnceCell<T>,
     tables: Tables,
     /// The checkpoint's files with rows.
     files: Vec<PathBuf>,
@@ -307,6 +315,17 @@ impl<T: Trial> Instance for Loaded<T> {
     fn predict(&self, part: BatchRange<'_>, each: &mut TakePredictions<'_>) -> Result<u64, Error> {
         let skipped = predict_part(&self.model, &self.assets, part, each)?;
         self.tables.check().map(|()| skipped)
+    }
+
+    fn decoder(&self) -> Arc<dyn RecordDecoder> {
+        Arc::new(ExampleDecoder::<T::Example>::new(self.assets.clone()))
+    }
+
+    fn infer(&self, examples: Vec<Examples>, most: usize) -> Result<Answers, Box<NotAnswered>> {
+        let model = self.asked.get_or_init(|| self.model.valid());
+        let answers = infer(model, &self.assets, examples, most)?;
+        let gone = |error| NotAnswered { error, examples: Vec::new() }.into();
+        self.tables.check().map(|()| answers).map_err(gone)
     }
 
     fn export(&self, path: &Path) -> Result<(), Error> {

@@ -41,6 +41,12 @@ pub trait Output: Sized {
     /// One row of values per record, as files of predictions have them.
     fn rows(self) -> Tensor<2>;
 
+    /// What [`rows`](Self::rows) gives, where it can be had without giving the output away: who asks a trained model
+    /// may want it beside what the model predicts from it.
+    fn raw_rows(&self) -> Option<Tensor<2>> {
+        None
+    }
+
     /// The same without what a backward pass needs: `inner()` of every tensor.
     #[must_use]
     fn without_autodiff(self) -> Self;
@@ -52,6 +58,10 @@ impl<const D: usize> Output for Tensor<D> {
     fn rows(self) -> Tensor<2> {
         let dims = self.dims();
         self.reshape([dims[0], dims[1..].iter().product()])
+    }
+
+    fn raw_rows(&self) -> Option<Tensor<2>> {
+        Some(self.clone().rows())
     }
 
     fn without_autodiff(self) -> Self {

@@ -325,10 +325,10 @@ pub mod __private {
     pub use salamander_train::example::fitted;
     pub use salamander_train::example::{
         AssetKind, AssetSpec, Assets, Augmentation, Augmented, Batch, Column, DecodeError, Example,
-        ExampleContext, Float, Int, Kind, Packed, Ragged, Scale, Target, WordList, ascending,
-        bucket_texts, bucketed, class_number, concatenated, feature_or, float_tensor,
-        hashed_columns, label, label_text, label_texts, normalised_tensor, ragged_feature,
-        ragged_ints, ragged_texts, shifted, text, texts,
+        ExampleContext, Float, InputSpec, Int, Kind, Number, Packed, Ragged, Scale, Target,
+        WordList, ascending, bucket_texts, bucketed, class_number, concatenated, feature_or,
+        float_tensor, hashed_columns, label, label_text, label_texts, normalised_tensor,
+        ragged_feature, ragged_ints, ragged_texts, shifted, text, texts,
     };
     pub use salamander_train::model::entry;
     pub use serde_json::{Map as JsonMap, Value as Json};

@@ -1,4 +1,8 @@
 //! Matrix products on slices, by the `gemm` crate, one thread each: who calls decides how work is cut.
+//!
+//! A row of a product has the same bits whatever rows are computed with it: a model that is asked about one record says
+//! what it says about many. So the inner size is cut here, where gemm would cut it by the other sizes, and single rows
+//! and columns, which it sums in another order, have a second one beside them.
 #![expect(unsafe_code, reason = "the gemm crate takes raw pointers; sizes are checked here")]
 
 use super::tasks::share;
@@ -33,6 +37,14 @@ impl<'a> Matrix<'a> {
             column_stride: self.row_stride,
             ..self
         }
+    }
+
+    /// The only row and one of zeros, in `values`.
+    fn with_zeros_below(self, values: &mut Vec<f32>) -> Matrix<'_> {
+        *values =
+            (0..self.columns).map(|column| self.values[column * self.column_stride]).collect();
+        values.resize(2 * self.columns, 0.0);
+        Matrix::new(values, 2, self.columns)
     }
 
     /// Some of the columns.
@@ -125,14 +137,50 @@ unsafe impl Send for Target {}
 // SAFETY: as above.
 unsafe impl Sync for Target {}
 
+/// The most products that one call of gemm adds up: it cuts longer sums, in different places for few rows and many.
+const DEPTH: usize = 512;
+
 /// # Safety
 /// `out` must be valid for `left.rows` rows of `right.columns` values at distances of `stride`, and nobody else may
 /// use those values meanwhile.
 unsafe fn compute(mode: ProductOutput, out: *mut f32, stride: usize, left: Matrix, right: Matrix) {
     assert_eq!(left.columns, right.rows, "the inner sizes of a product must be equal");
-    if left.rows == 0 || right.columns == 0 {
+    let (rows, columns, inner) = (left.rows, right.columns, left.columns);
+    if rows == 0 || columns == 0 {
         return;
     }
+    if rows == 1 || columns == 1 {
+        let (mut one_left, mut one_right) = (Vec::new(), Vec::new());
+        let left = if rows == 1 { left.with_zeros_below(&mut one_left) } else { left };
+        let right = match columns {
+            1 => right.transposed().with_zeros_below(&mut one_right).transposed(),
+            _ => right,
+        };
+        let wide = right.columns;
+        let mut padded = vec![0.0; left.rows * wide];
+        // SAFETY: the output is exclusively borrowed; the given one's values are the caller's.
+        unsafe {
+            let at = |row: usize, column: usize| out.add(row * stride + column);
+            let all = || (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+            all().for_each(|(row, column)| padded[row * wide + column] = *at(row, column));
+            compute(mode, padded.as_mut_ptr(), wide, left, right);
+            all().for_each(|(row, column)| *at(row, column) = padded[row * wide + column]);
+        }
+        return;
+    }
+    let mut mode = mode;
+    // At least once: without an inner size the output may have to be zeros.
+    for first in (0..inner.max(1)).step_by(DEPTH) {
+        let count = DEPTH.min(inner - first);
+        // SAFETY: the output is the caller's.
+        unsafe { block(mode, out, stride, left.columns(first, count), right.rows(first, count)) };
+        mode = ProductOutput::Add;
+    }
+}
+
+/// # Safety
+/// As for [`compute`].
+unsafe fn block(mode: ProductOutput, out: *mut f32, stride: usize, left: Matrix, right: Matrix) {
     // SAFETY: the matrices were checked to lie inside their slices when they were made; the output is the caller's.
     unsafe {
         gemm::gemm(
@@ -186,6 +234,43 @@ mod tests {
             (Matrix::new(&b, 3, 4).transposed(), Matrix::new(&a, 2, 3).transposed());
         product(ProductOutput::Replace, &mut transposed, left, right);
         assert_eq!(transposed[1] + 1.0, expected(1, 0));
+    }
+
+    /// Values that sums of another order would round differently.
+    fn rough(count: usize, seed: u32) -> Vec<f32> {
+        let one = |i: u32| {
+            let bits = (i ^ seed).wrapping_mul(2_654_435_761).rotate_left(13) ^ i;
+            (bits % 20_011) as f32 / 7_919.0 - 1.25
+        };
+        (0..count as u32).map(one).collect()
+    }
+
+    #[test]
+    fn a_row_has_the_same_bits_whatever_is_beside_it() {
+        const ROWS: usize = 70;
+        for inner in [1, 2, 3, 16, 100, 511, 513, 784, 1300] {
+            for columns in [1, 2, 10, 63, 65, 130] {
+                let (left, right) = (rough(ROWS * inner, 1), rough(inner * columns, 7));
+                let right = Matrix::new(&right, inner, columns);
+                let compute = |first: usize, rows: usize| {
+                    let mut out = rough(columns, 3).repeat(rows);
+                    let left = Matrix::new(&left, ROWS, inner).rows(first, rows);
+                    product(ProductOutput::Add, &mut out, left, right);
+                    out
+                };
+                let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+                let all = compute(0, ROWS);
+                for (first, rows) in [(0, 1), (69, 1), (3, 2), (5, 7), (0, 16), (6, 64)] {
+                    let own = &all[first * columns..(first + rows) * columns];
+                    let found = compute(first, rows);
+                    assert_eq!(
+                        bits(&found),
+                        bits(own),
+                        "{rows} rows from {first}, {inner} x {columns}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub(super) const MUST_NOT_SEE: [(&str, &[&str]); 15] = [
     ("salamander-ps", &["burn", "tokio", "tonic", "kube"]),
     ("salamander-flow", &["burn", "kube", "clap", "tokio", "tonic", "datafusion"]),
     ("salamander-search", &["tokio", "burn", "tonic", "kube", "rusqlite"]),
+    ("salamander-serve", &["burn", "kube", "clap"]),
     ("salamander-kube", &["burn"]),
     ("salamander-master", &["burn", "kube"]),
     ("salamander-train", &["kube"]),

@@ -48,6 +48,8 @@ pub trait Number: Copy + Default + Send + 'static {
     type Kind: Kind;
     /// What its tensor holds in a vector: bytes are pixels there, not categories.
     type VectorKind: Kind;
+    /// What the Open Inference Protocol calls it.
+    const DATATYPE: &'static str;
 
     /// From an integer, if it fits.
     fn from_int(value: i64) -> Option<Self>;
@@ -62,10 +64,11 @@ pub trait Number: Copy + Default + Send + 'static {
 }
 
 macro_rules! whole {
-    ($($type:ty => $vector:ty),*) => {
+    ($($type:ty => $vector:ty, $name:literal;)*) => {
         $(impl Number for $type {
             type Kind = Int;
             type VectorKind = $vector;
+            const DATATYPE: &'static str = $name;
 
             fn from_int(value: i64) -> Option<Self> {
                 <$type>::try_from(value).ok()
@@ -80,13 +83,23 @@ macro_rules! whole {
     };
 }
 
-whole!(u8 => Float, i8 => Int, u16 => Int, i16 => Int, u32 => Int, i32 => Int, u64 => Int, i64 => Int);
+whole! {
+    u8 => Float, "UINT8";
+    i8 => Int, "INT8";
+    u16 => Int, "UINT16";
+    i16 => Int, "INT16";
+    u32 => Int, "UINT32";
+    i32 => Int, "INT32";
+    u64 => Int, "UINT64";
+    i64 => Int, "INT64";
+}
 
 macro_rules! real {
-    ($($type:ty),*) => {
+    ($($type:ty => $name:literal),*) => {
         $(impl Number for $type {
             type Kind = Float;
             type VectorKind = Float;
+            const DATATYPE: &'static str = $name;
 
             fn from_int(value: i64) -> Option<Self> {
                 Some(value as $type)
@@ -104,11 +117,12 @@ macro_rules! real {
     };
 }
 
-real!(f32, f64);
+real!(f32 => "FP32", f64 => "FP64");
 
 impl Number for bool {
     type Kind = Int;
     type VectorKind = Int;
+    const DATATYPE: &'static str = "BOOL";
 
     fn from_int(value: i64) -> Option<Self> {
         matches!(value, 0 | 1).then_some(value == 1)

@@ -38,6 +38,7 @@ mod augment;
 mod buckets;
 mod column;
 mod fit;
+mod inputs;
 mod kind;
 mod normalise;
 mod packed;
@@ -58,6 +59,7 @@ pub use buckets::{
 };
 pub use column::{Column, Number};
 pub use fit::fit;
+pub use inputs::InputSpec;
 pub use kind::{Float, Int, Kind, Scale, Target, float_tensor};
 pub use normalise::normalised_tensor;
 pub use packed::Packed;
@@ -80,6 +82,9 @@ pub trait Example: Sized + Send + 'static {
     /// The files that it is read with: statistics and vocabularies. They are part of each run, and reach `decode` and
     /// `collate` in the context.
     const ASSETS: &'static [AssetSpec] = &[];
+
+    /// Its inputs, as who asks a trained model is told; none where they are not known.
+    const INPUTS: &'static [InputSpec] = &[];
 
     /// Reads the record's columns, on a thread of the loader. Without `cx.labels`, as in prediction, the label columns
     /// may be absent. An error names the column; the loader adds file and record, and skips the record if the

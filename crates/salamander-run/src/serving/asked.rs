@@ -1,0 +1,136 @@
+//! A version of a model: what decodes its records, and what its own thread computes.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use salamander_data::{Row, Value};
+use salamander_serve::{
+    DataType, Decoded, Decoder, Failed, Input, Loaded, Metadata, Model, Tensor, TensorInfo,
+};
+use salamander_train::example::InputSpec;
+use salamander_train::inference::{Examples, NotAnswered, RecordDecoder};
+use salamander_train::model::Instance;
+
+use super::outputs::Outputs;
+use crate::Error;
+
+/// A model that is asked.
+pub(super) struct AskedModel {
+    instance: Box<dyn Instance>,
+    name: &'static str,
+    outputs: Outputs,
+    rows: usize,
+}
+
+impl AskedModel {
+    /// `names` are those of labels that are text, and of classes for people.
+    pub(super) fn new(
+        instance: Box<dyn Instance>,
+        name: &'static str,
+        names: (Vec<String>, Vec<String>),
+        rows: usize,
+    ) -> Self {
+        Self { instance, name, outputs: Outputs::new(names.0, names.1), rows }
+    }
+
+    /// Asks it about nothing in particular, so that the first one who asks does not wait for what only the first one
+    /// waits for, and the sizes of its outputs are known.
+    pub(super) fn loaded(self) -> Result<Loaded, Error> {
+        let decoder = self.instance.decoder();
+        let mut metadata = Metadata {
+            platform: self.name.to_string(),
+            inputs: inputs(decoder.inputs()),
+            outputs: Vec::new(),
+        };
+        let mut tried = decoder.empty();
+        let known = !decoder.inputs().is_empty();
+        let answers = match known && decoder.push(&zeros(decoder.inputs()), &mut tried).is_ok() {
+            true => self.instance.infer(vec![tried], self.rows).ok(),
+            // A word that the vocabulary does not have: nothing is known before the first request.
+            false => None,
+        };
+        metadata.outputs = self.outputs.describe(answers.as_ref());
+        let decoder = Arc::new(AskedDecoder { decoder, metadata });
+        Ok(Loaded { decoder, model: Box::new(self) })
+    }
+}
+
+impl Model for AskedModel {
+    fn infer(&mut self, batch: Vec<Decoded>) -> Result<Vec<Tensor>, Failed> {
+        let mut examples = Vec::with_capacity(batch.len());
+        for Decoded { value, .. } in batch {
+            match value.downcast::<Examples>() {
+                Ok(own) => examples.push(*own),
+                Err(_) => {
+                    let reason = "these records were decoded for another model".to_string();
+                    return Err(Failed { reason, mistake: false, batch: Vec::new() });
+                }
+            }
+        }
+        match self.instance.infer(examples, self.rows) {
+            Ok(answers) => Ok(self.outputs.tensors(answers)),
+            Err(not) => {
+                let NotAnswered { error, examples } = *not;
+                let batch = examples.into_iter().map(decoded).collect();
+                let mistake = matches!(error, salamander_train::Error::Invalid(_));
+                Err(Failed { reason: error.to_string(), mistake, batch })
+            }
+        }
+    }
+}
+
+fn decoded(examples: Examples) -> Decoded {
+    Decoded { rows: examples.records(), value: Box::new(examples) }
+}
+
+/// The example's own decoder.
+struct AskedDecoder {
+    decoder: Arc<dyn RecordDecoder>,
+    metadata: Metadata,
+}
+
+impl Decoder for AskedDecoder {
+    fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    fn decode(&self, input: &Input) -> Result<Decoded, String> {
+        let mut examples = self.decoder.empty();
+        input.each(&mut |row| {
+            self.decoder.push(row, &mut examples).map_err(|error| error.to_string())
+        })?;
+        Ok(decoded(examples))
+    }
+}
+
+/// A tensor for each column.
+fn inputs(specs: &[InputSpec]) -> Vec<TensorInfo> {
+    let of = |spec: &InputSpec| {
+        let datatype = DataType::parse(spec.datatype).unwrap_or(DataType::Bytes);
+        let (shape, optional) = (spec.column_shape(), spec.optional);
+        let info = move |name: &&str| TensorInfo {
+            name: name.to_string(),
+            datatype,
+            shape: shape.clone(),
+            optional,
+        };
+        spec.columns.iter().map(info).collect::<Vec<_>>()
+    };
+    specs.iter().flat_map(of).collect()
+}
+
+/// A record of zeros and empty texts.
+fn zeros(specs: &[InputSpec]) -> Row<'static> {
+    let value = |spec: &InputSpec| {
+        let count = spec.column_shape().iter().map(|size| (*size).max(0) as usize).product();
+        match spec.datatype {
+            "BYTES" => Value::Text(""),
+            "FP32" | "FP64" => Value::Floats(Cow::Owned(vec![0.0; count])),
+            _ => Value::Ints(Cow::Owned(vec![0; count])),
+        }
+    };
+    let columns = specs.iter().flat_map(|spec| {
+        spec.columns.iter().map(move |column| (Cow::Borrowed(*column), value(spec)))
+    });
+    Row::new(columns.collect())
+}

@@ -1,0 +1,188 @@
+//! What a server's metrics say about each model, whatever its versions: the page of `/metrics`.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::{Family, MetricConstructor};
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ModelLabel {
+    model: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    model: String,
+    outcome: &'static str,
+}
+
+/// Histograms of times, or of rows.
+#[derive(Clone)]
+enum Buckets {
+    Seconds,
+    Rows,
+}
+
+impl MetricConstructor<Histogram> for Buckets {
+    fn new_metric(&self) -> Histogram {
+        match self {
+            // From a tenth of a millisecond to some twenty seconds.
+            Buckets::Seconds => Histogram::new(exponential_buckets(1e-4, 2.0, 18)),
+            Buckets::Rows => Histogram::new(exponential_buckets(1.0, 2.0, 11)),
+        }
+    }
+}
+
+type Histograms = Family<ModelLabel, Histogram, Buckets>;
+
+/// The metrics of all models.
+pub(crate) struct Metrics {
+    registry: Registry,
+    requests: Family<OutcomeLabels, Counter>,
+    loads: Family<OutcomeLabels, Counter>,
+    records: Family<ModelLabel, Counter>,
+    whole: Histograms,
+    queued: Histograms,
+    computed: Histograms,
+    rows: Histograms,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Answered,
+    Failed,
+    Refused,
+    Late,
+    Cancelled,
+}
+
+/// The metrics of one model. A copy counts the same.
+#[derive(Clone, Debug)]
+pub(crate) struct ModelMetrics {
+    outcomes: [Counter; 5],
+    records: Counter,
+    whole: Histogram,
+    queued: Histogram,
+    computed: Histogram,
+    rows: Histogram,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        let times = || Histograms::new_with_constructor(Buckets::Seconds);
+        let mut metrics = Self {
+            registry: Registry::with_prefix("salamander_serve"),
+            requests: Family::default(),
+            loads: Family::default(),
+            records: Family::default(),
+            whole: times(),
+            queued: times(),
+            computed: times(),
+            rows: Histograms::new_with_constructor(Buckets::Rows),
+        };
+        let to = &mut metrics.registry;
+        to.register("requests", "Requests by what became of them", metrics.requests.clone());
+        to.register("loads", "Versions that were loaded, or not", metrics.loads.clone());
+        to.register("records", "Records that were answered", metrics.records.clone());
+        let (whole, queued) = (metrics.whole.clone(), metrics.queued.clone());
+        to.register("request_seconds", "From a request's records to its answer", whole);
+        to.register("queue_seconds", "Waiting for the model", queued);
+        to.register("compute_seconds", "Computing a batch", metrics.computed.clone());
+        to.register("batch_rows", "Records that were computed together", metrics.rows.clone());
+        metrics
+    }
+
+    pub(crate) fn of(&self, model: &str) -> ModelMetrics {
+        let outcome = |outcome| {
+            let labels = OutcomeLabels { model: model.to_string(), outcome };
+            self.requests.get_or_create(&labels).clone()
+        };
+        let label = ModelLabel { model: model.to_string() };
+        ModelMetrics {
+            outcomes: ["answered", "failed", "refused", "late", "cancelled"].map(outcome),
+            records: self.records.get_or_create(&label).clone(),
+            whole: self.whole.get_or_create(&label).clone(),
+            queued: self.queued.get_or_create(&label).clone(),
+            computed: self.computed.get_or_create(&label).clone(),
+            rows: self.rows.get_or_create(&label).clone(),
+        }
+    }
+
+    pub(crate) fn loaded(&self, model: &str, well: bool) {
+        let outcome = if well { "loaded" } else { "failed" };
+        self.loads.get_or_create(&OutcomeLabels { model: model.to_string(), outcome }).inc();
+    }
+
+    /// All of them as text, with what is so at this moment: models, their versions and what waits for each.
+    pub(crate) fn page(&self, now: &[(String, Option<String>, usize)]) -> String {
+        let mut page = String::new();
+        // Writing to a string does not fail.
+        let _ = text::encode(&mut page, &self.registry);
+        let mut page = page.trim_end_matches("# EOF\n").to_string();
+        let _ = writeln!(page, "# HELP salamander_serve_waiting Requests that wait.");
+        let _ = writeln!(page, "# TYPE salamander_serve_waiting gauge");
+        for (model, _, waiting) in now {
+            let _ = writeln!(page, "salamander_serve_waiting{{model=\"{model}\"}} {waiting}");
+        }
+        let _ = writeln!(page, "# HELP salamander_serve_version The version in service.");
+        let _ = writeln!(page, "# TYPE salamander_serve_version gauge");
+        for (model, version, _) in now {
+            let (version, ready) = (version.as_deref().unwrap_or(""), u8::from(version.is_some()));
+            let _ = writeln!(
+                page,
+                "salamander_serve_version{{model=\"{model}\",version=\"{version}\"}} {ready}"
+            );
+        }
+        page + "# EOF\n"
+    }
+}
+
+impl ModelMetrics {
+    pub(crate) fn count(&self, outcome: Outcome, requests: usize) {
+        self.outcomes[outcome as usize].inc_by(requests as u64);
+    }
+
+    pub(crate) fn answered(&self, rows: usize, whole: Duration, queued: Duration) {
+        self.count(Outcome::Answered, 1);
+        self.records.inc_by(rows as u64);
+        self.whole.observe(whole.as_secs_f64());
+        self.queued.observe(queued.as_secs_f64());
+    }
+
+    pub(crate) fn computed(&self, rows: usize, time: Duration) {
+        self.rows.observe(rows as f64);
+        self.computed.observe(time.as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_has_what_was_counted_and_what_is_now() {
+        let metrics = Metrics::new();
+        let own = metrics.of("m");
+        own.answered(3, Duration::from_millis(2), Duration::ZERO);
+        own.count(Outcome::Refused, 2);
+        own.computed(3, Duration::from_millis(1));
+        metrics.loaded("m", true);
+        let page = metrics.page(&[("m".to_string(), Some("step-1".to_string()), 4)]);
+        for line in [
+            "salamander_serve_requests_total{model=\"m\",outcome=\"answered\"} 1",
+            "salamander_serve_requests_total{model=\"m\",outcome=\"refused\"} 2",
+            "salamander_serve_records_total{model=\"m\"} 3",
+            "salamander_serve_batch_rows_bucket{le=\"4.0\",model=\"m\"} 1",
+            "salamander_serve_waiting{model=\"m\"} 4",
+            "salamander_serve_version{model=\"m\",version=\"step-1\"} 1",
+        ] {
+            assert!(page.contains(line), "{line} is not in\n{page}");
+        }
+        assert!(page.ends_with("# EOF\n") && page.matches("# EOF").count() == 1);
+    }
+}

@@ -1,0 +1,234 @@
+//! The thread that owns a version of a model: it computes as soon as something waits, all that fits together.
+
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::oneshot;
+
+use super::statistics::Statistics;
+use super::waiting::{Most, Taken, Waiting};
+use crate::model::{Decoded, Decoder, Failed, Loaded, Model, Source};
+use crate::refusal::Refusal;
+use crate::tensor::Tensor;
+
+/// How requests are computed together.
+#[derive(Clone, Copy, Debug)]
+pub struct Batching {
+    /// The most rows of a batch.
+    pub rows: usize,
+    /// How long a batch waits for more; not at all by default.
+    pub delay: Duration,
+    /// The most requests that wait.
+    pub queue: usize,
+    /// The most rows that wait.
+    pub queue_rows: usize,
+}
+
+impl Default for Batching {
+    fn default() -> Self {
+        Self { rows: 64, delay: Duration::ZERO, queue: 256, queue_rows: 4096 }
+    }
+}
+
+/// What was computed for a request.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) outputs: Vec<Tensor>,
+    /// How long the request waited.
+    pub(crate) queued: Duration,
+}
+
+type Reply = Result<Answer, Refusal>;
+
+struct Job {
+    input: Decoded,
+    since: Instant,
+    reply: oneshot::Sender<Reply>,
+}
+
+struct State {
+    waiting: Waiting<Job>,
+    closing: bool,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    wake: Condvar,
+    batching: Batching,
+    statistics: Arc<Statistics>,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A thread with a model. It ends when this is dropped and nothing waits any more.
+pub(crate) struct Owner {
+    shared: Arc<Shared>,
+}
+
+impl Owner {
+    /// Starts the thread, which loads the model; returns when it is ready.
+    pub(crate) fn start(
+        source: Arc<dyn Source>,
+        version: &str,
+        batching: Batching,
+        statistics: Arc<Statistics>,
+    ) -> Result<(Self, Arc<dyn Decoder>), String> {
+        let most = Most { requests: batching.queue, rows: batching.queue_rows };
+        let state = Mutex::new(State { waiting: Waiting::new(most), closing: false });
+        let shared = Arc::new(Shared { state, wake: Condvar::new(), batching, statistics });
+        let (ready, loaded) = sync_channel(1);
+        let (own, wanted) = (Arc::clone(&shared), version.to_string());
+        let thread = std::thread::Builder::new().name(format!("model-{version}"));
+        thread
+            .spawn(move || own_model(&*source, &wanted, &own, ready))
+            .map_err(|error| format!("cannot start a thread: {error}"))?;
+        let decoder =
+            loaded.recv().map_err(|_| "its thread ended while it loaded".to_string())??;
+        Ok((Self { shared }, decoder))
+    }
+
+    /// Puts a request before the thread.
+    pub(crate) fn submit(
+        &self,
+        input: Decoded,
+        deadline: Option<Instant>,
+    ) -> Result<oneshot::Receiver<Reply>, Refusal> {
+        let (reply, answer) = oneshot::channel();
+        let rows = input.rows;
+        let job = Job { input, since: Instant::now(), reply };
+        let mut state = self.shared.lock();
+        if state.waiting.push(job, rows, deadline).is_err() {
+            let waiting = state.waiting.len();
+            return Err(Refusal::Busy(format!("{waiting} requests wait already: try again")));
+        }
+        drop(state);
+        self.shared.wake.notify_one();
+        Ok(answer)
+    }
+
+    /// Requests that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.shared.lock().waiting.len()
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.shared.lock().closing = true;
+        self.shared.wake.notify_one();
+    }
+}
+
+fn own_model(
+    source: &dyn Source,
+    version: &str,
+    shared: &Shared,
+    ready: SyncSender<Result<Arc<dyn Decoder>, String>>,
+) {
+    let mut model = match source.load(version) {
+        Ok(Loaded { decoder, model }) => {
+            if ready.send(Ok(decoder)).is_err() {
+                return;
+            }
+            model
+        }
+        Err(reason) => return drop(ready.send(Err(reason))),
+    };
+    while let Some(Taken { batch, late, cancelled }) = next(shared) {
+        shared.statistics.cancelled(cancelled);
+        for job in late {
+            let _ = job.reply.send(Err(Refusal::Late));
+        }
+        if !batch.is_empty() {
+            compute(&mut *model, batch, &shared.statistics);
+        }
+    }
+}
+
+/// Waits for requests; nothing when there will be none.
+fn next(shared: &Shared) -> Option<Taken<Job>> {
+    let mut state = shared.lock();
+    while state.waiting.is_empty() {
+        if state.closing {
+            return None;
+        }
+        state = shared.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+    }
+    let until = Instant::now() + shared.batching.delay;
+    while state.waiting.rows() < shared.batching.rows && !state.closing {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        let waited = shared.wake.wait_timeout(state, left);
+        state = waited.unwrap_or_else(PoisonError::into_inner).0;
+    }
+    Some(state.waiting.take(shared.batching.rows, Instant::now(), |job| job.reply.is_closed()))
+}
+
+fn compute(model: &mut dyn Model, batch: Vec<Job>, statistics: &Statistics) {
+    let begin = Instant::now();
+    let (mut inputs, mut askers) = (Vec::new(), Vec::new());
+    for Job { input, since, reply } in batch {
+        askers.push(Asker { rows: input.rows, queued: begin.duration_since(since), reply });
+        inputs.push(input);
+    }
+    let rows = askers.iter().map(|asker| asker.rows).sum();
+    let computed = model.infer(inputs);
+    statistics.executed(rows, begin.elapsed());
+    match computed {
+        Ok(outputs) => give(&outputs, askers),
+        // Each alone: a bad one must not spoil the others.
+        Err(Failed { batch, .. }) if batch.len() == askers.len() && batch.len() > 1 => {
+            for (input, asker) in batch.into_iter().zip(askers) {
+                match model.infer(vec![input]) {
+                    Ok(outputs) => give(&outputs, vec![asker]),
+                    Err(failed) => asker.fail(refusal(failed)),
+                }
+            }
+        }
+        Err(failed) => {
+            let refusal = refusal(failed);
+            askers.into_iter().for_each(|asker| asker.fail(refusal.clone()));
+        }
+    }
+}
+
+/// Who waits for an answer.
+struct Asker {
+    rows: usize,
+    queued: Duration,
+    reply: oneshot::Sender<Reply>,
+}
+
+impl Asker {
+    fn fail(self, refusal: Refusal) {
+        let _ = self.reply.send(Err(refusal));
+    }
+}
+
+fn refusal(Failed { reason, mistake, .. }: Failed) -> Refusal {
+    if mistake { Refusal::Invalid(reason) } else { Refusal::Failed(reason) }
+}
+
+/// Cuts outputs into those of each request.
+fn give(outputs: &[Tensor], askers: Vec<Asker>) {
+    let rows: usize = askers.iter().map(|asker| asker.rows).sum();
+    if let Some(wrong) = outputs.iter().find(|output| output.rows() != rows) {
+        let reason =
+            format!("output \"{}\" has {} rows for {rows} records", wrong.name, wrong.rows());
+        let refusal = Refusal::Failed(reason);
+        return askers.into_iter().for_each(|asker| asker.fail(refusal.clone()));
+    }
+    let mut first = 0;
+    for Asker { rows, queued, reply } in askers {
+        let own = outputs.iter().map(|output| output.rows_in(first..first + rows)).collect();
+        first += rows;
+        let _ = reply.send(Ok(Answer { outputs: own, queued }));
+    }
+}

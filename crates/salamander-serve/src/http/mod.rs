@@ -1,0 +1,262 @@
+//! REST: the Open Inference Protocol, v1's `:predict` and TorchServe's addresses, over a registry.
+
+mod body;
+mod infer;
+mod json;
+mod models;
+mod statistics;
+
+use bytes::Bytes;
+use hyper::body::Body;
+use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use serde_json::{Value as Json, json};
+
+use crate::engine::{InferRequest, InferResponse, Registry};
+use crate::input::Input;
+use crate::refusal::Refusal;
+
+/// What the server calls itself.
+pub(crate) const SERVER: &str = "salamander";
+/// The parts of the protocol beyond its core.
+pub(crate) const EXTENSIONS: [&str; 4] =
+    ["binary_tensor_data", "model_configuration", "model_repository", "statistics"];
+
+/// REST over a registry.
+#[derive(Clone)]
+pub(crate) struct Api {
+    pub(crate) registry: Registry,
+    /// The most bytes of a body.
+    pub(crate) body: usize,
+    /// The status that says that too many wait.
+    pub(crate) busy: u16,
+}
+
+type Answered = Result<Response<Vec<u8>>, Refusal>;
+
+impl Api {
+    /// Answers a request.
+    pub(crate) async fn answer<B>(&self, request: Request<B>) -> Response<Vec<u8>>
+    where
+        B: Body<Data = Bytes>,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let (parts, body) = request.into_parts();
+        let headers = parts.headers;
+        let path: Vec<&str> = parts.uri.path().split('/').filter(|part| !part.is_empty()).collect();
+        let answered = match parts.method {
+            Method::GET | Method::HEAD => self.get(&path),
+            Method::POST => match body::read(&headers, body, self.body).await {
+                Ok(body) => self.post(&path, &headers, body).await,
+                Err(refusal) => Err(refusal),
+            },
+            _ => Err(unknown(&path)),
+        };
+        let answer = answered.unwrap_or_else(|refusal| self.refused(&refusal));
+        packed(answer, &headers)
+    }
+
+    fn get(&self, path: &[&str]) -> Answered {
+        match path {
+            [] => ok(&json!({"status": "alive"})),
+            ["ping"] => ok(&json!({"status": self.health("Healthy", "Unhealthy")})),
+            ["healthz"] => ok(&json!({"status": "ok"})),
+            ["v2"] => ok(&json!({
+                "name": SERVER,
+                "version": env!("CARGO_PKG_VERSION"),
+                "extensions": EXTENSIONS,
+            })),
+            ["v2", "health", "live"] => ok(&json!({"live": true})),
+            ["readyz"] | ["v2", "health", "ready"] => match self.registry.is_ready() {
+                true => ok(&json!({"ready": true})),
+                false => Err(Refusal::Unavailable("not all models are ready".to_string())),
+            },
+            ["metrics"] => Ok(metrics_page(self.registry.metrics())),
+            ["v2", "models", "stats"] => ok(&statistics::all(&self.registry)),
+            ["v2", "models", model] => self.metadata(model, None),
+            ["v2", "models", model, "versions", version] => self.metadata(model, Some(version)),
+            ["v2", "models", model, what] => self.about(model, None, what),
+            ["v2", "models", model, "versions", version, what] => {
+                self.about(model, Some(version), what)
+            }
+            ["v1", "models"] => ok(&json!({"models": self.registry.names()})),
+            ["v1", "models", model] => {
+                let ready = self.registry.version(model, None).is_ok();
+                ok(&json!({"name": model, "ready": ready}))
+            }
+            ["models"] => ok(&models::torch_list(&self.registry)),
+            ["models", model] | ["models", model, "all"] => {
+                ok(&models::torch_describe(&*self.registry.version(model, None)?, model))
+            }
+            ["models", model, version] => {
+                ok(&models::torch_describe(&*self.registry.version(model, Some(version))?, model))
+            }
+            _ => Err(unknown(path)),
+        }
+    }
+
+    async fn post(&self, path: &[&str], headers: &HeaderMap, body: Bytes) -> Answered {
+        match path {
+            ["v2", "models", model, "infer"] => self.infer(model, None, headers, body).await,
+            ["v2", "models", model, "versions", version, "infer"] => {
+                self.infer(model, Some(version), headers, body).await
+            }
+            ["v2", "repository", "index"] => ok(&models::index(&self.registry)),
+            ["v2", "repository", "models", model, "load"] => {
+                let (registry, model) = (self.registry.clone(), model.to_string());
+                let loaded = tokio::task::spawn_blocking(move || registry.load(&model)).await;
+                loaded.map_err(|error| Refusal::Failed(error.to_string()))??;
+                ok(&json!({}))
+            }
+            ["v2", "repository", "models", model, "unload"] => {
+                self.registry.unload(model)?;
+                ok(&json!({}))
+            }
+            ["v1", "models", call] => match call.strip_suffix(":predict") {
+                Some(model) => {
+                    let predictions = self.rows(model, None, headers, body).await?;
+                    ok(&json!({"predictions": predictions}))
+                }
+                None => Err(unknown(path)),
+            },
+            ["predictions", model] => self.predictions(model, None, headers, body).await,
+            ["predictions", model, version] => {
+                self.predictions(model, Some(version), headers, body).await
+            }
+            _ => Err(unknown(path)),
+        }
+    }
+
+    fn health(&self, good: &'static str, bad: &'static str) -> &'static str {
+        if self.registry.is_ready() { good } else { bad }
+    }
+
+    fn metadata(&self, model: &str, version: Option<&str>) -> Answered {
+        let version = self.registry.version(model, version)?;
+        ok(&json::metadata(model, &version.name, version.decoder.metadata()))
+    }
+
+    fn about(&self, model: &str, version: Option<&str>, what: &str) -> Answered {
+        let found = self.registry.version(model, version)?;
+        match what {
+            "ready" => ok(&json!({"name": model, "ready": true})),
+            "config" => ok(&models::config(&self.registry, model, &found)),
+            "stats" => ok(&json!({"model_stats": [statistics::one(model, &found)]})),
+            _ => Err(unknown(&["v2", "models", model, what])),
+        }
+    }
+
+    async fn infer(
+        &self,
+        model: &str,
+        version: Option<&str>,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Answered {
+        let infer::ReadRequest { id, input, outputs, binary, timeout } =
+            infer::read(headers, body)?;
+        let names = outputs.iter().map(|output| output.name.clone()).collect();
+        let response = self.registry.infer(InferRequest {
+            model: model.to_string(),
+            version: version.map(str::to_string),
+            input,
+            outputs: names,
+            timeout,
+        });
+        let response = response.await?;
+        infer::write(model, (&id, &outputs, binary), &response)
+    }
+
+    /// One JSON value per record.
+    async fn rows(
+        &self,
+        model: &str,
+        version: Option<&str>,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Result<Vec<Json>, Refusal> {
+        let version = self.registry.version(model, version)?;
+        let input = models::read_records(headers, body, version.decoder.metadata())?;
+        let InferResponse { outputs, .. } = self.ask(model, &version.name, input).await?;
+        Ok(json::rows(&outputs))
+    }
+
+    async fn ask(
+        &self,
+        model: &str,
+        version: &str,
+        input: Input,
+    ) -> Result<InferResponse, Refusal> {
+        let request = InferRequest {
+            model: model.to_string(),
+            version: Some(version.to_string()),
+            input,
+            outputs: Vec::new(),
+            timeout: None,
+        };
+        self.registry.infer(request).await
+    }
+
+    /// As TorchServe answers: the value of a single record alone, a list for several.
+    async fn predictions(
+        &self,
+        model: &str,
+        version: Option<&str>,
+        headers: &HeaderMap,
+        body: Bytes,
+    ) -> Answered {
+        let single = !matches!(body.iter().find(|byte| !byte.is_ascii_whitespace()), Some(b'['))
+            && !models::has_instances(headers, &body);
+        let mut rows = self.rows(model, version, headers, body).await?;
+        match single {
+            true => ok(&rows.pop().unwrap_or_default()),
+            false => ok(&Json::Array(rows)),
+        }
+    }
+
+    pub(crate) fn refused(&self, refusal: &Refusal) -> Response<Vec<u8>> {
+        let mut answer = Response::new(json!({"error": refusal.to_string()}).to_string().into());
+        *answer.status_mut() = StatusCode::from_u16(refusal.status(self.busy))
+            .unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
+        // Exactly this one: kserve's client shows an error's text for no other.
+        answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if matches!(refusal, Refusal::Busy(_)) {
+            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        answer
+    }
+}
+
+fn ok(json: &Json) -> Answered {
+    let mut answer = Response::new(json.to_string().into());
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(answer)
+}
+
+fn metrics_page(page: String) -> Response<Vec<u8>> {
+    const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    let mut answer = Response::new(page.into());
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(OPEN_METRICS));
+    answer
+}
+
+fn unknown(path: &[&str]) -> Refusal {
+    let path = path.join("/");
+    Refusal::NotFound(format!("there is nothing at /{path}: GET /v2 tells what this server is"))
+}
+
+/// The same answer, compressed where the client takes it and it is worth it.
+fn packed(answer: Response<Vec<u8>>, asked: &HeaderMap) -> Response<Vec<u8>> {
+    let Some(encoding) = body::Encoding::of_answer(asked, answer.body().len()) else {
+        return answer;
+    };
+    let (mut parts, plain) = answer.into_parts();
+    let body = match body::pack(encoding, &plain) {
+        Ok(packed) => {
+            parts.headers.insert(CONTENT_ENCODING, HeaderValue::from_static(encoding.name()));
+            packed
+        }
+        Err(_) => plain,
+    };
+    Response::from_parts(parts, body)
+}

@@ -1,0 +1,54 @@
+//! Why a request was not answered, and the status that says so.
+
+/// A request that was not answered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// It cannot be understood.
+    #[error("{0}")]
+    Invalid(String),
+    /// There is no such model, version or address.
+    #[error("{0}")]
+    NotFound(String),
+    /// It has no token, or another one.
+    #[error("a token is needed: send `Authorization: Bearer TOKEN`")]
+    Unauthorized,
+    /// It is longer than allowed.
+    #[error("{0}")]
+    TooLarge(String),
+    /// Too many wait already.
+    #[error("{0}")]
+    Busy(String),
+    /// The model is not there now.
+    #[error("{0}")]
+    Unavailable(String),
+    /// Its deadline passed while it waited.
+    #[error("the request's timeout passed while it waited")]
+    Late,
+    /// Nobody here can do this.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The address is known, but not with this method.
+    #[error("{0}")]
+    Method(String),
+    /// The model failed on it.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl Refusal {
+    /// The status over HTTP; what says that too many wait can be chosen.
+    pub fn status(&self, busy: u16) -> u16 {
+        match self {
+            Refusal::Invalid(_) => 400,
+            Refusal::Unauthorized => 401,
+            Refusal::NotFound(_) => 404,
+            Refusal::Method(_) => 405,
+            Refusal::TooLarge(_) => 413,
+            Refusal::Failed(_) => 500,
+            Refusal::Unsupported(_) => 501,
+            Refusal::Unavailable(_) => 503,
+            Refusal::Late => 504,
+            Refusal::Busy(_) => busy,
+        }
+    }
+}

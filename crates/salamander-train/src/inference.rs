@@ -1,0 +1,192 @@
+//! A trained model that is asked: records that come one by one, from many at once, and what it says to them.
+//!
+//! Records are decoded and put side by side by the example's own functions, as in training, so that a model that is
+//! served sees what it has learned from.
+
+use std::any::Any;
+use std::marker::PhantomData;
+
+use salamander_data::Row;
+
+use crate::Error;
+use crate::caught::attempt;
+use crate::example::{Assets, DecodeError, Example, ExampleContext, InputSpec};
+use crate::gradients::host;
+use crate::trial::{Output, Trial};
+
+/// Decodes records, on any thread.
+pub trait RecordDecoder: Send + Sync {
+    /// What a record has.
+    fn inputs(&self) -> &'static [InputSpec];
+    /// No examples yet.
+    fn empty(&self) -> Examples;
+    /// Decodes a record and adds it; nothing is added where it cannot be.
+    fn push(&self, row: &Row<'_>, to: &mut Examples) -> Result<(), DecodeError>;
+}
+
+/// Decoded records of a model, without their type.
+pub struct Examples {
+    /// A `Vec` of the model's examples.
+    examples: Box<dyn Any + Send>,
+    records: usize,
+}
+
+impl Examples {
+    /// How many.
+    pub fn records(&self) -> usize {
+        self.records
+    }
+}
+
+/// What a model says to some records.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answers {
+    /// How many.
+    pub records: usize,
+    /// Whether a record's values are scores of classes, or one value: see [`Output::CLASSES`].
+    pub classes: bool,
+    /// What `salamander predict` writes.
+    pub values: Rows,
+    /// What `forward` gave, where that can be told.
+    pub raw: Option<Rows>,
+}
+
+/// One row of values per record.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rows {
+    /// Values of a record.
+    pub width: usize,
+    /// Row by row.
+    pub values: Vec<f32>,
+}
+
+/// The decoder of a type of examples.
+pub(crate) struct ExampleDecoder<E> {
+    reading: ExampleContext,
+    kind: PhantomData<fn() -> E>,
+}
+
+impl<E: Example> ExampleDecoder<E> {
+    /// Labels may be absent.
+    pub(crate) fn new(assets: Assets) -> Self {
+        Self { reading: ExampleContext { labels: false, assets }, kind: PhantomData }
+    }
+}
+
+impl<E: Example> RecordDecoder for ExampleDecoder<E> {
+    fn inputs(&self) -> &'static [InputSpec] {
+        E::INPUTS
+    }
+
+    fn empty(&self) -> Examples {
+        Examples { examples: Box::new(Vec::<E>::new()), records: 0 }
+    }
+
+    fn push(&self, row: &Row<'_>, to: &mut Examples) -> Result<(), DecodeError> {
+        let example = E::decode(row, &self.reading)?;
+        let Some(examples) = to.examples.downcast_mut::<Vec<E>>() else {
+            return Err(DecodeError::new("", "the examples are of another model"));
+        };
+        examples.push(example);
+        to.records += 1;
+        Ok(())
+    }
+}
+
+/// Examples that could not be asked about, given back with the reason: others that came with a bad one are sound.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct NotAnswered {
+    /// Why.
+    pub error: Error,
+    /// As they were given.
+    pub examples: Vec<Examples>,
+}
+
+impl std::fmt::Debug for Examples {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Examples").field("records", &self.records).finish_non_exhaustive()
+    }
+}
+
+/// What a model that does not learn says to examples, at most so many of them at once.
+pub(crate) fn infer<T: Trial>(
+    model: &T,
+    assets: &Assets,
+    examples: Vec<Examples>,
+    most: usize,
+) -> Result<Answers, Box<NotAnswered>> {
+    let mut all: Vec<T::Example> = Vec::new();
+    let mut counts = Vec::with_capacity(examples.len());
+    for some in examples {
+        match some.examples.downcast::<Vec<T::Example>>() {
+            Ok(some) => {
+                counts.push(some.len());
+                all.extend(*some);
+            }
+            Err(_) => {
+                let error = Error::model::<T>("these examples are of another model");
+                return Err(NotAnswered { error, examples: Vec::new() }.into());
+            }
+        }
+    }
+    let mut answers: Option<Answers> = None;
+    for some in all.chunks(most.max(1)) {
+        match forward(model, assets, some) {
+            Ok(more) => match &mut answers {
+                None => answers = Some(more),
+                Some(answers) => answers.append(more),
+            },
+            Err(error) => {
+                return Err(NotAnswered { error, examples: cut(all, &counts) }.into());
+            }
+        }
+    }
+    answers.ok_or_else(|| {
+        let error = Error::model::<T>("it was asked about nothing");
+        NotAnswered { error, examples: Vec::new() }.into()
+    })
+}
+
+impl Answers {
+    fn append(&mut self, more: Answers) {
+        self.records += more.records;
+        self.values.values.extend(more.values.values);
+        if let (Some(raw), Some(more)) = (&mut self.raw, more.raw) {
+            raw.values.extend(more.values);
+        }
+    }
+}
+
+/// Examples as they were before they were put together.
+fn cut<E: Send + 'static>(mut all: Vec<E>, counts: &[usize]) -> Vec<Examples> {
+    let own = |count: &usize| {
+        let rest = all.split_off((*count).min(all.len()));
+        let own = std::mem::replace(&mut all, rest);
+        Examples { records: own.len(), examples: Box::new(own) }
+    };
+    counts.iter().map(own).collect()
+}
+
+fn forward<T: Trial>(
+    model: &T,
+    assets: &Assets,
+    examples: &[T::Example],
+) -> Result<Answers, Error> {
+    let device = model.devices().into_iter().next().unwrap_or_default().without_autodiff();
+    let reading = ExampleContext { labels: false, assets: assets.clone() };
+    attempt::<T, _>("forward", &[], || {
+        let batch = T::Example::collate(examples, &reading, &device)
+            .map_err(|error| Error::Invalid(error.to_string()))?;
+        let output = model.forward(&batch);
+        let raw = output.raw_rows().map(|rows| Rows { width: rows.dims()[1], values: host(rows) });
+        let values = model.predict(output);
+        let ([rows, width], records) = (values.dims(), examples.len());
+        if records != rows {
+            let reason = format!("forward gave {rows} rows for {records} records");
+            return Err(Error::model::<T>(reason));
+        }
+        let values = Rows { width, values: host(values) };
+        Ok(Answers { records, classes: T::Output::CLASSES, values, raw })
+    })?
+}

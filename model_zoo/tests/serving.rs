@@ -1,0 +1,133 @@
+//! A digit recogniser is trained, served and asked: what it says is what `predict` writes, bit for bit, whatever is
+//! computed beside a record.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use salamander_data::{Dataset, open};
+use serde_json::{Value as Json, json};
+
+fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_salamander"));
+    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("mnist"));
+    command
+}
+
+fn ok(command: &mut Command) {
+    let ended = command.output().expect("the program starts");
+    let told = String::from_utf8_lossy(&ended.stderr);
+    assert!(ended.status.success(), "{command:?} failed:\n{told}");
+}
+
+/// A server that ends with the test.
+struct Serving {
+    child: Child,
+    address: String,
+}
+
+impl Serving {
+    fn start(args: &[&str]) -> Self {
+        let mut command = program();
+        command.arg("serve").args(args).args(["--http", "127.0.0.1:0"]);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the program starts");
+        let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
+        let address = lines
+            .map_while(Result::ok)
+            .find_map(|line| line.strip_prefix("listening on http://").map(str::to_string));
+        Self { child, address: address.expect("it listens") }
+    }
+
+    fn post(&self, path: &str, body: &str) -> Json {
+        let mut stream = TcpStream::connect(&self.address).expect("connects");
+        let length = body.len();
+        write!(
+            stream,
+            "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+        )
+        .expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("answered");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+        assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
+        serde_json::from_str(body).expect("JSON")
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn bits(values: &Json) -> Vec<u32> {
+    let values = values.as_array().expect("a list").iter();
+    values.map(|value| (value.as_f64().expect("a number") as f32).to_bits()).collect()
+}
+
+/// A model trained for a moment; what `predict` writes for its validation data.
+fn trained(experiment: &str, folder: &Path) -> (PathBuf, Vec<Vec<u32>>) {
+    let mut train = program();
+    train.args(["train", experiment, "--set", "searcher.max_length={batches: 5}"]);
+    ok(train.args(["--set", "reproducibility.experiment_seed=3", "--out"]).arg(folder));
+    let run =
+        std::fs::read_dir(folder).expect("runs").next().expect("a run").expect("a run").path();
+    let out = folder.join("predicted.jsonl");
+    let mut predict = program();
+    predict.arg("predict").arg(&run).args(["--data", "data/mnist-valid.recordio", "--out"]);
+    ok(predict.arg(&out));
+    let text = std::fs::read_to_string(out).expect("predictions");
+    let line = |line: &str| bits(&serde_json::from_str::<Json>(line).expect("JSON")["scores"]);
+    (run, text.lines().map(line).collect())
+}
+
+fn images(count: u64) -> Vec<Vec<u8>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("mnist/data/mnist-valid.recordio");
+    let data = Dataset::new(open(&[path], None).expect("opened").into()).expect("a dataset");
+    let mut images = Vec::new();
+    data.read(&(0..count).collect::<Vec<_>>(), &mut |_, row| {
+        images.push(row.bytes("image")?.to_vec());
+        Ok(())
+    })
+    .expect("read");
+    images
+}
+
+fn check(experiment: &str, model: &str) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (run, expected) = trained(experiment, folder.path());
+    let images = images(300);
+    let run = run.to_str().expect("a path");
+    let serving = Serving::start(&[run, &format!("other={run}"), "--max-batch", "16"]);
+    let path = format!("/v2/models/{model}/infer");
+    let ask = |first: usize, rows: usize| {
+        let data: Vec<u8> = images[first..first + rows].concat();
+        let input =
+            json!({"name": "image", "shape": [rows, 1, 28, 28], "datatype": "UINT8", "data": data});
+        let request = json!({"inputs": [input], "outputs": [{"name": "scores"}]});
+        let answer = serving.post(&path, &request.to_string());
+        let found = bits(&answer["outputs"][0]["data"]);
+        assert_eq!(found, expected[first..first + rows].concat(), "{rows} records from {first}");
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..4usize {
+            let ask = &ask;
+            scope.spawn(move || {
+                for round in 0..12 {
+                    ask((thread * 61 + round * 17) % 230, 1 + (thread * 13 + round * 7) % 64);
+                }
+            });
+        }
+    });
+    // A record with the data's own column, and a model of another name.
+    let record = json!({"image": images[7]}).to_string();
+    let answer = serving.post("/v1/models/other:predict", &record);
+    assert_eq!(bits(&answer["predictions"][0]["scores"]), expected[7]);
+}
+
+#[test]
+fn a_served_network_says_what_predict_writes() {
+    check("mnist.yaml", "mnist_conv16");
+}
