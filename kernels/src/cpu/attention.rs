@@ -31,7 +31,7 @@ pub struct AttentionShape {
 }
 
 impl AttentionShape {
-    fn columns(&self) -> usize {
+    pub(super) fn columns(&self) -> usize {
         self.heads * self.width
     }
 
@@ -66,9 +66,14 @@ impl Masks {
 pub struct Weighing {
     /// What does not count.
     pub masks: Masks,
+    /// Whether a place looks at itself and those before it only.
+    pub causal: bool,
     /// Weights that are dropped after the softmax.
     pub dropout: Option<Mask>,
 }
+
+/// The score of a pair that causal attention leaves out: its weight is exactly zero.
+const NEVER: f32 = -1e9;
 
 /// The three inputs.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +93,8 @@ struct QueryBlock<'a> {
     head: usize,
     first: usize,
     count: usize,
+    /// Where the weights of all sequences of this call begin among those that a dropout's mask counts.
+    base: usize,
 }
 
 impl QueryBlock<'_> {
@@ -116,8 +123,8 @@ impl QueryBlock<'_> {
     }
 
     /// Scaled and masked scores.
-    fn scores(&self, inputs: Inputs<'_>, masks: &Masks, scores: &mut [f32]) {
-        let keys = self.shape.keys;
+    fn scores(&self, inputs: Inputs<'_>, weighing: &Weighing, scores: &mut [f32]) {
+        let (keys, masks) = (self.shape.keys, &weighing.masks);
         let transposed = self.keys(inputs.key).transposed();
         product(ProductOutput::Replace, scores, self.queries(inputs.query), transposed);
         let scale = self.shape.scale();
@@ -128,12 +135,15 @@ impl QueryBlock<'_> {
         for (at, row) in scores.chunks_mut(keys).enumerate() {
             let masks_of_row = masks.of(self.shape, self.sequence, self.first + at);
             masks_of_row.into_iter().flatten().for_each(|mask| fill(row, mask, masks.fill));
+            if weighing.causal {
+                row[keys.min(self.first + at + 1)..].fill(NEVER);
+            }
         }
     }
 
     fn drop_out(&self, dropout: Option<Mask>, weights: &mut [f32]) {
         if let Some(mask) = dropout {
-            apply_from(mask, self.place() * self.shape.keys, weights);
+            apply_from(mask, self.base + self.place() * self.shape.keys, weights);
         }
     }
 }
@@ -144,25 +154,33 @@ fn fill(row: &mut [f32], mask: &[bool], value: f32) {
     }
 }
 
-/// Calls `work` for every block of a sequence.
-fn blocks(shape: &AttentionShape, sequence: usize, mut work: impl FnMut(QueryBlock<'_>)) {
-    for head in 0..shape.heads {
-        for first in (0..shape.queries).step_by(QUERIES) {
-            let count = QUERIES.min(shape.queries - first);
-            work(QueryBlock { shape, sequence, head, first, count });
-        }
-    }
+/// One sequence of those that a call is given.
+#[derive(Clone, Copy)]
+pub(super) struct Sequence<'a> {
+    pub(super) shape: &'a AttentionShape,
+    pub(super) number: usize,
+    /// See [`QueryBlock::base`].
+    pub(super) base: usize,
 }
 
-/// What every query gets, `[batch, queries, heads * width]`.
-pub fn forward(shape: &AttentionShape, inputs: Inputs<'_>, weighing: &Weighing) -> Vec<f32> {
-    let (keys, columns) = (shape.keys, shape.columns());
-    let piece = shape.queries * columns;
-    let (output, _) = in_pieces(shape.batch * piece, piece, shape.batch, |sequence, output| {
-        let output = output.zeroed();
-        blocks(shape, sequence, |block| {
+impl Sequence<'_> {
+    /// Calls `work` for every block.
+    fn blocks(&self, mut work: impl FnMut(QueryBlock<'_>)) {
+        let Sequence { shape, number: sequence, base } = *self;
+        for head in 0..shape.heads {
+            for first in (0..shape.queries).step_by(QUERIES) {
+                let count = QUERIES.min(shape.queries - first);
+                work(QueryBlock { shape, sequence, head, first, count, base });
+            }
+        }
+    }
+
+    /// What every query gets; `output` is zeros.
+    pub(super) fn forward(&self, inputs: Inputs<'_>, weighing: &Weighing, output: &mut [f32]) {
+        let (keys, columns) = (self.shape.keys, self.shape.columns());
+        self.blocks(|block| {
             with_scratch(block.count * keys, |scores| {
-                block.scores(inputs, &weighing.masks, scores);
+                block.scores(inputs, weighing, scores);
                 scores.chunks_mut(keys).for_each(softmax);
                 block.drop_out(weighing.dropout, scores);
                 let weights = Matrix::new(scores, block.count, keys);
@@ -176,6 +194,32 @@ pub fn forward(shape: &AttentionShape, inputs: Inputs<'_>, weighing: &Weighing) 
                 );
             });
         });
+    }
+
+    /// The gradients of query, key and value; `outputs` are zeros.
+    pub(super) fn backward(
+        &self,
+        inputs: Inputs<'_>,
+        weighing: &Weighing,
+        gradient: &[f32],
+        outputs: &mut [&mut [f32]; 3],
+    ) {
+        self.blocks(|block| {
+            let len = block.count * self.shape.keys;
+            with_scratch(2 * len, |scratch| {
+                let (weights, slopes) = scratch.split_at_mut(len);
+                let given = Given { inputs, weighing, gradient };
+                given.back_through(&block, weights, slopes, outputs);
+            });
+        });
+    }
+}
+
+/// What every query gets, `[batch, queries, heads * width]`.
+pub fn forward(shape: &AttentionShape, inputs: Inputs<'_>, weighing: &Weighing) -> Vec<f32> {
+    let piece = shape.queries * shape.columns();
+    let (output, _) = in_pieces(shape.batch * piece, piece, shape.batch, |number, output| {
+        Sequence { shape, number, base: 0 }.forward(inputs, weighing, output.zeroed());
     });
     output
 }
@@ -202,15 +246,9 @@ pub fn backward(
 ) -> [Vec<f32>; 3] {
     let columns = shape.columns();
     let pieces = [shape.queries, shape.keys, shape.keys].map(|places| places * columns);
-    in_pieces_of(pieces, shape.batch, |sequence, mut outputs| {
-        blocks(shape, sequence, |block| {
-            let len = block.count * shape.keys;
-            with_scratch(2 * len, |scratch| {
-                let (weights, slopes) = scratch.split_at_mut(len);
-                let given = Given { inputs, weighing, gradient };
-                given.back_through(&block, weights, slopes, &mut outputs);
-            });
-        });
+    in_pieces_of(pieces, shape.batch, |number, mut outputs| {
+        let sequence = Sequence { shape, number, base: 0 };
+        sequence.backward(inputs, weighing, gradient, &mut outputs);
     })
 }
 
@@ -235,7 +273,7 @@ impl Given<'_> {
         let head = block.head * block.shape.width;
         let dropout = self.weighing.dropout;
         let gradient = block.queries(self.gradient);
-        block.scores(self.inputs, &self.weighing.masks, weights);
+        block.scores(self.inputs, self.weighing, weights);
         // Not from a logarithm that the forward pass kept: next to a masked score of -1e9 it would be lost in rounding.
         weights.chunks_mut(keys).for_each(softmax);
         // The value's gradient is of the weights that were left by the dropout, the scores' of all.

@@ -14,6 +14,7 @@ mod helpers;
 mod im2col;
 pub mod layer_norm;
 pub mod linear;
+pub mod packed_attention;
 pub mod pool;
 mod product;
 mod rows;

@@ -243,7 +243,8 @@ impl MultiHeadAttention {
         let attn = scores.mask_attn.clone().map(bools);
         let masks = Masks { pad, attention: attn, fill: self.min_float as f32 };
         let (query, key) = (scores.query.clone(), scores.key.clone());
-        let context = attention(query, key, value, self.n_heads, Weighing { masks, dropout });
+        let context =
+            attention(query, key, value, self.n_heads, Weighing { masks, causal: false, dropout });
         (context, Weights::Open { scores: Box::new(scores), dropout })
     }
 

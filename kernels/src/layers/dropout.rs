@@ -41,7 +41,7 @@ impl Dropout {
     }
 
     /// Whether it would change this tensor.
-    pub(crate) fn is_active<const D: usize>(&self, input: &Tensor<D>) -> bool {
+    pub fn is_active<const D: usize>(&self, input: &Tensor<D>) -> bool {
         self.training.is_enabled() && input.device().is_autodiff() && self.prob != 0.0
     }
 }

@@ -67,7 +67,7 @@ fn attentions() -> Vec<Case> {
                 shape,
                 values: [queries, keys, keys].map(|places| random.values(batch * places * columns)),
                 gradient: random.values(batch * queries * columns),
-                weighing: Weighing { masks, dropout: None },
+                weighing: Weighing { masks, causal: false, dropout: None },
             });
         }
     }

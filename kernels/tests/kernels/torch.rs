@@ -117,7 +117,7 @@ fn attention(random: &mut Random, dims: &[usize]) -> Vec<Vec<f32>> {
         random.values(batch * queries * keys).into_iter().map(|value| value > 0.5).collect()
     });
     let masks = Masks { pad: None, attention: mask, fill: -1e4 };
-    let weighing = Weighing { masks, dropout: None };
+    let weighing = Weighing { masks, causal: false, dropout: None };
     let inputs = Inputs { query: &query, key: &key, value: &value };
     let output = forward(&shape, inputs, &weighing);
     let weights = Random::new(7).values(output.len());
