@@ -102,10 +102,10 @@ impl Stage {
             let ended = self.follower.as_mut().and_then(|child| child.try_wait().expect("a child"));
             let told = || format!("{}{}", self.read("out.txt"), self.read("err.txt"));
             assert!(ended.is_none(), "the job ended before {what}: {}", told());
+            assert!(start.elapsed() < PATIENCE, "waited too long for {what}: {}", told());
             let steps = self.steps();
             self.went_back += usize::from(steps < self.seen);
             self.seen = steps;
-            assert!(start.elapsed() < PATIENCE, "waited too long for {what}: {}", told());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
