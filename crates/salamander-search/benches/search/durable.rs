@@ -46,7 +46,7 @@ pub(crate) fn measure(record: &Record) {
         });
         let begun = Instant::now();
         let mut in_flight = 0u64;
-        let mut start = |actions: &[_]| {
+        let start = |actions: &[_]| {
             let mut count = 0;
             for trial in started(actions) {
                 to_train.send(trial).expect("somebody trains");
