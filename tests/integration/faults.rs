@@ -129,10 +129,10 @@ fn a_folder_that_cannot_be_made_is_named() {
 }
 
 /// A file system of a few megabytes, gone at the end.
-struct SmallDisk<'a>(&'a Path);
+pub(crate) struct SmallDisk<'a>(&'a Path);
 
 impl SmallDisk<'_> {
-    fn mount(at: &Path) -> Option<SmallDisk<'_>> {
+    pub(crate) fn mount(at: &Path) -> Option<SmallDisk<'_>> {
         let mounted = Command::new("mount")
             .args(["-t", "tmpfs", "-o", "size=1300k", "tmpfs"])
             .arg(at)

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Workplace, points_csv};
+use crate::faults::SmallDisk;
+use crate::support::{Workplace, may_change_host, points_csv, skip};
 
 const FILE: &str = "\
 entrypoint: points
@@ -420,6 +421,36 @@ fn a_search_ends_at_its_target_or_when_its_time_is_over() {
     assert_eq!(end["trials"][0]["reason"], "trial 1 has reached the target 100");
     let end = ended("searcher.max_seconds=0.001");
     assert_eq!(end["trials"][0]["reason"], "the time for the search is over");
+}
+
+#[test]
+fn a_full_disk_ends_a_search_and_loses_nothing() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(40));
+    let file = place.write("x.yaml", RUNNING).display().to_string();
+    let small = place.path().join("small");
+    std::fs::create_dir(&small).expect("a folder");
+    if !may_change_host("a_full_disk_ends_a_search") {
+        return;
+    }
+    let Some(_disk) = SmallDisk::mount(&small) else {
+        return skip("a_full_disk_ends_a_search", "tmpfs cannot be mounted here (needs root)");
+    };
+    // Room for the beginning of the search only.
+    std::fs::write(small.join("filler"), vec![1; 1_150_000]).expect("written");
+    let ended = place.run(&["train", &file, "--out", "small/runs"]);
+    assert_eq!(ended.code(), Some(1), "{}", ended.err());
+    assert!(ended.err().contains("No space left on device"), "{}", ended.err());
+    std::fs::remove_file(small.join("filler")).expect("removed");
+    let again = match only_search(&place, "small/runs") {
+        Some(folder) => {
+            let folder = folder.display().to_string();
+            place.ok(&["train", "--resume", &folder, "--json"]).json()
+        }
+        None => place.ok(&["train", &file, "--out", "small/runs", "--json"]).json(),
+    };
+    let end: Value = place.ok(&["train", &file, "--json", "--out", "one"]).json();
+    assert_eq!(decisions(&again), decisions(&end));
 }
 
 #[test]

