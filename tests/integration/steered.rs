@@ -110,3 +110,46 @@ fn a_run_that_is_led_by_hand_is_running_and_then_says_how_it_ended() {
     assert_eq!(listed()[0]["state"], "interrupted");
     assert_eq!(listed()[0]["error"], Value::Null);
 }
+
+/// As on a host whose copy of the run's folder is not the run's.
+#[test]
+fn a_worker_with_another_experiment_is_refused_and_the_run_goes_on() {
+    let place = Workplace::new();
+    let file = experiment(&place, "strategy: allreduce\nworkers: {min: 1, max: 2}\n");
+    let run = PathBuf::from(place.ok(&["train", &file, "--prepare"]).out().trim());
+    let (shown, address) = (run.display().to_string(), run.join("master.address"));
+    let mut master = RoleProcess::start(&place, &["master", &shown]);
+    master.wait_until("a master", || address.exists());
+    let master_address = std::fs::read_to_string(&address).expect("an address");
+    let role =
+        |folder: &str| ["worker", folder, "--master", master_address.trim()].map(String::from);
+    let started = |folder: &str| {
+        let args = role(folder);
+        RoleProcess::start(&place, &args.each_ref().map(String::as_str))
+    };
+    let mut worker = started(&shown);
+    worker.wait_until("training", || steps_logged(&run) > 5);
+
+    let other = place.path().join("other");
+    std::fs::create_dir(&other).expect("made");
+    for name in ["experiment.yaml", "token"] {
+        std::fs::copy(run.join(name), other.join(name)).expect("copied");
+    }
+    let text = std::fs::read_to_string(other.join("experiment.yaml")).expect("there");
+    assert!(text.contains("on_nan: fail"), "{text}");
+    let text = text.replace("on_nan: fail", "on_nan: skip");
+    std::fs::write(other.join("experiment.yaml"), text).expect("written");
+    let args = role(&other.display().to_string());
+    let refused = place.run(&args.each_ref().map(String::as_str));
+    assert_ne!(refused.code(), Some(0), "{}", refused.out());
+    let reason = "its experiment is not that of the run's first worker";
+    let said = format!("{}{}", refused.out(), refused.err());
+    assert!(said.contains(reason), "{said}");
+
+    let begun = steps_logged(&run);
+    worker.wait_until("it goes on", || steps_logged(&run) > begun + 5);
+    place.ok(&["stop", &shown]);
+    assert_eq!(master.0.wait().expect("it ends").code(), Some(75));
+    worker.0.wait().expect("it ends");
+    assert!(!address.exists(), "nobody listens there any more");
+}

@@ -1,4 +1,5 @@
-//! A cable that is cut says nothing: no packet comes any more, and none that says so. Hosts are network namespaces here.
+//! A cable that is cut says nothing: no packet comes any more, and none that says so. Hosts are network namespaces
+//! here.
 
 use std::fs::File;
 use std::io::Write;

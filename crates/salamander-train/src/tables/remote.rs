@@ -56,8 +56,9 @@ pub(crate) struct RemoteRows {
     advance: Option<Advance>,
     /// What was staged and not yet acknowledged.
     staged: VecDeque<Sent<'static>>,
-    /// Ends the wait for files that servers write. A checkpoint is of a version that all members held, so that it counts
-    /// whatever becomes of the generation that asked for it: only another history, or the end of this member, ends it.
+    /// Ends the wait for files that servers write. A checkpoint is of a version that all members held, so that it
+    /// counts whatever becomes of the generation that asked for it: only another history, or the end of this member,
+    /// ends the wait.
     writing: Cancel,
 }
 

@@ -1,3 +1,5 @@
+//! Members in threads of the test, one of which holds something else.
+
 use burn::module::{Initializer, Module};
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::Tensor;
