@@ -18,6 +18,7 @@ mod interrupted;
 #[cfg(feature = "long")]
 mod long;
 mod outputs;
+mod pipelines;
 mod places;
 mod precision;
 mod recommenders;

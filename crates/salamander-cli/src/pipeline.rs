@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
+use clap::ValueEnum;
 use salamander_core::words::count;
 use salamander_data::Blob;
 use salamander_files::{Durability, replace};
 use salamander_flow::pipeline::{
-    Decision, Event, Options, Pipeline, Source, State, Status, Store, Summary, planner,
+    Decision, Event, Options, Pipeline, Source, State, Status, Store, Summary, argo, planner,
     run as run_steps, svg,
 };
 use serde_json::{Value as Json, json};
@@ -54,6 +55,38 @@ pub(crate) struct RunArgs {
     /// Steps at a time [default: what the file says as `parallel`, or 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     parallel: Option<u32>,
+    /// Where steps run: on this machine; or print an Argo Workflow that runs each of them in a pod
+    #[arg(long, default_value = "local")]
+    platform: Platform,
+    #[command(flatten)]
+    argo: ArgoArgs,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Platform {
+    Local,
+    Kube,
+}
+
+/// Where a workflow's pods find what they need.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Argo Workflow (--platform kube)")]
+struct ArgoArgs {
+    /// The image with this program
+    #[arg(long)]
+    image: Option<String>,
+    /// The volume claim with the pipeline's folder, which all pods can write to; artifacts are kept there
+    #[arg(long, value_name = "NAME")]
+    claim: Option<String>,
+    /// Where it is mounted; the pipeline file lies there
+    #[arg(long, value_name = "DIR", default_value = "/pipeline")]
+    mount: String,
+    /// The program in the image
+    #[arg(long, value_name = "PATH", default_value = "salamander")]
+    program: String,
+    /// When to run, as cron has it: makes it a CronWorkflow
+    #[arg(long, value_name = "CRON")]
+    schedule: Option<String>,
 }
 
 #[derive(clap::Args)]
@@ -90,6 +123,10 @@ pub(crate) struct StepArgs {
 
 pub(crate) fn run(command: Command) -> Result<ExitCode> {
     match command {
+        Command::Run(args) if args.platform == Platform::Kube => {
+            out::text(&workflow(&args)?)?;
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Run(args) => {
             let parallel = args.parallel.map(|parallel| parallel as usize);
             go(&args.pipeline, &args.file, parallel, None)
@@ -118,6 +155,25 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+/// The manifest of the same pipeline on a cluster.
+fn workflow(args: &RunArgs) -> Result<String> {
+    let sets = &args.file.sets;
+    let pipeline = Pipeline::read(&Source::of_file(&args.pipeline)?, sets)?;
+    let argo = &args.argo;
+    let cluster = argo::Cluster {
+        image: argo.image.as_deref().context("--platform kube: name the --image of the pods")?,
+        claim: argo
+            .claim
+            .as_deref()
+            .context("--platform kube: name the volume --claim of the pods")?,
+        mount: &argo.mount,
+        program: &argo.program,
+        sets,
+        schedule: argo.schedule.as_deref(),
+    };
+    argo::manifest(&pipeline, &cluster).map_err(Error::msg)
 }
 
 /// Asks this process to end when the pipeline that started it is killed, so that no training goes on unseen. Where the

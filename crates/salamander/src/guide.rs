@@ -19,6 +19,9 @@ struct SeveralWorkers;
 #[doc = include_str!("../../../docs/guide/src/tables.md")]
 struct EmbeddingTables;
 
+#[doc = include_str!("../../../docs/guide/src/pipelines.md")]
+struct Pipelines;
+
 #[doc = include_str!("../../../docs/guide/src/kubernetes.md")]
 struct Kubernetes;
 

@@ -7,8 +7,9 @@
 //! - [`planner`]: pure: what is known of the steps in, decisions with reasons out; [`key`]: what names an artifact
 //! - [`Store`]: artifacts, records and locks on disk; `digest`: hashes of contents, kept
 //! - [`run`]: the loop; `execute`: one step, its attempts and its outputs; `process`: one child and all below it
-//! - [`svg`]: the picture
+//! - [`svg`]: the picture; [`argo`]: the same steps on a cluster, as an Argo Workflow
 
+pub mod argo;
 mod command;
 mod condition;
 mod digest;

@@ -66,6 +66,12 @@ fn read(source: &Source, sets: &[String]) -> Result<Pipeline, yaml::Error> {
         Some(node) => text(node).map_err(|error| error.within("name"))?.to_string(),
         None => stem,
     };
+    // Its folder has that name, too.
+    if name.is_empty() || name.starts_with('.') || name.contains('/') {
+        let place = root.get("name").map_or(SourcePosition::Line(1), |node| node.place.clone());
+        let error = yaml::Error::at(&place, "a name has no / and does not begin with a dot");
+        return Err(error.within("name"));
+    }
     let parameters = parameters(root.get("parameters"), sets)?;
     let parallel = match root.get("parallel") {
         None => None,

@@ -1,0 +1,168 @@
+//! Pipelines of the real program: the guide's, the zoo's, and one whose training is cut off.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::support::{Workplace, points_csv};
+
+/// What ran, by name.
+fn ran(summary: &Value) -> Vec<&str> {
+    let steps = summary["steps"].as_array().expect("a list");
+    steps
+        .iter()
+        .filter(|step| step["ran"] == true)
+        .filter_map(|step| step["name"].as_str())
+        .collect()
+}
+
+fn step<'a>(summary: &'a Value, name: &str) -> &'a Value {
+    let steps = summary["steps"].as_array().expect("a list");
+    steps.iter().find(|step| step["name"] == name).unwrap_or_else(|| panic!("{name} in {summary}"))
+}
+
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path).canonicalize().expect("a file")
+}
+
+#[test]
+fn the_guides_pipeline_goes_from_raw_data_to_a_model_and_does_nothing_twice() {
+    let place = Workplace::new();
+    let page = fs::read_to_string(repository("docs/guide/src/pipelines.md")).expect("the page");
+    let blocks: Vec<&str> =
+        page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    place.write("census.yaml", blocks[0]);
+    place.write("pipeline.yaml", blocks[1]);
+    let run = |sets: &[&str]| {
+        let mut args = vec!["pipeline", "run", "pipeline.yaml", "--json"];
+        sets.iter().for_each(|set| args.extend(["--set", set]));
+        place.ok(&args).json()
+    };
+    let first = run(&[]);
+    assert_eq!(first["state"], "completed");
+    assert_eq!(ran(&first), ["people", "parts", "fit", "test", "scores", "ship"]);
+    let model = step(&first, "ship")["outputs"]["model"].as_str().expect("a folder");
+    assert!(Path::new(model).join("model.safetensors").exists());
+    let scores = step(&first, "scores")["outputs"]["predictions"].as_str().expect("a file");
+    assert_eq!(fs::read_to_string(scores).expect("scores").lines().count(), 401);
+    assert_eq!(ran(&run(&[])), [""; 0]);
+
+    let plan =
+        place.ok(&["pipeline", "plan", "pipeline.yaml", "--set", "epochs=3", "--json"]).json();
+    assert_eq!(plan["steps"][2]["why"], "set.searcher.max_length.epochs: 2 -> 3");
+    assert_eq!(plan["steps"][2]["runs"], true);
+    assert_eq!(plan["steps"][1]["decision"], "unchanged");
+    // One parameter of the last step: one step less.
+    let strict = run(&["good=0.9999"]);
+    assert_eq!(ran(&strict), [""; 0]);
+    assert_eq!(step(&strict, "ship")["state"], "skipped");
+    let svg = place.ok(&["pipeline", "graph", "pipeline.yaml"]).out();
+    assert!(svg.starts_with("<svg ") && svg.contains(">scores</text>"), "{svg}");
+    let single = place.ok(&["pipeline", "step", "scores", "--json"]).json();
+    assert_eq!(single["steps"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn the_zoos_mnist_pipeline_goes_from_digits_to_statistics_with_four_partitions_and_workers() {
+    let place = Workplace::new();
+    let file = repository("model_zoo/flow/mnist.yaml").display().to_string();
+    let sets = [
+        "train=../mnist/data/mnist-valid.recordio",
+        "partition_records=500",
+        "experiment=../mnist/mlp.yaml",
+        "good=0.1",
+    ];
+    let mut args = vec!["pipeline", "run", &file, "--out", "p", "--json"];
+    sets.iter().for_each(|set| args.extend(["--set", set]));
+    let summary = place.ok(&args).json();
+    let all = ["train_data", "fit", "test", "predictions", "stats", "ship"];
+    // The data to test are those to train on here: one artifact for both.
+    assert!(all.iter().all(|name| ran(&summary).contains(name)), "{summary}");
+    let data = step(&summary, "train_data")["outputs"]["data"].as_str().expect("a folder");
+    let partitions = fs::read_dir(data).expect("a folder").flatten();
+    let names = partitions.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    assert_eq!(names.filter(|name| name.ends_with(".parquet")).count(), 4);
+    assert_eq!(step(&summary, "fit")["outputs"]["workers"], 4);
+    assert_eq!(step(&summary, "test")["outputs"]["records"], 2000);
+    let stats = step(&summary, "stats")["outputs"]["stats"].as_str().expect("a file");
+    let stats = fs::read_to_string(stats).expect("statistics");
+    let lines: Vec<&str> = stats.lines().collect();
+    assert_eq!(lines[0], "workers,train_s,comm_s,test_s");
+    assert_eq!((lines.len(), lines[1].split(',').count()), (2, 4), "{stats}");
+    assert_eq!(ran(&place.ok(&args).json()), [""; 0]);
+    let full = repository("model_zoo/flow/mnist_full.yaml").display().to_string();
+    let plan = place.ok(&["pipeline", "plan", &full, "--set", "source=../mnist/data", "--json"]);
+    assert_eq!(plan.json()["steps"][0]["why"], "it has not run yet");
+}
+
+const CUT_OFF: &str = "\
+steps:
+  fit: {train: x.yaml}
+  test: {evaluate: '${fit}'}
+";
+
+const TRAINING: &str = "\
+entrypoint: points
+data: {training: points.csv, validation: points.csv}
+hyperparameters: {global_batch_size: 8}
+searcher: {metric: loss, max_length: {batches: 6000}}
+min_checkpoint_period: {batches: 50}
+reproducibility: {experiment_seed: 7}
+";
+
+#[test]
+fn a_training_that_is_cut_off_within_a_pipeline_goes_on_and_ends_with_the_same_bits() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(400));
+    place.write("x.yaml", TRAINING);
+    place.write("p.yaml", CUT_OFF);
+    let whole = place.ok(&["pipeline", "run", "p.yaml", "--out", "whole", "--json"]).json();
+    let expected = &step(&whole, "fit")["outputs"]["weights_hash"];
+    assert!(expected.is_string(), "{whole}");
+
+    for (out, signal, code) in [("asked", Signal::INT, Some(130)), ("killed", Signal::KILL, None)] {
+        let args = ["pipeline", "run", "p.yaml", "--out", out, "--json"];
+        let mut child = place.command(&args).spawn().expect("started");
+        while checkpoints(&place.path().join(out)) == 0 {
+            assert_eq!(
+                child.try_wait().expect("a child"),
+                None,
+                "it ended before its first checkpoint"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        send(&child, signal);
+        let ended = child.wait_with_output().expect("it ends");
+        assert_eq!(ended.status.code(), code, "{}", String::from_utf8_lossy(&ended.stderr));
+        if code.is_some() {
+            let line = String::from_utf8_lossy(&ended.stdout).into_owned();
+            let summary: Value = serde_json::from_str(line.trim()).expect("one object");
+            assert_eq!(summary["state"], "interrupted");
+        }
+        let again = place.ok(&args).json();
+        assert_eq!((ran(&again), &again["state"]), (vec!["fit", "test"], &json!("completed")));
+        assert_eq!(&step(&again, "fit")["outputs"]["weights_hash"], expected, "{out}");
+        let log = fs::read_to_string(place.path().join(out).join("logs/fit.log")).expect("a log");
+        assert!(log.contains("checkpoint"), "it did not go on: {log}");
+    }
+}
+
+fn send(child: &Child, signal: Signal) {
+    let pid = Pid::from_raw(child.id() as i32).expect("a process");
+    kill_process(pid, signal).expect("signalled");
+}
+
+/// Checkpoints of a run that is not over.
+fn checkpoints(out: &Path) -> usize {
+    let below = |folder: &Path| -> Vec<PathBuf> {
+        fs::read_dir(folder).map_or(Vec::new(), |all| all.flatten().map(|e| e.path()).collect())
+    };
+    let keys = below(&out.join("unfinished")).into_iter();
+    let runs = keys.flat_map(|key| below(&key.join("runs")));
+    let checkpoints = runs.flat_map(|run| below(&run.join("checkpoints")));
+    checkpoints.filter(|checkpoint| checkpoint.join("manifest.json").exists()).count()
+}
