@@ -2,15 +2,18 @@
 //!
 //! # Layout
 //! - [`cifar`]: small colour pictures, a residual network (`cifar/resnet20.yaml`)
+//! - [`imagenet`]: photos in folders, ResNets and MobileNetV2 with torchvision's weights (`imagenet/const.yaml`)
 //! - [`mnist`]: handwritten digits, four networks (`mnist/*.yaml`)
 //! - [`recommend`]: what people earn, click and like, six networks on embedding tables (`recommend/*.yaml`)
 //! - `rings`: what `salamander new` writes and `salamander demo` trains
 //! - [`ring_gan`]: two networks against each other, with an optimizer each (`gan/ring_gan.yaml`)
 //! - [`sequence`]: tokens, read by a transformer's encoder (`sequence/encoder.yaml`)
+//! - [`text`]: reviews, told apart by BERT or RoBERTa (`text/bert.yaml`); a small GPT (`text/gpt.yaml`)
 //! - `memory`: how long the program keeps what it has freed
 //! - [`own_loop`]: a training loop written by hand on the library's pieces
 
 pub mod cifar;
+pub mod imagenet;
 #[cfg(feature = "mimalloc")]
 pub mod memory;
 pub mod mnist;
@@ -26,6 +29,7 @@ pub mod ring_gan;
 )]
 pub mod rings;
 pub mod sequence;
+pub mod text;
 
 use salamander::Models;
 
@@ -33,6 +37,7 @@ use salamander::Models;
 pub fn models() -> Models {
     salamander::models![
         cifar::resnet20::ResNet20,
+        imagenet::trial::ImageNetTrial,
         mnist::conv16::Conv16,
         mnist::conv32::Conv32,
         mnist::filters::Filters,
@@ -46,5 +51,7 @@ pub fn models() -> Models {
         ring_gan::RingGan,
         rings::Mlp,
         sequence::SequenceEncoder,
+        text::bert::BertReviews,
+        text::gpt::GptBytes,
     ]
 }

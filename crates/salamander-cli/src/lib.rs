@@ -5,7 +5,7 @@
 //! - `out`: everything that is printed; a closed pipe ends a command, and no training
 //! - `ui`: progress bar, epoch table, summary
 //! - `reference`: the guide's page of commands
-//! - `fetch`: public data sets; `scaffold`: what `salamander new` writes; `demo`: what `salamander demo` trains
+//! - `fetch`, `reviews`, `passages`: public data sets; `scaffold`: what `salamander new` writes; `demo`: what `salamander demo` trains
 
 // First: its macros are seen by what comes after it.
 #[macro_use]
@@ -26,11 +26,13 @@ mod kubectl;
 mod ledger;
 mod manage;
 mod models;
+mod passages;
 mod pipeline;
 mod predict;
 mod preview;
 #[cfg(all(test, feature = "kube"))]
 mod reference;
+mod reviews;
 mod roles;
 mod runs;
 mod scaffold;

@@ -1,5 +1,7 @@
 //! Hyperparameters: read from the experiment into the model's own typed struct, by derive.
 
+use std::path::PathBuf;
+
 use serde_json::{Value as Json, json};
 
 use crate::yaml::{Error, Node, Value, from_node};
@@ -178,7 +180,7 @@ fn number(node: &Node) -> Option<f64> {
 /// A type that a hyperparameter can have.
 #[diagnostic::on_unimplemented(
     message = "a hyperparameter cannot be a `{Self}`",
-    label = "use a number, bool, String, or a Vec or Option of those"
+    label = "use a number, bool, String, PathBuf, or a Vec or Option of those"
 )]
 pub trait HparamValue: Sized {
     /// Reads it.
@@ -202,7 +204,7 @@ macro_rules! scalars {
     };
 }
 
-scalars!(f32, f64, u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, bool, String);
+scalars!(f32, f64, u8, u16, u32, u64, usize, i8, i16, i32, i64, isize, bool, String, PathBuf);
 
 #[diagnostic::do_not_recommend]
 impl<T: HparamValue> HparamValue for Vec<T> {

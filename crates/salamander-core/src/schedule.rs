@@ -64,6 +64,15 @@ pub enum Curve {
         #[serde(default)]
         floor: f64,
     },
+    /// A straight line down to a share of the rate.
+    Linear {
+        /// Units of the way down; the whole training when absent.
+        #[serde(default)]
+        over: Option<u64>,
+        /// The share of the rate that is left at the end.
+        #[serde(default)]
+        floor: f64,
+    },
     /// Up to the optimizer's rate and far down again, both along a cosine
     /// (<https://arxiv.org/abs/1708.07120>).
     OneCycle {
@@ -127,6 +136,7 @@ impl Schedule {
             Curve::Constant => 1.0,
             Curve::Step { every, gamma } => gamma.powf((at / every.max(1) as f64).floor()),
             Curve::Exponential { gamma } => gamma.powf(at),
+            Curve::Linear { over, floor } => 1.0 - (1.0 - floor) * along(over),
             Curve::Cosine { over, floor } => ease(1.0, floor, along(over)),
             Curve::OneCycle { over, rising, start, end } => {
                 let at = along(over);

@@ -50,6 +50,11 @@ impl Said {
         Ok(true)
     }
 
+    /// Whether there is one.
+    pub(crate) fn is_said(&self) -> bool {
+        !self.ways.is_empty()
+    }
+
     /// The one way there is, if it suits the field's type.
     pub(crate) fn check(mut self, ident: &Ident, ty: &Type) -> Result<Option<Buckets>> {
         let wrong = |message: String| Err(Error::new_spanned(ty, message));

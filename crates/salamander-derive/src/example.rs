@@ -2,10 +2,12 @@
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
-use syn::{DeriveInput, Error, GenericArgument, Ident, Path, PathArguments, Result, Type};
+use syn::{
+    DeriveInput, Error, ExprArray, GenericArgument, Ident, Path, PathArguments, Result, Type,
+};
 
 use crate::buckets::{self, Buckets};
-use crate::field::{Column, ValueScale};
+use crate::field::{Column, Tokenize, ValueScale};
 use crate::keys::AttributeKind;
 use crate::pictures;
 use crate::several::{self, Several};
@@ -29,7 +31,7 @@ pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
     }
     let name = format_ident!("{}Batch", input.ident);
     let batch = batch_struct(&input, &name, &columns);
-    let example = example_impl(&input, &name, &columns, options.augment);
+    let example = example_impl(&input, &name, &columns, options);
     Ok(quote!(#batch #example))
 }
 
@@ -49,6 +51,7 @@ fn batch_struct(input: &DeriveInput, name: &Ident, columns: &[Column]) -> TokenS
         let (ident, rank, kind) = (&column.ident, column.shape.len() + 1, kind(column));
         let about = format!("`{ident}` of each record.");
         let tensor = match column.is_ragged() {
+            _ if column.tokenize.is_some() => quote!(::salamander::__private::Tokens),
             true => quote!(::salamander::__private::Ragged),
             false => quote!(::salamander::__private::Tensor<#rank, #kind>),
         };
@@ -56,7 +59,7 @@ fn batch_struct(input: &DeriveInput, name: &Ident, columns: &[Column]) -> TokenS
     });
     let casts = columns.iter().map(|column| {
         let (ident, kind) = (&column.ident, kind(column));
-        match column.label || column.is_ragged() {
+        match column.label || column.is_no_tensor() {
             // Labels keep their digits: a regression target must not be rounded.
             true => quote!(#ident: self.#ident),
             false => quote! {
@@ -64,9 +67,12 @@ fn batch_struct(input: &DeriveInput, name: &Ident, columns: &[Column]) -> TokenS
             },
         }
     });
-    let records = columns.first().map(|Column { ident, several, .. }| match several {
-        Some(Several::Ragged(_)) => quote!(self.#ident.records()),
-        _ => quote!(self.#ident.dims()[0]),
+    let records = columns.first().map(|column| {
+        let ident = &column.ident;
+        match column.is_no_tensor() {
+            true => quote!(self.#ident.records()),
+            false => quote!(self.#ident.dims()[0]),
+        }
     });
     quote! {
         #[doc = #about]
@@ -89,8 +95,9 @@ fn example_impl(
     input: &DeriveInput,
     batch: &Ident,
     columns: &[Column],
-    function: Option<Path>,
+    options: Options,
 ) -> TokenStream {
+    let function = options.augment;
     let name = &input.ident;
     let idents: Vec<_> = columns.iter().map(|column| &column.ident).collect();
     let (decode, collate) = (columns.iter().map(decode), columns.iter().map(collate));
@@ -104,7 +111,8 @@ fn example_impl(
             }
         }
     });
-    let (numbers, assets) = assets(columns);
+    let (numbers, mut assets) = assets(columns);
+    assets.extend(options.files);
     let inputs = columns.iter().filter(|column| !column.label).map(input_spec);
     let class_names = columns.iter().find_map(class_names);
     let packed = packed(columns);
@@ -199,8 +207,11 @@ fn assets(columns: &[Column]) -> (Vec<TokenStream>, Vec<TokenStream>) {
 
 fn asset(column: &Column) -> Option<TokenStream> {
     let (private, columns) = (quote!(::salamander::__private), &column.columns);
-    let (file, kind) = match (&column.buckets, &column.scale) {
-        (Some(Buckets::Vocabulary { file, oov }), _) => {
+    let (file, kind) = match (&column.tokenize, &column.buckets, &column.scale) {
+        (Some(Tokenize { file, max_length }), ..) => {
+            (file, quote!(#private::AssetKind::Tokenizer { max_length: (#max_length) as usize }))
+        }
+        (_, Some(Buckets::Vocabulary { file, oov }), _) => {
             let list = option(match &column.several {
                 Some(Several::Ragged(Some(separator))) => {
                     Some(several::word_list(separator, column))
@@ -214,7 +225,7 @@ fn asset(column: &Column) -> Option<TokenStream> {
             };
             (file, kind)
         }
-        (_, Some(ValueScale::Measured(file))) => (file, quote!(#private::AssetKind::Statistics)),
+        (.., Some(ValueScale::Measured(file))) => (file, quote!(#private::AssetKind::Statistics)),
         _ => return None,
     };
     let field = column.ident.to_string();
@@ -359,6 +370,10 @@ fn tensor(column: &Column, values: &TokenStream) -> TokenStream {
     let (private, name) = (quote!(::salamander::__private), ident.to_string());
     let shape = quote!([examples.len() #(, #shape)*]);
     let target = quote!(#private::Target { name: #name, shape: #shape, device });
+    if column.tokenize.is_some() {
+        let asset = buckets::asset_name(ident);
+        return quote!(cx.assets.tokens(#asset, #name, #values, device)?);
+    }
     if let Some(several) = &column.several {
         return several.collate(column, values, &target);
     }
@@ -399,10 +414,29 @@ fn tensor(column: &Column, values: &TokenStream) -> TokenStream {
     }
 }
 
+/// Specs of files that the model is built from.
+fn files(list: ExprArray, optional: bool) -> Result<Vec<TokenStream>> {
+    let private = quote!(::salamander::__private);
+    let names = crate::field::names(&list)?;
+    let spec = |file: String| {
+        quote! {
+            #private::AssetSpec {
+                file: #file,
+                field: "",
+                columns: &[],
+                kind: #private::AssetKind::File { optional: #optional },
+            }
+        }
+    };
+    Ok(names.into_iter().map(spec).collect())
+}
+
 /// What the struct itself says.
 #[derive(Default)]
 struct Options {
     augment: Option<Path>,
+    /// The specs of files that the model is built from.
+    files: Vec<TokenStream>,
     unlabelled: bool,
 }
 
@@ -413,6 +447,8 @@ impl Options {
             attr.parse_nested_meta(|meta| {
                 match AttributeKind::Example.key(&meta)?.as_str() {
                     "augment" => options.augment = Some(meta.value()?.parse()?),
+                    "files" => options.files.extend(files(meta.value()?.parse()?, false)?),
+                    "optional_files" => options.files.extend(files(meta.value()?.parse()?, true)?),
                     "unlabelled" => options.unlabelled = true,
                     _ => return Err(AttributeKind::Example.unknown(&meta)),
                 }

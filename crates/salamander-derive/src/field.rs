@@ -30,6 +30,14 @@ pub(crate) struct Column {
     pub(crate) ignore: Option<Expr>,
     /// Random changes in training.
     pub(crate) changes: Vec<Change>,
+    /// When a text becomes tokens.
+    pub(crate) tokenize: Option<Tokenize>,
+}
+
+/// How a text becomes tokens.
+pub(crate) struct Tokenize {
+    pub(crate) file: LitStr,
+    pub(crate) max_length: Expr,
 }
 
 /// How a value becomes a float.
@@ -56,6 +64,7 @@ impl Column {
             return wrong("a label is not scaled: put this on an input");
         }
         let (scale, missing) = (said.scale(&field.ty)?, said.missing(&field.ty)?);
+        let tokenize = said.tokenize(&field.ty, label, scale.is_some())?;
         let buckets = said.buckets.check(&ident, &field.ty)?;
         let named = matches!(&buckets, Some(Buckets::Vocabulary { .. } | Buckets::Classes(_)));
         if label && ((buckets.is_some() && !named) || missing.is_some()) {
@@ -65,7 +74,7 @@ impl Column {
             return wrong("buckets are integers: remove scale, offset, mean, std and normalise");
         }
         let columns = said.columns.unwrap_or_else(|| vec![ident.to_string()]);
-        let shape = match is_text(&field.ty) && buckets.is_some() {
+        let shape = match is_text(&field.ty) && (buckets.is_some() || tokenize.is_some()) {
             true => text_shape(&field.ty, said.shape, &columns)?,
             false if matches!(said.several, Some(Several::Ragged(_))) => Vec::new(),
             false => shape(&ident, &field.ty, said.shape, label)?,
@@ -85,6 +94,7 @@ impl Column {
             several: said.several,
             ignore: said.ignore,
             changes: said.changes,
+            tokenize,
         };
         several::check(&column)?;
         pictures::check(&column)?;
@@ -99,6 +109,11 @@ impl Column {
     /// Whether the field holds a text of each of several columns.
     pub(crate) fn is_texts(&self) -> bool {
         is_texts(&self.kind)
+    }
+
+    /// Whether the batch has something else than one tensor.
+    pub(crate) fn is_no_tensor(&self) -> bool {
+        self.is_ragged() || self.tokenize.is_some()
     }
 
     /// Whether there are any number of values.
@@ -120,6 +135,8 @@ struct Said {
     several: Option<Several>,
     ignore: Option<Expr>,
     changes: Vec<Change>,
+    tokenize: Option<LitStr>,
+    max_length: Option<Expr>,
 }
 
 impl Said {
@@ -144,6 +161,8 @@ impl Said {
                 "normalise" => self.normalise = Some(meta.value()?.parse()?),
                 "missing" => self.missing = Some(meta.value()?.parse()?),
                 "ignore" => self.ignore = Some(meta.value()?.parse()?),
+                "tokenize" => self.tokenize = Some(meta.value()?.parse()?),
+                "max_length" => self.max_length = Some(meta.value()?.parse()?),
                 "augment" => self.changes = pictures::changes(meta.value()?.parse()?)?,
                 _ if self.buckets.read(&key, &meta)? => {}
                 _ => match Several::read(&key, &meta)? {
@@ -153,6 +172,27 @@ impl Said {
             }
             Ok(())
         })
+    }
+
+    /// How a text becomes tokens, if it is one that does and nothing else.
+    fn tokenize(&self, ty: &Type, label: bool, scaled: bool) -> Result<Option<Tokenize>> {
+        let wrong = |message: &str| Err(Error::new_spanned(ty, message));
+        let Some(file) = self.tokenize.clone() else {
+            return match self.max_length {
+                Some(_) => wrong("max_length goes with tokenize = \"tokenizer.json\""),
+                None => Ok(None),
+            };
+        };
+        if !is_text(ty) || label {
+            return wrong("tokenize takes a text: make it a String that is an input");
+        }
+        if scaled || self.buckets.is_said() || self.several.is_some() {
+            return wrong(
+                "a text becomes tokens or something else: remove buckets, scale and ragged",
+            );
+        }
+        let max_length = self.max_length.clone().unwrap_or_else(|| syn::parse_quote!(128));
+        Ok(Some(Tokenize { file, max_length }))
     }
 
     /// The stand-in, if it is of the field's type.
@@ -197,7 +237,8 @@ pub(crate) fn is_quoted(said: &Expr) -> bool {
     matches!(said, Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(_), .. }))
 }
 
-fn names(list: &ExprArray) -> Result<Vec<String>> {
+/// The names of a list in quotes.
+pub(crate) fn names(list: &ExprArray) -> Result<Vec<String>> {
     let name = |item: &Expr| match item {
         Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(name), .. }) => Ok(name.value()),
         other => Err(Error::new_spanned(other, "write names in quotes: columns = [\"x\", \"y\"]")),
@@ -227,8 +268,8 @@ fn shape(ident: &Ident, kind: &Type, said: Option<Vec<Expr>>, label: bool) -> Re
              #[label(vocabulary = \"classes.txt\")]"
         )),
         _ if is_text(kind) => wrong(format!(
-            "`{ident}` is text: use a number, bool, `[T; N]` or `Vec<T>`, or say #[input(hash = 1000)] \
-             or #[input(vocabulary = \"words.txt\")]"
+            "`{ident}` is text: use a number, bool, `[T; N]` or `Vec<T>`, or say #[input(hash = 1000)], \
+             #[input(vocabulary = \"words.txt\")] or #[input(tokenize = \"tokenizer.json\")]"
         )),
         _ if is_named(kind, "Vec") => {
             let word = if label { "label" } else { "input" };

@@ -74,6 +74,10 @@ pub fn derive_hparams(input: TokenStream) -> TokenStream {
 /// Statistics and vocabularies are looked for beside the experiment file and then in the current folder when a run is
 /// made. From then on they are part of the run, of its checkpoints and of its exports, and are read from there.
 ///
+/// `#[input(tokenize = "tokenizer.json", max_length = 128)] text: String` makes tokens of a text by a tokenizer of
+/// Hugging Face: the batch has `Tokens`, laid end to end without padding.
+/// `#[example(files = ["config.json"])]` names further files that the model is built from.
+///
 /// `ragged` is for any number of ids per record: `#[input(ragged)] tags: Vec<i64>`, or text cut at a separator,
 /// `#[input(ragged = "|", hash = 1000)] genres: String`; the batch has a `Ragged` of all ids and their records.
 /// `ignore = -1`, or `ignore = "none"` for text, leaves out a value that stands for nothing.

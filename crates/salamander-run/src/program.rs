@@ -151,6 +151,9 @@ impl Draft {
         let wrong = |error| in_file(file, error);
         let model = program.models.find(experiment.model()).map_err(wrong)?;
         experiment.settings_mut().entrypoint = Some(model.name().to_string());
+        if let RunPlace::New(_) = &place {
+            settle(model, &mut experiment, file).map_err(wrong)?;
+        }
         let in_force = experiment.to_yaml(&model.hparams_in_force(&experiment).map_err(wrong)?);
         let assets = match &place {
             RunPlace::New(_) => find_assets(model, &experiment, file),
@@ -302,6 +305,16 @@ impl Draft {
     }
 }
 
+/// Makes paths among hyperparameters independent of the working directory, as those of data are.
+pub(crate) fn settle(
+    model: &dyn Model,
+    experiment: &mut Experiment,
+    file: &Path,
+) -> Result<(), salamander_train::Error> {
+    let file = fs::canonicalize(file).map_err(salamander_train::Error::io(file))?;
+    model.settle(experiment, file.parent().unwrap_or(Path::new("/")))
+}
+
 /// What the model's records are read with: beside the experiment file, else in the current folder.
 /// With `data: {fit: true}` those that are not there are made from the training data.
 pub fn find_assets(
@@ -310,8 +323,11 @@ pub fn find_assets(
     file: &Path,
 ) -> Result<AssetFiles, salamander_train::Error> {
     let specs = model.assets();
-    let folders = [file.parent().unwrap_or(Path::new("")), Path::new("")];
-    let absent = AssetFiles::absent(specs, &folders);
+    let named = model.folder(experiment)?;
+    let beside = [file.parent().unwrap_or(Path::new("")), Path::new("")];
+    let folders: Vec<&Path> = named.as_deref().into_iter().chain(beside).collect();
+    let mut absent = AssetFiles::absent(specs, &folders);
+    absent.retain(AssetSpec::is_fitted);
     if absent.is_empty() || !experiment.data.fit {
         return AssetFiles::find(specs, &folders);
     }
@@ -329,7 +345,7 @@ pub fn fit_assets(program: &Program, file: &Path, replaced: bool) -> Result<Vec<
     let wrong = |error| in_file(file, error);
     let model = program.models.find(experiment.model()).map_err(wrong)?;
     let folder = file.parent().unwrap_or(Path::new(""));
-    let there = |spec: &&AssetSpec| folder.join(spec.file).exists();
+    let there = |spec: &&AssetSpec| spec.is_fitted() && folder.join(spec.file).exists();
     if let Some(spec) = model.assets().iter().find(there).filter(|_| !replaced) {
         let path = folder.join(spec.file);
         return Err(Error::Invalid(format!(

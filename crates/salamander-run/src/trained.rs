@@ -153,6 +153,22 @@ impl TrainedModel {
         Ok(layout.model())
     }
 
+    /// Writes it into a folder as another program reads it, in one of the model's [layouts](Model::exports).
+    pub fn export_as(&self, format: &str, out: &Path) -> Result<(), Error> {
+        let model = self.model()?;
+        let known = model.exports();
+        if !known.contains(&format) {
+            let name = model.name();
+            let reason = match known {
+                [] => format!("{name} has no other format than salamander's own"),
+                known => format!("{name} can be exported as: {}", known.join(", ")),
+            };
+            return Err(Error::Invalid(format!("there is no export as {format}: {reason}")));
+        }
+        fs::create_dir_all(out).map_err(Error::io(out))?;
+        Ok(self.instance()?.export_as(format, out)?)
+    }
+
     fn model(&self) -> Result<&dyn Model, Error> {
         Ok(self.models.find(self.found.experiment.model())?)
     }

@@ -31,6 +31,7 @@ use burn::tensor::Device;
 use salamander_core::plan::MicroBatch;
 use salamander_core::seed::{self, Rng};
 
+use crate::example::Assets;
 use crate::table::TableBuilder;
 use crate::tables::Tables;
 
@@ -43,6 +44,8 @@ pub struct Context<H> {
     pub device: Device,
     /// The run's seed.
     pub seed: u64,
+    /// The run's files, by which examples are read and which the model may be built from.
+    pub assets: Assets,
     /// What the model declares.
     pub(crate) tables: Tables,
 }

@@ -6,6 +6,7 @@
 //! - [`example`]: records to examples to batches; [`metrics`]: values computed from outputs
 //! - [`loss`]: losses with one value per record
 //! - [`loader`]: batches, decoded ahead on a thread of their own
+//! - `groups`: parameters with other numbers of an optimizer
 //! - [`step`]: forward, loss and backward of a step; [`gradients`], [`optimize`]: sum and apply
 //! - `arithmetic`: what the bits of a process depend on
 //! - `exchange`: where the parts of a step meet; `bucket`: a step's sums as one run of numbers
@@ -31,6 +32,7 @@ mod exchange;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod gradients;
+mod groups;
 pub mod inference;
 pub mod loader;
 pub mod loss;
@@ -54,6 +56,7 @@ pub mod worker;
 
 pub use asynchronous::DENSE_TABLE;
 pub use error::Error;
+pub use groups::ParamGroup;
 pub use output::Output;
 pub use salamander_core::{callback, progress};
-pub use trial::{BatchLoss, BatchOf, BuildError, Pass, Trial};
+pub use trial::{BatchLoss, BatchOf, BuildError, DataPaths, Pass, Trial};

@@ -69,7 +69,7 @@ use crate::inference::{Answers, ExampleDecoder, Examples, NotAnswered, RecordDec
 use crate::predict::{TakePredictions, predict_part};
 use crate::tables::{self, LocalRows, Opened, RowSource, Tables};
 use crate::trainer::{Outcome, Setup, Trainer};
-use crate::trial::Trial;
+use crate::trial::{BuildError, DataPaths, Trial};
 use crate::worker::{Membership, WorkerConnection};
 use crate::{Error, params, preflight, weights};
 
@@ -87,6 +87,13 @@ pub trait Model: Send + Sync {
     fn class_names(&self, files: &AssetFiles) -> Result<Vec<String>, Error>;
     /// Names of the classes of a label that is text, which predictions are written with.
     fn label_names(&self, files: &AssetFiles) -> Result<Vec<String>, Error>;
+    /// Makes an experiment independent of the folder of its file where hyperparameters are paths, and gives it the data
+    /// that they name.
+    fn settle(&self, experiment: &mut Experiment, folder: &Path) -> Result<(), Error>;
+    /// The folder in which its files are looked for first.
+    fn folder(&self, experiment: &Experiment) -> Result<Option<PathBuf>, Error>;
+    /// The layouts of other programs that it can be exported in.
+    fn exports(&self) -> &'static [&'static str];
     /// The hyperparameters in force for an experiment, with which the model can be built.
     fn hparams_in_force(&self, experiment: &Experiment) -> Result<Value, Error>;
     /// Tries it on one record, on the host: decoding, building, forward, loss and metrics. What is wrong is told before
@@ -131,6 +138,8 @@ pub trait Instance {
     fn infer(&self, examples: Vec<Examples>, most: usize) -> Result<Answers, Box<NotAnswered>>;
     /// Writes the weights under their module paths, and beside them what else is needed to use them.
     fn export(&self, path: &Path) -> Result<(), Error>;
+    /// Writes it into a folder in one of the [layouts](Model::exports) that it has besides.
+    fn export_as(&self, format: &str, folder: &Path) -> Result<(), Error>;
 }
 
 /// Trained weights and what they were trained with.
@@ -149,12 +158,13 @@ impl Trained<'_> {
         match self.weights {
             Weights::File(path) => AssetFiles::read(specs, path.parent().unwrap_or(Path::new(""))),
             Weights::Checkpoint(checkpoint) => {
-                let absent = specs.iter().find(|spec| checkpoint.assets.get(spec.file).is_none());
-                match absent {
+                let is_absent = |spec: &&AssetSpec| {
+                    !spec.is_optional() && checkpoint.assets.get(spec.file).is_none()
+                };
+                match specs.iter().find(is_absent) {
                     None => Ok(checkpoint.assets.clone()),
-                    Some(AssetSpec { file, field, .. }) => {
-                        let reason =
-                            format!("it has no copy of {file}, which `{field}` is read with");
+                    Some(spec) => {
+                        let reason = format!("it has no copy of {}, {}", spec.file, spec.purpose());
                         Err(Error::checkpoint(&checkpoint.path, reason))
                     }
                 }
@@ -208,11 +218,27 @@ impl<T: Trial> Model for ModelEntry<T> {
         Ok(T::Example::class_names(&Assets::load(T::Example::ASSETS, files.clone())?))
     }
 
+    fn settle(&self, experiment: &mut Experiment, folder: &Path) -> Result<(), Error> {
+        settle::<T>(experiment, folder)
+    }
+
+    fn folder(&self, experiment: &Experiment) -> Result<Option<PathBuf>, Error> {
+        Ok(T::folder(&hparams::read::<T::Hparams>(&experiment.hyperparameters)?))
+    }
+
+    fn exports(&self) -> &'static [&'static str] {
+        T::EXPORTS
+    }
+
     fn hparams_in_force(&self, experiment: &Experiment) -> Result<Value, Error> {
         let hp = hparams::read::<T::Hparams>(&experiment.hyperparameters)?;
         let in_force = hp.to_json();
-        // Burn draws parameters when they are first looked at, which nobody does here.
-        built::<T>(&context(hp, experiment, &Device::flex().autodiff()))?;
+        // Who is built from files is built where they are known. Burn draws parameters when they are first looked at, which
+        // nobody does here.
+        if T::Example::ASSETS.iter().all(AssetSpec::is_fitted) {
+            let device = Device::flex().autodiff();
+            built::<T>(&context(hp, experiment, &device, Assets::default()))?;
+        }
         Ok(in_force)
     }
 
@@ -260,7 +286,8 @@ impl<T: Trial> Model for ModelEntry<T> {
         let device = trained.device.clone().autodiff();
         let assets = trained.assets(T::Example::ASSETS)?;
         let assets = Assets::load(T::Example::ASSETS, assets)?;
-        let (model, tables) = build_with_tables::<T>(trained.experiment, &device)?;
+        let (model, cx) = build_in_context::<T>(trained.experiment, &device, assets)?;
+        let tables = cx.tables.clone();
         let (model, files) = match trained.weights {
             Weights::Checkpoint(checkpoint) => {
                 let model = params::write(model, checkpoint.state.model.clone())
@@ -283,18 +310,19 @@ impl<T: Trial> Model for ModelEntry<T> {
                 tables.with_store(|rows| rows.restore(&files, 0, Lineage::default()))?;
             }
         }
-        Ok(Box::new(Loaded { model, asked: OnceCell::new(), tables, files, assets }))
+        Ok(Box::new(Loaded { model, asked: OnceCell::new(), tables, files, cx }))
     }
 }
 
-struct Loaded<T> {
+struct Loaded<T: Trial> {
     model: T,
     /// The same without what a backward pass needs, made when it is first asked.
     asked: OnceCell<T>,
     tables: Tables,
     /// The checkpoint's files with rows.
     files: Vec<PathBuf>,
-    assets: Assets,
+    /// What it was built from.
+    cx: Context<T::Hparams>,
 }
 
 /// Where an exported model has its rows.
@@ -308,63 +336,103 @@ impl<T: Trial> Instance for Loaded<T> {
         part: BatchRange<'_>,
         each: &mut AfterBatch<'_>,
     ) -> Result<EvaluationPart, Error> {
-        let found = evaluate_part(&self.model, &self.assets, part, each)?;
+        let found = evaluate_part(&self.model, &self.cx.assets, part, each)?;
         self.tables.check().map(|()| found)
     }
 
     fn predict(&self, part: BatchRange<'_>, each: &mut TakePredictions<'_>) -> Result<u64, Error> {
-        let skipped = predict_part(&self.model, &self.assets, part, each)?;
+        let skipped = predict_part(&self.model, &self.cx.assets, part, each)?;
         self.tables.check().map(|()| skipped)
     }
 
     fn decoder(&self) -> Arc<dyn RecordDecoder> {
-        Arc::new(ExampleDecoder::<T::Example>::new(self.assets.clone()))
+        Arc::new(ExampleDecoder::<T::Example>::new(self.cx.assets.clone()))
     }
 
     fn infer(&self, examples: Vec<Examples>, most: usize) -> Result<Answers, Box<NotAnswered>> {
         let model = self.asked.get_or_init(|| self.model.valid());
-        let answers = infer(model, &self.assets, examples, most)?;
+        let answers = infer(model, &self.cx.assets, examples, most)?;
         let gone = |error| NotAnswered { error, examples: Vec::new() }.into();
         self.tables.check().map(|()| answers).map_err(gone)
     }
 
     fn export(&self, path: &Path) -> Result<(), Error> {
-        self.assets.files().write(path.parent().unwrap_or(Path::new("")))?;
+        self.cx.assets.files().write(path.parent().unwrap_or(Path::new("")))?;
         tables::export(&self.files, &rows_beside(path))?;
         weights::save(&self.model, path)
     }
+
+    fn export_as(&self, format: &str, folder: &Path) -> Result<(), Error> {
+        let wrong = |error: BuildError| Error::model::<T>(format!("export as {format}: {error}"));
+        self.model.export(format, &self.cx, folder).map_err(wrong)
+    }
+}
+
+/// See [`Model::settle`].
+fn settle<T: Trial>(experiment: &mut Experiment, folder: &Path) -> Result<(), Error> {
+    for info in T::Hparams::describe().iter().filter(|info| info.kind.contains("Path")) {
+        let node = experiment.hyperparameters.get(info.name);
+        let Some(Value::String(path)) = node.map(|node| node.to_json()) else { continue };
+        if path.contains("://") {
+            continue;
+        }
+        let absolute = Value::from(folder.join(path).to_string_lossy());
+        experiment.hyperparameters.set(&format!("{}={absolute}", info.name))?;
+    }
+    if experiment.data.training.0.is_empty() {
+        let hp = hparams::read::<T::Hparams>(&experiment.hyperparameters)?;
+        if let Some(DataPaths { training, validation }) = T::data(&hp) {
+            let text = |paths: Vec<PathBuf>| {
+                paths.iter().map(|path| path.to_string_lossy().into_owned()).collect()
+            };
+            let data = &mut experiment.settings_mut().data;
+            data.training.0 = text(training);
+            if data.validation.0.is_empty() {
+                data.validation.0 = text(validation);
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Builds a model with fresh parameters that depend only on the experiment's seed, for a loop of one's own. A model
 /// with [tables](crate::table) has rows besides its parameters, which only the trainer moves.
 pub fn build<T: Trial>(experiment: &Experiment, device: &Device) -> Result<T, Error> {
-    let (model, tables) = build_with_tables::<T>(experiment, device)?;
-    match tables.is_empty() {
+    let assets = Assets::in_current_folder(T::Example::ASSETS)?;
+    let (model, cx) = build_in_context::<T>(experiment, device, assets)?;
+    match cx.tables.is_empty() {
         true => Ok(model),
         false => Err(Error::model::<T>("it has tables, whose rows only the trainer moves")),
     }
 }
 
-/// Builds a model with fresh parameters, and the tables that it declares, which are not open yet.
-pub(crate) fn build_with_tables<T: Trial>(
+/// Builds a model with fresh parameters. The tables that it declares are in the context, and are not open yet.
+pub(crate) fn build_in_context<T: Trial>(
     experiment: &Experiment,
     device: &Device,
-) -> Result<(T, Tables), Error> {
+    assets: Assets,
+) -> Result<(T, Context<T::Hparams>), Error> {
     let hp = hparams::read::<T::Hparams>(&experiment.hyperparameters)?;
-    let cx = context(hp, experiment, device);
+    let cx = context(hp, experiment, device, assets);
     device.seed(cx.seed);
     let model = built::<T>(&cx)?;
-    let tables = cx.tables;
     // Burn initialises parameters when they are first looked at; look at all of them now.
     let listed = params::list(&model);
-    if tables.is_empty() && !listed.iter().any(|param| param.trainable) {
+    if cx.tables.is_empty() && !listed.iter().any(|param| param.trainable) {
         return Err(Error::model::<T>("it has no trainable parameters"));
     }
-    Ok((model.train(), tables))
+    Ok((model.train(), cx))
 }
 
-fn context<H>(hp: H, experiment: &Experiment, device: &Device) -> Context<H> {
-    Context { hp, device: device.clone(), seed: seed(experiment), tables: Tables::default() }
+/// A model that was just built, with the weights that its training begins with.
+pub(crate) fn with_pretrained<T: Trial>(model: T, cx: &Context<T::Hparams>) -> Result<T, Error> {
+    let model = T::pretrained(model, cx).map_err(|error| Error::model::<T>(error.to_string()))?;
+    Ok(model.train())
+}
+
+fn context<H>(hp: H, experiment: &Experiment, device: &Device, assets: Assets) -> Context<H> {
+    let (device, seed) = (device.clone(), seed(experiment));
+    Context { hp, device, seed, assets, tables: Tables::default() }
 }
 
 fn built<T: Trial>(cx: &Context<T::Hparams>) -> Result<T, Error> {

@@ -34,6 +34,7 @@ use salamander_kernels::ops;
 
 use crate::Error;
 use crate::gradients::{BucketSum, GradientSum, ParamGradient, host};
+use crate::groups::{self, ParamGroup};
 use crate::params::keep_path;
 use crate::trial::Pass;
 
@@ -75,13 +76,15 @@ impl Placed {
 #[derive(Clone, Debug)]
 pub struct OptimizerState {
     optimizer: Optimizer,
+    groups: Vec<ParamGroup>,
     params: HashMap<String, Placed>,
 }
 
 impl OptimizerState {
     /// Fresh state: everything is zero and made at first use.
     pub fn new(pass: &Pass) -> Self {
-        Self { optimizer: pass.optimizer, params: HashMap::new() }
+        let groups = pass.groups.clone();
+        Self { optimizer: pass.optimizer, groups, params: HashMap::new() }
     }
 
     /// The optimizer.
@@ -151,6 +154,11 @@ impl OptimizerState {
         }
     }
 
+    /// The optimizer of a parameter, and what its rate is multiplied by.
+    fn optimizer_of(&self, path: &str) -> (Optimizer, f64) {
+        groups::optimizer_of(self.optimizer, &self.groups, path)
+    }
+
     /// A parameter's state, taken out to be moved on the host.
     fn take_to_host(&mut self, path: &str, len: usize) -> ParamState {
         let slots = self.optimizer.slots().len();
@@ -197,13 +205,14 @@ impl ModuleMapper for HostStep<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let path = self.path.join(".");
         let Some(mut gradient) = self.gradients.remove(&path) else { return param };
-        let optimizer = self.state.optimizer;
+        let (optimizer, slower) = self.state.optimizer_of(&path);
+        let along = Along { rate: self.along.rate * slower, ..self.along };
         let mut state = self.state.take_to_host(&path, gradient.len());
         state.steps += 1;
         let param = param.map(|old| {
             let (shape, device) = (old.shape(), old.device().without_autodiff());
             let mut values = host(old.inner());
-            pieces::step(&optimizer, self.along, &mut values, &mut gradient, &mut state);
+            pieces::step(&optimizer, along, &mut values, &mut gradient, &mut state);
             let new = Tensor::<D>::from_data(TensorData::new(values, shape), &device);
             Tensor::from_inner(new).require_grad()
         });
@@ -226,13 +235,15 @@ impl ModuleMapper for DeviceStep<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let path = self.path.join(".");
         let Some(at) = self.places.get(&path).copied() else { return param };
-        let optimizer = self.state.optimizer;
+        let (optimizer, slower) = self.state.optimizer_of(&path);
         let (bucket, factor) = self.sum.bucket();
         let len = param.lazy_shape().num_elements();
         let mut state = self.state.take_to_device(&path, len, &bucket.device());
         state.steps += 1;
         // A gradient is placed on a device only for an optimizer with a kernel.
-        let Some(rule) = rule::of(&optimizer, self.rate, state.steps) else { return param };
+        let Some(rule) = rule::of(&optimizer, self.rate * slower, state.steps) else {
+            return param;
+        };
         let gradient = ops::Gradient { bucket, at, factor };
         let param = param.map(|old| {
             let new = ops::step(&rule, old.inner(), gradient, &mut state.slots);

@@ -145,10 +145,7 @@ pub fn write<M: Module>(module: M, values: HashMap<String, TensorData>) -> Resul
 }
 
 /// Replaces what is named and leaves the rest.
-pub(crate) fn overwrite<M: Module>(
-    module: M,
-    values: HashMap<String, TensorData>,
-) -> Result<M, String> {
+pub fn overwrite<M: Module>(module: M, values: HashMap<String, TensorData>) -> Result<M, String> {
     write_some(module, values, false)
 }
 

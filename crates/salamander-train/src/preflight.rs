@@ -20,7 +20,7 @@ use crate::caught::attempt;
 use crate::context::BatchContext;
 use crate::example::{AssetFiles, Assets, Batch, Example, ExampleContext};
 use crate::loader::{Job, Options, load};
-use crate::model::{build_with_tables, seed};
+use crate::model::{build_in_context, seed, with_pretrained};
 use crate::params::{self, ParamInfo};
 use crate::tables::{LocalRows, Opened, Tables};
 use crate::trial::{BatchOf, Trial};
@@ -44,7 +44,7 @@ pub(crate) fn preflight<T: Trial>(
         paths => Some(First::open("data.validation", paths, experiment, folder)?),
     };
     let assets = Assets::load(T::Example::ASSETS, files.clone())?;
-    let tried = Tried::<T>::build(experiment)?;
+    let tried = Tried::<T>::build(experiment, &assets)?;
     tried.train(&training.batch::<T>(&assets, &Device::flex().autodiff())?)?;
     match validation {
         None => Ok(()),
@@ -125,10 +125,14 @@ struct Tried<'a, T: Trial> {
 }
 
 impl<'a, T: Trial> Tried<'a, T> {
-    fn build(experiment: &'a Experiment) -> Result<Self, Error> {
+    fn build(experiment: &'a Experiment, assets: &Assets) -> Result<Self, Error> {
         let device = Device::flex().autodiff();
-        let built = attempt::<T, _>("build", &[], || build_with_tables::<T>(experiment, &device))?;
-        let (model, tables) = built?;
+        let build = || build_in_context::<T>(experiment, &device, assets.clone());
+        let (model, cx) = attempt::<T, _>("build", &[], build)??;
+        let (model, tables) = match experiment.start_from {
+            Some(_) => (model, cx.tables),
+            None => (with_pretrained(model, &cx)?, cx.tables),
+        };
         if !tables.is_empty() {
             if experiment.strategy == Strategy::Allreduce {
                 let reason = "it has tables, whose rows several workers share on parameter servers: \

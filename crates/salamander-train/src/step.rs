@@ -146,9 +146,11 @@ impl Running {
 
     /// The means.
     pub fn means(self) -> impl Iterator<Item = (String, TensorData)> {
-        let factor = (1.0 / self.records.max(1.0)) as f32;
+        // Not times one over it in f32: that is off by a share which would move values that a frozen layer keeps, always in
+        // one direction.
+        let records = self.records.max(1.0);
         self.sums.into_iter().map(move |(path, shape, mut sums)| {
-            sums.iter_mut().for_each(|value| *value *= factor);
+            sums.iter_mut().for_each(|value| *value = (f64::from(*value) / records) as f32);
             (path, TensorData::new(sums, shape))
         })
     }

@@ -77,6 +77,8 @@
 //! assert!(models![Tagger].find(Some("tagger")).is_ok());
 //! ```
 
+use std::path::{Path, PathBuf};
+
 use burn::module::Module;
 use burn::tensor::Tensor;
 use salamander_core::experiment::Clip;
@@ -88,6 +90,7 @@ use salamander_core::schedule::Schedule;
 use crate::callback::Callback;
 use crate::context::{BatchContext, Context};
 use crate::example::Example;
+use crate::groups::{self, ParamGroup};
 
 pub use crate::output::Output;
 
@@ -161,10 +164,46 @@ pub trait Trial: Module + 'static {
         Vec::new()
     }
 
+    /// Parameters that the optimizer treats in another way: without weight decay, or with a lower rate.
+    fn groups(_hp: &Self::Hparams) -> Vec<ParamGroup> {
+        Vec::new()
+    }
+
+    /// The folder in which the files of the run (its assets) are looked for first: one that a hyperparameter names, such
+    /// as a model of Hugging Face. Paths among hyperparameters are relative to the experiment file.
+    fn folder(_hp: &Self::Hparams) -> Option<PathBuf> {
+        None
+    }
+
+    /// Data that hyperparameters name, for experiments that say nothing under `data`.
+    fn data(_hp: &Self::Hparams) -> Option<DataPaths> {
+        None
+    }
+
+    /// Gives a model that was just built the weights that its training begins with. Called when a run begins, never for
+    /// a model that is used.
+    fn pretrained(self, _cx: &Context<Self::Hparams>) -> Result<Self, BuildError> {
+        Ok(self)
+    }
+
+    /// Layouts of other programs that the model can be exported in: `salamander export --format NAME`.
+    const EXPORTS: &'static [&'static str] = &[];
+
+    /// Writes the trained model into a folder in one of these layouts.
+    fn export(
+        &self,
+        format: &str,
+        _cx: &Context<Self::Hparams>,
+        _folder: &Path,
+    ) -> Result<(), BuildError> {
+        Err(format!("it has no export as {format}").into())
+    }
+
     /// The passes of a step, for models with several optimizers. A pass goes over all the records
     /// of the step, then its optimizer moves its parameters, then the next pass begins.
     fn passes(hp: &Self::Hparams) -> Vec<Pass> {
-        vec![Pass::new("train", Self::optimizer(hp))]
+        let pass = Pass::new("train", Self::optimizer(hp));
+        vec![Self::groups(hp).into_iter().fold(pass, Pass::group)]
     }
 
     /// The loss of one micro-batch in one pass. Only models with their own passes write this.
@@ -194,12 +233,23 @@ pub struct Pass {
     pub optimizer: Optimizer,
     /// The field of the model whose parameters it moves; all of them when absent.
     pub part: Option<&'static str>,
+    /// Parameters for which the optimizer has other numbers.
+    pub groups: Vec<ParamGroup>,
+}
+
+/// Files to train and to validate on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataPaths {
+    /// To train on.
+    pub training: Vec<PathBuf>,
+    /// To validate on.
+    pub validation: Vec<PathBuf>,
 }
 
 impl Pass {
     /// A pass over all parameters.
     pub fn new(name: &'static str, optimizer: impl Into<Optimizer>) -> Self {
-        Self { name, optimizer: optimizer.into(), part: None }
+        Self { name, optimizer: optimizer.into(), part: None, groups: Vec::new() }
     }
 
     /// The same for the parameters of one field.
@@ -207,6 +257,18 @@ impl Pass {
     pub fn only(mut self, part: &'static str) -> Self {
         self.part = Some(part);
         self
+    }
+
+    /// The same with other numbers for some of the parameters.
+    #[must_use]
+    pub fn group(mut self, group: ParamGroup) -> Self {
+        self.groups.push(group);
+        self
+    }
+
+    /// The optimizer of one parameter, and what its learning rate is multiplied by.
+    pub fn optimizer_of(&self, path: &str) -> (Optimizer, f64) {
+        groups::optimizer_of(self.optimizer, &self.groups, path)
     }
 
     /// Whether a parameter belongs to this pass.

@@ -13,6 +13,14 @@ struct YourData;
 #[doc = include_str!("../../../docs/guide/src/hyperparameters.md")]
 struct Hyperparameters;
 
+#[cfg(feature = "models")]
+#[doc = include_str!("../../../docs/guide/src/port_pytorch.md")]
+struct PortPyTorch;
+
+#[cfg(feature = "models")]
+#[doc = include_str!("../../../docs/guide/src/bert.md")]
+struct FineTuneBert;
+
 #[doc = include_str!("../../../docs/guide/src/workers.md")]
 struct SeveralWorkers;
 

@@ -106,6 +106,7 @@
 //! | --- | --- |
 //! | `cli` (default) | [`main`]: the command line, with what a terminal needs |
 //! | `formats` (default) | Parquet, SQLite and pictures as data |
+//! | `models` | texts as inputs by tokenizers, and `salamander::models`: BERT, ResNet, MobileNet, GPT |
 //! | `wgpu` | GPUs through Vulkan, Metal or DirectX: `--device wgpu` |
 //! | `cuda` | NVIDIA's GPUs through CUDA: `--device cuda` |
 //! | `kube` | Kubernetes: pods and jobs of a cluster; with `cli` the operator and the commands for jobs |
@@ -136,6 +137,8 @@ extern crate self as salamander;
 
 pub use burn;
 pub use salamander_kernels::{layers, ops};
+#[cfg(feature = "models")]
+pub use salamander_models as models;
 pub use salamander_run as run;
 pub use salamander_train::Trial;
 pub use salamander_train::model::Models;
@@ -210,6 +213,8 @@ pub mod prelude {
     pub use salamander_train::callback::{Callback, Control, EpochReport, StepReport};
     pub use salamander_train::context::{BatchContext, Context};
     pub use salamander_train::example::Ragged;
+    #[cfg(feature = "models")]
+    pub use salamander_train::example::{Tokenizer, Tokens};
     pub use salamander_train::loss::{
         binary_cross_entropy, cross_entropy, nll, squared_error, token_cross_entropy, weighted,
     };
@@ -218,7 +223,9 @@ pub mod prelude {
         top_k,
     };
     pub use salamander_train::table::{Combine, Table};
-    pub use salamander_train::{BatchLoss, BatchOf, BuildError, Output, Pass, Trial};
+    pub use salamander_train::{
+        BatchLoss, BatchOf, BuildError, DataPaths, Output, ParamGroup, Pass, Trial,
+    };
 
     pub use crate::models;
 }
@@ -319,6 +326,8 @@ pub mod __private {
     pub use salamander_core::yaml::Error as YamlError;
     pub use salamander_data::Row;
     pub use salamander_data::preprocess::{discretise, hash, hash_int, log_round, round_identity};
+    #[cfg(feature = "models")]
+    pub use salamander_train::example::Tokens;
     #[cfg(feature = "formats")]
     pub use salamander_train::example::fitted;
     pub use salamander_train::example::{

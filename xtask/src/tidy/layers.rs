@@ -19,6 +19,7 @@ pub(super) const MUST_NOT_SEE: &[(&str, &[&str])] = &[
     ("salamander-kube", &["burn"]),
     ("salamander-master", &["burn", "kube"]),
     ("salamander-train", &["kube"]),
+    ("salamander-models", &["clap", "salamander-run", "kube"]),
     ("salamander-kernels", &["salamander-core", "salamander-train", "salamander-net", "kube"]),
 ];
 

@@ -25,7 +25,7 @@ use crate::ui::{MANY_FILES, show_indexing};
 pub(crate) enum Command {
     /// Get a public data set, verify it and convert it
     Fetch {
-        /// The data set: mnist
+        /// The data set: mnist; reviews of films, from VADER's data; passages of any text (both with --from)
         name: String,
         /// A folder with its original files, or an address that they are below
         #[arg(long, value_name = "DIR|URL")]
@@ -67,7 +67,17 @@ pub(crate) fn run(command: Command, program: &Program) -> Result<ExitCode> {
             let files = crate::fetch::mnist(from.as_deref(), &to, &mut |line| errln!("{line}"))?;
             files.iter().try_for_each(|file| outln!("{}", file.display()))?;
         }
-        Command::Fetch { name, .. } => bail!("data set \"{name}\" is not known (known: mnist)"),
+        Command::Fetch { name, from, to } if name == "reviews" => {
+            let files = crate::reviews::fetch(from.as_deref(), &to, &mut |line| errln!("{line}"))?;
+            files.iter().try_for_each(|file| outln!("{}", file.display()))?;
+        }
+        Command::Fetch { name, from, to } if name == "passages" => {
+            let files = crate::passages::fetch(from.as_deref(), &to, &mut |line| errln!("{line}"))?;
+            files.iter().try_for_each(|file| outln!("{}", file.display()))?;
+        }
+        Command::Fetch { name, .. } => {
+            bail!("data set \"{name}\" is not known (known: mnist, passages, reviews)")
+        }
         Command::Generate(args) => generate::run(&args)?,
         Command::Inspect(args) => inspect::run(&args)?,
         Command::Verify(args) => return verify::run(&args),

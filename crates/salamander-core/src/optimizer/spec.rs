@@ -97,6 +97,20 @@ impl Optimizer {
         }
     }
 
+    /// The same with another weight decay, where it has one.
+    #[must_use]
+    pub fn with_weight_decay(mut self, weight_decay: f64) -> Self {
+        match &mut self {
+            Optimizer::Sgd(o) => o.weight_decay = weight_decay,
+            Optimizer::Adam(o) => o.weight_decay = weight_decay,
+            Optimizer::AdamW(o) => o.weight_decay = weight_decay,
+            Optimizer::Adagrad(o) => o.weight_decay = weight_decay,
+            // The one has none, the other's regularisers are part of its formula.
+            Optimizer::RmsProp(_) | Optimizer::Ftrl(_) => {}
+        }
+        self
+    }
+
     /// Names of the state kept for each parameter, in the order that
     /// [`update`](Optimizer::update) takes it.
     pub fn slots(&self) -> &'static [&'static str] {

@@ -131,6 +131,8 @@ impl<'a> TrialFolders<'a> {
             // The widest size, for good: other slices would add up to other bits.
             settings.micro_batches = Some(widest);
         }
+        let settled = self.model.settle(&mut experiment, &self.kept.base);
+        settled.map_err(|error| in_file(self.path, error))?;
         Ok(experiment)
     }
 

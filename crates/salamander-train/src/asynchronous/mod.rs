@@ -47,6 +47,11 @@ pub(crate) fn prepare<T: Trial>(setup: Setup) -> Result<(PreparedTrial<T>, Callb
         let reason = "it has several passes, which meet in a step: use strategy allreduce";
         return Err(Error::model::<T>(reason));
     };
+    if !pass.groups.is_empty() {
+        let reason = "it has groups of parameters with their own rates or weight decay, and servers move all by one \
+                      formula: use strategy allreduce";
+        return Err(Error::model::<T>(reason));
+    }
     let pass = pass.clone();
     let (model, tables) = prepared.setup.fresh::<T>()?;
     Ok((PreparedTrial { prepared, course, model, tables, pass }, callbacks))

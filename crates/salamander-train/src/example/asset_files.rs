@@ -27,9 +27,10 @@ impl AssetFiles {
     pub fn find(specs: &[AssetSpec], folders: &[&Path]) -> Result<Self, Error> {
         let mut found = BTreeMap::new();
         let mut files = BTreeMap::new();
-        for AssetSpec { file, field, .. } in specs {
+        for spec in specs {
+            let file = spec.file;
             let name = stored_name(file);
-            if *files.entry(name.clone()).or_insert(*file) != *file {
+            if *files.entry(name.clone()).or_insert(file) != file {
                 let other = files[&name];
                 let reason = format!("{file} and {other} have the same name in a run: rename one");
                 return Err(Error::Invalid(reason));
@@ -37,10 +38,11 @@ impl AssetFiles {
             if found.contains_key(&name) {
                 continue;
             }
-            let Some(bytes) = first(folders, file)? else {
-                return Err(missing(file, field, folders));
+            match first(folders, file)? {
+                Some(bytes) => found.insert(name, bytes),
+                None if spec.is_optional() => continue,
+                None => return Err(missing(spec, file, folders)),
             };
-            found.insert(name, bytes);
         }
         Ok(Self(Arc::new(found)))
     }
@@ -122,12 +124,15 @@ impl AssetFiles {
         let text = fs::read(&path).map_err(Error::io(&path))?;
         let checksums: BTreeMap<String, String> = serde_json::from_slice(&text)
             .map_err(|error| Error::Invalid(format!("{}: {error}", path.display())))?;
-        for AssetSpec { file, field, .. } in specs {
-            let name = stored_name(file);
+        for spec in specs {
+            let name = stored_name(spec.file);
             let path = assets.join(&name);
             let bytes = match fs::read(&path) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
-                    return Err(missing(&name, field, &[&assets]));
+                    if spec.is_optional() && !checksums.contains_key(&name) {
+                        continue;
+                    }
+                    return Err(missing(spec, &name, &[&assets]));
                 }
                 bytes => bytes.map_err(Error::io(&path))?,
             };
@@ -223,7 +228,7 @@ fn first(folders: &[&Path], file: &str) -> Result<Option<Vec<u8>>, Error> {
     Ok(None)
 }
 
-fn missing(file: &str, field: &str, folders: &[&Path]) -> Error {
+fn missing(spec: &AssetSpec, file: &str, folders: &[&Path]) -> Error {
     let place = |folder: &&Path| match folder.as_os_str().is_empty() {
         true => "the current folder".to_string(),
         false => folder.display().to_string(),
@@ -232,13 +237,15 @@ fn missing(file: &str, field: &str, folders: &[&Path]) -> Error {
     let places = places.join(" nor in ");
     let (not, hint) = match folders.len() {
         // The experiment's folder and the current one.
+        2.. if !spec.is_fitted() => ("neither in", ""),
         2.. => (
             "neither in",
             ": make it with `salamander data fit EXPERIMENT.yaml`, or say `data: {fit: true}`",
         ),
         _ => ("not in", ""),
     };
-    Error::Invalid(format!("{file}, which `{field}` is read with, is {not} {places}{hint}"))
+    let purpose = spec.purpose();
+    Error::Invalid(format!("{file}, {purpose}, is {not} {places}{hint}"))
 }
 
 #[cfg(test)]

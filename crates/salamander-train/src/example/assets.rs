@@ -8,6 +8,8 @@ use salamander_data::preprocess::Vocabulary;
 use salamander_data::stats::Stats;
 
 use super::{AssetFiles, DecodeError, WordList};
+#[cfg(feature = "text")]
+use super::{Tokenizer, Tokens};
 use crate::Error;
 
 /// A file that examples are read with. It belongs to the run, as the weights do: with another one the model's inputs
@@ -38,6 +40,37 @@ pub enum AssetKind {
         /// Stands in for a text that is absent or empty.
         missing: Option<&'static str>,
     },
+    /// A tokenizer, as Hugging Face writes it.
+    #[cfg(feature = "text")]
+    Tokenizer {
+        /// The most tokens of a text; what is longer is cut.
+        max_length: usize,
+    },
+    /// Whatever the model is built from, which reads it itself.
+    File {
+        /// Whether it may be absent.
+        optional: bool,
+    },
+}
+
+impl AssetSpec {
+    /// Whether it can be made from the training data.
+    pub fn is_fitted(&self) -> bool {
+        matches!(self.kind, AssetKind::Statistics | AssetKind::Vocabulary { .. })
+    }
+
+    /// Whether it may be absent.
+    pub fn is_optional(&self) -> bool {
+        matches!(self.kind, AssetKind::File { optional: true })
+    }
+
+    /// What it is for, in messages.
+    pub(crate) fn purpose(&self) -> String {
+        match self.kind {
+            AssetKind::File { .. } => "which the model is built from".to_string(),
+            _ => format!("which `{}` is read with", self.field),
+        }
+    }
 }
 
 /// The files of an example, loaded: the same ones in every process of a run. A copy is cheap.
@@ -60,17 +93,21 @@ enum Asset {
         file: &'static str,
         words: Vocabulary,
     },
+    #[cfg(feature = "text")]
+    Tokenizer {
+        file: &'static str,
+        tokenizer: Box<Tokenizer>,
+    },
+    File,
 }
 
 impl Assets {
     /// Loads what was found; an error names the file and the field that needs it.
     pub fn load(specs: &[AssetSpec], files: AssetFiles) -> Result<Self, Error> {
-        let one = |spec: &AssetSpec| {
-            let bytes = files.get(spec.file).ok_or_else(|| {
-                let AssetSpec { file, field, .. } = spec;
-                Error::Invalid(format!("{file} is missing: `{field}` is read with it"))
-            })?;
-            asset(spec, bytes).map_err(Error::Invalid)
+        let one = |spec: &AssetSpec| match files.get(spec.file) {
+            Some(bytes) => asset(spec, bytes).map_err(Error::Invalid),
+            None if spec.is_optional() => Ok(Asset::File),
+            None => Err(Error::Invalid(format!("{}, {}, is missing", spec.file, spec.purpose()))),
         };
         let assets = specs.iter().map(one).collect::<Result<_, _>>()?;
         let hash = files.hash();
@@ -123,6 +160,39 @@ impl Assets {
         })
     }
 
+    /// The content of one of the files, by the name that the example has for it.
+    pub fn file(&self, file: &str) -> Option<&[u8]> {
+        self.0.files.get(file)
+    }
+
+    /// The tokenizer of this file.
+    #[cfg(feature = "text")]
+    pub fn tokenizer(&self, file: &str) -> Option<&Tokenizer> {
+        self.0.assets.iter().find_map(|asset| match asset {
+            Asset::Tokenizer { file: name, tokenizer } if *name == file => Some(&**tokenizer),
+            _ => None,
+        })
+    }
+
+    /// The tokens of texts of the field `name`, which has the spec with this number.
+    #[cfg(feature = "text")]
+    pub fn tokens<'a>(
+        &self,
+        spec: usize,
+        name: &str,
+        texts: impl Iterator<Item = &'a String>,
+        device: &burn::tensor::Device,
+    ) -> Result<Tokens, DecodeError> {
+        let Some(Asset::Tokenizer { tokenizer, .. }) = self.0.assets.get(spec) else {
+            return Err(not_loaded(name));
+        };
+        let encode = |text: &'a String| {
+            tokenizer.encode(text).map_err(|error| DecodeError::new(name, error))
+        };
+        let ids = texts.map(encode).collect::<Result<Vec<_>, _>>()?;
+        Tokens::new(name, &ids, device)
+    }
+
     /// The words of the vocabulary with this number, in their order.
     pub fn words(&self, spec: usize) -> Vec<String> {
         match self.0.assets.get(spec) {
@@ -135,7 +205,7 @@ impl Assets {
 }
 
 fn not_loaded(name: &str) -> DecodeError {
-    let reason = "its statistics or vocabulary are not loaded: make the context with \
+    let reason = "its statistics, vocabulary or tokenizer are not loaded: make the context with \
                   ExampleContext::of_current_folder";
     DecodeError::new(name, reason)
 }
@@ -154,6 +224,13 @@ fn asset(spec: &AssetSpec, bytes: &[u8]) -> Result<Asset, String> {
             let words = Vocabulary::parse(path, text, oov).map_err(|error| error.to_string())?;
             Ok(Asset::Vocabulary { file: spec.file, words })
         }
+        #[cfg(feature = "text")]
+        AssetKind::Tokenizer { max_length } => {
+            let tokenizer = Tokenizer::parse(bytes, max_length)
+                .map_err(|error| format!("tokenizer {}: {error}", spec.file))?;
+            Ok(Asset::Tokenizer { file: spec.file, tokenizer: Box::new(tokenizer) })
+        }
+        AssetKind::File { .. } => Ok(Asset::File),
     }
 }
 

@@ -45,6 +45,8 @@ mod packed;
 #[cfg(feature = "images")]
 mod picture;
 mod several;
+#[cfg(feature = "text")]
+mod tokens;
 
 use burn::tensor::{Device, FloatDType};
 use salamander_core::seed::Rng;
@@ -68,6 +70,9 @@ pub use picture::fitted;
 pub use several::{
     Ragged, WordList, concatenated, ragged_feature, ragged_ints, ragged_texts, shifted,
 };
+
+#[cfg(feature = "text")]
+pub use tokens::{Tokenizer, Tokens};
 
 /// One record, decoded. Usually derived with `#[derive(Example)]`; by hand where a record is no row of
 /// numbers and words.

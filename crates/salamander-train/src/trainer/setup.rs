@@ -10,7 +10,8 @@ use salamander_data::{Dataset, Format, OpenOptions, open_indexed};
 
 use crate::callback::Callback;
 use crate::checkpoint::{Checkpoint, Keeping};
-use crate::model::build_with_tables;
+use crate::example::{Assets, Example};
+use crate::model::{build_in_context, with_pretrained};
 use crate::tables::Tables;
 use crate::trial::Trial;
 use crate::{Error, weights};
@@ -31,12 +32,14 @@ pub struct Setup {
 impl Setup {
     /// A model that was not trained here, and its tables.
     pub(crate) fn fresh<T: Trial>(&self) -> Result<(T, Tables), Error> {
-        let (mut model, tables) =
-            build_with_tables::<T>(&self.experiment, &self.device.clone().autodiff())?;
-        if let Some(path) = &self.experiment.start_from {
-            model = weights::load(model, path)?;
-        }
-        Ok((model, tables))
+        let assets = Assets::of_run(T::Example::ASSETS, &self.folder)?;
+        let device = self.device.clone().autodiff();
+        let (model, cx) = build_in_context::<T>(&self.experiment, &device, assets)?;
+        let model = match &self.experiment.start_from {
+            Some(path) => weights::load(model, path)?,
+            None => with_pretrained(model, &cx)?,
+        };
+        Ok((model, cx.tables))
     }
 
     /// What the run keeps of its checkpoints.

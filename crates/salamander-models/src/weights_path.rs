@@ -1,0 +1,106 @@
+//! The hyperparameter `pretrained`: true, false or a file, whose weights a network begins with.
+
+use std::path::{Path, PathBuf};
+
+use salamander_core::hparams::HparamValue;
+use salamander_core::yaml::{Error, Node, Value};
+
+/// Whose weights a network begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WeightsPath {
+    /// None: fresh ones.
+    No,
+    /// Those that torchvision has fetched for Python on this machine.
+    Torchvision,
+    /// Those of this file.
+    File(PathBuf),
+}
+
+impl HparamValue for WeightsPath {
+    fn from_node(node: &Node) -> Result<Self, Error> {
+        match &node.value {
+            Value::Bool(true) => Ok(Self::Torchvision),
+            Value::Bool(false) | Value::Null => Ok(Self::No),
+            Value::Text(path) => Ok(Self::File(path.into())),
+            _ => Err(Error::at(&node.place, "write true, false or the path of a file")),
+        }
+    }
+
+    fn to_json(&self) -> serde_json::Value {
+        match self {
+            Self::No => false.into(),
+            Self::Torchvision => true.into(),
+            Self::File(path) => path.to_string_lossy().into(),
+        }
+    }
+}
+
+impl WeightsPath {
+    /// The file; nothing for fresh weights. An error says how to get one.
+    pub fn find(&self, arch: &str) -> Result<Option<PathBuf>, String> {
+        self.file(arch, &torch_home())
+    }
+
+    /// The file; nothing for fresh weights. Python keeps those of torchvision in a folder of `home`, under the
+    /// architecture's name and a part of their hash.
+    fn file(&self, arch: &str, home: &Path) -> Result<Option<PathBuf>, String> {
+        match self {
+            Self::No => Ok(None),
+            Self::File(path) => Ok(Some(path.clone())),
+            Self::Torchvision => {
+                let folder = home.join("hub/checkpoints");
+                let is_own = |path: &PathBuf| {
+                    let name = path.file_name().unwrap_or_default().to_string_lossy();
+                    name.starts_with(&format!("{arch}-")) && name.ends_with(".pth")
+                };
+                let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+                let mut found: Vec<PathBuf> = entries.map(|e| e.path()).filter(is_own).collect();
+                found.sort();
+                match found.pop() {
+                    Some(file) => Ok(Some(file)),
+                    None => Err(format!(
+                        "pretrained: {} has no {arch}-*.pth: fetch it with Python (torchvision.models.{arch}(\
+                         weights=\"DEFAULT\")), or write `pretrained: FILE`, or `pretrained: false`",
+                        folder.display()
+                    )),
+                }
+            }
+        }
+    }
+}
+
+/// Where Python keeps what torch has fetched.
+fn torch_home() -> PathBuf {
+    let of = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let cache = || of("XDG_CACHE_HOME").or_else(|| Some(of("HOME")?.join(".cache")));
+    let home = of("TORCH_HOME").or_else(|| Some(cache()?.join("torch")));
+    home.unwrap_or_else(|| PathBuf::from(".cache/torch"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn torchvisions_files_are_found_where_python_keeps_them() {
+        let home = tempfile::tempdir().expect("a folder");
+        let check = |expected: Result<Option<&str>, &str>| {
+            let found = WeightsPath::Torchvision.file("resnet18", home.path());
+            match (found, expected) {
+                (Ok(found), Ok(expected)) => {
+                    let found = found.expect("a file");
+                    assert_eq!(found.file_name().and_then(|name| name.to_str()), expected);
+                }
+                (Err(found), Err(expected)) => assert!(found.contains(expected), "{found}"),
+                (found, _) => panic!("{found:?}"),
+            }
+        };
+        check(Err("has no resnet18-*.pth: fetch it with Python"));
+        let folder = home.path().join("hub/checkpoints");
+        std::fs::create_dir_all(&folder).expect("made");
+        std::fs::write(folder.join("resnet18-f37072fd.pth"), "").expect("written");
+        std::fs::write(folder.join("resnet18x-0.pth"), "").expect("written");
+        check(Ok(Some("resnet18-f37072fd.pth")));
+        assert_eq!(WeightsPath::No.file("resnet18", home.path()), Ok(None));
+    }
+}

@@ -1,0 +1,122 @@
+//! BERT or RoBERTa, fine-tuned to tell classes of texts, as pytorch-quik does it: `bert_type` is a folder of Hugging Face.
+
+use std::path::{Path, PathBuf};
+
+use salamander::models::bert::{self, BertClassifier, BertConfig, Head};
+use salamander::prelude::*;
+use salamander::train::example::Example as _;
+
+use super::{Review, ReviewBatch};
+
+/// Hyperparameters, with the values that people fine-tune by.
+#[derive(Hparams)]
+pub struct Hp {
+    /// The folder with `config.json`, `model.safetensors` and `tokenizer.json`.
+    bert_type: PathBuf,
+    #[hparam(default = 2e-5, min = 0.0)]
+    learning_rate: f64,
+    /// Of weights; biases and norms have none.
+    #[hparam(default = 0.01, min = 0.0)]
+    weight_decay: f64,
+    /// Steps in which the rate rises; then it falls to zero.
+    #[hparam(default = 0)]
+    warmup: u64,
+    /// The rate of a layer by that of the one above it.
+    #[hparam(default = 1.0, min = 0.0, max = 1.0)]
+    layer_decay: f64,
+    /// Layers, for `layer_decay`.
+    #[hparam(default = 12)]
+    layers: usize,
+    /// Layers that stay as they are, with the embeddings before them.
+    #[hparam(default = None)]
+    frozen_layers: Option<usize>,
+    /// In the place of what `config.json` says.
+    #[hparam(default = None, min = 0.0, max = 1.0)]
+    dropout: Option<f64>,
+    /// Begins with a fresh head, whatever the file has.
+    #[hparam(default = false)]
+    new_head: bool,
+}
+
+/// A classifier of reviews.
+#[derive(Module, Debug)]
+pub struct BertReviews {
+    bert: BertClassifier,
+}
+
+fn config(cx: &Context<Hp>) -> Result<BertConfig, BuildError> {
+    let file = cx.assets.file("config.json").ok_or("config.json is missing")?;
+    let mut config = BertConfig::parse(file)?;
+    if let Some(dropout) = cx.hp.dropout {
+        (config.hidden_dropout_prob, config.attention_probs_dropout_prob) = (dropout, dropout);
+    }
+    Ok(config)
+}
+
+impl Trial for BertReviews {
+    const NAME: &str = "bert_reviews";
+    type Hparams = Hp;
+    type Example = Review;
+    type Output = Tensor<2>;
+
+    fn folder(hp: &Hp) -> Option<PathBuf> {
+        Some(hp.bert_type.clone())
+    }
+
+    fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
+        let config = config(cx)?;
+        if let Some(tokenizer) = cx.assets.tokenizer("tokenizer.json") {
+            config.check_tokenizer(tokenizer)?;
+        }
+        let classes = Review::class_names(&cx.assets).len();
+        let bert = BertClassifier::new(&config, classes, &cx.device);
+        Ok(Self {
+            bert: match cx.hp.frozen_layers {
+                Some(layers) => bert.freeze(layers),
+                None => bert,
+            },
+        })
+    }
+
+    fn pretrained(self, cx: &Context<Hp>) -> Result<Self, BuildError> {
+        let head = if cx.hp.new_head { Head::Fresh } else { Head::IfThere };
+        let (bert, _) = self.bert.load(&cx.hp.bert_type, head)?;
+        Ok(Self { bert })
+    }
+
+    fn forward(&self, batch: &ReviewBatch) -> Tensor<2> {
+        self.bert.forward(&batch.text)
+    }
+
+    fn loss(&self, output: &Tensor<2>, batch: &ReviewBatch) -> Tensor<1> {
+        cross_entropy(output, &batch.label)
+    }
+
+    fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
+        Optimizer::adamw(hp.learning_rate).weight_decay(hp.weight_decay)
+    }
+
+    fn groups(hp: &Hp) -> Vec<ParamGroup> {
+        bert::groups("bert.encoder", hp.layers, hp.layer_decay)
+    }
+
+    fn schedule(hp: &Hp) -> Schedule {
+        let curve = Curve::Linear { over: None, floor: 0.0 };
+        Schedule { warmup: hp.warmup, curve, ..Schedule::default() }
+    }
+
+    fn metrics(&self, output: &Tensor<2>, batch: &ReviewBatch) -> Metrics {
+        accuracy(output, &batch.label)
+    }
+
+    fn predict(&self, output: Tensor<2>) -> Tensor<2> {
+        softmax(output, 1)
+    }
+
+    const EXPORTS: &'static [&'static str] = &["huggingface"];
+
+    fn export(&self, _format: &str, cx: &Context<Hp>, folder: &Path) -> Result<(), BuildError> {
+        let classes = Review::class_names(&cx.assets);
+        Ok(bert::export(&self.bert, &config(cx)?, &classes, &cx.assets, folder)?)
+    }
+}

@@ -1,0 +1,145 @@
+//! A small BERT is fine-tuned from a folder of Hugging Face, used, and exported into one again.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use salamander::run::{Overrides, Program, Which};
+
+/// A folder with a small random BERT, reviews, and an experiment.
+struct Reviews {
+    folder: tempfile::TempDir,
+}
+
+impl Reviews {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../crates/salamander-models/tests/fixtures/bert");
+        fs::create_dir(folder.path().join("tiny")).expect("made");
+        for file in ["config.json", "model.safetensors", "tokenizer.json"] {
+            let text = fs::read(source.join(file)).expect("a fixture");
+            // The fixture's texts are shorter than those of the zoo.
+            let text = match file {
+                "config.json" => {
+                    let text = String::from_utf8(text).expect("text");
+                    text.replace(
+                        "\"max_position_embeddings\": 24",
+                        "\"max_position_embeddings\": 128",
+                    )
+                    .into_bytes()
+                }
+                _ => text,
+            };
+            fs::write(folder.path().join("tiny").join(file), text).expect("written");
+        }
+        let lines = (0..96).map(|at| match at % 2 {
+            0 => format!("\"a wonderful film, warm and funny {}\",positive\n", at % 7),
+            _ => format!("\"it is dull; the jokes are old {}\",negative\n", at % 5),
+        });
+        let text = format!("text,label\n{}", lines.collect::<String>());
+        fs::write(folder.path().join("train.csv"), &text).expect("written");
+        let reviews = Self { folder };
+        reviews.write("");
+        reviews
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, more: &str) {
+        let text = format!(
+            "entrypoint: bert_reviews\ndata: {{training: train.csv, validation: train.csv}}\n\
+             hyperparameters: {{bert_type: tiny, global_batch_size: 16, learning_rate: 0.003, warmup: 2, \
+             new_head: true{more}}}\n\
+             reproducibility: {{experiment_seed: 1}}\nsearcher: {{max_length: {{epochs: 4}}}}\n"
+        );
+        fs::write(self.path("bert.yaml"), text).expect("written");
+    }
+
+    /// The position table of the fixture is for 24 tokens: gives it rows up to 128.
+    fn lengthen(&self) {
+        use salamander::models::foreign;
+        let path = self.path("tiny/model.safetensors");
+        let mut tensors = foreign::read(&path).expect("read");
+        let name = "bert.embeddings.position_embeddings.weight";
+        let short: Vec<f32> = tensors[name].iter::<f32>().collect();
+        let long: Vec<f32> = (0..128 * 32).map(|at| short[at % short.len()]).collect();
+        let data = salamander::burn::tensor::TensorData::new(long, [128, 32]);
+        tensors.insert(name.to_string(), data);
+        foreign::write(&path, &tensors).expect("written");
+    }
+}
+
+#[test]
+fn a_folder_of_hugging_face_is_fine_tuned_used_and_exported() {
+    let reviews = Reviews::new();
+    reviews.lengthen();
+    let program = Program::enter(model_zoo::models());
+    let out = reviews.path("runs");
+    let draft = program.experiment(reviews.path("bert.yaml"), &Overrides::default(), &out);
+    let finished = draft.expect("a draft").start().expect("starts").wait().expect("trains");
+    let found = finished.outcome.progress.validation.expect("validates").values();
+    assert!(found["accuracy"] > 0.95, "{found:?}");
+
+    // From here on the run has all that it needs.
+    fs::rename(reviews.path("tiny"), reviews.path("away")).expect("renamed");
+    let model = program.load(finished.run.folder(), &Which::Latest, "cpu").expect("loads");
+    let mut first = Vec::new();
+    fs::write(reviews.path("new.csv"), "text\nwarm and funny\ndull and old\n").expect("written");
+    let data = [reviews.path("new.csv").display().to_string()];
+    let mut take = |batch: salamander::train::Predictions| {
+        first.extend(batch.values.chunks(batch.width).map(|row| row[1]));
+        Ok(())
+    };
+    model.predict(&data, &mut take).expect("predicts");
+    assert!(first[0] > 0.5 && first[1] < 0.5, "{first:?}");
+
+    let folder = reviews.path("exported");
+    model.export_as("huggingface", &folder).expect("exports");
+    let config = fs::read_to_string(folder.join("config.json")).expect("written");
+    assert!(config.contains("\"1\": \"positive\""), "{config}");
+    assert!(
+        folder.join("tokenizer.json").is_file() && folder.join("tokenizer_config.json").is_file()
+    );
+    let error = model.export_as("onnx", &folder).expect_err("no such format").to_string();
+    assert!(error.contains("bert_reviews can be exported as: huggingface"), "{error}");
+
+    // And what was exported is a folder to begin with again.
+    fs::rename(&folder, reviews.path("tiny")).expect("renamed");
+    reviews.write(", frozen_layers: 2");
+    let again = program.experiment(reviews.path("bert.yaml"), &Overrides::default(), &out);
+    again.expect("a draft").start().expect("starts").wait().expect("trains");
+}
+
+#[test]
+fn mistakes_are_told_before_a_run_begins() {
+    let reviews = Reviews::new();
+    let program = Program::enter(model_zoo::models());
+    let start = || {
+        let draft = program.experiment(
+            reviews.path("bert.yaml"),
+            &Overrides::default(),
+            reviews.path("runs"),
+        );
+        let started = draft.and_then(|draft| draft.start()?.wait());
+        started.expect_err("a mistake").to_string()
+    };
+    // The table of places was not lengthened with the configuration.
+    let error = start();
+    let expected = "position_embeddings.weight has shape [24, 32], the model's is [128, 32]";
+    assert!(error.contains(expected), "{error}");
+
+    let config = fs::read_to_string(reviews.path("tiny/config.json")).expect("read");
+    fs::write(reviews.path("tiny/config.json"), config.replace("128", "24")).expect("written");
+    let error = start();
+    assert!(
+        error.contains("texts of 128 tokens (max_length) are longer than the model's 24"),
+        "{error}"
+    );
+
+    fs::remove_file(reviews.path("tiny/tokenizer.json")).expect("removed");
+    let error = start();
+    assert!(error.contains("tokenizer.json, which `text` is read with, is neither in"), "{error}");
+    assert!(!error.contains("data fit"), "{error}");
+}

@@ -1,0 +1,74 @@
+//! The experiment file of Determined's porting tutorial runs on a folder of pictures, and what it trained goes back to
+//! torchvision.
+
+use std::fs;
+use std::path::Path;
+
+use salamander::models::foreign;
+use salamander::run::{Overrides, Program, Which};
+use salamander_data::{Format, Row, Value, sink};
+
+/// Pictures of two classes: bright left halves, and bright right halves.
+fn pictures(folder: &Path, count: usize) {
+    let mut out = sink::create(folder, Format::ImageFolder).expect("a folder");
+    for at in 0..count {
+        let (class, side) = [("left", 0), ("right", 1)][at % 2];
+        let pixel = |place: usize| {
+            let bright = usize::from(place % 40 >= 20) == side;
+            [if bright { 200 + (at % 40) as u8 } else { 30 }; 3]
+        };
+        let pixels: Vec<u8> = (0..40 * 40).flat_map(pixel).collect();
+        let cells = vec![
+            ("image".into(), Value::Bytes(&pixels)),
+            ("height".into(), Value::Ints(vec![40].into())),
+            ("width".into(), Value::Ints(vec![40].into())),
+            ("class".into(), Value::Text(class)),
+        ];
+        out.write(&Row::new(cells)).expect("written");
+    }
+    out.finish().expect("finished");
+}
+
+#[test]
+fn the_tutorials_file_runs_and_its_weights_go_back_to_torchvision() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let data = folder.path().join("photos");
+    fs::create_dir(&data).expect("made");
+    pictures(&data.join("train"), 16);
+    pictures(&data.join("val"), 4);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("imagenet/const.yaml");
+    let text = fs::read_to_string(file).expect("an experiment");
+    let text = text.replace("../../data/imagenet", "photos");
+    fs::write(folder.path().join("const.yaml"), text).expect("written");
+    let program = Program::enter(model_zoo::models());
+    let train = |sets: &[&str]| {
+        let mut sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
+        sets.push("hyperparameters.global_batch_size=8".to_string());
+        let overrides = Overrides { sets, ..Overrides::default() };
+        let out = folder.path().join("runs");
+        program.experiment(folder.path().join("const.yaml"), &overrides, out)?.start()?.wait()
+    };
+    let finished = train(&["searcher.max_length={batches: 2}"]).expect("trains");
+    let found = finished.outcome.progress.validation.expect("validates").values();
+    assert!(found.contains_key("top_1") && found.contains_key("top_5"), "{found:?}");
+
+    let model = program.load(finished.run.folder(), &Which::Latest, "cpu").expect("loads");
+    let out = folder.path().join("weights");
+    model.export_as("torchvision", &out).expect("exports");
+    let tensors = foreign::read(&out.join("resnet18.safetensors")).expect("written");
+    assert_eq!(tensors["layer4.0.downsample.1.running_var"].shape().to_vec(), [512]);
+    assert_eq!(tensors["fc.weight"].shape().to_vec(), [1000, 512]);
+
+    // What was exported starts another one, for other classes, of which only the last stage and layer learn.
+    let sets = [
+        "hyperparameters.pretrained=weights/resnet18.safetensors",
+        "hyperparameters.classes=2",
+        "hyperparameters.frozen_stages=4",
+        "searcher.max_length={batches: 1}",
+    ];
+    train(&sets).expect("trains");
+    let error = train(&["hyperparameters.arch=resnet50", sets[0]]).expect_err("another network");
+    assert!(error.to_string().contains("the model's is"), "{error}");
+    let error = train(&["hyperparameters.arch=vgg16"]).expect_err("unknown").to_string();
+    assert!(error.contains("arch \"vgg16\": only resnet18, resnet34, resnet50"), "{error}");
+}
