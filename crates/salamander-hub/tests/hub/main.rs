@@ -1,0 +1,4 @@
+//! A hub from outside: folders in, HTTP out.
+
+mod folders;
+mod read;
