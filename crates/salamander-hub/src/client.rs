@@ -1,21 +1,26 @@
 //! The API from Rust, for programs without async: what the command line uses.
 
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE};
-use reqwest::{Method, Response, StatusCode, Url};
+use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
+use salamander_files::{Durability, PendingFolder};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::Error;
-use crate::api::RunCurves;
+use crate::api::{CheckpointFile, RunCurves};
+use crate::create::CreateRequest;
 use crate::ids::{ExperimentId, RunId};
 use crate::store::checkpoints::Checkpoint;
 use crate::store::experiments::Experiment;
 use crate::store::logs::{LogLine, LogPage, LogQuery};
-use crate::store::models::Model;
+use crate::store::models::{Model, Version};
 use crate::store::page::{ListQuery, Page};
 use crate::store::runs::{Run, Validation};
 
@@ -60,6 +65,32 @@ impl Client {
     /// One experiment.
     pub fn experiment(&self, id: ExperimentId) -> Result<Experiment, Error> {
         self.get(&format!("api/v1/experiments/{id}"), &())
+    }
+
+    /// Puts a new experiment into the queue.
+    pub fn create(&self, request: &CreateRequest) -> Result<Experiment, Error> {
+        self.post("api/v1/experiments", request)
+    }
+
+    /// `pause`, `activate`, `cancel`, `kill`, `archive` or `unarchive`.
+    pub fn act(&self, id: ExperimentId, action: &str) -> Result<Experiment, Error> {
+        self.post(&format!("api/v1/experiments/{id}/{action}"), &serde_json::json!({}))
+    }
+
+    /// Removes an experiment with its folder.
+    pub fn delete_experiment(&self, id: ExperimentId) -> Result<(), Error> {
+        self.delete::<Json>(&format!("api/v1/experiments/{id}")).map(drop)
+    }
+
+    /// Changes labels, description or priority: `{"add_labels", "remove_labels", "description", "priority"}`.
+    pub fn change(&self, id: ExperimentId, changes: &Json) -> Result<Experiment, Error> {
+        self.send(Method::PATCH, &format!("api/v1/experiments/{id}"), &Json::Null, Some(changes))
+    }
+
+    /// Registers a checkpoint as the next version of a model.
+    pub fn register(&self, model: &str, run: RunId, checkpoint: &str) -> Result<Version, Error> {
+        let body = serde_json::json!({"run": run, "checkpoint": checkpoint});
+        self.post(&format!("api/v1/models/{}/versions", segment(model)), &body)
     }
 
     /// Its file.
@@ -112,6 +143,50 @@ impl Client {
         self.get(&format!("api/v1/runs/{id}/checkpoints"), &())
     }
 
+    /// Fetches a checkpoint into a folder, which appears whole or not at all; gives its files.
+    pub fn download(&self, run: RunId, name: &str, folder: &Path) -> Result<u64, Error> {
+        let place = format!("api/v1/runs/{run}/checkpoints/{}/files", segment(name));
+        let files: Vec<CheckpointFile> = self.get(&place, &())?;
+        let mut beside = folder.as_os_str().to_owned();
+        beside.push(".part");
+        let pending = PendingFolder::create(Path::new(&beside)).map_err(Error::io(folder))?;
+        for file in &files {
+            let parts: Vec<String> = file.path.split('/').map(segment).collect();
+            if file.path.split('/').any(|part| matches!(part, "" | "." | "..")) {
+                return Err(Error::Remote(format!("the hub names a file {:?}", file.path)));
+            }
+            let path = Path::new(&beside).join(&file.path);
+            if let Some(parent) = path.parent() {
+                fs::create_dir_all(parent).map_err(Error::io(parent))?;
+            }
+            self.fetch(&format!("{place}/{}", parts.join("/")), &path)?;
+        }
+        pending.commit(folder, Durability::Synced).map_err(Error::io(folder))?;
+        Ok(files.iter().map(|file| file.bytes).sum())
+    }
+
+    fn fetch(&self, place: &str, path: &Path) -> Result<(), Error> {
+        let request = self.request(Method::GET, place, &Json::Null, None)?;
+        let mut out = File::create(path).map_err(Error::io(path))?;
+        let hub = self.base.as_str();
+        self.runtime.block_on(async {
+            let mut response = request.send().await.map_err(|error| silent(hub, error))?;
+            if !response.status().is_success() {
+                return answer::<Json>(hub, response).await.map(drop);
+            }
+            while let Some(piece) = response.chunk().await.map_err(|error| silent(hub, error))? {
+                out.write_all(&piece).map_err(Error::io(path))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Deletes a checkpoint.
+    pub fn delete_checkpoint(&self, run: RunId, name: &str) -> Result<(), Error> {
+        let place = format!("api/v1/runs/{run}/checkpoints/{}", segment(name));
+        self.delete::<Json>(&place).map(drop)
+    }
+
     /// Lines of its logs.
     pub fn logs(&self, id: RunId, query: &LogQuery) -> Result<LogPage, Error> {
         self.get(&format!("api/v1/runs/{id}/logs"), query)
@@ -130,6 +205,12 @@ impl Client {
     /// One model.
     pub fn model(&self, name: &str) -> Result<Model, Error> {
         self.get(&format!("api/v1/models/{}", segment(name)), &())
+    }
+
+    /// The version that `NAME@ALIAS`, `NAME@VERSION` or `NAME`, the newest, stands for.
+    pub fn model_version(&self, reference: &str) -> Result<Version, Error> {
+        let (name, which) = reference.split_once('@').unwrap_or((reference, ""));
+        self.model(name)?.version(which).cloned()
     }
 
     /// Asks for something; the fields of `query` that are not null become parameters.
@@ -156,28 +237,40 @@ impl Client {
         query: &Json,
         body: Option<&Json>,
     ) -> Result<T, Error> {
+        let request = self.request(method, path, query, body)?.timeout(PATIENCE);
         let hub = self.base.as_str();
+        self.runtime.block_on(async {
+            let response = request.send().await.map_err(|error| silent(hub, error))?;
+            answer(hub, response).await
+        })
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        query: &Json,
+        body: Option<&Json>,
+    ) -> Result<RequestBuilder, Error> {
         let mut url = self.base.join(path).map_err(|error| Error::Invalid(error.to_string()))?;
         for (name, value) in query.as_object().into_iter().flatten().filter(|(_, v)| !v.is_null()) {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
             url.query_pairs_mut().append_pair(name, &text);
         }
-        let mut request = self.http.request(method, url).timeout(PATIENCE);
+        let mut request = self.http.request(method, url);
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, format!("Bearer {token}"));
         }
         if let Some(body) = body {
             request = request.header(CONTENT_TYPE, "application/json").body(body.to_string());
         }
-        self.runtime.block_on(async {
-            let silent = |error: reqwest::Error| {
-                let error = error.without_url();
-                Error::Remote(format!("the hub at {hub} does not answer: {}", chain(&error)))
-            };
-            let response = request.send().await.map_err(silent)?;
-            answer(hub, response).await
-        })
+        Ok(request)
     }
+}
+
+fn silent(hub: &str, error: reqwest::Error) -> Error {
+    let error = error.without_url();
+    Error::Remote(format!("the hub at {hub} does not answer: {}", chain(&error)))
 }
 
 async fn answer<T: DeserializeOwned>(hub: &str, response: Response) -> Result<T, Error> {

@@ -183,6 +183,9 @@ impl Hub {
                     let advice = "kill it first, so that nothing is deleted under a process that trains";
                     Err(Error::Conflict(format!("experiment {id} is {}: {advice}", experiment.state)))
                 }
+                Wanted::Deleted if store.is_source(id)? => Err(Error::Conflict(format!(
+                    "a version of a model comes from experiment {id}: delete that first"
+                ))),
                 _ => Ok(vec![Operation::Want { experiment: id, wanted }]),
             }
         })

@@ -80,7 +80,11 @@ impl FromStr for RunId {
     fn from_str(text: &str) -> Result<Self, Error> {
         let parts = text.split_once('.').unwrap_or((text, "1"));
         let number = |text: &str| text.parse::<i64>().ok();
-        let id = number(parts.0).zip(number(parts.1)).and_then(|(a, b)| Self::new(a, b));
+        let id = number(parts.0).zip(number(parts.1)).and_then(|(experiment, trial)| match trial {
+            // What belongs to the experiment as a whole.
+            0 => experiment.to_string().parse().ok().map(Self::whole),
+            trial => Self::new(experiment, trial),
+        });
         let wrong =
             || Error::Invalid(format!("{text:?} is no run: write EXPERIMENT.TRIAL, as 12.1"));
         id.ok_or_else(wrong)
@@ -108,7 +112,8 @@ mod tests {
         let run: RunId = "12.3".parse().expect("a run");
         assert_eq!((run.experiment().0, run.trial(), run.to_string().as_str()), (12, 3, "12.3"));
         assert_eq!("7".parse::<RunId>().expect("a run").to_string(), "7.1");
-        for wrong in ["", "1.0", "0.1", "x", "1.2.3", "../etc", "99999999999999999999", "-1.1"] {
+        assert_eq!("7.0".parse::<RunId>().expect("all of it"), RunId::whole(ExperimentId(7)));
+        for wrong in ["", "0.0", "0.1", "x", "1.2.3", "../etc", "99999999999999999999", "-1.1"] {
             assert!(wrong.parse::<RunId>().is_err(), "{wrong}");
         }
         assert!("0".parse::<ExperimentId>().is_err());

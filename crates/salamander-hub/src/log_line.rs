@@ -31,6 +31,11 @@ pub(crate) fn time(line: &str) -> Option<i64> {
     text.parse::<jiff::Timestamp>().ok().map(|time| time.as_millisecond())
 }
 
+/// A time as people write it, `2026-01-31T12:00:00Z`, in milliseconds since 1970.
+pub fn parse_time(text: &str) -> Option<i64> {
+    text.parse::<jiff::Timestamp>().ok().map(|time| time.as_millisecond())
+}
+
 /// The level that a line names.
 pub(crate) fn level(line: &str) -> Option<Level> {
     let word = match line.strip_prefix('{') {

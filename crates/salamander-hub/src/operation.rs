@@ -106,6 +106,15 @@ pub enum Operation {
         /// What it is about.
         description: String,
     },
+    /// An experiment of the hub is over.
+    Ended {
+        /// The experiment.
+        experiment: ExperimentId,
+        /// How it ended: `completed`, `failed` or `canceled`.
+        state: String,
+        /// Why.
+        reason: Option<String>,
+    },
     /// An experiment is gone.
     Deleted {
         /// The experiment.
@@ -193,6 +202,7 @@ impl Operation {
             | Self::Label { experiment, .. }
             | Self::Archive { experiment, .. }
             | Self::Describe { experiment, .. }
+            | Self::Ended { experiment, .. }
             | Self::Deleted { experiment } => Some(*experiment),
             _ => None,
         }
@@ -212,8 +222,8 @@ impl Entry {
             }
             Operation::Want { experiment, wanted } => {
                 // One that is over and is wanted to run goes on.
-                let sql = "UPDATE experiments SET wanted = ?2, state = CASE WHEN ?2 IN ('run', 'deleted') AND \
-                           state IN ('canceled', 'failed', 'completed') THEN 'queued' ELSE state END WHERE id = ?1";
+                let sql = "UPDATE experiments SET wanted = ?2, state = CASE WHEN ?2 = 'run' AND \
+                           state IN ('canceled', 'failed') THEN 'queued' ELSE state END WHERE id = ?1";
                 tx.prepare_cached(sql)?.execute(params![experiment.0, wanted.as_str()])?;
             }
             Operation::Prioritise { experiment, priority } => {
@@ -237,6 +247,10 @@ impl Entry {
             Operation::Describe { experiment, description } => {
                 let sql = "UPDATE experiments SET description = ?2 WHERE id = ?1";
                 tx.prepare_cached(sql)?.execute(params![experiment.0, description])?;
+            }
+            Operation::Ended { experiment, state, reason } => {
+                let sql = "UPDATE experiments SET state = ?2, reason = ?3 WHERE id = ?1";
+                tx.prepare_cached(sql)?.execute(params![experiment.0, state, reason])?;
             }
             Operation::Deleted { experiment } => forget_experiment(tx, *experiment)?,
             _ => self.apply_to_models(tx)?,

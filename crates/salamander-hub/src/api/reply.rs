@@ -38,7 +38,6 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Params<T> {
 }
 
 /// A body of JSON, with an error that people can read.
-#[allow(dead_code, reason = "requests that change something are served elsewhere")]
 pub(super) struct Body<T>(pub(super) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {

@@ -70,7 +70,7 @@ pub(super) fn read_json(path: &Path) -> Option<Json> {
 }
 
 /// How a run stands: held by a process, or as it summed up, or neither.
-pub(super) fn state(run: &RunLayout, holder: Option<u32>) -> (String, Option<String>) {
+pub(crate) fn state(run: &RunLayout, holder: Option<u32>) -> (String, Option<String>) {
     if holder.is_some() {
         return ("running".to_string(), None);
     }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use salamander_core::layout::RunLayout;
-use salamander_search::{Event, Search, SearchFile, Trial, TrialState};
+use salamander_search::{HeardEvent, Search, SearchFile, Trial, TrialState};
 
 use super::folder::read_json;
 
@@ -32,8 +32,8 @@ impl Replayed {
         // The whole journal is read, which is short: a line per look at a trial.
         for line in bytes.get(self.read..).unwrap_or_default().split_inclusive(|b| *b == b'\n') {
             let text = line.strip_suffix(b"\n").and_then(|line| std::str::from_utf8(line).ok());
-            let Some(event) = text.and_then(Event::from_line) else { break };
-            self.search.arrive(event);
+            let Some(event) = text.and_then(HeardEvent::from_line) else { break };
+            self.search.arrive(event.event);
             self.read += line.len();
         }
     }

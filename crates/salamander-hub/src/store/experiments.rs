@@ -77,8 +77,6 @@ pub(crate) struct Job {
     pub(crate) folder: String,
     pub(crate) state: String,
     pub(crate) wanted: String,
-    pub(crate) fact: Option<String>,
-    pub(crate) fact_reason: Option<String>,
     pub(crate) priority: i64,
     pub(crate) slots: i64,
     pub(crate) max_slots: i64,
@@ -216,30 +214,45 @@ impl Store {
     /// Experiments that the hub starts and that are not over, in the order of the queue.
     pub(crate) fn jobs(&self) -> Result<Vec<Job>, Error> {
         self.read(|db| {
-            let sql = "SELECT id, folder, state, wanted, fact, fact_reason, priority, slots, max_slots, restarts, \
-                       sets, base, program, program_hash FROM experiments WHERE origin = 'hub' AND state NOT IN \
-                       ('completed', 'failed', 'canceled') ORDER BY priority, id";
+            let sql = "SELECT id, folder, state, wanted, priority, slots, max_slots, restarts, sets, base, \
+                       program, program_hash FROM experiments WHERE wanted = 'deleted' OR \
+                       (origin = 'hub' AND state NOT IN ('completed', 'failed', 'canceled')) ORDER BY priority, id";
             let mut query = db.prepare_cached(sql)?;
             let rows = query.query_map([], |row| {
-                let sets: String = row.get(10)?;
+                let sets: String = row.get(8)?;
                 Ok(Job {
                     id: ExperimentId(row.get(0)?),
                     folder: row.get(1)?,
                     state: row.get(2)?,
                     wanted: row.get(3)?,
-                    fact: row.get(4)?,
-                    fact_reason: row.get(5)?,
-                    priority: row.get(6)?,
-                    slots: row.get(7)?,
-                    max_slots: row.get(8)?,
-                    restarts: row.get(9)?,
+                    priority: row.get(4)?,
+                    slots: row.get(5)?,
+                    max_slots: row.get(6)?,
+                    restarts: row.get(7)?,
                     sets: serde_json::from_str(&sets).unwrap_or_default(),
-                    base: row.get(11)?,
-                    program: row.get(12)?,
-                    program_hash: row.get(13)?,
+                    base: row.get(9)?,
+                    program: row.get(10)?,
+                    program_hash: row.get(11)?,
                 })
             })?;
             Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// Says where an experiment of the hub stands.
+    pub(crate) fn set_state(
+        &self,
+        id: ExperimentId,
+        state: &'static str,
+        reason: Option<String>,
+        restarts: Option<i64>,
+    ) -> Result<(), Error> {
+        self.write(move |tx| {
+            let sql = "UPDATE experiments SET state = ?2, reason = ?3, restarts = coalesce(?4, restarts), change = ?5 WHERE id = ?1";
+            let values = params![id.0, state, reason, restarts, tx.change];
+            tx.prepare_cached(sql)?.execute(values)?;
+            tx.touch(Touched::Experiment(id.0));
+            Ok(())
         })
     }
 }

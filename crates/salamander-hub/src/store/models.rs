@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Store;
 use crate::Error;
-use crate::ids::RunId;
+use crate::ids::{ExperimentId, RunId};
 
 /// A registered model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,6 +43,31 @@ pub struct Version {
     pub folder: Option<String>,
 }
 
+impl Model {
+    /// The version of a number (`2`, `v2`) or an alias; with neither the newest.
+    pub fn version(&self, which: &str) -> Result<&Version, Error> {
+        let number = which.strip_prefix('v').unwrap_or(which).parse::<i64>().ok();
+        let is_meant = |version: &&Version| {
+            version.aliases.iter().any(|alias| alias == which) || number == Some(version.version)
+        };
+        let found = match which {
+            "" => self.versions.last(),
+            _ => self.versions.iter().find(is_meant),
+        };
+        found.ok_or_else(|| {
+            let known = self.versions.iter().map(|v| {
+                let aliases = v.aliases.iter().map(|alias| format!(" ({alias})"));
+                format!("{}{}", v.version, aliases.collect::<String>())
+            });
+            let (name, known) = (&self.name, known.collect::<Vec<_>>());
+            Error::NotFound(match known.as_slice() {
+                [] => format!("model {name:?} has no version yet"),
+                known => format!("model {name:?} has no {which:?}: there are {}", known.join(", ")),
+            })
+        })
+    }
+}
+
 impl Store {
     /// All models, by name.
     pub fn models(&self) -> Result<Vec<Model>, Error> {
@@ -62,27 +87,7 @@ impl Store {
     /// The version that `NAME@ALIAS`, `NAME@VERSION` or `NAME`, the newest, stands for.
     pub fn model_version(&self, reference: &str) -> Result<Version, Error> {
         let (name, which) = reference.split_once('@').unwrap_or((reference, ""));
-        let model = self.model(name)?;
-        let number = which.strip_prefix('v').unwrap_or(which).parse::<i64>().ok();
-        let is_meant = |version: &&Version| {
-            version.aliases.iter().any(|alias| alias == which) || number == Some(version.version)
-        };
-        let found = match which {
-            "" => model.versions.last(),
-            _ => model.versions.iter().find(is_meant),
-        };
-        found.cloned().ok_or_else(|| {
-            let known = model.versions.iter().map(|v| {
-                let aliases = v.aliases.iter().map(|alias| format!(" ({alias})"));
-                format!("{}{}", v.version, aliases.collect::<String>())
-            });
-            let known: Vec<String> = known.collect();
-            let reason = match known.as_slice() {
-                [] => format!("model {name:?} has no version yet"),
-                known => format!("model {name:?} has no {which:?}: there are {}", known.join(", ")),
-            };
-            Error::NotFound(reason)
-        })
+        self.model(name)?.version(which).cloned()
     }
 
     /// The number of the last version that a model ever had.
@@ -91,6 +96,15 @@ impl Store {
         let ever = self.meta(&format!("last_version {name}"))?.and_then(|text| text.parse().ok());
         let now = model.versions.last().map(|version| version.version);
         Ok(ever.max(now).unwrap_or(0))
+    }
+
+    /// Whether a version of a model comes from an experiment, so that it must stay.
+    pub(crate) fn is_source(&self, id: ExperimentId) -> Result<bool, Error> {
+        self.read(|db| {
+            let sql = "SELECT 1 FROM model_versions WHERE run >= ?1 AND run < ?2 LIMIT 1";
+            let (first, last) = (RunId::whole(id), RunId::whole(ExperimentId(id.0 + 1)));
+            Ok(db.prepare_cached(sql)?.exists([first.number(), last.number()])?)
+        })
     }
 
     /// Whether a checkpoint is a version of a model, so that it must stay.

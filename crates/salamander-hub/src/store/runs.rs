@@ -210,6 +210,16 @@ impl Store {
         })
     }
 
+    /// How many rows of a table are in which state.
+    pub(crate) fn count(&self, table: &'static str) -> Result<Vec<(String, i64)>, Error> {
+        self.read(|db| {
+            let sql = format!("SELECT state, count(*) FROM {table} GROUP BY state");
+            let mut query = db.prepare_cached(&sql)?;
+            let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
     /// What a run wrote at its end: timings, ledger, restarts; null before.
     pub fn run_summary(&self, id: RunId) -> Result<Json, Error> {
         self.read(|db| {

@@ -3,12 +3,13 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use salamander_hub::api::{Access, Api, Guard, router};
 use salamander_hub::ingest::Ingester;
 use salamander_hub::server::{Listen, bind, serve};
-use salamander_hub::{Client, Hub};
+use salamander_hub::{Client, Hub, Programs};
 use tokio::sync::watch;
 
 pub(crate) const EXPERIMENT: &str = "name: my model\nentrypoint: net\nsearcher: {metric: accuracy, \
@@ -79,7 +80,8 @@ impl Serving {
     pub(crate) fn start(runs: &Path, access: Access) -> Self {
         let hub = Hub::open(runs, None).expect("opened");
         Ingester::new(hub.clone()).look_at_all().expect("read");
-        let api = Api::new(hub.clone(), Guard::new(access, hub.store().clone()));
+        let programs = Arc::new(Programs::new(vec![std::env::current_exe().expect("a program")]));
+        let api = Api::new(hub.clone(), Guard::new(access, hub.store().clone()), programs);
         let (stop, stopped) = watch::channel(false);
         let (sender, receiver) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
