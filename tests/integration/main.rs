@@ -13,6 +13,7 @@ mod faults;
 mod first_run;
 mod from_code;
 mod hosts;
+mod hub;
 mod interop;
 mod interrupted;
 #[cfg(feature = "long")]

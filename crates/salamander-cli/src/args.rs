@@ -126,6 +126,7 @@ impl OverrideArgs {
             device: self.device.clone(),
             threads: self.threads,
             store: self.store.clone(),
+            id: None,
         }
     }
 }
@@ -133,7 +134,7 @@ impl OverrideArgs {
 /// Which trained model is meant.
 #[derive(clap::Args)]
 pub(crate) struct TrainedArgs {
-    /// The run, by its folder or id, or `latest`; or a folder made by `export`
+    /// The run, by its folder or id, or `latest`; a folder made by `export`; or `model:NAME@ALIAS` of a hub
     run: String,
     /// Which checkpoint of the run: best, latest, or its id
     #[arg(long, default_value = "best", value_name = "best|latest|ID")]
@@ -146,8 +147,13 @@ pub(crate) struct TrainedArgs {
 }
 
 impl TrainedArgs {
-    pub(crate) fn load(&self, program: &Program) -> Result<TrainedModel, Error> {
-        program.load(find(&self.run, &self.folder.runs)?, &self.checkpoint, &self.device)
+    pub(crate) fn load(&self, program: &Program) -> anyhow::Result<TrainedModel> {
+        if let Some(model) = self.run.strip_prefix("model:") {
+            let (folder, checkpoint) = crate::hub::model::find(model, &self.folder.runs)?;
+            return Ok(program.load(folder, &Which::Id(checkpoint), &self.device)?);
+        }
+        let folder = find(&self.run, &self.folder.runs)?;
+        Ok(program.load(folder, &self.checkpoint, &self.device)?)
     }
 }
 

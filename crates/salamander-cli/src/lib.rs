@@ -4,6 +4,7 @@
 //! - [`main`]: what can be typed, and which file does it; one file per subcommand, `args` for what several share
 //! - `out`: everything that is printed; a closed pipe ends a command, and no training
 //! - `ui`: progress bar, epoch table, summary
+//! - `hub`: the hub, and all that is asked of one
 //! - `reference`: the guide's page of commands
 //! - `fetch`, `reviews`, `passages`: public data sets; `scaffold`: what `salamander new` writes; `demo`: what `salamander demo` trains
 
@@ -19,6 +20,7 @@ mod doctor;
 mod evaluate;
 mod export;
 mod fetch;
+mod hub;
 #[cfg(feature = "kube")]
 mod kube;
 #[cfg(feature = "kube")]
@@ -47,7 +49,7 @@ mod ui;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use salamander_run::{Program, make_certificates};
 use salamander_train::model::Models;
 
@@ -123,6 +125,24 @@ enum Command {
         #[command(subcommand)]
         command: data::Command,
     },
+    /// Keep the experiments, trials, checkpoints and models of a team in view, and start what is in the queue
+    Hub(hub::serve::Args),
+    /// Create experiments, follow them and decide about them
+    #[command(visible_alias = "e")]
+    Experiment(hub::experiment::Args),
+    /// Look at trials
+    Trial(hub::trial::Args),
+    /// Look at checkpoints, fetch and delete them
+    Checkpoint(hub::checkpoint::Args),
+    /// Give trained models names and versions
+    Model(hub::model::Args),
+    /// See the queue of a hub, and change the order
+    Job(hub::job::Args),
+    /// Print what a shell needs to complete commands: `salamander completions bash > FILE`
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
     /// List the models of this program and their hyperparameters
     Models(models::Args),
     /// List the devices that this program can use, and why it cannot use others
@@ -185,6 +205,13 @@ pub fn main(models: Models) -> ExitCode {
         Command::Kube(command) => kube::run(command, program),
         Command::Pipeline { command } => pipeline::run(command),
         Command::Data { command } => data::run(command, program),
+        Command::Hub(args) => hub::serve::run(&args),
+        Command::Experiment(args) => hub::experiment::run(&args),
+        Command::Trial(args) => hub::trial::run(&args),
+        Command::Checkpoint(args) => hub::checkpoint::run(&args),
+        Command::Model(args) => hub::model::run(&args),
+        Command::Job(args) => hub::job::run(&args),
+        Command::Completions { shell } => hub::completions(shell, &mut Cli::command()),
         Command::Models(args) => models::run(&args, program.models()).map(|()| ExitCode::SUCCESS),
         Command::Devices => devices::run().map(|()| ExitCode::SUCCESS),
         Command::Doctor(args) => doctor::run(&args, program.models()),

@@ -31,6 +31,10 @@ pub(crate) struct Args {
     /// (s3://bucket/prefix/RUN); one of a cluster, by its job
     #[arg(long, value_name = "RUN", conflicts_with = "experiment")]
     resume: Option<String>,
+    /// The id of the run, instead of one made from its name and the time; where such a run is there already, it is gone
+    /// on with
+    #[arg(long, value_name = "ID", conflicts_with = "resume")]
+    id: Option<String>,
     /// End with one line of JSON on standard output
     #[arg(long)]
     json: bool,
@@ -52,8 +56,17 @@ pub(crate) struct Args {
     prepare: bool,
 }
 
+impl Args {
+    /// The run to go on with: the one that was named, or the one that has the wanted id already.
+    fn resumed(&self) -> Option<String> {
+        let folder = self.id.as_ref().map(|id| self.out.join(id)).filter(|folder| folder.is_dir());
+        self.resume.clone().or_else(|| folder.map(|folder| folder.to_string_lossy().into_owned()))
+    }
+}
+
 pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
-    let overrides = args.overrides.overrides();
+    let mut overrides = args.overrides.overrides();
+    overrides.id.clone_from(&args.id);
     #[cfg(feature = "kube")]
     if args.job.is_cluster() {
         return match (&args.experiment, &args.resume) {
@@ -76,9 +89,9 @@ pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
         }
         Found::Search(search) => return crate::search::run(*search, args.slots, args.json),
     }
-    let draft = match (&args.resume, &args.experiment) {
+    let draft = match (args.resumed(), &args.experiment) {
         (Some(run), _) => {
-            program.resume(run, &overrides, &args.out, &mut |note| errln!("{note}"))?
+            program.resume(&run, &overrides, &args.out, &mut |note| errln!("{note}"))?
         }
         (None, Some(file)) => program.experiment(file, &overrides, &args.out)?,
         (None, None) => bail!("name an experiment file"),
@@ -128,8 +141,8 @@ enum Found {
 
 fn find_search(args: &Args, overrides: &Overrides, program: &Program) -> Result<Found> {
     let options = SearchOptions { trials: args.search, slots: args.slots };
-    match (&args.resume, &args.experiment) {
-        (Some(run), _) => match find(run, &args.out) {
+    match (args.resumed(), &args.experiment) {
+        (Some(run), _) => match find(&run, &args.out) {
             Ok(folder) if is_search(&folder) => {
                 Ok(Found::Search(Box::new(program.resume_search(&folder)?)))
             }

@@ -99,6 +99,20 @@ pub const ASSETS: Variable = Variable {
     meaning: "The folder with the statistics and vocabularies that a job on a cluster was submitted with.",
 };
 
+/// The hub that commands talk to.
+pub const HUB: Variable = Variable {
+    name: "SALAMANDER_HUB",
+    default: "the hub of the folder of runs",
+    meaning: "The address of the hub that commands talk to, as with `--hub`.",
+};
+
+/// Who somebody is to that hub.
+pub const HUB_TOKEN: Variable = Variable {
+    name: "SALAMANDER_HUB_TOKEN",
+    default: "none",
+    meaning: "The token that commands show to a hub that asks for a login.",
+};
+
 /// The pod that a process is in.
 pub const POD_NAME: Variable = Variable {
     name: "POD_NAME",
@@ -122,7 +136,7 @@ pub const PARENT: &str = "SALAMANDER_PARENT";
 
 /// What people set.
 pub const FOR_PEOPLE: &[Variable] =
-    &[LOG, LOG_FORMAT, CACHE_DIR, CACHE_BYTES, THREADS, S3, GCS, AZURE];
+    &[LOG, LOG_FORMAT, CACHE_DIR, CACHE_BYTES, THREADS, HUB, HUB_TOKEN, S3, GCS, AZURE];
 
 /// What manifests and the operator set in pods.
 pub const FOR_PODS: &[Variable] = &[JOB, PROCESS, ASSETS, POD_NAME, POD_NAMESPACE, POD_IP];

@@ -25,6 +25,8 @@ pub struct Overrides {
     pub threads: Option<u32>,
     /// Where checkpoints are put as well.
     pub store: Option<String>,
+    /// The id of a new run, instead of one made from its name and the time.
+    pub id: Option<String>,
 }
 
 impl Overrides {

@@ -19,6 +19,28 @@ const LATEST: &str = "latest";
 const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// What a new run is called.
+#[derive(Clone, Copy)]
+pub(crate) enum RunName<'a> {
+    /// After its experiment and the time.
+    After(&'a str),
+    /// This and nothing else.
+    Exactly(&'a str),
+}
+
+impl<'a> RunName<'a> {
+    /// The id that was asked for, or else a name and the time. An id is one part of a path, and not hidden.
+    pub(crate) fn new(name: &'a str, id: Option<&'a str>) -> Result<Self, Error> {
+        let Some(id) = id else { return Ok(Self::After(name)) };
+        let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        if id.is_empty() || id.len() > 128 || id.starts_with('.') || !id.chars().all(fits) {
+            let reason = format!("{id:?} cannot be a run's id: letters, digits, - _ .");
+            return Err(Error::Invalid(reason));
+        }
+        Ok(Self::Exactly(id))
+    }
+}
+
 /// A run's folder, held so that no second process trains in it.
 pub(crate) struct RunFolder {
     layout: RunLayout,
@@ -31,7 +53,7 @@ impl RunFolder {
     /// puts into it: a run that is killed at birth can be resumed, or is not there.
     pub(crate) fn create(
         parent: &Path,
-        name: &str,
+        name: RunName<'_>,
         fill: impl FnOnce(&Path) -> Result<(), Error>,
     ) -> Result<Self, Error> {
         let cannot =
@@ -49,9 +71,14 @@ impl RunFolder {
             }
             return Err(error);
         }
-        let time = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string();
-        let id = format!("{}-{time}", slug(name));
-        for attempt in 1..1000 {
+        let (id, attempts) = match name {
+            RunName::After(name) => {
+                let time = jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S").to_string();
+                (format!("{}-{time}", slug(name)), 1000)
+            }
+            RunName::Exactly(id) => (id.to_string(), 2),
+        };
+        for attempt in 1..attempts {
             let unique = if attempt == 1 { id.clone() } else { format!("{id}-{attempt}") };
             let path = parent.join(unique);
             // Renaming onto a folder that has content fails, so no run is ever replaced.
@@ -62,7 +89,10 @@ impl RunFolder {
             }
         }
         let parent = parent.display();
-        Err(Error::Invalid(format!("{parent}: too many runs with the name {id}")))
+        Err(Error::Invalid(match name {
+            RunName::After(_) => format!("{parent}: too many runs with the name {id}"),
+            RunName::Exactly(_) => format!("{parent}: there is a run {id} already"),
+        }))
     }
 
     /// Takes a folder that exists.
@@ -147,8 +177,10 @@ mod tests {
     #[test]
     fn a_run_is_locked_and_unique() {
         let parent = tempfile::tempdir().expect("a folder");
-        let first = RunFolder::create(parent.path(), "My model!", |_| Ok(())).expect("made");
-        let second = RunFolder::create(parent.path(), "My model!", |_| Ok(())).expect("made");
+        let first = RunFolder::create(parent.path(), RunName::After("My model!"), |_| Ok(()))
+            .expect("made");
+        let second = RunFolder::create(parent.path(), RunName::After("My model!"), |_| Ok(()))
+            .expect("made");
         assert!(first.layout().id().starts_with("my-model-"));
         assert_ne!(first.layout(), second.layout());
         let error = RunFolder::open(first.layout().folder()).err().expect("locked").to_string();
@@ -156,9 +188,23 @@ mod tests {
     }
 
     #[test]
+    fn an_id_is_kept_and_given_once() {
+        let parent = tempfile::tempdir().expect("a folder");
+        let name = RunName::new("x", Some("my.run-1")).expect("an id");
+        let made = RunFolder::create(parent.path(), name, experiment).expect("made");
+        assert_eq!(made.layout().id(), "my.run-1");
+        let error = RunFolder::create(parent.path(), name, experiment).err().expect("there");
+        assert!(error.to_string().ends_with("there is a run my.run-1 already"), "{error}");
+        for wrong in ["", "../x", ".x", "a/b", "a b"] {
+            assert!(RunName::new("x", Some(wrong)).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn runs_are_found_by_id_and_path() {
         let parent = tempfile::tempdir().expect("a folder");
-        let folder = RunFolder::create(parent.path(), "x", experiment).expect("made");
+        let folder =
+            RunFolder::create(parent.path(), RunName::After("x"), experiment).expect("made");
         let run = folder.layout();
         assert_eq!(find(&run.id(), parent.path()).expect("there"), parent.path().join(run.id()));
         assert!(find(&run.folder().to_string_lossy(), Path::new("nowhere")).is_ok());
@@ -171,8 +217,10 @@ mod tests {
         let parent = tempfile::tempdir().expect("a folder");
         let error = find("latest", parent.path()).expect_err("no runs").to_string();
         assert!(error.contains("there are no runs in"), "{error}");
-        let first = RunFolder::create(parent.path(), "a", experiment).expect("made");
-        let second = RunFolder::create(parent.path(), "b", experiment).expect("made");
+        let first =
+            RunFolder::create(parent.path(), RunName::After("a"), experiment).expect("made");
+        let second =
+            RunFolder::create(parent.path(), RunName::After("b"), experiment).expect("made");
         let latest = || find("latest", parent.path()).expect("there");
         assert_eq!(latest(), parent.path().join(second.layout().id()));
         // As if resumed a little later: files written in a row can have the same time.

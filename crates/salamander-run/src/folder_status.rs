@@ -232,7 +232,7 @@ fn is_of(line: &str, kind: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::folder::RunFolder;
+    use crate::folder::{RunFolder, RunName};
 
     const EXPERIMENT: &str = "entrypoint: net\nsearcher: {metric: accuracy}\n";
 
@@ -247,7 +247,7 @@ mod tests {
             fs::write(RunLayout::new(folder).experiment(), EXPERIMENT).expect("written");
             Ok(())
         };
-        RunFolder::create(parent, name, fill).expect("made")
+        RunFolder::create(parent, RunName::After(name), fill).expect("made")
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::distributed::{self, Launch};
 use crate::event::{Event, Forward};
 use crate::experiment::{Overrides, in_file, load, strategy, wrong};
 use crate::facts::Facts;
-use crate::folder::RunFolder;
+use crate::folder::{RunFolder, RunName};
 use crate::keys::{ensure_certificates, ensure_keys};
 use crate::metrics_log::{MetricsLog, PlanFile, cut_after};
 use crate::roles::Assignment;
@@ -130,6 +130,8 @@ pub struct Draft {
     /// What records are read with.
     assets: AssetFiles,
     place: RunPlace,
+    /// The id that a new run is to have.
+    id: Option<String>,
 }
 
 impl Draft {
@@ -161,7 +163,8 @@ impl Draft {
         };
         let assets = assets.map_err(wrong)?;
         let (models, file) = (Arc::clone(&program.models), file.to_path_buf());
-        Ok(Self { models, experiment, file, in_force, assets, place })
+        let id = overrides.id.clone();
+        Ok(Self { models, experiment, file, in_force, assets, place, id })
     }
 
     /// The configuration in force, as YAML.
@@ -256,7 +259,8 @@ impl Draft {
                     // In a store two machines may begin runs of one name in the same second.
                     name += &format!("-{:.6}", Token::random()?.to_hex());
                 }
-                RunFolder::create(runs, &name, |folder| {
+                let name = RunName::new(&name, self.id.as_deref())?;
+                RunFolder::create(runs, name, |folder| {
                     let path = RunLayout::new(folder).experiment();
                     fs::write(&path, &self.in_force).map_err(Error::io(&path))?;
                     self.assets.write(folder)?;

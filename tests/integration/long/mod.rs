@@ -3,12 +3,14 @@
 //! # Layout
 //! - `chaos`: many faults in one run, and every record counted
 //! - `cluster`: the real program in pods
+//! - `hub`: a hub and its trials, killed thirty times
 //! - `new_crate`: what `salamander new` writes, built from nothing
 //! - `recommenders`: every recommender learns, on servers too
 //! - `search`: searches that are killed many times
 
 mod chaos;
 mod cluster;
+mod hub;
 mod new_crate;
 mod recommenders;
 mod search;

@@ -4,6 +4,7 @@ use super::Failure;
 
 /// Each crate that hides from something, and what it hides from.
 pub(super) const MUST_NOT_SEE: &[(&str, &[&str])] = &[
+pub(super) const MUST_NOT_SEE: [(&str, &[&str]); 17] = [
     ("salamander-core", &["tokio", "burn", "tonic", "kube"]),
     ("salamander-data", &["burn", "tonic", "kube"]),
     ("salamander", &["clap", "ureq", "png", "indicatif", "tracing-subscriber", "kube"]),
@@ -14,6 +15,7 @@ pub(super) const MUST_NOT_SEE: &[(&str, &[&str])] = &[
     ("salamander-proto", &["burn", "kube"]),
     ("salamander-ps", &["burn", "tokio", "tonic", "kube"]),
     ("salamander-flow", &["burn", "kube", "clap", "tokio", "tonic", "datafusion"]),
+    ("salamander-hub", &["burn", "kube", "clap", "salamander-run"]),
     ("salamander-search", &["tokio", "burn", "tonic", "kube", "rusqlite"]),
     ("salamander-serve", &["burn", "kube", "clap"]),
     ("salamander-kube", &["burn"]),

@@ -29,7 +29,7 @@ use salamander_search::{AskedSearch, SearchFile, TrialId};
 use serde_json::{Value as Json, json};
 
 use crate::experiment::{in_file, wrong};
-use crate::folder::RunFolder;
+use crate::folder::{RunFolder, RunName};
 use crate::program::chosen_seed;
 use crate::{Error, Overrides, Program};
 
@@ -58,6 +58,8 @@ pub struct SearchDraft {
     program: Program,
     path: PathBuf,
     kept: KeptSearch,
+    /// The id that it is to have.
+    id: Option<String>,
 }
 
 /// A search with its folder.
@@ -109,7 +111,8 @@ impl Program {
         let absolute = fs::canonicalize(file).map_err(Error::io(file))?;
         let base = absolute.parent().unwrap_or(Path::new("/")).to_path_buf();
         let kept = KeptSearch { base, seed, slots: options.slots, file: read };
-        Ok(Some(SearchDraft { program: self.clone(), path: file.to_path_buf(), kept }))
+        let (path, id) = (file.to_path_buf(), overrides.id.clone());
+        Ok(Some(SearchDraft { program: self.clone(), path, kept, id }))
     }
 
     /// Goes on with a search.
@@ -145,11 +148,12 @@ impl SearchDraft {
 
     /// Makes its folder below `runs`, if the model can be tried with the hyperparameters of the first trial.
     pub fn create(self, runs: &Path) -> Result<SearchRun, Error> {
-        let Self { program, path, kept } = self;
+        let Self { program, path, kept, id } = self;
         let model = program.models().find(kept.file.experiment().model())?;
         let name = kept.file.experiment().name.clone();
         let name = name.unwrap_or_else(|| model.name().to_string());
-        let folder = RunFolder::create(runs, &name, |folder| {
+        let name = RunName::new(&name, id.as_deref())?;
+        let folder = RunFolder::create(runs, name, |folder| {
             let layout = RunLayout::new(folder);
             TrialFolders::new(&program, &path, &kept, &layout)?.try_first()?;
             kept.write(&layout.search())

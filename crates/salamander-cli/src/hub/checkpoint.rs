@@ -1,0 +1,126 @@
+//! `salamander checkpoint ...`: what can be gone on from, evaluated and served.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Result;
+use salamander_hub::store::checkpoints::Checkpoint;
+use salamander_hub::{Client, RunId};
+use serde_json::json;
+
+use super::connect::HubArgs;
+use super::table::{ago, number, size, table};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    hub: HubArgs,
+}
+
+#[derive(clap::Args)]
+struct One {
+    /// The trial, as EXPERIMENT.TRIAL
+    run: RunId,
+    /// The checkpoint's name, as `checkpoint list` shows it
+    name: String,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// List the checkpoints of a trial
+    List {
+        /// The trial, as EXPERIMENT.TRIAL
+        run: RunId,
+        /// Print JSON instead
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show everything about one
+    Describe {
+        #[command(flatten)]
+        one: One,
+        /// Print one JSON object instead
+        #[arg(long)]
+        json: bool,
+    },
+    /// Fetch one
+    Download {
+        #[command(flatten)]
+        one: One,
+        /// The folder to put it into
+        #[arg(long, value_name = "DIR", default_value = "checkpoints")]
+        out: PathBuf,
+    },
+    /// Delete one; those that are versions of models stay
+    Delete {
+        #[command(flatten)]
+        one: One,
+    },
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let connected = args.hub.connect()?;
+    let client = &connected.client;
+    match &args.command {
+        Command::List { run, json } => show(&client.checkpoints(*run)?, *json)?,
+        Command::Describe { one, json } => {
+            let checkpoint = find(client, one)?;
+            if *json {
+                outln!("{}", json!(checkpoint))?;
+            } else {
+                show(std::slice::from_ref(&checkpoint), false)?;
+                outln!("weights   {}", checkpoint.weights_hash.as_deref().unwrap_or("-"))?;
+                outln!("measured  {}", checkpoint.validation)?;
+            }
+        }
+        Command::Download { one, out } => {
+            fetch(client, &find(client, one)?, out)?;
+        }
+        Command::Delete { one } => {
+            client.delete_checkpoint(one.run, &one.name)?;
+            outln!("checkpoint {} of trial {} is deleted", one.name, one.run)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn find(client: &Client, one: &One) -> Result<Checkpoint> {
+    let mut all = client.checkpoints(one.run)?;
+    let place = all.iter().position(|checkpoint| checkpoint.name == one.name);
+    let absent = || anyhow::anyhow!("trial {} has no checkpoint {:?}", one.run, one.name);
+    place.map(|place| all.swap_remove(place)).ok_or_else(absent)
+}
+
+/// Prints checkpoints.
+pub(super) fn show(checkpoints: &[Checkpoint], json: bool) -> Result<()> {
+    if json {
+        return Ok(outln!("{}", json!(checkpoints))?);
+    }
+    let row = |checkpoint: &Checkpoint| {
+        [
+            checkpoint.run.to_string(),
+            checkpoint.name.clone(),
+            checkpoint.steps.to_string(),
+            number(checkpoint.watched),
+            size(checkpoint.bytes),
+            checkpoint.state.clone(),
+            ago(Some(checkpoint.created)),
+        ]
+    };
+    let header = ["trial", "checkpoint", "steps", "watched", "size", "state", "written"];
+    for line in table(header, checkpoints.iter().map(row).collect()) {
+        outln!("{line}")?;
+    }
+    Ok(())
+}
+
+/// Fetches a checkpoint into a folder of its own, and says where it is.
+pub(super) fn fetch(client: &Client, checkpoint: &Checkpoint, out: &Path) -> Result<PathBuf> {
+    std::fs::create_dir_all(out)?;
+    let folder = out.join(format!("{}-{}", checkpoint.run, checkpoint.name));
+    let bytes = client.download(checkpoint.run, &checkpoint.name, &folder)?;
+    errln!("{} ({})", folder.display(), size(bytes as i64));
+    Ok(folder)
+}

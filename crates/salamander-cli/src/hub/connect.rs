@@ -1,0 +1,76 @@
+//! Which hub a command talks to: the one that is named, the one that runs for a folder, or one for the moment.
+
+use std::env;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use salamander_core::environment;
+use salamander_hub::server::Listen;
+use salamander_hub::{Client, Daemon, DaemonOptions, Hub, OWN_FOLDER};
+
+use crate::args::RunsFolder;
+
+/// How long a hub of this machine may take to accept.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The hub to talk to.
+#[derive(clap::Args, Clone)]
+pub(crate) struct HubArgs {
+    /// The hub, such as http://127.0.0.1:7070 [default: SALAMANDER_HUB, or else the one of the folder of runs]
+    #[arg(long, value_name = "URL", global = true)]
+    pub(crate) hub: Option<String>,
+    #[command(flatten)]
+    pub(crate) folder: RunsFolder,
+}
+
+/// A hub that answers.
+pub(crate) struct Connected {
+    pub(crate) client: Client,
+    /// The hub within this command, where there was no other.
+    pub(crate) own: Option<Daemon>,
+}
+
+impl HubArgs {
+    /// A hub that is there already.
+    pub(crate) fn running(&self) -> Result<Option<Client>> {
+        let token = env::var(environment::HUB_TOKEN.name).ok();
+        let named = self.hub.clone().or_else(|| env::var(environment::HUB.name).ok());
+        if let Some(url) = named.filter(|url| !url.is_empty()) {
+            return Ok(Some(Client::new(&url, token)?));
+        }
+        let address = fs::read_to_string(self.folder.runs.join(OWN_FOLDER).join("address"));
+        let address: Option<SocketAddr> = address.ok().and_then(|text| text.trim().parse().ok());
+        match address.filter(|address| TcpStream::connect_timeout(address, PATIENCE).is_ok()) {
+            Some(address) => Ok(Some(Client::new(&format!("http://{address}"), token)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// A hub, within this command if need be; that one starts no experiments.
+    pub(crate) fn connect(&self) -> Result<Connected> {
+        if let Some(client) = self.running()? {
+            return Ok(Connected { client, own: None });
+        }
+        if !self.folder.runs.is_dir() {
+            let runs = self.folder.runs.display();
+            bail!(
+                "there is no folder {runs}: name a hub with --hub, or the folder of runs with --runs"
+            );
+        }
+        start(&self.folder.runs, 0)
+    }
+}
+
+/// A hub within this command, with so many slots.
+pub(crate) fn start(runs: &Path, slots: u32) -> Result<Connected> {
+    let hub = Hub::open(runs, None)?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let listen = Listen { address, tls: None, proxy: None, login: false };
+    let programs = vec![env::current_exe()?];
+    let daemon = Daemon::start(hub, DaemonOptions { listen, slots, programs, routes: None })?;
+    let client = Client::new(&format!("http://{}", daemon.address()), None)?;
+    Ok(Connected { client, own: Some(daemon) })
+}

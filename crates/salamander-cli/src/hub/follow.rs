@@ -1,0 +1,123 @@
+//! An experiment, followed to its end.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use salamander_hub::store::experiments::Experiment;
+use salamander_hub::store::logs::LogQuery;
+use salamander_hub::store::page::ListQuery;
+use salamander_hub::store::runs::Run;
+use salamander_hub::{Client, ExperimentId};
+use serde_json::{Value, json};
+
+use crate::out::Out;
+use crate::signals::Signals;
+
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Whether nothing more happens by itself.
+pub(super) fn is_over(state: &str) -> bool {
+    matches!(state, "completed" | "failed" | "canceled")
+}
+
+/// How a following ended.
+pub(super) enum Followed {
+    /// The experiment is over, or paused.
+    Over(Box<Experiment>),
+    /// Somebody pressed Ctrl-C.
+    Left,
+}
+
+/// Shows what an experiment's command prints, until it is over or paused.
+pub(super) fn follow(
+    client: &Client,
+    id: ExperimentId,
+    out: Out,
+    signals: &Signals,
+) -> Result<Followed> {
+    let mut query = LogQuery { limit: Some(1000), ..LogQuery::default() };
+    let mut last = String::new();
+    loop {
+        // Its end is looked at before its last lines.
+        let experiment = client.experiment(id)?;
+        loop {
+            let page = client.experiment_logs(id, &query)?;
+            page.lines.iter().for_each(|line| out.line(&line.text));
+            query.after = Some(page.after);
+            if page.lines.is_empty() {
+                break;
+            }
+        }
+        if experiment.state != last {
+            let reason = experiment.reason.as_ref().map_or(String::new(), |r| format!(": {r}"));
+            out.line(&format!("experiment {id} is {}{reason}", experiment.state));
+            last.clone_from(&experiment.state);
+        }
+        if is_over(&experiment.state) || experiment.state == "paused" {
+            return Ok(Followed::Over(Box::new(experiment)));
+        }
+        if signals.asked() {
+            return Ok(Followed::Left);
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// All trials of an experiment.
+pub(super) fn trials(client: &Client, id: ExperimentId) -> Result<Vec<Run>> {
+    let mut query = ListQuery {
+        experiment: Some(id.0),
+        archived: Some(true),
+        sort: Some("trial".to_string()),
+        limit: Some(1000),
+        ..ListQuery::default()
+    };
+    let mut all = Vec::new();
+    loop {
+        let page = client.runs(&query)?;
+        all.extend(page.items);
+        query.cursor = page.next;
+        if query.cursor.is_none() {
+            return Ok(all);
+        }
+    }
+}
+
+/// The last value of the metric that trials are compared by.
+pub(super) fn compared(run: &Run) -> Option<f64> {
+    let name = run.metric.as_deref()?;
+    run.metrics.get(&format!("validation/{name}")).copied().flatten().or(run.best)
+}
+
+/// The object that the command line's contract describes.
+pub(super) fn to_json(experiment: &Experiment, trials: &[Run]) -> Value {
+    let trial = |run: &Run| {
+        json!({
+            "id": run.trial, "run": run.id, "state": run.state, "hparams": run.hparams,
+            "length": run.length.unwrap_or(run.steps), "metric": compared(run), "reason": run.reason,
+            "dir": run.folder,
+        })
+    };
+    json!({
+        "experiment": experiment.id,
+        "name": experiment.name,
+        "state": experiment.state,
+        "reason": experiment.reason,
+        "dir": experiment.folder,
+        "metric": experiment.metric,
+        "trials": trials.iter().map(trial).collect::<Vec<_>>(),
+        "best": experiment.best_run.map(|run| json!({
+            "id": run.trial(), "run": run, "metric": experiment.best,
+        })),
+    })
+}
+
+/// What a command ends with whose experiment has come to this.
+pub(super) fn outcome(experiment: &Experiment) -> Result<ExitCode> {
+    let reason = experiment.reason.as_ref().map_or(String::new(), |r| format!(": {r}"));
+    match experiment.state.as_str() {
+        "completed" => Ok(ExitCode::SUCCESS),
+        state => bail!("experiment {} is {state}{reason}", experiment.id),
+    }
+}

@@ -1,0 +1,163 @@
+//! `salamander hub`: a hub that stays.
+
+use std::env;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use salamander_hub::ingest::Ingester;
+use salamander_hub::server::Listen;
+use salamander_hub::store::page::ListQuery;
+use salamander_hub::store::users::Role;
+use salamander_hub::{Daemon, DaemonOptions, Hub, now};
+
+use crate::args::RunsFolder;
+use crate::signals::Signals;
+
+const LOOK: Duration = Duration::from_millis(50);
+
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// Where to listen; on any other address than this machine's own a login is asked for, over TLS
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7070")]
+    listen: SocketAddr,
+    /// Slots of this machine: a trial takes one for each of its workers [default: one]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    slots: Option<u32>,
+    /// A program of yours that experiments may be started with, beside this one
+    #[arg(long = "program", value_name = "FILE")]
+    programs: Vec<PathBuf>,
+    /// The certificate, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Its key, in PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// The proxy that speaks TLS for this hub: nobody else may connect
+    #[arg(long, value_name = "IP", conflicts_with = "tls_cert")]
+    proxy: Option<IpAddr>,
+    /// Ask for a login on this machine, too
+    #[arg(long)]
+    login: bool,
+}
+
+#[derive(clap::Args)]
+struct PlaceArgs {
+    #[command(flatten)]
+    folder: RunsFolder,
+    /// The store, as sqlite:PATH [default: sqlite:RUNS/.hub/hub.sqlite]
+    #[arg(long, value_name = "STORE")]
+    store: Option<String>,
+}
+
+impl PlaceArgs {
+    fn store(&self) -> Result<Option<&Path>> {
+        match self.store.as_deref() {
+            None => Ok(None),
+            Some(store) => match store.strip_prefix("sqlite:") {
+                Some(path) if !path.is_empty() => Ok(Some(Path::new(path))),
+                _ => bail!("--store {store}: this program has stores of the form sqlite:PATH"),
+            },
+        }
+    }
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Make the store again from the folders of runs and the hub's journal; users and tokens are not in these
+    Rebuild {
+        #[command(flatten)]
+        place: PlaceArgs,
+    },
+    /// Make a token for a user, who is made as well if need be; it is shown this once
+    Token {
+        /// The user's name
+        user: String,
+        /// viewer, editor or admin
+        #[arg(long, default_value = "editor")]
+        role: String,
+        /// Days until it expires [default: never]
+        #[arg(long)]
+        days: Option<u32>,
+        #[command(flatten)]
+        place: PlaceArgs,
+    },
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    match &args.command {
+        None => serve(args),
+        Some(Command::Rebuild { place }) => rebuild(place),
+        Some(Command::Token { user, role, days, place }) => token(place, user, role, *days),
+    }
+}
+
+fn serve(args: &Args) -> Result<ExitCode> {
+    let signals = Signals::install()?;
+    let hub = open(&args.place)?;
+    let listen = Listen {
+        address: args.listen,
+        tls: args.tls_cert.clone().zip(args.tls_key.clone()),
+        proxy: args.proxy,
+        login: args.login,
+    };
+    let scheme = if listen.tls.is_some() { "https" } else { "http" };
+    let mut programs = vec![env::current_exe()?];
+    programs.extend(args.programs.iter().cloned());
+    let slots = args.slots.unwrap_or(1);
+    let daemon = Daemon::start(hub, DaemonOptions { listen, slots, programs, routes: None })?;
+    let cores = available_parallelism().map_or(1, usize::from);
+    outln!("hub of {} on {scheme}://{}", daemon.hub().runs().display(), daemon.address())?;
+    outln!(
+        "{slots} of {cores} cores as slots; Ctrl-C ends the hub, and what it has started goes on"
+    )?;
+    while !signals.asked() {
+        std::thread::sleep(LOOK);
+    }
+    drop(daemon);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn open(place: &PlaceArgs) -> Result<Hub> {
+    Ok(Hub::open(&place.folder.runs, place.store()?)?)
+}
+
+fn rebuild(place: &PlaceArgs) -> Result<ExitCode> {
+    if !place.folder.runs.is_dir() {
+        bail!("there is no folder {}", place.folder.runs.display());
+    }
+    Hub::forget_store(&place.folder.runs, place.store()?)?;
+    let hub = open(place)?;
+    Ingester::new(hub.clone()).look_at_all()?;
+    let all = ListQuery { archived: Some(true), limit: Some(1), ..ListQuery::default() };
+    let (experiments, runs) = (hub.store().experiments(&all)?.total, hub.store().runs(&all)?.total);
+    outln!("{experiments} experiments with {runs} runs; users and tokens have to be made again")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn token(place: &PlaceArgs, user: &str, role: &str, days: Option<u32>) -> Result<ExitCode> {
+    let Some(role) = Role::parse(role) else {
+        bail!("--role {role}: one of viewer, editor, admin");
+    };
+    let store = match place.store()? {
+        Some(path) => salamander_hub::Store::open(path)?,
+        // Beside a hub that runs: SQLite lets several processes write, one after the other.
+        None => {
+            let own = place.folder.runs.join(salamander_hub::OWN_FOLDER);
+            std::fs::create_dir_all(&own)?;
+            salamander_hub::Store::open(&own.join("hub.sqlite"))?
+        }
+    };
+    store.set_user(user, role, now())?;
+    let expires = days.map(|days| now() + i64::from(days) * 86_400_000);
+    outln!("{}", store.new_token(user, now(), expires)?)?;
+    Ok(ExitCode::SUCCESS)
+}

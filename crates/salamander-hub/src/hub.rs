@@ -1,0 +1,243 @@
+//! The hub: the store, the journal that it is made from, and all that may be said.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{FlockOperation, flock};
+use salamander_core::layout::RunLayout;
+
+use crate::Error;
+use crate::ids::{ExperimentId, RunId};
+use crate::journal::Journal;
+use crate::operation::{Entry, Operation, Wanted};
+use crate::store::{Store, set_meta};
+
+/// The folder of the hub's own files among the runs.
+pub const OWN_FOLDER: &str = ".hub";
+/// Until where the journal is in the store.
+const JOURNAL_END: &str = "journal_end";
+
+/// A hub without its queue and its API; clones share it.
+#[derive(Clone)]
+pub struct Hub {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    runs: PathBuf,
+    store: Store,
+    journal: Mutex<Journal>,
+    /// Held, not read: a second hub for the same runs is refused.
+    _lock: File,
+}
+
+/// Who says something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Speaker(pub String);
+
+impl Hub {
+    /// Opens the hub of a folder of runs, with its store in a file (by default among the runs).
+    pub fn open(runs: &Path, store: Option<&Path>) -> Result<Self, Error> {
+        let own = runs.join(OWN_FOLDER);
+        fs::create_dir_all(&own).map_err(Error::io(&own))?;
+        let runs = fs::canonicalize(runs).map_err(Error::io(runs))?;
+        let lock = lock(&own.join("lock"))?;
+        let store = Store::open(store.unwrap_or(&own.join("hub.sqlite")))?;
+        let end = store.meta(JOURNAL_END)?.and_then(|end| end.parse().ok()).unwrap_or(0);
+        let (journal, entries) = Journal::open(&own.join("journal.jsonl"), end)?;
+        let hub = Self {
+            shared: Arc::new(Shared { runs, store, journal: Mutex::new(journal), _lock: lock }),
+        };
+        for part in entries.chunks(1000) {
+            let part = part.to_vec();
+            hub.store().write(move |tx| {
+                for (entry, end) in &part {
+                    entry.apply(tx)?;
+                    set_meta(tx, JOURNAL_END, &end.to_string())?;
+                }
+                Ok(())
+            })?;
+        }
+        Ok(hub)
+    }
+
+    /// Removes the store of a folder of runs, so that opening makes it again. Users and tokens go with it.
+    pub fn forget_store(runs: &Path, store: Option<&Path>) -> Result<(), Error> {
+        let own = runs.join(OWN_FOLDER);
+        let _lock = own.is_dir().then(|| lock(&own.join("lock"))).transpose()?;
+        let default = own.join("hub.sqlite");
+        let store = store.unwrap_or(&default);
+        for ending in ["", "-wal", "-shm"] {
+            let mut path = store.as_os_str().to_owned();
+            path.push(ending);
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Error::io(Path::new(&path))(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Store {
+        &self.shared.store
+    }
+
+    /// The folder of runs.
+    pub fn runs(&self) -> &Path {
+        &self.shared.runs
+    }
+
+    /// The hub's own files of an experiment.
+    pub(crate) fn own_folder(&self, experiment: ExperimentId) -> PathBuf {
+        self.runs().join(OWN_FOLDER).join("experiments").join(experiment.to_string())
+    }
+
+    /// The experiment in force of a folder below the runs.
+    pub(crate) fn config_in_force(&self, folder: &str) -> Result<String, Error> {
+        let path = RunLayout::new(self.runs().join(folder)).experiment();
+        fs::read_to_string(&path).map_err(Error::io(&path))
+    }
+
+    /// Experiments that the hub has files of.
+    pub(crate) fn own_folders(&self) -> Vec<ExperimentId> {
+        let entries = fs::read_dir(self.runs().join(OWN_FOLDER).join("experiments"));
+        let names = entries.into_iter().flatten().flatten().map(|entry| entry.file_name());
+        names.filter_map(|name| name.to_str()?.parse().ok()).collect()
+    }
+
+    /// Says something about an experiment that is there.
+    pub fn say(&self, by: &Speaker, operation: Operation) -> Result<(), Error> {
+        self.say_after(by, |_| Ok(vec![operation])).map(drop)
+    }
+
+    /// Says what follows from a look at the store, before anybody else says anything.
+    pub(crate) fn say_after(
+        &self,
+        by: &Speaker,
+        operations: impl FnOnce(&Store) -> Result<Vec<Operation>, Error>,
+    ) -> Result<Vec<Operation>, Error> {
+        let mut journal = self.journal();
+        let operations = operations(self.store())?;
+        if operations.is_empty() {
+            return Ok(operations);
+        }
+        let time = now();
+        let entry = |operation| Entry { time, user: by.0.clone(), operation };
+        let entries: Vec<Entry> = operations.iter().cloned().map(entry).collect();
+        journal.append(&entries)?;
+        // What could not be written into the store is written with what comes next.
+        journal.pending.extend(entries);
+        let (entries, end) = (journal.pending.clone(), journal.end());
+        self.store().write(move |tx| {
+            for entry in &entries {
+                entry.apply(tx)?;
+            }
+            set_meta(tx, JOURNAL_END, &end.to_string())
+        })?;
+        journal.pending.clear();
+        Ok(operations)
+    }
+
+    /// Gives folders that somebody else made a number each.
+    pub(crate) fn found(&self, folders: &[String]) -> Result<(), Error> {
+        self.say_after(&Speaker::default(), |store| {
+            let mut next = store.next_experiment()?;
+            let mut operations = Vec::new();
+            for folder in folders {
+                if store.experiment_of(folder)?.is_none() {
+                    let (experiment, folder) = (next, folder.clone());
+                    operations.push(Operation::Found { experiment, folder });
+                    next.0 += 1;
+                }
+            }
+            Ok(operations)
+        })
+        .map(drop)
+    }
+
+    /// What is wanted of an experiment from now on.
+    pub fn want(&self, by: &Speaker, id: ExperimentId, wanted: Wanted) -> Result<(), Error> {
+        self.say_after(by, |store| {
+            let experiment = store.experiment(id)?;
+            let is_over = matches!(experiment.state.as_str(), "completed" | "canceled" | "failed");
+            if experiment.origin != "hub" && wanted != Wanted::Deleted {
+                return Err(Error::Conflict(format!(
+                    "experiment {id} was not started by this hub: `salamander stop {}` asks it to stop",
+                    experiment.folder
+                )));
+            }
+            match wanted {
+                Wanted::Run if experiment.state == "completed" => {
+                    Err(Error::Conflict(format!("experiment {id} is completed")))
+                }
+                Wanted::Paused | Wanted::Canceled | Wanted::Killed if is_over => {
+                    let state = experiment.state;
+                    Err(Error::Conflict(format!("experiment {id} is over: {state}")))
+                }
+                Wanted::Deleted if !is_over && experiment.state != "interrupted" => {
+                    let advice = "kill it first, so that nothing is deleted under a process that trains";
+                    Err(Error::Conflict(format!("experiment {id} is {}: {advice}", experiment.state)))
+                }
+                Wanted::Deleted if store.is_source(id)? => Err(Error::Conflict(format!(
+                    "a version of a model comes from experiment {id}: delete that first"
+                ))),
+                _ => Ok(vec![Operation::Want { experiment: id, wanted }]),
+            }
+        })
+        .map(drop)
+    }
+
+    /// Registers a checkpoint as the next version of a model; gives its number.
+    pub fn register(
+        &self,
+        by: &Speaker,
+        (model, notes): (&str, &str),
+        (run, checkpoint): (RunId, &str),
+    ) -> Result<i64, Error> {
+        let mut number = 0;
+        self.say_after(by, |store| {
+            let last = store.last_version(model)?;
+            let checkpoint = store.checkpoint(run, checkpoint)?;
+            if checkpoint.state != "completed" {
+                let name = checkpoint.name;
+                return Err(Error::Conflict(format!("checkpoint {name} of run {run} is deleted")));
+            }
+            number = last + 1;
+            let (model, notes) = (model.to_string(), notes.to_string());
+            let checkpoint = checkpoint.name;
+            Ok(vec![Operation::Register { model, version: number, run, checkpoint, notes }])
+        })?;
+        Ok(number)
+    }
+
+    fn journal(&self) -> MutexGuard<'_, Journal> {
+        // A panic while it was held leaves a journal whose end is known.
+        self.shared.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The time, in milliseconds since 1970.
+pub fn now() -> i64 {
+    jiff::Timestamp::now().as_millisecond()
+}
+
+fn lock(path: &Path) -> Result<File, Error> {
+    let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path);
+    let mut file = file.map_err(Error::io(path))?;
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let mut who = String::new();
+        let _ = file.read_to_string(&mut who);
+        let folder = path.parent().and_then(Path::parent).unwrap_or(path).display();
+        let reason =
+            format!("{folder}: a hub for these runs is there already (process {})", who.trim());
+        return Err(Error::Conflict(reason));
+    }
+    let written = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+    written.map_err(Error::io(path))?;
+    Ok(file)
+}

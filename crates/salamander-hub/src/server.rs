@@ -1,0 +1,155 @@
+//! Listening: plain on this machine, with TLS or behind a proxy elsewhere, and never without a login there.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+
+use crate::Error;
+use crate::api::Access;
+use crate::store::Store;
+
+/// Connections at a time; more wait to be accepted.
+const CONNECTIONS: usize = 2048;
+/// How long a client may take for the head of a request, and for a handshake.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long requests may still take when the hub ends.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Where and how a hub listens.
+#[derive(Clone, Debug)]
+pub struct Listen {
+    /// The address.
+    pub address: SocketAddr,
+    /// A certificate and its key, in PEM files.
+    pub tls: Option<(PathBuf, PathBuf)>,
+    /// The proxy that speaks TLS for the hub: only it may connect.
+    pub proxy: Option<IpAddr>,
+    /// Whether a token is asked for on this machine, too.
+    pub login: bool,
+}
+
+impl Listen {
+    /// How it may be reached; refuses what would let strangers in.
+    pub fn access(&self, store: &Store) -> Result<Access, Error> {
+        if self.address.ip().is_loopback() && !self.login {
+            return Ok(Access::Open);
+        }
+        let address = self.address;
+        if !self.address.ip().is_loopback() && self.tls.is_none() && self.proxy.is_none() {
+            return Err(Error::Invalid(format!(
+                "{address} can be reached from other machines: give --tls-cert and --tls-key, or --proxy IP of the \
+                 proxy that speaks TLS for this hub, or listen on 127.0.0.1"
+            )));
+        }
+        if !store.has_tokens()? {
+            return Err(Error::Invalid(format!(
+                "{address} needs a login, and nobody has a token yet: `salamander hub token NAME --role admin` makes one"
+            )));
+        }
+        Ok(Access::Tokens)
+    }
+
+    fn acceptor(&self) -> Result<Option<TlsAcceptor>, Error> {
+        let Some((certificate, key)) = &self.tls else { return Ok(None) };
+        let wrong =
+            |path: &Path, error: String| Error::Invalid(format!("{}: {error}", path.display()));
+        let chain = CertificateDer::pem_file_iter(certificate)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|error| wrong(certificate, error.to_string()))?;
+        let private = PrivateKeyDer::from_pem_file(key).map_err(|e| wrong(key, e.to_string()))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .and_then(|config| config.with_no_client_auth().with_single_cert(chain, private))
+            .map_err(|error| wrong(certificate, error.to_string()))?;
+        Ok(Some(TlsAcceptor::from(Arc::new(config))))
+    }
+}
+
+/// Serves until `stop` is true, or its sender is gone.
+pub async fn serve(
+    listener: TcpListener,
+    listen: &Listen,
+    routes: Router,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(), Error> {
+    let acceptor = listen.acceptor()?;
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let place = Arc::clone(&places).acquire_owned();
+        let accepted = tokio::select! {
+            () = asked(&mut stop) => break,
+            accepted = async { (place.await, listener.accept().await) } => accepted,
+        };
+        let (Ok(place), Ok((stream, peer))) = accepted else {
+            // No more files may be open for now.
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        if listen.proxy.is_some_and(|proxy| proxy != peer.ip()) {
+            tracing::warn!(%peer, "only the proxy may connect");
+            continue;
+        }
+        let (acceptor, routes, stop) = (acceptor.clone(), routes.clone(), stop.clone());
+        tokio::spawn(async move {
+            match acceptor {
+                None => answer(stream, routes, stop).await,
+                Some(acceptor) => {
+                    let handshake = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await;
+                    if let Ok(Ok(stream)) = handshake {
+                        answer(stream, routes, stop).await;
+                    }
+                }
+            }
+            drop(place);
+        });
+    }
+    // Streams of events end with their connections.
+    let _ = tokio::time::timeout(GRACE, places.acquire_many(CONNECTIONS as u32)).await;
+    Ok(())
+}
+
+async fn answer<S>(stream: S, routes: Router, mut stop: watch::Receiver<bool>)
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    let mut builder = Builder::new(TokioExecutor::new()).http1_only();
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    let service = TowerToHyperService::new(routes);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    tokio::select! {
+        ended = connection.as_mut() => {
+            if let Err(error) = ended {
+                tracing::debug!(%error, "a connection ended early");
+            }
+        }
+        () = asked(&mut stop) => {
+            connection.as_mut().graceful_shutdown();
+            let _ = tokio::time::timeout(GRACE, connection).await;
+        }
+    }
+}
+
+/// Until the hub is asked to end.
+async fn asked(stop: &mut watch::Receiver<bool>) {
+    // An error: whoever could ask is gone.
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// Listens; port 0 becomes a free one.
+pub async fn bind(address: SocketAddr) -> Result<TcpListener, Error> {
+    let wrong = |error| Error::Invalid(format!("cannot listen on {address}: {error}"));
+    TcpListener::bind(address).await.map_err(wrong)
+}

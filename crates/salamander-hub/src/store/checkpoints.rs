@@ -1,0 +1,131 @@
+//! Checkpoints: which there are, how good they are, and which are gone.
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
+use super::writer::Touched;
+use super::{Store, Tx};
+use crate::Error;
+use crate::ids::{ExperimentId, RunId};
+
+/// A checkpoint of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// The run.
+    pub run: RunId,
+    /// Its folder's name below the run's checkpoints.
+    pub name: String,
+    /// Steps done.
+    pub steps: i64,
+    /// The epoch of the next step.
+    pub epoch: i64,
+    /// The watched metric, smaller being better.
+    pub watched: Option<f64>,
+    /// Whether it is only to recover from.
+    pub recovery: bool,
+    /// The hash of all that was learned.
+    pub weights_hash: Option<String>,
+    /// The size of its files.
+    pub bytes: i64,
+    /// The last validation.
+    pub validation: Json,
+    /// `completed`, or `deleted`.
+    pub state: String,
+    /// When it was written, in milliseconds since 1970.
+    pub created: i64,
+}
+
+const COLUMNS: &str =
+    "run, name, steps, epoch, watched, recovery, weights_hash, bytes, validation, state, created";
+
+fn read(row: &Row<'_>) -> rusqlite::Result<Checkpoint> {
+    let validation: String = row.get(8)?;
+    Ok(Checkpoint {
+        run: RunId::from_number(row.get(0)?),
+        name: row.get(1)?,
+        steps: row.get(2)?,
+        epoch: row.get(3)?,
+        watched: row.get(4)?,
+        recovery: row.get(5)?,
+        weights_hash: row.get(6)?,
+        bytes: row.get(7)?,
+        validation: serde_json::from_str(&validation).unwrap_or_default(),
+        state: row.get(9)?,
+        created: row.get(10)?,
+    })
+}
+
+impl Store {
+    /// The checkpoints of a run, the oldest first; those that are gone as well.
+    pub fn checkpoints(&self, run: RunId) -> Result<Vec<Checkpoint>, Error> {
+        self.read(|db| {
+            let sql =
+                format!("SELECT {COLUMNS} FROM checkpoints WHERE run = ?1 ORDER BY steps, name");
+            rows(db, &sql, run.number(), run.number())
+        })
+    }
+
+    /// The checkpoints of all trials of an experiment, the best first.
+    pub fn experiment_checkpoints(&self, id: ExperimentId) -> Result<Vec<Checkpoint>, Error> {
+        let (first, last) = (RunId::whole(id), RunId::whole(ExperimentId(id.0 + 1)));
+        self.read(|db| {
+            let sql = format!(
+                "SELECT {COLUMNS} FROM checkpoints WHERE run >= ?1 AND run < ?2 \
+                 ORDER BY state, watched IS NULL, watched, run, steps"
+            );
+            rows(db, &sql, first.number(), last.number())
+        })
+    }
+
+    /// One checkpoint.
+    pub fn checkpoint(&self, run: RunId, name: &str) -> Result<Checkpoint, Error> {
+        self.read(|db| get(db, run, name))
+    }
+}
+
+fn rows(db: &Connection, sql: &str, first: i64, last: i64) -> Result<Vec<Checkpoint>, Error> {
+    let mut query = db.prepare_cached(sql)?;
+    let numbers: Vec<i64> = [first, last].into_iter().take(query.parameter_count()).collect();
+    let rows = query.query_map(rusqlite::params_from_iter(numbers), read)?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+pub(crate) fn get(db: &Connection, run: RunId, name: &str) -> Result<Checkpoint, Error> {
+    let sql = format!("SELECT {COLUMNS} FROM checkpoints WHERE run = ?1 AND name = ?2");
+    let found = db.prepare_cached(&sql)?.query_row(params![run.number(), name], read).optional()?;
+    found.ok_or_else(|| Error::NotFound(format!("run {run} has no checkpoint {name:?}")))
+}
+
+/// Keeps which checkpoints a run has now; those that were there before are deleted ones.
+pub(crate) fn set(tx: &Tx<'_>, run: RunId, there: &[Checkpoint]) -> Result<(), Error> {
+    let known = "SELECT name FROM checkpoints WHERE run = ?1 AND state = 'completed'";
+    let known: Vec<String> = tx
+        .prepare_cached(known)?
+        .query_map([run.number()], |row| row.get(0))?
+        .collect::<Result<_, _>>()?;
+    for gone in known.iter().filter(|name| !there.iter().any(|now| now.name == **name)) {
+        let sql = "UPDATE checkpoints SET state = 'deleted' WHERE run = ?1 AND name = ?2";
+        tx.prepare_cached(sql)?.execute(params![run.number(), gone])?;
+    }
+    for new in there.iter().filter(|now| !known.contains(&now.name)) {
+        let sql = format!(
+            "INSERT OR REPLACE INTO checkpoints ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
+        );
+        tx.prepare_cached(&sql)?.execute(params![
+            run.number(),
+            new.name,
+            new.steps,
+            new.epoch,
+            new.watched,
+            new.recovery,
+            new.weights_hash,
+            new.bytes,
+            new.validation.to_string(),
+            new.state,
+            new.created,
+        ])?;
+    }
+    tx.touch(Touched::Run(run.number()));
+    Ok(())
+}

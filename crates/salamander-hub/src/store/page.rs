@@ -1,0 +1,214 @@
+//! Pages of a list: sorted by anything, gone on with after the last row that was seen, whatever was added meanwhile.
+
+use rusqlite::types::{ToSql, Value};
+use rusqlite::{Connection, Row, params_from_iter};
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// Rows of a page unless told otherwise, and at most.
+const ROWS: usize = 50;
+const MOST: usize = 1000;
+
+/// A page of a list.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Page<T> {
+    /// The rows.
+    pub items: Vec<T>,
+    /// What to ask for the next page with, if there is one.
+    pub next: Option<String>,
+    /// Rows of all pages.
+    pub total: u64,
+}
+
+/// What the rows of a list are to be.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ListQuery {
+    /// Rows of a page, 50 unless told otherwise, 1000 at most.
+    pub limit: Option<usize>,
+    /// Where the page before ended.
+    pub cursor: Option<String>,
+    /// What to sort by; `-` in front: the largest first.
+    pub sort: Option<String>,
+    /// Only rows in one of these states, with commas between.
+    pub state: Option<String>,
+    /// Only rows whose experiment has this label.
+    pub label: Option<String>,
+    /// Only rows of this model.
+    pub model: Option<String>,
+    /// Only rows with this in their name.
+    pub name: Option<String>,
+    /// Only runs of this experiment.
+    pub experiment: Option<i64>,
+    /// Archived rows as well.
+    pub archived: Option<bool>,
+    /// Metrics whose last values are wanted, with commas between; `*`: all.
+    pub metrics: Option<String>,
+}
+
+/// A query under construction; every value is bound, none is written into its text.
+#[derive(Default)]
+pub(super) struct Conditions {
+    sql: Vec<String>,
+    values: Vec<Value>,
+}
+
+impl Conditions {
+    /// Adds a condition with `?` where the value goes.
+    pub(super) fn add(&mut self, condition: &str, value: impl Into<Value>) {
+        self.values.push(value.into());
+        self.sql.push(condition.replace('?', &format!("?{}", self.values.len())));
+    }
+
+    /// Adds one without a value.
+    pub(super) fn plain(&mut self, condition: &str) {
+        self.sql.push(condition.to_string());
+    }
+
+    /// One of several values.
+    pub(super) fn one_of(&mut self, column: &str, values: &str) {
+        let mut places = Vec::new();
+        for value in values.split(',') {
+            self.values.push(value.trim().to_string().into());
+            places.push(format!("?{}", self.values.len()));
+        }
+        self.sql.push(format!("{column} IN ({})", places.join(", ")));
+    }
+
+    fn text(&self) -> String {
+        match self.sql.as_slice() {
+            [] => "1".to_string(),
+            conditions => conditions.join(" AND "),
+        }
+    }
+}
+
+/// What a list is sorted by.
+pub(super) struct Sort {
+    /// An expression of SQL, from this crate and nowhere else.
+    pub(super) key: String,
+    /// A value that it needs.
+    pub(super) value: Option<Value>,
+    pub(super) descending: bool,
+}
+
+impl Sort {
+    /// Splits `-name` into a name and its direction; without a name, the default.
+    pub(super) fn direction<'a>(sort: Option<&'a str>, default: &'a str) -> (&'a str, bool) {
+        let sort = sort.filter(|sort| !sort.is_empty()).unwrap_or(default);
+        sort.strip_prefix('-').map_or((sort, false), |name| (name, true))
+    }
+}
+
+/// What a list is read from.
+pub(super) struct Table {
+    /// The columns, as whoever reads a row expects them.
+    pub(super) columns: &'static str,
+    /// Tables.
+    pub(super) from: &'static str,
+    /// The number that no two rows share.
+    pub(super) id: &'static str,
+}
+
+/// Reads a page.
+pub(super) fn page<T>(
+    db: &Connection,
+    Table { columns, from, id }: Table,
+    mut conditions: Conditions,
+    sort: Sort,
+    query: &ListQuery,
+    read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Page<T>, Error> {
+    let count = format!("SELECT count(*) FROM {from} WHERE {}", conditions.text());
+    let total: i64 = db
+        .prepare_cached(&count)?
+        .query_row(params_from_iter(&conditions.values), |row| row.get(0))?;
+    let limit = query.limit.unwrap_or(ROWS).clamp(1, MOST);
+    let mut key = sort.key;
+    if let Some(value) = sort.value {
+        conditions.values.push(value);
+        key = key.replace('?', &format!("?{}", conditions.values.len()));
+    }
+    // What has no value comes last in either direction.
+    let (order, sign, none) =
+        if sort.descending { ("DESC", "<", "-9e999") } else { ("ASC", ">", "9e999") };
+    let key = format!("coalesce({key}, {none})");
+    if let Some(cursor) = &query.cursor {
+        let (value, seen) = from_cursor(cursor)?;
+        conditions.values.extend([value, seen.into()]);
+        let last = conditions.values.len();
+        conditions.sql.push(format!("({key}, {id}) {sign} (?{}, ?{last})", last - 1));
+    }
+    let sql = format!(
+        "SELECT {columns}, {key} AS sort_key, {id} AS sort_id FROM {from} WHERE {} \
+         ORDER BY sort_key {order}, sort_id {order} LIMIT {}",
+        conditions.text(),
+        limit + 1
+    );
+    let mut statement = db.prepare_cached(&sql)?;
+    let bound: Vec<&dyn ToSql> =
+        conditions.values.iter().map(|value| value as &dyn ToSql).collect();
+    let mut rows = statement.query(bound.as_slice())?;
+    let (mut items, mut ends) = (Vec::new(), Vec::new());
+    while let Some(row) = rows.next()? {
+        items.push(read(row)?);
+        ends.push((row.get::<_, Value>("sort_key")?, row.get::<_, i64>("sort_id")?));
+    }
+    let next = (items.len() > limit).then(|| to_cursor(&ends[limit - 1]));
+    items.truncate(limit);
+    Ok(Page { items, next, total: total as u64 })
+}
+
+/// Numbers as bits, so that they come back as they were.
+fn to_cursor((value, id): &(Value, i64)) -> String {
+    match value {
+        Value::Integer(number) => format!("i{number}.{id}"),
+        Value::Real(number) => format!("r{:x}.{id}", number.to_bits()),
+        Value::Text(text) => {
+            let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
+            format!("t{hex}.{id}")
+        }
+        Value::Null | Value::Blob(_) => format!("i0.{id}"),
+    }
+}
+
+fn from_cursor(cursor: &str) -> Result<(Value, i64), Error> {
+    let parse = || {
+        let (value, id) = cursor.get(1..)?.rsplit_once('.')?;
+        let value = match cursor.as_bytes().first()? {
+            b'i' => Value::Integer(value.parse().ok()?),
+            b'r' => Value::Real(f64::from_bits(u64::from_str_radix(value, 16).ok()?)),
+            b't' => {
+                let byte = |at| u8::from_str_radix(value.get(at..at + 2)?, 16).ok();
+                let bytes: Option<Vec<u8>> = (0..value.len()).step_by(2).map(byte).collect();
+                Value::Text(String::from_utf8(bytes?).ok()?)
+            }
+            _ => return None,
+        };
+        Some((value, id.parse().ok()?))
+    };
+    parse().ok_or_else(|| Error::Invalid("cursor: this is none that a list gave".to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_cursor_or_an_error(text: String) {
+            let _ = from_cursor(&text);
+        }
+
+        #[test]
+        fn cursors_come_back(number: i64, bits: u64, text: String, id: i64) {
+            for value in [Value::Integer(number), Value::Real(f64::from_bits(bits)), Value::Text(text.clone())] {
+                let back = from_cursor(&to_cursor(&(value.clone(), id))).expect("a cursor");
+                prop_assert_eq!(format!("{back:?}"), format!("{:?}", (value, id)));
+            }
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! The tables of curves: appended at the end, read by a stretch of steps.
+
+use std::collections::BTreeMap;
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde::{Deserialize, Serialize};
+
+pub use super::curves::Point;
+use super::curves::{CHUNK, Reducer, Summary, decode, encode};
+use super::writer::Touched;
+use super::{Store, Tx};
+use crate::Error;
+use crate::ids::RunId;
+
+/// New points of a run, by the names of their metrics.
+pub type NewPoints = BTreeMap<String, Vec<Point>>;
+
+/// Which part of a curve is wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    /// The first step.
+    pub from: i64,
+    /// The last step.
+    pub to: i64,
+    /// Stretches of which the smallest and the largest value are kept; a curve of fewer points is given as it is.
+    pub stretches: usize,
+}
+
+/// A curve, or what is left of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Curve {
+    /// The metric's name.
+    pub metric: String,
+    /// Points in the window.
+    pub points: u64,
+    /// Whether only extremes are given.
+    pub reduced: bool,
+    /// Steps of what is given.
+    pub steps: Vec<i64>,
+    /// Values; null where there was no number.
+    pub values: Vec<Option<f64>>,
+}
+
+/// What is known of a metric without its curve.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MetricSummary {
+    /// The metric's name.
+    pub name: String,
+    /// How many points it has.
+    pub points: u64,
+    /// The last value.
+    pub last: Option<f64>,
+    /// Its step.
+    pub last_step: i64,
+    /// The smallest value.
+    pub min: Option<f64>,
+    /// The largest value.
+    pub max: Option<f64>,
+}
+
+impl Store {
+    /// Appends points.
+    pub fn append_points(&self, run: RunId, points: NewPoints) -> Result<(), Error> {
+        self.write(move |tx| append(tx, run, &points))
+    }
+
+    /// The metrics of a run, by name.
+    pub fn metrics(&self, run: RunId) -> Result<Vec<MetricSummary>, Error> {
+        self.read(|db| {
+            let sql = "SELECT m.name, r.points, r.last, r.last_step, r.min, r.max FROM run_metrics r \
+                       JOIN metrics m ON m.id = r.metric WHERE r.run = ?1 ORDER BY m.name";
+            let mut query = db.prepare_cached(sql)?;
+            let rows = query.query_map([run.number()], |row| {
+                Ok(MetricSummary {
+                    name: row.get(0)?,
+                    points: row.get::<_, i64>(1)? as u64,
+                    last: row.get(2)?,
+                    last_step: row.get(3)?,
+                    min: row.get(4)?,
+                    max: row.get(5)?,
+                })
+            })?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// A curve of a run; `None`: the run has no such metric.
+    pub fn curve(&self, run: RunId, metric: &str, window: &Window) -> Result<Option<Curve>, Error> {
+        self.read(|db| {
+            let Some(id) = metric_id(db, metric)? else { return Ok(None) };
+            let chunks = chunks(db, run, id, window)?;
+            if chunks.is_empty() {
+                return Ok(None);
+            }
+            let held: u64 = chunks.iter().map(|(_, summary)| summary.points).sum();
+            let inside = |point: &Point| (window.from..=window.to).contains(&point.step);
+            let (points, total, reduced) = if held <= 2 * window.stretches as u64 {
+                let mut points = Vec::with_capacity(held as usize);
+                for (chunk, _) in &chunks {
+                    points.extend(read_chunk(db, *chunk)?.into_iter().filter(inside));
+                }
+                let total = points.len() as u64;
+                (points, total, false)
+            } else {
+                reduce(db, &chunks, window)?
+            };
+            let (steps, values) =
+                points.iter().map(|p| (p.step, Some(p.value).filter(|v| v.is_finite()))).unzip();
+            let metric = metric.to_string();
+            Ok(Some(Curve { metric, points: total, reduced, steps, values }))
+        })
+    }
+}
+
+/// Chunks of a curve that have steps of the window, by the numbers of their rows.
+fn chunks(
+    db: &Connection,
+    run: RunId,
+    metric: i64,
+    window: &Window,
+) -> Result<Vec<(i64, Summary)>, Error> {
+    let sql = "SELECT id, first, last, points, min, min_step, max, max_step, nan_step FROM chunks \
+               WHERE run = ?1 AND metric = ?2 AND last >= ?3 AND first <= ?4 ORDER BY number";
+    let mut query = db.prepare_cached(sql)?;
+    let row = |row: &Row<'_>| Ok((row.get(0)?, summary(row)?));
+    let rows = query.query_map(params![run.number(), metric, window.from, window.to], row)?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+fn reduce(
+    db: &Connection,
+    chunks: &[(i64, Summary)],
+    window: &Window,
+) -> Result<(Vec<Point>, u64, bool), Error> {
+    let first = chunks.iter().map(|(_, chunk)| chunk.first).min().unwrap_or(0).max(window.from);
+    let last = chunks.iter().map(|(_, chunk)| chunk.last).max().unwrap_or(0).min(window.to);
+    let mut reducer = Reducer::new(first, last, window.stretches);
+    let mut total = 0;
+    for (chunk, summary) in chunks {
+        let whole = summary.first >= first && summary.last <= last;
+        if whole && reducer.take_summary(summary) {
+            total += summary.points;
+            continue;
+        }
+        for point in read_chunk(db, *chunk)? {
+            if (first..=last).contains(&point.step) {
+                total += 1;
+                reducer.take(point);
+            }
+        }
+    }
+    Ok((reducer.finish(), total, true))
+}
+
+fn summary(row: &Row<'_>) -> rusqlite::Result<Summary> {
+    let extreme = |value: usize| {
+        let (at, step): (Option<f64>, Option<i64>) = (row.get(value)?, row.get(value + 1)?);
+        Ok::<_, rusqlite::Error>(at.zip(step).map(|(value, step)| Point { step, value }))
+    };
+    Ok(Summary {
+        first: row.get(1)?,
+        last: row.get(2)?,
+        points: row.get::<_, i64>(3)? as u64,
+        min: extreme(4)?,
+        max: extreme(6)?,
+        nan: row.get(8)?,
+    })
+}
+
+fn read_chunk(db: &Connection, chunk: i64) -> Result<Vec<Point>, Error> {
+    let mut query = db.prepare_cached("SELECT steps, vals FROM chunks WHERE id = ?1")?;
+    let points = query.query_row([chunk], |row| {
+        Ok(decode(row.get_ref(0)?.as_blob()?, row.get_ref(1)?.as_blob()?))
+    })?;
+    points.ok_or_else(|| Error::Conflict(format!("chunk {chunk} of the store is damaged")))
+}
+
+fn metric_id(db: &Connection, name: &str) -> Result<Option<i64>, Error> {
+    let mut query = db.prepare_cached("SELECT id FROM metrics WHERE name = ?1")?;
+    Ok(query.query_row([name], |row| row.get(0)).optional()?)
+}
+
+pub(crate) fn append(tx: &Tx<'_>, run: RunId, points: &NewPoints) -> Result<(), Error> {
+    for (name, points) in points.iter().filter(|(_, points)| !points.is_empty()) {
+        let metric = match metric_id(tx, name)? {
+            Some(metric) => metric,
+            None => {
+                tx.prepare_cached("INSERT INTO metrics (name) VALUES (?1)")?.execute([name])?;
+                tx.last_insert_rowid()
+            }
+        };
+        append_curve(tx, run, metric, points)?;
+        append_summary(tx, run, metric, points)?;
+    }
+    tx.touch(Touched::Run(run.number()));
+    Ok(())
+}
+
+fn append_curve(tx: &Tx<'_>, run: RunId, metric: i64, points: &[Point]) -> Result<(), Error> {
+    let sql = "SELECT id, number, points FROM chunks WHERE run = ?1 AND metric = ?2 \
+               ORDER BY number DESC LIMIT 1";
+    let last: Option<(i64, i64, i64)> = tx
+        .prepare_cached(sql)?
+        .query_row(params![run.number(), metric], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+        .optional()?;
+    let mut number = last.map_or(0, |(_, number, _)| number + 1);
+    let mut rest = points;
+    if let Some((chunk, _, held)) = last
+        && (held as usize) < CHUNK
+    {
+        let (now, later) = rest.split_at(rest.len().min(CHUNK - held as usize));
+        let mut all = read_chunk(tx, chunk)?;
+        all.extend_from_slice(now);
+        let s = Summary::of(&all);
+        let (steps, values) = encode(&all);
+        tx.prepare_cached(
+            "UPDATE chunks SET first = ?2, last = ?3, points = ?4, min = ?5, min_step = ?6, max = ?7, \
+             max_step = ?8, nan_step = ?9, steps = ?10, vals = ?11 WHERE id = ?1",
+        )?
+        .execute(params![
+            chunk, s.first, s.last, s.points as i64, s.min.map(|p| p.value), s.min.map(|p| p.step),
+            s.max.map(|p| p.value), s.max.map(|p| p.step), s.nan, steps, values
+        ])?;
+        rest = later;
+    }
+    for points in rest.chunks(CHUNK) {
+        let s = Summary::of(points);
+        let (steps, values) = encode(points);
+        tx.prepare_cached(
+            "INSERT INTO chunks (run, metric, number, first, last, points, min, min_step, max, max_step, nan_step, \
+             steps, vals) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+        )?
+        .execute(params![
+            run.number(), metric, number, s.first, s.last, s.points as i64,
+            s.min.map(|p| p.value), s.min.map(|p| p.step), s.max.map(|p| p.value),
+            s.max.map(|p| p.step), s.nan, steps, values
+        ])?;
+        number += 1;
+    }
+    Ok(())
+}
+
+fn append_summary(tx: &Tx<'_>, run: RunId, metric: i64, points: &[Point]) -> Result<(), Error> {
+    let all = Summary::of(points);
+    let Some(last) = points.last() else { return Ok(()) };
+    tx.prepare_cached(
+        "INSERT INTO run_metrics (run, metric, points, last, last_step, min, max) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO UPDATE SET points = points + ?3, last = ?4, \
+         last_step = ?5, min = min(coalesce(min, ?6), coalesce(?6, min)), \
+         max = max(coalesce(max, ?7), coalesce(?7, max))",
+    )?
+    .execute(params![
+        run.number(),
+        metric,
+        points.len() as i64,
+        Some(last.value).filter(|value| value.is_finite()),
+        last.step,
+        all.min.map(|point| point.value),
+        all.max.map(|point| point.value)
+    ])?;
+    Ok(())
+}
+
+/// Forgets the curves of a run, whose file is read again.
+pub(crate) fn forget(tx: &Tx<'_>, run: RunId) -> Result<(), Error> {
+    for table in ["chunks", "run_metrics", "validations"] {
+        tx.prepare_cached(&format!("DELETE FROM {table} WHERE run = ?1"))?
+            .execute([run.number()])?;
+    }
+    let sql = "UPDATE runs SET steps = 0, epoch = 0, best = NULL, best_steps = NULL WHERE id = ?1";
+    tx.prepare_cached(sql)?.execute([run.number()])?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn store() -> (tempfile::TempDir, Store) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::open(&folder.path().join("hub.sqlite")).expect("made");
+        (folder, store)
+    }
+
+    const ALL: Window = Window { from: i64::MIN, to: i64::MAX, stretches: usize::MAX / 4 };
+
+    #[test]
+    fn points_in_any_portions_are_one_curve() {
+        let (_folder, store) = store();
+        let run = RunId::new(1, 1).expect("small");
+        let value = |step: i64| (step as f64 * 0.37).sin();
+        let points: Vec<Point> = (0..5000).map(|step| Point { step, value: value(step) }).collect();
+        let mut rest = points.as_slice();
+        for portion in [1, 2, 1000, 1024, 30, 2000, 943] {
+            let (now, later) = rest.split_at(portion);
+            store.append_points(run, [("loss".into(), now.to_vec())].into()).expect("written");
+            rest = later;
+        }
+        assert!(rest.is_empty());
+        let curve = store.curve(run, "loss", &ALL).expect("read").expect("there");
+        assert_eq!((curve.points, curve.reduced), (5000, false));
+        assert_eq!(curve.steps, (0..5000).collect::<Vec<_>>());
+        assert_eq!(curve.values[1234], Some(value(1234)));
+        let metrics = store.metrics(run).expect("read");
+        assert_eq!(metrics[0].points, 5000);
+        assert_eq!(metrics[0].last, Some(value(4999)));
+        let best = points.iter().map(|p| p.value).fold(f64::NEG_INFINITY, f64::max);
+        assert_eq!(metrics[0].max, Some(best));
+        let window = Window { from: 100, to: 4100, stretches: 3 };
+        let curve = store.curve(run, "loss", &window).expect("read").expect("there");
+        assert!(curve.reduced && curve.steps.len() <= 6, "{curve:?}");
+        assert_eq!(curve.points, 4001);
+        let of_window = points[100..=4100].iter().map(|p| p.value).fold(f64::INFINITY, f64::min);
+        assert!(curve.values.contains(&Some(of_window)));
+        assert_eq!(store.curve(run, "other", &ALL).expect("read"), None);
+    }
+
+    #[test]
+    fn what_is_no_number_is_a_gap_and_no_extreme() {
+        let (_folder, store) = store();
+        let run = RunId::new(1, 1).expect("small");
+        let points =
+            [f64::NAN, 2.0, 1.0].iter().zip(1..).map(|(v, step)| Point { step, value: *v });
+        store.append_points(run, [("loss".into(), points.collect())].into()).expect("written");
+        let curve = store.curve(run, "loss", &ALL).expect("read").expect("there");
+        assert_eq!(curve.values, [None, Some(2.0), Some(1.0)]);
+        let metric = &store.metrics(run).expect("read")[0];
+        assert_eq!((metric.min, metric.max, metric.last), (Some(1.0), Some(2.0), Some(1.0)));
+    }
+}

@@ -1,0 +1,392 @@
+//! Runs: trials of experiments, each with a folder.
+
+use std::collections::BTreeMap;
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+
+use super::experiments::unknown_sort;
+use super::page::{Conditions, ListQuery, Page, Sort, Table, page};
+use super::writer::Touched;
+use super::{Store, Tx};
+use crate::Error;
+use crate::ids::{ExperimentId, RunId};
+
+/// A run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Its name among all: `EXPERIMENT.TRIAL`.
+    pub id: RunId,
+    /// The experiment that it is a trial of.
+    pub experiment: ExperimentId,
+    /// The trial's number, from 1.
+    pub trial: i64,
+    /// The folder below the runs.
+    pub folder: String,
+    /// A name for people.
+    pub name: String,
+    /// What it is doing, or how it ended.
+    pub state: String,
+    /// Why.
+    pub reason: Option<String>,
+    /// The model's name.
+    pub model: Option<String>,
+    /// Its hyperparameters.
+    pub hparams: Json,
+    /// Steps done.
+    pub steps: i64,
+    /// Steps in all, once they are known.
+    pub total_steps: Option<i64>,
+    /// The epoch of the last step, from 0.
+    pub epoch: i64,
+    /// Epochs in all.
+    pub epochs: Option<i64>,
+    /// Steps of an epoch: what turns steps into epochs.
+    pub steps_per_epoch: Option<i64>,
+    /// Parameters of the model.
+    pub parameters: Option<i64>,
+    /// Workers that took part.
+    pub workers: Option<i64>,
+    /// The watched metric.
+    pub metric: Option<String>,
+    /// Whether a smaller one is better.
+    pub smaller_is_better: bool,
+    /// The best value of it.
+    pub best: Option<f64>,
+    /// Steps done then.
+    pub best_steps: Option<i64>,
+    /// How far a search has let it go.
+    pub length: Option<i64>,
+    /// When it was started or resumed last, in milliseconds since 1970.
+    pub started: Option<i64>,
+    /// When it ended.
+    pub ended: Option<i64>,
+    /// Whether its experiment is archived.
+    pub archived: bool,
+    /// Who made its experiment.
+    pub owner: String,
+    /// Its experiment's labels.
+    pub labels: Vec<String>,
+    /// The number of its last change.
+    pub change: i64,
+    /// The last values of the metrics that were asked for.
+    #[serde(default)]
+    pub metrics: BTreeMap<String, Option<f64>>,
+}
+
+/// What a run's folder says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct RunFacts {
+    pub(crate) folder: String,
+    pub(crate) name: String,
+    pub(crate) state: String,
+    pub(crate) reason: Option<String>,
+    pub(crate) model: Option<String>,
+    pub(crate) hparams: Json,
+    pub(crate) total_steps: Option<i64>,
+    pub(crate) epochs: Option<i64>,
+    pub(crate) steps_per_epoch: Option<i64>,
+    pub(crate) parameters: Option<i64>,
+    pub(crate) workers: Option<i64>,
+    pub(crate) metric: Option<String>,
+    pub(crate) smaller_is_better: bool,
+    pub(crate) length: Option<i64>,
+    pub(crate) started: Option<i64>,
+    pub(crate) ended: Option<i64>,
+    pub(crate) pid: Option<i64>,
+    pub(crate) summary: Option<String>,
+}
+
+/// How far a run's metrics file has come.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Progress {
+    pub(crate) steps: i64,
+    pub(crate) epoch: i64,
+}
+
+/// A validation, or the end of an epoch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Validation {
+    /// Steps done.
+    pub steps: i64,
+    /// The epoch, from 0.
+    pub epoch: i64,
+    /// Whether the epoch is complete.
+    pub complete: bool,
+    /// Whether it is the best so far.
+    pub best: bool,
+    /// Seconds since the epoch began.
+    pub seconds: Option<f64>,
+    /// Over the records trained in this epoch.
+    pub training: Json,
+    /// Over the validation data.
+    pub validation: Option<Json>,
+}
+
+const COLUMNS: &str = "r.id, r.experiment, r.trial, r.folder, r.name, r.state, r.reason, r.model, r.hparams, r.steps, \
+    r.total_steps, r.epoch, r.epochs, r.steps_per_epoch, r.parameters, r.workers, r.metric, r.smaller_is_better, \
+    r.best, r.best_steps, r.length, r.started, r.ended, e.archived, e.owner, r.change, \
+    (SELECT group_concat(label, char(10)) FROM labels WHERE experiment = r.experiment)";
+const FROM: &str = "runs r JOIN experiments e ON e.id = r.experiment";
+const TABLE: Table = Table { columns: COLUMNS, from: FROM, id: "r.id" };
+
+fn read(row: &Row<'_>) -> rusqlite::Result<Run> {
+    let hparams: String = row.get(8)?;
+    let labels: Option<String> = row.get(26)?;
+    Ok(Run {
+        id: RunId::from_number(row.get(0)?),
+        experiment: ExperimentId(row.get(1)?),
+        trial: row.get(2)?,
+        folder: row.get(3)?,
+        name: row.get(4)?,
+        state: row.get(5)?,
+        reason: row.get(6)?,
+        model: row.get(7)?,
+        hparams: serde_json::from_str(&hparams).unwrap_or_default(),
+        steps: row.get(9)?,
+        total_steps: row.get(10)?,
+        epoch: row.get(11)?,
+        epochs: row.get(12)?,
+        steps_per_epoch: row.get(13)?,
+        parameters: row.get(14)?,
+        workers: row.get(15)?,
+        metric: row.get(16)?,
+        smaller_is_better: row.get(17)?,
+        best: row.get(18)?,
+        best_steps: row.get(19)?,
+        length: row.get(20)?,
+        started: row.get(21)?,
+        ended: row.get(22)?,
+        archived: row.get(23)?,
+        owner: row.get(24)?,
+        change: row.get(25)?,
+        labels: labels.map_or(Vec::new(), |labels| labels.split('\n').map(String::from).collect()),
+        metrics: BTreeMap::new(),
+    })
+}
+
+impl Store {
+    /// A page of runs, those that were started last first unless told otherwise.
+    pub fn runs(&self, query: &ListQuery) -> Result<Page<Run>, Error> {
+        let sort = sort(query.sort.as_deref())?;
+        let mut conditions = Conditions::default();
+        if let Some(states) = &query.state {
+            conditions.one_of("r.state", states);
+        }
+        if let Some(label) = &query.label {
+            let condition = "r.experiment IN (SELECT experiment FROM labels WHERE label = ?)";
+            conditions.add(condition, label.clone());
+        }
+        if let Some(model) = &query.model {
+            conditions.add("r.model = ?", model.clone());
+        }
+        if let Some(name) = &query.name {
+            conditions.add("instr(lower(r.name || ' ' || r.folder), lower(?)) > 0", name.clone());
+        }
+        if let Some(experiment) = query.experiment {
+            conditions.add("r.experiment = ?", experiment);
+        }
+        if !query.archived.unwrap_or(false) {
+            conditions.plain("e.archived = 0");
+        }
+        self.read(|db| {
+            let mut found = page(db, TABLE, conditions, sort, query, read)?;
+            for run in &mut found.items {
+                run.metrics = last_values(db, run, query.metrics.as_deref())?;
+            }
+            Ok(found)
+        })
+    }
+
+    /// One run, with the last values of all its metrics.
+    pub fn run(&self, id: RunId) -> Result<Run, Error> {
+        self.read(|db| {
+            let sql = format!("SELECT {COLUMNS} FROM {FROM} WHERE r.id = ?1");
+            let found = db.prepare_cached(&sql)?.query_row([id.number()], read).optional()?;
+            let mut run = found.ok_or_else(|| no_run(id))?;
+            run.metrics = last_values(db, &run, Some("*"))?;
+            Ok(run)
+        })
+    }
+
+    /// How many rows of a table are in which state.
+    pub(crate) fn count(&self, table: &'static str) -> Result<Vec<(String, i64)>, Error> {
+        self.read(|db| {
+            let sql = format!("SELECT state, count(*) FROM {table} GROUP BY state");
+            let mut query = db.prepare_cached(&sql)?;
+            let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// What a run wrote at its end: timings, ledger, restarts; null before.
+    pub fn run_summary(&self, id: RunId) -> Result<Json, Error> {
+        self.read(|db| {
+            let mut query = db.prepare_cached("SELECT summary FROM runs WHERE id = ?1")?;
+            let found: Option<Option<String>> =
+                query.query_row([id.number()], |row| row.get(0)).optional()?;
+            let text = found.ok_or_else(|| no_run(id))?;
+            Ok(text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or(Json::Null))
+        })
+    }
+
+    /// Validations and ends of epochs of a run.
+    pub fn validations(&self, id: RunId) -> Result<Vec<Validation>, Error> {
+        self.read(|db| {
+            let sql = "SELECT steps, epoch, complete, best, seconds, training, validation FROM validations \
+                       WHERE run = ?1 ORDER BY number";
+            let mut query = db.prepare_cached(sql)?;
+            let json = |text: String| serde_json::from_str(&text).unwrap_or(Json::Null);
+            let rows = query.query_map([id.number()], |row| {
+                Ok(Validation {
+                    steps: row.get(0)?,
+                    epoch: row.get(1)?,
+                    complete: row.get(2)?,
+                    best: row.get(3)?,
+                    seconds: row.get(4)?,
+                    training: json(row.get(5)?),
+                    validation: row.get::<_, Option<String>>(6)?.map(json),
+                })
+            })?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// The folder of a run, below the runs.
+    pub fn run_folder(&self, id: RunId) -> Result<String, Error> {
+        self.read(|db| {
+            let mut query = db.prepare_cached("SELECT folder FROM runs WHERE id = ?1")?;
+            let found = query.query_row([id.number()], |row| row.get(0)).optional()?;
+            found.ok_or_else(|| no_run(id))
+        })
+    }
+}
+
+fn no_run(id: RunId) -> Error {
+    Error::NotFound(format!("there is no run {id}"))
+}
+
+fn sort(sort: Option<&str>) -> Result<Sort, Error> {
+    let (name, descending) = Sort::direction(sort, "-started");
+    if let Some(metric) = name.strip_prefix("metric:") {
+        let key = "(SELECT last FROM run_metrics WHERE run = r.id AND metric = \
+                   (SELECT id FROM metrics WHERE name = ?))";
+        let value = Some(metric.to_string().into());
+        return Ok(Sort { key: key.to_string(), value, descending });
+    }
+    if let Some(path) = name.strip_prefix("hparam:") {
+        let quoted: Vec<String> =
+            path.split('.').map(|part| format!("\"{}\"", part.replace('"', ""))).collect();
+        let value = Some(format!("$.{}", quoted.join(".")).into());
+        return Ok(Sort { key: "json_extract(r.hparams, ?)".to_string(), value, descending });
+    }
+    let key = match name {
+        "id" | "name" | "state" | "model" | "started" | "ended" | "steps" | "epoch" | "best"
+        | "trial" | "length" => format!("r.{name}"),
+        other => return Err(unknown_sort(other)),
+    };
+    Ok(Sort { key, value: None, descending })
+}
+
+/// The last values of metrics; without a wish, the watched one's and the loss.
+fn last_values(
+    db: &Connection,
+    run: &Run,
+    wanted: Option<&str>,
+) -> Result<BTreeMap<String, Option<f64>>, Error> {
+    let id = run.id.number();
+    if wanted == Some("*") {
+        let sql = "SELECT m.name, r.last FROM run_metrics r JOIN metrics m ON m.id = r.metric WHERE r.run = ?1";
+        let mut query = db.prepare_cached(sql)?;
+        let rows = query.query_map([id], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        return Ok(rows.collect::<Result<_, _>>()?);
+    }
+    let watched = run.metric.as_deref().map(|metric| format!("validation/{metric}"));
+    let default = format!("loss,{}", watched.unwrap_or_default());
+    let sql = "SELECT last FROM run_metrics WHERE run = ?1 AND metric = (SELECT id FROM metrics WHERE name = ?2)";
+    let mut query = db.prepare_cached(sql)?;
+    let mut values = BTreeMap::new();
+    for name in wanted.unwrap_or(&default).split(',').filter(|name| !name.is_empty()) {
+        let found = query.query_row(params![id, name], |row| row.get(0)).optional()?;
+        if let Some(value) = found {
+            values.insert(name.to_string(), value);
+        }
+    }
+    Ok(values)
+}
+
+/// Keeps what a run's folder says; its row is made where there is none.
+pub(crate) fn set_facts(tx: &Tx<'_>, id: RunId, facts: &RunFacts) -> Result<(), Error> {
+    let sql = "INSERT INTO runs (id, experiment, trial, folder, name, state, reason, model, hparams, total_steps, \
+        epochs, steps_per_epoch, parameters, workers, metric, smaller_is_better, length, started, ended, pid, summary, \
+        change) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, \
+        ?21, ?22) ON CONFLICT (id) DO UPDATE SET folder = ?4, name = ?5, state = ?6, reason = ?7, model = ?8, \
+        hparams = ?9, total_steps = ?10, epochs = ?11, steps_per_epoch = ?12, parameters = ?13, workers = ?14, \
+        metric = ?15, smaller_is_better = ?16, length = ?17, started = ?18, ended = ?19, pid = ?20, summary = ?21, \
+        change = ?22";
+    tx.prepare_cached(sql)?.execute(params![
+        id.number(),
+        id.experiment().0,
+        id.trial(),
+        facts.folder,
+        facts.name,
+        facts.state,
+        facts.reason,
+        facts.model,
+        facts.hparams.to_string(),
+        facts.total_steps,
+        facts.epochs,
+        facts.steps_per_epoch,
+        facts.parameters,
+        facts.workers,
+        facts.metric,
+        facts.smaller_is_better,
+        facts.length,
+        facts.started,
+        facts.ended,
+        facts.pid,
+        facts.summary,
+        tx.change,
+    ])?;
+    tx.touch(Touched::Run(id.number()));
+    Ok(())
+}
+
+/// Keeps how far a run has come.
+pub(crate) fn set_progress(tx: &Tx<'_>, id: RunId, progress: &Progress) -> Result<(), Error> {
+    let sql = "UPDATE runs SET steps = ?2, epoch = ?3, change = ?4 WHERE id = ?1";
+    let values = params![id.number(), progress.steps, progress.epoch, tx.change];
+    tx.prepare_cached(sql)?.execute(values)?;
+    tx.touch(Touched::Run(id.number()));
+    Ok(())
+}
+
+/// Adds a validation; the best one is also the run's.
+pub(crate) fn add_validation(
+    tx: &Tx<'_>,
+    id: RunId,
+    number: i64,
+    validation: &Validation,
+) -> Result<(), Error> {
+    let sql = "INSERT OR REPLACE INTO validations (run, number, steps, epoch, complete, best, seconds, training, \
+               validation) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+    let values = validation.validation.as_ref();
+    tx.prepare_cached(sql)?.execute(params![
+        id.number(),
+        number,
+        validation.steps,
+        validation.epoch,
+        validation.complete,
+        validation.best,
+        validation.seconds,
+        validation.training.to_string(),
+        values.map(Json::to_string),
+    ])?;
+    if validation.best {
+        let sql = "UPDATE runs SET best = json_extract(?2, '$.\"' || metric || '\"'), best_steps = ?3 WHERE id = ?1";
+        let values = params![id.number(), values.map(Json::to_string), validation.steps];
+        tx.prepare_cached(sql)?.execute(values)?;
+    }
+    Ok(())
+}

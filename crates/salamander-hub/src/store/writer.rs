@@ -1,0 +1,180 @@
+//! The one thread that writes: jobs that wait are written in one transaction, and all of them return when it is
+//! committed.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{Builder, JoinHandle};
+
+use rusqlite::{Connection, Transaction};
+use tokio::sync::broadcast;
+
+use super::set_meta;
+use crate::Error;
+
+/// Jobs that may wait; who comes later waits to be let in.
+const WAITING: usize = 256;
+/// Jobs of one commit.
+const TOGETHER: usize = 128;
+/// Changes that a slow listener may be behind before it has to look for itself.
+const REMEMBERED: usize = 1024;
+
+/// What a job sees: a transaction, and the number of the change that it is.
+pub(crate) struct Tx<'a> {
+    transaction: &'a Transaction<'a>,
+    /// The number that changed rows get.
+    pub(crate) change: i64,
+    touched: RefCell<BTreeSet<Touched>>,
+}
+
+/// What a commit has changed, for those who follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Touched {
+    /// An experiment's row.
+    Experiment(i64),
+    /// A run's row, curves or checkpoints.
+    Run(i64),
+    /// A run's logs.
+    Logs(i64),
+    /// The registry.
+    Models,
+}
+
+impl Tx<'_> {
+    /// Notes what followers will want to look at.
+    pub(crate) fn touch(&self, what: Touched) {
+        self.touched.borrow_mut().insert(what);
+    }
+}
+
+impl<'a> Deref for Tx<'a> {
+    type Target = Transaction<'a>;
+
+    fn deref(&self) -> &Transaction<'a> {
+        self.transaction
+    }
+}
+
+/// A commit, as followers hear of it.
+#[derive(Clone, Debug)]
+pub struct Commit {
+    /// Its number.
+    pub change: i64,
+    /// What it has changed.
+    pub touched: Arc<BTreeSet<Touched>>,
+}
+
+/// Does something, and says whether it went well.
+type Job = Box<dyn FnOnce(&Tx<'_>) -> (bool, Answer) + Send>;
+/// Tells whoever waits how it went; given the error if the commit failed.
+type Answer = Box<dyn FnOnce(Result<(), String>) + Send>;
+
+pub(super) struct Writer {
+    jobs: Option<SyncSender<Job>>,
+    thread: Option<JoinHandle<()>>,
+    pub(super) commits: broadcast::Sender<Commit>,
+}
+
+impl Writer {
+    pub(super) fn start(connection: Connection, change: Arc<AtomicI64>) -> Result<Self, Error> {
+        let (sender, jobs) = sync_channel(WAITING);
+        let (commits, _) = broadcast::channel(REMEMBERED);
+        let told = commits.clone();
+        connection.set_prepared_statement_cache_capacity(128);
+        let thread = Builder::new()
+            .name("store".to_string())
+            .spawn(move || write_all(connection, &jobs, &change, &told))
+            .map_err(|error| Error::Invalid(format!("cannot start a thread: {error}")))?;
+        Ok(Self { jobs: Some(sender), thread: Some(thread), commits })
+    }
+
+    pub(super) fn run<T: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Tx<'_>) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let (sender, answer) = sync_channel(1);
+        let job: Job = Box::new(move |tx| {
+            let done = job(tx);
+            let is_good = done.is_ok();
+            let answer: Answer = Box::new(move |committed| {
+                let result = match committed {
+                    Ok(()) => done,
+                    Err(reason) => done.and(Err(Error::Unwritable(reason))),
+                };
+                // Whoever asked may have gone away.
+                let _ = sender.send(result);
+            });
+            (is_good, answer)
+        });
+        let jobs = self.jobs.as_ref().ok_or(Error::Closed)?;
+        jobs.send(job).map_err(|_| Error::Closed)?;
+        // A job that was never begun has no answer.
+        let unwritable = |_| Error::Unwritable("no transaction can be begun".to_string());
+        answer.recv().map_err(unwritable)?
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn write_all(
+    mut connection: Connection,
+    jobs: &Receiver<Job>,
+    change: &AtomicI64,
+    told: &broadcast::Sender<Commit>,
+) {
+    while let Ok(first) = jobs.recv() {
+        let mut together = vec![first];
+        together.extend(jobs.try_iter().take(TOGETHER - 1));
+        let number = change.load(Ordering::Acquire) + 1;
+        let (answers, committed) = commit(&mut connection, together, number);
+        let told_of = match committed {
+            Ok(touched) => {
+                change.store(number, Ordering::Release);
+                // Nobody may be listening.
+                let _ = told.send(Commit { change: number, touched: Arc::new(touched) });
+                Ok(())
+            }
+            Err(error) => Err(error.to_string()),
+        };
+        for answer in answers {
+            answer(told_of.clone());
+        }
+    }
+    // Readers of a store that nobody writes find everything in one file.
+    let _ = connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
+}
+
+/// Does several jobs in one transaction; a job that fails takes back what it did, and nothing of the others.
+fn commit(
+    connection: &mut Connection,
+    jobs: Vec<Job>,
+    number: i64,
+) -> (Vec<Answer>, Result<BTreeSet<Touched>, Error>) {
+    let mut answers = Vec::with_capacity(jobs.len());
+    let done = (|| {
+        let transaction = connection.transaction()?;
+        let touched = RefCell::default();
+        let tx = Tx { transaction: &transaction, change: number, touched };
+        for job in jobs {
+            tx.execute_batch("SAVEPOINT job")?;
+            let (is_good, answer) = job(&tx);
+            answers.push(answer);
+            tx.execute_batch(if is_good { "RELEASE job" } else { "ROLLBACK TO job; RELEASE job" })?;
+        }
+        set_meta(&tx, "change", &number.to_string())?;
+        let touched = tx.touched.into_inner();
+        transaction.commit()?;
+        Ok(touched)
+    })();
+    (answers, done)
+}

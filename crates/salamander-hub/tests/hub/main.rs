@@ -1,0 +1,5 @@
+//! A hub from outside: folders in, HTTP out.
+
+mod folders;
+mod queue;
+mod read;

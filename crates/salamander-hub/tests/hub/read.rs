@@ -1,0 +1,207 @@
+//! What a hub knows of folders, over HTTP.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use salamander_hub::api::Access;
+use salamander_hub::ingest::Ingester;
+use salamander_hub::store::logs::LogQuery;
+use salamander_hub::store::page::ListQuery;
+use salamander_hub::store::users::Role;
+use salamander_hub::{Error, Hub, RunId, now};
+
+use crate::folders::{Serving, write_metrics, write_run};
+
+fn id(text: &str) -> RunId {
+    text.parse().expect("a run")
+}
+
+#[test]
+fn a_folder_becomes_an_experiment_with_a_run_curves_logs_and_checkpoints() {
+    let runs = tempfile::tempdir().expect("a folder");
+    write_run(runs.path(), "my-model-1", 3000);
+    let serving = Serving::start(runs.path(), Access::Open);
+    let client = serving.client();
+    let experiments = client.experiments(&ListQuery::default()).expect("listed");
+    assert_eq!(experiments.total, 1);
+    let experiment = &experiments.items[0];
+    assert_eq!((experiment.name.as_str(), experiment.state.as_str()), ("my model", "completed"));
+    assert_eq!((experiment.best, experiment.best_run), (Some(0.75), Some(id("1.1"))));
+    assert_eq!(experiment.progress, Some(1.0));
+    let run = client.run(id("1.1")).expect("there");
+    assert_eq!((run.steps, run.total_steps, run.steps_per_epoch), (3000, Some(3000), Some(10)));
+    assert_eq!((run.best, run.best_steps), (Some(0.75), Some(3000)));
+    assert_eq!(run.hparams["learning_rate"], 0.1);
+    assert_eq!(run.metrics["validation/accuracy"], Some(0.75));
+    let reduced = client.curves(id("1.1"), &["loss", "nothing"], 10).expect("read");
+    assert_eq!(reduced.curves.len(), 1);
+    let curve = &reduced.curves[0];
+    assert!(curve.reduced && curve.points == 3000 && curve.steps.len() <= 20, "{curve:?}");
+    assert_eq!((curve.values[0], curve.steps[0]), (Some(1.0), 1));
+    let raw = client.curves(id("1.1"), &["loss"], 5000).expect("read");
+    assert_eq!((raw.curves[0].steps.len(), raw.curves[0].reduced), (3000, false));
+    let validations = client.validations(id("1.1")).expect("read");
+    assert_eq!(validations.len(), 1);
+    let checkpoints = client.checkpoints(id("1.1")).expect("read");
+    assert_eq!((checkpoints[0].name.as_str(), checkpoints[0].bytes), ("step-00003000", 12));
+    let search = LogQuery { search: Some("lease".into()), ..LogQuery::default() };
+    assert_eq!(client.logs(id("1.1"), &search).expect("read").lines.len(), 1);
+    assert_eq!(client.search_logs(&search).expect("read")[0].process, "worker-0");
+    assert!(client.config(experiment.id).expect("read").contains("entrypoint: net"));
+}
+
+#[test]
+fn a_resumed_run_has_its_new_curve_and_nothing_of_the_old() {
+    let runs = tempfile::tempdir().expect("a folder");
+    let folder = write_run(runs.path(), "a", 50);
+    let hub = Hub::open(runs.path(), None).expect("opened");
+    let mut ingester = Ingester::new(hub.clone());
+    ingester.look_at_all().expect("read");
+    write_metrics(&folder, 20);
+    ingester.look_at_all().expect("read");
+    let run = hub.store().run(id("1.1")).expect("there");
+    assert_eq!((run.steps, run.best_steps), (20, Some(20)));
+    let loss = hub.store().metrics(id("1.1")).expect("read");
+    let loss = loss.iter().find(|metric| metric.name == "loss").expect("there");
+    assert_eq!((loss.points, loss.min), (20, Some(0.05)));
+    assert_eq!(hub.store().validations(id("1.1")).expect("read").len(), 1);
+    // Looked at again, nothing is doubled.
+    ingester.look_at_all().expect("read");
+    drop(ingester);
+    Ingester::new(hub.clone()).look_at_all().expect("read");
+    let again = hub.store().metrics(id("1.1")).expect("read");
+    assert_eq!(again.iter().find(|metric| metric.name == "loss").expect("there").points, 20);
+}
+
+#[test]
+fn a_store_that_is_made_again_is_the_same() {
+    let runs = tempfile::tempdir().expect("a folder");
+    for (name, steps) in [("b", 30), ("a", 2000), ("c", 5)] {
+        write_run(runs.path(), name, steps);
+    }
+    let look = || {
+        let hub = Hub::open(runs.path(), None).expect("opened");
+        Ingester::new(hub.clone()).look_at_all().expect("read");
+        let all = ListQuery {
+            metrics: Some("*".into()),
+            sort: Some("id".into()),
+            ..ListQuery::default()
+        };
+        let strip = |mut value: serde_json::Value| {
+            for item in value["items"].as_array_mut().expect("items") {
+                item["change"] = 0.into();
+            }
+            value
+        };
+        let runs =
+            strip(serde_json::to_value(hub.store().runs(&all).expect("read")).expect("json"));
+        let experiments = hub.store().experiments(&ListQuery::default()).expect("read");
+        (runs, strip(serde_json::to_value(experiments).expect("json")))
+    };
+    let before = look();
+    Hub::forget_store(runs.path(), None).expect("removed");
+    assert_eq!(look(), before);
+    assert_eq!(look(), before, "and so is one that is only opened again");
+}
+
+#[test]
+fn lists_are_sorted_filtered_and_gone_on_with() {
+    let runs = tempfile::tempdir().expect("a folder");
+    for n in 1..=7 {
+        write_run(runs.path(), &format!("run-{n}"), n * 10);
+    }
+    fs::remove_file(runs.path().join("run-7/summary.json")).expect("removed");
+    let serving = Serving::start(runs.path(), Access::Open);
+    let client = serving.client();
+    for sort in
+        ["id", "-id", "steps", "-steps", "metric:loss", "-hparam:learning_rate", "name", "-started"]
+    {
+        let (mut seen, mut cursor) = (Vec::new(), None);
+        loop {
+            let query = ListQuery {
+                sort: Some(sort.into()),
+                limit: Some(2),
+                cursor,
+                ..ListQuery::default()
+            };
+            let page = client.runs(&query).expect("listed");
+            assert_eq!(page.total, 7);
+            seen.extend(page.items.iter().map(|run| run.id));
+            cursor = page.next;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        assert_eq!(seen.len(), 7, "{sort}");
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), 7, "{sort}: none twice");
+    }
+    let query = ListQuery { state: Some("interrupted,failed".into()), ..ListQuery::default() };
+    assert_eq!(client.runs(&query).expect("listed").items[0].folder, "run-7");
+    let query = ListQuery { name: Some("RUN-3".into()), ..ListQuery::default() };
+    assert_eq!(client.runs(&query).expect("listed").total, 1);
+    let query = ListQuery { sort: Some("id; DROP TABLE runs".into()), ..ListQuery::default() };
+    let error = client.runs(&query).expect_err("refused").to_string();
+    assert!(error.contains("to sort by"), "{error}");
+}
+
+#[test]
+fn strangers_and_nonsense_are_refused() {
+    let runs = tempfile::tempdir().expect("a folder");
+    write_run(runs.path(), "a", 10);
+    let serving = Serving::start(runs.path(), Access::Open);
+    let ask = |request: &str| {
+        let mut stream = TcpStream::connect(serving.address).expect("connected");
+        stream.write_all(request.as_bytes()).expect("sent");
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        answer.lines().next().unwrap_or_default().to_string()
+    };
+    let get = |path: &str, host: &str| {
+        ask(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"))
+    };
+    assert!(get("/healthz", "localhost").contains("200"));
+    assert!(get("/api/v1/runs", "localhost:1").contains("200"));
+    assert!(get("/api/v1/runs", "evil.example").contains("403"), "another name for this address");
+    for path in ["/api/v1/runs/../../etc/passwd", "/api/v1/runs/%2e%2e%2fx", "/api/v1/runs/1.1;x"] {
+        let answer = get(path, "localhost");
+        assert!(answer.contains("400") || answer.contains("404"), "{path}: {answer}");
+    }
+    assert!(get("/api/v1/runs?limit=many", "localhost").contains("400"));
+    assert!(get("/api/v1/runs?cursor=zzz", "localhost").contains("400"));
+    assert!(get("/api/v1/runs/9.1", "localhost").contains("404"));
+    assert!(get("/nowhere", "localhost").contains("404"));
+    let tag = serving.hub.store().change();
+    let again = format!(
+        "GET /api/v1/runs HTTP/1.1\r\nHost: localhost\r\nIf-None-Match: \"{tag}\"\r\nConnection: close\r\n\r\n"
+    );
+    assert!(ask(&again).contains("304"));
+}
+
+#[test]
+fn with_a_login_only_tokens_open() {
+    let runs = tempfile::tempdir().expect("a folder");
+    let serving = Serving::start(runs.path(), Access::Tokens);
+    let store = serving.hub.store();
+    store.set_user("ada", Role::Viewer, now()).expect("made");
+    let token = store.new_token("ada", now(), None).expect("made");
+    let expired = store.new_token("ada", now(), Some(now() - 1)).expect("made");
+    let list = |token: Option<String>| {
+        serving.client_with(token).runs(&ListQuery::default()).map(|page| page.total)
+    };
+    assert_eq!(list(Some(token)).expect("let in"), 0);
+    for wrong in [None, Some(expired), Some("slm_0_0".to_string())] {
+        let error = list(wrong.clone()).expect_err("refused");
+        assert!(matches!(error, Error::Unauthorized(_)), "{wrong:?}: {error}");
+    }
+}
+
+#[test]
+fn a_second_hub_is_refused() {
+    let runs = tempfile::tempdir().expect("a folder");
+    let _first = Hub::open(runs.path(), None).expect("opened");
+    let error = Hub::open(runs.path(), None).err().expect("refused").to_string();
+    assert!(error.contains("a hub for these runs is there already"), "{error}");
+}

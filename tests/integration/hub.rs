@@ -1,0 +1,258 @@
+//! A hub with real trials: created, looked at, registered, killed at any moment, and nothing is lost or doubled.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::support::{PROGRAM, Workplace, points_csv};
+
+const SINGLE: &str = "\
+name: one model
+entrypoint: points
+data: {training: points.csv, validation: points.csv}
+hyperparameters: {global_batch_size: 8, learning_rate: 0.05}
+searcher: {metric: loss, max_length: {batches: 2000}}
+min_checkpoint_period: {batches: 100}
+min_validation_period: {batches: 500}
+reproducibility: {experiment_seed: 7}
+";
+
+const SEARCH: &str = "\
+name: a search
+entrypoint: points
+data: {training: points.csv, validation: points.csv}
+hyperparameters:
+  global_batch_size: 8
+  learning_rate: {type: log, base: 10, minval: -3, maxval: -1}
+  hidden: {choice: {categories: [4, 8]}}
+searcher:
+  name: async_halving
+  metric: loss
+  max_length: {batches: 64}
+  num_rungs: 3
+  divisor: 2
+  max_trials: 5
+  max_concurrent_trials: 2
+  order: fixed
+min_checkpoint_period: {batches: 8}
+reproducibility: {experiment_seed: 7}
+";
+
+fn place() -> Workplace {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(40));
+    place.write("single.yaml", SINGLE);
+    place.write("search.yaml", SEARCH);
+    place
+}
+
+#[test]
+fn an_experiment_without_a_hub_becomes_a_model_by_name() {
+    let place = place();
+    let file = [
+        "experiment",
+        "create",
+        "single.yaml",
+        "--json",
+        "--set",
+        "searcher.max_length={batches: 40}",
+    ];
+    let end: Value = place.ok(&file).json();
+    assert_eq!((&end["experiment"], &end["state"]), (&json!(1), &json!("completed")), "{end:#}");
+    assert_eq!(end["trials"][0]["length"], 40);
+    assert!(end["best"]["metric"].is_number(), "{end:#}");
+    // A plain run is in the list, too.
+    place.train(&["single.yaml", "--set", "searcher.max_length={batches: 20}"]);
+    let list: Value = place.ok(&["experiment", "list", "--json", "--sort", "id"]).json();
+    let states: Vec<&Value> =
+        list.as_array().expect("a list").iter().map(|e| &e["state"]).collect();
+    assert_eq!(states, ["completed", "completed"]);
+    assert_eq!((&list[0]["origin"], &list[1]["origin"]), (&json!("hub"), &json!("folder")));
+    let trial: Value = place.ok(&["trial", "describe", "1.1", "--json"]).json();
+    assert_eq!((&trial["steps"], &trial["summary"]["steps"]), (&json!(40), &json!(40)));
+    place.ok(&["experiment", "label", "1", "--add", "good"]);
+    assert!(place.ok(&["experiment", "list", "--label", "good"]).out().contains("one model"));
+    let printed = place.ok(&["experiment", "logs", "1"]).out();
+    assert!(printed.contains("console"), "{printed}");
+    // From a checkpoint to a name that `evaluate` takes.
+    place.ok(&["model", "create", "sides"]);
+    place.ok(&["model", "register", "sides", "1.1"]);
+    place.ok(&["model", "alias", "sides", "champion", "1"]);
+    let named = ["evaluate", "model:sides@champion", "--json"];
+    let by_folder = ["evaluate", end["dir"].as_str().expect("a folder"), "--json"];
+    assert_eq!(place.ok(&named).json()["metrics"], place.ok(&by_folder).json()["metrics"]);
+    let wrong = place.run(&["evaluate", "model:sides@prince"]);
+    assert!(wrong.err().contains("there are 1 (champion)"), "{}", wrong.err());
+    place.ok(&["experiment", "download", "1", "--out", "fetched"]);
+    assert!(place.path().join("fetched").read_dir().expect("made").next().is_some());
+    let kept = place.run(&["experiment", "delete", "1"]);
+    assert!(kept.err().contains("delete that first"), "{}", kept.err());
+    place.ok(&["experiment", "delete", "2"]);
+    // A store is nothing that cannot be made again.
+    place.ok(&["hub", "rebuild"]);
+    assert!(place.ok(&["model", "describe", "sides"]).out().contains("champion"));
+    let left: Value = place.ok(&["experiment", "list", "--json"]).json();
+    assert_eq!((left.as_array().map(Vec::len), &left[0]["labels"]), (Some(1), &json!(["good"])));
+    assert!(place.ok(&["completions", "bash"]).out().contains("_salamander"));
+}
+
+#[test]
+fn a_mistake_is_told_by_name_and_leaves_nothing_running() {
+    let place = place();
+    let wrong = ["experiment", "create", "single.yaml", "--set", "hyperparameters.hiden=3"];
+    let ended = place.run(&wrong);
+    assert_eq!(ended.code(), Some(1));
+    assert!(ended.err().contains("unknown field \"hiden\" in hyperparameters"), "{}", ended.err());
+    let ended = place.run(&["experiment", "create", "single.yaml", "--detach"]);
+    assert!(ended.err().contains("no hub is there to keep the experiment"), "{}", ended.err());
+    let ended = place.run(&["experiment", "describe", "99"]);
+    assert!(ended.err().contains("there is no experiment 99"), "{}", ended.err());
+    let ended = place.run(&["hub", "--listen", "0.0.0.0:0"]);
+    assert!(ended.err().contains("can be reached from other machines"), "{}", ended.err());
+    assert_eq!(processes_of(&place), []);
+}
+
+#[test]
+fn nothing_is_lost_or_doubled_when_hub_and_trials_are_killed() {
+    kill_often(6);
+}
+
+/// Kills hub and trials so many times while a search and a single run go on, and compares with undisturbed ones.
+pub(crate) fn kill_often(kills: usize) {
+    let place = place();
+    let undisturbed: Value =
+        place.ok(&["train", "search.yaml", "--json", "--out", "alone", "--slots", "2"]).json();
+    let single = place.train(&["single.yaml", "--out", "alone"]);
+    let mut hub = Hub::start(&place);
+    for file in ["search.yaml", "single.yaml"] {
+        place.ok(&["experiment", "create", file, "--detach"]);
+    }
+    let mut random = 7u64;
+    let mut killed = 0;
+    while killed < kills && !hub.all_over() {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        std::thread::sleep(Duration::from_millis(50 + (random >> 33) % 400));
+        if (random >> 40).is_multiple_of(3) {
+            hub.kill();
+            hub = Hub::start(&place);
+            killed += 1;
+        } else if let Some(victim) = holders(&place).into_iter().last() {
+            // It may have ended by itself just now.
+            killed += usize::from(kill_process(victim, Signal::KILL).is_ok());
+        }
+    }
+    for id in ["1", "2"] {
+        place.ok(&["experiment", "wait", id]);
+    }
+    let trials: Value = place.ok(&["experiment", "describe", "1", "--json"]).json();
+    let decided = |trials: &Value| {
+        let mut all: Vec<Value> = trials.as_array().expect("a list").clone();
+        all.sort_by_key(|trial| trial["id"].as_u64());
+        let fields = ["id", "state", "hparams", "length", "metric", "reason"];
+        let of =
+            |trial: &Value| fields.iter().map(|field| trial[*field].clone()).collect::<Vec<_>>();
+        all.iter().map(of).collect::<Vec<_>>()
+    };
+    assert_eq!(decided(&trials["trial_list"]), decided(&undisturbed["trials"]));
+    let run: Value = place.ok(&["trial", "describe", "2.1", "--json"]).json();
+    assert_eq!(run["summary"]["weights_hash"], single["weights_hash"], "the same bits");
+    // Every step once, in the file and in the store.
+    let curve = hub.get(&format!("/api/v1/runs/2.1/curves?metrics=loss&points={}", 20_000));
+    let steps: Vec<u64> =
+        serde_json::from_value(curve["curves"][0]["steps"].clone()).expect("steps");
+    assert_eq!(steps, (1..=2000).collect::<Vec<_>>());
+    place.ok(&["experiment", "delete", "1"]);
+    hub.kill();
+    let hub = Hub::start(&place);
+    assert_eq!(hub.get("/api/v1/experiments")["total"], 1);
+    hub.stop();
+    assert_eq!(processes_of(&place), [], "nothing is left running");
+}
+
+struct Hub {
+    process: Child,
+    address: String,
+}
+
+impl Hub {
+    fn start(place: &Workplace) -> Self {
+        let mut command = place.command(&["hub", "--listen", "127.0.0.1:0", "--slots", "3"]);
+        let mut process = command.stderr(std::process::Stdio::inherit()).spawn().expect("started");
+        let mut line = String::new();
+        let out = process.stdout.as_mut().expect("its output");
+        BufReader::new(out).read_line(&mut line).expect("a line");
+        let address = line.trim().rsplit_once("http://").expect("an address").1.to_string();
+        Self { process, address }
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().expect("killed");
+        self.process.wait().expect("gone");
+    }
+
+    fn stop(mut self) {
+        let pid = Pid::from_raw(self.process.id() as i32).expect("a process");
+        kill_process(pid, Signal::TERM).expect("asked");
+        assert!(self.process.wait().expect("gone").success());
+    }
+
+    fn get(&self, path: &str) -> Value {
+        use std::io::{Read, Write};
+        let mut stream = std::net::TcpStream::connect(&self.address).expect("it listens");
+        let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("answered");
+        let body = answer.split_once("\r\n\r\n").expect("a body").1;
+        serde_json::from_str(body).unwrap_or_else(|error| panic!("{path}: {error}: {answer}"))
+    }
+
+    fn all_over(&self) -> bool {
+        let list = self.get("/api/v1/experiments");
+        let items = list["items"].as_array().expect("a list");
+        items.iter().all(|e| matches!(e["state"].as_str(), Some("completed" | "failed")))
+    }
+}
+
+/// Processes that hold a run's folder: supervisors of single runs and of searches, and trials.
+fn holders(place: &Workplace) -> Vec<Pid> {
+    let runs = place.path().join("runs");
+    let mut folders: Vec<PathBuf> = folders_of(&runs);
+    let trials: Vec<PathBuf> =
+        folders.iter().flat_map(|run| folders_of(&run.join("trials"))).collect();
+    folders.extend(trials);
+    let pid = |folder: &PathBuf| {
+        let text = fs::read_to_string(folder.join("run.lock")).ok()?;
+        let pid: i32 = text.trim().parse().ok()?;
+        // A number of a process that has ended may be another's by now.
+        is_ours(pid, place).then(|| Pid::from_raw(pid)).flatten()
+    };
+    folders.iter().filter_map(pid).collect()
+}
+
+fn folders_of(parent: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect()
+}
+
+fn is_ours(pid: i32, place: &Workplace) -> bool {
+    let read = |name: &str| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let command = String::from_utf8_lossy(&read("cmdline")).into_owned();
+    let folder = fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
+    let state = String::from_utf8_lossy(&read("stat")).into_owned();
+    let is_gone = state.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'));
+    let here =
+        folder.starts_with(place.path()) || command.contains(&*place.path().to_string_lossy());
+    !is_gone && here && command.contains(PROGRAM)
+}
+
+fn processes_of(place: &Workplace) -> Vec<i32> {
+    let entries = fs::read_dir("/proc").expect("a list").flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter(|pid| is_ours(*pid, place)).collect()
+}
