@@ -28,7 +28,7 @@ pub struct Hub {
 struct Shared {
     runs: PathBuf,
     store: Store,
-    journal: Mutex<Journal>,
+    journal: Mutex<Journal<Entry>>,
     /// Held, not read: a second hub for the same runs is refused.
     _lock: File,
 }
@@ -215,7 +215,7 @@ impl Hub {
         Ok(number)
     }
 
-    fn journal(&self) -> MutexGuard<'_, Journal> {
+    fn journal(&self) -> MutexGuard<'_, Journal<Entry>> {
         // A panic while it was held leaves a journal whose end is known.
         self.shared.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }

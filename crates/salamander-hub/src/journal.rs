@@ -1,25 +1,27 @@
-//! The hub's journal: what was said, one line per entry, on the disk before anybody is told that it was heard.
+//! The hub's journals: what was said, one line per entry, on the disk before anybody is told that it was heard.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
 use crate::Error;
-use crate::operation::Entry;
 
 /// The open journal.
-pub(crate) struct Journal {
+pub(crate) struct Journal<T> {
     file: File,
     path: PathBuf,
     end: u64,
     /// What is written and not in the store yet.
-    pub(crate) pending: Vec<Entry>,
+    pub(crate) pending: Vec<T>,
 }
 
-impl Journal {
+impl<T: Serialize + DeserializeOwned> Journal<T> {
     /// Opens it, and gives the entries from a place on, each with the place after it. What a crash left of the last line
     /// is cut off.
-    pub(crate) fn open(path: &Path, from: u64) -> Result<(Self, Vec<(Entry, u64)>), Error> {
+    pub(crate) fn open(path: &Path, from: u64) -> Result<(Self, Vec<(T, u64)>), Error> {
         let file =
             OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path);
         let mut file = file.map_err(Error::io(path))?;
@@ -32,7 +34,7 @@ impl Journal {
             .map_err(Error::io(path))?;
         let (mut entries, mut end) = (Vec::new(), from);
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-            let entry = line.strip_suffix(b"\n").map(serde_json::from_slice::<Entry>);
+            let entry = line.strip_suffix(b"\n").map(serde_json::from_slice::<T>);
             match entry {
                 Some(Ok(entry)) => {
                     end += line.len() as u64;
@@ -56,7 +58,7 @@ impl Journal {
     }
 
     /// Adds entries; when this returns they are on the disk, and when it fails none of them is.
-    pub(crate) fn append(&mut self, entries: &[Entry]) -> Result<(), Error> {
+    pub(crate) fn append(&mut self, entries: &[T]) -> Result<(), Error> {
         let mut text = Vec::new();
         for entry in entries {
             let written = serde_json::to_writer(&mut text, entry);
@@ -81,7 +83,7 @@ impl Journal {
 mod tests {
     use super::*;
     use crate::ids::ExperimentId;
-    use crate::operation::{Operation, Wanted};
+    use crate::operation::{Entry, Operation, Wanted};
 
     fn entry(number: i64) -> Entry {
         let operation =
@@ -93,7 +95,7 @@ mod tests {
     fn entries_come_back_and_a_torn_one_is_cut_off() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("journal.jsonl");
-        let (mut journal, before) = Journal::open(&path, 0).expect("new");
+        let (mut journal, before) = Journal::<Entry>::open(&path, 0).expect("new");
         assert!(before.is_empty());
         journal.append(&[entry(1), entry(2)]).expect("written");
         let seen = journal.end();
@@ -108,7 +110,7 @@ mod tests {
         let (_, after) = Journal::open(&path, seen).expect("opened");
         assert_eq!(after, [(entry(4), journal.end())]);
         std::fs::write(&path, "something else\n").expect("written");
-        let error = Journal::open(&path, 0).err().expect("foreign").to_string();
+        let error = Journal::<Entry>::open(&path, 0).err().expect("foreign").to_string();
         assert!(error.contains("what begins at byte 0 is no entry"), "{error}");
     }
 }

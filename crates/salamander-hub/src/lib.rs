@@ -7,6 +7,7 @@
 //! - [`Hub`]: the store, the journal, and all that may be said; [`operation`]: what that is
 //! - [`store`]: SQLite; [`ingest`]: fills it from folders
 //! - [`queue`]: starts experiments; [`CreateRequest`]: what a new one is made from
+//! - [`mlflow`]: MLflow's REST API, for its clients
 //! - [`api`]: REST and server-sent events on it; [`server`]: listening, TLS, who may do what
 //! - [`Daemon`]: all of them together; [`Client`]: the API from Rust
 
@@ -20,6 +21,7 @@ pub mod ids;
 pub mod ingest;
 mod journal;
 pub mod log_line;
+pub mod mlflow;
 pub mod operation;
 pub mod queue;
 pub mod server;

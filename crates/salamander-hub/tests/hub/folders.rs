@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use salamander_hub::api::{Access, Api, Guard, router};
+use salamander_hub::api::{Access, Api, Guard, guarded, router};
 use salamander_hub::ingest::Ingester;
+use salamander_hub::mlflow::{self, Mlflow};
 use salamander_hub::server::{Listen, bind, serve};
 use salamander_hub::{Client, Hub, Programs};
 use tokio::sync::watch;
@@ -91,7 +92,9 @@ impl Serving {
                 let listener = bind(address).await.expect("bound");
                 sender.send(listener.local_addr().expect("an address")).expect("sent");
                 let listen = Listen { address, tls: None, proxy: None, login: false };
-                serve(listener, &listen, router(&api), stopped).await.expect("served");
+                let mlflow = mlflow::routes(Mlflow::open(&api.hub).expect("opened"));
+                let routes = router(&api).merge(guarded(&api, mlflow));
+                serve(listener, &listen, routes, stopped).await.expect("served");
             });
         });
         let address = receiver.recv().expect("bound");

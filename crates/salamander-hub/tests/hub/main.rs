@@ -2,4 +2,5 @@
 
 mod folders;
 mod queue;
+mod mlflow;
 mod read;

@@ -1,0 +1,205 @@
+//! Experiments.
+
+use serde_json::{Value, json};
+
+use super::super::asked::Asked;
+use super::super::events::Event;
+use super::super::filter::{Filter, OrderBy};
+use super::super::refusal::Refusal;
+use super::super::tracked::{Experiment, Stage};
+use super::super::{Mlflow, Said, artifacts};
+use super::{bounded, listed, page};
+use crate::now;
+
+/// Experiments of a page, at most.
+const MOST: usize = 50_000;
+/// The longest name and the longest tag.
+const NAME: usize = 500;
+const TAG: usize = 5000;
+
+impl Mlflow {
+    /// All experiments: those that clients made, and ours.
+    pub(super) fn experiments(&self) -> Result<Vec<Experiment>, Refusal> {
+        let ours = self.our_experiments()?;
+        let mut all: Vec<Experiment> = self.said().tracked.experiments.values().cloned().collect();
+        // One that a client made under our name has runs of its own.
+        all.extend(
+            ours.into_iter()
+                .map(|mut one| {
+                    if all.iter().any(|other| other.name == one.name) {
+                        one.name = format!("{} (salamander)", one.name);
+                    }
+                    one
+                })
+                .collect::<Vec<_>>(),
+        );
+        Ok(all)
+    }
+
+    pub(super) fn experiment(&self, id: &str) -> Result<Experiment, Refusal> {
+        let missing = || Refusal::missing(format!("No Experiment with id={id} exists"));
+        self.experiments()?.into_iter().find(|one| one.id == id).ok_or_else(missing)
+    }
+}
+
+impl Said {
+    /// An experiment that a client made, to be changed.
+    fn theirs(&self, id: &str) -> Result<Experiment, Refusal> {
+        let found = id.parse().ok().and_then(|number: u64| self.tracked.experiments.get(&number));
+        let missing = || {
+            Refusal::missing(format!("No Experiment with id={id} exists that a client has made"))
+        };
+        found.cloned().ok_or_else(missing)
+    }
+
+    fn change(
+        &mut self,
+        id: &str,
+        change: impl FnOnce(&mut Experiment) -> Result<(), Refusal>,
+    ) -> Result<Value, Refusal> {
+        let mut experiment = self.theirs(id)?;
+        change(&mut experiment)?;
+        experiment.updated = now();
+        self.say(vec![Event::Experiment(experiment)])?;
+        Ok(json!({}))
+    }
+}
+
+pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    let name = asked.required("name")?;
+    bounded("Experiment name", name, NAME)?;
+    let taken = mlflow.experiments()?.into_iter().find(|one| one.name == name);
+    if let Some(taken) = taken {
+        let more = match taken.stage {
+            Stage::Deleted => " It is deleted: restore it, or choose another name.",
+            Stage::Active => "",
+        };
+        return Err(Refusal::exists(format!("Experiment '{name}' already exists.{more}")));
+    }
+    let mut said = mlflow.said();
+    let id = said.tracked.experiments.keys().next_back().map_or(0, |last| last + 1).to_string();
+    let location = asked.text("artifact_location").map(str::to_string);
+    let time = now();
+    said.say(vec![Event::Experiment(Experiment {
+        artifacts: location.unwrap_or_else(|| artifacts::location(&id)),
+        id: id.clone(),
+        name: name.to_string(),
+        stage: Stage::Active,
+        created: time,
+        updated: time,
+        tags: asked.pairs("tags")?,
+    })])?;
+    Ok(json!({"experiment_id": id}))
+}
+
+pub(super) fn get(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    let found = mlflow.experiment(asked.required("experiment_id")?)?;
+    Ok(json!({"experiment": found.to_json()}))
+}
+
+pub(super) fn get_by_name(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    let name = asked.required("experiment_name")?;
+    let found = mlflow.experiments()?.into_iter().find(|one| one.name == name);
+    let missing = || Refusal::missing(format!("Could not find experiment with name '{name}'"));
+    Ok(json!({"experiment": found.ok_or_else(missing)?.to_json()}))
+}
+
+/// Whether something of a stage is asked for: only what is active, unless told otherwise.
+pub(super) fn is_viewed(asked: &Asked, field: &str, stage: Stage) -> bool {
+    match asked.text(field) {
+        Some("ALL") => true,
+        Some("DELETED_ONLY") => stage == Stage::Deleted,
+        _ => stage == Stage::Active,
+    }
+}
+
+pub(super) fn search(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    let filter = Filter::parse(asked.text("filter").unwrap_or_default())?;
+    let mut orders = Vec::new();
+    for order in asked.list("order_by") {
+        orders.push(OrderBy::parse(&order)?);
+    }
+    let mut all = mlflow.experiments()?;
+    all.retain(|one| {
+        is_viewed(asked, "view_type", one.stage)
+            && filter.matches(|field, key| one.found(field, key))
+    });
+    all.sort_by(|one, other| {
+        let by = |order: &OrderBy| {
+            order.compare(one.found(order.field, &order.key), other.found(order.field, &order.key))
+        };
+        let asked = orders.iter().map(by).find(|order| order.is_ne());
+        asked.unwrap_or_else(|| other.updated.cmp(&one.updated).then(one.id.cmp(&other.id)))
+    });
+    let (found, next) = page(all, asked, MOST)?;
+    Ok(listed("experiments", found.iter().map(Experiment::to_json).collect(), next))
+}
+
+pub(super) fn update(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    let (id, name) = (asked.required("experiment_id")?, asked.required("new_name")?);
+    bounded("Experiment name", name, NAME)?;
+    if mlflow.experiments()?.iter().any(|one| one.name == name && one.id != id) {
+        return Err(Refusal::exists(format!("Experiment '{name}' already exists.")));
+    }
+    mlflow.said().change(id, |experiment| {
+        experiment.name = name.to_string();
+        Ok(())
+    })
+}
+
+pub(super) fn delete(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    let id = asked.required("experiment_id")?;
+    if id == super::super::DEFAULT_EXPERIMENT {
+        return Err(Refusal::invalid("the default experiment stays"));
+    }
+    mlflow.said().change(id, |experiment| {
+        experiment.stage = Stage::Deleted;
+        Ok(())
+    })
+}
+
+pub(super) fn restore(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    mlflow.said().change(asked.required("experiment_id")?, |experiment| {
+        experiment.stage = Stage::Active;
+        Ok(())
+    })
+}
+
+pub(super) fn set_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    let (key, value) = (asked.required("key")?, asked.value("value")?);
+    bounded("Tag value", value, TAG)?;
+    mlflow.said().change(asked.required("experiment_id")?, |experiment| {
+        experiment.tags.insert(key.to_string(), value.to_string());
+        Ok(())
+    })
+}
+
+pub(super) fn delete_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    let key = asked.required("key")?;
+    mlflow.said().change(asked.required("experiment_id")?, |experiment| {
+        let missing = || Refusal::missing(format!("No tag with name: {key}"));
+        experiment.tags.remove(key).map(drop).ok_or_else(missing)
+    })
+}
+
+/// The data sets that the runs of experiments have used.
+pub(super) fn datasets(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    let said = mlflow.said();
+    let mut found: Vec<Value> = Vec::new();
+    for experiment in asked.list("experiment_ids") {
+        let runs = said.tracked.of_experiment.get(&experiment).into_iter().flatten();
+        for input in runs.filter_map(|run| said.tracked.runs.get(run)).flat_map(|run| &run.datasets)
+        {
+            let one = json!({
+                "experiment_id": experiment,
+                "name": input["dataset"]["name"],
+                "digest": input["dataset"]["digest"],
+                "context": input["tags"][0]["value"],
+            });
+            if !found.contains(&one) {
+                found.push(one);
+            }
+        }
+    }
+    Ok(json!({"dataset_summaries": found}))
+}

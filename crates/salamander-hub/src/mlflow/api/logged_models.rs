@@ -1,0 +1,154 @@
+//! Models that runs have logged.
+
+use serde_json::{Value, json};
+
+use super::super::asked::Asked;
+use super::super::events::Event;
+use super::super::filter::{Field, Filter, OrderBy};
+use super::super::refusal::Refusal;
+use super::super::tracked::{LoggedModel, Stage};
+use super::super::{Mlflow, Said, artifacts, new_id};
+use super::{listed, page};
+use crate::now;
+
+/// Models of a page, at most.
+const MOST: usize = 1000;
+
+impl Said {
+    pub(super) fn logged(&self, id: &str) -> Result<LoggedModel, Refusal> {
+        let missing = || Refusal::missing(format!("Logged model with ID '{id}' not found."));
+        let found = self.tracked.logged.get(id).filter(|model| model.stage == Stage::Active);
+        found.cloned().ok_or_else(missing)
+    }
+
+    fn change_logged(
+        &mut self,
+        asked: &Asked,
+        change: impl FnOnce(&mut LoggedModel) -> Result<(), Refusal>,
+    ) -> Result<Value, Refusal> {
+        let mut model = self.logged(asked.required("model_id")?)?;
+        change(&mut model)?;
+        model.updated = now();
+        let answer = json!({"model": model.to_json()});
+        self.say(vec![Event::LoggedModel(model)])?;
+        Ok(answer)
+    }
+}
+
+pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    let experiment = mlflow.experiment(asked.required("experiment_id")?)?;
+    let id = format!("m-{}", new_id()?);
+    let name = asked.text("name").map_or_else(|| format!("model-{}", &id[2..10]), String::from);
+    let time = now();
+    let root = match artifacts::root(&experiment.artifacts) {
+        Ok(root) if root != super::super::ours::PLACE => experiment.artifacts,
+        _ => artifacts::location(&experiment.id),
+    };
+    let model = LoggedModel {
+        artifacts: format!("{}/models/{id}/artifacts", root.trim_end_matches('/')),
+        id,
+        experiment: experiment.id,
+        name,
+        created: time,
+        updated: time,
+        status: "LOGGED_MODEL_PENDING".to_string(),
+        kind: asked.text("model_type").unwrap_or_default().to_string(),
+        run: asked.text("source_run_id").unwrap_or_default().to_string(),
+        tags: asked.pairs("tags")?,
+        params: asked.pairs("params")?,
+        metrics: Vec::new(),
+        registrations: Vec::new(),
+        stage: Stage::Active,
+    };
+    let answer = json!({"model": model.to_json()});
+    mlflow.said().say(vec![Event::LoggedModel(model)])?;
+    Ok(answer)
+}
+
+pub(super) fn get(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    let model = mlflow.said().logged(asked.required("model_id")?)?;
+    Ok(json!({"model": model.to_json()}))
+}
+
+pub(super) fn finalize(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    let status = match asked.required("status")? {
+        status @ ("LOGGED_MODEL_READY" | "LOGGED_MODEL_UPLOAD_FAILED" | "LOGGED_MODEL_PENDING") => {
+            status
+        }
+        status => return Err(Refusal::invalid(format!("{status:?} is no status of a model"))),
+    };
+    mlflow.said().change_logged(asked, |model| {
+        model.status = status.to_string();
+        Ok(())
+    })
+}
+
+pub(super) fn delete(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    mlflow.said().change_logged(asked, |model| {
+        model.stage = Stage::Deleted;
+        Ok(())
+    })?;
+    Ok(json!({}))
+}
+
+pub(super) fn set_tags(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    let tags = asked.pairs("tags")?;
+    mlflow.said().change_logged(asked, |model| {
+        model.tags.extend(tags);
+        Ok(())
+    })
+}
+
+pub(super) fn delete_tag(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    let key = asked.required("tag_key")?;
+    mlflow.said().change_logged(asked, |model| {
+        let missing = || Refusal::missing(format!("No tag with key {key:?}"));
+        model.tags.remove(key).map(drop).ok_or_else(missing)
+    })?;
+    Ok(json!({}))
+}
+
+pub(super) fn log_params(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    let params = asked.pairs("params")?;
+    mlflow.said().change_logged(asked, |model| {
+        model.params.extend(params);
+        Ok(())
+    })?;
+    Ok(json!({}))
+}
+
+pub(super) fn list_artifacts(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    let model = mlflow.said().logged(asked.required("model_id")?)?;
+    let root = artifacts::root(&model.artifacts)?.to_string();
+    let path = asked.text("artifact_directory_path").unwrap_or_default().trim_matches('/');
+    Ok(json!({"root_uri": model.artifacts, "files": mlflow.list(&root, path)?}))
+}
+
+pub(super) fn search(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    let filter = Filter::parse(asked.text("filter").unwrap_or_default())?;
+    let mut orders = Vec::new();
+    for order in asked.objects("order_by") {
+        let mut by = OrderBy::parse(order.required("field_name")?)?;
+        by.ascending = order.raw("ascending").is_none() || order.flag("ascending");
+        orders.push(by);
+    }
+    let wanted = asked.list("experiment_ids");
+    let mut all: Vec<LoggedModel> = mlflow.said().tracked.logged.values().cloned().collect();
+    all.retain(|model| {
+        model.stage == Stage::Active
+            && wanted.contains(&model.experiment)
+            && filter.matches(|field, key| model.found(field, key))
+    });
+    if orders.is_empty() {
+        let (field, key) = (Field::Attribute, "creation_time".to_string());
+        orders.push(OrderBy { field, key, ascending: false });
+    }
+    all.sort_by(|one, other| {
+        let by = |order: &OrderBy| {
+            order.compare(one.found(order.field, &order.key), other.found(order.field, &order.key))
+        };
+        orders.iter().map(by).find(|order| order.is_ne()).unwrap_or_else(|| one.id.cmp(&other.id))
+    });
+    let (found, next) = page(all, asked, MOST)?;
+    Ok(listed("models", found.iter().map(LoggedModel::to_json).collect(), next))
+}

@@ -1,0 +1,154 @@
+//! Runs: made, looked at, ended, deleted; what went into them and came out.
+
+use serde_json::{Value, json};
+
+use super::super::asked::Asked;
+use super::super::events::Event;
+use super::super::refusal::Refusal;
+use super::super::tracked::{Latest, Run, Stage};
+use super::super::{DEFAULT_EXPERIMENT, Mlflow, artifacts, new_id, ours};
+use crate::now;
+
+/// How a run may stand.
+const STATUSES: [&str; 5] = ["RUNNING", "SCHEDULED", "FINISHED", "FAILED", "KILLED"];
+
+impl Mlflow {
+    /// A run of a client, or one of ours.
+    pub(super) fn run(&self, id: &str) -> Result<(Run, Latest), Refusal> {
+        if let Some(run) = ours::run_id(id) {
+            return self.our_run(id, run);
+        }
+        let run = self.said().run(id)?.clone();
+        Ok((run, (*self.latest(id)?).clone()))
+    }
+}
+
+pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    let experiment =
+        mlflow.experiment(asked.text("experiment_id").unwrap_or(DEFAULT_EXPERIMENT))?;
+    if experiment.stage == Stage::Deleted {
+        let reason = format!("The experiment {} must be in the 'active' state", experiment.id);
+        return Err(Refusal::state(reason));
+    }
+    let mut tags = asked.pairs("tags")?;
+    let id = new_id()?;
+    let named =
+        asked.text("run_name").map(str::to_string).or_else(|| tags.get("mlflow.runName").cloned());
+    let name = named.unwrap_or_else(|| format!("run-{}", &id[..8]));
+    tags.insert("mlflow.runName".to_string(), name.clone());
+    let user =
+        asked.text("user_id").map(str::to_string).or_else(|| tags.get("mlflow.user").cloned());
+    // Ours have no folder for the files of others.
+    let place = match experiment.id.parse::<u64>() {
+        Ok(number) if mlflow.said().tracked.experiments.contains_key(&number) => {
+            experiment.artifacts
+        }
+        _ => artifacts::location(&experiment.id),
+    };
+    let run = Run {
+        artifacts: format!("{}/{id}/artifacts", place.trim_end_matches('/')),
+        id,
+        name,
+        experiment: experiment.id,
+        user: user.unwrap_or_default(),
+        status: "RUNNING".to_string(),
+        started: Some(asked.number("start_time")?.unwrap_or_else(now)),
+        ended: None,
+        stage: Stage::Active,
+        params: Default::default(),
+        tags,
+        datasets: Vec::new(),
+        model_inputs: Vec::new(),
+        model_outputs: Vec::new(),
+    };
+    let answer = json!({"run": run.to_json(&Latest::new())});
+    mlflow.said().say(vec![Event::Run(run)])?;
+    Ok(answer)
+}
+
+pub(super) fn get(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    let (run, latest) = mlflow.run(asked.run()?)?;
+    Ok(json!({"run": run.to_json(&latest)}))
+}
+
+pub(super) fn update(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    let status = match (asked.text("status"), asked.number("status").ok().flatten()) {
+        // Clients of before send the number of a status.
+        (_, Some(number)) => {
+            let wrong = || Refusal::invalid(format!("{number} is no status"));
+            let status = STATUSES.get((number - 1).max(0) as usize).ok_or_else(wrong)?;
+            Some((*status).to_string())
+        }
+        (Some(status), None) if STATUSES.contains(&status) => Some(status.to_string()),
+        (Some(status), None) => return Err(Refusal::invalid(format!("{status:?} is no status"))),
+        (None, None) => None,
+    };
+    let mut said = mlflow.said();
+    let id = said.open_run(asked.run()?)?.id.clone();
+    let name = asked.text("run_name").map(str::to_string);
+    let ended = asked.number("end_time")?;
+    said.say(vec![Event::RunChanged { id: id.clone(), name, status, ended, stage: None }])?;
+    Ok(json!({"run_info": said.run(&id)?.info()}))
+}
+
+fn set_stage(mlflow: &Mlflow, asked: &Asked, stage: Stage) -> Result<Value, Refusal> {
+    let mut said = mlflow.said();
+    let id = said.run(asked.run()?)?.id.clone();
+    let (name, status, ended, stage) = (None, None, None, Some(stage));
+    said.say(vec![Event::RunChanged { id, name, status, ended, stage }])?;
+    Ok(json!({}))
+}
+
+pub(super) fn delete(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    set_stage(mlflow, asked, Stage::Deleted)
+}
+
+pub(super) fn restore(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    set_stage(mlflow, asked, Stage::Active)
+}
+
+/// A list of a request as it was sent.
+fn as_sent(asked: &Asked, name: &str) -> Vec<Value> {
+    asked.raw(name).and_then(Value::as_array).cloned().unwrap_or_default()
+}
+
+pub(super) fn log_inputs(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    let mut said = mlflow.said();
+    let id = said.open_run(asked.run()?)?.id.clone();
+    let (datasets, model_inputs) = (as_sent(asked, "datasets"), as_sent(asked, "models"));
+    said.say(vec![Event::RunUsed { id, datasets, model_inputs, model_outputs: Vec::new() }])?;
+    Ok(json!({}))
+}
+
+pub(super) fn log_outputs(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    let mut said = mlflow.said();
+    let id = said.open_run(asked.run()?)?.id.clone();
+    let model_outputs = as_sent(asked, "models");
+    let (datasets, model_inputs) = (Vec::new(), Vec::new());
+    said.say(vec![Event::RunUsed { id, datasets, model_inputs, model_outputs }])?;
+    Ok(json!({}))
+}
+
+/// Clients before version 3 say so what they have logged: a tag that is a list.
+pub(super) fn log_model(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    const HISTORY: &str = "mlflow.log-model.history";
+    let text = asked.required("model_json")?;
+    let model: Value = serde_json::from_str(text)
+        .map_err(|error| Refusal::invalid(format!("model_json is no JSON: {error}")))?;
+    let mut said = mlflow.said();
+    let run = said.open_run(asked.run()?)?;
+    let before = run.tags.get(HISTORY).and_then(|text| serde_json::from_str(text).ok());
+    let mut history: Vec<Value> = before.unwrap_or_default();
+    history.push(model);
+    let tags = [(HISTORY.to_string(), Some(Value::Array(history).to_string()))].into();
+    let id = run.id.clone();
+    said.say(vec![Event::RunNoted { id, params: Default::default(), tags }])?;
+    Ok(json!({}))
+}
+
+pub(super) fn list_artifacts(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    let (run, _) = mlflow.run(asked.run()?)?;
+    let root = artifacts::root(&run.artifacts)?.to_string();
+    let files = mlflow.list(&root, asked.text("path").unwrap_or_default().trim_matches('/'))?;
+    Ok(json!({"root_uri": run.artifacts, "files": files}))
+}

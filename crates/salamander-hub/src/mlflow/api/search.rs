@@ -1,0 +1,64 @@
+//! Searching runs, clients' and ours together.
+
+use serde_json::{Value, json};
+
+use super::super::Mlflow;
+use super::super::asked::Asked;
+use super::super::filter::{Filter, OrderBy};
+use super::super::refusal::Refusal;
+use super::super::tracked::{Latest, Run};
+use super::experiments::is_viewed;
+use super::{listed, page};
+
+/// Runs of a page, at most.
+const MOST: usize = 50_000;
+
+pub(super) fn runs(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
+    let filter = Filter::parse(asked.text("filter").unwrap_or_default())?;
+    let mut orders = Vec::new();
+    for order in asked.list("order_by") {
+        orders.push(OrderBy::parse(&order)?);
+    }
+    let wanted = asked.list("experiment_ids");
+    let mut all = theirs(mlflow, &wanted)?;
+    all.extend(mlflow.our_runs(&wanted)?);
+    all.retain(|(run, latest)| {
+        is_viewed(asked, "run_view_type", run.stage)
+            && filter.matches(|field, key| run.found(latest, field, key))
+    });
+    all.sort_by(|(one, one_latest), (other, other_latest)| {
+        let by = |order: &OrderBy| {
+            let (field, key) = (order.field, order.key.as_str());
+            order.compare(one.found(one_latest, field, key), other.found(other_latest, field, key))
+        };
+        let asked = orders.iter().map(by).find(|order| order.is_ne());
+        asked.unwrap_or_else(|| other.started.cmp(&one.started).then(one.id.cmp(&other.id)))
+    });
+    let (found, next) = page(all, asked, MOST)?;
+    let found = found.iter().map(|(run, latest)| run.to_json(latest)).collect();
+    Ok(listed("runs", found, next))
+}
+
+/// The runs that clients made in some experiments, with their last values.
+fn theirs(mlflow: &Mlflow, experiments: &[String]) -> Result<Vec<(Run, Latest)>, Refusal> {
+    let runs: Vec<Run> = {
+        let said = mlflow.said();
+        let ids = experiments.iter().filter_map(|id| said.tracked.of_experiment.get(id)).flatten();
+        ids.filter_map(|id| said.tracked.runs.get(id).cloned()).collect()
+    };
+    let mut found = Vec::with_capacity(runs.len());
+    for run in runs {
+        let latest = (*mlflow.latest(&run.id)?).clone();
+        found.push((run, latest));
+    }
+    Ok(found)
+}
+
+/// Values of one metric as clients read them, a page of them.
+pub(super) fn metrics(all: Vec<Value>, asked: &Asked) -> Result<Value, Refusal> {
+    if asked.number("max_results")?.is_none() && asked.text("page_token").is_none() {
+        return Ok(json!({"metrics": all}));
+    }
+    let (found, next) = page(all, asked, 25_000)?;
+    Ok(listed("metrics", found, next))
+}

@@ -1,0 +1,515 @@
+//! The filters and orders of MLflow's searches: comparisons joined by AND.
+
+use std::cmp::Ordering;
+
+use super::refusal::Refusal;
+
+/// What a comparison looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Field {
+    Attribute,
+    Metric,
+    Param,
+    Tag,
+    Dataset,
+}
+
+/// A value of what is searched.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Found {
+    Text(String),
+    Number(f64),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Wanted {
+    Text(String),
+    Number(f64),
+    List(Vec<String>),
+    Nothing,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Comparator {
+    Equal,
+    Unequal,
+    Less,
+    AtMost,
+    Greater,
+    AtLeast,
+    Like,
+    Ilike,
+    In,
+    NotIn,
+    IsNull,
+    IsNotNull,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Comparison {
+    field: Field,
+    key: String,
+    comparator: Comparator,
+    wanted: Wanted,
+}
+
+/// A filter; an empty one lets everything through.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Filter(Vec<Comparison>);
+
+impl Filter {
+    pub(super) fn parse(text: &str) -> Result<Self, Refusal> {
+        let mut tokens = Tokens::of(text)?;
+        let mut all = Vec::new();
+        while !tokens.is_done() {
+            if !all.is_empty() {
+                tokens.expect_word("and")?;
+            }
+            all.push(tokens.comparison()?);
+        }
+        Ok(Self(all))
+    }
+
+    /// Whether something passes, by its values; what has no value passes only where that is asked for.
+    pub(super) fn matches(&self, value: impl Fn(Field, &str) -> Option<Found>) -> bool {
+        self.0.iter().all(|comparison| comparison.holds(value(comparison.field, &comparison.key)))
+    }
+
+    /// The same in the registry, where a tag that is not there is unlike any text: clients always leave out what has a
+    /// tag of prompts.
+    pub(super) fn matches_model(&self, value: impl Fn(Field, &str) -> Option<Found>) -> bool {
+        self.0.iter().all(|comparison| {
+            let found = value(comparison.field, &comparison.key);
+            let differs = found.is_none() && comparison.comparator == Comparator::Unequal;
+            differs || comparison.holds(found)
+        })
+    }
+}
+
+impl Comparison {
+    fn holds(&self, found: Option<Found>) -> bool {
+        let found = match (self.comparator, found) {
+            (Comparator::IsNull, found) => return found.is_none(),
+            (Comparator::IsNotNull, found) => return found.is_some(),
+            (_, None) => return false,
+            (_, Some(found)) => found,
+        };
+        match (&self.wanted, found) {
+            (Wanted::Number(wanted), Found::Number(found)) => {
+                self.orders(found.partial_cmp(wanted))
+            }
+            (Wanted::Text(wanted), Found::Text(found)) => match self.comparator {
+                Comparator::Like => is_like(&found, wanted),
+                Comparator::Ilike => is_like(&found.to_lowercase(), &wanted.to_lowercase()),
+                _ => self.orders(Some(found.as_str().cmp(wanted))),
+            },
+            // Numbers that are kept as text, such as a version, and text that is compared with a number.
+            (Wanted::Text(wanted), Found::Number(found)) => {
+                let wanted: Option<f64> = wanted.parse().ok();
+                self.orders(wanted.and_then(|wanted| found.partial_cmp(&wanted)))
+            }
+            (Wanted::Number(wanted), Found::Text(found)) => {
+                let found: Option<f64> = found.parse().ok();
+                self.orders(found.and_then(|found| found.partial_cmp(wanted)))
+            }
+            (Wanted::List(wanted), found) => {
+                let found = match found {
+                    Found::Text(text) => text,
+                    Found::Number(number) => number.to_string(),
+                };
+                wanted.contains(&found) == (self.comparator == Comparator::In)
+            }
+            (Wanted::Nothing, _) => false,
+        }
+    }
+
+    fn orders(&self, order: Option<Ordering>) -> bool {
+        match self.comparator {
+            Comparator::Equal => order == Some(Ordering::Equal),
+            Comparator::Unequal => order != Some(Ordering::Equal),
+            Comparator::Less => order == Some(Ordering::Less),
+            Comparator::AtMost => matches!(order, Some(Ordering::Less | Ordering::Equal)),
+            Comparator::Greater => order == Some(Ordering::Greater),
+            Comparator::AtLeast => matches!(order, Some(Ordering::Greater | Ordering::Equal)),
+            _ => false,
+        }
+    }
+}
+
+/// `%` stands for any text and `_` for one sign, as in SQL.
+fn is_like(text: &str, pattern: &str) -> bool {
+    let (text, pattern): (Vec<char>, Vec<char>) =
+        (text.chars().collect(), pattern.chars().collect());
+    // Where the last `%` was, and how far the text was then: tried again one sign later.
+    let (mut t, mut p, mut again) = (0, 0, None);
+    while t < text.len() {
+        match pattern.get(p) {
+            Some('%') => {
+                again = Some((p, t));
+                p += 1;
+            }
+            Some(sign) if *sign == '_' || *sign == text[t] => (t, p) = (t + 1, p + 1),
+            _ => match again {
+                Some((place, from)) => {
+                    again = Some((place, from + 1));
+                    (p, t) = (place + 1, from + 1);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[p..].iter().all(|sign| *sign == '%')
+}
+
+/// In which order things are listed.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct OrderBy {
+    pub(super) field: Field,
+    pub(super) key: String,
+    pub(super) ascending: bool,
+}
+
+impl OrderBy {
+    /// One of `order_by`: `metrics.loss DESC`.
+    pub(super) fn parse(text: &str) -> Result<Self, Refusal> {
+        let mut tokens = Tokens::of(text)?;
+        let (field, key) = tokens.identifier()?;
+        let ascending = match tokens.next() {
+            None => true,
+            Some(Token::Word(word)) if word.eq_ignore_ascii_case("asc") => true,
+            Some(Token::Word(word)) if word.eq_ignore_ascii_case("desc") => false,
+            Some(other) => return Err(unexpected(&other)),
+        };
+        match tokens.next() {
+            None => Ok(Self { field, key, ascending }),
+            Some(other) => Err(unexpected(&other)),
+        }
+    }
+
+    /// Compares by it; what has no value, or none that is a number, comes last in either direction.
+    pub(super) fn compare(&self, one: Option<Found>, other: Option<Found>) -> Ordering {
+        let present = |found: Option<Found>| match found {
+            Some(Found::Number(number)) if number.is_nan() => None,
+            found => found,
+        };
+        let order = match (present(one), present(other)) {
+            (None, None) => return Ordering::Equal,
+            (None, Some(_)) => return Ordering::Greater,
+            (Some(_), None) => return Ordering::Less,
+            (Some(Found::Number(one)), Some(Found::Number(other))) => one.total_cmp(&other),
+            (Some(Found::Text(one)), Some(Found::Text(other))) => one.cmp(&other),
+            (Some(Found::Number(_)), Some(Found::Text(_))) => Ordering::Less,
+            (Some(Found::Text(_)), Some(Found::Number(_))) => Ordering::Greater,
+        };
+        if self.ascending { order } else { order.reverse() }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Token {
+    Word(String),
+    /// A name between backticks or double quotes.
+    Quoted(String),
+    Text(String),
+    Number(f64),
+    Sign(&'static str),
+}
+
+fn unexpected(token: &Token) -> Refusal {
+    Refusal::invalid(format!("the filter makes no sense at {token:?}"))
+}
+
+struct Tokens(std::iter::Peekable<std::vec::IntoIter<Token>>);
+
+const SIGNS: [&str; 11] = ["!=", "<=", ">=", "==", "=", "<", ">", "(", ")", ",", "."];
+
+impl Tokens {
+    fn of(text: &str) -> Result<Self, Refusal> {
+        let mut tokens = Vec::new();
+        let mut rest = text.trim_start();
+        while let Some(first) = rest.chars().next() {
+            let (token, length) = match first {
+                '\'' => {
+                    let (text, length) = quoted(rest, '\'')?;
+                    (Token::Text(text), length)
+                }
+                '`' | '"' => {
+                    let (text, length) = quoted(rest, first)?;
+                    (Token::Quoted(text), length)
+                }
+                _ if is_number_start(rest) => {
+                    let ends =
+                        |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '+'));
+                    let length = rest.find(ends).unwrap_or(rest.len());
+                    let number: Result<f64, _> = rest[..length].parse();
+                    match number {
+                        Ok(number) => (Token::Number(number), length),
+                        Err(_) => (Token::Word(rest[..length].to_string()), length),
+                    }
+                }
+                _ => match SIGNS.iter().find(|sign| rest.starts_with(**sign)) {
+                    Some(sign) => (Token::Sign(sign), sign.len()),
+                    None => {
+                        let ends = |c: char| c.is_whitespace() || "=<>!(),.'\"`".contains(c);
+                        let length = rest.find(ends).unwrap_or(rest.len());
+                        if length == 0 {
+                            let reason = format!("the filter makes no sense at {first:?}");
+                            return Err(Refusal::invalid(reason));
+                        }
+                        (Token::Word(rest[..length].to_string()), length)
+                    }
+                },
+            };
+            tokens.push(token);
+            rest = rest[length..].trim_start();
+        }
+        Ok(Self(tokens.into_iter().peekable()))
+    }
+
+    fn next(&mut self) -> Option<Token> {
+        self.0.next()
+    }
+
+    fn is_done(&mut self) -> bool {
+        self.0.peek().is_none()
+    }
+
+    fn required(&mut self) -> Result<Token, Refusal> {
+        self.next().ok_or_else(|| Refusal::invalid("the filter ends in the middle".to_string()))
+    }
+
+    fn expect_word(&mut self, wanted: &str) -> Result<(), Refusal> {
+        match self.required()? {
+            Token::Word(word) if word.eq_ignore_ascii_case(wanted) => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn is_word(&mut self, wanted: &str) -> bool {
+        matches!(self.0.peek(), Some(Token::Word(word)) if word.eq_ignore_ascii_case(wanted))
+    }
+
+    /// `metrics.loss`, `` tags.`a b` ``, or an attribute alone.
+    fn identifier(&mut self) -> Result<(Field, String), Refusal> {
+        let first = match self.required()? {
+            Token::Word(word) => word,
+            Token::Quoted(name) => return Ok((Field::Attribute, name)),
+            other => return Err(unexpected(&other)),
+        };
+        if self.0.peek() != Some(&Token::Sign(".")) {
+            return Ok((Field::Attribute, first));
+        }
+        let field = match first.to_ascii_lowercase().as_str() {
+            "metric" | "metrics" => Field::Metric,
+            "param" | "params" | "parameter" | "parameters" => Field::Param,
+            "tag" | "tags" => Field::Tag,
+            "dataset" | "datasets" => Field::Dataset,
+            "attr" | "attribute" | "attributes" | "run" => Field::Attribute,
+            other => {
+                let reason = format!(
+                    "there are metrics, params, tags, datasets and attributes, and no {other:?}"
+                );
+                return Err(Refusal::invalid(reason));
+            }
+        };
+        self.next();
+        // A key may have dots of its own.
+        let mut key = self.key_part()?;
+        while self.0.peek() == Some(&Token::Sign(".")) {
+            self.next();
+            key = format!("{key}.{}", self.key_part()?);
+        }
+        Ok((field, key))
+    }
+
+    fn key_part(&mut self) -> Result<String, Refusal> {
+        match self.required()? {
+            Token::Word(word) | Token::Quoted(word) => Ok(word),
+            Token::Number(number) => Ok(number.to_string()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn comparison(&mut self) -> Result<Comparison, Refusal> {
+        let (field, key) = self.identifier()?;
+        let comparator = match self.required()? {
+            Token::Sign("=" | "==") => Comparator::Equal,
+            Token::Sign("!=") => Comparator::Unequal,
+            Token::Sign("<") => Comparator::Less,
+            Token::Sign("<=") => Comparator::AtMost,
+            Token::Sign(">") => Comparator::Greater,
+            Token::Sign(">=") => Comparator::AtLeast,
+            Token::Word(word) => match word.to_ascii_lowercase().as_str() {
+                "like" => Comparator::Like,
+                "ilike" => Comparator::Ilike,
+                "in" => Comparator::In,
+                "not" => {
+                    self.expect_word("in")?;
+                    Comparator::NotIn
+                }
+                "is" => {
+                    let not = self.is_word("not");
+                    if not {
+                        self.next();
+                    }
+                    self.expect_word("null")?;
+                    if not { Comparator::IsNotNull } else { Comparator::IsNull }
+                }
+                _ => return Err(unexpected(&Token::Word(word))),
+            },
+            other => return Err(unexpected(&other)),
+        };
+        let wanted = match comparator {
+            Comparator::IsNull | Comparator::IsNotNull => Wanted::Nothing,
+            Comparator::In | Comparator::NotIn => Wanted::List(self.list()?),
+            _ => match self.required()? {
+                Token::Text(text) | Token::Quoted(text) => Wanted::Text(text),
+                Token::Number(number) => Wanted::Number(number),
+                other => return Err(unexpected(&other)),
+            },
+        };
+        if field == Field::Metric && !matches!(wanted, Wanted::Number(_) | Wanted::Nothing) {
+            return Err(Refusal::invalid(format!("metric {key:?} is compared with a number")));
+        }
+        Ok(Comparison { field, key, comparator, wanted })
+    }
+
+    fn list(&mut self) -> Result<Vec<String>, Refusal> {
+        match self.required()? {
+            Token::Sign("(") => {}
+            other => return Err(unexpected(&other)),
+        }
+        let mut all = Vec::new();
+        loop {
+            match self.required()? {
+                Token::Text(text) | Token::Quoted(text) => all.push(text),
+                Token::Number(number) => all.push(number.to_string()),
+                Token::Sign(")") => return Ok(all),
+                other => return Err(unexpected(&other)),
+            }
+            match self.required()? {
+                Token::Sign(",") => {}
+                Token::Sign(")") => return Ok(all),
+                other => return Err(unexpected(&other)),
+            }
+        }
+    }
+}
+
+fn is_number_start(rest: &str) -> bool {
+    let mut signs = rest.chars();
+    match signs.next() {
+        Some(first) if first.is_ascii_digit() => true,
+        Some('-' | '+') => signs.next().is_some_and(|c| c.is_ascii_digit() || c == '.'),
+        _ => false,
+    }
+}
+
+/// What is between two quotes; a quote in it stands twice or behind a backslash.
+fn quoted(rest: &str, quote: char) -> Result<(String, usize), Refusal> {
+    let mut text = String::new();
+    let mut signs = rest.char_indices().skip(1).peekable();
+    while let Some((place, sign)) = signs.next() {
+        let next = signs.peek().map(|(_, next)| *next);
+        if (sign == quote || sign == '\\') && next == Some(quote) {
+            text.push(quote);
+            signs.next();
+        } else if sign == quote {
+            return Ok((text, place + quote.len_utf8()));
+        } else {
+            text.push(sign);
+        }
+    }
+    Err(Refusal::invalid(format!("the filter has a {quote} that is not closed")))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Values of a run: a loss of 0.5, a parameter "depth", a tag with a space and a name.
+    fn value(field: Field, key: &str) -> Option<Found> {
+        let text = |text: &str| Some(Found::Text(text.to_string()));
+        match (field, key) {
+            (Field::Metric, "loss") => Some(Found::Number(0.5)),
+            (Field::Metric, "val.loss") => Some(Found::Number(f64::NAN)),
+            (Field::Param, "depth") => text("12"),
+            (Field::Tag, "a b") => text("x'y"),
+            (Field::Attribute, "run_name") => text("Happy-Fox"),
+            (Field::Attribute, "start_time") => Some(Found::Number(1000.0)),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn filters_say_what_passes() {
+        for (filter, passes) in [
+            ("", true),
+            ("metrics.loss < 1", true),
+            ("metric.loss >= 0.5 AND params.depth = '12'", true),
+            ("metrics.loss < 1 and params.depth != '12'", false),
+            ("metrics.val.loss < 1", false),
+            ("metrics.other > -1e9", false),
+            ("tags.`a b` = 'x''y'", true),
+            ("tags.\"a b\" = 'x\\'y'", true),
+            ("tags.`a b` IS NOT NULL", true),
+            ("tags.none is null and run_name like 'Happy%'", true),
+            ("attributes.run_name ILIKE '%FOX'", true),
+            ("run_name LIKE 'happy%'", false),
+            ("run_name IN ('a', 'Happy-Fox')", true),
+            ("run_name NOT IN ('a')", true),
+            ("run_name IN ()", false),
+            ("attribute.start_time > 999", true),
+            ("params.depth LIKE '1_'", true),
+            ("params.depth LIKE '1__'", false),
+        ] {
+            let parsed = Filter::parse(filter).unwrap_or_else(|_| panic!("{filter}"));
+            assert_eq!(parsed.matches(value), passes, "{filter}");
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for filter in [
+            "metrics.loss <",
+            "metrics.loss < 'a'",
+            "loss",
+            "metrics.loss < 1 or metrics.loss > 2",
+            "colours.loss = 1",
+            "tags.a = 'open",
+            "a = 1 b = 2",
+            "= 1",
+        ] {
+            assert!(Filter::parse(filter).is_err(), "{filter}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_value_comes_last_in_either_direction() {
+        let number = |number: f64| Some(Found::Number(number));
+        for (text, first) in [("metrics.loss ASC", 1.0), ("metrics.loss DESC", 2.0)] {
+            let order = OrderBy::parse(text).expect("right");
+            let mut all = [None, number(2.0), number(f64::NAN), number(1.0)];
+            all.sort_by(|one, other| order.compare(one.clone(), other.clone()));
+            assert_eq!(all[0], number(first), "{text}");
+            assert!(!matches!(&all[2], Some(Found::Number(n)) if n.is_finite()));
+        }
+        assert!(OrderBy::parse("metrics.loss SIDEWAYS").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "\\PC{0,60}") {
+            let _ = Filter::parse(&text).map(|filter| filter.matches(value));
+            let _ = OrderBy::parse(&text);
+        }
+
+        #[test]
+        fn a_pattern_of_itself_fits(text in "[a-c%_]{0,12}") {
+            prop_assert!(is_like(&text, &text));
+            prop_assert!(is_like(&text, "%"));
+        }
+    }
+}

@@ -1,0 +1,165 @@
+"""What a team does with MLflow's own client, said to a hub: argv[1] is its address."""
+
+import json
+import math
+import os
+import sys
+import tempfile
+
+os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] = "1"
+
+import mlflow
+from mlflow.entities import Metric, Param, RunTag, ViewType
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+
+uri = sys.argv[1]
+mlflow.set_tracking_uri(uri)
+client = MlflowClient(uri)
+
+
+def refused(call, code):
+    try:
+        call()
+    except MlflowException as error:
+        assert error.error_code == code, (error.error_code, code, str(error))
+        return
+    raise AssertionError(f"not refused with {code}")
+
+
+# Experiments.
+assert client.get_experiment("0").name == "Default"
+assert client.get_experiment_by_name("none") is None
+team = mlflow.set_experiment("team").experiment_id
+refused(lambda: client.create_experiment("team"), "RESOURCE_ALREADY_EXISTS")
+client.set_experiment_tag(team, "owner", "ada")
+assert client.get_experiment(team).tags["owner"] == "ada"
+assert [one.name for one in client.search_experiments(filter_string="tags.owner = 'ada'")] == ["team"]
+other = client.create_experiment("other")
+client.rename_experiment(other, "another")
+client.delete_experiment(other)
+assert client.get_experiment(other).lifecycle_stage == "deleted"
+assert other not in [one.experiment_id for one in client.search_experiments()]
+client.restore_experiment(other)
+
+# Runs, nested ones too.
+folder = tempfile.mkdtemp()
+with open(os.path.join(folder, "note.txt"), "w") as file:
+    file.write("hello")
+with mlflow.start_run(run_name="parent") as parent:
+    mlflow.log_params({"depth": 3, "rate": 0.1})
+    for step in range(5):
+        mlflow.log_metric("loss", 1.0 / (step + 1), step=step)
+    mlflow.log_metrics({"accuracy": 0.9, "broken": float("nan"), "huge": math.inf}, step=7)
+    mlflow.set_tag("phase", "trial run")
+    mlflow.log_artifact(os.path.join(folder, "note.txt"))
+    mlflow.log_artifacts(folder, "more/files")
+    mlflow.log_text("caf\u00e9", "a b+c%.txt")
+    mlflow.log_dict({"a": 1}, "d.json")
+    with mlflow.start_run(run_name="child", nested=True) as child:
+        mlflow.log_metric("loss", 0.05)
+run = client.get_run(parent.info.run_id)
+assert run.info.status == "FINISHED" and run.info.end_time and run.info.run_name == "parent"
+assert run.data.params == {"depth": "3", "rate": "0.1"}, run.data.params
+assert run.data.metrics["loss"] == 0.2 and math.isnan(run.data.metrics["broken"])
+assert run.data.metrics["huge"] > 1e308
+history = client.get_metric_history(run.info.run_id, "loss")
+assert [(one.step, one.value) for one in history] == [(step, 1.0 / (step + 1)) for step in range(5)]
+refused(lambda: client.log_param(run.info.run_id, "depth", 4), "INVALID_PARAMETER_VALUE")
+refused(lambda: client.get_run("0" * 32), "RESOURCE_DOES_NOT_EXIST")
+batch = [Metric("many", value, 1000 + value, value) for value in range(900)]
+client.log_batch(run.info.run_id, batch, [Param("extra", "x")], [RunTag("k", "v")])
+client.log_batch(run.info.run_id, batch)
+assert len(client.get_metric_history(run.info.run_id, "many")) == 900
+client.set_tag(run.info.run_id, "gone", "1")
+client.delete_tag(run.info.run_id, "gone")
+assert "gone" not in client.get_run(run.info.run_id).data.tags
+
+# Searches.
+def names(**asked):
+    return [one.info.run_name for one in client.search_runs([team], **asked)]
+
+assert sorted(names()) == ["child", "parent"]
+assert names(filter_string="metrics.loss < 0.1") == ["child"]
+assert names(filter_string="params.depth = '3' and tags.phase LIKE 'trial%'") == ["parent"]
+assert names(filter_string=f"tags.mlflow.parentRunId = '{run.info.run_id}'") == ["child"]
+assert names(filter_string="attributes.run_name ILIKE 'PAR%'") == ["parent"]
+assert names(order_by=["metrics.loss ASC"]) == ["child", "parent"]
+assert names(order_by=["metrics.accuracy DESC"]) == ["parent", "child"]
+page = client.search_runs([team], max_results=1)
+assert len(page) == 1 and page.token
+assert len(client.search_runs([team], max_results=1, page_token=page.token)) == 1
+refused(lambda: client.search_runs([team], "metrics.loss <"), "INVALID_PARAMETER_VALUE")
+client.delete_run(child.info.run_id)
+assert names() == ["parent"]
+assert names(run_view_type=ViewType.DELETED_ONLY) == ["child"]
+client.restore_run(child.info.run_id)
+
+# Artifacts.
+paths = sorted(one.path for one in client.list_artifacts(run.info.run_id))
+assert paths == ["a b+c%.txt", "d.json", "more", "note.txt"], paths
+assert [one.path for one in client.list_artifacts(run.info.run_id, "more/files")] == ["more/files/note.txt"]
+back = client.download_artifacts(run.info.run_id, "more", tempfile.mkdtemp())
+assert open(os.path.join(back, "files", "note.txt")).read() == "hello"
+assert mlflow.artifacts.load_text(f"runs:/{run.info.run_id}/a b+c%.txt") == "caf\u00e9"
+
+# The registry.
+client.create_registered_model("digits", tags={"team": "vision"}, description="ten classes")
+refused(lambda: client.create_registered_model("digits"), "RESOURCE_ALREADY_EXISTS")
+source = f"runs:/{run.info.run_id}/more"
+first = client.create_model_version("digits", source, run.info.run_id)
+second = client.create_model_version("digits", source, run.info.run_id, tags={"a": "b"})
+assert (str(first.version), str(second.version)) == ("1", "2")
+client.set_registered_model_alias("digits", "champion", "2")
+assert str(client.get_model_version_by_alias("digits", "champion").version) == "2"
+client.set_model_version_tag("digits", "1", "checked", "yes")
+client.update_model_version("digits", "1", "the first")
+assert client.get_model_version("digits", "1").description == "the first"
+found = client.search_model_versions("name = 'digits'")
+assert sorted(str(one.version) for one in found) == ["1", "2"]
+assert [one.name for one in client.search_registered_models("name LIKE 'dig%'")] == ["digits"]
+client.delete_model_version("digits", "2")
+assert client.get_registered_model("digits").aliases == {}
+third = client.create_model_version("digits", source, run.info.run_id)
+assert str(third.version) == "3", "a number is given once"
+client.rename_registered_model("digits", "numbers")
+refused(lambda: client.get_registered_model("digits"), "RESOURCE_DOES_NOT_EXIST")
+client.delete_registered_model("numbers")
+
+# A model of Python: logged with the data that it was made from, registered, loaded by its alias.
+class Twice(mlflow.pyfunc.PythonModel):
+    def predict(self, context, model_input, params=None):
+        return model_input * 2
+
+
+import numpy
+
+with mlflow.start_run(run_name="model") as made:
+    mlflow.log_input(mlflow.data.from_numpy(numpy.ones((4, 2)), name="ones"), context="training")
+    logged = mlflow.pyfunc.log_model(
+        name="twice", python_model=Twice(), registered_model_name="twice", pip_requirements=["mlflow"]
+    )
+    mlflow.log_metric("quality", 0.8, model_id=logged.model_id)
+inputs = client.get_run(made.info.run_id).inputs.dataset_inputs
+assert [one.dataset.name for one in inputs] == ["ones"]
+assert names(filter_string="datasets.name = 'ones'") == ["model"]
+models = mlflow.search_logged_models([team], output_format="list")
+assert [one.name for one in models] == ["twice"] and models[0].metrics[0].value == 0.8
+client.set_registered_model_alias("twice", "champion", "1")
+for address in ("models:/twice/1", "models:/twice@champion", logged.model_uri):
+    assert mlflow.pyfunc.load_model(address).predict(numpy.array([21]))[0] == 42
+
+# What was trained here.
+ours = client.get_experiment_by_name("my model")
+trained = client.search_runs([ours.experiment_id])
+assert len(trained) == 1, trained
+trained = trained[0]
+assert trained.info.status == "FINISHED" and trained.data.params["learning_rate"] == "0.1"
+assert len(client.get_metric_history(trained.info.run_id, "loss")) == 30
+files = [one.path for one in client.list_artifacts(trained.info.run_id)]
+assert "summary.json" in files and "run.lock" not in files, files
+summary = client.download_artifacts(trained.info.run_id, "summary.json", tempfile.mkdtemp())
+assert json.load(open(summary))["state"] == "completed"
+refused(lambda: client.log_metric(trained.info.run_id, "loss", 1.0), "INVALID_STATE")
+print(json.dumps({"parent": run.info.run_id, "version": mlflow.__version__}))

@@ -1,0 +1,99 @@
+//! MLflow's unmodified client on a hub.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+
+use salamander_hub::api::Access;
+
+use crate::folders::{Serving, write_run};
+
+/// Python with a module; says so and returns nothing when it is not there. With SALAMANDER_NO_SKIPS, as in CI, that is
+/// a failure.
+fn python(module: &str) -> Option<String> {
+    let python = std::env::var("SALAMANDER_PYTHON").unwrap_or_else(|_| "python3".to_string());
+    let check = Command::new(&python).arg("-c").arg(format!("import {module}")).output();
+    if check.is_ok_and(|output| output.status.success()) {
+        return Some(python);
+    }
+    let reason = format!("{python} cannot import {module} (pip install {module})");
+    assert!(std::env::var_os("SALAMANDER_NO_SKIPS").is_none(), "{reason}");
+    println!("SKIPPED: {reason}");
+    None
+}
+
+#[test]
+fn mlflows_client_logs_searches_registers_and_reads_what_we_trained() {
+    let Some(python) = python("mlflow") else { return };
+    let runs = tempfile::tempdir().expect("a folder");
+    write_run(runs.path(), "my-model-1", 30);
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/hub/client_of_mlflow.py");
+    let parent = {
+        let serving = Serving::start(runs.path(), Access::Open);
+        let address = format!("http://{}", serving.address);
+        let output = Command::new(&python).args([script, &address]).output().expect("python");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let said: serde_json::Value =
+            serde_json::from_str(said.lines().last().expect("a line")).expect("JSON");
+        said["parent"].as_str().expect("a run").to_string()
+    };
+    // Another hub on the same runs knows all of it.
+    let serving = Serving::start(runs.path(), Access::Open);
+    let run = ask(&serving, &format!("GET /api/2.0/mlflow/runs/get?run_id={parent}"));
+    assert!(run.starts_with("HTTP/1.1 200") && run.contains("\"accuracy\""), "{run}");
+}
+
+#[test]
+fn what_is_wrong_is_said_as_clients_expect_it() {
+    let runs = tempfile::tempdir().expect("a folder");
+    let serving = Serving::start(runs.path(), Access::Open);
+    for (request, status, code) in [
+        (
+            "GET /api/2.0/mlflow/experiments/get-by-name?experiment_name=x",
+            404,
+            "RESOURCE_DOES_NOT_EXIST",
+        ),
+        ("GET /api/2.0/mlflow/traces", 404, "ENDPOINT_NOT_FOUND"),
+        ("GET /api/3.0/mlflow/traces/get", 404, "ENDPOINT_NOT_FOUND"),
+        ("GET /api/2.0/mlflow/runs/get", 400, "INVALID_PARAMETER_VALUE"),
+        (
+            "GET /api/2.0/mlflow-artifacts/artifacts/%2e%2e/%2e%2e/etc/passwd",
+            400,
+            "INVALID_PARAMETER_VALUE",
+        ),
+        (
+            "GET /api/2.0/mlflow-artifacts/artifacts/0/..%2f..%2fjournal.jsonl",
+            400,
+            "INVALID_PARAMETER_VALUE",
+        ),
+        (
+            "GET /api/2.0/mlflow-artifacts/artifacts/salamander/1.1/run.lock",
+            404,
+            "RESOURCE_DOES_NOT_EXIST",
+        ),
+        (
+            "PUT /api/2.0/mlflow-artifacts/artifacts/salamander/1.1/experiment.yaml",
+            404,
+            "RESOURCE_DOES_NOT_EXIST",
+        ),
+    ] {
+        let answer = ask(&serving, request);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{request}: {answer}");
+        assert!(answer.contains(code), "{request}: {answer}");
+    }
+}
+
+/// A request as it stands, and its answer.
+fn ask(serving: &Serving, request: &str) -> String {
+    let mut stream = TcpStream::connect(serving.address).expect("connected");
+    let head = format!(
+        "{request} HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        serving.address
+    );
+    stream.write_all(head.as_bytes()).expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("answered");
+    answer
+}
