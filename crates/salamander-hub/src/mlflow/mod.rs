@@ -6,7 +6,7 @@
 //!
 //! # Layout
 //! - [`Mlflow`]: what was said and what was measured; `events`, `measured`: the files
-//! - `tracked`, `registry`: what there is; `ours`: our own runs in those words
+//! - `tracked`, `registry`: what there is; `ours`: our own runs in those words; `mirror`: theirs in our lists
 //! - `api`: the calls; `asked`, `refusal`: requests and errors; `filter`: searches; `artifacts`: files
 
 mod api;
@@ -15,6 +15,7 @@ mod asked;
 mod events;
 mod filter;
 mod measured;
+mod mirror;
 mod ours;
 mod refusal;
 mod registry;
@@ -65,6 +66,7 @@ impl Mlflow {
         let said = Mutex::new(Said { journal, tracked, latest: HashMap::new() });
         let mlflow = Self { shared: Arc::new(Shared { hub: hub.clone(), folder, said }) };
         mlflow.said().make_default()?;
+        mlflow.show_all()?;
         Ok(mlflow)
     }
 
@@ -101,12 +103,15 @@ impl Mlflow {
     /// Keeps values of a run.
     fn measure(&self, run: &str, values: Vec<(String, Measured)>) -> Result<(), Error> {
         let file = self.metrics_file(run);
-        let mut said = self.said();
-        measured::append(&file, &values)?;
-        if let Some(latest) = said.latest.get_mut(run) {
-            let latest = Arc::make_mut(latest);
-            values.into_iter().for_each(|(key, value)| measured::take(latest, key, value));
+        {
+            let mut said = self.said();
+            measured::append(&file, &values)?;
+            if let Some(latest) = said.latest.get_mut(run) {
+                let latest = Arc::make_mut(latest);
+                values.iter().cloned().for_each(|(key, value)| measured::take(latest, key, value));
+            }
         }
+        self.show(run, values);
         Ok(())
     }
 }

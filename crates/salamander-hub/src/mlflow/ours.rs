@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::Mlflow;
 use super::refusal::Refusal;
 use super::tracked::{Experiment, Latest, Measured, Run, Stage};
+use super::{Mlflow, mirror};
 use crate::store::page::ListQuery;
 use crate::store::points::Window;
 use crate::store::{experiments, runs};
@@ -73,7 +73,7 @@ impl Mlflow {
         let mut all = Vec::new();
         loop {
             let page = self.hub().store().experiments(&query)?;
-            all.extend(page.items);
+            all.extend(page.items.into_iter().filter(|one| one.kind != mirror::KIND));
             match page.next {
                 Some(next) => query.cursor = Some(next),
                 None => return Ok(all),

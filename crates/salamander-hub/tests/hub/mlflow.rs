@@ -43,6 +43,16 @@ fn mlflows_client_logs_searches_registers_and_reads_what_we_trained() {
     let serving = Serving::start(runs.path(), Access::Open);
     let run = ask(&serving, &format!("GET /api/2.0/mlflow/runs/get?run_id={parent}"));
     assert!(run.starts_with("HTTP/1.1 200") && run.contains("\"accuracy\""), "{run}");
+    // Theirs stand beside ours.
+    let listed = ask(&serving, "GET /api/v1/runs?limit=100");
+    for name in ["parent", "child", "my-model-1"] {
+        assert!(listed.contains(&format!("\"{name}\"")), "{name}: {listed}");
+    }
+    let id = serving.hub.store().runs(&Default::default()).expect("read").items;
+    let id = id.iter().find(|run| run.name == "parent").expect("there").id;
+    let metrics = serving.hub.store().metrics(id).expect("read");
+    let many = metrics.iter().find(|metric| metric.name == "many").expect("there");
+    assert_eq!((many.points, many.last), (900, Some(899.0)));
 }
 
 #[test]

@@ -61,8 +61,9 @@ pub(super) fn create(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
         model_inputs: Vec::new(),
         model_outputs: Vec::new(),
     };
-    let answer = json!({"run": run.to_json(&Latest::new())});
+    let (id, answer) = (run.id.clone(), json!({"run": run.to_json(&Latest::new())}));
     mlflow.said().say(vec![Event::Run(run)])?;
+    mlflow.show(&id, Vec::new());
     Ok(answer)
 }
 
@@ -83,19 +84,30 @@ pub(super) fn update(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
         (Some(status), None) => return Err(Refusal::invalid(format!("{status:?} is no status"))),
         (None, None) => None,
     };
-    let mut said = mlflow.said();
-    let id = said.open_run(asked.run()?)?.id.clone();
     let name = asked.text("run_name").map(str::to_string);
     let ended = asked.number("end_time")?;
-    said.say(vec![Event::RunChanged { id: id.clone(), name, status, ended, stage: None }])?;
-    Ok(json!({"run_info": said.run(&id)?.info()}))
+    let (id, info) = {
+        let mut said = mlflow.said();
+        let id = said.open_run(asked.run()?)?.id.clone();
+        said.say(vec![Event::RunChanged { id: id.clone(), name, status, ended, stage: None }])?;
+        let info = said.run(&id)?.info();
+        (id, info)
+    };
+    mlflow.show(&id, Vec::new());
+    Ok(json!({"run_info": info}))
 }
 
 fn set_stage(mlflow: &Mlflow, asked: &Asked, stage: Stage) -> Result<Value, Refusal> {
-    let mut said = mlflow.said();
-    let id = said.run(asked.run()?)?.id.clone();
-    let (name, status, ended, stage) = (None, None, None, Some(stage));
-    said.say(vec![Event::RunChanged { id, name, status, ended, stage }])?;
+    let id = mlflow.said().run(asked.run()?)?.id.clone();
+    let changed = Event::RunChanged {
+        id: id.clone(),
+        name: None,
+        status: None,
+        ended: None,
+        stage: Some(stage),
+    };
+    mlflow.said().say(vec![changed])?;
+    mlflow.show(&id, Vec::new());
     Ok(json!({}))
 }
 

@@ -1,0 +1,148 @@
+//! Shows the runs of clients beside all others: in the store, which lists, curves and the page are made from.
+//!
+//! The store is made from what clients said, as everything in it is made from files. A curve there goes forward by
+//! steps; values that come late are in the history only.
+
+use std::collections::BTreeMap;
+
+use super::Mlflow;
+use super::measured;
+use super::tracked::{Measured, Run, Stage};
+use crate::store::experiments::{self, Facts};
+use crate::store::points::{self, NewPoints, Point};
+use crate::store::runs::{self, Progress, RunFacts};
+use crate::{Error, ExperimentId, RunId};
+
+/// What our lists call an experiment of clients.
+pub(super) const KIND: &str = "mlflow";
+
+impl Mlflow {
+    /// Shows what is not shown yet: all of it in a store that is new, and what a killed hub had not come to.
+    pub(super) fn show_all(&self) -> Result<(), Error> {
+        let runs: Vec<Run> = self.said().tracked.runs.values().cloned().collect();
+        for run in runs {
+            let shown = self.numbers(&run)?.map(|(_, id)| self.hub().store().run(id));
+            if run.status == "RUNNING" || !matches!(shown, Some(Ok(_))) {
+                let mut values = Vec::new();
+                measured::read(&self.metrics_file(&run.id), |key, one| values.push((key, one)))?;
+                self.show(&run.id, values);
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows a run with values that are new. What cannot be shown now is kept all the same, and shown later.
+    pub(super) fn show(&self, run: &str, values: Vec<(String, Measured)>) {
+        if let Err(error) = self.try_to_show(run, values) {
+            tracing::warn!(%error, run, "a run of MLflow's cannot be shown in the store yet");
+        }
+    }
+
+    fn try_to_show(&self, run: &str, values: Vec<(String, Measured)>) -> Result<(), Error> {
+        let Some(run) = self.said().tracked.runs.get(run).cloned() else { return Ok(()) };
+        let Some((experiment, id)) = self.numbers(&run)? else { return Ok(()) };
+        let name = self.experiment_name(&run.experiment);
+        let trials = self.said().tracked.of_experiment.get(&run.experiment).map_or(0, Vec::len);
+        let facts = facts(&run);
+        let of_experiment = Facts {
+            name,
+            state: facts.state.clone(),
+            kind: KIND,
+            started: run.started,
+            ended: run.ended,
+            trials: trials as i64,
+            ..Facts::default()
+        };
+        let last: BTreeMap<String, i64> = match values.is_empty() {
+            true => BTreeMap::new(),
+            false => {
+                let metrics = self.hub().store().metrics(id)?;
+                metrics.into_iter().map(|metric| (metric.name, metric.last_step)).collect()
+            }
+        };
+        let points = forward(values, &last);
+        let most = points.values().filter_map(|points| points.last()).map(|point| point.step).max();
+        self.hub().store().write(move |tx| {
+            experiments::set_facts(tx, experiment, &of_experiment)?;
+            runs::set_facts(tx, id, &facts)?;
+            if let Some(steps) = most {
+                points::append(tx, id, &points)?;
+                runs::set_progress(tx, id, &Progress { steps, epoch: 0 })?;
+            }
+            Ok(())
+        })
+    }
+
+    fn experiment_name(&self, id: &str) -> Option<String> {
+        let said = self.said();
+        let number: u64 = id.parse().ok()?;
+        said.tracked.experiments.get(&number).map(|experiment| experiment.name.clone())
+    }
+
+    /// The numbers of a run in our lists: those of its experiment, and its place among the runs of it.
+    fn numbers(&self, run: &Run) -> Result<Option<(ExperimentId, RunId)>, Error> {
+        let folder = format!(".hub/mlflow/{}", run.experiment);
+        let place = {
+            let said = self.said();
+            let of_experiment = said.tracked.of_experiment.get(&run.experiment);
+            of_experiment.and_then(|runs| runs.iter().position(|id| *id == run.id))
+        };
+        let known = match self.hub().store().experiment_of(&folder)? {
+            Some(known) => Some(known),
+            None => {
+                self.hub().found(std::slice::from_ref(&folder))?;
+                self.hub().store().experiment_of(&folder)?
+            }
+        };
+        let (Some(experiment), Some(place)) = (known, place) else { return Ok(None) };
+        Ok(RunId::new(experiment.0, place as i64 + 1).map(|id| (experiment, id)))
+    }
+}
+
+/// The points that follow what is there, by metric.
+fn forward(values: Vec<(String, Measured)>, last: &BTreeMap<String, i64>) -> NewPoints {
+    let mut points = NewPoints::new();
+    for (key, one) in values {
+        let before = points.get(&key).and_then(|points: &Vec<Point>| points.last());
+        let before = before.map(|point| point.step).or(last.get(&key).copied());
+        if before.is_none_or(|before| one.step > before) {
+            points.entry(key).or_default().push(Point { step: one.step, value: one.value });
+        }
+    }
+    points
+}
+
+fn facts(run: &Run) -> RunFacts {
+    let state = match (run.stage, run.status.as_str()) {
+        (Stage::Deleted, _) => "deleted",
+        (_, "FINISHED") => "completed",
+        (_, "FAILED") => "failed",
+        (_, "KILLED") => "canceled",
+        (_, "SCHEDULED") => "queued",
+        _ => "running",
+    };
+    RunFacts {
+        folder: format!(".hub/mlflow/runs/{}", run.id),
+        name: run.name.clone(),
+        state: state.to_string(),
+        hparams: serde_json::json!(run.params),
+        smaller_is_better: true,
+        started: run.started,
+        ended: run.ended,
+        ..RunFacts::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_curve_goes_forward() {
+        let one = |step| ("loss".to_string(), Measured { value: 1.0, timestamp: 0, step });
+        let last = [("loss".to_string(), 2)].into();
+        let points = forward([1, 3, 3, 2, 5].map(one).to_vec(), &last);
+        let steps: Vec<i64> = points["loss"].iter().map(|point| point.step).collect();
+        assert_eq!(steps, [3, 5]);
+    }
+}
