@@ -93,7 +93,7 @@ impl Mlflow {
     /// What is in a folder, by paths relative to a root.
     pub(super) fn list(&self, root: &str, path: &str) -> Result<Vec<Value>, Refusal> {
         let below = safe(path)?;
-        let place = self.place(&format!("{root}/{path}").trim_matches('/').to_string())?;
+        let place = self.place(format!("{root}/{path}").trim_matches('/'))?;
         let folder = place.path();
         let entries = match fs::read_dir(&folder) {
             // A client that has put nothing has made no folder.

@@ -205,6 +205,28 @@ impl OrderBy {
     }
 }
 
+/// All that a list is ordered by, the first of them first.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Orders(pub(super) Vec<OrderBy>);
+
+impl Orders {
+    pub(super) fn parse(texts: &[String]) -> Result<Self, Refusal> {
+        texts.iter().map(|text| OrderBy::parse(text)).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Compares two by their values.
+    pub(super) fn compare(
+        &self,
+        one: impl Fn(Field, &str) -> Option<Found>,
+        other: impl Fn(Field, &str) -> Option<Found>,
+    ) -> Ordering {
+        let by = |order: &OrderBy| {
+            order.compare(one(order.field, &order.key), other(order.field, &order.key))
+        };
+        self.0.iter().map(by).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 enum Token {
     Word(String),

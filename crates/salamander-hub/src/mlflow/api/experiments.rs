@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::asked::Asked;
 use super::super::events::Event;
-use super::super::filter::{Filter, OrderBy};
+use super::super::filter::{Filter, Orders};
 use super::super::refusal::Refusal;
 use super::super::tracked::{Experiment, Stage};
 use super::super::{Mlflow, Said, artifacts};
@@ -115,21 +115,15 @@ pub(super) fn is_viewed(asked: &Asked, field: &str, stage: Stage) -> bool {
 
 pub(super) fn search(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
     let filter = Filter::parse(asked.text("filter").unwrap_or_default())?;
-    let mut orders = Vec::new();
-    for order in asked.list("order_by") {
-        orders.push(OrderBy::parse(&order)?);
-    }
+    let orders = Orders::parse(&asked.list("order_by"))?;
     let mut all = mlflow.experiments()?;
     all.retain(|one| {
         is_viewed(asked, "view_type", one.stage)
             && filter.matches(|field, key| one.found(field, key))
     });
     all.sort_by(|one, other| {
-        let by = |order: &OrderBy| {
-            order.compare(one.found(order.field, &order.key), other.found(order.field, &order.key))
-        };
-        let asked = orders.iter().map(by).find(|order| order.is_ne());
-        asked.unwrap_or_else(|| other.updated.cmp(&one.updated).then(one.id.cmp(&other.id)))
+        let asked = orders.compare(|f, key| one.found(f, key), |f, key| other.found(f, key));
+        asked.then(other.updated.cmp(&one.updated)).then_with(|| one.id.cmp(&other.id))
     });
     let (found, next) = page(all, asked, MOST)?;
     Ok(listed("experiments", found.iter().map(Experiment::to_json).collect(), next))

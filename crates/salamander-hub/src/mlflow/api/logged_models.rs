@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::asked::Asked;
 use super::super::events::Event;
-use super::super::filter::{Field, Filter, OrderBy};
+use super::super::filter::{Field, Filter, OrderBy, Orders};
 use super::super::refusal::Refusal;
 use super::super::tracked::{LoggedModel, Stage};
 use super::super::{Mlflow, Said, artifacts, new_id};
@@ -126,11 +126,11 @@ pub(super) fn list_artifacts(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Re
 
 pub(super) fn search(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
     let filter = Filter::parse(asked.text("filter").unwrap_or_default())?;
-    let mut orders = Vec::new();
+    let mut orders = Orders::default();
     for order in asked.objects("order_by") {
         let mut by = OrderBy::parse(order.required("field_name")?)?;
         by.ascending = order.raw("ascending").is_none() || order.flag("ascending");
-        orders.push(by);
+        orders.0.push(by);
     }
     let wanted = asked.list("experiment_ids");
     let mut all: Vec<LoggedModel> = mlflow.said().tracked.logged.values().cloned().collect();
@@ -139,15 +139,13 @@ pub(super) fn search(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
             && wanted.contains(&model.experiment)
             && filter.matches(|field, key| model.found(field, key))
     });
-    if orders.is_empty() {
+    if orders.0.is_empty() {
         let (field, key) = (Field::Attribute, "creation_time".to_string());
-        orders.push(OrderBy { field, key, ascending: false });
+        orders.0.push(OrderBy { field, key, ascending: false });
     }
     all.sort_by(|one, other| {
-        let by = |order: &OrderBy| {
-            order.compare(one.found(order.field, &order.key), other.found(order.field, &order.key))
-        };
-        orders.iter().map(by).find(|order| order.is_ne()).unwrap_or_else(|| one.id.cmp(&other.id))
+        let asked = orders.compare(|f, key| one.found(f, key), |f, key| other.found(f, key));
+        asked.then_with(|| one.id.cmp(&other.id))
     });
     let (found, next) = page(all, asked, MOST)?;
     Ok(listed("models", found.iter().map(LoggedModel::to_json).collect(), next))

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::asked::Asked;
 use super::super::events::Event;
-use super::super::filter::{Filter, OrderBy};
+use super::super::filter::{Filter, Orders};
 use super::super::refusal::Refusal;
 use super::super::registry::RegisteredModel;
 use super::super::{Mlflow, Said};
@@ -100,22 +100,13 @@ pub(super) fn delete(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
 
 pub(super) fn search(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
     let filter = Filter::parse(asked.text("filter").unwrap_or_default())?;
-    let mut orders = Vec::new();
-    for order in asked.list("order_by") {
-        orders.push(OrderBy::parse(&order)?);
-    }
+    let orders = Orders::parse(&asked.list("order_by"))?;
     let mut all: Vec<RegisteredModel> =
         mlflow.said().tracked.registered.values().cloned().collect();
     all.retain(|model| filter.matches_model(|field, key| model.found(field, key)));
     all.sort_by(|one, other| {
-        let by = |order: &OrderBy| {
-            order.compare(one.found(order.field, &order.key), other.found(order.field, &order.key))
-        };
-        orders
-            .iter()
-            .map(by)
-            .find(|order| order.is_ne())
-            .unwrap_or_else(|| one.name.cmp(&other.name))
+        let asked = orders.compare(|f, key| one.found(f, key), |f, key| other.found(f, key));
+        asked.then_with(|| one.name.cmp(&other.name))
     });
     let (found, next) = page(all, asked, MOST)?;
     Ok(listed("registered_models", found.iter().map(RegisteredModel::to_json).collect(), next))

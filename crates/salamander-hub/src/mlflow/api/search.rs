@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::Mlflow;
 use super::super::asked::Asked;
-use super::super::filter::{Filter, OrderBy};
+use super::super::filter::{Filter, Orders};
 use super::super::refusal::Refusal;
 use super::super::tracked::{Latest, Run};
 use super::experiments::is_viewed;
@@ -15,10 +15,7 @@ const MOST: usize = 50_000;
 
 pub(super) fn runs(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
     let filter = Filter::parse(asked.text("filter").unwrap_or_default())?;
-    let mut orders = Vec::new();
-    for order in asked.list("order_by") {
-        orders.push(OrderBy::parse(&order)?);
-    }
+    let orders = Orders::parse(&asked.list("order_by"))?;
     let wanted = asked.list("experiment_ids");
     let mut all = theirs(mlflow, &wanted)?;
     all.extend(mlflow.our_runs(&wanted)?);
@@ -27,12 +24,11 @@ pub(super) fn runs(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
             && filter.matches(|field, key| run.found(latest, field, key))
     });
     all.sort_by(|(one, one_latest), (other, other_latest)| {
-        let by = |order: &OrderBy| {
-            let (field, key) = (order.field, order.key.as_str());
-            order.compare(one.found(one_latest, field, key), other.found(other_latest, field, key))
-        };
-        let asked = orders.iter().map(by).find(|order| order.is_ne());
-        asked.unwrap_or_else(|| other.started.cmp(&one.started).then(one.id.cmp(&other.id)))
+        let asked = orders.compare(
+            |field, key| one.found(one_latest, field, key),
+            |field, key| other.found(other_latest, field, key),
+        );
+        asked.then(other.started.cmp(&one.started)).then_with(|| one.id.cmp(&other.id))
     });
     let (found, next) = page(all, asked, MOST)?;
     let found = found.iter().map(|(run, latest)| run.to_json(latest)).collect();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::Mlflow;
 use super::super::asked::Asked;
 use super::super::events::Event;
-use super::super::filter::{Filter, OrderBy};
+use super::super::filter::{Filter, Orders};
 use super::super::refusal::Refusal;
 use super::super::registry::{RegisteredModel, STAGES, Version};
 use super::{listed, page};
@@ -164,10 +164,7 @@ pub(super) fn download_uri(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refu
 
 pub(super) fn search(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
     let filter = Filter::parse(asked.text("filter").unwrap_or_default())?;
-    let mut orders = Vec::new();
-    for order in asked.list("order_by") {
-        orders.push(OrderBy::parse(&order)?);
-    }
+    let orders = Orders::parse(&asked.list("order_by"))?;
     let said = mlflow.said();
     let models = said.tracked.registered.values();
     let mut all: Vec<(&RegisteredModel, u64)> = models
@@ -177,20 +174,15 @@ pub(super) fn search(mlflow: &Mlflow, asked: &Asked) -> Result<Value, Refusal> {
         })
         .collect();
     all.sort_by(|(one, first), (other, second)| {
-        let by = |order: &OrderBy| {
-            let (field, key) = (order.field, order.key.as_str());
-            let (one, other) =
-                (one.version_found(*first, field, key), other.version_found(*second, field, key));
-            order.compare(one, other)
-        };
-        let asked = orders.iter().map(by).find(|order| order.is_ne());
+        let asked = orders.compare(
+            |field, key| one.version_found(*first, field, key),
+            |field, key| other.version_found(*second, field, key),
+        );
         let time = |model: &RegisteredModel, number: u64| model.versions[&number].updated;
-        asked.unwrap_or_else(|| {
-            time(other, *second)
-                .cmp(&time(one, *first))
-                .then(one.name.cmp(&other.name))
-                .then(second.cmp(first))
-        })
+        asked
+            .then_with(|| time(other, *second).cmp(&time(one, *first)))
+            .then_with(|| one.name.cmp(&other.name))
+            .then_with(|| second.cmp(first))
     });
     let (found, next) = page(all, asked, MOST)?;
     let found = found.iter().map(|(model, number)| model.version_json(*number)).collect();
