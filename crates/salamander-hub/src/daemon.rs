@@ -15,6 +15,7 @@ use crate::api::{Api, Guard, router};
 use crate::create::Programs;
 use crate::hub::{Hub, OWN_FOLDER};
 use crate::ingest::Ingester;
+use crate::mlflow::{self, Mlflow};
 use crate::queue::Queue;
 use crate::server::{Listen, bind, serve};
 use crate::{Error, api};
@@ -63,7 +64,8 @@ impl Daemon {
         }
         let (stop, stopped) = watch::channel(false);
         let (bound, address) = channel();
-        let mut routes = router(&api);
+        let mlflow = mlflow::routes(Mlflow::open(&hub)?);
+        let mut routes = router(&api).merge(api::guarded(&api, mlflow));
         if let Some(more) = options.routes {
             routes = routes.merge(api::guarded(&api, more));
         }
