@@ -13,6 +13,9 @@ struct YourData;
 #[doc = include_str!("../../../docs/guide/src/hyperparameters.md")]
 struct Hyperparameters;
 
+#[doc = include_str!("../../../docs/guide/src/search.md")]
+mod search {}
+
 #[doc = include_str!("../../../docs/guide/src/workers.md")]
 struct SeveralWorkers;
 
