@@ -14,7 +14,7 @@ struct YourData;
 struct Hyperparameters;
 
 #[doc = include_str!("../../../docs/guide/src/search.md")]
-mod search {}
+struct Searches;
 
 #[doc = include_str!("../../../docs/guide/src/workers.md")]
 struct SeveralWorkers;
