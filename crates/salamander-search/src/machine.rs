@@ -146,7 +146,7 @@ pub struct Trial {
     /// Why it stands where it stands.
     pub reason: String,
     point: Option<SpacePoint>,
-    /// Where the point lies, for those who learn from it.
+    /// Where the point lies, for TPE, which learns from it; else nothing.
     at: LocatedPoint,
 }
 
@@ -454,7 +454,10 @@ impl Search {
             until,
             reports: Vec::new(),
             reason: reason.clone(),
-            at: point.as_ref().map(|point| self.space.locate(point)).unwrap_or_default(),
+            at: match (&point, proposals) {
+                (Some(point), Proposals::Tpe { .. }) => self.space.locate(point),
+                _ => LocatedPoint::new(),
+            },
             point,
         });
         actions.push(TrialAction { trial: id, what: Instruction::Create { until }, reason });
@@ -496,7 +499,6 @@ impl Search {
         }
         let hparams = self.space.values(&point);
         if let Some(trial) = self.trials.get_mut(id.0 as usize - 1) {
-            trial.at = self.space.locate(&point);
             (trial.point, trial.hparams) = (Some(point), hparams);
         }
     }

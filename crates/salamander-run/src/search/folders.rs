@@ -109,8 +109,6 @@ impl<'a> TrialFolders<'a> {
             return Ok(());
         }
         let _ = fs::remove_dir_all(target.checkpoints());
-        // The master's memory of a run is that of its own checkpoints.
-        let _ = fs::remove_file(target.journal());
         copy_folder(&source.checkpoints(), &target.checkpoints())?;
         let before = fs::read_to_string(&mark).unwrap_or_default();
         replace(&mark, format!("{before}{done}\n").as_bytes(), Durability::Synced)

@@ -22,7 +22,7 @@ mod widths;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use salamander_core::experiment::Strategy;
+use salamander_core::experiment::{SchedulerName, SearcherName, Strategy};
 use salamander_core::layout::RunLayout;
 use salamander_files::{Durability, replace};
 use salamander_search::{AskedSearch, SearchFile, TrialId};
@@ -209,7 +209,15 @@ fn check_settings(file: &SearchFile) -> Result<(), String> {
         let reason = "data.validation: a search compares trials by what they measure there";
         return Err(reason.to_string());
     }
-    let elastic = experiment.searcher.elastic_trials;
+    let searcher = &experiment.searcher;
+    let elastic = searcher.elastic_trials;
+    let copies =
+        searcher.name == SearcherName::Pbt || searcher.scheduler == Some(SchedulerName::Pbt);
+    if elastic && copies {
+        let reason = "searcher.elastic_trials: trials of a population meet after each interval, \
+                      and are not widened: leave it out";
+        return Err(reason.to_string());
+    }
     match experiment.strategy {
         Strategy::Hybrid | Strategy::Ps if elastic => Err("searcher.elastic_trials: workers of \
              strategy hybrid or ps are not widened: write `strategy: allreduce`, or leave it out"

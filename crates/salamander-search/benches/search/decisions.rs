@@ -35,8 +35,8 @@ pub(crate) fn started(actions: &[TrialAction]) -> impl Iterator<Item = (TrialId,
 }
 
 pub(crate) fn measure(record: &Record) {
-    for order in ["arrival", "fixed"] {
-        let mut search = halving(100_000, 64, order);
+    for (order, trials) in [("arrival", 10_000), ("arrival", 100_000), ("fixed", 10_000)] {
+        let mut search = halving(trials, 64, order);
         let begun = Instant::now();
         let mut queue: VecDeque<(TrialId, u64)> = started(&search.begin()).collect();
         let mut decisions = 0u64;
@@ -47,7 +47,8 @@ pub(crate) fn measure(record: &Record) {
         }
         assert!(search.is_over());
         let rate = decisions as f64 / begun.elapsed().as_secs_f64();
-        println!("{:<52} {rate:>12.0} /s", format!("decisions in memory, order {order}"));
-        record.figure(&format!("decisions, order {order}"), ("per second", "more"), rate, None);
+        let name = format!("decisions in memory, {trials} trials, order {order}");
+        println!("{name:<52} {rate:>12.0} /s");
+        record.figure(&name, ("per second", "more"), rate, None);
     }
 }
