@@ -5,7 +5,9 @@ use salamander::data::Row;
 use salamander::models::gpt::{Gpt, GptConfig};
 use salamander::ops;
 use salamander::prelude::*;
-use salamander::train::example::{Batch, DecodeError, Example, ExampleContext, Packed};
+use salamander::train::example::{
+    Batch, DecodeError, Example, ExampleContext, InputSpec, Packed,
+};
 
 /// The most bytes of a passage that are read; the last one is only guessed.
 const BYTES: usize = 129;
@@ -55,6 +57,14 @@ impl Batch for PassageBatch {
 impl Example for Passage {
     type Batch = PassageBatch;
     const PACKED: bool = true;
+    const INPUTS: &'static [InputSpec] = &[InputSpec {
+        field: "text",
+        columns: &["text"],
+        datatype: "BYTES",
+        shape: &[],
+        ragged: false,
+        optional: false,
+    }];
 
     fn decode(row: &Row<'_>, _: &ExampleContext) -> Result<Self, DecodeError> {
         let wrong = |reason: String| DecodeError::new("text", reason);
