@@ -191,7 +191,8 @@ mod tests {
         let about = About::read(&trial).expect("read");
         assert_eq!((about.id.as_str(), about.title()), ("net-1/00003", "salamander"));
         assert_eq!(about.search, Some(search.clone()));
-        let names: Vec<&str> = about.hyperparameters.iter().map(|(name, _)| name.as_str()).collect();
+        let names: Vec<&str> =
+            about.hyperparameters.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["rate", "optimizer.momentum"]);
         let about = About::read(&search).expect("read");
         assert!(about.is_search && about.search.is_none() && about.title() == "digits");
@@ -206,7 +207,8 @@ mod tests {
         fs::write(run.experiment(), "workers: many\n").expect("written");
         let error = About::read(&run).expect_err("broken").to_string();
         assert!(error.contains("experiment.yaml") && error.contains("workers"), "{error}");
-        fs::write(run.report(), r#"{"confusion": {"names": ["a"], "counts": [[1, 2]]}}"#).expect("ok");
+        fs::write(run.report(), r#"{"confusion": {"names": ["a"], "counts": [[1, 2]]}}"#)
+            .expect("ok");
         assert_eq!(Confusion::read(&run), None);
     }
 }

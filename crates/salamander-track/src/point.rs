@@ -11,7 +11,7 @@ pub struct Point {
     pub step: u64,
     /// Seconds since 1970, where the line tells.
     pub time: Option<f64>,
-    /// Values by name, such as `training/loss`.
+    /// Values by name, such as `loss`, `training/accuracy` (of an epoch so far) and `validation/loss`.
     pub values: Vec<(String, f64)>,
 }
 
@@ -34,7 +34,7 @@ impl Point {
     ///
     /// let point = Point::parse(r#"{"kind":"step","steps":3,"time":9.5,"loss":0.25}"#).expect("a line");
     /// assert_eq!((point.step, point.time), (3, Some(9.5)));
-    /// assert_eq!(point.values, [("training/loss".to_string(), 0.25)]);
+    /// assert_eq!(point.values, [("loss".to_string(), 0.25)]);
     /// ```
     pub fn parse(line: &str) -> Option<Self> {
         let line: Value = serde_json::from_str(line).ok()?;
@@ -59,15 +59,15 @@ fn step_values(line: &Value) -> Vec<(String, f64)> {
     let optional = ["learning_rate", "gradient_norm", "loss_scale"];
     let optional = optional.into_iter().filter_map(|name| Some((name, line[name].as_f64()?)));
     let all = loss.map(|loss| ("loss", loss)).into_iter().chain(optional);
-    all.map(|(name, value)| (format!("training/{name}"), value)).collect()
+    all.map(|(name, value)| (name.to_string(), value)).collect()
 }
 
 fn epoch_values(line: &Value) -> Vec<(String, f64)> {
-    let named = |group: &'static str, field: &str| {
-        let values = line[field].as_object().map(Map::iter).into_iter().flatten();
+    let named = |group: &'static str| {
+        let values = line[group].as_object().map(Map::iter).into_iter().flatten();
         values.map(move |(name, value)| (format!("{group}/{name}"), number(value)))
     };
-    named("epoch", "training").chain(named("validation", "validation")).collect()
+    ["training", "validation"].into_iter().flat_map(named).collect()
 }
 
 /// JSON has no NaN: it is written as null.
@@ -91,24 +91,26 @@ mod tests {
         check(
             r#"{"kind":"step","steps":1,"loss":null,"learning_rate":0.1,"gradient_norm":null}"#,
             Kind::Step,
-            &[("training/loss", f64::NAN), ("training/learning_rate", 0.1)],
+            &[("loss", f64::NAN), ("learning_rate", 0.1)],
         );
         check(
             r#"{"kind":"step","steps":1,"loss":0,"skipped":true,"loss_scale":2}"#,
             Kind::Step,
-            &[("training/loss_scale", 2.0)],
+            &[("loss_scale", 2.0)],
         );
         check(
             r#"{"kind":"epoch","steps":9,"complete":true,"training":{"loss":1},"validation":{"accuracy":null}}"#,
             Kind::Epoch,
-            &[("epoch/loss", 1.0), ("validation/accuracy", f64::NAN)],
+            &[("training/loss", 1.0), ("validation/accuracy", f64::NAN)],
         );
         check(
             r#"{"kind":"epoch","steps":9,"complete":false,"training":{},"validation":null}"#,
             Kind::Validation,
             &[],
         );
-        for wrong in ["", "{", "[]", "{\"steps\":1}", "{\"kind\":\"step\"}", "{\"kind\":\"x\",\"steps\":1}"] {
+        for wrong in
+            ["", "{", "[]", "{\"steps\":1}", "{\"kind\":\"step\"}", "{\"kind\":\"x\",\"steps\":1}"]
+        {
             assert_eq!(Point::parse(wrong), None, "{wrong}");
         }
     }

@@ -199,7 +199,9 @@ fn tell_mlflow(run: &RunLayout, mlflow: &Mlflow, shared: &Shared) -> Option<Stri
                 }
             }
             // Of the disk, which may have room again.
-            Some(Err(error)) if error.passes() || matches!(error, crate::mlflow::Error::Folder(_)) => {
+            Some(Err(error))
+                if error.passes() || matches!(error, crate::mlflow::Error::Folder(_)) =>
+            {
                 talk.failed(&error);
             }
             Some(Err(error)) => return failed(&error),

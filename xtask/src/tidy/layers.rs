@@ -4,6 +4,7 @@ use super::Failure;
 
 /// Each crate that hides from something, and what it hides from.
 pub(super) const MUST_NOT_SEE: &[(&str, &[&str])] = &[
+pub(super) const MUST_NOT_SEE: [(&str, &[&str]); 15] = [
     ("salamander-core", &["tokio", "burn", "tonic", "kube"]),
     ("salamander-data", &["burn", "tonic", "kube"]),
     ("salamander", &["clap", "ureq", "png", "indicatif", "tracing-subscriber", "kube"]),
@@ -19,6 +20,7 @@ pub(super) const MUST_NOT_SEE: &[(&str, &[&str])] = &[
     ("salamander-serve", &["burn", "kube", "clap"]),
     ("salamander-kube", &["burn"]),
     ("salamander-master", &["burn", "kube"]),
+    ("salamander-track", &["burn", "tonic", "kube"]),
     ("salamander-train", &["kube"]),
     ("salamander-models", &["clap", "salamander-run", "kube"]),
     ("salamander-kernels", &["salamander-core", "salamander-train", "salamander-net", "kube"]),

@@ -64,7 +64,10 @@ mod tests {
                 None => assert_eq!(error, None),
                 Some(part) => {
                     let error = error.expect("refused");
-                    assert!(error.contains(part) && error.contains("tracking.mlflow.uri"), "{error}");
+                    assert!(
+                        error.contains(part) && error.contains("tracking.mlflow.uri"),
+                        "{error}"
+                    );
                 }
             }
         };
@@ -83,6 +86,11 @@ mod tests {
         assert!(experiment.tracking.tensorboard);
         let mlflow = experiment.tracking.mlflow.as_ref().expect("a server");
         assert_eq!(mlflow.uri, "http://127.0.0.1:5000");
-        assert!(!Experiment::parse("", &[]).expect("read").to_yaml(&Default::default()).contains("tracking"));
+        assert!(
+            !Experiment::parse("", &[])
+                .expect("read")
+                .to_yaml(&Default::default())
+                .contains("tracking")
+        );
     }
 }

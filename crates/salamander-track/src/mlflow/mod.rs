@@ -170,7 +170,9 @@ impl Sender {
             }
         }
         let best = ended.filter(|_| self.about.is_search).and_then(|ended| ended.best);
-        if let (Some(ended), Some((value, trial))) = (ended, best.filter(|_| best != self.state.best)) {
+        if let (Some(ended), Some((value, trial))) =
+            (ended, best.filter(|_| best != self.state.best))
+        {
             // The one point of a search: its best trial, under that trial's number.
             let (kind, values) = (Kind::Epoch, vec![("best".to_string(), value)]);
             let point = Point { kind, step: trial, time: Some(ended.time), values };
@@ -203,8 +205,10 @@ impl Sender {
         let body = self.description(&experiment, parent.as_ref());
         self.server.create_run(&body).await?;
         // An answer that was lost may have made one before: the oldest one is it, for everybody.
-        let mut made = self.server.runs_with_tag(&experiment, UID, &self.state.uid).await?.into_iter();
-        let oldest = made.next().ok_or_else(|| api::Error::Away("the new run is not found".into()))?;
+        let mut made =
+            self.server.runs_with_tag(&experiment, UID, &self.state.uid).await?.into_iter();
+        let oldest =
+            made.next().ok_or_else(|| api::Error::Away("the new run is not found".into()))?;
         for twin in made {
             self.server.delete_run(&twin.id).await?;
         }
@@ -232,9 +236,16 @@ impl Sender {
             ("mlflow.source.name".to_string(), "salamander".to_string()),
         ];
         tags.extend(user.map(|user| ("mlflow.user".to_string(), user)));
-        tags.extend(in_force.description.clone().map(|text| ("mlflow.note.content".to_string(), text)));
+        tags.extend(
+            in_force.description.clone().map(|text| ("mlflow.note.content".to_string(), text)),
+        );
         tags.extend(parent.map(|parent| ("mlflow.parentRunId".to_string(), parent.id.clone())));
-        tags.extend(in_force.labels.iter().map(|label| (batch::key(&format!("label.{label}")), label.clone())));
+        tags.extend(
+            in_force
+                .labels
+                .iter()
+                .map(|label| (batch::key(&format!("label.{label}")), label.clone())),
+        );
         let tags: Vec<Value> =
             tags.into_iter().map(|(key, value)| json!({"key": key, "value": value})).collect();
         json!({
@@ -269,11 +280,17 @@ impl Sender {
     }
 
     /// A parameter cannot change there: what a resumed run has changed becomes a tag.
-    async fn send_each(&mut self, remote: &RunInfo, params: &[(String, String)]) -> Result<(), Error> {
+    async fn send_each(
+        &mut self,
+        remote: &RunInfo,
+        params: &[(String, String)],
+    ) -> Result<(), Error> {
         for param in params {
             match self.server.log_params(&remote.id, std::slice::from_ref(param)).await {
                 Err(api::Error::Refused { .. }) => {
-                    self.server.set_tag(&remote.id, &format!("changed.{}", param.0), &param.1).await?;
+                    self.server
+                        .set_tag(&remote.id, &format!("changed.{}", param.0), &param.1)
+                        .await?;
                 }
                 sent => sent?,
             }
@@ -289,7 +306,9 @@ impl Sender {
                 continue;
             }
             match self.server.put_artifact(remote, name, bytes).await {
-                Err(error @ api::Error::Refused { .. }) => self.refused.push(format!("{name}: {error}")),
+                Err(error @ api::Error::Refused { .. }) => {
+                    self.refused.push(format!("{name}: {error}"))
+                }
                 put => put?,
             }
             self.state.artifacts.retain(|(other, _)| other != name);
@@ -304,7 +323,8 @@ impl Sender {
 /// Everything that a run was trained with.
 fn params(about: &About) -> Vec<(String, String)> {
     let experiment = &about.experiment;
-    let own = about.hyperparameters.iter().map(|(name, value)| (batch::key(name), batch::param(value)));
+    let own =
+        about.hyperparameters.iter().map(|(name, value)| (batch::key(name), batch::param(value)));
     let mut all: Vec<(String, String)> = own.collect();
     let seed = experiment.reproducibility.experiment_seed;
     let settings = [

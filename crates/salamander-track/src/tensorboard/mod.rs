@@ -19,9 +19,9 @@ use salamander_core::layout::RunLayout;
 use serde_json::Value as Json;
 
 use self::message::{
-    Content, Dimension, Event, HparamsData, HparamsStatus, HparamsWhat, Image, Metadata, PluginData,
-    ProtoKind, ProtoValue, SessionEnd, SessionLog, SessionStart, SessionStatus, Shape, Summary, Tensor,
-    Value, What,
+    Content, Dimension, Event, HparamsData, HparamsStatus, HparamsWhat, Image, Metadata,
+    PluginData, ProtoKind, ProtoValue, SessionEnd, SessionLog, SessionStart, SessionStatus, Shape,
+    Summary, Tensor, Value, What,
 };
 use self::picture::Picture;
 use crate::about::{About, Confusion, Ended, Error, seconds};

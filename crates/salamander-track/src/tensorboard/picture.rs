@@ -132,9 +132,8 @@ mod tests {
     use super::*;
 
     fn picture(classes: usize) -> Picture {
-        let counts = |truth: usize| {
-            (0..classes).map(|other| if other == truth { 90 } else { 10 }).collect()
-        };
+        let counts =
+            |truth: usize| (0..classes).map(|other| if other == truth { 90 } else { 10 }).collect();
         Picture::of_confusion(&Confusion {
             names: (0..classes).map(|class| class.to_string()).collect(),
             counts: (0..classes).map(counts).collect(),
@@ -155,7 +154,9 @@ mod tests {
     fn the_diagonal_of_a_good_classifier_is_darker() {
         let picture = picture(100);
         let cell = picture.width / 100;
-        let at = |x: usize, y: usize| picture.pixels[((y * cell + 1) * picture.width + x * cell + 1) * 3];
+        let at = |x: usize, y: usize| {
+            picture.pixels[((y * cell + 1) * picture.width + x * cell + 1) * 3]
+        };
         assert!(at(3, 3) < at(3, 4));
     }
 }

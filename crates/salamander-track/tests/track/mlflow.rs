@@ -87,7 +87,7 @@ fn check_run(run: &Value) {
     assert_eq!(run["tags"]["label.first"], "first");
     let expected = json!(["confusion.png", "experiment.yaml", "report.json", "summary.json"]);
     assert_eq!(run["artifacts"], expected);
-    let loss = run["metrics"]["training/loss"].as_array().expect("points");
+    let loss = run["metrics"]["loss"].as_array().expect("points");
     let steps: Vec<u64> = loss.iter().filter_map(|point| point[0].as_u64()).collect();
     assert_eq!(steps, (1..=1000).collect::<Vec<u64>>());
     // What was trained again keeps the time at which it was told first.
@@ -113,7 +113,10 @@ fn search_has_a_parent(server: &MlflowServer) {
     let uri = format!("http://{}", server.address);
     let none = Patience { silent: Duration::ZERO, longest: Duration::ZERO };
     let notes = Tracker::start(&trial, &sinks(&uri)).finish(none);
-    assert!(notes[0].contains("salamander track") && notes[0].contains("nothing is lost"), "{notes:?}");
+    assert!(
+        notes[0].contains("salamander track") && notes[0].contains("nothing is lost"),
+        "{notes:?}"
+    );
     let (of_trial, of_search) =
         (Tracker::start(&trial, &sinks(&uri)), Tracker::start(&search, &sinks(&uri)));
     let best = json!({"state": "completed", "best": {"metric": 0.25, "id": 1}});
@@ -128,7 +131,7 @@ fn search_has_a_parent(server: &MlflowServer) {
     let (search, trial) = (of("tuning-1"), of("tuning-1/00001"));
     assert_eq!(trial["tags"]["mlflow.parentRunId"], search["id"]);
     assert_eq!(search["metrics"]["best"].as_array().map(Vec::len), Some(1));
-    assert_eq!(trial["metrics"]["training/loss"].as_array().map(Vec::len), Some(3));
+    assert_eq!(trial["metrics"]["loss"].as_array().map(Vec::len), Some(3));
 }
 
 #[test]

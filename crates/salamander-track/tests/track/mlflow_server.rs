@@ -25,7 +25,17 @@ impl MlflowServer {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().display();
         let mut command = Command::new(&python);
-        command.args(["-m", "mlflow", "server", "--host", "127.0.0.1", "--port", "0", "--workers", "1"]);
+        command.args([
+            "-m",
+            "mlflow",
+            "server",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+            "--workers",
+            "1",
+        ]);
         command.arg("--backend-store-uri").arg(format!("sqlite:///{path}/mlflow.db"));
         command.arg("--artifacts-destination").arg(folder.path().join("artifacts"));
         command.env("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false");

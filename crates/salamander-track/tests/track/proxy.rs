@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::thread;
 
 /// What the way does.
@@ -66,7 +66,7 @@ impl Shared {
     /// In no rhythm that calls could fall into step with.
     fn is_unlucky(&self) -> bool {
         let number = self.answers.fetch_add(1, Ordering::SeqCst);
-        (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % 3 == 0
+        (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40).is_multiple_of(3)
     }
 
     fn pass(self: Arc<Self>, client: TcpStream) {
@@ -74,7 +74,8 @@ impl Shared {
             return;
         }
         let Ok(server) = TcpStream::connect(self.server) else { return };
-        let (mut from, mut to) = (client.try_clone().expect("a copy"), server.try_clone().expect("a copy"));
+        let (mut from, mut to) =
+            (client.try_clone().expect("a copy"), server.try_clone().expect("a copy"));
         let own = Arc::clone(&self);
         let up = thread::spawn(move || {
             own.copy(&mut from, &mut to, false);

@@ -55,7 +55,7 @@ steps = []
 for file in files:
     for raw in RawEventFileLoader(file).Load():
         event = event_pb2.Event.FromString(raw)
-        steps += [event.step for value in event.summary.value if value.tag == "training/loss"]
+        steps += [event.step for value in event.summary.value if value.tag == "loss"]
 print(json.dumps({"files": len(files), "steps": steps}))
 "#;
 
@@ -109,7 +109,7 @@ impl Drop for Live {
 }
 
 fn steps_of(read: &Value) -> Vec<u64> {
-    let points = read["training/loss"].as_array().into_iter().flatten();
+    let points = read["loss"].as_array().into_iter().flatten();
     points.filter_map(|point| point[0].as_u64()).collect()
 }
 
@@ -124,7 +124,7 @@ fn tensorboard_reads_what_was_written_while_it_is_written_and_after_a_resume() {
     let tracker = Tracker::start(&run, &sinks());
     folder::append(&run, 1..=100, 0);
     let read = live.until("the first life", 1..=100);
-    assert_eq!(read["training/loss"][9][1], 1_700_000_010.0, "the time of the line");
+    assert_eq!(read["loss"][9][1], 1_700_000_010.0, "the time of the line");
     assert_eq!(read["hparams"]["start"]["optimizer.name"], "sgd");
     assert_eq!(read["hparams"]["start"]["learning_rate"], 0.5);
     assert_eq!(read["hparams"]["group"], "digits-1");
@@ -132,7 +132,7 @@ fn tensorboard_reads_what_was_written_while_it_is_written_and_after_a_resume() {
     folder::cut(&run, 50);
     folder::append(&run, 51..=80, 1);
     let read = live.until("after a checkpoint was gone back to", 1..=80);
-    assert_eq!(read["training/loss"][60][2].as_f64().map(|v| v as f32), Some(folder::loss(61, 1) as f32));
+    assert_eq!(read["loss"][60][2].as_f64().map(|v| v as f32), Some(folder::loss(61, 1) as f32));
     // Killed, and gone on with by another process.
     drop(tracker);
     folder::cut(&run, 60);
@@ -158,8 +158,8 @@ fn check_end(read: &Value) {
     assert_eq!(read["images"]["validation/confusion"][0][0], 120);
     assert_eq!(read["images"]["validation/confusion"][0][3], "89504e47");
     assert_eq!(read["hparams"]["end"], 1);
-    assert_eq!(read["training/loss"][55][2].as_f64().map(|v| v as f32), Some(folder::loss(56, 1) as f32));
-    assert_eq!(read["training/loss"][65][2].as_f64().map(|v| v as f32), Some(folder::loss(66, 2) as f32));
+    assert_eq!(read["loss"][55][2].as_f64().map(|v| v as f32), Some(folder::loss(56, 1) as f32));
+    assert_eq!(read["loss"][65][2].as_f64().map(|v| v as f32), Some(folder::loss(66, 2) as f32));
 }
 
 #[test]
