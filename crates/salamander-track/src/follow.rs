@@ -188,7 +188,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_cut_into_pieces_gives_the_same_lines(text in "[a\n]{0,60}", cuts in proptest::collection::vec(0usize..60, 0..8)) {
+        fn any_cut_into_pieces_gives_the_same_lines(
+            text in "[a\n]{0,60}",
+            cuts in proptest::collection::vec(0usize..60, 0..8),
+        ) {
             let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(text.len())).collect();
             cuts.sort_unstable();
             let (mut lines, mut seen, mut from) = (Lines::default(), Vec::new(), 0);

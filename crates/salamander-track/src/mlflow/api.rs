@@ -293,7 +293,7 @@ mod tests {
         check("mlflow-artifacts:/1/abc/artifacts", Some("1/abc/artifacts"));
         check("mlflow-artifacts://host:5000/1/abc/artifacts", Some("1/abc/artifacts"));
         check("s3://bucket/1/abc", None);
-        check("/home/me/mlruns/1/abc", None);
+        check("file:///mlruns/1/abc", None);
     }
 
     #[test]

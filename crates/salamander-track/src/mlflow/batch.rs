@@ -115,7 +115,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn however_often_a_run_goes_back_each_step_is_told_once(backs in proptest::collection::vec((1u64..40, 0u64..40), 1..12)) {
+        fn however_often_a_run_goes_back_each_step_is_told_once(
+            backs in proptest::collection::vec((1u64..40, 0u64..40), 1..12),
+        ) {
             let (mut told, mut seen, mut at) = (Told::default(), Vec::new(), 0);
             for (forward, back) in backs {
                 for step in at + 1..=at + forward {

@@ -52,7 +52,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn records_come_back(records in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 0..20)) {
+        fn records_come_back(
+            records in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 0..20),
+        ) {
             let mut file = Vec::new();
             for record in &records {
                 write(&mut file, record).expect("memory");
