@@ -13,6 +13,7 @@
 mod out;
 
 mod args;
+mod dashboard;
 mod data;
 mod demo;
 mod devices;
@@ -93,6 +94,8 @@ enum Command {
     Status(status::Args),
     /// Tell TensorBoard or an MLflow server of a run afterwards, or of what they have not heard yet
     Track(track::Args),
+    /// Look at runs in a browser: tables, live curves, comparisons, searches, logs
+    Ui(dashboard::Args),
     /// See which runs there are
     Runs {
         #[command(subcommand)]
@@ -194,6 +197,7 @@ pub fn main(models: Models) -> ExitCode {
         Command::Serve(args) => serve::run(&args, program),
         Command::Ledger(args) => ledger::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Ui(args) => dashboard::run(&args),
         Command::Track(args) => track::run(&args),
         Command::Runs { command } => runs::run(command),
         Command::Logs(args) => manage::logs(&args),

@@ -10,6 +10,8 @@
 //! - [`mlflow`]: MLflow's REST API, for its clients
 //! - [`api`]: REST and server-sent events on it; [`server`]: listening, TLS, who may do what
 //! - [`Daemon`]: all of them together; [`Client`]: the API from Rust
+//! - [`page`]: the dashboard; [`ui`]: the dashboard alone
+//! - [`Client`]: the API from Rust
 
 pub mod api;
 mod client;
@@ -24,8 +26,10 @@ pub mod log_line;
 pub mod mlflow;
 pub mod operation;
 pub mod queue;
+pub mod page;
 pub mod server;
 pub mod store;
+pub mod ui;
 
 pub use client::Client;
 pub use create::{CreateRequest, Programs};
