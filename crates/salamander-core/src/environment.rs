@@ -144,8 +144,7 @@ pub const PARENT: &str = "SALAMANDER_PARENT";
 
 /// What people set.
 pub const FOR_PEOPLE: &[Variable] =
-    &[LOG, LOG_FORMAT, CACHE_DIR, CACHE_BYTES, THREADS, HUB, HUB_TOKEN, S3, GCS, AZURE];
-    &[LOG, LOG_FORMAT, CACHE_DIR, CACHE_BYTES, THREADS, S3, GCS, AZURE, MLFLOW];
+    &[LOG, LOG_FORMAT, CACHE_DIR, CACHE_BYTES, THREADS, HUB, HUB_TOKEN, S3, GCS, AZURE, MLFLOW];
 
 /// What manifests and the operator set in pods.
 pub const FOR_PODS: &[Variable] = &[JOB, PROCESS, ASSETS, POD_NAME, POD_NAMESPACE, POD_IP];

@@ -11,10 +11,11 @@ use axum::Router;
 use salamander_files::{Durability, replace};
 use tokio::sync::watch;
 
-use crate::api::{Api, Guard, router};
+use crate::api::{Api, Guard};
 use crate::create::Programs;
 use crate::hub::{Hub, OWN_FOLDER};
 use crate::ingest::Ingester;
+use crate::page::with_page;
 use crate::queue::Queue;
 use crate::server::{Listen, bind, serve};
 use crate::{Error, api};
@@ -63,7 +64,7 @@ impl Daemon {
         }
         let (stop, stopped) = watch::channel(false);
         let (bound, address) = channel();
-        let mut routes = router(&api);
+        let mut routes = with_page(&api);
         if let Some(more) = options.routes {
             routes = routes.merge(api::guarded(&api, more));
         }

@@ -11,7 +11,6 @@
 //! - [`api`]: REST and server-sent events on it; [`server`]: listening, TLS, who may do what
 //! - [`Daemon`]: all of them together; [`Client`]: the API from Rust
 //! - [`page`]: the dashboard; [`ui`]: the dashboard alone
-//! - [`Client`]: the API from Rust
 
 pub mod api;
 mod client;
@@ -25,8 +24,8 @@ mod journal;
 pub mod log_line;
 pub mod mlflow;
 pub mod operation;
-pub mod queue;
 pub mod page;
+pub mod queue;
 pub mod server;
 pub mod store;
 pub mod ui;

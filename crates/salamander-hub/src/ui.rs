@@ -12,7 +12,7 @@ use crate::api::{Access, Api, Guard};
 use crate::ingest::Ingester;
 use crate::page::with_page;
 use crate::server::{Listen, bind, serve};
-use crate::{Error, Hub};
+use crate::{Error, Hub, Programs};
 
 /// How often folders in which something trains are looked at.
 const LOOK: Duration = Duration::from_millis(200);
@@ -31,7 +31,9 @@ pub fn run(
     }
     let hub = Hub::open(runs, None)?;
     let listen = Listen { address, tls: None, proxy: None, login: false };
-    let api = Api::new(hub.clone(), Guard::new(Access::Open, hub.store().clone()));
+    // It starts nothing.
+    let programs = Arc::new(Programs::new(Vec::new()));
+    let api = Api::new(hub.clone(), Guard::new(Access::Open, hub.store().clone()), programs);
     let (sender, asked) = watch::channel(false);
     let looking = std::thread::spawn({
         let stop = Arc::clone(stop);

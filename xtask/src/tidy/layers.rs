@@ -4,8 +4,6 @@ use super::Failure;
 
 /// Each crate that hides from something, and what it hides from.
 pub(super) const MUST_NOT_SEE: &[(&str, &[&str])] = &[
-pub(super) const MUST_NOT_SEE: [(&str, &[&str]); 15] = [
-pub(super) const MUST_NOT_SEE: [(&str, &[&str]); 16] = [
     ("salamander-core", &["tokio", "burn", "tonic", "kube"]),
     ("salamander-data", &["burn", "tonic", "kube"]),
     ("salamander", &["clap", "ureq", "png", "indicatif", "tracing-subscriber", "kube"]),

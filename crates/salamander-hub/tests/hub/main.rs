@@ -1,6 +1,6 @@
 //! A hub from outside: folders in, HTTP out.
 
 mod folders;
-mod queue;
 mod mlflow;
+mod queue;
 mod read;

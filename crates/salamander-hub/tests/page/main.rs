@@ -97,7 +97,7 @@ fn write_search(runs: &Path) {
     fs::create_dir_all(&search).expect("made");
     let file = "name: tuning\nentrypoint: net\nsearcher: {name: random, metric: accuracy, smaller_is_better: false, \
         max_trials: 20, max_length: {batches: 30}}\nhyperparameters: {learning_rate: {type: double, minval: 0, maxval: 1}}\n";
-    let kept = serde_json::json!({"base": "/", "seed": 1, "file": file});
+    let kept = serde_json::json!({"base": "/", "seed": 1, "slots": 2, "file": file});
     fs::write(search.join("search.json"), kept.to_string()).expect("written");
     fs::write(search.join("run.lock"), "1\n").expect("written");
     let mut journal = fs::File::create(search.join("search.jsonl")).expect("made");
@@ -110,8 +110,7 @@ fn write_search(runs: &Path) {
             rate,
             losses,
         );
-        let event =
-            serde_json::json!({"report": {"trial": trial, "length": 30, "metric": 1.0 - rate}});
+        let event = serde_json::json!({"report": {"trial": trial, "length": 30, "metric": 1.0 - rate, "bits": (1.0 - rate).to_bits()}});
         writeln!(journal, "{event}").expect("written");
     }
 }

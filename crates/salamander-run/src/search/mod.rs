@@ -26,10 +26,6 @@ use salamander_core::experiment::Strategy;
 use salamander_core::layout::RunLayout;
 use salamander_files::{Durability, replace};
 use salamander_search::{AskedSearch, SearchFile, TrialId};
-use salamander_search::{
-    Action, Ending, Event, Search, SearchFile, Trial, TrialId, TrialState, What,
-};
-use salamander_track::{Patience, Tracker};
 use serde_json::{Value as Json, json};
 
 use crate::experiment::{in_file, wrong};
@@ -180,57 +176,6 @@ impl SearchRun {
     /// The run of a trial.
     pub fn trial(&self, trial: TrialId) -> RunLayout {
         end::trial_layout(self.layout(), trial)
-    /// Runs it with so many trials at a time, until it is over or `stop` is set. `tell` is given a line whenever
-    /// something was decided.
-    pub fn run(
-        mut self,
-        slots: u32,
-        stop: &AtomicBool,
-        tell: &mut dyn FnMut(String),
-    ) -> Result<SearchEnd, Error> {
-        let started = Instant::now();
-        // Before the first trial, which finds its parent by what this writes down.
-        let tracking = &self.file.experiment().tracking;
-        let tracker = Tracker::start(self.layout(), &tracking.into());
-        let (mut journal, heard) = Journal::open(&self.layout().search_journal())?;
-        let mut work = Work::default();
-        let mut actions = self.search.begin();
-        for event in heard {
-            actions.extend(self.search.arrive(event));
-        }
-        self.take(actions, &mut work)?;
-        let mut slots = Slots::new(slots);
-        let budget = self.file.experiment().searcher.max_seconds.map(Duration::from_secs_f64);
-        loop {
-            let stopping = stop.load(Ordering::Relaxed);
-            let out_of_time = budget.is_some_and(|budget| started.elapsed() >= budget);
-            if out_of_time && !self.search.is_over() {
-                self.hear(Event::OutOfTime, &mut journal, &mut work, tell)?;
-            }
-            if self.search.is_over() || stopping {
-                slots.stop_all();
-                if slots.is_empty() {
-                    break;
-                }
-            } else {
-                self.fill(&mut slots, &mut journal, &mut work, tell)?;
-            }
-            if let Some((trial, outcome)) = slots.next(LOOK)
-                // Who is killed while the search pauses is begun again with it.
-                && !(stopping && matches!(outcome, Outcome::Fault(_)))
-                && let Some(event) = self.event(trial, outcome, &mut work, tell)
-            {
-                self.hear(event, &mut journal, &mut work, tell)?;
-            }
-        }
-        let layout = self.layout().clone();
-        let interrupted = !self.search.is_over();
-        let end = SearchEnd { layout, interrupted, search: self.search };
-        let path = end.layout.summary();
-        replace(&path, format!("{:#}\n", end.to_json()).as_bytes(), Durability::Synced)
-            .map_err(Error::io(&path))?;
-        tracker.finish(Patience::default()).into_iter().for_each(tell);
-        Ok(end)
     }
 }
 
