@@ -215,7 +215,11 @@ export class Chart {
     }
     pen.textAlign = "center";
     pen.textBaseline = "top";
-    for (const value of grid.xs) pen.fillText(this.xText(value, grid), scales.x(value), box.top + box.height + 6);
+    for (const value of grid.xs) {
+      const text = this.xText(value, grid);
+      const half = pen.measureText(text).width / 2;
+      pen.fillText(text, Math.min(scales.x(value), box.left + box.width + MARGIN.right - half), box.top + box.height + 6);
+    }
   }
 
   xText(value, grid) {

@@ -85,6 +85,7 @@ async function show() {
   fill(main, body);
   if (!Object.hasOwn(VIEWS, name)) {
     fill(body, h("h1", {}, "There is no such view"), h("p", {}, h("a", { href: "#/runs" }, "All runs")));
+    body.dataset.ready = "1";
     return;
   }
   try {

@@ -96,6 +96,7 @@ export function curveCharts(body, view, runs, { height = 260, usual = null, fetc
   build();
   return { build, again, colors, update: (fresh) => {
     runs = fresh;
+    for (const run of runs) if (!colors.has(run.id)) colors.set(run.id, color(colors.size));
     build();
   } };
 }

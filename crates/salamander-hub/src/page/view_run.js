@@ -144,7 +144,7 @@ async function confusion(area, view, own, path) {
     const rows = [...report.rows, report.macro_avg, report.weighted_avg].filter(Boolean);
     fill(area, h("p", {}, `accuracy ${number(report.accuracy)}`), report.confusion && matrix(report.confusion),
       h("div", { class: "scroll" }, h("table", { "aria-label": "by class" },
-        h("thead", {}, h("tr", {}, ["class", "precision", "recall", "F1", "records"].map((title) => h("th", { scope: "col" }, title)))),
+        h("thead", {}, h("tr", {}, ["class", "precision", "recall", "F1", "records"].map((title, at) => h("th", { scope: "col", class: at ? "num" : null }, title)))),
         h("tbody", {}, rows.map((row) => h("tr", {}, h("th", { scope: "row" }, row.name), [row.precision, row.recall, row.f1, row.support].map((value) => h("td", { class: "num" }, number(value)))))))));
   };
   await draw();
