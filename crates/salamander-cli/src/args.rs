@@ -113,6 +113,13 @@ pub(crate) struct OverrideArgs {
     /// environment
     #[arg(long, value_name = "URL")]
     store: Option<String>,
+    /// Write event files for TensorBoard into the run's folder: `tensorboard --logdir runs` shows them
+    #[arg(long)]
+    tensorboard: bool,
+    /// Tell an MLflow server of the run while it trains: http://host:5000; credentials come from MLFLOW_TRACKING_TOKEN,
+    /// or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD
+    #[arg(long, value_name = "URI")]
+    mlflow: Option<String>,
 }
 
 impl OverrideArgs {
@@ -127,6 +134,8 @@ impl OverrideArgs {
             threads: self.threads,
             store: self.store.clone(),
             id: None,
+            tensorboard: self.tensorboard,
+            mlflow: self.mlflow.clone(),
         }
     }
 }

@@ -13,6 +13,7 @@
 mod out;
 
 mod args;
+mod dashboard;
 mod data;
 mod demo;
 mod devices;
@@ -43,6 +44,7 @@ mod serve;
 mod sharing;
 mod signals;
 mod status;
+mod track;
 mod train;
 mod ui;
 
@@ -90,6 +92,10 @@ enum Command {
     Ledger(ledger::Args),
     /// Show where a run stands: its state, how far it is, and why it failed
     Status(status::Args),
+    /// Tell TensorBoard or an MLflow server of a run afterwards, or of what they have not heard yet
+    Track(track::Args),
+    /// Look at runs in a browser: tables, live curves, comparisons, searches, logs
+    Ui(dashboard::Args),
     /// See which runs there are
     Runs {
         #[command(subcommand)]
@@ -191,6 +197,8 @@ pub fn main(models: Models) -> ExitCode {
         Command::Serve(args) => serve::run(&args, program),
         Command::Ledger(args) => ledger::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Ui(args) => dashboard::run(&args),
+        Command::Track(args) => track::run(&args),
         Command::Runs { command } => runs::run(command),
         Command::Logs(args) => manage::logs(&args),
         Command::Scale(args) => manage::scale(&args),

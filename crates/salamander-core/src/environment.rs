@@ -78,6 +78,14 @@ pub const AZURE: Variable = Variable {
     meaning: "Credentials of `az://` (feature `azure`): `AZURE_STORAGE_ACCOUNT_NAME`, `AZURE_STORAGE_ACCOUNT_KEY`.",
 };
 
+/// Credentials of an MLflow server.
+pub const MLFLOW: Variable = Variable {
+    name: "MLFLOW_TRACKING_*",
+    default: "",
+    meaning: "Credentials of the MLflow server that hears of a run: `MLFLOW_TRACKING_TOKEN`, or \
+              `MLFLOW_TRACKING_USERNAME` and `MLFLOW_TRACKING_PASSWORD`.",
+};
+
 /// The job that a pod is of.
 pub const JOB: Variable = Variable {
     name: "SALAMANDER_JOB",
@@ -136,7 +144,7 @@ pub const PARENT: &str = "SALAMANDER_PARENT";
 
 /// What people set.
 pub const FOR_PEOPLE: &[Variable] =
-    &[LOG, LOG_FORMAT, CACHE_DIR, CACHE_BYTES, THREADS, HUB, HUB_TOKEN, S3, GCS, AZURE];
+    &[LOG, LOG_FORMAT, CACHE_DIR, CACHE_BYTES, THREADS, HUB, HUB_TOKEN, S3, GCS, AZURE, MLFLOW];
 
 /// What manifests and the operator set in pods.
 pub const FOR_PODS: &[Variable] = &[JOB, PROCESS, ASSETS, POD_NAME, POD_NAMESPACE, POD_IP];

@@ -84,6 +84,8 @@ layout! {
         report: "report.json",
         /// Which classes are taken for which, as a picture.
         confusion: "confusion.svg",
+        /// What an MLflow server has been told, and what it is being told.
+        mlflow: "mlflow.json",
         /// Where each worker's time went.
         stats: "stats.csv",
         /// The folder of logs.

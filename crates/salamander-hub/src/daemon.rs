@@ -11,11 +11,12 @@ use axum::Router;
 use salamander_files::{Durability, replace};
 use tokio::sync::watch;
 
-use crate::api::{Api, Guard, router};
+use crate::api::{Api, Guard};
 use crate::create::Programs;
 use crate::hub::{Hub, OWN_FOLDER};
 use crate::ingest::Ingester;
 use crate::mlflow::{self, Mlflow};
+use crate::page::with_page;
 use crate::queue::Queue;
 use crate::server::{Listen, bind, serve};
 use crate::{Error, api};
@@ -65,7 +66,7 @@ impl Daemon {
         let (stop, stopped) = watch::channel(false);
         let (bound, address) = channel();
         let mlflow = mlflow::routes(Mlflow::open(&hub)?);
-        let mut routes = router(&api).merge(api::guarded(&api, mlflow));
+        let mut routes = with_page(&api).merge(api::guarded(&api, mlflow));
         if let Some(more) = options.routes {
             routes = routes.merge(api::guarded(&api, more));
         }

@@ -10,6 +10,7 @@
 //! - [`mlflow`]: MLflow's REST API, for its clients
 //! - [`api`]: REST and server-sent events on it; [`server`]: listening, TLS, who may do what
 //! - [`Daemon`]: all of them together; [`Client`]: the API from Rust
+//! - [`page`]: the dashboard; [`ui`]: the dashboard alone
 
 pub mod api;
 mod client;
@@ -23,9 +24,11 @@ mod journal;
 pub mod log_line;
 pub mod mlflow;
 pub mod operation;
+pub mod page;
 pub mod queue;
 pub mod server;
 pub mod store;
+pub mod ui;
 
 pub use client::Client;
 pub use create::{CreateRequest, Programs};

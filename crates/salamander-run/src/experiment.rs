@@ -27,6 +27,10 @@ pub struct Overrides {
     pub store: Option<String>,
     /// The id of a new run, instead of one made from its name and the time.
     pub id: Option<String>,
+    /// Write event files for TensorBoard.
+    pub tensorboard: bool,
+    /// The address of an MLflow server that hears of the run.
+    pub mlflow: Option<String>,
 }
 
 impl Overrides {
@@ -54,6 +58,8 @@ impl Overrides {
         sets.extend(self.strategy.map(set_strategy));
         sets.extend(self.servers.iter().map(|servers| format!("ps.servers={servers}")));
         sets.extend(self.store.iter().map(|url| format!("checkpoint_storage.store={url}")));
+        sets.extend(self.tensorboard.then(|| "tracking.tensorboard=true".to_string()));
+        sets.extend(self.mlflow.iter().map(|uri| format!("tracking.mlflow.uri={uri}")));
         sets
     }
 

@@ -8,6 +8,7 @@
 //! # Layout
 //! - [`Program`], [`Draft`], [`Run`]: the main path
 //! - [`Event`], [`Report`]: what a run tells; [`Summary`], [`report`]: its end, and how good a classifier is
+//! - [`track`]: tells TensorBoard and MLflow of a run that is over
 //! - [`status`], [`runs`], [`scale`], [`stop`]: any run of this machine, from outside
 //! - [`TrainedModel`]: evaluate, predict, export; `tasks`: the same by several processes
 //! - [`SearchDraft`], [`SearchRun`]: a search, whose trials are runs in processes of their own; [`SearchEnd`],
@@ -42,6 +43,7 @@ mod stop_request;
 mod stored;
 mod summary;
 mod tasks;
+mod track;
 mod trained;
 
 pub use connect::{RunStatus, Scale, make_folder, scale, status, stop};
@@ -60,8 +62,10 @@ pub use search::{
 };
 pub use summary::{BestCheckpoint, Summary, TableSize, confusion};
 pub use tasks::{Sharing, TaskEvent};
+pub use track::track;
 pub use trained::{Predicted, TrainedModel};
 
+pub use salamander_core::experiment::Mlflow;
 pub use salamander_core::experiment::{Experiment, Strategy, Workers};
 pub use salamander_core::layout::{ExportLayout, RunLayout};
 pub use salamander_core::report::{EndReport, EpochReport, Evaluation, Report, Start, StepReport};

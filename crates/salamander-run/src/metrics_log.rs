@@ -47,7 +47,7 @@ impl Callback for MetricsLog {
             "kind": "step", "steps": step.steps, "epoch": step.epoch, "batches": step.batches,
             "records": step.records, "loss": step.loss, "learning_rate": step.learning_rate,
             "gradient_norm": step.gradient_norm, "skipped": step.skipped,
-            "loss_scale": step.loss_scale,
+            "loss_scale": step.loss_scale, "time": now(),
         }));
     }
 
@@ -56,9 +56,14 @@ impl Callback for MetricsLog {
             "kind": "epoch", "steps": epoch.steps, "epoch": epoch.epoch,
             "complete": epoch.complete, "training": epoch.training.values(),
             "validation": epoch.validation.as_ref().map(|metrics| metrics.values()),
-            "seconds": epoch.seconds, "best": epoch.best,
+            "seconds": epoch.seconds, "best": epoch.best, "time": now(),
         }));
     }
+}
+
+/// Seconds since 1970, to the millisecond: when a point was measured, for whoever draws it or passes it on later.
+fn now() -> f64 {
+    jiff::Timestamp::now().as_millisecond() as f64 / 1000.0
 }
 
 /// Drops the lines after a step: a resumed run goes through those steps again.

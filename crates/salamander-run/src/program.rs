@@ -9,6 +9,7 @@ use salamander_core::experiment::{Experiment, Strategy};
 use salamander_core::layout::RunLayout;
 use salamander_files::{Durability, replace};
 use salamander_net::Token;
+use salamander_track::{Patience, Sinks, Tracker};
 use salamander_train::callback::Callback;
 use salamander_train::checkpoint::{Checkpoint, Store, Which, remove_leftovers};
 use salamander_train::device;
@@ -202,6 +203,7 @@ impl Draft {
         let folder = self.make_folder(|folder| self.preflight(folder))?;
         Run::spawn(folder.layout().clone(), move |shared, events| {
             let run = folder.layout();
+            let notes = events.clone();
             let train = || {
                 if self.experiment.strategy != Strategy::Local {
                     return self.train_elsewhere(run, shared, events);
@@ -216,6 +218,7 @@ impl Draft {
                 self.train_here(setup, run, events).map(|outcome| (outcome, Facts::LOCAL))
             };
             tidy(run);
+            let tracker = Tracker::start(run, &Sinks::from(&self.experiment.tracking));
             // The folder tells why a run ended, whatever it was.
             let trained = catch_unwind(AssertUnwindSafe(train));
             let trained = trained.unwrap_or_else(|panic| Err(panicked(&*panic)));
@@ -223,6 +226,10 @@ impl Draft {
             let finished =
                 trained.map(|(outcome, facts)| Finished { run: run.clone(), outcome, facts });
             Summary::new(run, &finished, self.class_names().unwrap_or_default()).write();
+            for note in tracker.finish(Patience::default()) {
+                tracing::warn!("{note}");
+                notes.send(Event::Note(note));
+            }
             finished
         })
     }

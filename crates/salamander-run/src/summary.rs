@@ -21,6 +21,9 @@ use crate::folder_status::plan;
 use crate::report::{ClassReport, confusion_svg};
 use crate::run::Finished;
 
+/// Classes up to which a report has the counts of all pairs.
+const MOST_SHOWN: usize = 200;
+
 /// A run that has ended, to be shown.
 pub struct Summary<'a> {
     /// Where it is.
@@ -155,7 +158,12 @@ impl<'a> Summary<'a> {
         if let Some((names, counts)) = self.confusion() {
             let report = ClassReport::from_confusion(&names, counts);
             let _ = fs::write(self.run.confusion(), confusion_svg(&names, counts));
-            let _ = fs::write(self.run.report(), format!("{:#}", json!(report)));
+            let mut report = json!(report);
+            if names.len() <= MOST_SHOWN {
+                let rows: Vec<&[u64]> = counts.chunks(names.len()).collect();
+                report["confusion"] = json!({"names": names, "counts": rows});
+            }
+            let _ = fs::write(self.run.report(), format!("{report:#}"));
         }
     }
 

@@ -20,6 +20,7 @@ struct PortPyTorch;
 #[cfg(feature = "models")]
 #[doc = include_str!("../../../docs/guide/src/bert.md")]
 struct FineTuneBert;
+
 #[doc = include_str!("../../../docs/guide/src/search.md")]
 struct Searches;
 

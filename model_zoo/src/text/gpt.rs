@@ -5,9 +5,7 @@ use salamander::data::Row;
 use salamander::models::gpt::{Gpt, GptConfig};
 use salamander::ops;
 use salamander::prelude::*;
-use salamander::train::example::{
-    Batch, DecodeError, Example, ExampleContext, InputSpec, Packed,
-};
+use salamander::train::example::{Batch, DecodeError, Example, ExampleContext, InputSpec, Packed};
 
 /// The most bytes of a passage that are read; the last one is only guessed.
 const BYTES: usize = 129;

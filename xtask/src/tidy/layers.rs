@@ -19,6 +19,7 @@ pub(super) const MUST_NOT_SEE: &[(&str, &[&str])] = &[
     ("salamander-serve", &["burn", "kube", "clap"]),
     ("salamander-kube", &["burn"]),
     ("salamander-master", &["burn", "kube"]),
+    ("salamander-track", &["burn", "tonic", "kube"]),
     ("salamander-train", &["kube"]),
     ("salamander-models", &["clap", "salamander-run", "kube"]),
     ("salamander-kernels", &["salamander-core", "salamander-train", "salamander-net", "kube"]),

@@ -27,7 +27,7 @@ mod tests {
     const STRATEGIES: [&str; 4] = ["local", "allreduce", "hybrid", "ps"];
 
     /// Every setting with a value that is not its default, and the strategies that refuse it.
-    const SETTINGS: [(&str, &str, &[&str]); 40] = [
+    const SETTINGS: [(&str, &str, &[&str]); 41] = [
         ("name", "x", &[]),
         ("description", "x", &[]),
         ("labels", "[x]", &[]),
@@ -62,6 +62,7 @@ mod tests {
         ("max_restarts", "1", &[]),
         ("on_nan", "skip", &[]),
         ("elastic", "{silence: 2}", &[]),
+        ("tracking", "{tensorboard: true, mlflow: {uri: \"http://localhost:5000\"}}", &[]),
         ("resources", "{slots: 2}", &[]),
         ("profiling", "{enabled: true}", &[]),
         ("environment", "{image: x}", &[]),

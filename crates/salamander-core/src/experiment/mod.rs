@@ -6,6 +6,7 @@ mod searcher;
 mod settings;
 mod shapes;
 mod strategy;
+mod tracking;
 
 use std::ops::Deref;
 use std::path::Path;
@@ -20,6 +21,7 @@ pub use settings::{
 };
 pub use shapes::{Paths, Workers};
 pub use strategy::{Ps, PsMode, Strategy};
+pub use tracking::{Mlflow, Tracking};
 
 use crate::course::refused;
 use crate::yaml::{self, Error, Node};
@@ -213,7 +215,10 @@ fn mistake(settings: &Settings) -> Option<(&'static str, String)> {
     ];
     let broken = rules.into_iter().find(|(holds, ..)| !holds);
     let broken = broken.map(|(_, path, message)| (path, message)).or_else(|| refused(settings));
-    broken.map(|(path, message)| (path, message.to_string())).or_else(|| precision(settings))
+    broken
+        .map(|(path, message)| (path, message.to_string()))
+        .or_else(|| precision(settings))
+        .or_else(|| settings.tracking.mistake())
 }
 
 /// What is wrong with the type to compute in.

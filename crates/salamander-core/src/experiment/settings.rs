@@ -9,6 +9,7 @@ use super::csv::CsvSettings;
 use super::searcher::Searcher;
 use super::shapes::{Paths, Workers};
 use super::strategy::{Ps, Strategy};
+use super::tracking::Tracking;
 use crate::loss_scale::LossScale;
 use crate::order::Shuffle;
 use crate::schedule::Schedule;
@@ -89,6 +90,9 @@ pub struct Settings {
     pub on_nan: OnNan,
     /// How a distributed run notices trouble.
     pub elastic: Elastic,
+    /// Where a run is written down besides its folder.
+    #[serde(skip_serializing_if = "Tracking::is_default")]
+    pub tracking: Tracking,
     /// What a cluster is asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<serde_json::Value>,

@@ -14,6 +14,7 @@ use salamander_master::journal::Problem;
 use salamander_master::local::DEPOSED;
 use salamander_master::{Config, ModePlan, PlatformKind, Sink};
 use salamander_net::{Backoff, Keys, retry};
+use salamander_track::{Patience, Tracker};
 use salamander_train::callback::{Callback, Control};
 use salamander_train::checkpoint::{Counted, RemoteCheckpoints, remove_leftovers};
 use salamander_train::device;
@@ -90,6 +91,8 @@ pub fn run(
         }
     }
     let by_hand = ByHand::begin(options, &run)?;
+    // Where a parent process looks after the run, it does this.
+    let tracker = (!options.served).then(|| Tracker::start(&run, &(&experiment.tracking).into()));
     let mut config = config(&run, &experiment, &keys);
     let storage = &experiment.checkpoint_storage;
     let stored =
@@ -110,7 +113,7 @@ pub fn run(
     if options.served {
         config.platform = PlatformKind::Served;
     }
-    runtime()?.block_on(async {
+    let led = runtime()?.block_on(async {
         #[cfg(feature = "kube")]
         if let Some(pods) = &options.pods {
             config.platform = PlatformKind::Served;
@@ -143,7 +146,10 @@ pub fn run(
             Ending::Interrupted => Ok(Exit::Left),
             Ending::Failed(reason) => Err(Error::Failed(reason)),
         }
-    })
+    });
+    let left = tracker.map(|tracker| tracker.finish(Patience::default()));
+    left.into_iter().flatten().for_each(|note| tracing::warn!("{note}"));
+    led
 }
 
 /// A run that no parent process looks after: its master holds the folder, and says how the run ended.

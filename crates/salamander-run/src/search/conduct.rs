@@ -10,6 +10,7 @@ use salamander_files::{Durability, replace};
 use salamander_search::{
     Ending, Instruction, Search, SearchEvent, Trial, TrialAction, TrialId, TrialState,
 };
+use salamander_track::{Patience, Tracker};
 use serde_json::Value as Json;
 
 use super::SearchRun;
@@ -61,6 +62,9 @@ impl SearchRun {
         stop: &AtomicBool,
         tell: &mut dyn FnMut(SearchNews<'_>),
     ) -> Result<SearchEnd, Error> {
+        // Before the first trial, which finds its parent by what this writes down.
+        let tracking = &self.kept.file.experiment().tracking;
+        let tracker = Tracker::start(self.layout(), &tracking.into());
         let search = self.kept.file.search(self.kept.seed);
         let search = search.map_err(|error| wrong(&self.path, error))?;
         let (durable, actions) = journal::open(search, &self.layout().search_journal())?;
@@ -76,7 +80,7 @@ impl SearchRun {
             queue: TrialQueue::default(),
             widths: BTreeMap::new(),
             max_restarts,
-            tell,
+            tell: &mut *tell,
         };
         let conducted = conductor.conduct(actions, budget, stop);
         if conducted.is_err() {
@@ -90,6 +94,9 @@ impl SearchRun {
         let path = end.layout.summary();
         replace(&path, format!("{:#}\n", end.to_json()).as_bytes(), Durability::Synced)
             .map_err(Error::io(&path))?;
+        for note in tracker.finish(Patience::default()) {
+            tell(SearchNews::Line(note));
+        }
         Ok(end)
     }
 }

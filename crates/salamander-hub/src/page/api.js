@@ -1,0 +1,105 @@
+// Asks the hub. A token is kept for this tab only, and sent in a header: no other page can make a browser send it.
+
+const TOKEN = "salamander-token";
+const seen = new Map();
+const KEPT = 200;
+
+export class ApiError extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+export function setToken(token) {
+  sessionStorage.setItem(TOKEN, token);
+  seen.clear();
+}
+
+function headers(more) {
+  const token = sessionStorage.getItem(TOKEN);
+  return token ? { Authorization: `Bearer ${token}`, ...more } : { ...more };
+}
+
+/// One answer; one that has not changed since is not sent again.
+export async function get(path, params = {}, signal = undefined) {
+  const query = new URLSearchParams(Object.entries(params).filter(([, value]) => value !== null && value !== undefined));
+  const url = `/api/v1/${path}${query.size ? `?${query}` : ""}`;
+  const before = seen.get(url);
+  const response = await fetch(url, { headers: headers(before ? { "If-None-Match": before.tag } : {}), signal });
+  if (response.status === 304 && before) return before.value;
+  if (!response.ok) throw await failure(response);
+  const value = await response.json();
+  const tag = response.headers.get("ETag");
+  if (tag) {
+    if (seen.size >= KEPT) seen.delete(seen.keys().next().value);
+    seen.set(url, { tag, value });
+  }
+  return value;
+}
+
+/// Does something, after the person has said yes.
+export async function act(method, path, body) {
+  const response = await fetch(`/api/v1/${path}`, {
+    method, headers: headers({ "Content-Type": "application/json" }), body: JSON.stringify(body ?? {}),
+  });
+  if (!response.ok) throw await failure(response);
+  return response.status === 204 ? null : response.json().catch(() => null);
+}
+
+async function failure(response) {
+  const said = await response.json().catch(() => ({}));
+  return new ApiError(response.status, said.error ?? `the hub answered ${response.status}`);
+}
+
+/// All rows of a list, page by page; `each` is called with what is there so far.
+export async function all(path, params, each, signal) {
+  const items = [];
+  let cursor = null;
+  do {
+    const page = await get(path, { limit: 1000, ...params, cursor }, signal);
+    items.push(...page.items);
+    cursor = page.next;
+    each?.(items, page.total);
+  } while (cursor);
+  return items;
+}
+
+/// Server-sent events with our header, which EventSource cannot send. Goes on by itself until it is aborted.
+export async function stream(path, signal, each, state = () => {}) {
+  let last = null;
+  while (!signal.aborted) {
+    try {
+      const response = await fetch(`/api/v1/${path}`, { headers: headers(last ? { "Last-Event-ID": last } : {}), signal });
+      if (!response.ok) throw await failure(response);
+      state(true);
+      const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+      let rest = "";
+      for (;;) {
+        const { done, value } = await reader.read();
+        if (done) break;
+        rest += value;
+        const events = rest.split("\n\n");
+        rest = events.pop();
+        for (const text of events) last = deliver(text, each) ?? last;
+      }
+    } catch (error) {
+      if (signal.aborted) return;
+      if (error.status === 401) throw error;
+    }
+    state(false);
+    await new Promise((done) => setTimeout(done, 1000));
+  }
+}
+
+function deliver(text, each) {
+  const event = { type: "message", data: "", id: null };
+  for (const line of text.split("\n")) {
+    const [, field, value] = /^(event|data|id): ?(.*)$/.exec(line) ?? [];
+    if (field === "event") event.type = value;
+    else if (field === "data") event.data += value;
+    else if (field === "id") event.id = value;
+  }
+  if (event.data) each(event.type, JSON.parse(event.data));
+  return event.id;
+}

@@ -1,0 +1,387 @@
+// Curves on a canvas: thousands of them, exact to the pixel. What is drawn can be zoomed down to the single point.
+
+import { button, check, fileName, h, save } from "./dom.js";
+import { number } from "./format.js";
+import { logTicks, nearest, reduce, smooth, ticks } from "./curve.js";
+
+const COLORS = ["#3d7bd9", "#e0792b", "#2f9e63", "#c94f5d", "#8a63c9", "#8c6a4f", "#c95fae", "#6f7780", "#a89a1f", "#2aa5b8"];
+const MARGIN = { left: 62, right: 12, top: 8, bottom: 26 };
+const SHOWN = 12;
+const everybody = new Set();
+
+export function color(at) {
+  return at < COLORS.length ? COLORS[at] : `hsl(${(at * 137.508) % 360} 55% 52%)`;
+}
+
+export class Chart {
+  /// `zoomed` is called with the new ends of the x axis, or null for all of it.
+  constructor({ title, height = 260, zoomed = () => {} }) {
+    this.title = title;
+    this.zoomed = zoomed;
+    this.height = height;
+    this.series = [];
+    this.options = {};
+    this.canvas = h("canvas", { tabindex: "0", role: "img", "aria-label": `${title}: curves` });
+    this.over = h("canvas", { class: "over", "aria-hidden": "true" });
+    this.tip = h("div", { class: "tip", role: "status" });
+    this.tip.hidden = true;
+    this.note = h("p", { class: "note" });
+    this.element = h("figure", { class: "chart" },
+      h("figcaption", {}, h("strong", {}, title), h("span", { class: "tools" },
+        button("PNG", () => this.savePng(), { title: "Save as a picture" }),
+        button("SVG", () => this.saveSvg(), { title: "Save as a drawing" }),
+        button("CSV", () => this.saveCsv(), { title: "Save the points that are shown" }))),
+      h("div", { class: "plot", style: { height: `${height}px` } }, this.canvas, this.over, this.tip), this.note);
+    this.listen();
+    this.observer = new ResizeObserver(() => this.draw());
+    this.observer.observe(this.element);
+    everybody.add(this);
+  }
+
+  close() {
+    this.observer.disconnect();
+    everybody.delete(this);
+  }
+
+  /// Series: {name, color, xs, ys, low, high}; options: {xLabel, logX, logY, smooth, from, to, note}.
+  set(series, options) {
+    this.series = series;
+    this.options = options;
+    this.note.textContent = options.note ?? "";
+    this.draw();
+  }
+
+  get width() {
+    return Math.max(120, this.element.querySelector(".plot").clientWidth);
+  }
+
+  ends() {
+    const { options } = this;
+    let [x0, x1, y0, y1] = [Infinity, -Infinity, Infinity, -Infinity];
+    for (const line of this.series) {
+      for (const x of [line.xs[0], line.xs[line.xs.length - 1]]) {
+        if (x === undefined || (options.logX && x <= 0)) continue;
+        x0 = Math.min(x0, x);
+        x1 = Math.max(x1, x);
+      }
+    }
+    x0 = options.from ?? x0;
+    x1 = options.to ?? x1;
+    if (options.logX && !(x0 > 0)) x0 = Math.min(1, x1);
+    for (const line of this.series) {
+      for (let at = 0; at < line.xs.length; at += 1) {
+        if (line.xs[at] < x0 || line.xs[at] > x1) continue;
+        for (const y of [line.ys[at], line.low?.[at], line.high?.[at]]) {
+          if (y === null || y === undefined || (options.logY && y <= 0)) continue;
+          if (y < y0) y0 = y;
+          if (y > y1) y1 = y;
+        }
+      }
+    }
+    if (!(x0 < x1)) [x0, x1] = Number.isFinite(x0) ? [x0 - 0.5, x0 + 0.5] : [0, 1];
+    if (!Number.isFinite(y0)) [y0, y1] = options.logY ? [0.1, 1] : [0, 1];
+    if (options.logY) [y0, y1] = y0 === y1 ? [y0 / 2, y1 * 2] : [y0 / 1.05, y1 * 1.05];
+    else {
+      const pad = y0 === y1 ? Math.abs(y0) * 0.1 || 0.5 : (y1 - y0) * 0.04;
+      [y0, y1] = [y0 - pad, y1 + pad];
+    }
+    return { x0, x1, y0, y1 };
+  }
+
+  scales(width, height) {
+    const { logX, logY } = this.options;
+    const ends = this.ends();
+    const box = { left: MARGIN.left, top: MARGIN.top, width: width - MARGIN.left - MARGIN.right, height: height - MARGIN.top - MARGIN.bottom };
+    const scale = (from, to, log) => {
+      const f = log ? Math.log : (value) => value;
+      const [a, b] = [f(from), f(to)];
+      return { to: (value) => (f(value) - a) / (b - a), back: (share) => { const v = a + share * (b - a); return log ? Math.exp(v) : v; } };
+    };
+    const [x, y] = [scale(ends.x0, ends.x1, logX), scale(ends.y0, ends.y1, logY)];
+    return {
+      ends, box,
+      x: (value) => box.left + x.to(value) * box.width,
+      y: (value) => box.top + (1 - y.to(value)) * box.height,
+      backX: (pixel) => x.back((pixel - box.left) / box.width),
+    };
+  }
+
+  draw() {
+    const [width, height] = [this.width, this.height];
+    const ratio = window.devicePixelRatio || 1;
+    for (const canvas of [this.canvas, this.over]) {
+      if (canvas.width !== Math.round(width * ratio)) canvas.width = Math.round(width * ratio);
+      if (canvas.height !== Math.round(height * ratio)) canvas.height = Math.round(height * ratio);
+      canvas.style.width = `${width}px`;
+      canvas.style.height = `${height}px`;
+    }
+    const pen = this.canvas.getContext("2d");
+    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    pen.clearRect(0, 0, width, height);
+    const scales = this.scales(width, height);
+    this.last = scales;
+    // For tests and programs: where which values are.
+    this.canvas.dataset.box = JSON.stringify(scales.box);
+    this.canvas.dataset.ends = JSON.stringify(scales.ends);
+    this.canvas.dataset.curves = String(this.series.length);
+    this.axes(pen, scales, this.colors());
+    pen.save();
+    pen.beginPath();
+    pen.rect(scales.box.left, 0, scales.box.width, height);
+    pen.clip();
+    for (const path of this.paths(scales)) {
+      pen.globalAlpha = path.alpha;
+      pen.strokeStyle = pen.fillStyle = path.color;
+      pen.lineWidth = path.width;
+      pen.beginPath();
+      for (const [move, x, y] of path.points) move ? pen.moveTo(x, y) : pen.lineTo(x, y);
+      path.fill ? pen.fill() : pen.stroke();
+      for (const [x, y] of path.dots) {
+        pen.beginPath();
+        pen.arc(x, y, 2.2, 0, 7);
+        pen.fill();
+      }
+    }
+    pen.restore();
+    const last = this.series[0]?.ys.findLast((y) => y !== null);
+    this.canvas.setAttribute("aria-label", `${this.title}: ${this.series.length} curves` +
+      (last === undefined ? "" : `, the first one ends at ${number(last)}`));
+  }
+
+  /// What is drawn, for the canvas and for SVG alike.
+  * paths(scales) {
+    const { logX, logY, smooth: weight } = this.options;
+    const good = (x, y) => y !== null && y !== undefined && !(logY && y <= 0) && !(logX && x <= 0);
+    for (const line of this.series) {
+      if (line.low) {
+        const up = line.xs.map((x, at) => [at === 0, scales.x(x), scales.y(line.high[at])]);
+        const down = line.xs.map((x, at) => [false, scales.x(x), scales.y(line.low[at])]).reverse();
+        yield { color: line.color, alpha: 0.15, width: 0, fill: true, points: [...up, ...down], dots: [] };
+      }
+      const raw = line.ys.map((y, at) => (good(line.xs[at], y) ? y : null));
+      const lines = weight > 0 ? [[raw, 0.28, 1], [smooth(raw, weight), 1, 1.8]] : [[raw, 1, line.strong ? 2.4 : 1.3]];
+      for (const [ys, alpha, width] of lines) {
+        const kept = reduce(line.xs, ys, (x) => scales.x(x) - scales.box.left, scales.box.width);
+        const [points, dots] = [[], []];
+        let move = true;
+        for (let at = 0; at < kept.length; at += 1) {
+          if (kept[at] === null) {
+            move = true;
+            continue;
+          }
+          const [x, y] = [scales.x(line.xs[kept[at]]), scales.y(ys[kept[at]])];
+          points.push([move, x, y]);
+          const alone = move && (at + 1 === kept.length || kept[at + 1] === null);
+          if (alone || kept.length * 12 < scales.box.width) dots.push([x, y]);
+          move = false;
+        }
+        yield { color: line.color, alpha, width, fill: false, points, dots };
+      }
+    }
+  }
+
+  colors() {
+    const style = getComputedStyle(this.element);
+    return { text: style.getPropertyValue("--soft"), line: style.getPropertyValue("--line"), back: style.getPropertyValue("--back") };
+  }
+
+  grid(scales) {
+    const { logX, logY } = this.options;
+    const { ends, box } = scales;
+    const [nx, ny] = [box.width / 90, box.height / 45];
+    return {
+      xs: logX ? logTicks(ends.x0, ends.x1, nx) : ticks(ends.x0, ends.x1, nx),
+      ys: logY ? logTicks(ends.y0, ends.y1, ny) : ticks(ends.y0, ends.y1, ny),
+    };
+  }
+
+  axes(pen, scales, colors) {
+    const { box } = scales;
+    const grid = this.grid(scales);
+    pen.font = "11px system-ui, sans-serif";
+    pen.strokeStyle = colors.line;
+    pen.fillStyle = colors.text;
+    pen.lineWidth = 1;
+    pen.globalAlpha = 1;
+    pen.textBaseline = "middle";
+    pen.textAlign = "right";
+    for (const value of grid.ys) {
+      const y = Math.round(scales.y(value)) + 0.5;
+      pen.beginPath();
+      pen.moveTo(box.left, y);
+      pen.lineTo(box.left + box.width, y);
+      pen.stroke();
+      pen.fillText(number(value, 4), box.left - 6, y);
+    }
+    pen.textAlign = "center";
+    pen.textBaseline = "top";
+    for (const value of grid.xs) {
+      const text = this.xText(value, grid);
+      const half = pen.measureText(text).width / 2;
+      pen.fillText(text, Math.min(scales.x(value), box.left + box.width + MARGIN.right - half), box.top + box.height + 6);
+    }
+  }
+
+  xText(value, grid) {
+    if (this.options.wall) {
+      const date = new Date(value * 1000);
+      const span = grid ? grid.xs[grid.xs.length - 1] - grid.xs[0] : 0;
+      return span > 172_800 ? date.toLocaleDateString("en-CA") : date.toLocaleTimeString("en-GB");
+    }
+    return number(value, 7);
+  }
+
+  listen() {
+    const { canvas } = this;
+    let from = null;
+    const at = (event) => event.clientX - canvas.getBoundingClientRect().left;
+    canvas.addEventListener("pointerdown", (event) => {
+      from = at(event);
+      canvas.setPointerCapture(event.pointerId);
+    });
+    canvas.addEventListener("pointermove", (event) => {
+      if (!this.last) return;
+      const x = this.last.backX(at(event));
+      for (const chart of everybody) chart.cross(x, chart === this ? event : null, chart === this && from !== null ? [from, at(event)] : null);
+    });
+    canvas.addEventListener("pointerup", (event) => {
+      const to = at(event);
+      if (from !== null && Math.abs(to - from) > 4) this.zoom(this.last.backX(Math.min(from, to)), this.last.backX(Math.max(from, to)));
+      from = null;
+    });
+    canvas.addEventListener("pointerleave", () => {
+      for (const chart of everybody) chart.cross(null);
+    });
+    canvas.addEventListener("dblclick", () => this.zoom(null, null));
+    canvas.addEventListener("keydown", (event) => {
+      if (!this.last) return;
+      const { x0, x1 } = this.last.ends;
+      const span = x1 - x0;
+      const moves = {
+        "+": [x0 + span / 4, x1 - span / 4], "=": [x0 + span / 4, x1 - span / 4], "-": [x0 - span / 2, x1 + span / 2],
+        ArrowLeft: [x0 - span / 4, x1 - span / 4], ArrowRight: [x0 + span / 4, x1 + span / 4], 0: [null, null],
+      };
+      const to = moves[event.key];
+      if (!to) return;
+      event.preventDefault();
+      this.zoom(...to);
+    });
+  }
+
+  zoom(from, to) {
+    this.zoomed(from, to);
+  }
+
+  /// The common cross: a line at x in every chart, and values where the pointer is.
+  cross(x, event, drag) {
+    const pen = this.over.getContext("2d");
+    const ratio = window.devicePixelRatio || 1;
+    pen.setTransform(ratio, 0, 0, ratio, 0, 0);
+    pen.clearRect(0, 0, this.over.width, this.over.height);
+    if (x === null || !this.last) {
+      this.tip.hidden = true;
+      return;
+    }
+    const { box } = this.last;
+    pen.strokeStyle = this.colors().text;
+    pen.beginPath();
+    pen.moveTo(this.last.x(x), box.top);
+    pen.lineTo(this.last.x(x), box.top + box.height);
+    pen.stroke();
+    if (drag) {
+      pen.globalAlpha = 0.15;
+      pen.fillStyle = this.colors().text;
+      pen.fillRect(Math.min(...drag), box.top, Math.abs(drag[1] - drag[0]), box.height);
+    }
+    if (!event) {
+      this.tip.hidden = true;
+      return;
+    }
+    const rect = this.canvas.getBoundingClientRect();
+    const mouse = event.clientY - rect.top;
+    const found = this.series.map((line) => {
+      const place = nearest(line.xs, x);
+      const y = place < 0 ? null : line.ys[place];
+      return { line, place, y, far: y === null ? Infinity : Math.abs(this.last.y(y) - mouse) };
+    }).filter((one) => one.place >= 0).sort((a, b) => a.far - b.far).slice(0, SHOWN);
+    this.tip.replaceChildren(...found.map(({ line, place, y }, at) => h("div", { class: at === 0 ? "near" : null },
+      h("i", { style: { background: line.color } }), ` ${line.name} `,
+      h("b", {}, y === null ? "no number" : number(y, 7)), ` at ${this.xText(line.xs[place])}`)));
+    this.tip.hidden = found.length === 0;
+    const left = event.clientX - rect.left;
+    this.tip.style.left = left > rect.width / 2 ? "auto" : `${left + 14}px`;
+    this.tip.style.right = left > rect.width / 2 ? `${rect.width - left + 14}px` : "auto";
+  }
+
+  saveCsv() {
+    const quote = (text) => `"${String(text).replaceAll('"', '""')}"`;
+    const lines = [`curve,${quote(this.options.xLabel ?? "x")},${quote(this.title)}`];
+    for (const line of this.series) line.xs.forEach((x, at) => lines.push(`${quote(line.name)},${x},${line.ys[at] ?? "NaN"}`));
+    save(fileName(this.title, ".csv"), new Blob([lines.join("\n") + "\n"], { type: "text/csv" }));
+  }
+
+  savePng() {
+    const copy = h("canvas");
+    [copy.width, copy.height] = [this.canvas.width, this.canvas.height];
+    const pen = copy.getContext("2d");
+    pen.fillStyle = this.colors().back || "#fff";
+    pen.fillRect(0, 0, copy.width, copy.height);
+    pen.drawImage(this.canvas, 0, 0);
+    copy.toBlob((blob) => save(fileName(this.title, ".png"), blob), "image/png");
+  }
+
+  saveSvg() {
+    const [width, height, colors] = [this.width, this.height, this.colors()];
+    const scales = this.scales(width, height);
+    const make = (name, attributes, text) => {
+      const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+      for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, String(value));
+      if (text !== undefined) element.textContent = text;
+      return element;
+    };
+    const root = make("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "font-family": "sans-serif", "font-size": 11 });
+    root.append(make("title", {}, this.title), make("rect", { width, height, fill: colors.back }));
+    const grid = this.grid(scales);
+    const { box } = scales;
+    for (const value of grid.ys) {
+      const y = scales.y(value);
+      root.append(make("line", { x1: box.left, x2: box.left + box.width, y1: y, y2: y, stroke: colors.line }));
+      root.append(make("text", { x: box.left - 6, y: y + 4, "text-anchor": "end", fill: colors.text }, number(value, 4)));
+    }
+    for (const value of grid.xs) {
+      root.append(make("text", { x: scales.x(value), y: height - 8, "text-anchor": "middle", fill: colors.text }, this.xText(value, grid)));
+    }
+    for (const path of this.paths(scales)) {
+      const d = path.points.map(([move, x, y]) => `${move ? "M" : "L"}${x.toFixed(2)} ${y.toFixed(2)}`).join("");
+      root.append(make("path", {
+        d, fill: path.fill ? path.color : "none", stroke: path.fill ? "none" : path.color, "stroke-width": path.width, opacity: path.alpha,
+      }));
+      for (const [x, y] of path.dots) root.append(make("circle", { cx: x, cy: y, r: 2.2, fill: path.color, opacity: path.alpha }));
+    }
+    save(fileName(this.title, ".svg"), new Blob([new XMLSerializer().serializeToString(root)], { type: "image/svg+xml" }));
+  }
+}
+
+/// The settings that all charts of a view share: axis, logarithms, smoothing. They live in the address.
+export function chartSettings(view, changed) {
+  const { params } = view;
+  const set = (name, value) => {
+    view.set({ [name]: value, ...(name === "x" ? { from: null, to: null } : {}) });
+    changed(name);
+  };
+  const axis = [["step", "step"], ["epoch", "epoch"], ["relative", "relative time"], ["wall", "wall time"]];
+  const smoothing = h("input", {
+    type: "range", min: 0, max: 0.99, step: 0.01, value: params.smooth ?? 0, "aria-label": "smoothing",
+    oninput: (event) => set("smooth", event.target.value === "0" ? null : event.target.value),
+  });
+  return h("div", { class: "settings" },
+    h("label", { class: "field" }, "x axis ", h("select", { onchange: (event) => set("x", event.target.value === "step" ? null : event.target.value) },
+      axis.map(([key, text]) => h("option", { value: key, selected: (params.x ?? "step") === key }, text)))),
+    check("log x", params.logx === "1", (on) => set("logx", on ? "1" : null)),
+    check("log y", params.logy === "1", (on) => set("logy", on ? "1" : null)),
+    h("label", { class: "field" }, "smoothing ", smoothing),
+    button("whole x axis", () => {
+      view.set({ from: null, to: null });
+      changed("zoom");
+    }));
+}

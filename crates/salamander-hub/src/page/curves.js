@@ -1,0 +1,99 @@
+// Gets curves from the hub as one chart shows them: so many stretches as it has pixels, every point when zoomed in.
+
+import { get } from "./api.js";
+import { band, interpolate } from "./curve.js";
+
+const MOST = 500;
+/// Stretches that are asked for where an average needs every point.
+const ALL = 20_000;
+
+/// Curves of runs for some metrics: {metric: {run: {xs, ys, points, reduced}}}.
+export async function load(runs, metrics, { params, pixels, signal }) {
+  const axis = params.x ?? "step";
+  const timed = axis === "relative" || axis === "wall";
+  const stretches = params.smooth ? ALL : Math.max(50, Math.round(pixels));
+  const times = timed ? await fetchAll(runs, ["time"], { points: 2000 }, signal) : new Map();
+  const axes = new Map(runs.map((run) => [run.id, xAxis(run, axis, times.get(run.id)?.time)]));
+  let window = {};
+  if (params.from !== undefined || params.to !== undefined) {
+    const back = (name, fallback) => {
+      if (params[name] === undefined) return null;
+      const steps = runs.map((run) => axes.get(run.id).back(Number(params[name]))).filter(Number.isFinite);
+      return steps.length ? fallback(...steps) : null;
+    };
+    const [from, to] = [back("from", Math.min), back("to", Math.max)];
+    // One step more on each side, so that lines reach the edge.
+    window = { from: from === null ? null : Math.floor(from) - 1, to: to === null ? null : Math.ceil(to) + 1 };
+  }
+  const found = await fetchAll(runs, metrics, { points: stretches, ...window }, signal);
+  const out = {};
+  for (const metric of metrics) {
+    out[metric] = {};
+    for (const run of runs) {
+      const curve = found.get(run.id)?.[metric];
+      if (!curve) continue;
+      const { to } = axes.get(run.id);
+      out[metric][run.id] = { xs: curve.steps.map(to), ys: curve.values, points: curve.points, reduced: curve.reduced };
+    }
+  }
+  return out;
+}
+
+async function fetchAll(runs, metrics, params, signal) {
+  const found = new Map();
+  const each = Math.max(1, Math.floor(MOST / metrics.length));
+  for (let from = 0; from < runs.length; from += each) {
+    const some = runs.slice(from, from + each).map((run) => run.id).join(",");
+    for (const answer of await get("curves", { runs: some, metrics: metrics.join(","), ...params }, signal)) {
+      found.set(answer.run, Object.fromEntries(answer.curves.map((curve) => [curve.metric, curve])));
+    }
+  }
+  return found;
+}
+
+function xAxis(run, axis, time) {
+  if (axis === "epoch") {
+    const per = run.steps_per_epoch || 1;
+    return { to: (step) => step / per, back: (x) => x * per };
+  }
+  if (axis === "relative" || axis === "wall") {
+    const [steps, at] = [time?.steps ?? [], time?.values ?? []];
+    const begin = axis === "relative" ? at[0] ?? 0 : 0;
+    return {
+      to: (step) => (steps.length ? interpolate(steps, at, step) - begin : step),
+      back: (x) => (steps.length ? interpolate(at, steps, x + begin) : x),
+    };
+  }
+  return { to: (step) => step, back: (x) => x };
+}
+
+/// Series of a chart from loaded curves, grouped by a hyperparameter if that is asked for.
+export function series(runs, curves, { color, group, pinned }) {
+  if (!group) {
+    return runs.filter((run) => curves[run.id]).map((run) => ({
+      name: run.name, color: color(run), strong: run.id === pinned, ...curves[run.id],
+    }));
+  }
+  const groups = new Map();
+  for (const run of runs.filter((one) => curves[one.id])) {
+    const key = String(run.flat?.[group] ?? "none");
+    groups.set(key, [...(groups.get(key) ?? []), run]);
+  }
+  return [...groups].map(([key, members], at) => ({
+    name: `${group} = ${key} (${members.length})`, color: color(members[0], at), strong: true,
+    ...band(members.map((run) => curves[run.id]), 300),
+  }));
+}
+
+/// What a chart says of how exact it is.
+export function noteOf(curves, params) {
+  const all = Object.values(curves);
+  const points = all.reduce((sum, curve) => sum + curve.points, 0);
+  const reduced = all.some((curve) => curve.reduced);
+  const text = `${points.toLocaleString("en-US")} points`;
+  if (!reduced) return text;
+  const smoothed = params.smooth ? "; the average is over these" : "";
+  return `${text}; smallest and largest of each pixel are shown, zoom in for every point${smoothed}`;
+}
+
+export const AXES = { step: "step", epoch: "epoch", relative: "seconds since the start", wall: "time" };

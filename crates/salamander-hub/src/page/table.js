@@ -1,0 +1,81 @@
+// A table of any length: only the rows that are in sight are in the page.
+
+import { fill, h } from "./dom.js";
+
+const ROW = 30;
+const MORE = 12;
+
+/// Columns: {key, title, value(row), cell(row), num}. `chosen` is a set of ids, or null where nothing can be chosen.
+export class Table {
+  constructor({ columns, chosen = null, choose = () => {}, sorted = () => {}, mark = () => null, label }) {
+    Object.assign(this, { columns, chosen, choose, sorted, mark });
+    this.rows = [];
+    this.head = h("thead");
+    this.body = h("tbody");
+    this.element = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
+      h("table", { "aria-label": label }, this.head, this.body));
+    this.element.addEventListener("scroll", () => this.draw());
+    new ResizeObserver(() => this.draw()).observe(this.element);
+  }
+
+  set(rows, sort) {
+    this.rows = rows;
+    this.sort = sort;
+    this.element.querySelector("table").setAttribute("aria-rowcount", rows.length + 1);
+    this.drawHead();
+    this.drawn = null;
+    this.draw();
+  }
+
+  drawHead() {
+    const cell = (column) => {
+      const on = this.sort && this.sort.replace(/^-/, "") === column.key;
+      const down = on && this.sort.startsWith("-");
+      return h("th", { class: column.num ? "num" : null, "aria-sort": on ? (down ? "descending" : "ascending") : null, scope: "col" },
+        h("button", { type: "button", onclick: () => this.sorted(on && !down ? `-${column.key}` : column.key) },
+          column.title + (on ? (down ? " \u2193" : " \u2191") : "")));
+    };
+    fill(this.head, h("tr", {}, this.chosen && h("th", {}, ""), this.columns.map(cell)));
+  }
+
+  draw() {
+    const height = this.element.clientHeight || 600;
+    const from = Math.max(0, Math.floor(this.element.scrollTop / ROW) - MORE);
+    const to = Math.min(this.rows.length, from + Math.ceil(height / ROW) + 2 * MORE);
+    const key = `${from}-${to}`;
+    if (this.drawn === key) return;
+    this.drawn = key;
+    const space = (rows) => rows > 0 && h("tr", { class: "space", "aria-hidden": "true" }, h("td", { colspan: this.columns.length + 1, style: { height: `${rows * ROW}px` } }));
+    fill(this.body, space(from), this.rows.slice(from, to).map((row, at) => this.row(row, from + at)), space(this.rows.length - to));
+  }
+
+  row(row, at) {
+    const cell = (column) => h("td", { class: column.num ? "num" : null, title: column.num ? null : text(column.value(row)) },
+      column.cell ? column.cell(row) : text(column.value(row)));
+    const pick = this.chosen && h("td", {}, h("input", {
+      type: "checkbox", checked: this.chosen.has(row.id), "aria-label": `choose ${row.name ?? row.id}`,
+      onchange: (event) => {
+        event.target.checked ? this.chosen.add(row.id) : this.chosen.delete(row.id);
+        this.choose();
+      },
+    }));
+    return h("tr", { class: this.mark(row), "aria-rowindex": at + 2 }, pick, this.columns.map(cell));
+  }
+}
+
+function text(value) {
+  return value === null || value === undefined ? "" : String(value);
+}
+
+/// Sorts by a column; what has no value comes last, whichever way it is sorted.
+export function sortBy(rows, columns, sort) {
+  const column = columns.find((one) => one.key === (sort ?? "").replace(/^-/, ""));
+  if (!column) return rows;
+  const down = sort.startsWith("-") ? -1 : 1;
+  const absent = (value) => value === null || value === undefined || value === "" || Number.isNaN(value);
+  return rows.map((row) => [column.value(row), row]).sort(([a], [b]) => {
+    if (absent(a) || absent(b)) return absent(a) - absent(b);
+    if (typeof a === "number" && typeof b === "number") return down * (a - b);
+    return down * String(a).localeCompare(String(b), "en", { numeric: true });
+  }).map(([, row]) => row);
+}

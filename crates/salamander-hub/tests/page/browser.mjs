@@ -1,0 +1,240 @@
+// Opens every view of the dashboard in chromium and compares what is there with what the API says.
+
+import assert from "node:assert/strict";
+import fs from "node:fs";
+import { createRequire } from "node:module";
+
+const { URL: base, RUNS, SPIKE, LONG, HOSTILE, PLAYWRIGHT, SALAMANDER_SCREENSHOTS: pictures } = process.env;
+const { chromium } = createRequire(`${PLAYWRIGHT}/`)("playwright-core");
+const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
+const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, acceptDownloads: true });
+const page = await context.newPage();
+page.setDefaultTimeout(120_000);
+const [problems, elsewhere] = [[], []];
+page.on("pageerror", (error) => problems.push(String(error)));
+// Reading pixels back is this test's doing, not the page's.
+const ours = (text) => text.includes("willReadFrequently");
+page.on("console", (message) => ["error", "warning"].includes(message.type()) && !ours(message.text()) && problems.push(message.text()));
+page.on("request", (request) => {
+  const url = request.url();
+  if (!url.startsWith(base) && !url.startsWith("data:") && !url.startsWith("blob:")) elsewhere.push(url);
+});
+const api = async (path) => (await fetch(`${base}/api/v1/${path}`)).json();
+const until = async (what, holds) => {
+  for (let tries = 0; tries < 2400; tries += 1) {
+    if (await holds()) return;
+    await new Promise((done) => setTimeout(done, 50));
+  }
+  throw new Error(`never: ${what}`);
+};
+let shots = 0;
+const look = async (name) => {
+  if (!pictures) return;
+  fs.mkdirSync(pictures, { recursive: true });
+  await page.screenshot({ path: `${pictures}/${String((shots += 1)).padStart(2, "0")}-${name}.png` });
+};
+const open = async (hash) => {
+  await page.goto("about:blank");
+  await page.goto(`${base}/${hash}`);
+  await page.waitForSelector(".view[data-ready]");
+};
+const noHarm = async () => assert.equal(await page.evaluate(() => window.hurt), undefined, "a name was executed");
+
+// The store has read the folders.
+await until("all runs are in the store", async () => {
+  const found = await api("runs?limit=1000&metrics=*");
+  return found.total === 23 && found.items.every((run) => run.steps > 0) && found.items.some((run) => run.steps === Number(LONG));
+});
+const all = (await api("runs?limit=1000&metrics=*")).items;
+const named = (name) => all.find((run) => run.name === name || run.folder.startsWith(name));
+const [long, hostile, live] = ["long-1", "hostile-1", "live-1"].map(named);
+
+// Runs: as many rows as the API has, names as text, sort, filter, columns, the address.
+await open("#/runs");
+await page.waitForFunction(() => document.querySelectorAll("tbody tr:not(.space)").length === 23);
+const cells = await page.$$eval("tbody tr:not(.space) td:nth-child(2)", (list) => list.map((cell) => cell.textContent));
+assert.deepEqual([...cells].sort(), all.map((run) => run.name).sort());
+assert(cells.includes(HOSTILE), "a hostile name is text");
+await noHarm();
+await look("runs");
+await page.fill("input[type=search]", "best > 0.75 and not long");
+const expected = all.filter((run) => run.best > 0.75 && !run.name.includes("long")).length;
+await page.waitForFunction((count) => document.querySelectorAll("tbody tr:not(.space)").length === count, expected);
+assert(page.url().includes("filter="), "the address holds the filter");
+await page.click("thead button:text-is('best')");
+const bests = await page.$$eval("tbody tr:not(.space)", (rows) => rows.map((row) => Number(row.querySelector("span[title=accuracy]")?.textContent)));
+assert.deepEqual(bests, [...bests].sort((a, b) => a - b));
+await page.reload();
+await page.waitForFunction((count) => document.querySelectorAll("tbody tr:not(.space)").length === count, expected);
+await page.fill("input[type=search]", "best > ");
+await page.waitForFunction(() => document.querySelector("[role=alert]").textContent !== "");
+
+// Curves: a spike of one point among a million is on the canvas, where it belongs.
+const at = (name) => page.evaluate((title) => {
+  const figure = [...document.querySelectorAll("figure.chart")].find((one) => one.querySelector("strong").textContent === title);
+  const { box, ends } = figure.querySelector("canvas").dataset;
+  return box && { box: JSON.parse(box), ends: JSON.parse(ends) };
+}, name);
+/// Whether there is ink of a curve near a value.
+const inked = (name, x, y, reach = 3) => page.evaluate(([title, x, y, reach]) => {
+  const canvas = [...document.querySelectorAll("figure.chart")].find((one) => one.querySelector("strong").textContent === title).querySelector("canvas");
+  const [box, ends] = [JSON.parse(canvas.dataset.box), JSON.parse(canvas.dataset.ends)];
+  const ratio = canvas.width / canvas.clientWidth;
+  const px = (box.left + ((x - ends.x0) / (ends.x1 - ends.x0)) * box.width) * ratio;
+  const py = (box.top + (1 - (y - ends.y0) / (ends.y1 - ends.y0)) * box.height) * ratio;
+  const data = canvas.getContext("2d").getImageData(Math.round(px - reach), Math.round(py - reach), 2 * reach + 1, 2 * reach + 1).data;
+  for (let at = 0; at < data.length; at += 4) {
+    const [r, g, b, a] = data.slice(at, at + 4);
+    if (a > 60 && Math.max(r, g, b) - Math.min(r, g, b) > 60) return true;
+  }
+  return false;
+}, [name, x, y, reach]);
+await open(`#/run/${long.id}/curves?metrics=^loss$`);
+await page.waitForFunction(() => document.querySelector("figure.chart canvas")?.dataset.curves === "1");
+let chart = await at("loss");
+assert(chart.ends.x0 <= 1 && chart.ends.x1 >= Number(LONG), JSON.stringify(chart));
+assert(chart.ends.y1 >= 9, "the spike is within the axis");
+assert(await inked("loss", Number(SPIKE), 9), "the spike is drawn");
+assert(await inked("loss", Number(SPIKE), 5), "and the line to it");
+assert(!(await inked("loss", Number(SPIKE) + 60_000, 5)), "and nothing beside it");
+const curve = (await api(`runs/${long.id}/curves?metrics=loss&points=300`)).curves[0];
+for (const place of [20, 111, 222, 333, 444]) assert(await inked("loss", curve.steps[place], curve.values[place]), `step ${curve.steps[place]} is drawn`);
+await look("spike");
+// Zoom to the single point.
+await open(`#/run/${long.id}/curves?metrics=^loss$&from=${Number(SPIKE) - 3}&to=${Number(SPIKE) + 3}`);
+await page.waitForFunction(() => document.querySelector("figure.chart canvas")?.dataset.curves === "1");
+chart = await at("loss");
+assert.deepEqual([chart.ends.x0, chart.ends.x1], [Number(SPIKE) - 3, Number(SPIKE) + 3]);
+for (const step of [-2, -1, 0, 1, 2]) {
+  const value = step === 0 ? 9 : 1 + 0.5 * Math.sin((Number(SPIKE) + step) / 40_000);
+  assert(await inked("loss", Number(SPIKE) + step, value), `point ${step} is drawn`);
+}
+await look("zoom");
+// Dragging zooms, a double click gives all back, keys move.
+await open(`#/run/${live.id}/curves?metrics=^loss$`);
+await page.waitForFunction(() => document.querySelector("figure.chart canvas")?.dataset.curves === "1");
+const place = await page.locator("figure.chart canvas").first().boundingBox();
+await page.mouse.move(place.x + 300, place.y + 80);
+await page.mouse.down();
+await page.mouse.move(place.x + 600, place.y + 90, { steps: 5 });
+await page.mouse.up();
+await page.waitForFunction(() => location.hash.includes("from="));
+await until("the axis is that of the zoom", async () => (await at("loss")).ends.x0 > 1);
+await page.mouse.dblclick(place.x + 300, place.y + 80);
+await page.waitForFunction(() => !location.hash.includes("from="));
+await page.locator("figure.chart canvas").first().press("+");
+await page.waitForFunction(() => location.hash.includes("from="));
+await page.locator("figure.chart canvas").first().press("0");
+await page.mouse.move(place.x + 400, place.y + 100);
+await page.waitForFunction(() => !document.querySelector(".tip").hidden);
+assert((await page.textContent(".tip")).includes("live"));
+// Live: what a run appends is drawn.
+fs.appendFileSync(`${RUNS}/live-1/metrics.jsonl`, JSON.stringify({ kind: "step", steps: 21, epoch: 0, loss: 7.5, learning_rate: 0.1, time: 1_700_000_001 }) + "\n");
+await until("the new point is drawn", async () => (await at("loss")).ends.x1 >= 21 && (await inked("loss", 21, 7.5)));
+await look("live");
+// The other axes.
+for (const [x, end] of [["epoch", 2.1], ["relative", 0.99]]) {
+  await open(`#/run/${live.id}/curves?metrics=^loss$&x=${x}`);
+  await page.waitForFunction(() => document.querySelector("figure.chart canvas")?.dataset.curves === "1");
+  assert(Math.abs((await at("loss")).ends.x1 - end) < 0.02, `${x}: ${(await at("loss")).ends.x1}`);
+}
+await open(`#/run/${live.id}/curves?metrics=^loss$&logy=1&logx=1&smooth=0.8&x=wall`);
+await page.waitForFunction(() => document.querySelector("figure.chart canvas")?.dataset.curves === "1");
+// Out of the page.
+for (const [kind, check] of [["CSV", (text) => text.split("\n").length > 20], ["SVG", (text) => text.includes("<path")], ["PNG", (text) => text.includes("PNG")]]) {
+  const download = page.waitForEvent("download");
+  await page.locator("figure.chart .tools button", { hasText: kind }).first().click();
+  const file = await (await download).path();
+  assert(check(fs.readFileSync(file, "latin1")), kind);
+}
+
+// One run: every part.
+await open(`#/run/${hostile.id}`);
+await page.waitForFunction(() => document.querySelectorAll("figure.chart").length === 2);
+assert((await page.textContent("h1")).startsWith(HOSTILE));
+await noHarm();
+await look("run");
+for (const [part, text] of [["config", "entrypoint"], ["checkpoints", ""], ["ledger", "intact"], ["time", "rank 0"], ["confusion", "accuracy 0.85"]]) {
+  await open(`#/run/${hostile.id}/${part}`);
+  assert((await page.textContent("main")).includes(text), part);
+}
+assert(await page.evaluate(() => {
+  const canvas = document.querySelector(".heat canvas");
+  const [cell, margin] = [Number(canvas.dataset.cell), Number(canvas.dataset.margin)];
+  const ratio = canvas.width / canvas.clientWidth;
+  const red = (column, row) => canvas.getContext("2d").getImageData((margin + column * cell + 3) * ratio, (margin + row * cell + 3) * ratio, 1, 1).data[0];
+  return red(0, 0) < red(1, 0) && red(1, 1) < red(0, 1);
+}), "the diagonal is darker");
+await look("confusion");
+await open(`#/run/${hostile.id}/logs`);
+await page.waitForFunction(() => document.querySelector(".log").textContent.includes("lease expired"));
+const log = await page.textContent(".log");
+assert(log.includes(HOSTILE) && !log.includes("\u001b"), log);
+fs.appendFileSync(`${RUNS}/hostile-1/logs/worker-0.log`, "2026-11-18T06:57:36Z ERROR a new line\n");
+fs.appendFileSync(`${RUNS}/hostile-1/metrics.jsonl`, JSON.stringify({ kind: "step", steps: 51, epoch: 0, loss: 0.01, learning_rate: 0.1, time: 1_700_000_001 }) + "\n");
+await page.waitForFunction(() => document.querySelector(".log").textContent.includes("a new line"));
+await page.fill("[aria-label='search in logs']", "lease");
+await page.waitForFunction(() => !document.querySelector(".log").textContent.includes("a new line"));
+await noHarm();
+await look("logs");
+
+// Compare: as many curves as runs; the difference; a group.
+const trials = all.filter((run) => run.folder.startsWith("tuning-1"));
+assert.equal(trials.length, 20);
+await open(`#/compare?runs=${trials.map((run) => run.id).join(",")}&metrics=^loss$`);
+await page.waitForFunction(() => document.querySelector("figure.chart canvas")?.dataset.curves === "20");
+for (const trial of [trials[0], trials[19]]) {
+  const drawn = (await api(`runs/${trial.id}/curves?metrics=loss`)).curves[0];
+  assert(await inked("loss", drawn.steps[20], drawn.values[20]), trial.name);
+}
+assert((await page.textContent("[aria-label=differences]")).includes("learning_rate"));
+await look("compare");
+await page.selectOption("select >> nth=0", "learning_rate");
+await page.waitForFunction(() => location.hash.includes("group=learning_rate"));
+
+// A search: parallel coordinates with brushing, the table follows.
+const search = trials[0].experiment;
+await open(`#/search/${search}`);
+await page.waitForFunction(() => document.querySelector(".parallel canvas")?.dataset.kept === "20");
+await look("search");
+await page.locator(".parallel canvas").scrollIntoViewIfNeeded();
+const box = await page.locator(".parallel canvas").boundingBox();
+const axes = JSON.parse(await page.getAttribute(".parallel canvas", "data-axes"));
+const axis = axes.find(({ key }) => key === "learning_rate");
+await page.mouse.move(box.x + axis.x, box.y + axis.bottom + 2);
+await page.mouse.down();
+await page.mouse.move(box.x + axis.x, box.y + (axis.top + axis.bottom) / 2, { steps: 4 });
+await page.mouse.up();
+const rates = trials.map((run) => run.hparams.learning_rate);
+const [lowest, highest] = [Math.min(...rates), Math.max(...rates)];
+const middle = highest / lowest > 50 ? Math.sqrt(lowest * highest) : (lowest + highest) / 2;
+const half = rates.filter((rate) => rate <= middle).length;
+await page.waitForFunction((count) => Number(document.querySelector(".parallel canvas").dataset.kept) === count, half);
+await page.waitForFunction((count) => document.querySelectorAll("[aria-label=trials] tbody tr:not(.space)").length === count, half);
+assert(page.url().includes("brush="), "the address holds the brush");
+await look("brush");
+
+for (const view of ["experiments", "cluster", "models"]) {
+  await open(`#/${view}`);
+  await look(view);
+}
+await open("#/nothing");
+assert((await page.textContent("main")).includes("no such view"));
+
+// A phone, in the dark.
+await page.emulateMedia({ colorScheme: "dark" });
+await page.setViewportSize({ width: 390, height: 800 });
+await open(`#/run/${live.id}`);
+await look("phone-top");
+await page.locator("figure.chart").first().scrollIntoViewIfNeeded();
+await page.waitForFunction(() => document.querySelector("figure.chart canvas")?.dataset.curves === "1");
+assert(await page.evaluate(() => document.documentElement.scrollWidth <= window.innerWidth), "nothing is wider than a phone");
+await look("phone");
+await open("#/runs");
+await look("phone-runs");
+
+await noHarm();
+assert.deepEqual(elsewhere, [], "no request leaves the machine");
+assert.deepEqual(problems, [], "no errors in the console");
+await browser.close();
+console.log("all views were seen");

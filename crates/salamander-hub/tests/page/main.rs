@@ -1,0 +1,199 @@
+//! The dashboard in a real browser: what is drawn is what the store has.
+//!
+//! Needs node, Debian's chromium, and `playwright-core` from npm in the folder that SALAMANDER_PLAYWRIGHT names
+//! (`npm install --prefix DIR playwright-core`, then DIR/node_modules). Pictures go to SALAMANDER_SCREENSHOTS, if it is set.
+
+use std::fs;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+
+use salamander_hub::ui;
+
+/// A name that would do harm if anybody took it for HTML.
+const HOSTILE: &str = "<img src=x onerror='window.hurt=1'><script>window.hurt=1</script>\"'&";
+/// Points of the long run, and where its spike is.
+const LONG: u64 = 1_000_000;
+const SPIKE: u64 = 654_321;
+
+fn experiment(name: &str, rate: f64) -> String {
+    let name = serde_json::Value::from(name);
+    format!(
+        "name: {name}\nentrypoint: net\nlabels: [first]\nsearcher: {{metric: accuracy, smaller_is_better: false}}\n\
+         hyperparameters: {{learning_rate: {rate}, global_batch_size: 8, layers: {{width: 16}}}}\n"
+    )
+}
+
+fn step(step: u64, loss: f64) -> String {
+    let time = 1_700_000_000.0 + step as f64 / 100.0;
+    format!(
+        "{{\"kind\":\"step\",\"steps\":{step},\"epoch\":0,\"loss\":{loss},\"learning_rate\":0.1,\"time\":{time}}}\n"
+    )
+}
+
+/// A run that has ended, with these losses from step 1 on.
+fn write_run(folder: &Path, name: &str, rate: f64, losses: impl Iterator<Item = f64>) {
+    fs::create_dir_all(folder.join("logs")).expect("made");
+    fs::write(folder.join("experiment.yaml"), experiment(name, rate)).expect("written");
+    fs::write(folder.join("run.lock"), "1\n").expect("written");
+    let mut text = String::new();
+    let mut steps = 0;
+    for loss in losses {
+        steps += 1;
+        text.push_str(&step(steps, loss));
+    }
+    text.push_str(&format!(
+        "{{\"kind\":\"epoch\",\"steps\":{steps},\"epoch\":0,\"complete\":true,\"training\":{{\"loss\":0.5}},\
+         \"validation\":{{\"accuracy\":{},\"<b>bold</b>\":1}},\"seconds\":1,\"best\":true}}\n",
+        1.0 - rate
+    ));
+    fs::write(folder.join("metrics.jsonl"), text).expect("written");
+    let plan = format!(
+        "{{\"done\":0,\"total\":{steps},\"steps_per_epoch\":10,\"epochs\":2,\"parameters\":7}}"
+    );
+    fs::write(folder.join("plan.json"), plan).expect("written");
+    let summary = "{\"state\":\"completed\",\"error\":null,\"workers\":2,\"generations\":3,\
+        \"restarts\":{\"worker\":1,\"ps\":0,\"master\":0},\
+        \"timings\":{\"compute_s\":3.0,\"exchange_s\":1.0,\"data_s\":0.5,\"test_s\":0.5,\"wall_s\":5.0},\
+        \"ledger\":[{\"epoch\":0,\"records\":80,\"applied\":80,\"missing\":0,\"duplicated\":0,\"skipped\":0,\
+        \"overflowed\":0,\"intact\":true}]}";
+    fs::write(folder.join("summary.json"), summary).expect("written");
+    let row = |name: &str| {
+        format!(
+            "{{\"name\":\"{name}\",\"precision\":0.9,\"recall\":0.8,\"f1\":0.85,\"support\":10}}"
+        )
+    };
+    let report = format!(
+        "{{\"accuracy\":0.85,\"rows\":[{},{}],\"macro_avg\":{},\"weighted_avg\":{},\
+         \"confusion\":{{\"names\":[\"cat\",\"dog\"],\"counts\":[[8,2],[1,9]]}}}}",
+        row("cat"),
+        row("dog"),
+        row("macro"),
+        row("weighted")
+    );
+    fs::write(folder.join("report.json"), report).expect("written");
+    let log = format!(
+        "2026-11-18T06:57:34Z  INFO \u{1b}[31mstarts\u{1b}[0m {HOSTILE}\n2026-11-18T06:57:35Z  WARN lease expired\n"
+    );
+    fs::write(folder.join("logs/worker-0.log"), log).expect("written");
+}
+
+fn write_all(runs: &Path) {
+    let wave = |step: u64| 1.0 + 0.5 * ((step as f64) / 40_000.0).sin();
+    let long = (1..=LONG).map(|at| if at == SPIKE { 9.0 } else { wave(at) });
+    write_run(&runs.join("long-1"), "long", 0.1, long);
+    write_run(&runs.join("hostile-1"), HOSTILE, 0.2, (1..=50).map(|at| 1.0 / f64::from(at)));
+    write_run(&runs.join("live-1"), "live", 0.3, (1..=20).map(|at| 2.0 / f64::from(at)));
+    write_search(runs);
+}
+
+/// A search of 20 trials, as its journal tells it.
+fn write_search(runs: &Path) {
+    let search = runs.join("tuning-1");
+    fs::create_dir_all(&search).expect("made");
+    let file = "name: tuning\nentrypoint: net\nsearcher: {name: random, metric: accuracy, smaller_is_better: false, \
+        max_trials: 20, max_length: {batches: 30}}\nhyperparameters: {learning_rate: {type: double, minval: 0, maxval: 1}}\n";
+    let kept = serde_json::json!({"base": "/", "seed": 1, "slots": 2, "file": file});
+    fs::write(search.join("search.json"), kept.to_string()).expect("written");
+    fs::write(search.join("run.lock"), "1\n").expect("written");
+    let mut journal = fs::File::create(search.join("search.jsonl")).expect("made");
+    for trial in 1..=20u64 {
+        let rate = trial as f64 / 25.0;
+        let losses = (1..=30u32).map(move |at| rate + 1.0 / f64::from(at));
+        write_run(
+            &search.join(format!("trials/{trial:05}")),
+            &format!("trial {trial}"),
+            rate,
+            losses,
+        );
+        let event = serde_json::json!({"report": {"trial": trial, "length": 30, "metric": 1.0 - rate, "bits": (1.0 - rate).to_bits()}});
+        writeln!(journal, "{event}").expect("written");
+    }
+}
+
+/// Serves a folder for as long as it lives.
+struct Served {
+    address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Served {
+    fn start(runs: &Path) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (sender, heard) = channel();
+        let thread = std::thread::spawn({
+            let (runs, stop) = (runs.to_path_buf(), Arc::clone(&stop));
+            move || {
+                let any = SocketAddr::from(([127, 0, 0, 1], 0));
+                let tell = |address| sender.send(address).expect("somebody waits");
+                ui::run(&runs, any, tell, &stop).expect("served");
+            }
+        });
+        let address = heard.recv().expect("an address");
+        Self { address, stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(std::thread::JoinHandle::join);
+    }
+}
+
+/// Where playwright-core is; says so and returns nothing when it is not there.
+fn playwright() -> Option<PathBuf> {
+    let folder = std::env::var_os("SALAMANDER_PLAYWRIGHT").map(PathBuf::from);
+    let found = folder.filter(|folder| folder.join("playwright-core/package.json").is_file());
+    if found.is_none() {
+        let reason = "SALAMANDER_PLAYWRIGHT names no folder with playwright-core (npm install playwright-core)";
+        assert!(std::env::var_os("SALAMANDER_NO_SKIPS").is_none(), "{reason}");
+        println!("SKIPPED: {reason}");
+    }
+    found
+}
+
+fn node(script: &str) -> Command {
+    let mut command = Command::new("node");
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/page").join(script));
+    command
+}
+
+#[test]
+fn every_view_shows_what_the_store_has() {
+    let Some(playwright) = playwright() else { return };
+    let runs = tempfile::tempdir().expect("a folder");
+    write_all(runs.path());
+    let served = Served::start(runs.path());
+    let mut command = node("browser.mjs");
+    command.env("LANG", "en_US.UTF-8").env("PLAYWRIGHT", playwright);
+    command.env("URL", format!("http://{}", served.address)).env("RUNS", runs.path());
+    command.env("SPIKE", SPIKE.to_string()).env("LONG", LONG.to_string()).env("HOSTILE", HOSTILE);
+    let output = command.output().expect("node");
+    let said = String::from_utf8_lossy(&output.stdout);
+    println!("{said}");
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn what_needs_no_browser_is_tried_without_one() {
+    let Ok(output) = node("pure.mjs").output() else {
+        assert!(std::env::var_os("SALAMANDER_NO_SKIPS").is_none(), "there is no node");
+        println!("SKIPPED: there is no node");
+        return;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn other_machines_are_refused() {
+    let runs = tempfile::tempdir().expect("a folder");
+    let stop = Arc::new(AtomicBool::new(true));
+    let error = ui::run(runs.path(), SocketAddr::from(([0, 0, 0, 0], 0)), |_| {}, &stop);
+    assert!(error.expect_err("refused").to_string().contains("no login"));
+}

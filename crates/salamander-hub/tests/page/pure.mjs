@@ -1,0 +1,62 @@
+// The parts of the page that need no browser.
+
+import assert from "node:assert/strict";
+import { band, interpolate, logTicks, nearest, rankCorrelation, reduce, smooth, ticks } from "../../src/page/curve.js";
+import { parse } from "../../src/page/filter.js";
+import { duration, flat, number, plain } from "../../src/page/format.js";
+import { sortBy } from "../../src/page/table.js";
+
+// Every extreme of every pixel survives.
+let seed = 7;
+const random = () => (seed = (seed * 48271) % 2147483647) / 2147483647;
+for (let round = 0; round < 50; round += 1) {
+  const count = 1 + Math.floor(random() * 5000);
+  const xs = Array.from({ length: count }, (_, at) => at);
+  const ys = xs.map(() => (random() < 0.02 ? null : random()));
+  const columns = 1 + Math.floor(random() * 300);
+  const place = (x) => (x / count) * columns;
+  const kept = reduce(xs, ys, place, columns).filter((at) => at !== null);
+  assert.deepEqual(kept, [...kept].sort((a, b) => a - b));
+  const extremes = (list) => {
+    const out = new Map();
+    for (const at of list) {
+      if (ys[at] === null) continue;
+      const column = Math.floor(place(xs[at]));
+      const [low, high] = out.get(column) ?? [Infinity, -Infinity];
+      out.set(column, [Math.min(low, ys[at]), Math.max(high, ys[at])]);
+    }
+    return out;
+  };
+  assert.deepEqual(extremes(kept), extremes(xs));
+  assert(kept.length <= columns * 4 + 2 + ys.filter((y) => y === null).length * 4);
+}
+// Outside of what is in sight only the neighbours are kept.
+assert.deepEqual(reduce([0, 1, 2, 3, 4, 5, 6, 7, 8, 9], [0, 1, 2, 3, 4, 5, 6, 7, 8, 9], (x) => (x - 4) * 100, 100).filter((at) => at !== null), [3, 4, 5, 6]);
+
+assert.deepEqual(smooth([1, 1, null, 1], 0.9).map((y) => (y === null ? y : Number(y.toFixed(9)))), [1, 1, null, 1]);
+assert.deepEqual(ticks(0, 1, 5), [0, 0.2, 0.4, 0.6, 0.8, 1]);
+assert.deepEqual(logTicks(0.001, 1000, 10), [0.001, 0.01, 0.1, 1, 10, 100, 1000].map((v) => Number(v)));
+assert.equal(interpolate([0, 10], [0, 100], 2.5), 25);
+assert.equal(interpolate([0, 10], [0, 100], 99), 100);
+assert.equal(nearest([0, 10, 20], 14), 1);
+assert.equal(nearest([], 1), -1);
+assert.equal(rankCorrelation([1, 2, 3, 4], [10, 20, 30, 40]), 1);
+assert.equal(rankCorrelation([1, 2, 3, 4], [4, 3, 2, 1]), -1);
+assert.equal(rankCorrelation([1, 1, 1], [1, 2, 3]), 0);
+const joined = band([{ xs: [0, 10], ys: [0, 10] }, { xs: [0, 10], ys: [2, 12] }], 10);
+assert.deepEqual([joined.ys[5], joined.low[5], joined.high[5]], [6, 5, 7]);
+
+const row = { name: "digits", state: "running", model: "net", labels: ["first", "<b>"], steps: 10, metrics: { "validation/loss": 0.25, loss: null }, flat: { lr: 0.1, "a.b": "sgd" } };
+const yes = ["", "digits", "state = running", "validation/loss < 0.3", "hparam.lr >= 0.1 and a.b = sgd", "not name ~ xyz", "label = first", "label = \"<b>\"",
+  "(state = failed or state = running) steps > 9", "name !~ zzz", "state != failed", "a.b ~ SG"];
+const no = ["xyz", "state = failed", "validation/loss > 0.3", "loss < 1", "hparam.none = 1", "not digits", "label = second", "state = running and steps > 10"];
+for (const text of yes) assert.equal(parse(text)(row), true, text);
+for (const text of no) assert.equal(parse(text)(row), false, text);
+for (const text of ["(", "state =", "= 3", "a = (", "(a))", "\"open"]) assert.throws(() => parse(text), Error, text);
+
+assert.deepEqual(flat({ a: { b: 1 }, c: [1, 2] }), { "a.b": 1, c: "[1,2]" });
+assert.equal(plain("\u001b[31mred\u001b[0m\u0007"), "red\u00b7");
+assert.equal(number(0.00001234), "1.234e-5");
+assert.equal(duration(61_000), "1 min 1 s");
+const columns = [{ key: "a", value: (one) => one.a }];
+assert.deepEqual(sortBy([{ a: 2 }, { a: null }, { a: 10 }], columns, "-a").map((one) => one.a), [10, 2, null]);

@@ -1,0 +1,22 @@
+//! What the tools that people have are told of a run: TensorBoard's event files, an MLflow server.
+//!
+//! Nothing here is in the way of a step. A run appends its steps and validations to `metrics.jsonl` in its folder
+//! whether anybody looks or not; a sink is a thread that reads that file, as far as it has come, and passes on what is
+//! new. So the file is the spool: a server that is away, or a process that is killed, costs no point, and a run that
+//! was trained without any of this can be told of afterwards.
+//!
+//! # Layout
+//! - [`Tracker`]: the sinks of a run while it goes on; [`Sinks`]: which ones
+//! - [`point`], [`follow`]: a line of the metrics file; the file, followed, and begun again when it was cut
+//! - [`tensorboard`]: event files: framing, messages, hyperparameters, pictures
+//! - [`mlflow`]: the REST calls, what was told so far, and the sender
+//! - [`about`]: what else the folder tells of a run
+
+pub mod about;
+pub mod follow;
+pub mod mlflow;
+pub mod point;
+pub mod tensorboard;
+mod tracker;
+
+pub use tracker::{Patience, Sinks, Tracker};
