@@ -114,7 +114,7 @@ fn a_mistake_is_told_by_name_and_leaves_nothing_running() {
     assert!(ended.err().contains("there is no experiment 99"), "{}", ended.err());
     let ended = place.run(&["hub", "--listen", "0.0.0.0:0"]);
     assert!(ended.err().contains("can be reached from other machines"), "{}", ended.err());
-    assert_eq!(processes_of(&place), []);
+    assert!(processes_of(&place).is_empty());
 }
 
 #[test]
@@ -171,7 +171,7 @@ pub(crate) fn kill_often(kills: usize) {
     let hub = Hub::start(&place);
     assert_eq!(hub.get("/api/v1/experiments")["total"], 1);
     hub.stop();
-    assert_eq!(processes_of(&place), [], "nothing is left running");
+    assert!(processes_of(&place).is_empty(), "nothing is left running");
 }
 
 struct Hub {
