@@ -131,8 +131,8 @@ fn a_worker_with_another_experiment_is_refused_and_the_run_goes_on() {
     worker.wait_until("training", || steps_logged(&run) > 5);
 
     let other = place.path().join("other");
-    std::fs::create_dir(&other).expect("made");
-    for name in ["experiment.yaml", "token"] {
+    std::fs::create_dir_all(other.join("tls")).expect("made");
+    for name in ["experiment.yaml", "token", "tls/ca.crt", "tls/tls.crt", "tls/tls.key"] {
         std::fs::copy(run.join(name), other.join(name)).expect("copied");
     }
     let text = std::fs::read_to_string(other.join("experiment.yaml")).expect("there");
