@@ -19,8 +19,8 @@ pub(crate) struct Journal<T> {
 }
 
 impl<T: Serialize + DeserializeOwned> Journal<T> {
-    /// Opens it, and gives the entries from a place on, each with the place after it. What a crash left of the last line
-    /// is cut off.
+    /// Opens it, and gives the entries from a place on, each with the place after it. What a crash left of the last
+    /// line is cut off.
     pub(crate) fn open(path: &Path, from: u64) -> Result<(Self, Vec<(T, u64)>), Error> {
         let file =
             OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path);

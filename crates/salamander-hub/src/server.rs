@@ -54,7 +54,8 @@ impl Listen {
         }
         if !store.has_tokens()? {
             return Err(Error::Invalid(format!(
-                "{address} needs a login, and nobody has a token yet: `salamander hub token NAME --role admin` makes one"
+                "{address} needs a login, and nobody has a token yet: \
+                 `salamander hub token NAME --role admin` makes one"
             )));
         }
         Ok(Access::Tokens)

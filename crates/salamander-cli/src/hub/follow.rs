@@ -86,8 +86,9 @@ pub(super) fn trials(client: &Client, id: ExperimentId) -> Result<Vec<Run>> {
 
 /// The last value of the metric that trials are compared by.
 pub(super) fn compared(run: &Run) -> Option<f64> {
-    let name = run.metric.as_deref()?;
-    run.metrics.get(&format!("validation/{name}")).copied().flatten().or(run.best)
+    let name = run.metric.as_deref().unwrap_or_default();
+    let last = || run.metrics.get(&format!("validation/{name}")).copied().flatten();
+    run.measured.or_else(last).or(run.best)
 }
 
 /// The object that the command line's contract describes.

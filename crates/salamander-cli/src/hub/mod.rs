@@ -2,7 +2,8 @@
 //!
 //! # Layout
 //! - `serve`: `salamander hub`; `connect`: which hub a command talks to
-//! - `experiment`, `create`, `follow`: experiments; `trial`, `checkpoint`, `model`, `job`: the rest; `table`: how they look
+//! - `experiment`, `create`, `follow`: experiments; `trial`, `checkpoint`, `model`, `job`: the rest
+//! - `table`: how they look
 
 pub(crate) mod checkpoint;
 mod connect;

@@ -200,7 +200,11 @@ fn operation(route: &Route) -> Value {
 }
 
 fn schemas() -> Value {
-    let object = |required: &[&str], properties: Value| json!({"type": "object", "required": required, "properties": properties});
+    let object = |required: &[&str], properties: Value| {
+        let mut schema = json!({"type": "object", "required": required});
+        schema["properties"] = properties;
+        schema
+    };
     let text = || json!({"type": "string"});
     let texts = || json!({"type": "array", "items": {"type": "string"}});
     json!({

@@ -78,10 +78,8 @@ pub(crate) fn state(run: &RunLayout, holder: Option<u32>) -> (String, Option<Str
         let reason = "its process ended without a word: it was killed, or its machine went down";
         return ("interrupted".to_string(), Some(reason.to_string()));
     };
-    let state = match summary["state"].as_str() {
-        Some(state @ ("completed" | "failed")) => state,
-        _ => "interrupted",
-    };
+    let told = summary["state"].as_str().filter(|state| matches!(*state, "completed" | "failed"));
+    let state = told.unwrap_or("interrupted");
     (state.to_string(), summary["error"].as_str().map(str::to_string))
 }
 
@@ -112,6 +110,7 @@ pub(super) fn facts(run: &RunLayout, folder: &str, holder: Option<u32>) -> RunFa
         metric: experiment.as_ref().map(|e| e.metric().to_string()),
         smaller_is_better: experiment.as_ref().is_none_or(|e| e.searcher.smaller_is_better),
         length: None,
+        measured: None,
         started: written(&run.experiment()),
         ended: written(&run.summary()).filter(|_| holder.is_none()),
         pid: holder.map(i64::from).filter(|pid| *pid > 0),

@@ -201,6 +201,7 @@ impl Watched {
             }
             facts.hparams = trial.hparams.clone();
             facts.length = Some(trial.length() as i64);
+            facts.measured = trial.metric().filter(|metric| metric.is_finite());
             facts.model = replayed.file.experiment().model().map(str::to_string);
             self.runs.entry(number).or_default().look(hub, id, &of_trial, facts)?;
         }

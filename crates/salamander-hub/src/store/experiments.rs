@@ -3,7 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 
-use super::page::{Conditions, ListQuery, Page, Sort, Table, page};
+use super::page::{Conditions, ListQuery, Page, Selection, Sort, Table, page};
 use super::writer::Touched;
 use super::{Store, Tx};
 use crate::Error;
@@ -177,7 +177,7 @@ impl Store {
             conditions.plain("archived = 0");
         }
         let sort = Sort { key, value: None, descending };
-        self.read(|db| page(db, TABLE, conditions, sort, query, read))
+        self.read(|db| page(db, TABLE, Selection { conditions, sort }, query, read))
     }
 
     /// One experiment.
@@ -248,7 +248,8 @@ impl Store {
         restarts: Option<i64>,
     ) -> Result<(), Error> {
         self.write(move |tx| {
-            let sql = "UPDATE experiments SET state = ?2, reason = ?3, restarts = coalesce(?4, restarts), change = ?5 WHERE id = ?1";
+            let sql = "UPDATE experiments SET state = ?2, reason = ?3, restarts = coalesce(?4, restarts), \
+                       change = ?5 WHERE id = ?1";
             let values = params![id.0, state, reason, restarts, tx.change];
             tx.prepare_cached(sql)?.execute(values)?;
             tx.touch(Touched::Experiment(id.0));

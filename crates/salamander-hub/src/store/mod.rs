@@ -1,4 +1,4 @@
-//! The store: one SQLite file (WAL) with one writer, made from run folders and the hub's journal, and from nothing else.
+//! The store: one SQLite file (WAL) with one writer, made from run folders and the hub's journal, and nothing else.
 //!
 //! All SQL of the crate is below this module. Nothing here is the truth: a store that is lost is made again.
 //!

@@ -111,12 +111,17 @@ pub(super) struct Table {
     pub(super) id: &'static str,
 }
 
+/// Which rows, in which order.
+pub(super) struct Selection {
+    pub(super) conditions: Conditions,
+    pub(super) sort: Sort,
+}
+
 /// Reads a page.
 pub(super) fn page<T>(
     db: &Connection,
     Table { columns, from, id }: Table,
-    mut conditions: Conditions,
-    sort: Sort,
+    Selection { mut conditions, sort }: Selection,
     query: &ListQuery,
     read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
 ) -> Result<Page<T>, Error> {

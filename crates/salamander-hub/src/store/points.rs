@@ -203,7 +203,7 @@ fn append_curve(tx: &Tx<'_>, run: RunId, metric: i64, points: &[Point]) -> Resul
         .prepare_cached(sql)?
         .query_row(params![run.number(), metric], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
         .optional()?;
-    let mut number = last.map_or(0, |(_, number, _)| number + 1);
+    let next = last.map_or(0, |(_, number, _)| number + 1);
     let mut rest = points;
     if let Some((chunk, _, held)) = last
         && (held as usize) < CHUNK
@@ -223,7 +223,7 @@ fn append_curve(tx: &Tx<'_>, run: RunId, metric: i64, points: &[Point]) -> Resul
         ])?;
         rest = later;
     }
-    for points in rest.chunks(CHUNK) {
+    for (number, points) in (next..).zip(rest.chunks(CHUNK)) {
         let s = Summary::of(points);
         let (steps, values) = encode(points);
         tx.prepare_cached(
@@ -235,7 +235,6 @@ fn append_curve(tx: &Tx<'_>, run: RunId, metric: i64, points: &[Point]) -> Resul
             s.min.map(|p| p.value), s.min.map(|p| p.step), s.max.map(|p| p.value),
             s.max.map(|p| p.step), s.nan, steps, values
         ])?;
-        number += 1;
     }
     Ok(())
 }

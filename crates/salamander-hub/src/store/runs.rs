@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::experiments::unknown_sort;
-use super::page::{Conditions, ListQuery, Page, Sort, Table, page};
+use super::page::{Conditions, ListQuery, Page, Selection, Sort, Table, page};
 use super::writer::Touched;
 use super::{Store, Tx};
 use crate::Error;
@@ -58,6 +58,8 @@ pub struct Run {
     pub best_steps: Option<i64>,
     /// How far a search has let it go.
     pub length: Option<i64>,
+    /// What a search has measured there.
+    pub measured: Option<f64>,
     /// When it was started or resumed last, in milliseconds since 1970.
     pub started: Option<i64>,
     /// When it ended.
@@ -92,6 +94,7 @@ pub(crate) struct RunFacts {
     pub(crate) metric: Option<String>,
     pub(crate) smaller_is_better: bool,
     pub(crate) length: Option<i64>,
+    pub(crate) measured: Option<f64>,
     pub(crate) started: Option<i64>,
     pub(crate) ended: Option<i64>,
     pub(crate) pid: Option<i64>,
@@ -127,7 +130,7 @@ pub struct Validation {
 const COLUMNS: &str = "r.id, r.experiment, r.trial, r.folder, r.name, r.state, r.reason, r.model, r.hparams, r.steps, \
     r.total_steps, r.epoch, r.epochs, r.steps_per_epoch, r.parameters, r.workers, r.metric, r.smaller_is_better, \
     r.best, r.best_steps, r.length, r.started, r.ended, e.archived, e.owner, r.change, \
-    (SELECT group_concat(label, char(10)) FROM labels WHERE experiment = r.experiment)";
+    (SELECT group_concat(label, char(10)) FROM labels WHERE experiment = r.experiment), r.measured";
 const FROM: &str = "runs r JOIN experiments e ON e.id = r.experiment";
 const TABLE: Table = Table { columns: COLUMNS, from: FROM, id: "r.id" };
 
@@ -162,6 +165,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Run> {
         owner: row.get(24)?,
         change: row.get(25)?,
         labels: labels.map_or(Vec::new(), |labels| labels.split('\n').map(String::from).collect()),
+        measured: row.get(27)?,
         metrics: BTreeMap::new(),
     })
 }
@@ -191,7 +195,7 @@ impl Store {
             conditions.plain("e.archived = 0");
         }
         self.read(|db| {
-            let mut found = page(db, TABLE, conditions, sort, query, read)?;
+            let mut found = page(db, TABLE, Selection { conditions, sort }, query, read)?;
             for run in &mut found.items {
                 run.metrics = last_values(db, run, query.metrics.as_deref())?;
             }
@@ -318,13 +322,19 @@ fn last_values(
 
 /// Keeps what a run's folder says; its row is made where there is none.
 pub(crate) fn set_facts(tx: &Tx<'_>, id: RunId, facts: &RunFacts) -> Result<(), Error> {
+    let known = "SELECT 1 FROM experiments WHERE id = ?1";
+    if !tx.prepare_cached(known)?.exists([id.experiment().0])? {
+        // It was deleted while its folder was read.
+        return Ok(());
+    }
     let sql = "INSERT INTO runs (id, experiment, trial, folder, name, state, reason, model, hparams, total_steps, \
         epochs, steps_per_epoch, parameters, workers, metric, smaller_is_better, length, started, ended, pid, summary, \
-        change) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, \
-        ?21, ?22) ON CONFLICT (id) DO UPDATE SET folder = ?4, name = ?5, state = ?6, reason = ?7, model = ?8, \
+        change, measured) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, \
+        ?18, ?19, ?20, ?21, ?22, ?23) ON CONFLICT (id) DO UPDATE SET folder = ?4, name = ?5, state = ?6, \
+        reason = ?7, model = ?8, \
         hparams = ?9, total_steps = ?10, epochs = ?11, steps_per_epoch = ?12, parameters = ?13, workers = ?14, \
         metric = ?15, smaller_is_better = ?16, length = ?17, started = ?18, ended = ?19, pid = ?20, summary = ?21, \
-        change = ?22";
+        change = ?22, measured = ?23";
     tx.prepare_cached(sql)?.execute(params![
         id.number(),
         id.experiment().0,
@@ -348,6 +358,7 @@ pub(crate) fn set_facts(tx: &Tx<'_>, id: RunId, facts: &RunFacts) -> Result<(), 
         facts.pid,
         facts.summary,
         tx.change,
+        facts.measured,
     ])?;
     tx.touch(Touched::Run(id.number()));
     Ok(())

@@ -71,6 +71,7 @@ CREATE TABLE runs (
     best REAL,
     best_steps INTEGER,
     length INTEGER,
+    measured REAL,
     started INTEGER,
     ended INTEGER,
     pid INTEGER,

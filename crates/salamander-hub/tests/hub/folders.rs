@@ -43,7 +43,8 @@ pub(crate) fn write_run(runs: &Path, name: &str, steps: u64) -> PathBuf {
         checkpoint.join("manifest.json"),
         format!(
             "{{\"format\":1,\"id\":\"step-{steps:08}\",\"steps\":{steps},\"epoch\":1,\"watched\":-0.75,\
-             \"validation\":{{\"accuracy\":0.75}},\"files\":{{\"model.safetensors\":{{\"bytes\":12,\"blake3\":\"x\"}}}}}}"
+             \"validation\":{{\"accuracy\":0.75}},\
+             \"files\":{{\"model.safetensors\":{{\"bytes\":12,\"blake3\":\"x\"}}}}}}"
         ),
     )
     .expect("written");
