@@ -1,4 +1,4 @@
-//! The dashboard of a folder of runs, for one person on one machine: no set-up, no login, nothing is started or changed.
+//! The dashboard of a folder of runs, for one person on one machine: no set-up, no login, and nothing is started.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -1,8 +1,8 @@
 // An experiment and its trials: learning curves, parallel coordinates, scatter, how hyperparameters and metric go
 // together, a time line, a table.
 
-import { all, get } from "./api.js";
-import { fill, h, select } from "./dom.js";
+import { act, all, get } from "./api.js";
+import { button, fill, h, select } from "./dom.js";
 import { color } from "./chart.js";
 import { rankCorrelation, ticks } from "./curve.js";
 import { duration, number, time } from "./format.js";
@@ -43,7 +43,11 @@ export async function search(body, view) {
     h("p", { class: "soft" }, `${experiment.kind} of ${experiment.trials} trials in ${experiment.folder}`,
       experiment.best === null ? "" : `; best ${experiment.metric} ${number(experiment.best)} by run `,
       experiment.best_run && h("a", { href: view.link(["run", experiment.best_run]) }, experiment.best_run)),
-    experiment.reason && h("p", { class: "error" }, experiment.reason));
+    experiment.reason && h("p", { class: "error" }, experiment.reason),
+    actions(experiment, async () => {
+      await load();
+      drawRest();
+    }));
   const load = async () => {
     experiment = await get(`experiments/${encodeURIComponent(id)}`, {}, view.signal);
     trials = (await all("runs", { experiment: id, metrics: "*", archived: "true", sort: "trial" }, null, view.signal)).map((run) => prepare({ ...run }));
@@ -72,6 +76,38 @@ export async function search(body, view) {
     drawRest();
     charts.update(top().length ? top() : trials.slice(0, TOP));
   }, 1000);
+}
+
+/// What can be done with an experiment; whoever clicks is asked first.
+function actions(experiment, changed) {
+  const path = `experiments/${experiment.id}`;
+  const problem = h("span", { class: "error", role: "alert" });
+  const doing = async (call) => {
+    problem.textContent = "";
+    try {
+      await call();
+      await changed();
+    } catch (error) {
+      problem.textContent = error.message;
+    }
+  };
+  const over = ["completed", "canceled", "failed"].includes(experiment.state);
+  // The hub ends and pauses what it has started, and nothing else.
+  const wanted = experiment.origin === "hub" && !over ? [experiment.state === "paused" ? "activate" : "pause", "cancel", "kill"] : [];
+  const asked = [...wanted, experiment.archived ? "unarchive" : "archive"];
+  const label = h("input", { "aria-label": "new label", placeholder: "label", size: "12" });
+  return h("div", { class: "bar" },
+    asked.map((name) => button(name, () => {
+      if (window.confirm(`${name} experiment ${experiment.id}, ${experiment.name}?`)) doing(() => act("POST", `${path}/${name}`));
+    })),
+    experiment.labels.map((name) => h("span", { class: "label" }, name, " ",
+      button("\u00d7", () => doing(() => act("PATCH", path, { remove_labels: [name] })), { "aria-label": `remove label ${name}` }))),
+    h("form", {
+      onsubmit: (event) => {
+        event.preventDefault();
+        if (label.value.trim()) doing(() => act("PATCH", path, { add_labels: [label.value.trim()] }));
+      },
+    }, label, " ", h("button", {}, "add label")), problem);
 }
 
 function varied(trials) {

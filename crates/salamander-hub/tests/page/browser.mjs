@@ -214,6 +214,27 @@ await page.waitForFunction((count) => document.querySelectorAll("[aria-label=tri
 assert(page.url().includes("brush="), "the address holds the brush");
 await look("brush");
 
+// Actions: asked for first, done by the hub, seen in the page.
+let dialogs = 0;
+page.on("dialog", (dialog) => {
+  dialogs += 1;
+  dialog.accept();
+});
+await open(`#/search/${live.experiment}`);
+await page.fill("[aria-label='new label']", "baseline");
+await page.click("button:text-is('add label')");
+await page.waitForFunction(() => [...document.querySelectorAll(".label")].some((one) => one.textContent.startsWith("baseline")));
+assert.deepEqual((await api(`experiments/${live.experiment}`)).labels, ["baseline"]);
+await page.click("button:text-is('archive')");
+await page.waitForSelector("button:text-is('unarchive')");
+assert.equal((await api(`experiments/${live.experiment}`)).archived, true);
+await page.click("button:text-is('unarchive')");
+await page.waitForSelector("button:text-is('archive')");
+await page.click("[aria-label='remove label baseline']");
+await page.waitForFunction(() => !document.querySelector(".label"));
+assert.equal(dialogs, 2);
+await look("actions");
+
 for (const view of ["experiments", "cluster", "models"]) {
   await open(`#/${view}`);
   await look(view);
