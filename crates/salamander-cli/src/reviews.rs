@@ -18,8 +18,8 @@ struct Review<'a> {
     text: &'a str,
 }
 
-/// Writes `train.csv` and `valid.csv` with the columns `text` and `label` into `out` and returns their paths. `source` is
-/// the file, or a folder that has it.
+/// Writes `train.csv` and `valid.csv` with the columns `text` and `label` into `out` and returns their paths.
+/// `source` is the file, or a folder that has it.
 pub(crate) fn fetch(
     source: Option<&str>,
     out: &Path,

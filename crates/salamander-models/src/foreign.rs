@@ -96,8 +96,8 @@ fn floats(bytes: Vec<u8>, shape: Vec<usize>, dtype: DType) -> TensorData {
     TensorData::from_bytes_vec(bytes, shape, dtype).convert::<f32>()
 }
 
-/// Gives a model the values of tensors that were read from `path`. Returns it with the paths of the parameters that kept
-/// what they had. Tensors that are missing, misshapen or not of the model are named.
+/// Gives a model the values of tensors that were read from `path`. Returns it with the paths of the parameters that
+/// kept what they had. Tensors that are missing, misshapen or not of the model are named.
 pub fn load<M: Module>(
     model: M,
     path: &Path,

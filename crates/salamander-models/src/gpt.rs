@@ -1,5 +1,5 @@
-//! A small GPT (<https://arxiv.org/abs/2005.14165>): a decoder whose tokens look back only, whose table of tokens is its
-//! last layer too, and which goes on with a text.
+//! A small GPT (<https://arxiv.org/abs/2005.14165>): a decoder whose tokens look back only, whose table of tokens is
+//! its last layer too, and which goes on with a text.
 //!
 //! ```
 //! use burn::tensor::Device;

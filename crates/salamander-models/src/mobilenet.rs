@@ -146,8 +146,8 @@ impl MobileNetV2 {
         self.classifier.forward(self.dropout.forward(x))
     }
 
-    /// The weights of one of torchvision's files, running values included. Returns the paths of parameters that stayed as
-    /// they were.
+    /// The weights of one of torchvision's files, running values included. Returns the paths of parameters that stayed
+    /// as they were.
     pub fn load(self, path: &Path, head: Head) -> Result<(Self, Vec<String>), Error> {
         load(self, path, head, &name, "classifier.")
     }

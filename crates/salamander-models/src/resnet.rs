@@ -200,8 +200,9 @@ impl ResNet {
         }
     }
 
-    /// Keeps the first convolution and so many stages (up to four) less one as they are: with 1 only the convolution, with
-    /// 5 all but the last layer. No gradient is computed for them, and their norms use running values and keep them.
+    /// Keeps the first convolution and so many stages (up to four) less one as they are: with 1 only the convolution,
+    /// with 5 all but the last layer. No gradient is computed for them, and their norms use running values and keep
+    /// them.
     #[must_use]
     pub fn freeze(mut self, parts: usize) -> Self {
         self.frozen = parts.min(5);
@@ -234,8 +235,8 @@ impl ResNet {
         blocks.iter().fold(x, |x, block| block.forward(x))
     }
 
-    /// The weights of one of torchvision's files, running values included. Returns the paths of parameters that stayed as
-    /// they were.
+    /// The weights of one of torchvision's files, running values included. Returns the paths of parameters that stayed
+    /// as they were.
     pub fn load(self, path: &Path, head: Head) -> Result<(Self, Vec<String>), Error> {
         load(self, path, head, &name, "fc.")
     }

@@ -233,8 +233,8 @@ impl<T: Trial> Model for ModelEntry<T> {
     fn hparams_in_force(&self, experiment: &Experiment) -> Result<Value, Error> {
         let hp = hparams::read::<T::Hparams>(&experiment.hyperparameters)?;
         let in_force = hp.to_json();
-        // Who is built from files is built where they are known. Burn draws parameters when they are first looked at, which
-        // nobody does here.
+        // Who is built from files is built where they are known. Burn draws parameters when they are first looked at,
+        // which nobody does here.
         if T::Example::ASSETS.iter().all(AssetSpec::is_fitted) {
             let device = Device::flex().autodiff();
             built::<T>(&context(hp, experiment, &device, Assets::default()))?;

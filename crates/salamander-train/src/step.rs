@@ -146,8 +146,8 @@ impl Running {
 
     /// The means.
     pub fn means(self) -> impl Iterator<Item = (String, TensorData)> {
-        // Not times one over it in f32: that is off by a share which would move values that a frozen layer keeps, always in
-        // one direction.
+        // Not times one over it in f32: that is off by a share which would move values that a frozen layer keeps,
+        // always in one direction.
         let records = self.records.max(1.0);
         self.sums.into_iter().map(move |(path, shape, mut sums)| {
             sums.iter_mut().for_each(|value| *value = (f64::from(*value) / records) as f32);

@@ -169,8 +169,8 @@ pub trait Trial: Module + 'static {
         Vec::new()
     }
 
-    /// The folder in which the files of the run (its assets) are looked for first: one that a hyperparameter names, such
-    /// as a model of Hugging Face. Paths among hyperparameters are relative to the experiment file.
+    /// The folder in which the files of the run (its assets) are looked for first: one that a hyperparameter names,
+    /// such as a model of Hugging Face. Paths among hyperparameters are relative to the experiment file.
     fn folder(_hp: &Self::Hparams) -> Option<PathBuf> {
         None
     }

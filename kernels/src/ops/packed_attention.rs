@@ -304,8 +304,8 @@ mod tests {
         let output = packed_attention(ones.clone(), ones, value.clone(), &how);
         let rows: Vec<f32> = output.clone().inner().into_data().iter().collect();
         assert_ne!(rows[..32], rows[32..], "both sequences have one mask");
-        // With equal scores the gradient of the values' sum is what the weights of each key add up to: as much in all as
-        // the output has.
+        // With equal scores the gradient of the values' sum is what the weights of each key add up to: as much in all
+        // as the output has.
         let gradients = output.clone().sum().backward();
         let slope = value.grad(&gradients).expect("has one").sum().into_scalar::<f32>();
         let total = output.inner().sum().into_scalar::<f32>();

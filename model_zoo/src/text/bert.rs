@@ -1,4 +1,5 @@
-//! BERT or RoBERTa, fine-tuned to tell classes of texts, as pytorch-quik does it: `bert_type` is a folder of Hugging Face.
+//! BERT or RoBERTa, fine-tuned to tell classes of texts, as pytorch-quik does it: `bert_type` is a folder of Hugging
+//! Face.
 
 use std::path::{Path, PathBuf};
 

@@ -2,9 +2,9 @@
 
 use salamander_train::ParamGroup;
 
-/// Biases and norms have no weight decay, and with a `layer_decay` below one the layers further from the head have lower
-/// rates: each layer's is the one above it times this (<https://arxiv.org/abs/1801.06146>). `prefix` is the path of the
-/// [`Bert`](super::Bert) in the model, such as `classifier.encoder`.
+/// Biases and norms have no weight decay, and with a `layer_decay` below one the layers further from the head have
+/// lower rates: each layer's is the one above it times this (<https://arxiv.org/abs/1801.06146>). `prefix` is the path
+/// of the [`Bert`](super::Bert) in the model, such as `classifier.encoder`.
 pub fn groups(prefix: &str, layers: usize, layer_decay: f64) -> Vec<ParamGroup> {
     let plain = ParamGroup::of(["*.bias", "*.gamma", "*.beta"]).weight_decay(0.0);
     if layer_decay == 1.0 {

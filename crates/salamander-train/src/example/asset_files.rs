@@ -47,8 +47,8 @@ impl AssetFiles {
         Ok(Self(Arc::new(found)))
     }
 
-    /// Those that a job takes along to a cluster, as texts by their names in a run: what is not in the folders may be in
-    /// the image.
+    /// Those that a job takes along to a cluster, as texts by their names in a run: what is not in the folders may be
+    /// in the image.
     pub fn to_take_along(
         specs: &[AssetSpec],
         folders: &[&Path],

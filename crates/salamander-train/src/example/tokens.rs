@@ -111,7 +111,7 @@ mod tests {
         "truncation": {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0},
         "padding": {"strategy": {"Fixed": 4}, "direction": "Right", "pad_to_multiple_of": null, "pad_id": 0,
                     "pad_type_id": 0, "pad_token": "[PAD]"},
-        "added_tokens": [{"id": 7, "content": "[MASK]", "single_word": false, "lstrip": false, "rstrip": false,
+        "added_tokens": [{"id": 6, "content": "[MASK]", "single_word": false, "lstrip": false, "rstrip": false,
                           "normalized": false, "special": true}],
         "normalizer": null, "pre_tokenizer": {"type": "Whitespace"}, "decoder": null,
         "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 2], "cls": ["[CLS]", 1]},
@@ -128,7 +128,7 @@ mod tests {
         check("", &[1, 2]);
         check("good good film film film", &[1, 4, 4, 5, 2]);
         check("bad", &[1, 3, 2]);
-        assert_eq!((tokenizer.ids(), tokenizer.max_length()), (8, 5));
+        assert_eq!((tokenizer.ids(), tokenizer.max_length()), (7, 5));
         let error = Tokenizer::parse(b"{}", 5).expect_err("no tokenizer");
         assert!(error.starts_with("it is no tokenizer"), "{error}");
     }
