@@ -225,8 +225,8 @@ impl<'a> Density<'a> {
     }
 }
 
-/// How wide each point's kernel is along an axis: as far as its neighbours, within bounds that narrow with the number of
-/// points.
+/// How wide each point's kernel is along an axis: as far as its neighbours, within bounds that narrow with the number
+/// of points.
 fn widths(axis: usize, points: &[&LocatedPoint]) -> Vec<f64> {
     let count = points.len() as f64;
     let least = 1.0 / (count + 2.0).min(100.0);

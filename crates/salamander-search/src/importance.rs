@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::forest::{Sample, explained};
-use crate::machine::{Search, Trial};
+use crate::machine::Search;
+use crate::trial::Trial;
 
 /// With fewer trials nothing can be told.
 const FEWEST: usize = 4;

@@ -5,7 +5,8 @@
 //!
 //! # Layout
 //! - [`space`]: what hyperparameters may become
-//! - [`Method`]: the searcher of a file, checked; `scheduler`: how far trials go; `tpe`: draws near the best, by a `density`
+//! - [`Method`]: the searcher of a file, checked; `scheduler`: how far trials go
+//! - `tpe`: draws near the best, by a `density`
 //! - [`Search`]: the state machine
 //! - [`SearchFile`]: an experiment file that is a search, and the experiments of its trials; [`AskedSearch`]: one that
 //!   the command line asks for
@@ -27,6 +28,7 @@ mod replay;
 mod scheduler;
 pub mod space;
 mod tpe;
+mod trial;
 #[cfg(test)]
 mod vectors;
 
@@ -35,10 +37,9 @@ pub use file::SearchFile;
 pub use importance::{Importance, ImportanceError, importance};
 pub use journal::HeardEvent;
 pub use journaled::{EventLog, JournaledSearch};
-pub use machine::{
-    Ending, Instruction, Search, SearchEvent, Trial, TrialAction, TrialId, TrialState,
-};
+pub use machine::{Ending, Instruction, Search, SearchEvent, TrialAction, TrialId};
 pub use method::{Method, Proposals, SchedulerRule, units, with_units};
 pub use plan::{PlannedTrial, plan};
 pub use replay::{CurveError, KnownCurve, replay};
 pub use scheduler::{Bracket, Divisor, MedianRule, PopulationRule};
+pub use trial::{Trial, TrialState};

@@ -12,8 +12,9 @@ use serde_json::Value as Json;
 
 use crate::method::{Method, Proposals};
 use crate::scheduler::{Decision, Scheduler};
-use crate::space::{LocatedPoint, Space, SpacePoint};
+use crate::space::{LocatedPoint, Space};
 use crate::tpe::{Observation, Tpe};
+use crate::trial::{Trial, TrialState};
 
 /// A trial of a search, from 1.
 #[derive(
@@ -98,68 +99,6 @@ pub enum Instruction {
         /// The next length at which it is measured.
         until: u64,
     },
-}
-
-/// Where a trial stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TrialState {
-    /// It trains, or could.
-    Running,
-    /// It waits with its checkpoint.
-    Paused,
-    /// It is over, as the search decided.
-    Stopped,
-    /// It ended by itself.
-    Ended(Ending),
-}
-
-impl TrialState {
-    /// In a word, for tables and files.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Paused => "paused",
-            Self::Stopped | Self::Ended(Ending::Completed) => "completed",
-            Self::Ended(Ending::Failed) => "failed",
-            Self::Ended(Ending::Invalid) => "invalid",
-        }
-    }
-
-    fn is_over(self) -> bool {
-        matches!(self, Self::Stopped | Self::Ended(_))
-    }
-}
-
-/// A trial, as the search knows it.
-#[derive(Clone, Debug)]
-pub struct Trial {
-    /// Its number.
-    pub id: TrialId,
-    /// Its hyperparameters.
-    pub hparams: Json,
-    /// Where it stands.
-    pub state: TrialState,
-    /// The next length at which it is measured.
-    pub until: u64,
-    /// Lengths and what was measured there.
-    pub reports: Vec<(u64, f64)>,
-    /// Why it stands where it stands.
-    pub reason: String,
-    point: Option<SpacePoint>,
-    /// Where the point lies, for TPE, which learns from it; else nothing.
-    at: LocatedPoint,
-}
-
-impl Trial {
-    /// How far it has come.
-    pub fn length(&self) -> u64 {
-        self.reports.last().map_or(0, |(length, _)| *length)
-    }
-
-    /// What it measured last.
-    pub fn metric(&self) -> Option<f64> {
-        self.reports.last().map(|(_, metric)| *metric)
-    }
 }
 
 /// A search.

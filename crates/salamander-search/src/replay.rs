@@ -7,7 +7,8 @@ use std::collections::BinaryHeap;
 
 use serde_json::Value as Json;
 
-use crate::machine::{Ending, Instruction, Search, SearchEvent, TrialAction, TrialId, TrialState};
+use crate::machine::{Ending, Instruction, Search, SearchEvent, TrialAction, TrialId};
+use crate::trial::TrialState;
 
 /// What a trial would measure.
 #[derive(Clone, Debug, PartialEq)]

