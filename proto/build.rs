@@ -1,4 +1,5 @@
-//! Generates code for the messages in `salamander/v1`, and for those of serving, in pure Rust, so that nobody needs protoc.
+//! Generates code for the messages in `salamander/v1`, and for those of serving, in pure Rust, so that nobody needs
+//! protoc.
 
 use std::error::Error;
 

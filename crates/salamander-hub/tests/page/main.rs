@@ -1,7 +1,8 @@
 //! The dashboard in a real browser: what is drawn is what the store has.
 //!
 //! Needs node, Debian's chromium, and `playwright-core` from npm in the folder that SALAMANDER_PLAYWRIGHT names
-//! (`npm install --prefix DIR playwright-core`, then DIR/node_modules). Pictures go to SALAMANDER_SCREENSHOTS, if it is set.
+//! (`npm install --prefix DIR playwright-core`, then DIR/node_modules). Pictures go to SALAMANDER_SCREENSHOTS, if it is
+//! set.
 
 use std::fs;
 use std::io::Write;
@@ -96,7 +97,8 @@ fn write_search(runs: &Path) {
     let search = runs.join("tuning-1");
     fs::create_dir_all(&search).expect("made");
     let file = "name: tuning\nentrypoint: net\nsearcher: {name: random, metric: accuracy, smaller_is_better: false, \
-        max_trials: 20, max_length: {batches: 30}}\nhyperparameters: {learning_rate: {type: double, minval: 0, maxval: 1}}\n";
+        max_trials: 20, max_length: {batches: 30}}\n\
+        hyperparameters: {learning_rate: {type: double, minval: 0, maxval: 1}}\n";
     let kept = serde_json::json!({"base": "/", "seed": 1, "slots": 2, "file": file});
     fs::write(search.join("search.json"), kept.to_string()).expect("written");
     fs::write(search.join("run.lock"), "1\n").expect("written");
@@ -110,7 +112,9 @@ fn write_search(runs: &Path) {
             rate,
             losses,
         );
-        let event = serde_json::json!({"report": {"trial": trial, "length": 30, "metric": 1.0 - rate, "bits": (1.0 - rate).to_bits()}});
+        let metric: f64 = 1.0 - rate;
+        let report = serde_json::json!({"trial": trial, "length": 30, "metric": metric, "bits": metric.to_bits()});
+        let event = serde_json::json!({"report": report});
         writeln!(journal, "{event}").expect("written");
     }
 }

@@ -256,7 +256,10 @@ fn short(float: f32) -> Json {
 
 /// What a model takes and gives.
 pub(crate) fn metadata(name: &str, version: &str, metadata: &Metadata) -> Json {
-    let tensor = |info: &TensorInfo| json!({"name": info.name, "datatype": info.datatype.name(), "shape": info.batch_shape()});
+    let tensor = |info: &TensorInfo| {
+        let (datatype, shape) = (info.datatype.name(), info.batch_shape());
+        json!({"name": info.name, "datatype": datatype, "shape": shape})
+    };
     let tensors = |all: &[TensorInfo]| all.iter().map(tensor).collect::<Vec<_>>();
     json!({
         "name": name,
