@@ -114,7 +114,7 @@ fn write_search(runs: &Path) {
         );
         let metric: f64 = 1.0 - rate;
         let report = serde_json::json!({"trial": trial, "length": 30, "metric": metric, "bits": metric.to_bits()});
-        let event = serde_json::json!({"report": report});
+        let event = serde_json::json!({"report": report, "seconds": trial as f64});
         writeln!(journal, "{event}").expect("written");
     }
 }
