@@ -128,7 +128,7 @@ impl Service {
         let mut looked = Instant::now();
         while !stop.load(Ordering::Relaxed) {
             tokio::time::sleep(LOOK).await;
-            if !self.watch.is_some_and(|period| looked.elapsed() >= period) {
+            if self.watch.is_none_or(|period| looked.elapsed() < period) {
                 continue;
             }
             for model in registry.names() {

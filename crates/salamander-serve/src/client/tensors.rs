@@ -139,7 +139,7 @@ pub(super) fn answers(answer: &Json, records: usize) -> Result<Vec<Json>, String
         for (row, values) in rows.iter_mut().zip(data.chunks(width)) {
             let value = match (values, shape) {
                 ([one], 1) => Json::clone(one),
-                (several, _) => several.iter().map(|value| Json::clone(value)).collect(),
+                (several, _) => several.iter().map(|value| (*value).clone()).collect(),
             };
             row.insert(name.to_string(), value);
         }
