@@ -1,4 +1,4 @@
-//! Generates code for the messages in `salamander/v1`, and for those of serving, in pure Rust, so that nobody needs
+//! Generates code for the messages in `salamander/v1`, and for those of serving, in pure Rust: nobody needs protoc.
 //! protoc.
 
 use std::error::Error;

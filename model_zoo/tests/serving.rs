@@ -39,6 +39,16 @@ impl Serving {
         Self { child, address: address.expect("it listens") }
     }
 
+    fn get(&self, path: &str) -> Json {
+        let mut stream = TcpStream::connect(&self.address).expect("connects");
+        write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
+            .expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("answered");
+        let (_, body) = answer.split_once("\r\n\r\n").expect("a head");
+        serde_json::from_str(body).expect("JSON")
+    }
+
     fn post(&self, path: &str, body: &str) -> Json {
         let mut stream = TcpStream::connect(&self.address).expect("connects");
         let length = body.len();
@@ -130,4 +140,58 @@ fn check(experiment: &str, model: &str) {
 #[test]
 fn a_served_network_says_what_predict_writes() {
     check("mnist.yaml", "mnist_conv16");
+}
+
+/// The batch client is killed again and again; its output is what `predict` writes, each record once and in order.
+#[test]
+fn a_killed_batch_client_goes_on_where_it_was() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (run, expected) = trained("mlp.yaml", folder.path());
+    let serving = Serving::start(&[&format!("digits={}", run.display())]);
+    let out = folder.path().join("answers.jsonl");
+    let partial = folder.path().join("answers.jsonl.partial");
+    let infer = || {
+        let mut infer = program();
+        let url = format!("http://{}", serving.address);
+        infer.args(["infer", &url, "--model", "digits", "--data", "data/mnist-valid.recordio"]);
+        infer.args(["--batch", "3", "--connections", "2", "--out"]).arg(&out).stdout(Stdio::null());
+        infer
+    };
+    for kills in 1..4u64 {
+        let mut child = infer().spawn().expect("starts");
+        let lines = |path: &Path| {
+            std::fs::read(path).unwrap_or_default().iter().filter(|b| **b == b'\n').count()
+        };
+        while lines(&partial) < kills as usize * 40 && child.try_wait().expect("known").is_none() {
+            std::thread::yield_now();
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    ok(&mut infer());
+    let text = std::fs::read_to_string(&out).expect("written");
+    assert_eq!(text.lines().count(), expected.len());
+    for (record, (line, expected)) in text.lines().zip(&expected).enumerate() {
+        let line: Json = serde_json::from_str(line).expect("JSON");
+        assert_eq!((&line["record"], &bits(&line["scores"])), (&json!(record), expected));
+    }
+    assert!(!partial.exists());
+}
+
+#[test]
+fn a_run_that_goes_on_is_followed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (run, _) = trained("mlp.yaml", folder.path());
+    let named = format!("digits={}", run.display());
+    let serving = Serving::start(&[&named, "--checkpoint", "latest", "--watch"]);
+    let version = || serving.get("/v2/models/digits")["versions"][0].as_str().map(str::to_string);
+    let first = version();
+    let mut resume = program();
+    resume.args(["train", "--resume"]).arg(&run);
+    ok(resume.args(["--set", "searcher.max_length={batches: 9}"]));
+    while version() == first {
+        std::thread::yield_now();
+    }
+    assert_eq!(version().as_deref(), Some("step-00000009"));
+    assert_eq!(serving.get("/v2/health/ready")["ready"], true);
 }

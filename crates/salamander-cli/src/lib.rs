@@ -23,6 +23,7 @@ mod evaluate;
 mod export;
 mod fetch;
 mod hub;
+mod infer;
 #[cfg(feature = "kube")]
 mod kube;
 #[cfg(feature = "kube")]
@@ -89,6 +90,8 @@ enum Command {
     Export(export::Args),
     /// Answer requests with trained models, over HTTP
     Serve(serve::Args),
+    /// Ask a server of models about every record of files, or of standard input
+    Infer(infer::Args),
     /// Show which records were applied in which epoch of a run
     Ledger(ledger::Args),
     /// Show where a run stands: its state, how far it is, and why it failed
@@ -196,6 +199,7 @@ pub fn main(models: Models) -> ExitCode {
         Command::Predict(args) => predict::run(&args, program),
         Command::Export(args) => export::run(&args, program).map(|()| ExitCode::SUCCESS),
         Command::Serve(args) => serve::run(&args, program),
+        Command::Infer(args) => infer::run(&args),
         Command::Ledger(args) => ledger::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Ui(args) => dashboard::run(&args),

@@ -1,11 +1,15 @@
 //! `salamander serve`: trained models as an endpoint.
 
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
-use salamander_run::serving::{Batching, ModelToServe, ServerOptions, Service, ServiceEvent};
+use anyhow::{Context, Result, anyhow};
+use salamander_run::serving::{
+    Batching, ModelToServe, ServerOptions, Service, ServiceEvent, TlsConfig, Token, tls,
+};
 use salamander_run::{Program, Which, find};
 
 use crate::args::RunsFolder;
@@ -39,6 +43,21 @@ pub(crate) struct Args {
     /// The most megabytes of a request
     #[arg(long, value_name = "MB", default_value_t = 64, value_parser = at_least_one)]
     max_body: usize,
+    /// How many seconds a request may wait; a client's own timeout comes first
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u64>,
+    /// Look every second for a better checkpoint of runs that are still training, and put it into service
+    #[arg(long)]
+    watch: bool,
+    /// A file with a token that clients must send as `Authorization: Bearer TOKEN`; probes need none
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// The folder with tls.crt and tls.key, to encrypt connections; `salamander tls` makes one
+    #[arg(long, value_name = "DIR")]
+    tls: Option<PathBuf>,
+    /// Log each request to standard error
+    #[arg(long)]
+    access_log: bool,
     /// Threads that compute for each model [default: an equal share of the cores]
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     threads: Option<usize>,
@@ -49,13 +68,16 @@ pub(crate) struct Args {
     folder: RunsFolder,
 }
 
+/// How often a better checkpoint is looked for.
+const WATCH: Duration = Duration::from_secs(1);
+
 const AFTER_HELP: &str = "\
 Ask it with a record that has the columns of the data:
   curl localhost:8000/v2/models/NAME/infer -d '{\"x\": 0.5, \"y\": 0.1}'
 or with any client of the Open Inference Protocol (tritonclient, kserve), of KServe v1 or of TorchServe.
 What a model takes and gives: curl localhost:8000/v2/models/NAME";
 
-fn at_least_one(text: &str) -> Result<usize, String> {
+pub(crate) fn at_least_one(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(0) => Err("at least 1 is needed".to_string()),
         Ok(number) => Ok(number),
@@ -76,17 +98,35 @@ impl Args {
     }
 }
 
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| path.display().to_string())
+}
+
+fn read_token(path: &Path) -> Result<Token> {
+    let text = String::from_utf8(read(path)?).with_context(|| path.display().to_string())?;
+    Token::new(&text).map_err(|reason| anyhow!("{}: {reason}", path.display()))
+}
+
+fn read_tls(folder: &Path) -> Result<Arc<TlsConfig>> {
+    let (certificate, key) = (read(&folder.join("tls.crt"))?, read(&folder.join("tls.key"))?);
+    tls(&certificate, &key).map_err(|reason| anyhow!("{}: {reason}", folder.display()))
+}
+
 pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
     let models = args.models.iter().map(|text| args.model(text)).collect::<Result<_, _>>()?;
     let batching = Batching {
         rows: args.max_batch,
         delay: Duration::from_millis(args.max_delay),
         queue: args.queue,
+        timeout: args.timeout.map(Duration::from_secs),
         ..Batching::default()
     };
     let options = ServerOptions {
         body: args.max_body << 20,
         busy_status: args.busy_status,
+        token: args.token_file.as_deref().map(read_token).transpose()?,
+        tls: args.tls.as_deref().map(read_tls).transpose()?,
+        access_log: args.access_log,
         ..ServerOptions::default()
     };
     let service = Service {
@@ -96,12 +136,21 @@ pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
         threads: args.threads,
         batching,
         options,
+        watch: args.watch.then_some(WATCH),
     };
+    if args.access_log {
+        crate::roles::log_to_stderr("serve", 0);
+    }
+    let scheme = if args.tls.is_some() { "https" } else { "http" };
     let signals = Signals::install()?;
     service.run(program, &signals.stop, &mut |event| {
         let _ = match event {
             ServiceEvent::Loaded { model, version } => outln!("{model}: {version} is in service"),
-            ServiceEvent::Listening(address) => outln!("listening on http://{address}"),
+            ServiceEvent::Listening(address) => outln!("listening on {scheme}://{address}"),
+            ServiceEvent::NotLoaded { reason } => {
+                errln!("not loaded: {reason}; the version before stays in service");
+                Ok(())
+            }
         };
     })?;
     Ok(ExitCode::SUCCESS)

@@ -204,6 +204,11 @@ impl JsonRecord {
         Ok(Self(columns))
     }
 
+    /// A copy of a row, which outlives what it was read from.
+    pub fn of(row: &Row<'_>) -> Self {
+        Self(row.columns().map(|(name, value)| (name.to_owned(), OwnedValue::of(value))).collect())
+    }
+
     /// Adds or replaces a column of bytes, which JSON has no word for.
     #[must_use]
     pub fn with_bytes(mut self, name: &str, bytes: Vec<u8>) -> Self {

@@ -65,7 +65,6 @@ pub(crate) enum OwnedValue {
 }
 
 impl OwnedValue {
-    #[cfg(feature = "parquet")]
     pub(crate) fn of(value: &Value<'_>) -> OwnedValue {
         match value {
             Value::Bytes(bytes) => OwnedValue::Bytes(bytes.to_vec()),

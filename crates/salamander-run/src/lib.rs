@@ -13,7 +13,7 @@
 //! - [`TrainedModel`]: evaluate, predict, export; `tasks`: the same by several processes
 //! - [`SearchDraft`], [`SearchRun`]: a search, whose trials are runs in processes of their own; [`SearchEnd`],
 //!   [`SearchTable`]: what it has found
-//! - [`serving`]: trained models as endpoints
+//! - [`serving`]: trained models as endpoints; [`infer`]: asking them about files
 //! - [`roles`]: the processes of a distributed run; `distributed`: their parent
 //! - [`cluster`]: jobs on Kubernetes (feature `kube`)
 //! - `folder`, `keys`, `stored`, `stop_request`: a run's folder, its secrets, its place in an object store, and a wish
@@ -29,6 +29,7 @@ pub mod experiment;
 mod facts;
 mod folder;
 mod folder_status;
+pub mod infer;
 mod keys;
 mod metrics_log;
 mod predict;

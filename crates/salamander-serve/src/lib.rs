@@ -7,8 +7,9 @@
 //! - [`model`]: what a model is here; [`tensor`], [`input`]: what it takes and gives
 //! - `engine`: one owner thread per version of a model and what waits for it; [`Registry`]: models by name
 //! - `http`, `grpc`: REST and gRPC over the registry
-//! - [`server`]: connections, and their end
+//! - [`server`]: connections, and their end; [`Client`]: the other side of them
 
+mod client;
 mod engine;
 mod grpc;
 mod http;
@@ -18,9 +19,10 @@ mod refusal;
 pub mod server;
 pub mod tensor;
 
+pub use client::{Client, ClientError, Question};
 pub use engine::{Batching, InferRequest, InferResponse, Registry};
 pub use input::Input;
 pub use model::{Decoded, Decoder, Failed, Loaded, Metadata, Model, Source, TensorInfo};
 pub use refusal::Refusal;
-pub use server::{Server, ServerOptions};
+pub use server::{Server, ServerOptions, Token};
 pub use tensor::{DataType, Tensor, Values};

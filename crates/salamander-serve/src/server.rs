@@ -1,34 +1,40 @@
-//! Connections: HTTP/1.1 and HTTP/2 on one port, and their orderly end.
+//! Connections: HTTP/1.1, HTTP/2 and gRPC on one port, encrypted or not, and their orderly end.
 
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Service as _;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use crate::engine::Registry;
 use crate::grpc::Grpc;
 use crate::http::Api;
+use crate::refusal::Refusal;
 
 /// Bytes of a stream that may be under way: tensors are large, and a small window makes them wait for each other.
 const STREAM_WINDOW: u32 = 4 << 20;
+/// How long a handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// The services of gRPC.
 const INFERENCE: &str = "inference.GRPCInferenceService";
@@ -47,6 +53,12 @@ pub struct ServerOptions {
     pub idle: Duration,
     /// How long requests in flight are waited for at the end.
     pub drain: Duration,
+    /// What clients have to send as `Authorization: Bearer ..`; probes need none.
+    pub token: Option<Token>,
+    /// The certificate, for encrypted connections.
+    pub tls: Option<Arc<TlsConfig>>,
+    /// Whether each request is logged.
+    pub access_log: bool,
 }
 
 impl Default for ServerOptions {
@@ -57,7 +69,41 @@ impl Default for ServerOptions {
             busy_status: 503,
             idle: Duration::from_secs(120),
             drain: Duration::from_secs(30),
+            token: None,
+            tls: None,
+            access_log: false,
         }
+    }
+}
+
+/// What encrypted connections are made with: [`tls`] reads one.
+pub type TlsConfig = rustls::ServerConfig;
+
+/// A secret that clients share with the server; it is never shown.
+#[derive(Clone)]
+pub struct Token(String);
+
+impl Token {
+    /// From its text, without the spaces and line ends that files have.
+    pub fn new(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        match text.len() {
+            ..8 => Err("a token has at least 8 characters".to_string()),
+            _ => Ok(Self(text.to_string())),
+        }
+    }
+
+    /// Takes as long for any other token of this length.
+    fn is(&self, given: &[u8]) -> bool {
+        let own = self.0.as_bytes();
+        let different = own.iter().zip(given).fold(0, |sum, (own, given)| sum | (own ^ given));
+        own.len() == given.len() && different == 0
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(..)")
     }
 }
 
@@ -72,6 +118,8 @@ pub struct Server {
 struct Services {
     api: Api,
     grpc: Grpc,
+    token: Option<Token>,
+    access_log: bool,
 }
 
 impl Server {
@@ -82,9 +130,13 @@ impl Server {
         options: ServerOptions,
     ) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
-        let grpc = Grpc::new(registry.clone(), options.body);
-        let api = Api { registry, body: options.body, busy: options.busy_status };
-        Ok(Self { listener, services: Arc::new(Services { api, grpc }), options })
+        let services = Services {
+            grpc: Grpc::new(registry.clone(), options.body),
+            api: Api { registry, body: options.body, busy: options.busy_status },
+            token: options.token.clone(),
+            access_log: options.access_log,
+        };
+        Ok(Self { listener, services: Arc::new(services), options })
     }
 
     /// Where it listens.
@@ -104,7 +156,14 @@ impl Server {
             };
             match accepted {
                 Ok((stream, peer)) => match Arc::clone(&room).try_acquire_owned() {
-                    Ok(place) => self.connect(stream, &graceful, place),
+                    Ok(place) => {
+                        let connection = self.connect(stream, graceful.watcher());
+                        // It ends by its own timeouts, or with the server.
+                        tokio::spawn(async move {
+                            connection.await;
+                            drop(place);
+                        });
+                    }
                     Err(_) => warn!(%peer, "refused: too many connections"),
                 },
                 Err(error) => {
@@ -115,7 +174,7 @@ impl Server {
             }
         }
         drop(self.listener);
-        if tokio::time::timeout(self.options.drain, graceful.shutdown()).await.is_err() {
+        if timeout(self.options.drain, graceful.shutdown()).await.is_err() {
             warn!("requests were still in flight at the end");
         }
     }
@@ -123,43 +182,70 @@ impl Server {
     fn connect(
         &self,
         stream: TcpStream,
-        graceful: &GracefulShutdown,
-        place: tokio::sync::OwnedSemaphorePermit,
-    ) {
+        watcher: Watcher,
+    ) -> impl Future<Output = ()> + Send + 'static {
         // Answers are small and complete: waiting for more of them only delays.
         let _ = stream.set_nodelay(true);
-        let services = Arc::clone(&self.services);
-        let service = service_fn(move |request: Request<Incoming>| {
-            let services = Arc::clone(&services);
-            async move { Ok::<_, Infallible>(services.answer(request).await) }
-        });
-        let mut builder = auto::Builder::new(TokioExecutor::new());
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(self.options.idle);
-        builder
-            .http2()
-            .timer(TokioTimer::new())
-            .keep_alive_interval(self.options.idle)
-            .initial_stream_window_size(STREAM_WINDOW)
-            .initial_connection_window_size(4 * STREAM_WINDOW);
-        let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
-        let connection = graceful.watch(connection);
-        // It ends by its own timeouts, or with the server.
-        tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                debug!(%error, "a connection ended");
+        let (services, idle) = (Arc::clone(&self.services), self.options.idle);
+        let tls = self.options.tls.clone().map(TlsAcceptor::from);
+        async move {
+            let Some(tls) = tls else { return talk(stream, services, idle, watcher).await };
+            match timeout(HANDSHAKE, tls.accept(stream)).await {
+                Ok(Ok(stream)) => talk(stream, services, idle, watcher).await,
+                Ok(Err(error)) => debug!(%error, "a handshake failed"),
+                Err(_) => debug!("a handshake took too long"),
             }
-            drop(place);
-        });
+        }
+    }
+}
+
+async fn talk<S>(stream: S, services: Arc<Services>, idle: Duration, watcher: Watcher)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let service = service_fn(move |request: Request<Incoming>| {
+        let services = Arc::clone(&services);
+        async move { Ok::<_, Infallible>(services.logged(request).await) }
+    });
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(idle);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(idle)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(4 * STREAM_WINDOW);
+    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+    if let Err(error) = watcher.watch(connection).await {
+        debug!(%error, "a connection ended");
     }
 }
 
 impl Services {
+    async fn logged(&self, request: Request<Incoming>) -> Response<Body> {
+        if !self.access_log {
+            return self.answer(request).await;
+        }
+        let (since, method) = (Instant::now(), request.method().clone());
+        let path = request.uri().path().to_string();
+        let answer = self.answer(request).await;
+        let (status, ms) = (answer.status().as_u16(), since.elapsed().as_secs_f64() * 1e3);
+        info!(%method, path, status, ms, "answered");
+        answer
+    }
+
     /// REST and gRPC are told apart by what a request says it holds.
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
         let kind = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
         if !kind.is_some_and(|kind| kind.starts_with(b"application/grpc")) {
-            let answer = self.api.answer(request).await;
+            let answer = match self.may(&request) {
+                true => self.api.answer(request).await,
+                false => self.api.refused(&Refusal::Unauthorized),
+            };
             return answer.map(|body| Body::new(Full::new(Bytes::from(body))));
+        }
+        if !self.may(&request) {
+            return crate::grpc::status(Refusal::Unauthorized).into_http();
         }
         let service = request.uri().path().split('/').nth(1).unwrap_or_default();
         let answered = match service {
@@ -171,5 +257,57 @@ impl Services {
         };
         let Ok(answer) = answered;
         answer
+    }
+
+    /// Whether a request has the token, or needs none.
+    fn may(&self, request: &Request<Incoming>) -> bool {
+        let Some(token) = &self.token else { return true };
+        let given = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
+        let given = given.and_then(|given| given.strip_prefix(b"Bearer "));
+        is_probe(request.uri().path()) || given.is_some_and(|given| token.is(given))
+    }
+}
+
+/// What Kubernetes asks without a token.
+fn is_probe(path: &str) -> bool {
+    matches!(path, "/healthz" | "/readyz" | "/ping" | "/v2/health/live" | "/v2/health/ready")
+        || path.strip_prefix('/').is_some_and(|path| path.starts_with(HEALTH))
+}
+
+/// What encrypted connections need: a certificate with those above it, and its key, as PEM.
+pub fn tls(certificates: &[u8], key: &[u8]) -> Result<Arc<TlsConfig>, String> {
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    let chain = CertificateDer::pem_slice_iter(certificates).collect::<Result<Vec<_>, _>>();
+    let chain = chain.map_err(|error| format!("the certificate: {error}"))?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| format!("the key: {error}"))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .map_err(|error| error.to_string())?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_compared_whole_and_not_shown() {
+        let token = Token::new(" secret-word\n").expect("long enough");
+        assert!(token.is(b"secret-word"));
+        assert!(!token.is(b"secret-wor") && !token.is(b"secret-words") && !token.is(b""));
+        assert_eq!(format!("{token:?}"), "Token(..)");
+        assert!(Token::new("short").is_err());
+    }
+
+    #[test]
+    fn what_is_no_certificate_is_refused() {
+        let error = tls(b"", b"nothing").expect_err("no key");
+        assert!(error.starts_with("the key: "), "{error}");
     }
 }

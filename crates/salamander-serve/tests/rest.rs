@@ -3,9 +3,10 @@
 
 mod support;
 
+use std::io::Write as _;
 use std::sync::Arc;
 
-use salamander_serve::{Batching, ServerOptions};
+use salamander_serve::{Batching, ServerOptions, Token};
 use serde_json::json;
 use support::{Running, Times, get, post, registry};
 
@@ -87,7 +88,6 @@ fn bytes_behind_the_json_are_tensors_packed_or_not() {
     let body = [json.as_bytes(), &raw].concat();
     let length = format!("inference-header-content-length: {}\r\n", json.len());
     let packed = {
-        use std::io::Write;
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         packed.write_all(&body).unwrap();
         packed.finish().unwrap()
@@ -145,7 +145,6 @@ fn large_bodies_are_refused_by_their_length() {
     let body = format!("c8\r\n{}\r\n0\r\n\r\n", "1".repeat(200));
     assert_eq!(support::ask(server.address, &chunked, body.as_bytes()).status, 413);
     let bomb = {
-        use std::io::Write;
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
         packed.write_all(&[b'1'; 10_000]).unwrap();
         packed.finish().unwrap()
@@ -199,4 +198,77 @@ fn statistics_and_metrics_count() {
     let page = String::from_utf8(get(server.address, "/metrics").body).unwrap();
     let line = "salamander_serve_requests_total{model=\"double\",outcome=\"answered\"} 3";
     assert!(page.contains(line), "{page}");
+}
+
+#[test]
+fn a_newer_version_is_found_once_and_a_broken_one_is_left() {
+    let model = Times::new(2.0);
+    let registry = registry(&[("double", &model)], Batching::default());
+    assert_eq!(registry.refresh("double"), None, "it is in service");
+    *model.version.lock().unwrap() = ("2".to_string(), Some("torn".to_string()));
+    assert!(registry.refresh("double").is_some_and(|loaded| loaded.is_err()));
+    assert_eq!(registry.refresh("double"), None, "it was broken, and still is");
+    *model.version.lock().unwrap() = ("3".to_string(), None);
+    assert_eq!(registry.refresh("double"), Some(Ok("3".to_string())));
+    registry.unload("double").unwrap();
+    assert_eq!(registry.refresh("double"), None, "somebody wanted it gone");
+}
+
+#[test]
+fn a_token_is_asked_for_but_not_of_probes() {
+    let model = Times::new(2.0);
+    let registry = registry(&[("double", &model)], Batching::default());
+    let token = Some(Token::new("open-sesame").unwrap());
+    let server = Running::start(registry, ServerOptions { token, ..ServerOptions::default() });
+    let ask = |headers: &str| post(server.address, "/predictions/double", headers, br#"{"x": 1}"#);
+    assert_eq!(ask("").status, 401);
+    assert_eq!(ask("authorization: Bearer open-sesamf\r\n").status, 401);
+    assert_eq!(ask("authorization: Bearer open-sesame\r\n").status, 200);
+    assert_eq!(get(server.address, "/v2/models/double").status, 401);
+    assert_eq!(get(server.address, "/v2/health/ready").status, 200);
+}
+
+#[test]
+fn requests_in_flight_are_answered_before_the_end() {
+    let (model, mut server) = running();
+    model.gate.close();
+    let address = server.address;
+    let asked =
+        std::thread::spawn(move || post(address, "/predictions/double", "", br#"{"x": 1}"#));
+    model.gate.wait_until_held();
+    let ended = server.stop();
+    // Nobody new is taken while it drains.
+    while std::net::TcpStream::connect(address).is_ok() {
+        std::thread::yield_now();
+    }
+    model.gate.open();
+    assert_eq!(asked.join().expect("answered").status, 200);
+    ended.join().expect("ends");
+}
+
+#[test]
+fn connections_can_be_encrypted() {
+    let authority = rcgen::generate_simple_self_signed(vec!["localhost".to_string()]).unwrap();
+    let (certificate, key) = (authority.cert.pem(), authority.signing_key.serialize_pem());
+    let tls = salamander_serve::server::tls(certificate.as_bytes(), key.as_bytes()).unwrap();
+    let model = Times::new(2.0);
+    let registry = registry(&[("double", &model)], Batching::default());
+    let options = ServerOptions { tls: Some(tls), ..ServerOptions::default() };
+    let server = Running::start(registry, options);
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(authority.cert.der().clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let mut session =
+        rustls::ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
+    let mut socket = std::net::TcpStream::connect(server.address).unwrap();
+    let mut stream = rustls::Stream::new(&mut session, &mut socket);
+    let head = "GET /v2/health/live HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    let answer = support::read_answer(&mut std::io::BufReader::new(stream));
+    assert_eq!((answer.status, answer.json()), (200, json!({"live": true})));
 }

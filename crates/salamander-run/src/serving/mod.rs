@@ -13,12 +13,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use salamander_serve::{Registry, Server, Source};
 use salamander_train::checkpoint::Which;
 
-pub use salamander_serve::{Batching, ServerOptions};
+pub use salamander_serve::server::{TlsConfig, tls};
+pub use salamander_serve::{Batching, ServerOptions, Token};
 
 use crate::{Error, Program};
 use source::CheckpointSource;
@@ -52,6 +53,8 @@ pub struct Service {
     pub batching: Batching,
     /// How clients are treated.
     pub options: ServerOptions,
+    /// How often a newer checkpoint of each run is looked for; never when absent.
+    pub watch: Option<Duration>,
 }
 
 /// What a server tells about itself.
@@ -63,6 +66,11 @@ pub enum ServiceEvent {
         model: String,
         /// The version: a checkpoint's id.
         version: String,
+    },
+    /// A newer version of a model cannot be used; the one before stays in service.
+    NotLoaded {
+        /// Which one, and why.
+        reason: String,
     },
     /// Requests are answered at this address.
     Listening(SocketAddr),
@@ -99,9 +107,41 @@ impl Service {
                 tell(ServiceEvent::Loaded { model, version });
             }
             tell(ServiceEvent::Listening(address));
-            server.run(stopped(stop)).await;
-            Ok(())
+            let (stopping, stopped) = tokio::sync::oneshot::channel::<()>();
+            // Apart from this thread, which loads models.
+            let running = tokio::spawn(server.run(async {
+                let _ = stopped.await;
+            }));
+            self.follow(&registry, stop, tell).await;
+            drop(stopping);
+            running.await.map_err(|error| Error::Failed(error.to_string()))
         })
+    }
+
+    /// Puts newer checkpoints into service, until `stop` is set.
+    async fn follow(
+        &self,
+        registry: &Registry,
+        stop: &AtomicBool,
+        tell: &mut dyn FnMut(ServiceEvent),
+    ) {
+        let mut looked = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            tokio::time::sleep(LOOK).await;
+            if self.watch.is_none_or(|period| looked.elapsed() < period) {
+                continue;
+            }
+            for model in registry.names() {
+                match tokio::task::block_in_place(|| registry.refresh(&model)) {
+                    Some(Ok(version)) => tell(ServiceEvent::Loaded { model, version }),
+                    Some(Err(refusal)) => {
+                        tell(ServiceEvent::NotLoaded { reason: refusal.to_string() });
+                    }
+                    None => {}
+                }
+            }
+            looked = Instant::now();
+        }
     }
 
     fn sources(&self, program: &Program) -> Result<Vec<NamedSource>, Error> {
@@ -127,12 +167,6 @@ impl Service {
 
 fn cores() -> usize {
     available_parallelism().map_or(1, usize::from)
-}
-
-async fn stopped(stop: &AtomicBool) {
-    while !stop.load(Ordering::Relaxed) {
-        tokio::time::sleep(LOOK).await;
-    }
 }
 
 /// Names are parts of addresses.

@@ -23,11 +23,13 @@ pub struct Batching {
     pub queue: usize,
     /// The most rows that wait.
     pub queue_rows: usize,
+    /// How long a request may wait that says nothing else.
+    pub timeout: Option<Duration>,
 }
 
 impl Default for Batching {
     fn default() -> Self {
-        Self { rows: 64, delay: Duration::ZERO, queue: 256, queue_rows: 4096 }
+        Self { rows: 64, delay: Duration::ZERO, queue: 256, queue_rows: 4096, timeout: None }
     }
 }
 

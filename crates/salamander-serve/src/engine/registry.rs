@@ -66,6 +66,10 @@ struct Current {
     version: Option<Arc<Version>>,
     /// Why there is none, or why a newer one was not taken.
     reason: Option<String>,
+    /// The version that could not be loaded.
+    broken: Option<String>,
+    /// Whether somebody took it out of service.
+    unloaded: bool,
 }
 
 /// Where a model stands.
@@ -114,7 +118,8 @@ impl Registry {
         let served = self.served(model)?;
         let _one = served.loading.lock().unwrap_or_else(PoisonError::into_inner);
         let before = served.current();
-        let loaded = served.source.newest().and_then(|newest| match before.version {
+        let newest = served.source.newest();
+        let loaded = newest.clone().and_then(|newest| match before.version {
             Some(version) if version.name == newest => Ok(version),
             _ => self.open(model, &newest).map_err(|reason| format!("{newest}: {reason}")),
         });
@@ -123,14 +128,28 @@ impl Registry {
         match loaded {
             Ok(version) => {
                 let name = version.name.clone();
-                *current = Current { version: Some(version), reason: None };
+                *current = Current { version: Some(version), ..Current::default() };
                 Ok(name)
             }
             Err(reason) => {
                 current.reason = Some(reason.clone());
+                current.broken = newest.ok();
                 Err(Refusal::Invalid(format!("model \"{model}\": {reason}")))
             }
         }
+    }
+
+    /// Loads the newest version of a model if there is another one than that in service, and it was not found broken
+    /// already. Nothing where there is nothing to do.
+    pub fn refresh(&self, model: &str) -> Option<Result<String, Refusal>> {
+        let served = self.served(model).ok()?;
+        let newest = served.source.newest().ok()?;
+        let Current { version, broken, unloaded, .. } = served.current();
+        let serves = version.is_some_and(|version| version.name == newest);
+        if serves || unloaded || broken.as_ref() == Some(&newest) {
+            return None;
+        }
+        Some(self.load(model))
     }
 
     fn open(&self, model: &str, newest: &str) -> Result<Arc<Version>, String> {
@@ -146,7 +165,8 @@ impl Registry {
     pub fn unload(&self, model: &str) -> Result<(), Refusal> {
         let mut current =
             self.served(model)?.current.write().unwrap_or_else(PoisonError::into_inner);
-        *current = Current { version: None, reason: Some("unloaded".to_string()) };
+        let reason = Some("unloaded".to_string());
+        *current = Current { reason, unloaded: true, ..Current::default() };
         Ok(())
     }
 
@@ -172,7 +192,7 @@ impl Registry {
     /// All models.
     pub(crate) fn list(&self) -> Vec<ModelStatus> {
         let status = |(name, served): (&String, &Served)| {
-            let Current { version, reason } = served.current();
+            let Current { version, reason, .. } = served.current();
             ModelStatus { name: name.clone(), version, reason }
         };
         self.models.iter().map(status).collect()
@@ -184,7 +204,7 @@ impl Registry {
         model: &str,
         version: Option<&str>,
     ) -> Result<Arc<Version>, Refusal> {
-        let Current { version: current, reason } = self.served(model)?.current();
+        let Current { version: current, reason, .. } = self.served(model)?.current();
         let Some(current) = current else {
             let reason = reason.unwrap_or_else(|| "it is being loaded".to_string());
             return Err(Refusal::Unavailable(format!("model \"{model}\" is not ready: {reason}")));
@@ -213,6 +233,7 @@ impl Registry {
             )));
         }
         let rows = input.rows();
+        let timeout = timeout.or(self.batching.timeout);
         let answered = answer(&version, input, timeout.map(|timeout| since + timeout)).await;
         match answered {
             Ok(Answer { outputs: mut all, queued }) => {
