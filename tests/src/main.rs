@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use model_zoo::mnist;
 use model_zoo::recommend::deepfm::DeepFm;
+use model_zoo::recommend::dnn::Dnn;
 use model_zoo::ring_gan::RingGan;
 use tests::factors::Factors;
 use tests::next_token::NextToken;
@@ -18,6 +19,7 @@ fn main() -> ExitCode {
         mnist::mlp::Mlp,
         RingGan,
         DeepFm,
+        Dnn,
         Resilient,
         People,
         Points,

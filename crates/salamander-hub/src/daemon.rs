@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -58,7 +58,9 @@ impl Daemon {
         if let Err(error) = ingester.look_at_all() {
             tracing::warn!(%error, "not all folders could be read");
         }
-        let mut queue = Queue::new(hub.clone(), programs, options.slots);
+        let ingester = Arc::new(Mutex::new(ingester));
+        let mut queue =
+            Queue::new(hub.clone(), programs, options.slots).after_reading(Arc::clone(&ingester));
         // What ended while no hub was there is known before anybody asks.
         if let Err(error) = queue.turn() {
             tracing::warn!(%error, "the queue could not be looked at");
@@ -94,7 +96,9 @@ impl Daemon {
         let (end_queue, ended) = channel();
         let queue = thread("queue", move || repeat(&ended, TURN, || queue.turn()))?;
         let (end_ingester, ended) = channel();
-        let reader = thread("ingester", move || repeat(&ended, LOOK, || ingester.look()))?;
+        let reader = thread("ingester", move || {
+            repeat(&ended, LOOK, || ingester.lock().unwrap_or_else(PoisonError::into_inner).look())
+        })?;
         let (ends, threads) = (vec![end_queue, end_ingester], vec![server, queue, reader]);
         Ok(Self { hub, address, stop, ends, threads })
     }

@@ -83,6 +83,15 @@ impl Ingester {
         self.look_at(|_| true)
     }
 
+    /// Reads all of one folder now: who hears that its process has ended finds what it has done.
+    pub fn catch_up(&mut self, folder: &str) -> Result<(), Error> {
+        self.find_new()?;
+        match self.experiments.get_mut(folder) {
+            Some(watched) => watched.look(&self.hub, folder),
+            None => Ok(()),
+        }
+    }
+
     /// Reads what the hub's children print: those that run, or all.
     fn look_at_consoles(&mut self, all: bool) -> Result<(), Error> {
         let ids: Vec<ExperimentId> = match all {

@@ -10,7 +10,7 @@ mod process;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use salamander_core::layout::RunLayout;
 use salamander_files::{Durability, replace};
@@ -19,7 +19,7 @@ use crate::Error;
 use crate::create::Programs;
 use crate::hub::{Hub, OWN_FOLDER, Speaker};
 use crate::ids::ExperimentId;
-use crate::ingest::folder;
+use crate::ingest::{Ingester, folder};
 use crate::operation::{Operation, Wanted};
 use crate::store::experiments::Job;
 use plan::{Ended, Queued, Standing, Step, after, plan, with_process};
@@ -33,13 +33,29 @@ pub struct Queue {
     processes: BTreeMap<ExperimentId, Process>,
     /// Experiments whose process was looked for.
     looked: BTreeSet<ExperimentId>,
+    ingester: Option<Arc<Mutex<Ingester>>>,
 }
 
 impl Queue {
     /// With so many slots; with none it starts nothing, and only carries out what else is wanted.
     pub fn new(hub: Hub, programs: Arc<Programs>, slots: u32) -> Self {
         let (processes, looked) = (BTreeMap::new(), BTreeSet::new());
-        Self { hub, programs, slots, processes, looked }
+        Self { hub, programs, slots, processes, looked, ingester: None }
+    }
+
+    /// With this ingester, whose store knows what an experiment has done before it is told to be over.
+    #[must_use]
+    pub fn after_reading(mut self, ingester: Arc<Mutex<Ingester>>) -> Self {
+        self.ingester = Some(ingester);
+        self
+    }
+
+    fn catch_up(&self, folder: &str) {
+        let Some(ingester) = &self.ingester else { return };
+        let mut ingester = ingester.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = ingester.catch_up(folder) {
+            tracing::warn!(%error, folder, "what has ended cannot be read yet");
+        }
     }
 
     /// Processes that run.
@@ -87,6 +103,7 @@ impl Queue {
         if let Some((code, asked)) = ended {
             self.processes.remove(&job.id);
             process::forget(&own);
+            self.catch_up(&job.folder);
             let is_there = layout.experiment().is_file() || layout.search().is_file();
             let fact = is_there.then(|| folder::state(&layout, folder::holder(&layout)));
             let ended = Ended { fact, code, error: process::last_error(&own), asked };
