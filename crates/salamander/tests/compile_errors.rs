@@ -84,6 +84,7 @@ fn compile(case: &str, library: &Path, out: &Path) -> Option<String> {
 }
 
 /// The library beside this test. There may be several, of other choices of features: what was just built is the newest.
+/// One that a crate outside of this workspace was built with names its files in another way, in answers too.
 fn library() -> PathBuf {
     let test = env::current_exe().expect("this program");
     let deps = test.parent().expect("the folder of libraries");
@@ -91,7 +92,10 @@ fn library() -> PathBuf {
     for entry in fs::read_dir(deps).expect("the folder of libraries") {
         let path = entry.expect("an entry").path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        if name.starts_with("libsalamander-") && name.ends_with(".rlib") {
+        let stem = name.strip_prefix("lib").and_then(|name| name.strip_suffix(".rlib"));
+        let Some(stem) = stem.filter(|stem| stem.starts_with("salamander-")) else { continue };
+        let sources = fs::read_to_string(deps.join(format!("{stem}.d"))).unwrap_or_default();
+        if sources.contains(": crates/salamander/src/lib.rs") {
             let built = path.metadata().and_then(|file| file.modified()).expect("a time");
             found.push((built, path));
         }
