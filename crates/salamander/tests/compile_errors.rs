@@ -116,7 +116,17 @@ fn normal(said: &str) -> String {
     let said = said.replace(&workspace.display().to_string(), "$WORKSPACE");
     let mut text = String::new();
     let mut foreign = false;
+    // A type of a feature that only some builds of the library have: `help: the trait `X` is implemented for `Y``.
+    let mut other_type = false;
     for line in said.lines() {
+        if line.contains("models/src/weights_path.rs") && other_type {
+            continue;
+        }
+        other_type = line.starts_with("help: the trait")
+            && line.contains("is implemented for `WeightsPath`");
+        if other_type {
+            continue;
+        }
         if CLOSING.iter().any(|closing| line.trim_start().starts_with(closing)) {
             continue;
         }
