@@ -1,8 +1,11 @@
 //! What a run tells outside. Every member keeps the same reports; the first one sends them, each when all members hold
-//! its version. Whoever is first next sends the last ones again, and the master takes each once, unless the generation
-//! that it is from was given up.
+//! its version. Whoever receives a state receives its reports with it, since their holder may leave before it has told
+//! them. Whoever is first next sends the last ones again, and the master takes each once, unless the generation that it
+//! is from was given up.
 
 use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
 
 use super::{Generation, Identity, Line, Version};
 
@@ -10,7 +13,7 @@ use super::{Generation, Identity, Line, Version};
 const KEPT: usize = 256;
 
 /// The reports of a member, oldest first.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReportQueue<R> {
     /// What the next report is about.
     version: Version,
@@ -20,7 +23,7 @@ pub struct ReportQueue<R> {
 }
 
 /// A report and the state that it is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberReport<R> {
     /// Its version.
     pub version: Version,
@@ -66,7 +69,7 @@ impl<R: Clone> ReportQueue<R> {
         self.told.iter()
     }
 
-    /// The state was replaced: what was not told yet is about another one.
+    /// The state is gone: what was not told yet was about it.
     pub fn forget(&mut self) {
         self.waiting.clear();
     }

@@ -1,7 +1,8 @@
 //! What can happen.
 
 use salamander_core::elastic::{
-    CheckpointMark, FromMember, Generation, Hello, Identity, MemberReport, Term, ToMember, WorkerId,
+    CheckpointMark, FromMember, Generation, Hello, Identity, MemberReport, ReportQueue, Term,
+    ToMember, WorkerId,
 };
 
 use crate::faults::Fault;
@@ -26,12 +27,12 @@ pub(crate) enum Word {
 }
 
 /// A state that takes the place of a worker's own.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum NewState {
     /// Read from a checkpoint of this one.
     Read(StateId),
-    /// Received.
-    Received { identity: Identity, state: StateId, content: Content },
+    /// Received, with the reports that its holder may not have told.
+    Received { identity: Identity, state: StateId, content: Content, reports: ReportQueue<Content> },
 }
 
 /// From a master to a worker.

@@ -10,7 +10,7 @@ use crate::truth::{Content, Origin, StateId};
 use crate::world::{TIMEOUTS, World};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ExchangeKind {
     /// The members of a generation find each other.
     Connect,
     /// The gradients of a step.
@@ -22,7 +22,7 @@ enum Kind {
 /// What one member gives.
 #[derive(Clone, Copy, Debug)]
 struct Gift {
-    kind: Kind,
+    kind: ExchangeKind,
     /// What it gives it from, and what that stands for,
     from: Option<(Identity, StateId)>,
     /// and what is in it.
@@ -33,7 +33,7 @@ struct Gift {
 
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
-    kind: Kind,
+    kind: ExchangeKind,
     records: u32,
     digest: u64,
     stop: bool,
@@ -42,8 +42,8 @@ struct Outcome {
 impl Outcome {
     fn origin(&self) -> Origin {
         match self.kind {
-            Kind::Step(step) => Origin::Step(step, self.records),
-            Kind::Connect | Kind::Meet => Origin::Met,
+            ExchangeKind::Step(step) => Origin::Step(step, self.records),
+            ExchangeKind::Connect | ExchangeKind::Meet => Origin::Met,
         }
     }
 }
@@ -105,7 +105,7 @@ impl World {
         let worker = &self.workers[&id];
         let stop = worker.machine.wants_stop();
         if worker.op == 0 {
-            let kind = Kind::Connect;
+            let kind = ExchangeKind::Connect;
             return Some(Gift { kind, from: None, content: None, records: 0, stop });
         }
         let identity = worker.machine.ready(generation).ok()?;
@@ -114,11 +114,11 @@ impl World {
         let last = worker.agreed || steps == self.job.steps();
         let due = steps > 0 && steps.is_multiple_of(self.job.every);
         if (last || due) && worker.met != Some(identity.version) {
-            return Some(Gift { kind: Kind::Meet, from, content, records: 0, stop });
+            return Some(Gift { kind: ExchangeKind::Meet, from, content, records: 0, stop });
         }
         let ranks = worker.machine.activation()?.members.len();
         let records = self.job.share(steps, rank as u32, ranks as u32);
-        Some(Gift { kind: Kind::Step(steps), from, content, records, stop })
+        Some(Gift { kind: ExchangeKind::Step(steps), from, content, records, stop })
     }
 
     /// All have given and reach each other: the result is on its way.
@@ -132,7 +132,7 @@ impl World {
         self.check_gifts(generation, &members, &gifts);
         let kind = gifts[0].kind;
         let records = gifts.iter().fold(0, |all, gift| all | gift.records);
-        let step = if let Kind::Step(step) = kind { step } else { 0 };
+        let step = if let ExchangeKind::Step(step) = kind { step } else { 0 };
         let digest = mix(step << 32 | u64::from(records));
         let stop = gifts.iter().any(|gift| gift.stop);
         if let Some((_, state)) = gifts[0].from {
@@ -163,12 +163,12 @@ impl World {
                 return self.truth.blame("identities agree", what);
             }
             let differs = gift.content != first.content;
-            if first.kind != Kind::Connect && (differs || gift.content.is_none()) {
+            if first.kind != ExchangeKind::Connect && (differs || gift.content.is_none()) {
                 let what = format!("{id} gave {gift:?} to {generation}, another {first:?}");
                 return self.truth.blame("contents agree", what);
             }
         }
-        let Kind::Step(step) = first.kind else { return };
+        let ExchangeKind::Step(step) = first.kind else { return };
         let all = gifts.iter().fold(0, |all, gift| all | gift.records);
         let given: u32 = gifts.iter().map(|gift| gift.records.count_ones()).sum();
         if all != self.job.whole(step) || given != all.count_ones() {
@@ -189,7 +189,7 @@ impl World {
         }
         let outcome = self.exchanges.get(&(generation, op)).and_then(|exchange| exchange.outcome);
         let Some(outcome) = outcome else { return };
-        if outcome.kind == Kind::Connect {
+        if outcome.kind == ExchangeKind::Connect {
             if worker.machine.generation() != Some(generation) {
                 self.stats.late_results += 1;
                 return;
@@ -212,7 +212,7 @@ impl World {
         self.stats.commits += 1;
         say!(self, "{id} commits version {} in {generation}", identity.version);
         self.next_op(id, outcome.stop);
-        self.report(id, generation, identity, outcome.kind != Kind::Meet);
+        self.report(id, generation, identity, outcome.kind != ExchangeKind::Meet);
         self.committed(id, generation, outcome.kind, identity);
     }
 
@@ -224,7 +224,13 @@ impl World {
     }
 
     /// What a worker tells outside as soon as it has committed. Its state takes a while longer.
-    fn committed(&mut self, id: WorkerId, generation: Generation, kind: Kind, after: Identity) {
+    fn committed(
+        &mut self,
+        id: WorkerId,
+        generation: Generation,
+        kind: ExchangeKind,
+        after: Identity,
+    ) {
         let slow = self.is_wild() && self.chance(0.1);
         let slowest = self.mood.apply;
         let delay = self.between(0, if slow { slowest } else { 12 });
@@ -232,7 +238,7 @@ impl World {
         self.after(delay, Event::Applied { worker: id, generation });
         self.progress(id, generation);
         self.tell(id);
-        if kind == Kind::Meet {
+        if kind == ExchangeKind::Meet {
             self.worker(id).met = Some(after.version);
             let last = self.is_done(id);
             self.write(id, generation, last);

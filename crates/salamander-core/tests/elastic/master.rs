@@ -135,6 +135,8 @@ impl World {
                 let line = coordinator.run().history().line;
                 self.take_report(line, told);
             }
+            // One that was replaced and does not know it has a file of its own, which is lost with it.
+            Word::Report(told) if !newest => self.lost_reports.push(told.version),
             Word::Report(_) => {}
             Word::Failed => {
                 let is_member = coordinator.members().iter().any(|(member, _)| *member == id);

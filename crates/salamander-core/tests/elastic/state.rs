@@ -1,8 +1,8 @@
 //! How a worker gets its state, and what it makes known of it.
 
 use salamander_core::elastic::{
-    CheckpointMark, Ending, FromMember, Generation, Identity, Line, MemberReport, Source,
-    StartFrom, WorkerId,
+    CheckpointMark, Ending, FromMember, Generation, Identity, Line, MemberReport, ReportQueue,
+    Source, WorkerId,
 };
 
 use crate::event::{Event, NewState, Word};
@@ -10,7 +10,7 @@ use crate::faults::Moment;
 use crate::simulation::say;
 use crate::truth::{Content, NOTHING, Origin, StateId};
 use crate::worker::Worker;
-use crate::world::World;
+use crate::world::{Guard, World};
 
 impl World {
     /// A checkpoint is read.
@@ -42,11 +42,12 @@ impl World {
         let Some(identity) = ready.filter(|_| self.reaches(id, source)) else {
             return self.after(15, Event::Fetch { worker: id, generation });
         };
-        let Worker { state, content: Some(content), .. } = self.workers[&source] else {
+        let Worker { state, content: Some(content), ref reports, .. } = self.workers[&source]
+        else {
             return self.after(15, Event::Fetch { worker: id, generation });
         };
+        let new = NewState::Received { identity, state, content, reports: reports.clone() };
         let delay = self.between(10, 120);
-        let new = NewState::Received { identity, state, content };
         self.after(delay, Event::Arrived { worker: id, generation, new });
         self.moment(Moment::Sending, source);
     }
@@ -76,9 +77,9 @@ impl World {
 
     /// It has taken that place, and has no name yet.
     pub(crate) fn restored(&mut self, id: WorkerId, generation: Generation, new: NewState) {
-        let content = match new {
-            NewState::Read(from) => self.truth.content(from),
-            NewState::Received { content, .. } => content,
+        let content = match &new {
+            NewState::Read(from) => self.truth.content(*from),
+            NewState::Received { content, .. } => *content,
         };
         self.worker(id).content = Some(content);
         let delay = self.between(0, 30);
@@ -98,10 +99,15 @@ impl World {
                 NewState::Read(from) => self.truth.add(from, identity, Origin::Begun),
                 NewState::Received { state, .. } => state,
             };
+            let with_reports = self.has(Guard::Reports);
             let worker = self.worker(id);
             worker.state = state;
-            worker.reports.follow(identity, generation);
-            self.stats.transfers += u64::from(matches!(new, NewState::Received { .. }));
+            if let NewState::Received { reports, .. } = new {
+                worker.reports = if with_reports { reports } else { ReportQueue::default() };
+                self.stats.transfers += 1;
+            }
+            self.worker(id).reports.follow(identity, generation);
+            self.repeat_reports(id);
             say!(self, "{id} has version {}", identity.version);
         }
         self.worker(id).machine.applied();
@@ -152,14 +158,11 @@ impl World {
     }
 
     /// At the begin of a generation its first member repeats what the one before may not have sent.
-    pub(crate) fn repeat_reports(&mut self, id: WorkerId, part: Option<&StartFrom>) {
+    pub(crate) fn repeat_reports(&mut self, id: WorkerId) {
         let worker = self.worker(id);
         if worker.rank() == Some(0) {
             let told: Vec<_> = worker.reports.repeated().cloned().collect();
             told.into_iter().for_each(|told| self.send_firmly(id, Word::Report(told)));
-        }
-        if part != Some(&StartFrom::Keep) {
-            self.worker(id).reports.forget();
         }
     }
 

@@ -208,16 +208,19 @@ impl World {
     /// The members of a generation are connected: the state comes next.
     pub(crate) fn take_part(&mut self, id: WorkerId, generation: Generation) {
         let part = self.worker(id).part.take();
-        self.repeat_reports(id, part.as_ref());
         match part {
             Some(StartFrom::Keep) => {
                 // A prepare may have come meanwhile; then there is nothing to confirm.
-                self.worker(id).machine.adopt(generation, 0).ok();
+                if self.worker(id).machine.adopt(generation, 0).is_ok() {
+                    self.repeat_reports(id);
+                }
                 self.confirmed(id, generation);
             }
             Some(StartFrom::Load(mark)) => {
                 let delay = self.between(5, 60);
-                self.worker(id).content = None;
+                let worker = self.worker(id);
+                worker.content = None;
+                worker.reports.forget();
                 self.after(delay, Event::Loaded { worker: id, generation, mark });
             }
             Some(StartFrom::Receive { .. }) => self.fetch(id, generation),

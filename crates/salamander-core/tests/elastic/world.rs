@@ -35,6 +35,8 @@ pub(crate) enum Guard {
     Owner,
     /// Who has to go hands its state over first.
     HandOver,
+    /// Reports go along with the state that they are about.
+    Reports,
 }
 
 /// A run and everything around it.
@@ -53,6 +55,8 @@ pub(crate) struct World {
     pub(crate) exchanges: BTreeMap<(Generation, u64), Exchange>,
     pub(crate) network: Network,
     pub(crate) armed: Vec<Armed>,
+    /// Reports that only a master has that was replaced.
+    pub(crate) lost_reports: Vec<Version>,
     /// Which reports the masters took: a file,
     pub(crate) taken: TakenReports,
     /// and another: what was told.
@@ -81,6 +85,7 @@ impl Seeded for World {
         Guard::Journal,
         Guard::Owner,
         Guard::HandOver,
+        Guard::Reports,
     ];
     const STREAM: u64 = 0x5a1a;
     const SEEDS: u64 = 20_000;
@@ -113,6 +118,7 @@ impl Seeded for World {
             network: Network::default(),
             armed: Vec::new(),
             taken: TakenReports::default(),
+            lost_reports: Vec::new(),
             log: Vec::new(),
             truth: Truth::new(job),
             stats: Stats::default(),
@@ -152,7 +158,8 @@ impl Seeded for World {
             Some((_, state)) => {
                 self.truth.judge(state, completed);
                 let log = std::mem::take(&mut self.log);
-                self.truth.check_reports(state, &log);
+                let lost = std::mem::take(&mut self.lost_reports);
+                self.truth.check_reports(state, &log, &lost);
             }
             // It was stopped before it began.
             None if !completed && self.history.activated.is_none() => {}

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use salamander_core::elastic::{
     Activation, Begun, CheckpointMark, Ending, FromMember, Generation, MemberReport, Participant,
-    Peer, StartFrom, Work, WorkerId,
+    Peer, ReportQueue, StartFrom, Work, WorkerId,
 };
 use salamander_core::report::{EndReport, Report};
 use salamander_net::{Cancel, Endpoint, Fold, Listener, Ring};
@@ -16,7 +16,7 @@ use salamander_proto::client::{Role, Sender, Session};
 
 use super::reports::Reports;
 use super::shared::{SessionHandler, SharedMember};
-use super::{Options, WorkerConnection};
+use super::{WorkerConnection, WorkerOptions};
 use crate::Error;
 use crate::exchange::{Applying, Begin, Entered, Exchange, Place, TrainedOn};
 use crate::tables::{RemoteRows, Servers, StagedRows};
@@ -29,7 +29,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// An exchange with other workers.
 pub(crate) struct Group {
     id: WorkerId,
-    options: Options,
+    options: WorkerOptions,
     member: Arc<SharedMember>,
     reports: Reports,
     listener: Listener,
@@ -46,12 +46,14 @@ struct Joined {
     generation: Generation,
     place: Place,
     ring: Ring,
+    /// What came with the state that this worker receives.
+    received: Option<ReportQueue<Report>>,
 }
 
 impl Group {
     pub(super) fn new(
         id: WorkerId,
-        options: Options,
+        options: WorkerOptions,
         member: Arc<SharedMember>,
         reports: Reports,
     ) -> Result<Self, Error> {
@@ -100,7 +102,7 @@ impl Group {
         let members = activation.members.iter().map(|peer| Endpoint::from_str(&peer.endpoint));
         let members = members.collect::<Result<Vec<_>, _>>();
         let members = members.map_err(|error| salamander_net::Error::Refused(error.to_string()))?;
-        let options = salamander_net::Options {
+        let options = salamander_net::RingOptions {
             transport: self.options.transport,
             bf16: self.options.connection.bf16,
             ..Default::default()
@@ -194,7 +196,7 @@ impl Exchange for Group {
 
     fn enter(&mut self) -> Result<Entered, Error> {
         self.joined = None;
-        let sender = self.sender()?;
+        self.sender()?;
         loop {
             let begun = self.member.begin(&self.options.connection.leave);
             let (begun, cancel) = begun.or_else(|error| self.heed_leave().and(Err(error)))?;
@@ -205,7 +207,7 @@ impl Exchange for Group {
                 Ok(ring) => {
                     let transport = ring.transport();
                     tracing::info!(%generation, rank, size, transport, ?part, "begins");
-                    self.joined = Some(Joined { generation, place, ring });
+                    self.joined = Some(Joined { generation, place, ring, received: None });
                 }
                 Err(error) => {
                     let error = self.broken(&error);
@@ -213,19 +215,23 @@ impl Exchange for Group {
                     continue;
                 }
             }
-            if place.leads() {
-                self.reports.queue().repeated().for_each(|told| sender.report(told.clone()));
-            }
-            if part != StartFrom::Keep {
+            if matches!(part, StartFrom::Load(_)) {
                 self.reports.queue().forget();
             }
             return Ok(self.entered(activation, place, part, cancel));
         }
     }
 
-    fn transfer(&mut self, source: usize, state: Vec<u8>) -> Result<Vec<u8>, Error> {
+    fn transfer(&mut self, source: usize, mut state: Vec<u8>) -> Result<Vec<u8>, Error> {
+        let is_source = self.joined()?.place.rank == source;
+        if is_source {
+            self.reports.append(&mut state)?;
+        }
         let sent = self.joined()?.ring.broadcast(source, state, LARGEST_STATE);
-        sent.map_err(|error| self.broken(&error))
+        let mut state = sent.map_err(|error| self.broken(&error))?;
+        let reports = Reports::split(&mut state)?;
+        self.joined()?.received = Some(reports).filter(|_| !is_source);
+        Ok(state)
     }
 
     fn replace(&mut self) -> Result<Applying, Error> {
@@ -235,9 +241,18 @@ impl Exchange for Group {
     }
 
     fn adopt(&mut self, digest: u64) -> Result<(), Error> {
-        let generation = self.joined()?.generation;
+        let Joined { generation, place, received, .. } = self.joined()?;
+        let (generation, place, received) = (*generation, *place, received.take());
         let identity = self.member.within(|machine| machine.adopt(generation, digest))?;
-        self.reports.queue().follow(identity, generation);
+        let sender = self.sender()?;
+        let mut queue = self.reports.queue();
+        if let Some(received) = received {
+            *queue = received;
+        }
+        queue.follow(identity, generation);
+        if place.leads() {
+            queue.repeated().for_each(|told| sender.report(told.clone()));
+        }
         Ok(())
     }
 
