@@ -16,10 +16,10 @@ use salamander_core::experiment::OnBadRecord;
 use salamander_core::order::{Order, Shuffle};
 use salamander_core::plan::Plan;
 use salamander_data::example_proto::{Example, Feature};
-use salamander_data::recordio::{ChunkInfo, Compression, Options, RecordFile, Writer};
+use salamander_data::recordio::{ChunkInfo, Compression, RecordFile, Writer, WriterOptions};
 use salamander_data::{Dataset, Format, Reader, sink};
 use salamander_train::example::ExampleContext;
-use salamander_train::loader::{Job, Loader, Options as Loading};
+use salamander_train::loader::{Job, Loader, LoaderOptions};
 
 const ROUNDS: usize = 9;
 
@@ -43,7 +43,7 @@ fn line(record: &Record, what: &str, ours: f64, other: f64) {
 /// Examples of about 300 bytes that compress about as text does.
 fn write_records(path: &Path, records: u64) {
     let file = BufWriter::new(File::create(path).expect("a file"));
-    let options = Options { compression: Compression::Snappy, ..Options::default() };
+    let options = WriterOptions { compression: Compression::Snappy, ..WriterOptions::default() };
     let mut writer = Writer::new(file, options);
     for i in 0..records {
         let text: Vec<u8> = (0..280u64).map(|k| (i * k % 97) as u8).collect();
@@ -162,7 +162,7 @@ fn pipeline(record: &Record) {
                             .flat_map(move |step| plan.micro_batches(epoch, step, 1))
                             .map(move |slice| Job { slice, order })
                     });
-                    let options = Loading {
+                    let options = LoaderOptions {
                         device: Device::flex(),
                         on_bad_record: OnBadRecord::Fail,
                         reading: ExampleContext::labelled(),
@@ -189,7 +189,7 @@ fn pipeline(record: &Record) {
 fn memory(folder: &Path, record: &Record) {
     let large = folder.join("large.recordio");
     let file = BufWriter::new(File::create(&large).expect("a file"));
-    let options = Options { compression: Compression::None, ..Options::default() };
+    let options = WriterOptions { compression: Compression::None, ..WriterOptions::default() };
     let mut writer = Writer::new(file, options);
     let bytes = vec![7u8; 1 << 20];
     for _ in 0..2048 {

@@ -10,7 +10,7 @@ use salamander_core::plan::{MicroBatch, Slice};
 use salamander_data::generate::Pictures;
 use salamander_data::{Dataset, Format, open, sink};
 use salamander_train::example::ExampleContext;
-use salamander_train::loader::{Job, Options, load};
+use salamander_train::loader::{Job, LoaderOptions, load};
 
 fn pictures() -> (tempfile::TempDir, Dataset) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -26,7 +26,7 @@ fn pictures() -> (tempfile::TempDir, Dataset) {
 fn loaded(dataset: &Dataset, k: u32, augment: Option<u64>) -> Vec<f32> {
     let slice = Slice { name: MicroBatch { epoch: 0, step: 3, k }, positions: 0..4 };
     let order = Order::new(dataset.len(), Shuffle::None, 1, 0);
-    let options = Options {
+    let options = LoaderOptions {
         device: Device::flex(),
         on_bad_record: OnBadRecord::Fail,
         reading: ExampleContext::labelled(),

@@ -73,12 +73,12 @@ impl Interceptor for Bearer {
 
 /// Refuses calls without the token, and logs who was refused.
 #[derive(Clone)]
-pub struct Guard {
+pub struct TokenGuard {
     expected: blake3::Hash,
     refusals: Refusals,
 }
 
-impl Guard {
+impl TokenGuard {
     /// From the token as hexadecimal text.
     pub fn new(token: &str) -> Self {
         let expected = blake3::hash(format!("Bearer {token}").as_bytes());
@@ -86,13 +86,13 @@ impl Guard {
     }
 }
 
-impl fmt::Debug for Guard {
+impl fmt::Debug for TokenGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Guard(..)")
+        f.write_str("TokenGuard(..)")
     }
 }
 
-impl Interceptor for Guard {
+impl Interceptor for TokenGuard {
     fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
         let connection = request.extensions().get::<ConnectionInfo>().copied().unwrap_or_default();
         if connection.is_proven {
@@ -118,7 +118,7 @@ mod tests {
         if let Some(token) = sent {
             request = Bearer::new(token).expect("visible").call(request).expect("added");
         }
-        let answer = Guard::new("c0ffee").call(request);
+        let answer = TokenGuard::new("c0ffee").call(request);
         assert_eq!(answer.is_ok(), accepted, "{sent:?}");
         if let Err(status) = answer {
             assert_eq!(status.code(), tonic::Code::Unauthenticated);
@@ -140,14 +140,17 @@ mod tests {
             let mut request = Bearer::unsent().call(Request::new(())).expect("left as it is");
             assert!(request.metadata().get(HEADER).is_none());
             request.extensions_mut().insert(ConnectionInfo { peer: None, is_proven });
-            assert_eq!(Guard::new("c0ffee").call(request).is_ok(), is_proven);
+            assert_eq!(TokenGuard::new("c0ffee").call(request).is_ok(), is_proven);
         }
     }
 
     #[test]
     fn debug_shows_nothing() {
         let bearer = Bearer::new("c0ffee").expect("visible");
-        assert_eq!(format!("{bearer:?} {:?}", Guard::new("c0ffee")), "Bearer(..) Guard(..)");
+        assert_eq!(
+            format!("{bearer:?} {:?}", TokenGuard::new("c0ffee")),
+            "Bearer(..) TokenGuard(..)"
+        );
     }
 
     #[test]

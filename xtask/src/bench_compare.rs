@@ -32,7 +32,7 @@ struct Figure {
 
 /// A figure of both runs. A change of 0.1 is ten per cent better, one of -0.1 as much worse.
 #[derive(Debug, PartialEq)]
-struct Move {
+struct Change {
     what: String,
     old: f64,
     new: f64,
@@ -43,7 +43,7 @@ struct Move {
 #[derive(Debug, Default, PartialEq)]
 struct Compared {
     /// The worst first.
-    moved: Vec<Move>,
+    moved: Vec<Change>,
     only_old: Vec<String>,
     only_new: Vec<String>,
 }
@@ -117,7 +117,7 @@ fn compare(old: &Figures, new: &Figures) -> Compared {
             true => after.value / before.value,
             false => before.value / after.value,
         };
-        compared.moved.push(Move {
+        compared.moved.push(Change {
             what: name(key),
             old: before.value,
             new: after.value,
@@ -135,8 +135,8 @@ impl Compared {
     fn table(&self, threshold: f64) -> String {
         // A figure that is not a number on one side is always shown.
         let shown =
-            |moved: &&Move| moved.change.is_nan() || moved.change.abs() * 100.0 >= threshold;
-        let rows: Vec<&Move> = self.moved.iter().filter(shown).collect();
+            |moved: &&Change| moved.change.is_nan() || moved.change.abs() * 100.0 >= threshold;
+        let rows: Vec<&Change> = self.moved.iter().filter(shown).collect();
         let width = rows.iter().map(|row| row.what.chars().count()).max().unwrap_or(0).max(4);
         let mut text =
             format!("{:<width$} {:>12} {:>12} {:>8}  unit\n", "what", "old", "new", "better");
@@ -145,7 +145,7 @@ impl Compared {
                 true => "?".to_string(),
                 false => format!("{:+.1} %", row.change * 100.0),
             };
-            let Move { what, old, new, unit, .. } = row;
+            let Change { what, old, new, unit, .. } = row;
             text.push_str(&format!("{what:<width$} {old:>12.3} {new:>12.3} {change:>8}  {unit}\n"));
         }
         let rest = self.moved.len() - rows.len();

@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use salamander_data::example_proto::{Example, Feature};
 use salamander_data::idx::IdxFile;
-use salamander_data::recordio::{Compression, Options, Writer};
+use salamander_data::recordio::{Compression, Writer, WriterOptions};
 use salamander_data::{Error, Reader};
 
 const TRAINING_RECORDS: usize = 8_000;
@@ -42,11 +42,11 @@ pub(crate) fn run(folder: &Path, out: &Path) -> Result<()> {
 /// Writes the digits in this order and returns the file's size.
 fn save(digits: &IdxFile, order: &[u64], path: &Path) -> Result<u64> {
     let named = || path.display().to_string();
-    let options = Options {
+    let options = WriterOptions {
         compression: Compression::Gzip,
         gzip_level: 9,
         max_chunk_records: CHUNK_RECORDS,
-        ..Options::default()
+        ..WriterOptions::default()
     };
     let file = File::create(path).with_context(named)?;
     let mut writer = Writer::new(BufWriter::new(file), options);

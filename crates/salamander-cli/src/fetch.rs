@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use salamander_data::example_proto::{Example, Feature};
 use salamander_data::idx::gunzip_if_needed;
-use salamander_data::recordio::{Compression, Options, Writer};
+use salamander_data::recordio::{Compression, Writer, WriterOptions};
 use salamander_data::{Blob, Error};
 use salamander_files::{Durability, PendingFile};
 
@@ -138,10 +138,10 @@ fn convert(images: &[u8], labels: &[u8], path: &Path) -> Result<u64> {
 
 /// The files are verified, so headers have known sizes and there are as many labels as images.
 fn write_records(images: &[u8], labels: &[u8], path: &Path) -> Result<u64> {
-    let options = Options {
+    let options = WriterOptions {
         compression: Compression::Snappy,
         max_chunk_records: CHUNK_RECORDS,
-        ..Options::default()
+        ..WriterOptions::default()
     };
     let pixels = images.get(IMAGES_HEADER..).unwrap_or_default().chunks_exact(IMAGE_BYTES);
     let classes = labels.get(LABELS_HEADER..).unwrap_or_default();

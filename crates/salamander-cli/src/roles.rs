@@ -39,7 +39,7 @@ pub(crate) fn master(args: &MasterArgs, program: &Program) -> Result<ExitCode> {
         Ok(run) => run,
         Err(error) => return told(Err(error)),
     };
-    let options = master::Options {
+    let options = master::MasterOptions {
         run,
         listen: args.listen,
         keys: args.role.keys(),

@@ -29,13 +29,13 @@ pub struct Features {
 #[derive(Clone, PartialEq, Message)]
 pub struct Feature {
     /// The list; a feature without one counts as missing.
-    #[prost(oneof = "Kind", tags = "1, 2, 3")]
-    pub kind: Option<Kind>,
+    #[prost(oneof = "FeatureList", tags = "1, 2, 3")]
+    pub kind: Option<FeatureList>,
 }
 
 /// The kinds of lists.
 #[derive(Clone, PartialEq, prost::Oneof)]
-pub enum Kind {
+pub enum FeatureList {
     /// Strings of bytes.
     #[prost(message, tag = "1")]
     BytesList(BytesList),
@@ -117,12 +117,12 @@ impl Feature {
 
     /// A feature of several strings of bytes.
     pub fn bytes_list(value: Vec<Vec<u8>>) -> Feature {
-        Feature { kind: Some(Kind::BytesList(BytesList { value })) }
+        Feature { kind: Some(FeatureList::BytesList(BytesList { value })) }
     }
 
     /// A feature of floating-point numbers.
     pub fn floats(value: impl Into<Vec<f32>>) -> Feature {
-        Feature { kind: Some(Kind::FloatList(FloatList { value: value.into() })) }
+        Feature { kind: Some(FeatureList::FloatList(FloatList { value: value.into() })) }
     }
 
     /// A feature with the content of a value; text becomes its UTF-8 bytes.
@@ -140,19 +140,19 @@ impl Feature {
 
     /// A feature of integers.
     pub fn ints(value: impl Into<Vec<i64>>) -> Feature {
-        Feature { kind: Some(Kind::Int64List(Int64List { value: value.into() })) }
+        Feature { kind: Some(FeatureList::Int64List(Int64List { value: value.into() })) }
     }
 }
 
-impl Kind {
+impl FeatureList {
     fn value(&self) -> Value<'_> {
         match self {
-            Kind::BytesList(list) => match &list.value[..] {
+            FeatureList::BytesList(list) => match &list.value[..] {
                 [one] => Value::Bytes(one),
                 many => Value::List(many.iter().map(Vec::as_slice).collect()),
             },
-            Kind::FloatList(list) => Value::Floats(Cow::Borrowed(&list.value)),
-            Kind::Int64List(list) => Value::Ints(Cow::Borrowed(&list.value)),
+            FeatureList::FloatList(list) => Value::Floats(Cow::Borrowed(&list.value)),
+            FeatureList::Int64List(list) => Value::Ints(Cow::Borrowed(&list.value)),
         }
     }
 }

@@ -23,11 +23,11 @@ pub struct RecordCache {
     /// What tells the dataset from others.
     fingerprint: u64,
     owner: OnceLock<u64>,
-    slots: RwLock<Slots>,
+    slots: RwLock<CachedRecords>,
 }
 
 #[derive(Debug)]
-struct Slots {
+struct CachedRecords {
     records: Vec<Option<Box<[u8]>>>,
     missing: u64,
     bytes: usize,
@@ -44,7 +44,7 @@ impl RecordCache {
     ) -> Option<RecordCache> {
         let count = usize::try_from(records).ok()?;
         let bytes = count.checked_mul(SLOT_BYTES).filter(|bytes| *bytes <= limit)?;
-        let slots = Slots { records: vec![None; count], missing: records, bytes };
+        let slots = CachedRecords { records: vec![None; count], missing: records, bytes };
         let (owner, slots) = (OnceLock::new(), RwLock::new(slots));
         Some(RecordCache { limit, file, fingerprint, owner, slots })
     }

@@ -64,7 +64,7 @@ impl OneShard for TfRecordFile {
         let marks = &self.index.marks;
         let after = marks.partition_point(|mark| mark.record <= records.start);
         // The first record has a mark, so that one lies at or before each.
-        let mut cursor = Cursor::new(&self.blob, marks[after - 1])?;
+        let mut cursor = RecordCursor::new(&self.blob, marks[after - 1])?;
         while cursor.at.record < records.start {
             cursor.skip()?;
         }
@@ -81,7 +81,7 @@ impl OneShard for TfRecordFile {
 impl RecordIndex {
     /// Hops from length to length, each checked by its checksum.
     fn build(blob: &Blob) -> Result<RecordIndex, Error> {
-        let mut cursor = Cursor::new(blob, RecordMark { record: 0, offset: 0 })?;
+        let mut cursor = RecordCursor::new(blob, RecordMark { record: 0, offset: 0 })?;
         let mut marks: Vec<RecordMark> = Vec::new();
         while cursor.at.offset < blob.size() {
             let due = marks.last().is_none_or(|last| {
@@ -157,16 +157,16 @@ impl<W: Write> TfRecordWriter<W> {
 }
 
 /// Walks a file record by record.
-struct Cursor<'a> {
+struct RecordCursor<'a> {
     blob: &'a Blob,
     source: BufReader<BlobReader>,
     at: RecordMark,
 }
 
-impl<'a> Cursor<'a> {
-    fn new(blob: &'a Blob, at: RecordMark) -> Result<Cursor<'a>, Error> {
+impl<'a> RecordCursor<'a> {
+    fn new(blob: &'a Blob, at: RecordMark) -> Result<RecordCursor<'a>, Error> {
         let source = BufReader::with_capacity(BUFFER_BYTES, blob.handle()?.reader(at.offset));
-        Ok(Cursor { blob, source, at })
+        Ok(RecordCursor { blob, source, at })
     }
 
     /// Goes past a record without reading its data.

@@ -20,7 +20,7 @@ pub(crate) fn expand(input: DeriveInput) -> Result<TokenStream> {
         let message = "an example needs at least one input: a field without #[label]";
         return Err(Error::new_spanned(&input.ident, message));
     }
-    let options = Options::read(&input)?;
+    let options = StructOptions::read(&input)?;
     if !options.unlabelled && !columns.iter().any(|column| column.label) {
         let name = &input.ident;
         let message = format!(
@@ -95,7 +95,7 @@ fn example_impl(
     input: &DeriveInput,
     batch: &Ident,
     columns: &[Column],
-    options: Options,
+    options: StructOptions,
 ) -> TokenStream {
     let function = options.augment;
     let name = &input.ident;
@@ -433,14 +433,14 @@ fn files(list: ExprArray, optional: bool) -> Result<Vec<TokenStream>> {
 
 /// What the struct itself says.
 #[derive(Default)]
-struct Options {
+struct StructOptions {
     augment: Option<Path>,
     /// The specs of files that the model is built from.
     files: Vec<TokenStream>,
     unlabelled: bool,
 }
 
-impl Options {
+impl StructOptions {
     fn read(input: &DeriveInput) -> Result<Self> {
         let mut options = Self::default();
         for attr in input.attrs.iter().filter(|attr| attr.path().is_ident("example")) {

@@ -15,14 +15,14 @@ const SECTOR: usize = 512;
 
 /// A disk with faults. Clones are the same disk.
 #[derive(Clone, Debug)]
-pub struct FaultyDisk(Arc<Mutex<State>>);
+pub struct FaultyDisk(Arc<Mutex<DiskContents>>);
 
 #[derive(Debug)]
-struct State {
+struct DiskContents {
     random: u64,
     /// Names as processes see them, and as they would be found after a crash.
-    names: BTreeMap<PathBuf, Entry>,
-    durable_names: BTreeMap<PathBuf, Entry>,
+    names: BTreeMap<PathBuf, DiskEntry>,
+    durable_names: BTreeMap<PathBuf, DiskEntry>,
     /// What happened to names since a folder was synced, in order.
     pending: Vec<NameChange>,
     files: Vec<FileState>,
@@ -33,14 +33,14 @@ struct State {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Entry {
+enum DiskEntry {
     Folder,
     File(usize),
 }
 
 #[derive(Clone, Debug)]
 enum NameChange {
-    Set(PathBuf, Entry),
+    Set(PathBuf, DiskEntry),
     Remove(PathBuf),
     Rename(PathBuf, PathBuf),
     Exchange(PathBuf, PathBuf),
@@ -59,7 +59,7 @@ struct FileState {
 impl FaultyDisk {
     /// An empty disk without faults; a seed gives the same faults again.
     pub fn new(seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(State {
+        Self(Arc::new(Mutex::new(DiskContents {
             random: seed,
             names: BTreeMap::new(),
             durable_names: BTreeMap::new(),
@@ -99,7 +99,7 @@ impl FaultyDisk {
     pub fn flip_a_bit(&self, path: &Path) {
         let mut state = self.lock();
         let random = next(&mut state.random) as usize;
-        let Some(Entry::File(at)) = state.names.get(path).copied() else { return };
+        let Some(DiskEntry::File(at)) = state.names.get(path).copied() else { return };
         let file = &mut state.files[at];
         let bits = file.durable.len().min(file.seen.len()) * 8;
         if bits > 0 {
@@ -109,7 +109,7 @@ impl FaultyDisk {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, DiskContents> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -143,7 +143,7 @@ impl FileState {
 }
 
 impl NameChange {
-    fn apply(self, names: &mut BTreeMap<PathBuf, Entry>) {
+    fn apply(self, names: &mut BTreeMap<PathBuf, DiskEntry>) {
         match self {
             NameChange::Set(path, entry) => drop(names.insert(path, entry)),
             NameChange::Remove(path) => names.retain(|name, _| !name.starts_with(&path)),
@@ -161,7 +161,7 @@ impl NameChange {
     }
 }
 
-fn rename(names: &mut BTreeMap<PathBuf, Entry>, from: &Path, to: &Path) {
+fn rename(names: &mut BTreeMap<PathBuf, DiskEntry>, from: &Path, to: &Path) {
     let moved: Vec<PathBuf> = names.keys().filter(|name| name.starts_with(from)).cloned().collect();
     for name in moved {
         let rest = name.strip_prefix(from).map(Path::to_path_buf).unwrap_or_default();
@@ -172,13 +172,13 @@ fn rename(names: &mut BTreeMap<PathBuf, Entry>, from: &Path, to: &Path) {
     }
 }
 
-impl State {
+impl DiskContents {
     fn change(&mut self, change: NameChange) {
         change.clone().apply(&mut self.names);
         self.pending.push(change);
     }
 
-    fn there(&self, path: &Path) -> io::Result<Entry> {
+    fn there(&self, path: &Path) -> io::Result<DiskEntry> {
         self.names.get(path).copied().ok_or_else(|| ErrorKind::NotFound.into())
     }
 
@@ -191,13 +191,13 @@ impl Disk for FaultyDisk {
     fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
         let mut state = self.lock();
         let at = match (state.names.get(path).copied(), access) {
-            (Some(Entry::Folder), _) => return Err(ErrorKind::IsADirectory.into()),
+            (Some(DiskEntry::Folder), _) => return Err(ErrorKind::IsADirectory.into()),
             (None, Access::Read) => return Err(ErrorKind::NotFound.into()),
-            (Some(Entry::File(at)), _) => at,
+            (Some(DiskEntry::File(at)), _) => at,
             (None, _) => {
                 state.files.push(FileState::default());
                 let at = state.files.len() - 1;
-                state.change(NameChange::Set(path.to_path_buf(), Entry::File(at)));
+                state.change(NameChange::Set(path.to_path_buf(), DiskEntry::File(at)));
                 at
             }
         };
@@ -210,7 +210,7 @@ impl Disk for FaultyDisk {
     }
 
     fn create_folder(&self, path: &Path) -> io::Result<()> {
-        self.lock().change(NameChange::Set(path.to_path_buf(), Entry::Folder));
+        self.lock().change(NameChange::Set(path.to_path_buf(), DiskEntry::Folder));
         Ok(())
     }
 

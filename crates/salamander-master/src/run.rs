@@ -5,7 +5,7 @@ use std::time::Duration;
 use salamander_core::elastic::Ending;
 use salamander_net::Keys;
 use salamander_proto::limits;
-use salamander_proto::token::{self, Guard};
+use salamander_proto::token::{self, TokenGuard};
 use salamander_proto::v1::control_server::ControlServer;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
@@ -65,7 +65,7 @@ pub async fn run(
     listener: TcpListener,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Ending, Error> {
-    let guard = Guard::new(&config.token);
+    let guard = TokenGuard::new(&config.token);
     let keys = Keys { token: token::of_connections(&config.token), tls: config.tls.clone() };
     let (inbox, inputs) = mpsc::channel(WAITING);
     let handle = Handle::new(&inbox);
@@ -106,7 +106,7 @@ pub async fn run(
 
 async fn serve(
     service: Service,
-    guard: Guard,
+    guard: TokenGuard,
     port: Port,
     closed: oneshot::Receiver<()>,
 ) -> Result<(), tonic::transport::Error> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use salamander_core::asynchronous::{Applied, Lineage, MapVersion, Placed, Process, ServerState};
 use salamander_core::elastic::Generation;
 use salamander_net::{Cancel, Keys};
-use salamander_ps::client::{Client, Error, Options};
+use salamander_ps::client::{Client, ClientOptions, Error};
 use salamander_ps::wire::Reset;
 use tracing::{debug, warn};
 
@@ -171,12 +171,12 @@ impl ServerCaller {
         match &mut self.client {
             Some(client) => Ok(client),
             none => {
-                let options = Options {
+                let options = ClientOptions {
                     patience: PATIENCE,
                     term: self.term,
                     processes: vec![self.process.incarnation],
                     cancel: self.cancel.clone(),
-                    ..Options::default()
+                    ..ClientOptions::default()
                 };
                 let endpoints = vec![self.endpoint.clone()];
                 Ok(none.insert(Client::connect(endpoints, self.keys.clone(), options)?))

@@ -6,7 +6,7 @@ use crate::handshake::{ConnectionKind, Purpose};
 use crate::shared::{Mesh, Shared};
 use crate::socket::Socket;
 use crate::wire::{Links, Neighbour, Neighbours, Wire};
-use crate::{Endpoint, Error, Listener, Options, Transport};
+use crate::{Endpoint, Error, Listener, RingOptions, Transport};
 
 /// A member that connects to the others.
 pub(crate) struct Joining<'a> {
@@ -14,7 +14,7 @@ pub(crate) struct Joining<'a> {
     pub(crate) generation: u64,
     pub(crate) rank: usize,
     pub(crate) members: &'a [Endpoint],
-    pub(crate) options: &'a Options,
+    pub(crate) options: &'a RingOptions,
     pub(crate) patience: Patience<'a>,
 }
 

@@ -9,7 +9,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"salframe");
 
 /// What the members do together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FrameKind {
     /// Summing a bucket.
     AllReduce = 1,
     /// Messages of all to all.
@@ -32,7 +32,7 @@ pub struct Frame {
     /// How many collectives the ring did before.
     pub sequence: u64,
     /// What is done.
-    pub kind: Kind,
+    pub kind: FrameKind,
     /// Values to sum, or bytes of the message.
     pub length: u64,
     /// Whose message it is.
@@ -47,7 +47,7 @@ pub enum Error {
     Magic,
     /// The kind is none of ours.
     #[error("unknown kind {0} of message")]
-    Kind(u64),
+    FrameKind(u64),
 }
 
 impl Frame {
@@ -71,14 +71,14 @@ impl Frame {
         if magic != MAGIC {
             return Err(Error::Magic);
         }
-        let kind = Kind::from_number(kind).ok_or(Error::Kind(kind))?;
+        let kind = FrameKind::from_number(kind).ok_or(Error::FrameKind(kind))?;
         Ok(Self { generation, sequence, kind, length, origin })
     }
 
     /// Checks the header that `rank` sent against what this member does. Lengths are compared
     /// unless each member has its own.
     pub(crate) fn check(&self, mine: &Self, rank: usize) -> Result<(), RingError> {
-        let own_lengths = matches!(mine.kind, Kind::AllGather | Kind::Broadcast);
+        let own_lengths = matches!(mine.kind, FrameKind::AllGather | FrameKind::Broadcast);
         let same_length = own_lengths || self.length == mine.length;
         let same_place = self.generation == mine.generation && self.sequence == mine.sequence;
         if same_place && self.kind == mine.kind && same_length && self.origin == mine.origin {
@@ -96,7 +96,7 @@ impl std::fmt::Display for Frame {
     }
 }
 
-impl Kind {
+impl FrameKind {
     pub(crate) fn number(self) -> u64 {
         self as u64
     }
@@ -125,7 +125,7 @@ mod tests {
         fn bytes_give_the_header_back(
             number in 1u64..=6, generation: u64, sequence: u64, length: u64, origin: u64,
         ) {
-            let kind = Kind::from_number(number).expect("one of the kinds");
+            let kind = FrameKind::from_number(number).expect("one of the kinds");
             let frame = Frame { generation, sequence, kind, length, origin };
             prop_assert_eq!(Frame::decode(&frame.encode()), Ok(frame));
         }
@@ -145,11 +145,11 @@ mod tests {
             let late = Frame { sequence: 3, ..frame(kind, 3) };
             assert!(late.check(&frame(kind, 3), 1).is_err(), "{kind:?}");
         };
-        check(Kind::AllReduce, false);
-        check(Kind::AllGather, true);
-        check(Kind::Broadcast, true);
-        check(Kind::Barrier, false);
-        check(Kind::Grow, false);
-        check(Kind::Fold, false);
+        check(FrameKind::AllReduce, false);
+        check(FrameKind::AllGather, true);
+        check(FrameKind::Broadcast, true);
+        check(FrameKind::Barrier, false);
+        check(FrameKind::Grow, false);
+        check(FrameKind::Fold, false);
     }
 }

@@ -6,12 +6,12 @@
 //! uses plain threads and sockets, so that nothing else of a worker can slow an exchange down.
 //!
 //! ```
-//! use salamander_net::{Cancel, Listener, Options, Ring, Token};
+//! use salamander_net::{Cancel, Listener, RingOptions, Ring, Token};
 //!
 //! let token = Token::random()?;
 //! let listener = Listener::bind("127.0.0.1:0".parse().expect("an address"), token)?;
 //! let members = [listener.endpoint()];
-//! let mut ring = Ring::connect(&listener, 1, 0, &members, &Options::default(), &Cancel::new())?;
+//! let mut ring = Ring::connect(&listener, 1, 0, &members, &RingOptions::default(), &Cancel::new())?;
 //! ring.bucket(3)?.copy_from_slice(&[1.0, 2.0, 3.0]);
 //! assert_eq!(ring.all_reduce(3)?, &[1.0, 2.0, 3.0]);
 //! # Ok::<(), salamander_net::Error>(())
@@ -66,7 +66,7 @@ pub use keys::Keys;
 pub use listener::Listener;
 pub use refusals::Refusals;
 pub use retry::{Backoff, retry};
-pub use ring::{Options, Ring, Transport};
+pub use ring::{Ring, RingOptions, Transport};
 pub use stream::Stream;
 pub use tls::Tls;
 pub use token::{Token, random_number};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::cancel::Patience;
 use crate::connect::Joining;
 use crate::fold;
-use crate::frame::{Frame, Kind};
+use crate::frame::{Frame, FrameKind};
 use crate::shared::Shared;
 use crate::wire::Wire;
 use crate::{Cancel, Endpoint, Error, Fold, Listener};
@@ -32,7 +32,7 @@ pub enum Transport {
 
 /// How to connect; the same for all members.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct RingOptions {
     /// How members reach each other.
     pub transport: Transport,
     /// Sums travel over sockets in 16 bits. Shared memory has no wire, so it ignores this.
@@ -41,7 +41,7 @@ pub struct Options {
     pub connect_timeout: Duration,
 }
 
-impl Default for Options {
+impl Default for RingOptions {
     fn default() -> Self {
         let connect_timeout = Duration::from_secs(10);
         Self { transport: Transport::Auto, bf16: false, connect_timeout }
@@ -79,7 +79,7 @@ impl Ring {
         generation: u64,
         rank: usize,
         members: &[Endpoint],
-        options: &Options,
+        options: &RingOptions,
         cancel: &Cancel,
     ) -> Result<Self, Error> {
         let size = members.len();
@@ -131,7 +131,7 @@ impl Ring {
     /// leaves zeros or old values in it.
     pub fn bucket(&mut self, len: usize) -> Result<&mut [f32], Error> {
         if len > self.bucket_len() {
-            self.collective(Kind::Grow, len as u64, 0, |way, frame, cancel| {
+            self.collective(FrameKind::Grow, len as u64, 0, |way, frame, cancel| {
                 match way {
                     Way::Shared(shared) => shared.grow(frame, cancel)?,
                     Way::Wire(wire) => wire.grow(len),
@@ -148,7 +148,7 @@ impl Ring {
     /// the same bits everywhere.
     pub fn all_reduce(&mut self, len: usize) -> Result<&mut [f32], Error> {
         let bucket = self.bucket_len();
-        self.collective(Kind::AllReduce, len as u64, 0, |way, frame, cancel| {
+        self.collective(FrameKind::AllReduce, len as u64, 0, |way, frame, cancel| {
             if len > bucket {
                 let reason = format!("a sum of {len} values, but the bucket has {bucket}");
                 return Err(Error::Mismatch(reason));
@@ -171,7 +171,7 @@ impl Ring {
     pub fn fold(&mut self, len: usize, fold: &Fold) -> Result<&mut [f32], Error> {
         let (bucket, size, rank) = (self.bucket_len(), self.size, self.rank);
         let hash = fold.digest() as usize;
-        self.collective(Kind::Fold, len as u64, hash, |way, frame, cancel| {
+        self.collective(FrameKind::Fold, len as u64, hash, |way, frame, cancel| {
             if fold.size() != size || fold.bucket_len(len) > bucket {
                 let members = fold.size();
                 let reason = format!(
@@ -194,7 +194,7 @@ impl Ring {
     /// The messages of all members, by rank; together they have 64 MB at most.
     pub fn all_gather(&mut self, bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         let (length, origin) = (bytes.len() as u64, self.rank);
-        self.collective(Kind::AllGather, length, origin, |way, frame, cancel| {
+        self.collective(FrameKind::AllGather, length, origin, |way, frame, cancel| {
             Error::check_length("a message to gather", length, GATHER_LIMIT)?;
             match way {
                 Way::Shared(shared) => shared.all_gather(frame, bytes, cancel),
@@ -208,7 +208,7 @@ impl Ring {
     /// are an error.
     pub fn broadcast(&mut self, root: usize, bytes: Vec<u8>, limit: u64) -> Result<Vec<u8>, Error> {
         let (length, size) = (bytes.len() as u64, self.size);
-        self.collective(Kind::Broadcast, length, root, |way, frame, cancel| {
+        self.collective(FrameKind::Broadcast, length, root, |way, frame, cancel| {
             if root >= size {
                 return Err(Error::Mismatch(format!("no rank {root} among {size} members")));
             }
@@ -223,7 +223,7 @@ impl Ring {
 
     /// Waits until all members are here.
     pub fn barrier(&mut self) -> Result<(), Error> {
-        self.collective(Kind::Barrier, 0, 0, |way, frame, cancel| match way {
+        self.collective(FrameKind::Barrier, 0, 0, |way, frame, cancel| match way {
             Way::Shared(shared) => shared.barrier(frame, cancel),
             Way::Wire(wire) => wire.barrier(frame, cancel),
             Way::Alone(_) => Ok(()),
@@ -242,7 +242,7 @@ impl Ring {
     /// Runs a collective; if it fails the ring closes, so that the others notice too.
     fn collective<T>(
         &mut self,
-        kind: Kind,
+        kind: FrameKind,
         length: u64,
         origin: usize,
         run: impl FnOnce(&mut Way, Frame, &Cancel) -> Result<T, Error>,

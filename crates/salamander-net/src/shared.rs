@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crate::cancel::Patience;
-use crate::frame::{Frame, Kind};
+use crate::frame::{Frame, FrameKind};
 use crate::ring::{self, GATHER_LIMIT};
 use crate::{Cancel, Error, Fold};
 
@@ -245,9 +245,10 @@ impl Shared {
             let words = &control.control().announcements[turn].0;
             let [number, generation, sequence, length, origin] =
                 std::array::from_fn(|index| words[index].load(Relaxed));
-            let kind = Kind::from_number(number).ok_or(crate::frame::Error::Kind(number))?;
+            let kind =
+                FrameKind::from_number(number).ok_or(crate::frame::Error::FrameKind(number))?;
             let theirs = Frame { generation, sequence, kind, length, origin };
-            let is_gathering = kind == Kind::AllGather;
+            let is_gathering = kind == FrameKind::AllGather;
             let expected =
                 if is_gathering { Frame { origin: rank as u64, ..frame } } else { frame };
             theirs.check(&expected, rank)?;

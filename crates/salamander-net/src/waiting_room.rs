@@ -22,12 +22,12 @@ const NAP: Duration = Duration::from_millis(25);
 /// The waiting connections and the fence.
 #[derive(Default)]
 pub(crate) struct WaitingRoom {
-    state: Mutex<State>,
+    state: Mutex<Waiters>,
     arrived: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct Waiters {
     /// Generations below are over.
     fence: u64,
     waiting: Vec<(Purpose, Socket)>,
@@ -117,13 +117,13 @@ impl WaitingRoom {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Waiters> {
         // The state is consistent between any two statements, also of a thread that panicked.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl Waiters {
     fn verdict(&mut self, purpose: &Purpose) -> HandshakeVerdict {
         let is_stream = purpose.link == ConnectionKind::Stream;
         if !is_stream && purpose.generation < self.fence {

@@ -9,7 +9,7 @@
 //! - `links`, `direct`: the connections to all others, and sums over them
 //! - `reduce`, `exchange`, `relay`: what a sum, a gathering and a broadcast feed it with
 
-use crate::frame::{Frame, Kind};
+use crate::frame::{Frame, FrameKind};
 use crate::ring::GATHER_LIMIT;
 use crate::{Cancel, Error, Fold, fold};
 
@@ -122,7 +122,7 @@ impl Wire {
 
     /// A gathering of nothing: what came round from all means that all have arrived.
     pub(crate) fn barrier(&mut self, frame: Frame, cancel: &Cancel) -> Result<(), Error> {
-        debug_assert_eq!(frame.kind, Kind::Barrier);
+        debug_assert_eq!(frame.kind, FrameKind::Barrier);
         self.all_gather(frame, &[], cancel).map(drop)
     }
 

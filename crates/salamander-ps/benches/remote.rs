@@ -19,7 +19,7 @@ use salamander_core::plan::MicroBatch;
 use salamander_core::seed::Rng;
 use salamander_net::tls::Files;
 use salamander_net::{Cancel, Endpoint, Keys, Listener, Patience, Stream, Tls, Token};
-use salamander_ps::client::{Client, Options, WantedRows};
+use salamander_ps::client::{Client, ClientOptions, WantedRows};
 use salamander_ps::role::{self, Config};
 use salamander_ps::{Engine, EngineOptions, Mode, Page, Push, Read, Rows, TableId, TableSpec};
 
@@ -114,7 +114,7 @@ fn measure(case: Case, record: &Record) {
     let engine = Engine::new(config.engine.clone()).expect("an engine");
     std::thread::scope(|scope| {
         scope.spawn(|| role::serve(&engine, &config, &listener, &shutdown).expect("served"));
-        let options = Options { patience: LONG, bf16: case.bf16, ..Options::default() };
+        let options = ClientOptions { patience: LONG, bf16: case.bf16, ..ClientOptions::default() };
         let endpoints = vec![endpoint.to_string()];
         let client = Client::connect(endpoints, keys.clone(), options).expect("connected");
         let mut worker = Worker::new(client, &engine, case, record);

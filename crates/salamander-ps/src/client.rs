@@ -33,7 +33,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// How a client asks.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ClientOptions {
     /// How long a request may take, with all its attempts.
     pub patience: Duration,
     /// How long requests may take that read or write whole tables.
@@ -50,7 +50,7 @@ pub struct Options {
     pub cancel: Cancel,
 }
 
-impl Default for Options {
+impl Default for ClientOptions {
     fn default() -> Self {
         Self {
             patience: Duration::from_secs(60),
@@ -128,7 +128,7 @@ pub struct Client {
     caller: Caller,
     /// The server of each partition.
     owners: Vec<u32>,
-    options: Options,
+    options: ClientOptions,
     links: Vec<Link>,
     keys: Vec<TableKey>,
     /// The version that this client has had servers complete: rows of another one are of no use to it.
@@ -141,7 +141,7 @@ impl Client {
     pub fn connect(
         endpoints: Vec<String>,
         keys: impl Into<Keys>,
-        options: Options,
+        options: ClientOptions,
     ) -> Result<Self, Error> {
         let servers = endpoints.len();
         if servers == 0 {

@@ -12,7 +12,7 @@ pub struct Config {
     /// Its tables.
     pub engine: EngineOptions,
     /// What it allows.
-    pub server: server::Options,
+    pub server: server::ServerOptions,
     /// The name of its life: acknowledgements carry it, so that the master knows what a server that
     /// was started again has forgotten.
     pub incarnation: u64,
@@ -33,7 +33,7 @@ impl Config {
     /// A new life with these tables.
     pub fn new(engine: EngineOptions) -> Result<Self, Error> {
         let incarnation = random_number()?;
-        Ok(Self { engine, server: server::Options::default(), incarnation })
+        Ok(Self { engine, server: server::ServerOptions::default(), incarnation })
     }
 }
 
@@ -48,7 +48,7 @@ pub fn bind(address: SocketAddr, keys: impl Into<Keys>) -> Result<(Listener, Str
 ///
 /// ```
 /// use salamander_net::{Cancel, Token};
-/// use salamander_ps::client::{Client, Options};
+/// use salamander_ps::client::{Client, ClientOptions};
 /// use salamander_ps::{EngineOptions, TableSpec, role};
 ///
 /// let (token, shutdown) = (Token::random()?, Cancel::new());
@@ -56,7 +56,7 @@ pub fn bind(address: SocketAddr, keys: impl Into<Keys>) -> Result<(Listener, Str
 /// let config = role::Config::new(EngineOptions::default())?;
 /// std::thread::scope(|scope| {
 ///     let server = scope.spawn(|| role::run(&config, &listener, &shutdown));
-///     let mut client = Client::connect(vec![endpoint], token, Options::default())?;
+///     let mut client = Client::connect(vec![endpoint], token, ClientOptions::default())?;
 ///     let user = client.declare(TableSpec::new("user", 4))?;
 ///     assert_eq!(client.pull(&[(user, &[7, 9])])?[0].len(), 8);
 ///     shutdown.cancel();
@@ -96,7 +96,7 @@ mod tests {
     use salamander_net::Token;
 
     use super::*;
-    use crate::client::{Client, Options};
+    use crate::client::{Client, ClientOptions};
     use crate::{Mode, TableSpec};
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
         let shutdown = Cancel::new();
         std::thread::scope(|scope| {
             let server = scope.spawn(|| serve(&engine, &config, &listener, &shutdown));
-            let mut client = Client::connect(vec![endpoint], token, Options::default());
+            let mut client = Client::connect(vec![endpoint], token, ClientOptions::default());
             let client = client.as_mut().expect("connected");
             let user = client.declare(TableSpec::new("user", 4)).expect("declared");
             engine.panic_in_a_thread();

@@ -84,13 +84,13 @@ mod tests {
 
     use super::*;
 
-    struct Case {
+    struct SearchCase {
         line: [u64; LINE],
         bits: u32,
         wanted: u64,
     }
 
-    impl WithSearch for Case {
+    impl WithSearch for SearchCase {
         fn run(self, search: impl Search) {
             let Self { line, bits, wanted } = self;
             assert_eq!(search.hits(&line, bits, wanted), Plain.hits(&line, bits, wanted));
@@ -103,9 +103,9 @@ mod tests {
         fn wide_instructions_find_what_plain_ones_find(
             line: [u64; LINE], bits in 0u32..54, wanted: u64, near in 0u64..4,
         ) {
-            dispatch(Case { line, bits, wanted });
+            dispatch(SearchCase { line, bits, wanted });
             let close = line.map(|slot| (wanted << bits) ^ (slot & near));
-            dispatch(Case { line: close, bits, wanted: (wanted << bits) >> bits });
+            dispatch(SearchCase { line: close, bits, wanted: (wanted << bits) >> bits });
         }
     }
 }

@@ -28,7 +28,7 @@ use service::Service;
 
 /// What a server allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct ServerOptions {
     /// The longest body of a frame.
     pub limit: u64,
     /// How long the other side may stop within a frame.
@@ -42,7 +42,7 @@ pub struct Options {
     pub connections: usize,
 }
 
-impl Default for Options {
+impl Default for ServerOptions {
     fn default() -> Self {
         Self {
             limit: 1 << 30,
@@ -60,7 +60,7 @@ pub fn serve(
     engine: &Engine,
     listener: &Listener,
     incarnation: u64,
-    options: &Options,
+    options: &ServerOptions,
     shutdown: &Cancel,
 ) -> Result<(), salamander_net::Error> {
     let service = Service::new(engine.clone(), incarnation, options, listener.keys());

@@ -21,7 +21,7 @@ pub mod reset;
 #[cfg(test)]
 mod tests;
 
-pub use header::{Header, Kind};
+pub use header::{Header, MessageKind};
 pub use message::{Block, Message};
 pub use reply::{Code, Failure, Info, ResetOutcome};
 pub use request::{Advance, Moment, Request};
@@ -52,7 +52,7 @@ pub enum Error {
     Magic,
     /// Something that this version does not know.
     #[error("unknown kind {0} of frame; server and worker need the same version")]
-    Kind(u16),
+    MessageKind(u16),
     /// The same.
     #[error("unknown flags {0:#x} in a frame; server and worker need the same version")]
     Flags(u64),
@@ -76,5 +76,5 @@ pub enum Error {
     Json(String),
     /// A frame of this kind has no business here.
     #[error("a frame of the kind {0:?} was not expected")]
-    Unexpected(Kind),
+    Unexpected(MessageKind),
 }

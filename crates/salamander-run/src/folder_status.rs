@@ -74,7 +74,7 @@ impl FolderStatus {
         let text = fs::read_to_string(run.experiment()).unwrap_or_default();
         let experiment = Experiment::parse(&text, &[]).ok();
         let metric = experiment.as_ref().map_or("loss", Experiment::metric);
-        let told = Told::read(&run.metrics(), metric);
+        let told = ToldByMetrics::read(&run.metrics(), metric);
         let plan = plan(run);
         let holder = holder(run);
         let summary = read_json(&run.summary()).filter(|_| holder.is_none());
@@ -164,7 +164,7 @@ fn ended(summary: &Value) -> (State, Option<String>) {
 }
 
 /// What is known of a run that nobody trains and that did not sum up.
-fn unexplained(told: &Told) -> String {
+fn unexplained(told: &ToldByMetrics) -> String {
     let reason = match told.steps {
         0 => "it did not begin, or was killed before its first step",
         _ => "its process ended without a word: it was killed, or its machine went down",
@@ -186,7 +186,7 @@ fn read_json(path: &Path) -> Option<Value> {
 
 /// What the metrics file tells.
 #[derive(Debug, Default, PartialEq)]
-struct Told {
+struct ToldByMetrics {
     steps: u64,
     epoch: u64,
     loss: Option<f64>,
@@ -194,11 +194,11 @@ struct Told {
     best: Option<BestValidation>,
 }
 
-impl Told {
+impl ToldByMetrics {
     fn read(path: &Path, metric: &str) -> Self {
         let text = fs::read_to_string(path).unwrap_or_default();
         let parse = |line: &str| serde_json::from_str::<Value>(line).ok();
-        let mut told = Told::default();
+        let mut told = ToldByMetrics::default();
         // There may be a million steps, and only the last one is of interest; the last line may be written right now.
         let last_step = text.lines().rev().filter(|line| is_of(line, "step")).find_map(parse);
         if let Some(step) = last_step {

@@ -27,7 +27,7 @@ use crate::Error;
 
 /// A kind of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum DeviceKind {
     /// The processor, on Burn's CPU backend and our kernels.
     Cpu,
     /// A GPU through Vulkan, Metal or DirectX.
@@ -36,25 +36,25 @@ pub enum Kind {
     Cuda,
 }
 
-impl Kind {
+impl DeviceKind {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Kind; 3] = [Kind::Cpu, Kind::Wgpu, Kind::Cuda];
+    pub const ALL: [DeviceKind; 3] = [DeviceKind::Cpu, DeviceKind::Wgpu, DeviceKind::Cuda];
 
     /// Its name, which is also the name of its cargo feature.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Cpu => "cpu",
-            Kind::Wgpu => "wgpu",
-            Kind::Cuda => "cuda",
+            DeviceKind::Cpu => "cpu",
+            DeviceKind::Wgpu => "wgpu",
+            DeviceKind::Cuda => "cuda",
         }
     }
 
     /// Whether it is compiled into this program.
     pub fn is_compiled(self) -> bool {
         match self {
-            Kind::Cpu => true,
-            Kind::Wgpu => cfg!(feature = "wgpu"),
-            Kind::Cuda => cfg!(feature = "cuda"),
+            DeviceKind::Cpu => true,
+            DeviceKind::Wgpu => cfg!(feature = "wgpu"),
+            DeviceKind::Cuda => cfg!(feature = "cuda"),
         }
     }
 
@@ -64,7 +64,7 @@ impl Kind {
             return Err(format!("is not compiled in: build with `--features {}`", self.name()));
         }
         match self {
-            Kind::Cpu => Ok(vec![Device::flex()]),
+            DeviceKind::Cpu => Ok(vec![Device::flex()]),
             gpu => gpu::present(gpu),
         }
     }
@@ -73,7 +73,7 @@ impl Kind {
 /// What a user wrote: a kind, or none for the best, and a device's number, or none for any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Choice {
-    kind: Option<Kind>,
+    kind: Option<DeviceKind>,
     index: Option<usize>,
 }
 
@@ -91,13 +91,13 @@ impl FromStr for Choice {
                 (kind, Some(number))
             }
         };
-        let found = Kind::ALL.into_iter().find(|known| known.name() == kind);
+        let found = DeviceKind::ALL.into_iter().find(|known| known.name() == kind);
         match (found, index) {
             (None, None) if kind == "auto" => Ok(Self { kind: None, index: None }),
             (None, _) => Err(Error::Invalid(format!(
                 "device \"{name}\" is not known (auto, cpu, wgpu, wgpu:1, cuda, cuda:1)"
             ))),
-            (Some(Kind::Cpu), Some(1..)) => {
+            (Some(DeviceKind::Cpu), Some(1..)) => {
                 Err(Error::Invalid(format!("device \"{name}\": there is one cpu device")))
             }
             (kind, index) => Ok(Self { kind, index }),
@@ -132,7 +132,7 @@ pub fn select_for(name: &str, worker: usize) -> Result<Device, Error> {
 /// The fastest kind that is compiled in, present and working. A software renderer is a GPU by name only: the CPU
 /// backend is faster.
 fn best(worker: usize) -> Device {
-    for kind in [Kind::Cuda, Kind::Wgpu] {
+    for kind in [DeviceKind::Cuda, DeviceKind::Wgpu] {
         let mut hardware = kind.present().unwrap_or_default();
         hardware.retain(|device| !gpu::is_software(device));
         if hardware.is_empty() {
@@ -166,7 +166,7 @@ pub(crate) fn model(device: &Device) -> String {
 
 /// The names of the kinds compiled into this program.
 pub fn compiled() -> Vec<&'static str> {
-    Kind::ALL.into_iter().filter(|kind| kind.is_compiled()).map(Kind::name).collect()
+    DeviceKind::ALL.into_iter().filter(|kind| kind.is_compiled()).map(DeviceKind::name).collect()
 }
 
 #[cfg(test)]
@@ -189,13 +189,13 @@ mod tests {
             assert_eq!(name.parse::<Choice>().expect("known"), Choice { kind, index }, "{name}");
         };
         check("auto", None, None);
-        check("wgpu", Some(Kind::Wgpu), None);
-        check("cuda:3", Some(Kind::Cuda), Some(3));
+        check("wgpu", Some(DeviceKind::Wgpu), None);
+        check("cuda:3", Some(DeviceKind::Cuda), Some(3));
     }
 
     #[test]
     fn what_is_not_compiled_in_says_so() {
-        for kind in Kind::ALL.into_iter().filter(|kind| !kind.is_compiled()) {
+        for kind in DeviceKind::ALL.into_iter().filter(|kind| !kind.is_compiled()) {
             let error = select(kind.name()).expect_err("not compiled in").to_string();
             let expected =
                 format!("device {0} is not compiled in: build with `--features {0}`", kind.name());
@@ -205,7 +205,9 @@ mod tests {
 
     #[test]
     fn a_device_that_is_not_there_is_an_error() {
-        for kind in [Kind::Wgpu, Kind::Cuda].into_iter().filter(|kind| kind.is_compiled()) {
+        for kind in
+            [DeviceKind::Wgpu, DeviceKind::Cuda].into_iter().filter(|kind| kind.is_compiled())
+        {
             let name = format!("{}:4096", kind.name());
             let error = select(&name).expect_err("no machine has so many").to_string();
             assert!(error.starts_with(&format!("device {name} ")), "{error}");

@@ -46,7 +46,7 @@ use salamander_data::Dataset;
 
 use crate::Error;
 use crate::example::{Assets, Example, ExampleContext};
-use crate::loader::{Loader, Options, steps};
+use crate::loader::{Loader, LoaderOptions, steps};
 use crate::trial::{BatchOf, Trial};
 
 pub use salamander_core::report::{Evaluation, EvaluationPart};
@@ -178,6 +178,6 @@ pub(crate) fn in_file_order<T: Trial>(
     let device = model.devices().into_iter().next().unwrap_or_default().without_autodiff();
     let Over { on_bad_record, labels, threads, .. } = over;
     let reading = ExampleContext { labels, assets: assets.clone() };
-    let options = Options { device, on_bad_record, reading, augment: None, threads };
+    let options = LoaderOptions { device, on_bad_record, reading, augment: None, threads };
     Loader::start::<T::Example>(Arc::clone(dataset), jobs, options)
 }

@@ -84,7 +84,7 @@ pub(crate) fn steps(
 
 /// How to load.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct LoaderOptions {
     /// Where the tensors are made.
     pub device: Device,
     /// What a record that cannot be decoded does.
@@ -135,7 +135,7 @@ impl<B: Send + 'static> Loader<B> {
         let Epoch { number, batch, seed } = epoch;
         let plan = Plan { records: dataset.len(), batch, aggregation: 1, slices: 1 };
         let order = Order::new(plan.records, Shuffle::Full, seed, number);
-        let options = Options {
+        let options = LoaderOptions {
             device: device.clone(),
             on_bad_record: OnBadRecord::Fail,
             reading: ExampleContext { labels: true, assets: Assets::in_current_folder(E::ASSETS)? },
@@ -150,7 +150,7 @@ impl<B: Send + 'static> Loader<B> {
     pub fn start<E: Example<Batch = B>>(
         dataset: Arc<Dataset>,
         jobs: impl Iterator<Item = Job> + Send + 'static,
-        options: Options,
+        options: LoaderOptions,
     ) -> Result<Self, Error> {
         let (sender, receiver) = sync_channel(AHEAD);
         let queue = Arc::new(Mutex::new(jobs.zip(0u64..)));
@@ -183,7 +183,7 @@ impl<B> Iterator for Loader<B> {
 fn run<E: Example>(
     dataset: &Dataset,
     queue: &Mutex<impl Iterator<Item = (Job, u64)>>,
-    options: &Options,
+    options: &LoaderOptions,
     sender: &SyncSender<Done<E::Batch>>,
 ) {
     loop {
@@ -212,7 +212,7 @@ fn panicked(job: &Job, panic: &(dyn Any + Send)) -> Error {
 pub fn load<E: Example>(
     dataset: &Dataset,
     job: &Job,
-    options: &Options,
+    options: &LoaderOptions,
 ) -> Result<Loaded<E::Batch>, Error> {
     let Slice { name, positions } = job.slice.clone();
     let mut records: Vec<u64> = positions.clone().map(|at| job.order.record(at)).collect();
@@ -257,7 +257,7 @@ pub fn load<E: Example>(
 }
 
 /// A bad record may be left out if the user says so; a store that does not answer is no bad record.
-fn may_skip(error: &Error, options: &Options) -> bool {
+fn may_skip(error: &Error, options: &LoaderOptions) -> bool {
     let bad_data = matches!(error, Error::Data(error) if error.is_bad_data());
     bad_data && options.on_bad_record == OnBadRecord::Skip
 }
@@ -265,7 +265,7 @@ fn may_skip(error: &Error, options: &Options) -> bool {
 fn decode<E: Example>(
     dataset: &Dataset,
     records: &[u64],
-    options: &Options,
+    options: &LoaderOptions,
 ) -> Result<Vec<E>, Error> {
     let mut examples: Vec<Option<E>> = records.iter().map(|_| None).collect();
     let cache = dataset.cache().filter(|_| E::PACKED);
@@ -376,7 +376,7 @@ mod tests {
         let order = Order::new(8, Shuffle::Full, 1, 0);
         let plan = Plan { records: 8, batch: 4, aggregation: 1, slices: 1 };
         let jobs = (0..plan.steps()).flat_map(move |step| plan.micro_batches(0, step, 1));
-        let options = Options {
+        let options = LoaderOptions {
             device: Device::flex(),
             on_bad_record: OnBadRecord::Skip,
             reading: ExampleContext::labelled(),

@@ -310,11 +310,11 @@ impl<T: Trial> Model for ModelEntry<T> {
                 tables.with_store(|rows| rows.restore(&files, 0, Lineage::default()))?;
             }
         }
-        Ok(Box::new(Loaded { model, asked: OnceCell::new(), tables, files, cx }))
+        Ok(Box::new(LoadedModel { model, asked: OnceCell::new(), tables, files, cx }))
     }
 }
 
-struct Loaded<T: Trial> {
+struct LoadedModel<T: Trial> {
     model: T,
     /// The same without what a backward pass needs, made when it is first asked.
     asked: OnceCell<T>,
@@ -330,7 +330,7 @@ fn rows_beside(weights: &Path) -> PathBuf {
     weights.with_file_name("tables")
 }
 
-impl<T: Trial> Instance for Loaded<T> {
+impl<T: Trial> Instance for LoadedModel<T> {
     fn evaluate(
         &self,
         part: BatchRange<'_>,

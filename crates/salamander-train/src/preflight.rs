@@ -19,7 +19,7 @@ use crate::Error;
 use crate::caught::attempt;
 use crate::context::BatchContext;
 use crate::example::{AssetFiles, Assets, Batch, Example, ExampleContext};
-use crate::loader::{Job, Options, load};
+use crate::loader::{Job, LoaderOptions, load};
 use crate::model::{build_in_context, seed, with_pretrained};
 use crate::params::{self, ParamInfo};
 use crate::tables::{LocalRows, Opened, Tables};
@@ -95,7 +95,8 @@ impl First {
             let order = Order::new(records, Shuffle::None, 0, 0);
             let job = Job { slice: Slice { name, positions: 0..count.min(records) }, order };
             let (device, reading) = (device.clone(), reading.clone());
-            let options = Options { device, on_bad_record, reading, augment: None, threads: 1 };
+            let options =
+                LoaderOptions { device, on_bad_record, reading, augment: None, threads: 1 };
             attempt::<T, _>("decode", &[], || load::<T::Example>(&self.dataset, &job, &options))?
         };
         if records == 0 {

@@ -5,11 +5,11 @@
 //! use salamander_train::Error;
 //! use salamander_train::model::Model;
 //! use salamander_train::trainer::Setup;
-//! use salamander_train::worker::{Options, WorkerConnection, join};
+//! use salamander_train::worker::{WorkerOptions, WorkerConnection, join};
 //!
 //! /// Trains with the other workers of a run until it is over.
 //! fn work(model: &dyn Model, setup: Setup, connection: WorkerConnection) -> Result<(), Error> {
-//!     let membership = join(Options {
+//!     let membership = join(WorkerOptions {
 //!         connection,
 //!         listen: [127, 0, 0, 1].into(),
 //!         transport: Transport::Auto,
@@ -84,7 +84,7 @@ impl WorkerConnection {
 
 /// How a worker takes part in generations.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct WorkerOptions {
     /// To the run.
     pub connection: WorkerConnection,
     /// Where other workers reach this one.
@@ -118,7 +118,7 @@ impl Handle {
 }
 
 /// Prepares to take part; nothing is said to the master before the trainer is ready.
-pub fn join(options: Options) -> Result<Membership, Error> {
+pub fn join(options: WorkerOptions) -> Result<Membership, Error> {
     let id = fresh_id()?;
     let member = Arc::new(SharedMember::new(id));
     let reports = Reports::default();

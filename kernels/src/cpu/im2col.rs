@@ -5,7 +5,7 @@ use super::shape::{ConvShape, Window};
 
 /// Calls `visit(tap's row in the matrix, output row range start, input range start, length)` for every run of pixels
 /// that a tap reads inside the input; what is not visited is padding.
-fn runs(shape: &ConvShape, channels: usize, mut visit: impl FnMut(Run)) {
+fn runs(shape: &ConvShape, channels: usize, mut visit: impl FnMut(Stretch)) {
     let [height, width] = shape.size;
     let [rows, columns] = shape.out();
     let (down, along) = (Window::of_conv(shape, 0), Window::of_conv(shape, 1));
@@ -17,7 +17,7 @@ fn runs(shape: &ConvShape, channels: usize, mut visit: impl FnMut(Run)) {
                 let (inside, start) = along.inside(kx, columns);
                 for (step, row) in inside_rows.clone().enumerate() {
                     let y = first_row + step * shape.stride[0];
-                    visit(Run {
+                    visit(Stretch {
                         column: tap * rows * columns + row * columns + inside.start,
                         pixel: (channel * height + y) * width + start,
                         len: inside.len(),
@@ -29,7 +29,7 @@ fn runs(shape: &ConvShape, channels: usize, mut visit: impl FnMut(Run)) {
 }
 
 /// A run of pixels that one tap reads for neighbouring windows.
-struct Run {
+struct Stretch {
     column: usize,
     pixel: usize,
     len: usize,

@@ -28,12 +28,12 @@ impl PackedShape {
     }
 
     /// Each sequence: where it begins, where its weights do, and its sizes.
-    fn sequences(&self) -> Vec<Part> {
+    fn sequences(&self) -> Vec<OneSequence> {
         let (mut start, mut base) = (0, 0);
         let part = |length: &usize| {
             let (batch, heads, width) = (1, self.heads, self.width);
             let shape = AttentionShape { batch, heads, queries: *length, keys: *length, width };
-            let part = Part { start, base, shape };
+            let part = OneSequence { start, base, shape };
             start += length * self.columns();
             base += self.heads * length * length;
             part
@@ -42,13 +42,13 @@ impl PackedShape {
     }
 }
 
-struct Part {
+struct OneSequence {
     start: usize,
     base: usize,
     shape: AttentionShape,
 }
 
-impl Part {
+impl OneSequence {
     fn values(&self) -> std::ops::Range<usize> {
         self.start..self.start + self.shape.queries * self.shape.columns()
     }

@@ -56,7 +56,7 @@ impl<C: CheckpointStrategy> AttentionOp for Autodiff<Flex, C> {
                 let inputs_kept = all.map(|tensor| tensor.to_contiguous());
                 let output = forward(&shape, inputs(&inputs_kept), &weighing);
                 let output = tensor(output, inputs_kept[0].shape());
-                prepared.finish(Kept { inputs: inputs_kept, shape, weighing }, output)
+                prepared.finish(AttentionKept { inputs: inputs_kept, shape, weighing }, output)
             }
             OpsKind::UnTracked(prepared) => {
                 let [query, key, value] = all;
@@ -71,18 +71,18 @@ struct AttentionBackward;
 
 /// What the backward pass needs.
 #[derive(Clone, Debug)]
-struct Kept {
+struct AttentionKept {
     inputs: [CpuTensor; 3],
     shape: AttentionShape,
     weighing: Arc<Weighing>,
 }
 
 impl Backward<Flex, 3> for AttentionBackward {
-    type State = Kept;
+    type State = AttentionKept;
 
-    fn backward(self, ops: Ops<Kept, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(self, ops: Ops<AttentionKept, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
         let gradient = grads.consume::<Flex>(&ops.node).to_contiguous();
-        let Kept { inputs: all, shape, weighing } = ops.state;
+        let AttentionKept { inputs: all, shape, weighing } = ops.state;
         let found = backward(&shape, inputs(&all), &weighing, values(&gradient));
         for ((node, values), input) in ops.parents.into_iter().zip(found).zip(&all) {
             if let Some(node) = node {

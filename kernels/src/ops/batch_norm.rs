@@ -76,7 +76,10 @@ impl<C: CheckpointStrategy> BatchNormOp for Autodiff<Flex, C> {
                 let output = Flex::batch_norm_op(x, gamma, beta, residual, settings.clone());
                 let tells = settings.relu && settings.residual;
                 let output_kept = tells.then(|| output.clone());
-                prepared.finish(State { input, parameters, output: output_kept, settings }, output)
+                prepared.finish(
+                    BatchNormKept { input, parameters, output: output_kept, settings },
+                    output,
+                )
             }
             OpsKind::UnTracked(prepared) => {
                 prepared.finish(Flex::batch_norm_op(input, gamma, beta, residual, settings))
@@ -89,7 +92,7 @@ impl<C: CheckpointStrategy> BatchNormOp for Autodiff<Flex, C> {
 struct BatchNormBackward;
 
 #[derive(Clone, Debug)]
-struct State {
+struct BatchNormKept {
     input: CpuTensor,
     parameters: [CpuTensor; 2],
     /// The output, where it is needed to tell what a ReLU let through.
@@ -98,11 +101,11 @@ struct State {
 }
 
 impl Backward<Flex, 4> for BatchNormBackward {
-    type State = State;
+    type State = BatchNormKept;
 
-    fn backward(self, ops: Ops<State, 4>, grads: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(self, ops: Ops<BatchNormKept, 4>, grads: &mut Gradients, _: &mut Checkpointer) {
         let gradient = grads.consume::<Flex>(&ops.node).to_contiguous();
-        let State { input, parameters: [gamma, beta], output, settings } = ops.state;
+        let BatchNormKept { input, parameters: [gamma, beta], output, settings } = ops.state;
         let [of_input, of_gamma, of_beta, of_residual] = ops.parents;
         let statistics = settings.found.get().expect("the forward pass left its statistics");
         let relu = match (&output, settings.relu) {

@@ -69,7 +69,7 @@ impl<C: CheckpointStrategy> ConvOp for Autodiff<Flex, C> {
                 let (x, w) = (input.clone(), weight.clone());
                 let output = Flex::conv_op(x, w, bias, options.clone(), activation);
                 let relu_output = (activation == Activation::Relu).then(|| output.clone());
-                prepared.finish(State { input, weight, relu_output, options }, output)
+                prepared.finish(ConvKept { input, weight, relu_output, options }, output)
             }
             OpsKind::UnTracked(prepared) => {
                 prepared.finish(Flex::conv_op(input, weight, bias, options, activation))
@@ -82,7 +82,7 @@ impl<C: CheckpointStrategy> ConvOp for Autodiff<Flex, C> {
 struct ConvBackward;
 
 #[derive(Clone, Debug)]
-struct State {
+struct ConvKept {
     input: CpuTensor,
     weight: CpuTensor,
     relu_output: Option<CpuTensor>,
@@ -90,11 +90,11 @@ struct State {
 }
 
 impl Backward<Flex, 3> for ConvBackward {
-    type State = State;
+    type State = ConvKept;
 
-    fn backward(self, ops: Ops<State, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(self, ops: Ops<ConvKept, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
         let gradient = grads.consume::<Flex>(&ops.node).to_contiguous();
-        let State { input, weight, relu_output, options } = ops.state;
+        let ConvKept { input, weight, relu_output, options } = ops.state;
         let shape = shape_of(input.shape().dims(), weight.shape().dims(), &options);
         let [of_input, of_weight, of_bias] = ops.parents;
         let wanted = Wanted {

@@ -30,7 +30,7 @@ pub struct PackedAttention {
 
 /// What the kernel takes besides tensors.
 #[derive(Debug)]
-struct Settings {
+struct PackedSettings {
     shape: PackedShape,
     weighing: Weighing,
 }
@@ -41,7 +41,7 @@ trait PackedAttentionOp: Backend {
         query: FloatTensor<Self>,
         key: FloatTensor<Self>,
         value: FloatTensor<Self>,
-        settings: Arc<Settings>,
+        settings: Arc<PackedSettings>,
     ) -> FloatTensor<Self>;
 }
 
@@ -50,7 +50,7 @@ impl PackedAttentionOp for Flex {
         query: CpuTensor,
         key: CpuTensor,
         value: CpuTensor,
-        settings: Arc<Settings>,
+        settings: Arc<PackedSettings>,
     ) -> CpuTensor {
         let all = [query, key, value].map(|tensor| tensor.to_contiguous());
         tensor(forward(&settings.shape, inputs(&all), &settings.weighing), all[0].shape())
@@ -66,7 +66,7 @@ impl<C: CheckpointStrategy> PackedAttentionOp for Autodiff<Flex, C> {
         query: FloatTensor<Self>,
         key: FloatTensor<Self>,
         value: FloatTensor<Self>,
-        settings: Arc<Settings>,
+        settings: Arc<PackedSettings>,
     ) -> FloatTensor<Self> {
         let nodes = [query.node(), key.node(), value.node()];
         let all = [query, key, value].map(FloatTensor::<Self>::into_primitive);
@@ -75,7 +75,7 @@ impl<C: CheckpointStrategy> PackedAttentionOp for Autodiff<Flex, C> {
                 let kept = all.map(|tensor| tensor.to_contiguous());
                 let output = forward(&settings.shape, inputs(&kept), &settings.weighing);
                 let output = tensor(output, kept[0].shape());
-                prepared.finish(Kept { inputs: kept, settings }, output)
+                prepared.finish(PackedKept { inputs: kept, settings }, output)
             }
             OpsKind::UnTracked(prepared) => {
                 let [query, key, value] = all;
@@ -90,18 +90,18 @@ struct PackedAttentionBackward;
 
 /// What the backward pass needs.
 #[derive(Clone, Debug)]
-struct Kept {
+struct PackedKept {
     inputs: [CpuTensor; 3],
-    settings: Arc<Settings>,
+    settings: Arc<PackedSettings>,
 }
 
 impl Backward<Flex, 3> for PackedAttentionBackward {
-    type State = Kept;
+    type State = PackedKept;
 
-    fn backward(self, ops: Ops<Kept, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(self, ops: Ops<PackedKept, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
         let gradient = grads.consume::<Flex>(&ops.node).to_contiguous();
-        let Kept { inputs: all, settings } = ops.state;
-        let Settings { shape, weighing } = &*settings;
+        let PackedKept { inputs: all, settings } = ops.state;
+        let PackedSettings { shape, weighing } = &*settings;
         let found = backward(shape, inputs(&all), weighing, values(&gradient));
         for ((node, values), input) in ops.parents.into_iter().zip(found).zip(&all) {
             if let Some(node) = node {
@@ -137,7 +137,7 @@ pub fn packed_attention(
         query.into_dispatch(),
         key.into_dispatch(),
         value.into_dispatch(),
-        Arc::new(Settings { shape, weighing }),
+        Arc::new(PackedSettings { shape, weighing }),
     ))
 }
 

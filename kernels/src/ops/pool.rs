@@ -30,7 +30,7 @@ impl<C: CheckpointStrategy> PoolOp for Autodiff<Flex, C> {
                 let input = input.into_primitive();
                 let dims = input.shape().dims();
                 let (output, winners) = pool(input, &options);
-                prepared.finish(State { dims, options, winners }, output)
+                prepared.finish(PoolKept { dims, options, winners }, output)
             }
             OpsKind::UnTracked(prepared) => {
                 prepared.finish(Flex::pool_op(input.into_primitive(), options))
@@ -43,18 +43,18 @@ impl<C: CheckpointStrategy> PoolOp for Autodiff<Flex, C> {
 struct PoolBackward;
 
 #[derive(Clone, Debug)]
-struct State {
+struct PoolKept {
     dims: [usize; 4],
     options: MaxPoolOptions<2>,
     winners: Vec<u8>,
 }
 
 impl Backward<Flex, 1> for PoolBackward {
-    type State = State;
+    type State = PoolKept;
 
-    fn backward(self, ops: Ops<State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(self, ops: Ops<PoolKept, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
         let gradient = grads.consume::<Flex>(&ops.node).to_contiguous();
-        let State { dims, options, winners } = ops.state;
+        let PoolKept { dims, options, winners } = ops.state;
         if let [Some(parent)] = ops.parents {
             let input = pool::backward(&shape_of(dims, &options), values(&gradient), &winners);
             grads.register::<Flex>(parent.id, tensor(input, dims));

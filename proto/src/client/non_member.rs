@@ -50,13 +50,13 @@ pub enum CallError {
 
 #[derive(Debug)]
 struct SessionState {
-    state: Mutex<State>,
+    state: Mutex<Standing>,
     ended: Condvar,
     started: Instant,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Standing {
     end: Option<RunEnd>,
     activity: Activity,
 }
@@ -71,7 +71,7 @@ impl NonMember {
         let (state, ended) = (Mutex::default(), Condvar::new());
         let shared = Arc::new(SessionState { state, ended, started: Instant::now() });
         let (id, options) = (registration.id, options.clone());
-        let listener = Listener { shared: Arc::clone(&shared), cancel };
+        let listener = OrderListener { shared: Arc::clone(&shared), cancel };
         let session = Session::open(&options, registration, listener)?;
         Ok(Self { options, id, session, admin: None, shared })
     }
@@ -135,7 +135,7 @@ impl NonMember {
 }
 
 impl SessionState {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Standing> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -144,12 +144,12 @@ impl SessionState {
     }
 }
 
-struct Listener {
+struct OrderListener {
     shared: Arc<SessionState>,
     cancel: Cancel,
 }
 
-impl Listener {
+impl OrderListener {
     fn end(&self, end: RunEnd) {
         // The first reason is the one that ends it.
         self.shared.lock().end.get_or_insert(end);
@@ -158,7 +158,7 @@ impl Listener {
     }
 }
 
-impl Handler for Listener {
+impl Handler for OrderListener {
     fn message(&mut self, message: ToMember) {
         match message {
             ToMember::Ended(ending) => {

@@ -29,7 +29,7 @@ struct Unacknowledged {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Unsent {
     messages: VecDeque<Unacknowledged>,
     /// The order of the newest message.
     last: u64,
@@ -42,7 +42,7 @@ struct State {
 /// A bounded queue between callers, who never wait, and the thread of a link.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
-    state: Mutex<State>,
+    state: Mutex<Unsent>,
     changed: Notify,
     emptied: Condvar,
 }
@@ -122,24 +122,24 @@ impl Outbox {
 
     /// Waits until everything was received; false if that took too long.
     pub(super) fn wait_until_empty(&self, longest: Duration) -> bool {
-        let waits = |state: &mut State| !state.messages.is_empty() && !state.closed;
+        let waits = |state: &mut Unsent| !state.messages.is_empty() && !state.closed;
         let waited = self.emptied.wait_timeout_while(self.lock(), longest, waits);
         waited.unwrap_or_else(PoisonError::into_inner).0.messages.is_empty()
     }
 
-    fn tell_if_empty(&self, state: &State) {
+    fn tell_if_empty(&self, state: &Unsent) {
         if state.messages.is_empty() {
             self.emptied.notify_all();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Unsent> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Gives up the oldest message that may be given up.
-fn make_room(state: &mut State) {
+fn make_room(state: &mut Unsent) {
     let oldest = state.messages.iter().position(|message| message.matters != Matters::Always);
     if let Some(oldest) = oldest {
         state.messages.remove(oldest);

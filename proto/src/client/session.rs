@@ -157,7 +157,7 @@ impl Session {
         make: impl FnOnce(Sender) -> H,
     ) -> Result<Self, Error> {
         let outbox = Arc::new(Outbox::default());
-        let worker = Worker { registration, handler: make(Sender(outbox.clone())) };
+        let worker = WorkerSide { registration, handler: make(Sender(outbox.clone())) };
         Ok(Self { link: Link::open(options, outbox, worker)? })
     }
 
@@ -221,12 +221,12 @@ impl Sender {
     }
 }
 
-struct Worker<H> {
+struct WorkerSide<H> {
     registration: Registration,
     handler: H,
 }
 
-impl<H: Handler> Side for Worker<H> {
+impl<H: Handler> Side for WorkerSide<H> {
     fn first(&mut self) -> FromProcess {
         let (registration, active) = (self.registration.clone(), self.handler.active());
         FromProcess::Hello(Hello { registration, active })

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use salamander_kube::Error;
-use salamander_kube::operator::{self, Monitoring, Options, lease, metrics::Metrics};
+use salamander_kube::operator::{self, Monitoring, OperatorOptions, lease, metrics::Metrics};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -24,10 +24,10 @@ impl Operator {
     }
 
     /// With an election, if there is a lease.
-    pub fn elected(cluster: &Cluster, lease: Option<lease::Options>) -> Self {
+    pub fn elected(cluster: &Cluster, lease: Option<lease::LeaseOptions>) -> Self {
         let monitoring = Monitoring::default();
         let metrics = monitoring.metrics.clone();
-        let options = Options { namespace: Some(NAMESPACE.to_string()), lease };
+        let options = OperatorOptions { namespace: Some(NAMESPACE.to_string()), lease };
         let (stop, stopped) = oneshot::channel();
         let shutdown = async {
             // A test that has ended stops it as well.

@@ -17,7 +17,7 @@ fields for editors are in the JSON Schema that `salamander schema` prints.
 
 /// The page.
 pub(super) fn page(schema: &Value) -> anyhow::Result<String> {
-    let mut page = Page { schema, text: super::head(OPENING), wanted: Vec::new() };
+    let mut page = ReferencePage { schema, text: super::head(OPENING), wanted: Vec::new() };
     let fields = schema["properties"].as_object().context("the schema has no fields")?;
     page.fields(schema, fields);
     let mut next = 0;
@@ -29,14 +29,14 @@ pub(super) fn page(schema: &Value) -> anyhow::Result<String> {
     Ok(page.text)
 }
 
-struct Page<'a> {
+struct ReferencePage<'a> {
     schema: &'a Value,
     text: String,
     /// Types that get a section, in the order in which they were met.
     wanted: Vec<String>,
 }
 
-impl Page<'_> {
+impl ReferencePage<'_> {
     fn section(&mut self, name: &str) -> anyhow::Result<()> {
         let definition = &self.schema["$defs"][name];
         self.line(&format!("\n## {name}\n\n{}", about(definition)));

@@ -121,7 +121,7 @@ fn usable(stats: &Stats) -> Vec<String> {
 /// A word per line, the most frequent first.
 fn vocabularies(folder: &Path, stats: &Stats, fields: &[Field]) -> Result<()> {
     for field in fields {
-        let columns::Kind::Vocabulary { file, .. } = &field.kind else { continue };
+        let columns::ColumnKind::Vocabulary { file, .. } = &field.kind else { continue };
         let column = stats.columns().iter().find(|column| column.name == field.column);
         let Some(words) = column.and_then(|column| column.words.as_ref()) else { continue };
         let words = words.top(columns::MOST_WORDS);
@@ -303,8 +303,11 @@ mod tests {
         assert_eq!(emptied, 20);
         let stats = Stats::of(&open(&train).expect("read"), |_| {}).expect("read");
         let found = columns::find(&stats, "species");
-        assert!(matches!(found.fields[0].kind, columns::Kind::Number { .. }));
-        assert!(matches!(found.fields[1].kind, columns::Kind::Vocabulary { missing: true, .. }));
+        assert!(matches!(found.fields[0].kind, columns::ColumnKind::Number { .. }));
+        assert!(matches!(
+            found.fields[1].kind,
+            columns::ColumnKind::Vocabulary { missing: true, .. }
+        ));
     }
 
     #[test]

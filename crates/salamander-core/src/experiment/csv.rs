@@ -105,8 +105,8 @@ impl Serialize for Header {
 
 impl<'de> Deserialize<'de> for Header {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Shape;
-        impl<'de> Visitor<'de> for Shape {
+        struct HeaderVisitor;
+        impl<'de> Visitor<'de> for HeaderVisitor {
             type Value = Header;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -130,7 +130,7 @@ impl<'de> Deserialize<'de> for Header {
                 Header::names(names).map_err(A::Error::custom)
             }
         }
-        deserializer.deserialize_any(Shape)
+        deserializer.deserialize_any(HeaderVisitor)
     }
 }
 

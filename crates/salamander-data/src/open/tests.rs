@@ -72,7 +72,7 @@ fn a_second_open_with_a_cache_reads_no_shard() {
     let data = folder.path().join("data");
     std::fs::create_dir(&data).unwrap();
     for shard in 0..2000 {
-        let mut writer = recordio::Writer::new(Vec::new(), recordio::Options::default());
+        let mut writer = recordio::Writer::new(Vec::new(), recordio::WriterOptions::default());
         for record in 0..shard % 7 {
             writer.write(&[record as u8]).unwrap();
         }

@@ -18,7 +18,7 @@ pub use header::{Compression, Dialect};
 use index::ChunkIndex;
 pub use index::ChunkInfo;
 pub use reader::{RECORD_COLUMN, RecordFile};
-pub use writer::{Options, Writer};
+pub use writer::{Writer, WriterOptions};
 
 use crate::format::Definition;
 use crate::sink;

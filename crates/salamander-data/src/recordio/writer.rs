@@ -7,7 +7,7 @@ use super::{MAX_RECORD_BYTES, chunk};
 
 /// How a file is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct WriterOptions {
     /// How chunks are compressed.
     pub compression: Compression,
     /// Effort of gzip, 0 to 9.
@@ -18,9 +18,9 @@ pub struct Options {
     pub max_chunk_records: u32,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for WriterOptions {
+    fn default() -> WriterOptions {
+        WriterOptions {
             compression: Compression::Snappy,
             gzip_level: 6,
             max_chunk_bytes: MAX_RECORD_BYTES,
@@ -53,9 +53,9 @@ pub enum Error {
 /// Writes records one after the other; [`Writer::finish`] writes the last chunk.
 ///
 /// ```
-/// use salamander_data::recordio::{Options, Writer};
+/// use salamander_data::recordio::{WriterOptions, Writer};
 ///
-/// let mut writer = Writer::new(Vec::new(), Options::default());
+/// let mut writer = Writer::new(Vec::new(), WriterOptions::default());
 /// writer.write(b"first")?;
 /// writer.write(b"")?;
 /// let bytes = writer.finish()?;
@@ -66,7 +66,7 @@ pub enum Error {
 #[derive(Debug)]
 pub struct Writer<W: Write> {
     out: W,
-    options: Options,
+    options: WriterOptions,
     payload: Vec<u8>,
     pending: u32,
     written: u64,
@@ -74,7 +74,7 @@ pub struct Writer<W: Write> {
 
 impl<W: Write> Writer<W> {
     /// A writer at the start of an empty output, or at the end of one in the same dialect.
-    pub fn new(out: W, options: Options) -> Writer<W> {
+    pub fn new(out: W, options: WriterOptions) -> Writer<W> {
         Writer { out, options, payload: Vec::new(), pending: 0, written: 0 }
     }
 
@@ -112,7 +112,7 @@ impl<W: Write> Writer<W> {
         if self.pending == 0 {
             return Ok(());
         }
-        let Options { compression, gzip_level, .. } = self.options;
+        let WriterOptions { compression, gzip_level, .. } = self.options;
         chunk::encode(&self.payload, self.pending, compression, gzip_level)
             .and_then(|bytes| self.out.write_all(&bytes))
             .map_err(|cause| Error::Io { record: self.written.saturating_sub(1), cause })?;
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn bytes_are_those_of_the_standard_dialect() {
-        let options = Options { compression: Compression::None, ..Options::default() };
+        let options = WriterOptions { compression: Compression::None, ..WriterOptions::default() };
         let mut writer = Writer::new(Vec::new(), options);
         writer.write(b"ab").unwrap();
         writer.write(b"").unwrap();
@@ -148,8 +148,12 @@ mod tests {
     fn limits_close_chunks() {
         let check = |max_chunk_bytes, max_chunk_records, expected: usize| {
             let compression = Compression::None;
-            let options =
-                Options { compression, max_chunk_bytes, max_chunk_records, ..Options::default() };
+            let options = WriterOptions {
+                compression,
+                max_chunk_bytes,
+                max_chunk_records,
+                ..WriterOptions::default()
+            };
             let mut writer = Writer::new(Vec::new(), options);
             for _ in 0..6 {
                 writer.write(b"abc").unwrap();
@@ -166,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_record_of_32_mib_is_refused() {
-        let mut writer = Writer::new(io::sink(), Options::default());
+        let mut writer = Writer::new(io::sink(), WriterOptions::default());
         writer.write(&vec![0; MAX_RECORD_BYTES - 1]).unwrap();
         let error = writer.write(&vec![0; MAX_RECORD_BYTES]).unwrap_err();
         assert_eq!(
@@ -177,6 +181,6 @@ mod tests {
 
     #[test]
     fn nothing_written_is_an_empty_file() {
-        assert!(Writer::new(Vec::new(), Options::default()).finish().unwrap().is_empty());
+        assert!(Writer::new(Vec::new(), WriterOptions::default()).finish().unwrap().is_empty());
     }
 }

@@ -28,7 +28,7 @@ trait Frames {
 }
 
 pub(crate) fn recordio(path: &Path) -> Result<Box<dyn Sink>, Error> {
-    let options = recordio::Options { max_chunk_bytes: CHUNK_BYTES, ..Default::default() };
+    let options = recordio::WriterOptions { max_chunk_bytes: CHUNK_BYTES, ..Default::default() };
     create(path, |out| recordio::Writer::new(out, options))
 }
 

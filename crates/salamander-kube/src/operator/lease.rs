@@ -20,7 +20,7 @@ use crate::error::{code, root};
 
 /// Who wants the lease, and for how long it holds.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct LeaseOptions {
     /// The lease.
     pub name: String,
     /// Its namespace.
@@ -73,14 +73,14 @@ impl ObservedLease {
 /// Takes part in the election.
 #[derive(Debug)]
 pub struct LeaderElector {
-    options: Options,
+    options: LeaseOptions,
     leases: Api<Lease>,
     observed: ObservedLease,
 }
 
 impl LeaderElector {
     /// Nothing is asked yet.
-    pub fn new(client: kube::Client, options: Options) -> Self {
+    pub fn new(client: kube::Client, options: LeaseOptions) -> Self {
         let leases = Api::namespaced(client, &options.namespace);
         Self { options, leases, observed: ObservedLease::default() }
     }
@@ -151,7 +151,7 @@ impl LeaderElector {
 
     /// The server refuses a write to a lease that has changed since it was read.
     async fn write(&mut self, lease: Option<Lease>) -> Result<bool, kube::Error> {
-        let Options { name, identity, duration, .. } = &self.options;
+        let LeaseOptions { name, identity, duration, .. } = &self.options;
         let now = MicroTime(Timestamp::now());
         let fresh = lease.is_none();
         let mut lease = lease.unwrap_or_else(|| Lease {

@@ -45,11 +45,11 @@ const LEASE: Duration = Duration::from_secs(15);
 
 /// How to run an operator.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct OperatorOptions {
     /// The namespace whose jobs it looks after; all, if none is said.
     pub namespace: Option<String>,
     /// The election; without it this operator always leads.
-    pub lease: Option<lease::Options>,
+    pub lease: Option<lease::LeaseOptions>,
 }
 
 /// Runs an operator from within its pod, whose name and namespace are in the environment, with the endpoints
@@ -64,7 +64,7 @@ pub async fn serve(
     let in_pod = variable(environment::POD_NAME)
         .and_then(|pod| Ok((pod, variable(environment::POD_NAMESPACE)?)));
     let watched = namespace.clone();
-    let lease = in_pod.ok().map(|(identity, namespace)| lease::Options {
+    let lease = in_pod.ok().map(|(identity, namespace)| lease::LeaseOptions {
         // Operators of several namespaces may run beside each other.
         name: match &watched {
             Some(watched) => format!("salamander-operator-{watched}"),
@@ -80,7 +80,7 @@ pub async fn serve(
     let monitoring = Monitoring::default();
     let endpoints = monitoring.health.clone();
     tokio::select! {
-        result = run(Options { namespace, lease }, client, monitoring, shutdown) => result,
+        result = run(OperatorOptions { namespace, lease }, client, monitoring, shutdown) => result,
         never = endpoints.serve(listener) => match never {},
     }
 }
@@ -105,7 +105,7 @@ impl Default for Monitoring {
 /// Looks after jobs until `shutdown` resolves, or until it leads no more, which is an error: the next one
 /// starts from what there is.
 pub async fn run(
-    options: Options,
+    options: OperatorOptions,
     client: Client,
     monitoring: Monitoring,
     shutdown: impl Future<Output = ()>,
@@ -158,7 +158,7 @@ pub async fn run(
 }
 
 async fn control(
-    options: &Options,
+    options: &OperatorOptions,
     client: Client,
     jobs: Api<TrainingJob>,
     metrics: Arc<Metrics>,

@@ -23,7 +23,7 @@ use super::orders::{Message, OrderHandler, WAITING, lock, report};
 use super::pod_api::{CallOutcome, PodApi};
 use super::pod_set::{PodAction, PodSet, RoleMemory};
 use super::status_reporter::{PodFacts, StatusReporter};
-use super::{Error, Options};
+use super::{Error, PlatformOptions};
 use crate::health::Health;
 use crate::job::Job;
 use crate::names::{self, PodRole};
@@ -59,8 +59,13 @@ pub(super) struct Controller {
 }
 
 impl Controller {
-    pub(super) fn start(options: Options, api: PodApi, pods: Vec<Pod>) -> Result<Self, Error> {
-        let Options { job, pod, session, poll_every, write_every, health, metrics } = options;
+    pub(super) fn start(
+        options: PlatformOptions,
+        api: PodApi,
+        pods: Vec<Pod>,
+    ) -> Result<Self, Error> {
+        let PlatformOptions { job, pod, session, poll_every, write_every, health, metrics } =
+            options;
         let [worker, server] =
             [PodRole::Worker, PodRole::Ps].map(|role| MemoryLimits::of(&job, role));
         let set = Arc::new(Mutex::new(PodSet::new(&job.name, RoleMemory { worker, server })));

@@ -62,7 +62,7 @@ pub enum Error {
 
 /// How to run a job's pods.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct PlatformOptions {
     /// The job.
     pub job: Job,
     /// The pod that the master runs in.
@@ -79,7 +79,7 @@ pub struct Options {
     pub metrics: Arc<RunMetrics>,
 }
 
-impl Options {
+impl PlatformOptions {
     /// Polls each second, writes every two.
     pub fn new(job: Job, pod: impl Into<String>, session: SessionOptions) -> Self {
         Self {
@@ -113,7 +113,7 @@ impl Options {
 
 /// Runs the pods of a job from within the master's pod, with the endpoints for probes.
 pub async fn serve(
-    mut options: Options,
+    mut options: PlatformOptions,
     health: SocketAddr,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Ending, Error> {
@@ -131,7 +131,7 @@ pub async fn serve(
 /// Runs the pods of a job until the run is over. When `shutdown` resolves it ends without ending them: the next master
 /// goes on with them.
 pub async fn run(
-    options: Options,
+    options: PlatformOptions,
     client: Client,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Ending, Error> {

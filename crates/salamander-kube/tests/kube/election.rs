@@ -9,8 +9,8 @@ use fake_cluster::{Cluster, How, NAMESPACE, Operator, PODS, job, wait_until};
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/leases";
 
-fn lease(identity: &str) -> Option<lease::Options> {
-    Some(lease::Options {
+fn lease(identity: &str) -> Option<lease::LeaseOptions> {
+    Some(lease::LeaseOptions {
         name: "salamander-operator".to_string(),
         namespace: NAMESPACE.to_string(),
         identity: identity.to_string(),

@@ -196,7 +196,7 @@ fn a_platform_without_its_pod_says_so() {
     let resource = job("j", (1, 1), json!({}));
     let job = salamander_kube::job::Job::from_resource(&resource).expect("a job");
     let session = salamander_proto::client::SessionOptions::new("127.0.0.1:1", "c0ffee");
-    let options = platform::Options::new(job, "j-master-0", session);
+    let options = platform::PlatformOptions::new(job, "j-master-0", session);
     let client = cluster.client();
     let ended = cluster.runtime.block_on(async {
         let never = std::future::pending();

@@ -111,7 +111,7 @@ fn master(args: &Args<'_>) -> i32 {
     let listen = args.get("--listen").expect("an address");
     let session = SessionOptions::of(&listen, &keys);
     let mut options =
-        platform::Options::new(job, std::env::var("POD_NAME").expect("a pod"), session);
+        platform::PlatformOptions::new(job, std::env::var("POD_NAME").expect("a pod"), session);
     options.poll_every = Duration::from_millis(50);
     options.write_every = Duration::from_millis(100);
     let metrics = options.metrics.clone();

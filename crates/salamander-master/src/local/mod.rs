@@ -65,7 +65,7 @@ impl Role {
 }
 
 /// How to run a run.
-pub struct Options {
+pub struct LocalOptions {
     /// How to reach the master.
     pub session: SessionOptions,
     /// The command of a worker or a parameter server.
@@ -81,7 +81,7 @@ pub struct Options {
     pub max_master_crashes: u32,
 }
 
-impl Options {
+impl LocalOptions {
     /// With a grace of 5 s.
     pub fn new(
         session: SessionOptions,
@@ -129,7 +129,7 @@ pub struct LocalPlatform {
 
 impl LocalPlatform {
     /// Starts the master, if it is to, and does what it says.
-    pub fn start(options: Options) -> Result<Self, Error> {
+    pub fn start(options: LocalOptions) -> Result<Self, Error> {
         let (orders, messages) = sync_channel(WAITING);
         let shared = Arc::new(SupervisorState::default());
         let handler = Handler { shared: shared.clone(), orders: orders.clone() };

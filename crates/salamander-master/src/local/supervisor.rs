@@ -13,7 +13,7 @@ use salamander_proto::client::Ends;
 use tracing::{info, warn};
 
 use super::child::{Child, DEPOSED, meaning};
-use super::{Options, Role, SupervisorState};
+use super::{LocalOptions, Role, SupervisorState};
 
 /// How often deadlines are looked at.
 const LOOK: Duration = Duration::from_millis(50);
@@ -32,7 +32,7 @@ pub(super) enum SupervisorMessage {
 
 /// The processes and what is to become of them.
 pub(super) struct Supervisor {
-    options: Options,
+    options: LocalOptions,
     shared: Arc<SupervisorState>,
     ends: Ends,
     orders: SyncSender<SupervisorMessage>,
@@ -48,7 +48,7 @@ pub(super) struct Supervisor {
 
 impl Supervisor {
     pub(super) fn new(
-        options: Options,
+        options: LocalOptions,
         shared: Arc<SupervisorState>,
         ends: Ends,
         orders: SyncSender<SupervisorMessage>,

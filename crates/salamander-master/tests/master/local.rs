@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use salamander_core::elastic::Ending;
-use salamander_master::local::{LocalPlatform, Options, Role, die_with_parent};
+use salamander_master::local::{LocalOptions, LocalPlatform, Role, die_with_parent};
 use salamander_master::{Config, PlatformKind};
 use salamander_proto::client::{Admin, SessionOptions};
 use tempfile::TempDir;
@@ -52,7 +52,7 @@ fn children_of(pid: u32) -> Vec<u32> {
 fn a_killed_worker_is_started_again_and_none_is_left() {
     let run = Run::with(2, served);
     let session = SessionOptions::new(run.master(), TOKEN);
-    let platform = LocalPlatform::start(Options::new(session, sleeper)).expect("started");
+    let platform = LocalPlatform::start(LocalOptions::new(session, sleeper)).expect("started");
     wait_until("both run", || workers(&platform).len() == 2);
     let (_, victim) = workers(&platform)[1];
     let began = Instant::now();
@@ -79,7 +79,7 @@ fn a_crash_is_quoted_from_its_log() {
     let log = run.folder.path().join("worker.log");
     let session = SessionOptions::new(run.master(), TOKEN);
     let script = format!("echo no such file: shard-1 > {}; exit 3", log.display());
-    let mut options = Options::new(session, move |_| {
+    let mut options = LocalOptions::new(session, move |_| {
         let mut command = Command::new("sh");
         command.args(["-c", &script]);
         command
@@ -96,7 +96,7 @@ fn a_crash_is_quoted_from_its_log() {
 fn a_program_that_is_not_there_is_an_end_with_a_reason() {
     let mut run = Run::with(1, served);
     let session = SessionOptions::new(run.master(), TOKEN);
-    let options = Options::new(session, |_| Command::new("/nonexistent/salamander"));
+    let options = LocalOptions::new(session, |_| Command::new("/nonexistent/salamander"));
     let platform = LocalPlatform::start(options).expect("started");
     let Ok(Ending::Failed(reason)) = run.finish() else { panic!("it fails") };
     assert!(reason.contains("cannot start /nonexistent/salamander"), "{reason}");
@@ -124,7 +124,7 @@ fn with_master(folder: &TempDir) -> (LocalPlatform, String) {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound").to_string();
     drop(listener);
-    let mut options = Options::new(SessionOptions::new(address.clone(), TOKEN), sleeper);
+    let mut options = LocalOptions::new(SessionOptions::new(address.clone(), TOKEN), sleeper);
     options.grace = Duration::from_millis(500);
     let role = format!("{} {} {address}", std::process::id(), folder.path().display());
     options.master = Some(Box::new(move |_| {

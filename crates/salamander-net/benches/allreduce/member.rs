@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use rustix::time::{ClockId, clock_gettime};
 use salamander_net::{
-    Cancel, Endpoint, Fold, Keys, Listener, Options, Ring, Tls, Token, Transport,
+    Cancel, Endpoint, Fold, Keys, Listener, Ring, RingOptions, Tls, Token, Transport,
 };
 
 use crate::process::{CERTIFICATES, MEMBER};
@@ -53,7 +53,8 @@ fn join(listener: &Listener, words: &[&str]) -> Ring {
         "shm" | "shm-tree" => Transport::Shm,
         _ => Transport::Tcp,
     };
-    let options = Options { transport, bf16: words[1] == "bf16", connect_timeout: crate::PATIENCE };
+    let options =
+        RingOptions { transport, bf16: words[1] == "bf16", connect_timeout: crate::PATIENCE };
     let members: Vec<Endpoint> =
         words[3..].iter().map(|word| word.parse().expect("an endpoint")).collect();
     let (generation, rank) = (number(words[0]) as u64, number(words[2]));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use salamander_net::tls::Files;
 use salamander_net::{
-    Cancel, Endpoint, Error, Keys, Listener, Options, Ring, Tls, Token, Transport,
+    Cancel, Endpoint, Error, Keys, Listener, Ring, RingOptions, Tls, Token, Transport,
 };
 
 /// The transports that a group can be forced to.
@@ -25,7 +25,7 @@ pub(crate) struct Group {
     pub(crate) keys: Keys,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) members: Vec<Endpoint>,
-    pub(crate) options: Options,
+    pub(crate) options: RingOptions,
 }
 
 impl Group {
@@ -96,13 +96,13 @@ pub(crate) fn certificates() -> &'static Path {
     Box::leak(Box::new(folder.path().join("tls")))
 }
 
-pub(crate) fn options(way: Way) -> Options {
+pub(crate) fn options(way: Way) -> RingOptions {
     let transport = match way {
         Way::Shm => Transport::Shm,
         Way::Tcp | Way::Tls => Transport::Tcp,
         Way::Mixed => Transport::Auto,
     };
-    Options { transport, connect_timeout: Duration::from_secs(20), ..Options::default() }
+    RingOptions { transport, connect_timeout: Duration::from_secs(20), ..RingOptions::default() }
 }
 
 /// A value that depends on who, which and when, with many digits.

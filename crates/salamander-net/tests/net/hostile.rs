@@ -172,7 +172,7 @@ fn other_options_are_a_mismatch() {
     let group = Group::new(2, Way::Tcp);
     std::thread::scope(|scope| {
         let other = scope.spawn(|| {
-            let options = salamander_net::Options { bf16: true, ..group.options.clone() };
+            let options = salamander_net::RingOptions { bf16: true, ..group.options.clone() };
             let listener = &group.listeners[1];
             Ring::connect(listener, 1, 1, &group.members, &options, &Cancel::new()).map(drop)
         });

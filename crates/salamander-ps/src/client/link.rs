@@ -11,7 +11,7 @@ use super::Error;
 use crate::TableSpec;
 use crate::wire::cursor::fill;
 use crate::wire::reply::{decode_json, decode_number};
-use crate::wire::{self, Code, Failure, Header, Kind, Message, header};
+use crate::wire::{self, Code, Failure, Header, Message, MessageKind, header};
 
 /// A connection that cannot be made in this time is tried again, perhaps elsewhere.
 const DIAL: Duration = Duration::from_secs(5);
@@ -183,8 +183,8 @@ impl Link {
         let (server, rest, buffers) = (self.server, header.length, &mut self.buffers);
         let mut reply = Reply { server, header, rest, stream, patience, buffers };
         match header.kind {
-            Kind::Done => receive(server, &mut reply)?,
-            Kind::Failed => return Err(reply.failure()),
+            MessageKind::Done => receive(server, &mut reply)?,
+            MessageKind::Failed => return Err(reply.failure()),
             kind => return Err(wrong(server, wire::Error::Unexpected(kind))),
         }
         match reply.rest {

@@ -7,23 +7,23 @@ use std::time::Duration;
 use salamander_core::asynchronous::{Envelope, Lineage};
 
 use super::{Ack, Client, Error};
-use crate::wire::{Info, Kind, Message, Reset, ResetOutcome, Start};
+use crate::wire::{Info, Message, MessageKind, Reset, ResetOutcome, Start};
 use crate::{Held, Written};
 
 impl Client {
     /// Asks whether all servers are there.
     pub fn ping(&mut self) -> Result<Vec<Ack>, Error> {
-        self.ask_all(&Message::plain(Kind::KeepAlive), |_, _| Ok(()))
+        self.ask_all(&Message::plain(MessageKind::KeepAlive), |_, _| Ok(()))
     }
 
     /// What all servers say about themselves.
     pub fn info(&mut self) -> Result<Vec<Info>, Error> {
-        self.collect(repeat(Some(&Message::plain(Kind::Info))), self.options.patience)
+        self.collect(repeat(Some(&Message::plain(MessageKind::Info))), self.options.patience)
     }
 
     /// What was applied, on all partitions of all servers.
     pub fn applied(&mut self) -> Result<Vec<Held>, Error> {
-        let message = Message::plain(Kind::Applied);
+        let message = Message::plain(MessageKind::Applied);
         let held: Vec<Vec<Held>> = self.collect(repeat(Some(&message)), self.options.patience)?;
         Ok(held.into_iter().flatten().collect())
     }

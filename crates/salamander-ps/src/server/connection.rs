@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use salamander_net::{Cancel, Patience, Stream};
 
-use super::Options;
+use super::ServerOptions;
 use super::service::{Answer, Lookups, Service};
 use crate::wire::cursor::fill;
-use crate::wire::{self, Code, Failure, Header, Kind, Request, header};
+use crate::wire::{self, Code, Failure, Header, MessageKind, Request, header};
 
 /// What has to come within the time that silence is allowed for.
 const PIECE: usize = 64 << 20;
@@ -29,7 +29,7 @@ const LARGE: u64 = 256 << 10;
 pub(super) struct Connection<'a> {
     service: &'a Service,
     stream: &'a Stream,
-    options: &'a Options,
+    options: &'a ServerOptions,
     shutdown: &'a Cancel,
     /// Held by the hand that receives.
     receiving: Mutex<()>,
@@ -66,7 +66,7 @@ impl<'a> Connection<'a> {
     pub(super) fn new(
         service: &'a Service,
         stream: &'a Stream,
-        options: &'a Options,
+        options: &'a ServerOptions,
         shutdown: &'a Cancel,
     ) -> Self {
         let (receiving, serving) = (Mutex::new(()), Mutex::new(()));
@@ -184,7 +184,7 @@ impl<'a> Connection<'a> {
         outbox: &mut Outbox,
     ) -> Result<(), End> {
         let width = if header.bf16 { 2 } else { 4 };
-        let head = self.reply(header, Kind::Done, (lookups.values() * width) as u64);
+        let head = self.reply(header, MessageKind::Done, (lookups.values() * width) as u64);
         let mut chunks = lookups.chunks(CHUNK);
         let mut start = &head[..];
         loop {
@@ -208,7 +208,7 @@ impl<'a> Connection<'a> {
 
     /// Sends a partition, however long that takes as long as the other side takes its pieces.
     fn send_partition(&self, header: &Header, bytes: &[u8]) -> Result<(), End> {
-        let head = self.reply(header, Kind::Done, bytes.len() as u64);
+        let head = self.reply(header, MessageKind::Done, bytes.len() as u64);
         self.stream.send(&[&head], &self.patience())?;
         for piece in bytes.chunks(wire::PIECE) {
             self.stream.send(&[piece], &self.patience())?;
@@ -218,7 +218,7 @@ impl<'a> Connection<'a> {
 
     fn done(&self, header: &Header, parts: &[&[u8]]) -> Result<(), End> {
         let length = parts.iter().map(|part| part.len() as u64).sum();
-        let head = self.reply(header, Kind::Done, length);
+        let head = self.reply(header, MessageKind::Done, length);
         let mut all = vec![&head[..]];
         all.extend_from_slice(parts);
         // Slow networks carry 16 MB in a second.
@@ -228,7 +228,7 @@ impl<'a> Connection<'a> {
 
     fn fail(&self, header: &Header, failure: &Failure) -> Result<(), End> {
         let body = failure.encode();
-        let head = self.reply(header, Kind::Failed, body.len() as u64);
+        let head = self.reply(header, MessageKind::Failed, body.len() as u64);
         let sent = self.stream.send(&[&head, &body], &self.patience());
         self.check_health();
         Ok(sent?)
@@ -241,7 +241,7 @@ impl<'a> Connection<'a> {
         }
     }
 
-    fn reply(&self, request: &Header, kind: Kind, length: u64) -> [u8; header::LENGTH] {
+    fn reply(&self, request: &Header, kind: MessageKind, length: u64) -> [u8; header::LENGTH] {
         let tag = self.service.incarnation;
         Header { kind, tag, length, ..*request }.encode()
     }

@@ -188,12 +188,12 @@ impl Turn<'_> {
         if wanted.is_empty() {
             return Ok(());
         }
-        let options = client::Options {
+        let options = client::ClientOptions {
             patience: PATIENCE,
             long_patience: LONG_PATIENCE,
             lineage: self.lineage,
             cancel: self.cancel.clone(),
-            ..client::Options::default()
+            ..client::ClientOptions::default()
         };
         let keys = self.service.placing.keys.clone();
         let mut client = Client::connect(vec![owner.endpoint.clone()], keys, options)

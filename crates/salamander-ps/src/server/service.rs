@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use salamander_core::asynchronous::{Envelope, Lineage};
 use salamander_net::Keys;
 
-use super::Options;
+use super::ServerOptions;
 use super::connection::Outbox;
 use super::guard::{DeclaredTable, Guard};
 use super::outgoing::Outgoing;
@@ -41,7 +41,12 @@ pub(super) enum Answer<'a> {
 }
 
 impl Service {
-    pub(super) fn new(engine: Engine, incarnation: u64, options: &Options, keys: &Keys) -> Self {
+    pub(super) fn new(
+        engine: Engine,
+        incarnation: u64,
+        options: &ServerOptions,
+        keys: &Keys,
+    ) -> Self {
         let guard = RwLock::new(Guard::new(incarnation, &engine));
         Self {
             engine,
@@ -344,21 +349,21 @@ mod tests {
 
     use super::*;
     use crate::EngineOptions;
-    use crate::wire::Kind;
+    use crate::wire::MessageKind;
 
     #[test]
     fn rows_of_two_versions_are_not_put_together() {
         let engine = Engine::new(EngineOptions::default()).expect("an engine");
         let table = engine.declare(TableSpec::new("item", 4)).expect("declared");
         let keys = Keys::from(Token::random().expect("randomness"));
-        let service = Service::new(engine.clone(), 1, &Options::default(), &keys);
+        let service = Service::new(engine.clone(), 1, &ServerOptions::default(), &keys);
         let ids: Vec<u64> = (0..10).collect();
         let item = Item { table, dim: 4, ids: &ids };
         let lookups = Lookups { read: Read::Train, version: None, items: vec![item] };
         let Ok(Answer::Lookups(lookups)) = service.pull(lookups, None, false) else {
             panic!("rows are gathered later");
         };
-        let header = Header { kind: Kind::Pull, bf16: false, tag: 0, number: 1, length: 0 };
+        let header = Header { kind: MessageKind::Pull, bf16: false, tag: 0, number: 1, length: 0 };
         let (mut chunks, mut values) = (lookups.chunks(20), Vec::new());
         let first = chunks.gather(&service, &header, &mut values).expect("gathered");
         assert_eq!((first.values, first.is_last), (20, false));

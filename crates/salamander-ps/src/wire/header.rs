@@ -9,7 +9,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"salamps2");
 
 /// What a frame asks for, or answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum MessageKind {
     /// Who are you?
     Info,
     /// There is a table.
@@ -50,7 +50,7 @@ pub enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// What the frame is.
-    pub kind: Kind,
+    pub kind: MessageKind,
     /// Whether row values are bfloat16, in this frame or in the answer to a pull.
     pub bf16: bool,
     /// The lineage in a request, the incarnation in an answer.
@@ -83,7 +83,8 @@ impl Header {
         if magic != MAGIC {
             return Err(Error::Magic);
         }
-        let kind = Kind::from_number(second as u16).ok_or(Error::Kind(second as u16))?;
+        let kind =
+            MessageKind::from_number(second as u16).ok_or(Error::MessageKind(second as u16))?;
         // Unknown flags mean a newer program, whose frames mean something else.
         let flags = second >> 16;
         if flags > 1 {
@@ -93,7 +94,7 @@ impl Header {
     }
 }
 
-impl Kind {
+impl MessageKind {
     /// All kinds, in the order of their numbers, which start at 1.
     pub const ALL: [Self; 17] = [
         Self::Info,
@@ -148,20 +149,20 @@ mod tests {
 
     #[test]
     fn kinds_have_their_place_as_number() {
-        for (at, kind) in Kind::ALL.into_iter().enumerate() {
+        for (at, kind) in MessageKind::ALL.into_iter().enumerate() {
             assert_eq!(usize::from(kind.number()), at + 1);
-            assert_eq!(Kind::from_number(kind.number()), Some(kind));
+            assert_eq!(MessageKind::from_number(kind.number()), Some(kind));
         }
-        assert_eq!(Kind::from_number(0), None);
-        assert_eq!(Kind::from_number(Kind::ALL.len() as u16 + 1), None);
+        assert_eq!(MessageKind::from_number(0), None);
+        assert_eq!(MessageKind::from_number(MessageKind::ALL.len() as u16 + 1), None);
     }
 
     proptest! {
         #[test]
         fn bytes_give_the_header_back(
-            at in 0..Kind::ALL.len(), bf16: bool, tag: u64, number: u64, length: u64,
+            at in 0..MessageKind::ALL.len(), bf16: bool, tag: u64, number: u64, length: u64,
         ) {
-            let header = Header { kind: Kind::ALL[at], bf16, tag, number, length };
+            let header = Header { kind: MessageKind::ALL[at], bf16, tag, number, length };
             prop_assert_eq!(Header::decode(&header.encode()), Ok(header));
         }
 

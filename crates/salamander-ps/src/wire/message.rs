@@ -8,14 +8,14 @@ use salamander_core::asynchronous::Envelope;
 
 use super::cursor::Writer;
 use super::request::{Advance, Moment};
-use super::{Header, Kind, Reset, TableKey};
+use super::{Header, MessageKind, Reset, TableKey};
 use crate::{Push, Read, TableSpec};
 
 /// A request without its header. It can be sent again, to the same server or another one.
 #[derive(Clone, Debug)]
 pub struct Message<'a> {
     /// What is asked.
-    pub kind: Kind,
+    pub kind: MessageKind,
     /// Whether values travel as bfloat16, in the request or in the answer to it.
     pub bf16: bool,
     head: Vec<u8>,
@@ -46,7 +46,7 @@ enum Array<'a> {
 
 impl<'a> Message<'a> {
     /// A request that says all by its kind.
-    pub fn plain(kind: Kind) -> Self {
+    pub fn plain(kind: MessageKind) -> Self {
         Self { kind, bf16: false, head: Vec::new(), arrays: Vec::new() }
     }
 
@@ -54,7 +54,7 @@ impl<'a> Message<'a> {
     pub fn declare(spec: &TableSpec) -> Self {
         // A spec has no map with keys that are no texts, the only thing that could fail.
         let text = serde_json::to_string(spec).unwrap_or_default();
-        Self::with_head(Kind::Declare, |head| head.text(&text))
+        Self::with_head(MessageKind::Declare, |head| head.text(&text))
     }
 
     /// Values of rows, of this version where one is given.
@@ -65,7 +65,7 @@ impl<'a> Message<'a> {
         lookups: Vec<(TableKey, Cow<'a, [u64]>)>,
         bf16: bool,
     ) -> Self {
-        let mut message = Self::with_head(Kind::Pull, |head| {
+        let mut message = Self::with_head(MessageKind::Pull, |head| {
             head.u64(match read {
                 Read::Train => 0,
                 Read::Evaluate => 1,
@@ -88,18 +88,18 @@ impl<'a> Message<'a> {
 
     /// The gradient sum of a slice of a step.
     pub fn stage(version: u64, k: u32, rows: Vec<Block<'a>>, bf16: bool) -> Self {
-        Self::with_rows(Kind::Stage, rows, bf16, |head| head.u64(version).u64(k.into()))
+        Self::with_rows(MessageKind::Stage, rows, bf16, |head| head.u64(version).u64(k.into()))
     }
 
     /// A step is complete.
     pub fn advance(advance: &Advance) -> Self {
-        Self::with_head(Kind::Advance, |head| advance.write(head))
+        Self::with_head(MessageKind::Advance, |head| advance.write(head))
     }
 
     /// The gradients of a micro-batch, with the rows that one server gets of them.
     pub fn push(push: &Push<'_>, rows: Vec<Block<'a>>, bf16: bool) -> Self {
         let Push { name, tally, factor, scale, seen, .. } = *push;
-        Self::with_rows(Kind::Push, rows, bf16, |head| {
+        Self::with_rows(MessageKind::Push, rows, bf16, |head| {
             head.u64(name.epoch).u64(name.step).u64(name.k.into());
             head.u64(tally.applied).u64(tally.skipped).u64(tally.digest);
             head.f64(factor).f32(scale);
@@ -109,41 +109,41 @@ impl<'a> Message<'a> {
 
     /// Rows that changed.
     pub fn changed(table: TableKey, seen: Moment) -> Self {
-        Self::with_head(Kind::Changed, |head| {
+        Self::with_head(MessageKind::Changed, |head| {
             head.u64(table.0).u64(seen.counter).u64(seen.incarnation)
         })
     }
 
     /// Forget the names of epochs below.
     pub fn prune(order: Envelope, below: u64) -> Self {
-        Self::with_order(Kind::Prune, order, |head| head.u64(below))
+        Self::with_order(MessageKind::Prune, order, |head| head.u64(below))
     }
 
     /// Start another history.
     pub fn reset(order: Envelope, reset: &Reset) -> Self {
         // Only a path that is no text could fail, and the server says that it cannot read it.
         let text = serde_json::to_string(reset).unwrap_or_default();
-        Self::with_order(Kind::Reset, order, |head| head.text(&text))
+        Self::with_order(MessageKind::Reset, order, |head| head.text(&text))
     }
 
     /// Copy everything for a file.
     pub fn save(order: Envelope, path: &Path) -> Self {
-        Self::with_order(Kind::Save, order, |head| head.text(&path.to_string_lossy()))
+        Self::with_order(MessageKind::Save, order, |head| head.text(&path.to_string_lossy()))
     }
 
     /// Drop what was kept for other servers.
     pub fn release(order: Envelope) -> Self {
-        Self::with_order(Kind::Release, order, |head| head)
+        Self::with_order(MessageKind::Release, order, |head| head)
     }
 
     /// Wait until a file is written.
     pub fn written(path: &Path) -> Self {
-        Self::with_head(Kind::Written, |head| head.text(&path.to_string_lossy()))
+        Self::with_head(MessageKind::Written, |head| head.text(&path.to_string_lossy()))
     }
 
     /// Give a partition away.
     pub fn take(partition: u16) -> Self {
-        Self::with_head(Kind::Take, |head| head.u64(partition.into()))
+        Self::with_head(MessageKind::Take, |head| head.u64(partition.into()))
     }
 
     /// The same, which needs nobody else's memory.
@@ -170,14 +170,14 @@ impl<'a> Message<'a> {
         std::iter::once(&self.head[..]).chain(arrays).collect()
     }
 
-    fn with_head(kind: Kind, write: impl FnOnce(&mut Writer) -> &mut Writer) -> Self {
+    fn with_head(kind: MessageKind, write: impl FnOnce(&mut Writer) -> &mut Writer) -> Self {
         let mut head = Writer::default();
         write(&mut head);
         Self { head: head.into_bytes(), ..Self::plain(kind) }
     }
 
     fn with_order(
-        kind: Kind,
+        kind: MessageKind,
         order: Envelope,
         write: impl FnOnce(&mut Writer) -> &mut Writer,
     ) -> Self {
@@ -185,7 +185,7 @@ impl<'a> Message<'a> {
     }
 
     fn with_rows(
-        kind: Kind,
+        kind: MessageKind,
         rows: Vec<Block<'a>>,
         bf16: bool,
         write: impl FnOnce(&mut Writer) -> &mut Writer,

@@ -8,7 +8,7 @@ use salamander_core::plan::MicroBatch;
 
 use super::TableKey;
 use super::cursor::Cursor;
-use super::{Error, Header, Kind, Reset};
+use super::{Error, Header, MessageKind, Reset};
 use crate::{Page, Read, TableSpec};
 
 /// A request that borrows from the body of its frame.
@@ -174,31 +174,35 @@ impl<'a> Request<'a> {
 
     fn read(header: &Header, cursor: &mut Cursor<'a>) -> Result<Self, Error> {
         Ok(match header.kind {
-            Kind::Info => Self::Info,
-            Kind::Declare => Self::Declare(json(cursor.text()?)?),
-            Kind::Pull => read_pull(cursor)?,
-            Kind::Stage => {
+            MessageKind::Info => Self::Info,
+            MessageKind::Declare => Self::Declare(json(cursor.text()?)?),
+            MessageKind::Pull => read_pull(cursor)?,
+            MessageKind::Stage => {
                 let (version, k) = (cursor.u64()?, cursor.u32()?);
                 Self::Stage { version, k, rows: rows(cursor, header.bf16)? }
             }
-            Kind::Advance => Self::Advance(Advance::read(cursor)?),
-            Kind::Push => read_push(cursor, header.bf16)?,
-            Kind::Changed => Self::Changed {
+            MessageKind::Advance => Self::Advance(Advance::read(cursor)?),
+            MessageKind::Push => read_push(cursor, header.bf16)?,
+            MessageKind::Changed => Self::Changed {
                 table: TableKey(cursor.u64()?),
                 seen: Moment { counter: cursor.u64()?, incarnation: cursor.u64()? },
             },
-            Kind::Applied => Self::Applied,
-            Kind::Prune => Self::Prune { order: read_order(cursor)?, below: cursor.u64()? },
-            Kind::Reset => Self::Reset { order: read_order(cursor)?, reset: json(cursor.text()?)? },
-            Kind::Save => Self::Save { order: read_order(cursor)?, path: cursor.text()?.into() },
-            Kind::Written => Self::Written { path: cursor.text()?.into() },
-            Kind::Take => {
+            MessageKind::Applied => Self::Applied,
+            MessageKind::Prune => Self::Prune { order: read_order(cursor)?, below: cursor.u64()? },
+            MessageKind::Reset => {
+                Self::Reset { order: read_order(cursor)?, reset: json(cursor.text()?)? }
+            }
+            MessageKind::Save => {
+                Self::Save { order: read_order(cursor)?, path: cursor.text()?.into() }
+            }
+            MessageKind::Written => Self::Written { path: cursor.text()?.into() },
+            MessageKind::Take => {
                 let partition = u16::try_from(cursor.u64()?).map_err(|_| Error::Range)?;
                 Self::Take { partition }
             }
-            Kind::Release => Self::Release { order: read_order(cursor)? },
-            Kind::KeepAlive => Self::KeepAlive,
-            Kind::Done | Kind::Failed => return Err(Error::Unexpected(header.kind)),
+            MessageKind::Release => Self::Release { order: read_order(cursor)? },
+            MessageKind::KeepAlive => Self::KeepAlive,
+            MessageKind::Done | MessageKind::Failed => return Err(Error::Unexpected(header.kind)),
         })
     }
 }

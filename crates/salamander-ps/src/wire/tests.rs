@@ -122,14 +122,14 @@ proptest! {
 
     #[test]
     fn any_words_end_without_panic(
-        at in 0..Kind::ALL.len(), bf16: bool,
+        at in 0..MessageKind::ALL.len(), bf16: bool,
         words in prop::collection::vec(prop_oneof![0u64..20, any::<u64>()], 0..40),
         cut in 0usize..8,
     ) {
         let bytes: &[u8] = bytemuck::cast_slice(&words);
         let bytes = &bytes[..bytes.len().saturating_sub(cut)];
         let length = bytes.len() as u64;
-        let header = Header { kind: Kind::ALL[at], bf16, tag: 0, number: 0, length };
+        let header = Header { kind: MessageKind::ALL[at], bf16, tag: 0, number: 0, length };
         let _ = Request::decode(&header, bytes);
         let _ = Failure::decode(bytes);
         let _ = decode_changed(bytes);
@@ -184,15 +184,15 @@ fn small_requests_arrive_as_they_were() {
 #[test]
 fn requests_without_a_body_are_their_kind() {
     let requests = [
-        (Kind::Info, Request::Info),
-        (Kind::Applied, Request::Applied),
-        (Kind::KeepAlive, Request::KeepAlive),
+        (MessageKind::Info, Request::Info),
+        (MessageKind::Applied, Request::Applied),
+        (MessageKind::KeepAlive, Request::KeepAlive),
     ];
     for (kind, request) in requests {
         let (header, words) = body(&Message::plain(kind));
         assert_eq!(Request::decode(&header, bytemuck::cast_slice(&words)), Ok(request));
     }
-    for kind in [Kind::Done, Kind::Failed] {
+    for kind in [MessageKind::Done, MessageKind::Failed] {
         let (header, _) = body(&Message::plain(kind));
         assert_eq!(Request::decode(&header, &[]), Err(Error::Unexpected(kind)));
     }
@@ -202,13 +202,13 @@ fn requests_without_a_body_are_their_kind() {
 fn lies_about_counts_take_no_memory() {
     // More tables, rows and values than any machine has room for.
     for words in [[1, 0, u64::MAX, 0], [1, 0, 1 << 40, 0], [0, 0, 1, u64::MAX]] {
-        let header = Message::plain(Kind::Stage).header(0, 0);
+        let header = Message::plain(MessageKind::Stage).header(0, 0);
         assert_eq!(Request::decode(&header, bytemuck::cast_slice(&words)), Err(Error::Short));
     }
     let mut writer = Writer::default();
     writer.u64(0).u64(0).u64(1).u64(1).u64(u32::MAX.into()).u64(2).array(&[1u64, 2]);
     let words = words(&writer.into_bytes());
-    let header = Message::plain(Kind::Stage).header(0, 0);
+    let header = Message::plain(MessageKind::Stage).header(0, 0);
     assert_eq!(Request::decode(&header, bytemuck::cast_slice(&words)), Err(Error::Short));
 }
 

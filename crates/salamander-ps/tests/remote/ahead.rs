@@ -1,7 +1,7 @@
 //! Pushes whose acknowledgements are collected later.
 
 use salamander_core::plan::MicroBatch;
-use salamander_ps::client::{Client, Error, Options};
+use salamander_ps::client::{Client, ClientOptions, Error};
 use salamander_ps::wire::Code;
 use salamander_ps::{
     Engine, EngineOptions, Mode, Page, Push, Read, Rows, TableId, TableSpec, server,
@@ -35,7 +35,7 @@ impl Pair {
         let options = EngineOptions { mode: cluster.mode, seed: 11, ..EngineOptions::default() };
         let engine = Engine::new(EngineOptions { slices: 4, ..options }).expect("an engine");
         engine.declare(TableSpec::new("item", DIM)).expect("declared");
-        let mut client = cluster.client(Options::default());
+        let mut client = cluster.client(ClientOptions::default());
         let table = client.declare(TableSpec::new("item", DIM)).expect("declared");
         Self { client, table, engine, ids: (0..IDS).collect() }
     }
@@ -51,7 +51,8 @@ impl Pair {
 #[test]
 fn pushes_that_were_sent_ahead_are_applied_before_what_is_asked_next() {
     for (over, servers) in [(Over::Unix, 1), (Over::Tcp, 2), (Over::Tls, 1)] {
-        let cluster = Cluster::with(servers, Mode::Immediate, over, server::Options::default());
+        let cluster =
+            Cluster::with(servers, Mode::Immediate, over, server::ServerOptions::default());
         let mut pair = Pair::new(&cluster);
         let ids = pair.ids.clone();
         let mut under_way = Vec::new();

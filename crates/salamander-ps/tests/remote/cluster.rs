@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use salamander_net::tls::Files;
 use salamander_net::{Cancel, Endpoint, Keys, Listener, Tls, Token};
-use salamander_ps::client::{Ack, Client, Error, Options};
+use salamander_ps::client::{Ack, Client, ClientOptions, Error};
 use salamander_ps::role::{self, Config};
 use salamander_ps::{Engine, EngineOptions, Mode, Push, Rows, partitions_of, server};
 
@@ -28,7 +28,7 @@ pub(crate) struct Cluster {
     pub(crate) endpoints: Vec<String>,
     pub(crate) mode: Mode,
     pub(crate) over: Over,
-    pub(crate) allowed: server::Options,
+    pub(crate) allowed: server::ServerOptions,
     servers: Vec<Option<Server>>,
 }
 
@@ -42,10 +42,15 @@ struct Server {
 
 impl Cluster {
     pub(crate) fn new(servers: usize, mode: Mode) -> Self {
-        Self::with(servers, mode, Over::Unix, server::Options::default())
+        Self::with(servers, mode, Over::Unix, server::ServerOptions::default())
     }
 
-    pub(crate) fn with(servers: usize, mode: Mode, over: Over, allowed: server::Options) -> Self {
+    pub(crate) fn with(
+        servers: usize,
+        mode: Mode,
+        over: Over,
+        allowed: server::ServerOptions,
+    ) -> Self {
         let files = || Files::create().expect("certificates");
         let tls = (over == Over::Tls).then(|| Tls::new(&files()).expect("certificates"));
         let keys = Keys { tls, ..Keys::from(Token::random().expect("randomness")) };
@@ -98,8 +103,8 @@ impl Cluster {
     }
 
     /// Connects a client with these options.
-    pub(crate) fn client(&self, options: Options) -> Client {
-        let options = Options { patience: LONG, ..options };
+    pub(crate) fn client(&self, options: ClientOptions) -> Client {
+        let options = ClientOptions { patience: LONG, ..options };
         Client::connect(self.endpoints.clone(), self.keys.clone(), options).expect("connected")
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use salamander_core::asynchronous::Lineage;
 use salamander_core::plan::MicroBatch;
 use salamander_net::{Cancel, Token};
-use salamander_ps::client::{Client, Error, Options, Seen};
+use salamander_ps::client::{Client, ClientOptions, Error, Seen};
 use salamander_ps::wire::Code;
 use salamander_ps::{Mode, Page, Push, Rows, TableSpec};
 
@@ -19,9 +19,9 @@ fn push<'a>(step: u64, rows: &'a [Rows<'a>]) -> Push<'a> {
 #[test]
 fn server_that_comes_back_is_found_and_has_another_life() {
     for over in [Over::Unix, Over::Tcp, Over::Tls] {
-        let allowed = salamander_ps::server::Options::default();
+        let allowed = salamander_ps::server::ServerOptions::default();
         let mut cluster = Cluster::with(2, Mode::Immediate, over, allowed);
-        let mut client = cluster.client(Options::default());
+        let mut client = cluster.client(ClientOptions::default());
         let table = client.declare(TableSpec::new("item", 4)).expect("declared");
         let ids: Vec<u64> = (0..100).collect();
         let values = vec![1.0; 400];
@@ -49,7 +49,7 @@ fn server_that_comes_back_is_found_and_has_another_life() {
 #[test]
 fn client_waits_for_a_server_that_comes_back() {
     let mut cluster = Cluster::new(2, Mode::Immediate);
-    let mut client = cluster.client(Options::default());
+    let mut client = cluster.client(ClientOptions::default());
     let table = client.declare(TableSpec::new("item", 4)).expect("declared");
     let address = cluster.endpoint(0).tcp.to_string();
     cluster.kill(0);
@@ -68,7 +68,7 @@ fn client_waits_for_a_server_that_comes_back() {
 #[test]
 fn server_that_does_not_come_back_is_named() {
     let mut cluster = Cluster::new(3, Mode::Immediate);
-    let options = Options { patience: Duration::from_secs(3), ..Options::default() };
+    let options = ClientOptions { patience: Duration::from_secs(3), ..ClientOptions::default() };
     let (endpoints, keys) = (cluster.endpoints.clone(), cluster.keys.clone());
     let mut client = Client::connect(endpoints, keys, options).expect("connected");
     let address = cluster.endpoint(1).tcp.to_string();
@@ -86,7 +86,8 @@ fn server_that_does_not_come_back_is_named() {
 fn cancelling_ends_a_wait() {
     let mut cluster = Cluster::new(1, Mode::Immediate);
     let cancel = Cancel::new();
-    let mut client = cluster.client(Options { cancel: cancel.clone(), ..Options::default() });
+    let mut client =
+        cluster.client(ClientOptions { cancel: cancel.clone(), ..ClientOptions::default() });
     cluster.kill(0);
     std::thread::scope(|scope| {
         let waiting = scope.spawn(move || client.ping());
@@ -100,7 +101,7 @@ fn cancelling_ends_a_wait() {
 fn wrong_token_is_refused_at_once() {
     let cluster = Cluster::new(1, Mode::Immediate);
     let stranger = Token::random().expect("randomness");
-    let outcome = Client::connect(cluster.endpoints.clone(), stranger, Options::default());
+    let outcome = Client::connect(cluster.endpoints.clone(), stranger, ClientOptions::default());
     match outcome {
         Err(Error::Stranger { server: 0, reason, .. }) => {
             assert!(reason.contains("token"), "{reason}");
@@ -112,12 +113,12 @@ fn wrong_token_is_refused_at_once() {
 #[test]
 fn worker_of_another_lineage_disturbs_nobody() {
     let cluster = Cluster::new(2, Mode::Immediate);
-    let mut late = cluster.client(Options::default());
+    let mut late = cluster.client(ClientOptions::default());
     let table = late.declare(TableSpec::new("item", 4)).expect("declared");
     let values = [1.0; 8];
     let rows = [Rows { table, ids: &[1, 2], values: &values }];
     late.push(&push(0, &rows)).expect("pushed");
-    cluster.client(Options::default()).begin(Lineage(1), 0, &[]).expect("begun");
+    cluster.client(ClientOptions::default()).begin(Lineage(1), 0, &[]).expect("begun");
     refused(late.push(&push(1, &rows)), Code::Lineage, 1);
     refused(late.pull(&[(table, &[1])]), Code::Lineage, 1);
     for server in 0..2 {
@@ -131,8 +132,9 @@ fn worker_of_another_lineage_disturbs_nobody() {
 fn orders_of_a_replaced_master_and_for_another_process_are_refused() {
     let mut cluster = Cluster::new(1, Mode::Immediate);
     let lineage = Lineage(1);
-    let master =
-        |cluster: &Cluster, term| cluster.client(Options { lineage, term, ..Options::default() });
+    let master = |cluster: &Cluster, term| {
+        cluster.client(ClientOptions { lineage, term, ..ClientOptions::default() })
+    };
     let (mut old, mut new) = (master(&cluster, 1), master(&cluster, 2));
     old.begin(lineage, 0, &[]).expect("begun");
     // A master that takes over goes on in the same lineage.

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use salamander_net::{Cancel, Patience, Stream};
-use salamander_ps::client::Options;
-use salamander_ps::wire::{Code, Failure, Header, Kind, header};
+use salamander_ps::client::ClientOptions;
+use salamander_ps::wire::{Code, Failure, Header, MessageKind, header};
 use salamander_ps::{Mode, TableSpec, server};
 
 use crate::cluster::{Cluster, LONG, Over};
@@ -33,7 +33,7 @@ impl Raw {
         let mut bytes = [0; header::LENGTH];
         self.stream.receive(&mut bytes, &patience).expect("an answer");
         let header = Header::decode(&bytes).expect("a header");
-        assert_eq!(header.kind, Kind::Failed);
+        assert_eq!(header.kind, MessageKind::Failed);
         let mut body = vec![0u64; header.length as usize / 8];
         self.stream.receive(bytemuck::cast_slice_mut(&mut body), &patience).expect("a body");
         Failure::decode(bytemuck::cast_slice(&body)).expect("a failure")
@@ -52,12 +52,13 @@ impl Raw {
 
 fn cluster() -> Cluster {
     let silence = Duration::from_millis(100);
-    let allowed = server::Options { silence, limit: 1 << 20, ..server::Options::default() };
+    let allowed =
+        server::ServerOptions { silence, limit: 1 << 20, ..server::ServerOptions::default() };
     Cluster::with(1, Mode::Staged, Over::Unix, allowed)
 }
 
 fn assert_serves(cluster: &Cluster) {
-    let mut client = cluster.client(Options::default());
+    let mut client = cluster.client(ClientOptions::default());
     let table = client.declare(TableSpec::new("item", 4)).expect("declared");
     assert_eq!(client.pull(&[(table, &[1, 2])]).expect("pulled")[0].len(), 8);
 }
@@ -65,7 +66,7 @@ fn assert_serves(cluster: &Cluster) {
 #[test]
 fn half_a_frame_and_silence_ends_the_connection() {
     let cluster = cluster();
-    let head = Header { kind: Kind::Stage, bf16: false, tag: 0, number: 1, length: 4096 };
+    let head = Header { kind: MessageKind::Stage, bf16: false, tag: 0, number: 1, length: 4096 };
     for bytes in [head.encode()[..11].to_vec(), [&head.encode()[..], &[0; 100]].concat()] {
         let raw = Raw::dial(&cluster);
         raw.send(&bytes);
@@ -79,13 +80,13 @@ fn lengths_beyond_the_limit_are_refused_before_memory_is_taken() {
     let cluster = cluster();
     for length in [(1 << 20) + 1, 4 << 30, u64::MAX] {
         let raw = Raw::dial(&cluster);
-        let header = Header { kind: Kind::Stage, bf16: false, tag: 0, number: 5, length };
+        let header = Header { kind: MessageKind::Stage, bf16: false, tag: 0, number: 5, length };
         raw.send(&header.encode());
         assert_eq!(raw.failure().code, Code::TooLarge);
         raw.assert_closed();
     }
     // So are small requests for large answers.
-    let mut client = cluster.client(Options::default());
+    let mut client = cluster.client(ClientOptions::default());
     let table = client.declare(TableSpec::new("wide", 1 << 16)).expect("declared");
     let outcome = client.pull(&[(table, &[1, 2, 3, 4, 5])]);
     match outcome {
@@ -105,7 +106,7 @@ fn garbage_ends_the_connection_and_wrong_bodies_do_not() {
     raw.send(&[0xff; 200]);
     raw.assert_closed();
     let raw = Raw::dial(&cluster);
-    for kind in Kind::ALL {
+    for kind in MessageKind::ALL {
         // No request has a body of two such words.
         let header = Header { kind, bf16: true, tag: 0, number: 9, length: 16 };
         raw.send(&[&header.encode()[..], &[0xff; 16]].concat());
@@ -116,12 +117,12 @@ fn garbage_ends_the_connection_and_wrong_bodies_do_not() {
 
 #[test]
 fn connections_beyond_the_bound_are_closed_and_make_room_when_they_end() {
-    let allowed = server::Options { connections: 2, ..server::Options::default() };
+    let allowed = server::ServerOptions { connections: 2, ..server::ServerOptions::default() };
     let cluster = Cluster::with(1, Mode::Staged, Over::Unix, allowed);
     let kept = [Raw::dial(&cluster), Raw::dial(&cluster)];
     for raw in &kept {
         // It is served, and so counted.
-        raw.send(&Header { number: 1, ..header_of(Kind::Failed) }.encode());
+        raw.send(&Header { number: 1, ..header_of(MessageKind::Failed) }.encode());
         assert_eq!(raw.failure().code, Code::Malformed);
     }
     Raw::dial(&cluster).assert_closed();
@@ -132,13 +133,13 @@ fn connections_beyond_the_bound_are_closed_and_make_room_when_they_end() {
 #[test]
 fn idle_connections_are_closed_and_clients_do_not_notice() {
     let idle = Duration::from_millis(20);
-    let allowed = server::Options { idle, ..server::Options::default() };
+    let allowed = server::ServerOptions { idle, ..server::ServerOptions::default() };
     let cluster = Cluster::with(1, Mode::Staged, Over::Unix, allowed);
-    let mut client = cluster.client(Options::default());
+    let mut client = cluster.client(ClientOptions::default());
     Raw::dial(&cluster).assert_closed();
     client.ping().expect("it connects again");
 }
 
-fn header_of(kind: Kind) -> Header {
+fn header_of(kind: MessageKind) -> Header {
     Header { kind, bf16: false, tag: 0, number: 0, length: 0 }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use salamander_core::asynchronous::Lineage;
 use salamander_core::plan::MicroBatch;
-use salamander_ps::client::{Client, Error, Options};
+use salamander_ps::client::{Client, ClientOptions, Error};
 use salamander_ps::wire::{Advance, Before, Code, Reset, ResetOutcome, Start};
 use salamander_ps::{Mode, Page, Push, Rows, TableSpec, partitions_of};
 
@@ -19,7 +19,7 @@ fn history_goes_on_from_files_on_a_server_that_was_started_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let files: Vec<PathBuf> = (0..2).map(|n| folder.path().join(format!("ps-{n}"))).collect();
     let mut cluster = Cluster::new(2, Mode::Staged);
-    let mut master = cluster.client(Options::default());
+    let mut master = cluster.client(ClientOptions::default());
     let table = master.declare(TableSpec::new("item", 4)).expect("declared");
     let ids: Vec<u64> = (0..200).collect();
     let values = vec![0.5; 800];
@@ -40,7 +40,7 @@ fn history_goes_on_from_files_on_a_server_that_was_started_again() {
         Err(Error::Refused { server: 1, failure }) => assert_eq!(failure.code, Code::Lineage),
         other => panic!("{other:?}"),
     }
-    let mut master = cluster.client(Options::default());
+    let mut master = cluster.client(ClientOptions::default());
     let table = master.declare(TableSpec::new("item", 4)).expect("declared");
     let rows = [Rows { table, ids: &ids, values: &values }];
     master.begin(Lineage(2), 0, &files).expect("reset");
@@ -61,7 +61,7 @@ fn a_damaged_checkpoint_is_replaced_by_the_one_before() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
     let cluster = Cluster::new(1, Mode::Immediate);
-    let mut master = cluster.client(Options::default());
+    let mut master = cluster.client(ClientOptions::default());
     let table = master.declare(TableSpec::new("item", 1)).expect("declared");
     for (name, step) in [("old", 0), ("new", 1)] {
         let (name, step) = (path(name), MicroBatch { epoch: 0, step, k: 0 });
@@ -91,7 +91,7 @@ fn failed_restore_closes_the_server_until_one_works() {
     let folder = tempfile::tempdir().expect("a folder");
     let missing = folder.path().join("missing");
     let cluster = Cluster::new(1, Mode::Staged);
-    let mut master = cluster.client(Options::default());
+    let mut master = cluster.client(ClientOptions::default());
     let table = master.declare(TableSpec::new("item", 4)).expect("declared");
     match master.begin(Lineage(1), 0, std::slice::from_ref(&missing)) {
         Err(Error::Refused { failure, .. }) => {
@@ -116,7 +116,7 @@ impl Moves {
     fn client(&self, servers: usize) -> Client {
         let endpoints = self.cluster.endpoints[..servers].to_vec();
         let lineage = Lineage(self.lineage);
-        let options = Options { patience: LONG, lineage, ..Options::default() };
+        let options = ClientOptions { patience: LONG, lineage, ..ClientOptions::default() };
         Client::connect(endpoints, self.cluster.keys.clone(), options).expect("connected")
     }
 

@@ -1,7 +1,7 @@
 //! Rows go to where they live and come back as a single engine would give them.
 
 use salamander_core::plan::MicroBatch;
-use salamander_ps::client::{Options, Seen, WantedRows};
+use salamander_ps::client::{ClientOptions, Seen, WantedRows};
 use salamander_ps::wire::{Advance, Code};
 use salamander_ps::{
     Engine, EngineOptions, Mode, PARTITIONS, Page, Push, Read, Rows, TableSpec, client, server,
@@ -32,8 +32,8 @@ fn pulls_of_any_placement_are_those_of_one_engine() {
     let ids: Vec<u64> = (0..5000).map(|id| id * 977 % 3001).collect();
     let ways = [(1, Over::Unix), (1, Over::Tcp), (3, Over::Unix), (3, Over::Tcp), (3, Over::Tls)];
     for (servers, over) in ways {
-        let cluster = Cluster::with(servers, Mode::Staged, over, server::Options::default());
-        let mut client = cluster.client(Options::default());
+        let cluster = Cluster::with(servers, Mode::Staged, over, server::ServerOptions::default());
+        let mut client = cluster.client(ClientOptions::default());
         // Wide enough for many chunks, and a table that comes between.
         for (name, dim) in [("narrow", 3), ("wide", 70)] {
             let spec = TableSpec::new(name, dim);
@@ -57,7 +57,7 @@ fn staged_steps_are_those_of_one_engine() {
     let spec = TableSpec::new("item", dim);
     let there = engine.declare(spec.clone()).expect("declared");
     let cluster = Cluster::new(2, Mode::Staged);
-    let mut client = cluster.client(Options::default());
+    let mut client = cluster.client(ClientOptions::default());
     let table = client.declare(spec).expect("declared");
     let mut pulled = vec![0.0; ids.len() * dim];
     let mut expected = pulled.clone();
@@ -100,7 +100,8 @@ fn staged_steps_are_those_of_one_engine() {
 #[test]
 fn rows_of_another_step_are_refused() {
     let cluster = Cluster::new(2, Mode::Staged);
-    let mut clients = [cluster.client(Options::default()), cluster.client(Options::default())];
+    let mut clients =
+        [cluster.client(ClientOptions::default()), cluster.client(ClientOptions::default())];
     let spec = TableSpec::new("item", 4);
     let table = clients.each_mut().map(|client| client.declare(spec.clone()).expect("declared"))[0];
     let step = |to| Advance { to, factor: 1.0, scale: 1.0 };
@@ -124,7 +125,8 @@ fn push_with_the_same_name_is_applied_once() {
     let spec = TableSpec::new("item", dim);
     let there = engine.declare(spec.clone()).expect("declared");
     let cluster = Cluster::new(3, Mode::Immediate);
-    let mut clients = [cluster.client(Options::default()), cluster.client(Options::default())];
+    let mut clients =
+        [cluster.client(ClientOptions::default()), cluster.client(ClientOptions::default())];
     let values = gradients(&ids, dim, 1);
     let mut expected = vec![0.0; values.len()];
     for (step, k) in [(0, 0), (0, 3), (1, 2)] {
@@ -164,8 +166,8 @@ fn push_with_the_same_name_is_applied_once() {
 #[test]
 fn rounded_values_are_close_and_their_sums_exact_where_they_have_few_digits() {
     let cluster = Cluster::new(2, Mode::Staged);
-    let mut exact = cluster.client(Options::default());
-    let mut rounded = cluster.client(Options { bf16: true, ..Options::default() });
+    let mut exact = cluster.client(ClientOptions::default());
+    let mut rounded = cluster.client(ClientOptions { bf16: true, ..ClientOptions::default() });
     let spec = TableSpec::new("item", 33);
     let ids: Vec<u64> = (0..3000).collect();
     let there = exact.declare(spec.clone()).expect("declared");
@@ -191,7 +193,7 @@ fn rounded_values_are_close_and_their_sums_exact_where_they_have_few_digits() {
 #[test]
 fn only_what_changed_comes_again() {
     let cluster = Cluster::new(2, Mode::Immediate);
-    let mut client = cluster.client(Options::default());
+    let mut client = cluster.client(ClientOptions::default());
     let table = client.declare(TableSpec::new("dense", 4)).expect("declared");
     let push = |client: &mut client::Client, step, ids: &[u64]| {
         let values = gradients(ids, 4, step);
@@ -223,7 +225,7 @@ fn clients_do_not_disturb_each_other() {
     spec.optimizer = salamander_core::optimizer::Optimizer::sgd(1.0).into();
     std::thread::scope(|scope| {
         for worker in 0..4 {
-            let mut client = cluster.client(Options::default());
+            let mut client = cluster.client(ClientOptions::default());
             let spec = spec.clone();
             scope.spawn(move || {
                 // Two tables in orders that differ between workers.
@@ -253,7 +255,7 @@ fn clients_do_not_disturb_each_other() {
             });
         }
     });
-    let mut client = cluster.client(Options::default());
+    let mut client = cluster.client(ClientOptions::default());
     let table = client.declare(spec).expect("declared");
     let rows = client.pull(&[(table, &[0, 50, 99])]).expect("pulled");
     assert_eq!(rows[0], [4.0 * steps as f32; 6]);
@@ -267,7 +269,7 @@ fn clients_do_not_disturb_each_other() {
 #[test]
 fn mistakes_are_named() {
     let cluster = Cluster::new(2, Mode::Staged);
-    let mut client = cluster.client(Options::default());
+    let mut client = cluster.client(ClientOptions::default());
     let table = client.declare(TableSpec::new("item", 4)).expect("declared");
     let conflict = client.declare(TableSpec::new("item", 5)).expect_err("another dim");
     assert!(conflict.to_string().contains("dim"), "{conflict}");

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use salamander_core::asynchronous::Lineage;
 use salamander_net::{Cancel, Keys, Listener, Patience, Stream};
-use salamander_ps::client::Options;
+use salamander_ps::client::ClientOptions;
 use salamander_ps::role;
-use salamander_ps::wire::{Before, Code, Failure, Header, Kind, Request, Start, header};
+use salamander_ps::wire::{Before, Code, Failure, Header, MessageKind, Request, Start, header};
 use salamander_ps::{Engine, EngineOptions, Mode, Rows, TableSpec, server};
 
 use crate::cluster::{Cluster, LONG, Over};
@@ -38,12 +38,12 @@ impl Giver {
         let (kind, body) = match request {
             Request::Take { .. } if self.refusals > 0 => {
                 self.refusals -= 1;
-                (Kind::Failed, Failure::new(Code::NotApart, "not yet").encode())
+                (MessageKind::Failed, Failure::new(Code::NotApart, "not yet").encode())
             }
             Request::Take { partition } => {
-                (Kind::Done, self.engine.take(&[partition]).expect("it is here"))
+                (MessageKind::Done, self.engine.take(&[partition]).expect("it is here"))
             }
-            _ => (Kind::Done, Vec::new()),
+            _ => (MessageKind::Done, Vec::new()),
         };
         let reply = Header { kind, tag: 7, length: body.len() as u64, ..*header };
         stream.send(&[&reply.encode(), &body], &self.patience()).expect("sent");
@@ -57,7 +57,8 @@ impl Giver {
 #[test]
 fn a_server_that_lives_is_waited_for_while_it_puts_partitions_apart() {
     // Nobody has time to hear of a move, so that only one that has heard of it is waited for.
-    let allowed = server::Options { hearsay: Duration::ZERO, ..server::Options::default() };
+    let allowed =
+        server::ServerOptions { hearsay: Duration::ZERO, ..server::ServerOptions::default() };
     let cluster = Cluster::with(1, Mode::Immediate, Over::Unix, allowed);
     let keys: Keys = cluster.keys.clone();
     let address = "127.0.0.1:0".parse().expect("an address");
@@ -80,7 +81,7 @@ fn a_server_that_lives_is_waited_for_while_it_puts_partitions_apart() {
     });
     let before = Before::new(Lineage(1), 1, [(0, endpoint)]);
     let start = Start { servers: 1, from: Some(before), ..Start::default() };
-    let mut client = cluster.client(Options::default());
+    let mut client = cluster.client(ClientOptions::default());
     let outcome = client.reset_each(Lineage(2), &[start.reset(0)]).expect("moved");
     assert_eq!(outcome[0].fallback, None);
     let table = client.declare(spec).expect("declared");

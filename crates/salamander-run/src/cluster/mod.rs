@@ -292,7 +292,7 @@ pub(crate) async fn lead(
     let port = listener.local_addr().map_err(Error::system("cannot listen"))?.port();
     let session = SessionOptions::of(format!("127.0.0.1:{port}"), keys);
     let health = pods.in_family(pods.health);
-    let options = platform::Options::in_pod(&pods.job, session)?;
+    let options = platform::PlatformOptions::in_pod(&pods.job, session)?;
     let mut master = tokio::spawn(salamander_master::run(config, listener, terminated()?));
     let pods = platform::serve(options, health, terminated()?);
     tokio::pin!(pods);

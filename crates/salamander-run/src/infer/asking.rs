@@ -41,7 +41,7 @@ pub(super) fn run(
 ) -> Result<(), Error> {
     let next = AtomicU64::new(0);
     let connections = (inference.connections.max(1) as u64).min(jobs.count()) as usize;
-    let window = Window { due: Mutex::new(0), moved: Condvar::new() };
+    let window = AskingWindow { due: Mutex::new(0), moved: Condvar::new() };
     let (send, answers) = sync_channel::<Answered>(connections);
     std::thread::scope(|scope| {
         for _ in 0..connections {
@@ -67,12 +67,12 @@ pub(super) fn run(
 /// How far ahead of the batch that is due others may be: their answers are kept in memory.
 const AHEAD: u64 = 32;
 
-struct Window {
+struct AskingWindow {
     due: Mutex<u64>,
     moved: Condvar,
 }
 
-impl Window {
+impl AskingWindow {
     fn move_to(&self, due: u64) {
         *self.due.lock().unwrap_or_else(PoisonError::into_inner) = due;
         self.moved.notify_all();
@@ -87,7 +87,7 @@ impl Window {
     }
 }
 
-struct OpenAtTheEnd<'a>(&'a Window);
+struct OpenAtTheEnd<'a>(&'a AskingWindow);
 
 impl Drop for OpenAtTheEnd<'_> {
     fn drop(&mut self) {
@@ -98,7 +98,7 @@ impl Drop for OpenAtTheEnd<'_> {
 fn ask(
     (inference, jobs): (&Inference, &Jobs),
     next: &AtomicU64,
-    window: &Window,
+    window: &AskingWindow,
     send: &SyncSender<Answered>,
 ) {
     let mut client = None;

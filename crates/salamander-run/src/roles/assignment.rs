@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use salamander_core::environment;
 use salamander_core::layout::RunLayout;
-use salamander_master::local::{Options, Role, die_with_parent};
+use salamander_master::local::{LocalOptions, Role, die_with_parent};
 use salamander_proto::client::SessionOptions;
 use serde::{Deserialize, Serialize};
 
@@ -98,7 +98,7 @@ impl Assignment {
         let listening = |address| tracing::info!(%address, "listening");
         match self.task {
             Duty::Master { listen, resume } => {
-                let options = master::Options {
+                let options = master::MasterOptions {
                     run,
                     listen,
                     keys,
@@ -145,9 +145,9 @@ impl Processes {
         &self,
         session: SessionOptions,
         task: impl Fn(Role) -> Duty + Send + 'static,
-    ) -> Options {
+    ) -> LocalOptions {
         let (own, logs) = (self.clone(), self.clone());
-        let mut options = Options::new(session, move |role| own.command(role, task(role)));
+        let mut options = LocalOptions::new(session, move |role| own.command(role, task(role)));
         options.log = Box::new(move |role| Some(logs.log(role)));
         options
     }

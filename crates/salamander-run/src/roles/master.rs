@@ -50,7 +50,7 @@ const FULL_PATIENCE: Duration = Duration::from_secs(600);
 
 /// What a master is told.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct MasterOptions {
     /// The run's folder.
     pub run: RunLayout,
     /// Where to listen.
@@ -68,7 +68,7 @@ pub struct Options {
 
 /// Leads to the end of the run. `listening` is told the address.
 pub fn run(
-    options: &Options,
+    options: &MasterOptions,
     models: &Models,
     listening: impl FnOnce(SocketAddr),
 ) -> Result<Exit, Error> {
@@ -160,7 +160,7 @@ struct ByHand {
 }
 
 impl ByHand {
-    fn begin(options: &Options, run: &RunLayout) -> Result<Option<Self>, Error> {
+    fn begin(options: &MasterOptions, run: &RunLayout) -> Result<Option<Self>, Error> {
         #[cfg(feature = "kube")]
         let served = options.served || options.pods.is_some();
         #[cfg(not(feature = "kube"))]
@@ -327,7 +327,7 @@ mod tests {
         ensure_keys(&layout).expect("made");
         fs::write(layout.master_address(), "127.0.0.1:1").expect("written");
         let _leading = Journal::<Record>::open(&layout.journal()).expect("new");
-        let options = Options {
+        let options = MasterOptions {
             run: layout.clone(),
             listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             keys: KeyFiles::default(),

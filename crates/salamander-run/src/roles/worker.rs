@@ -53,8 +53,8 @@ fn membership(
     start: Option<String>,
     connection: WorkerConnection,
     experiment: &Experiment,
-) -> worker::Options {
-    worker::Options {
+) -> worker::WorkerOptions {
+    worker::WorkerOptions {
         connection,
         listen: options.listen,
         transport: match experiment.elastic.transport {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use burn::tensor::TensorData;
 use salamander_core::asynchronous::Map;
 use salamander_net::{Cancel, Keys};
-use salamander_ps::client::{Ack, Client, Options, Seen, Sent};
+use salamander_ps::client::{Ack, Client, ClientOptions, Seen, Sent};
 use salamander_ps::{Page, Push, Read, Rows, TableSpec};
 
 use super::dense::{BLOCK, Dense};
@@ -32,14 +32,14 @@ pub(super) struct Gradients<'a> {
 
 /// The servers; clones are the same.
 #[derive(Clone)]
-pub(super) struct Servers(Arc<Mutex<State>>);
+pub(super) struct Servers(Arc<Mutex<Directions>>);
 
-struct State {
+struct Directions {
     keys: Keys,
     bf16: bool,
     cancel: Cancel,
     specs: Vec<TableSpec>,
-    known: Option<Known>,
+    known: Option<KnownMap>,
     connection: Option<Connection>,
     seen: Seen,
     /// The rate of a push is divided by how many others came since its parameters were pulled.
@@ -48,7 +48,7 @@ struct State {
 
 /// The servers of a lease.
 #[derive(PartialEq)]
-struct Known {
+struct KnownMap {
     map: Map,
     /// Where they listen.
     endpoints: Vec<String>,
@@ -61,7 +61,7 @@ impl Servers {
         dense: TableSpec,
         by_age: bool,
     ) -> Self {
-        Self(Arc::new(Mutex::new(State {
+        Self(Arc::new(Mutex::new(Directions {
             keys: worker.keys.clone(),
             bf16: worker.bf16,
             cancel,
@@ -73,7 +73,7 @@ impl Servers {
         })))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Directions> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -81,7 +81,7 @@ impl Servers {
     pub(super) fn follow(&self, map: Map, mut endpoints: Vec<String>) {
         endpoints.truncate(map.servers as usize);
         let mut state = self.lock();
-        let now = Some(Known { map, endpoints });
+        let now = Some(KnownMap { map, endpoints });
         if state.known != now {
             (state.known, state.connection, state.seen) = (now, None, Seen::default());
         }
@@ -159,20 +159,20 @@ impl Servers {
     }
 }
 
-impl State {
+impl Directions {
     fn connection(&mut self) -> Result<&mut Connection, Error> {
         match &mut self.connection {
             Some(connection) => Ok(connection),
             none => {
-                let Some(Known { map, endpoints }) = &self.known else {
+                let Some(KnownMap { map, endpoints }) = &self.known else {
                     return Err(Error::Unreachable("no server is known".to_string()));
                 };
-                let options = Options {
+                let options = ClientOptions {
                     patience: PATIENCE,
                     bf16: self.bf16,
                     lineage: map.number.into(),
                     cancel: self.cancel.clone(),
-                    ..Options::default()
+                    ..ClientOptions::default()
                 };
                 let client = Client::connect(endpoints.clone(), self.keys.clone(), options);
                 Ok(none.insert(Connection::new(client.map_err(trouble)?, &self.specs)?))

@@ -39,7 +39,7 @@ impl Checkpoint {
 }
 
 #[derive(Deserialize)]
-struct State {
+struct StateFile {
     progress: Progress,
     optimizer_steps: BTreeMap<String, u64>,
 }
@@ -112,7 +112,7 @@ pub(super) fn read_on(disk: &dyn Disk, path: &Path) -> Result<Checkpoint, Error>
 /// The state in the files of a checkpoint.
 pub(super) fn decode(contents: &mut HashMap<&str, Vec<u8>>) -> Result<Restored, String> {
     let mut take = |name: &str| contents.remove(name).ok_or_else(|| format!("it has no {name}"));
-    let state: State =
+    let state: StateFile =
         serde_json::from_slice(&take(STATE)?).map_err(|error| format!("{STATE}: {error}"))?;
     let model = from_safetensors(&take(MODEL)?)?;
     let slots = from_safetensors(&take(OPTIMIZER)?)?;

@@ -4,45 +4,45 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn::tensor::{Device, Tensor};
 
-use super::Kind;
+use super::DeviceKind;
 use crate::threads::panic_text;
 
 /// The GPUs of a kind, or why there are none.
-pub(super) fn present(kind: Kind) -> Result<Vec<Device>, String> {
+pub(super) fn present(kind: DeviceKind) -> Result<Vec<Device>, String> {
     let found = guarded(|| enumerate(kind))?;
     if found.is_empty() { Err(missing(kind)) } else { Ok(found) }
 }
 
 #[cfg(any(feature = "wgpu", feature = "cuda"))]
-fn enumerate(kind: Kind) -> Vec<Device> {
+fn enumerate(kind: DeviceKind) -> Vec<Device> {
     use burn::tensor::DeviceType;
     match kind {
         #[cfg(feature = "wgpu")]
-        Kind::Wgpu => Device::enumerate(DeviceType::Wgpu).into_vec(),
+        DeviceKind::Wgpu => Device::enumerate(DeviceType::Wgpu).into_vec(),
         #[cfg(feature = "cuda")]
-        Kind::Cuda => Device::enumerate(DeviceType::Cuda).into_vec(),
+        DeviceKind::Cuda => Device::enumerate(DeviceType::Cuda).into_vec(),
         _ => Vec::new(),
     }
 }
 
 #[cfg(not(any(feature = "wgpu", feature = "cuda")))]
-fn enumerate(_kind: Kind) -> Vec<Device> {
+fn enumerate(_kind: DeviceKind) -> Vec<Device> {
     Vec::new()
 }
 
 /// Why a kind that is compiled in has no device here, as far as can be told from outside.
-fn missing(kind: Kind) -> String {
+fn missing(kind: DeviceKind) -> String {
     let there = |path: &str| std::path::Path::new(path).exists();
     let linux = cfg!(target_os = "linux");
     let reason = match kind {
-        Kind::Cuda if linux && !there("/proc/driver/nvidia/version") => {
+        DeviceKind::Cuda if linux && !there("/proc/driver/nvidia/version") => {
             "has no driver: the NVIDIA driver is not installed or not loaded"
         }
-        Kind::Cuda => {
+        DeviceKind::Cuda => {
             "has no device: the driver shows none (is CUDA_VISIBLE_DEVICES set, and the driver's \
              library libcuda installed?)"
         }
-        Kind::Wgpu if linux && !VULKAN_DRIVERS.into_iter().any(there) => {
+        DeviceKind::Wgpu if linux && !VULKAN_DRIVERS.into_iter().any(there) => {
             "has no driver: no Vulkan driver is installed (the GPU's own, or mesa-vulkan-drivers \
              and libvulkan1)"
         }

@@ -3,7 +3,7 @@
 use burn::tensor::{DType, Device};
 use salamander_kernels::ops::is_gpu;
 
-use super::{Kind, check, gpu};
+use super::{DeviceKind, check, gpu};
 
 /// Types that a model may compute in, or keep its numbers in.
 const TYPES: [(&str, DType); 6] = [
@@ -34,19 +34,19 @@ pub struct FoundDevice {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survey {
     /// The kind.
-    pub kind: Kind,
+    pub kind: DeviceKind,
     /// Its devices, each with what is known of it or with why it does not work; or why there are none.
     pub devices: Result<Vec<Result<FoundDevice, String>>, String>,
 }
 
 /// Looks at all kinds. Devices that are present are opened and tried.
 pub fn survey() -> Vec<Survey> {
-    let look = |kind: Kind| {
+    let look = |kind: DeviceKind| {
         let devices = kind.present().map(|present| {
             let count = present.len();
             let named = present.iter().enumerate().map(|(at, device)| {
                 let name = match (kind, count) {
-                    (Kind::Cpu, _) => kind.name().to_string(),
+                    (DeviceKind::Cpu, _) => kind.name().to_string(),
                     _ => format!("{}:{at}", kind.name()),
                 };
                 describe(name, device)
@@ -55,7 +55,7 @@ pub fn survey() -> Vec<Survey> {
         });
         Survey { kind, devices }
     };
-    Kind::ALL.into_iter().map(look).collect()
+    DeviceKind::ALL.into_iter().map(look).collect()
 }
 
 fn describe(name: String, device: &Device) -> Result<FoundDevice, String> {
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn the_cpu_is_always_there() {
         let all = survey();
-        assert_eq!(all.iter().map(|one| one.kind).collect::<Vec<_>>(), Kind::ALL);
+        assert_eq!(all.iter().map(|one| one.kind).collect::<Vec<_>>(), DeviceKind::ALL);
         let cpu = all[0].devices.as_ref().expect("compiled in")[0].as_ref().expect("works");
         assert_eq!(cpu.name, "cpu");
         assert!(cpu.types.contains(&"f32"), "{cpu:?}");

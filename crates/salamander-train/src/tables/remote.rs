@@ -19,10 +19,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The servers of a generation: whoever enters one says where they are.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Servers(Arc<Mutex<Known>>);
+pub(crate) struct Servers(Arc<Mutex<KnownServers>>);
 
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct KnownServers {
     endpoints: Vec<String>,
     /// Where the rows move to when the generation begins.
     destination: Vec<String>,
@@ -32,14 +32,14 @@ struct Known {
 impl Servers {
     /// The servers of the generation that begins, those that the rows move to, and the flag that ends it.
     pub(crate) fn set(&self, endpoints: Vec<String>, destination: Vec<String>, cancel: Cancel) {
-        *self.lock() = Known { endpoints, destination, cancel };
+        *self.lock() = KnownServers { endpoints, destination, cancel };
     }
 
-    fn get(&self) -> Known {
+    fn get(&self) -> KnownServers {
         self.lock().clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, KnownServers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -143,8 +143,14 @@ impl RemoteRows {
     }
 }
 
-fn options(lineage: Lineage, bf16: bool, cancel: Cancel) -> client::Options {
-    client::Options { patience: PATIENCE, bf16, lineage, cancel, ..client::Options::default() }
+fn options(lineage: Lineage, bf16: bool, cancel: Cancel) -> client::ClientOptions {
+    client::ClientOptions {
+        patience: PATIENCE,
+        bf16,
+        lineage,
+        cancel,
+        ..client::ClientOptions::default()
+    }
 }
 
 /// Waits until servers have written their files, and moves those to a folder.
@@ -271,7 +277,7 @@ impl SharedRows for RemoteRows {
 
     fn relocate(&mut self, version: u64, lineage: Lineage) -> Result<(), Error> {
         self.complete()?;
-        let Known { endpoints: from, destination: to, cancel } = self.servers.get();
+        let KnownServers { endpoints: from, destination: to, cancel } = self.servers.get();
         let before = Before::new(self.lineage, from.len(), from.iter().cloned().enumerate());
         let start = Start { servers: to.len(), version, from: Some(before), ..Start::default() };
         // Both sit in the same seats.
@@ -307,13 +313,13 @@ mod tests {
     }
 
     /// What a test does with a server.
-    struct Served<'a> {
+    struct ServedEngine<'a> {
         engine: &'a Engine,
         keys: Keys,
         endpoint: String,
     }
 
-    impl Served<'_> {
+    impl ServedEngine<'_> {
         /// A member's rows, and the flag that ends its generation.
         fn member(&self) -> (RemoteRows, Cancel) {
             let (servers, cancel) = (Servers::default(), Cancel::new());
@@ -325,7 +331,7 @@ mod tests {
     }
 
     /// Runs with a server of four slices.
-    fn serving(test: impl FnOnce(&Served<'_>)) {
+    fn serving(test: impl FnOnce(&ServedEngine<'_>)) {
         let keys = Keys::from(Token::random().expect("randomness"));
         let address = "127.0.0.1:0".parse().expect("an address");
         let (listener, endpoint) = role::bind(address, keys.clone()).expect("a listener");
@@ -336,7 +342,7 @@ mod tests {
         std::thread::scope(|scope| {
             let _ends_with_this = Shutdown(shutdown.clone());
             scope.spawn(|| role::serve(&engine, &config, &listener, &shutdown).expect("served"));
-            test(&Served { engine: &engine, keys, endpoint });
+            test(&ServedEngine { engine: &engine, keys, endpoint });
         });
     }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use salamander_core::asynchronous::Lineage;
 use salamander_core::elastic::Ending;
 use salamander_core::report::EndReport;
-use salamander_net::{Cancel, Endpoint, Fold, Keys, Listener, Options, Ring, Token};
+use salamander_net::{Cancel, Endpoint, Fold, Keys, Listener, Ring, RingOptions, Token};
 
 use crate::Error;
 use crate::exchange::{Applying, Begin, Entered, Exchange, Place};
@@ -35,7 +35,7 @@ pub(crate) fn train_together<T: Trial>(
     std::thread::scope(|scope| {
         let start = |(rank, listener): (usize, Listener)| {
             scope.spawn(move || {
-                let (options, cancel) = (Options::default(), Cancel::new());
+                let (options, cancel) = (RingOptions::default(), Cancel::new());
                 let ring = Ring::connect(&listener, 1, rank, endpoints, &options, &cancel);
                 let place = Place { rank, size };
                 let ring = Some(ring.expect("connected"));

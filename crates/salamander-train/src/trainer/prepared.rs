@@ -19,7 +19,7 @@ use crate::arithmetic::number;
 use crate::callback::Callback;
 use crate::example::{Assets, Example, ExampleContext};
 use crate::exchange::TrainedOn;
-use crate::loader::{Job, Loader, Options};
+use crate::loader::{Job, Loader, LoaderOptions};
 use crate::step::Arithmetic;
 use crate::tables::{Opened, Tables};
 use crate::trial::{BatchOf, Pass, Trial};
@@ -86,7 +86,7 @@ impl Prepared {
             let order = Order::new(records, shuffle, seed, slice.name.epoch);
             Job { slice, order }
         });
-        let options = Options {
+        let options = LoaderOptions {
             device: self.setup.device.clone().autodiff(),
             on_bad_record: data.on_bad_record,
             reading: ExampleContext { labels: true, assets: self.assets.clone() },

@@ -18,14 +18,14 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// The participant and who waits for it.
 pub(super) struct SharedMember {
-    state: Mutex<State>,
+    state: Mutex<MemberState>,
     changed: Condvar,
     /// To the master, once the session is open.
     sender: OnceLock<Sender>,
     started: Instant,
 }
 
-struct State {
+struct MemberState {
     machine: Participant,
     /// Ends the exchange that is going on.
     cancel: Cancel,
@@ -33,7 +33,7 @@ struct State {
 
 impl SharedMember {
     pub(super) fn new(id: WorkerId) -> Self {
-        let state = State { machine: Participant::new(id), cancel: Cancel::new() };
+        let state = MemberState { machine: Participant::new(id), cancel: Cancel::new() };
         Self {
             state: Mutex::new(state),
             changed: Condvar::new(),
@@ -91,7 +91,7 @@ impl SharedMember {
         })
     }
 
-    fn wait<T>(&self, mut look: impl FnMut(&mut State) -> Option<T>) -> T {
+    fn wait<T>(&self, mut look: impl FnMut(&mut MemberState) -> Option<T>) -> T {
         self.working(Work::Idle, 0);
         let mut state = self.lock();
         loop {
@@ -105,7 +105,7 @@ impl SharedMember {
         }
     }
 
-    fn perform(&self, state: &mut State) {
+    fn perform(&self, state: &mut MemberState) {
         for effect in state.machine.take_effects() {
             match effect {
                 Effect::Cancel => state.cancel.cancel(),
@@ -125,7 +125,7 @@ impl SharedMember {
         self.changed.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, MemberState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -14,11 +14,11 @@ pub(super) struct Field {
     /// Its name in Rust.
     pub(super) ident: String,
     pub(super) column: String,
-    pub(super) kind: Kind,
+    pub(super) kind: ColumnKind,
 }
 
 /// How a column becomes a tensor.
-pub(super) enum Kind {
+pub(super) enum ColumnKind {
     /// A number, with what stands in where there is none.
     Number { missing: f32 },
     /// A word of a file, or another one.
@@ -53,7 +53,7 @@ pub(super) fn find(stats: &Stats, label: &str) -> Found {
     found
 }
 
-fn kind(stats: &Stats, column: &ColumnStats, ident: &str) -> Result<Kind, &'static str> {
+fn kind(stats: &Stats, column: &ColumnStats, ident: &str) -> Result<ColumnKind, &'static str> {
     const SAME: &str = "it has the same value everywhere";
     let missing = stats.missing(&column.name) > 0;
     if column.count == 0 {
@@ -62,7 +62,7 @@ fn kind(stats: &Stats, column: &ColumnStats, ident: &str) -> Result<Kind, &'stat
     if let Some((mean, std)) = stats.normaliser(&column.name) {
         return match std > 0.0 {
             // A value may be missing in other files than this one.
-            true => Ok(Kind::Number { missing: mean }),
+            true => Ok(ColumnKind::Number { missing: mean }),
             false => Err(SAME),
         };
     }
@@ -77,9 +77,9 @@ fn kind(stats: &Stats, column: &ColumnStats, ident: &str) -> Result<Kind, &'stat
     let on_one_line = words.top(MOST_WORDS).iter().all(|(word, _)| !word.contains(['\n', '\r']));
     if words.exact() && distinct <= MOST_WORDS as u64 && on_one_line {
         let file = format!("vocabulary/{ident}.txt");
-        return Ok(Kind::Vocabulary { file, words: distinct as usize, missing });
+        return Ok(ColumnKind::Vocabulary { file, words: distinct as usize, missing });
     }
-    Ok(Kind::Hashed { missing })
+    Ok(ColumnKind::Hashed { missing })
 }
 
 /// A name that Rust takes, like that of a column.

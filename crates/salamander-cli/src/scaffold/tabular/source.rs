@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::LabelColumn;
-use super::columns::{BUCKETS, Field, Kind, identifier};
+use super::columns::{BUCKETS, ColumnKind, Field, identifier};
 
 /// The program: the columns as fields, embeddings of words beside numbers, two layers.
 pub(super) fn program(file: &Path, target: &LabelColumn, fields: &[Field]) -> String {
@@ -49,14 +49,14 @@ pub(super) fn experiment(name: &str, target: &LabelColumn) -> String {
 }
 
 fn is_number(field: &Field) -> bool {
-    matches!(field.kind, Kind::Number { .. })
+    matches!(field.kind, ColumnKind::Number { .. })
 }
 
 /// Words of a vocabulary have a row each, and all others one together.
 fn rows(field: &Field) -> usize {
     match &field.kind {
-        Kind::Vocabulary { words, .. } => words + 1,
-        Kind::Hashed { .. } | Kind::Number { .. } => BUCKETS,
+        ColumnKind::Vocabulary { words, .. } => words + 1,
+        ColumnKind::Hashed { .. } | ColumnKind::Number { .. } => BUCKETS,
     }
 }
 
@@ -81,17 +81,17 @@ fn example(target: &LabelColumn, label: &str, fields: &[Field]) -> String {
             said.push(format!("column = {:?}", field.column));
         }
         let kind = match &field.kind {
-            Kind::Number { missing } => {
+            ColumnKind::Number { missing } => {
                 said.push("normalise = \"stats.json\"".to_string());
                 said.push(format!("missing = {missing:?}"));
                 "f32"
             }
-            Kind::Vocabulary { file, missing, .. } => {
+            ColumnKind::Vocabulary { file, missing, .. } => {
                 said.push(format!("vocabulary = {file:?}, oov = 1"));
                 said.extend(missing.then(|| "missing = \"none\"".to_string()));
                 "String"
             }
-            Kind::Hashed { missing } => {
+            ColumnKind::Hashed { missing } => {
                 said.push(format!("hash = {BUCKETS}"));
                 said.extend(missing.then(|| "missing = \"none\"".to_string()));
                 "String"

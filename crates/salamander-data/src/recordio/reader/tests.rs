@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::super::header::Dialect;
-use super::super::{Compression, MAX_RECORD_BYTES, Options, Writer};
+use super::super::{Compression, MAX_RECORD_BYTES, Writer, WriterOptions};
 use super::*;
 use crate::example_proto::{Example, Feature};
 use crate::{Reader, Row};
@@ -25,7 +25,7 @@ fn read_all(bytes: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
     read_range(&file, 0..file.index.records)
 }
 
-fn written(records: &[Vec<u8>], options: Options) -> Vec<u8> {
+fn written(records: &[Vec<u8>], options: WriterOptions) -> Vec<u8> {
     let mut writer = Writer::new(Vec::new(), options);
     for record in records {
         writer.write(record).unwrap();
@@ -90,7 +90,7 @@ fn both_dialects_and_all_compressors_are_read() {
 fn a_chunk_of_each_kind_can_share_a_file() {
     let kinds = [Compression::None, Compression::Snappy, Compression::Gzip];
     let bytes = kinds.map(|compression| {
-        written(&[b"x".to_vec()], Options { compression, ..Options::default() })
+        written(&[b"x".to_vec()], WriterOptions { compression, ..WriterOptions::default() })
     });
     assert_eq!(read_all(&bytes.concat()).unwrap(), vec![b"x".to_vec(); 3]);
 }
@@ -102,7 +102,7 @@ fn an_empty_file_has_no_records() {
 
 #[test]
 fn records_past_the_end_are_refused() {
-    let (_folder, path) = saved(&written(&[vec![1], vec![2]], Options::default()));
+    let (_folder, path) = saved(&written(&[vec![1], vec![2]], WriterOptions::default()));
     let file = RecordFile::open(&path).unwrap();
     assert!(matches!(read_range(&file, 1..3), Err(Error::Range { record: 2, records: 2, .. })));
     assert!(matches!(file.read(1, 0..1, &mut |_, _| Ok(())), Err(Error::NoShard { .. })));
@@ -113,7 +113,7 @@ fn records_past_the_end_are_refused() {
 fn records_become_rows() {
     let example = Example::new([("label", Feature::ints([7])), ("image", Feature::bytes("px"))]);
     let records = [example.to_bytes(), b"not an example".to_vec(), Vec::new()];
-    let (_folder, path) = saved(&written(&records, Options::default()));
+    let (_folder, path) = saved(&written(&records, WriterOptions::default()));
     let mut found = Vec::new();
     let file = RecordFile::open(&path).unwrap();
     file.read(0, 0..3, &mut |_, row| {
@@ -133,7 +133,7 @@ fn records_become_rows() {
 
 #[test]
 fn a_refused_record_is_named_with_its_chunk() {
-    let options = Options { max_chunk_records: 2, ..Options::default() };
+    let options = WriterOptions { max_chunk_records: 2, ..WriterOptions::default() };
     let (_folder, path) = saved(&written(&vec![vec![1]; 5], options));
     let file = RecordFile::open(&path).unwrap();
     assert_eq!(file.chunks().len(), 3);
@@ -147,7 +147,7 @@ fn a_refused_record_is_named_with_its_chunk() {
 
 #[test]
 fn a_file_that_shrank_after_indexing_is_noticed() {
-    let bytes = written(&vec![vec![1; 100]; 9], Options::default());
+    let bytes = written(&vec![vec![1; 100]; 9], WriterOptions::default());
     let (_folder, path) = saved(&bytes);
     let file = RecordFile::open(&path).unwrap();
     assert_eq!(read_range(&file, 0..9).unwrap().len(), 9);
@@ -159,7 +159,7 @@ fn a_file_that_shrank_after_indexing_is_noticed() {
 
 #[test]
 fn a_damaged_chunk_leaves_the_others_readable() {
-    let options = Options { max_chunk_records: 1, ..Options::default() };
+    let options = WriterOptions { max_chunk_records: 1, ..WriterOptions::default() };
     let mut bytes = written(&vec![vec![5; 10]; 3], options);
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0x10;
@@ -174,7 +174,8 @@ fn a_damaged_chunk_leaves_the_others_readable() {
 #[test]
 fn every_truncation_is_an_error_or_ends_at_a_chunk() {
     for compression in [Compression::None, Compression::Snappy, Compression::Gzip] {
-        let options = Options { compression, max_chunk_records: 2, ..Options::default() };
+        let options =
+            WriterOptions { compression, max_chunk_records: 2, ..WriterOptions::default() };
         let records: Vec<Vec<u8>> = (0..5).map(|n| vec![n; n as usize]).collect();
         let bytes = written(&records, options);
         let (_folder, path) = saved(&bytes);
@@ -195,8 +196,10 @@ fn every_truncation_is_an_error_or_ends_at_a_chunk() {
 #[test]
 fn many_threads_read_the_same_file() {
     let records: Vec<Vec<u8>> = (0..200u8).map(|n| vec![n; 50]).collect();
-    let (_folder, path) =
-        saved(&written(&records, Options { max_chunk_records: 16, ..Options::default() }));
+    let (_folder, path) = saved(&written(
+        &records,
+        WriterOptions { max_chunk_records: 16, ..WriterOptions::default() },
+    ));
     let blob = Blob::open(&path).unwrap();
     let index = ChunkIndex::build(&blob).unwrap();
     let file = RecordFile::new(blob, index, Arc::new(Cache::new(3_000)));
@@ -216,13 +219,14 @@ fn many_threads_read_the_same_file() {
 #[test]
 fn a_record_of_the_largest_size_survives() {
     let records = [vec![7; MAX_RECORD_BYTES - 1], Vec::new()];
-    assert!(read_all(&written(&records, Options::default())).unwrap() == records);
+    assert!(read_all(&written(&records, WriterOptions::default())).unwrap() == records);
 }
 
 #[test]
 fn every_flipped_bit_of_a_small_file_is_an_error() {
     for compression in [Compression::None, Compression::Snappy, Compression::Gzip] {
-        let options = Options { compression, max_chunk_records: 1, ..Options::default() };
+        let options =
+            WriterOptions { compression, max_chunk_records: 1, ..WriterOptions::default() };
         let bytes = written(&[vec![0; 34], Vec::new(), vec![1; 5]], options);
         for bit in 0..8 * bytes.len() {
             let mut damaged = bytes.clone();
@@ -232,10 +236,10 @@ fn every_flipped_bit_of_a_small_file_is_an_error() {
     }
 }
 
-fn options() -> impl Strategy<Value = Options> {
+fn options() -> impl Strategy<Value = WriterOptions> {
     let kinds = [Compression::None, Compression::Snappy, Compression::Gzip];
     (prop::sample::select(kinds.to_vec()), 0u32..=9, 1usize..400, 1u32..9).prop_map(
-        |(compression, gzip_level, max_chunk_bytes, max_chunk_records)| Options {
+        |(compression, gzip_level, max_chunk_bytes, max_chunk_records)| WriterOptions {
             compression,
             gzip_level,
             max_chunk_bytes,
