@@ -61,6 +61,7 @@ impl Link {
             address,
             options: options.clone(),
             outbox: outbox.clone(),
+            newest: None,
         };
         let thread = std::thread::Builder::new().name("control".into());
         let thread = thread.spawn(move || runtime.block_on(dialer.drive(side)))?;
@@ -114,14 +115,16 @@ struct Dialer {
     bearer: Bearer,
     options: SessionOptions,
     outbox: Arc<Outbox>,
+    /// The newest master that was met.
+    newest: Option<Term>,
 }
 
 impl Dialer {
-    async fn drive(self, mut side: impl Side) {
+    async fn drive(mut self, mut side: impl Side) {
         let mut backoff = Backoff::new(FIRST_WAIT, self.options.longest_wait);
         let mut told = String::new();
         let mut has_met = false;
-        let master = self.options.master.as_str();
+        let master = self.options.master.clone();
         while !self.outbox.is_closed() {
             let mut was_up = false;
             let end = self.connection(&mut side, &mut was_up).await;
@@ -152,22 +155,25 @@ impl Dialer {
         }
     }
 
-    async fn connection(&self, side: &mut impl Side, was_up: &mut bool) -> Disconnect {
+    async fn connection(&mut self, side: &mut impl Side, was_up: &mut bool) -> Disconnect {
         let begun = tokio::select! {
             begun = self.begin(side) => begun,
             () = self.closed() => return Disconnect::Closed,
         };
-        let (sender, stream) = match begun {
+        let (term, sender, stream) = match begun {
             Ok(streams) => streams,
             Err(end) => return self.address.refusal().map_or(end, Disconnect::Stranger),
         };
+        if self.newest.replace(term).is_some_and(|before| before != term) {
+            self.outbox.repeat_reports();
+        }
         *was_up = true;
         side.connection(true);
         self.talk(side, sender, stream).await
     }
 
     /// Connects and waits for the master's first words.
-    async fn begin(&self, side: &mut impl Side) -> Result<(Words, Answers), Disconnect> {
+    async fn begin(&self, side: &mut impl Side) -> Result<(Term, Words, Answers), Disconnect> {
         let channel = self.address.connect().await.map_err(Disconnect::Broken)?;
         let mut client = client(channel, self.bearer.clone());
         let (sender, receiver) = mpsc::channel(limits::IN_FLIGHT);
@@ -178,12 +184,13 @@ impl Dialer {
         let slow = |_| Disconnect::Broken("the master does not answer".into());
         let call = client.join(ReceiverStream::new(receiver));
         let mut stream = timeout(limits::FIRST_MESSAGE, call).await.map_err(slow)??.into_inner();
-        match timeout(limits::FIRST_MESSAGE, next(&mut stream)).await.map_err(slow)?? {
-            // It was replaced: the one that did so is somewhere, or will be soon.
-            FromMaster::Welcome(term) => side.welcome(term).map_err(Disconnect::Broken)?,
-            _ => return Err(Disconnect::Broken("the master's first words are no welcome".into())),
-        }
-        Ok((sender, stream))
+        let first = timeout(limits::FIRST_MESSAGE, next(&mut stream)).await.map_err(slow)??;
+        let FromMaster::Welcome(term) = first else {
+            return Err(Disconnect::Broken("the master's first words are no welcome".into()));
+        };
+        // It was replaced: the one that did so is somewhere, or will be soon.
+        side.welcome(term).map_err(Disconnect::Broken)?;
+        Ok((term, sender, stream))
     }
 
     async fn talk(&self, side: &mut impl Side, sender: Words, mut stream: Answers) -> Disconnect {

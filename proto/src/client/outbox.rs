@@ -1,5 +1,6 @@
 //! What is on its way to the master. Some messages must reach a master even if the connection, or the master,
-//! dies on the way: they stay here until a master says that it has acted on them.
+//! dies on the way: they stay here until a master says that it has acted on them. Reports stay a while longer, since a
+//! master that was replaced, or whose node is gone, may have written them where the next one cannot read.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,6 +10,9 @@ use tokio::sync::{Notify, futures::Notified};
 use tracing::warn;
 
 use crate::{limits, v1};
+
+/// Reports that are told again to another master.
+const REPEATED: usize = 256;
 
 /// How much a message matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +35,8 @@ struct Unacknowledged {
 #[derive(Debug, Default)]
 struct Unsent {
     messages: VecDeque<Unacknowledged>,
+    /// The last reports that a master has acted on.
+    acted_on: VecDeque<Unacknowledged>,
     /// The order of the newest message.
     last: u64,
     /// Letters up to this order were sent over this connection.
@@ -94,8 +100,21 @@ impl Outbox {
         let mut state = self.lock();
         // A number that was never sent cannot have been received.
         let number = number.min(state.sent);
-        state.messages.retain(|message| message.order > number);
+        while let Some(message) = state.messages.pop_front_if(|message| message.order <= number) {
+            if message.matters == Matters::Long {
+                state.acted_on.push_back(message);
+            }
+        }
+        let old = state.acted_on.len().saturating_sub(REPEATED);
+        state.acted_on.drain(..old);
         self.tell_if_empty(&state);
+    }
+
+    /// Another master: it hears the last reports again, before what no master has received.
+    pub(super) fn repeat_reports(&self) {
+        let state = &mut *self.lock();
+        let waiting = std::mem::replace(&mut state.messages, std::mem::take(&mut state.acted_on));
+        state.messages.extend(waiting);
     }
 
     /// What was not received yet.
@@ -181,6 +200,24 @@ mod tests {
         assert_eq!(sent(&outbox), [3, 4]);
         outbox.received(4);
         assert!(outbox.wait_until_empty(Duration::ZERO));
+    }
+
+    #[test]
+    fn another_master_hears_the_last_reports_again() {
+        let outbox = filled(&[Matters::Always, Matters::Long, Matters::Long, Matters::Always]);
+        assert_eq!(sent(&outbox), [1, 2, 3, 4]);
+        outbox.received(3);
+        outbox.rewind();
+        outbox.repeat_reports();
+        assert_eq!(sent(&outbox), [2, 3, 4]);
+        outbox.received(4);
+        assert!(outbox.wait_until_empty(Duration::ZERO));
+        (0..2 * REPEATED).for_each(|_| push(&outbox, Matters::Long));
+        sent(&outbox);
+        outbox.received(u64::MAX);
+        outbox.rewind();
+        outbox.repeat_reports();
+        assert_eq!(sent(&outbox).len(), REPEATED);
     }
 
     #[test]

@@ -135,8 +135,6 @@ impl World {
                 let line = coordinator.run().history().line;
                 self.take_report(line, told);
             }
-            // One that was replaced and does not know it has a file of its own, which is lost with it.
-            Word::Report(told) if !newest => self.lost_reports.push(told.version),
             Word::Report(_) => {}
             Word::Failed => {
                 let is_member = coordinator.members().iter().any(|(member, _)| *member == id);
@@ -171,7 +169,8 @@ impl World {
             let holds = self.workers[&id].machine.holding().confirmed == last && last.is_some();
             let is_member = self.history.order.contains(&id);
             // One that the master does not reach is given up as lost.
-            let in_reach = self.workers[&id].hindered + 2 * TIMEOUTS.silence < self.now;
+            let Worker { paused, hindered, .. } = self.workers[&id];
+            let in_reach = !paused && hindered + 2 * TIMEOUTS.silence < self.now;
             if holds && is_member && in_reach {
                 self.truth.blame("who has to go hands over first", id.to_string());
             }

@@ -102,6 +102,11 @@ impl World {
         worker.session = Some(session);
         let peer = Peer { id, endpoint: String::new() };
         let hello = Hello { peer, active: worker.machine.generation(), slot: Some(worker.slot) };
+        // Another master hears the last reports again.
+        let (met, reports) = &mut worker.acted_on;
+        if met.replace(term).is_some_and(|met| met != term) {
+            worker.outbox.splice(..0, std::mem::take(reports));
+        }
         let unacked = worker.outbox.clone();
         let (up, down) = (self.now, self.now);
         self.network.sessions.push(Session { worker: id, master, broken: false, up, down });

@@ -172,19 +172,13 @@ impl Truth {
     }
 
     /// Reports that were taken, against the line that survived: each of its own version, once, and of every step.
-    pub(crate) fn check_reports(
-        &mut self,
-        last: StateId,
-        log: &[(Version, Content)],
-        lost: &[Version],
-    ) {
+    pub(crate) fn check_reports(&mut self, last: StateId, log: &[(Version, Content)]) {
         let mut state = last;
         while state != NOTHING {
             let State { version, parent, origin, .. } = &self.states[state];
             let (version, is_step) = (*version, matches!(origin, Origin::Step(..)));
             state = *parent;
-            let is_told = log.iter().map(|(told, _)| told).chain(lost).any(|told| *told == version);
-            if is_step && !is_told {
+            if is_step && !log.iter().any(|(told, _)| *told == version) {
                 self.blame("every step is told", format!("version {version} was not"));
             }
         }

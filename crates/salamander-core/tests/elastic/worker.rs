@@ -32,6 +32,8 @@ pub(crate) struct Worker {
     pub(crate) session: Option<usize>,
     /// Messages that must not be lost.
     pub(crate) outbox: Vec<(u64, Word)>,
+    /// Reports that a master of this term has acted on.
+    pub(crate) acted_on: (Option<Term>, Vec<(u64, Word)>),
     numbered: u64,
     pub(crate) paused: bool,
     pub(crate) deferred: Vec<Event>,
@@ -65,6 +67,7 @@ impl Worker {
             part: None,
             session: None,
             outbox: Vec::new(),
+            acted_on: (None, Vec::new()),
             numbered: 0,
             paused: false,
             deferred: Vec::new(),
@@ -154,7 +157,9 @@ impl World {
         }
         let message = match message {
             Down::Received(number) => {
-                return worker.outbox.retain(|(sent, _)| *sent > number);
+                let acted_on = worker.outbox.extract_if(.., |(sent, _)| *sent <= number);
+                let reports = acted_on.filter(|(_, word)| matches!(word, Word::Report(_)));
+                return worker.acted_on.1.extend(reports);
             }
             Down::Order(message) => message,
         };

@@ -55,8 +55,6 @@ pub(crate) struct World {
     pub(crate) exchanges: BTreeMap<(Generation, u64), Exchange>,
     pub(crate) network: Network,
     pub(crate) armed: Vec<Armed>,
-    /// Reports that only a master has that was replaced.
-    pub(crate) lost_reports: Vec<Version>,
     /// Which reports the masters took: a file,
     pub(crate) taken: TakenReports,
     /// and another: what was told.
@@ -118,7 +116,6 @@ impl Seeded for World {
             network: Network::default(),
             armed: Vec::new(),
             taken: TakenReports::default(),
-            lost_reports: Vec::new(),
             log: Vec::new(),
             truth: Truth::new(job),
             stats: Stats::default(),
@@ -158,8 +155,7 @@ impl Seeded for World {
             Some((_, state)) => {
                 self.truth.judge(state, completed);
                 let log = std::mem::take(&mut self.log);
-                let lost = std::mem::take(&mut self.lost_reports);
-                self.truth.check_reports(state, &log, &lost);
+                self.truth.check_reports(state, &log);
             }
             // It was stopped before it began.
             None if !completed && self.history.activated.is_none() => {}
