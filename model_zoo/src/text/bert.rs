@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use salamander::models::bert::{self, BertClassifier, BertConfig, Head};
+use salamander::models::onnx::{self, Graph};
 use salamander::prelude::*;
 use salamander::train::example::Example as _;
 
@@ -114,10 +115,19 @@ impl Trial for BertReviews {
         softmax(output, 1)
     }
 
-    const EXPORTS: &'static [&'static str] = &["huggingface"];
+    const EXPORTS: &'static [&'static str] = &["huggingface", "onnx"];
 
-    fn export(&self, _format: &str, cx: &Context<Hp>, folder: &Path) -> Result<(), BuildError> {
+    fn export(&self, format: &str, cx: &Context<Hp>, folder: &Path) -> Result<(), BuildError> {
         let classes = Review::class_names(&cx.assets);
+        if format == "onnx" {
+            let mut graph = Graph::new(Self::NAME);
+            let logits = self.bert.lay_out(&mut graph);
+            graph.classes(&logits, classes.len(), &classes);
+            graph.say("preprocessing", "tokenizer.json beside this file, at most 128 tokens");
+            graph.write(&folder.join(onnx::FILE))?;
+            // The tokenizer, with all that Hugging Face's libraries want to know of it, goes along.
+            return Ok(bert::export_tokenizer(&config(cx)?, &cx.assets, folder)?);
+        }
         Ok(bert::export(&self.bert, &config(cx)?, &classes, &cx.assets, folder)?)
     }
 }

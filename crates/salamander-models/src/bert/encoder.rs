@@ -28,12 +28,12 @@ pub(super) fn linear(from: usize, to: usize, device: &Device) -> Linear {
 /// Rows of tokens, places and types of text, added up.
 #[derive(Module, Debug)]
 pub struct Embeddings {
-    word: Embedding,
-    position: Embedding,
-    token_type: Embedding,
-    norm: LayerNorm,
-    dropout: Dropout,
-    first_place: usize,
+    pub(super) word: Embedding,
+    pub(super) position: Embedding,
+    pub(super) token_type: Embedding,
+    pub(super) norm: LayerNorm,
+    pub(super) dropout: Dropout,
+    pub(super) first_place: usize,
 }
 
 impl Embeddings {
@@ -74,24 +74,24 @@ fn norm(config: &BertConfig, device: &Device) -> LayerNorm {
 /// Attention within texts, then two linear layers for each token, both beside a shortcut.
 #[derive(Module, Debug)]
 pub struct Layer {
-    query: Linear,
-    key: Linear,
-    value: Linear,
-    attention_output: Linear,
-    attention_norm: LayerNorm,
-    intermediate: Linear,
-    output: Linear,
-    output_norm: LayerNorm,
-    attention_dropout: Dropout,
-    dropout: Dropout,
-    heads: usize,
+    pub(super) query: Linear,
+    pub(super) key: Linear,
+    pub(super) value: Linear,
+    pub(super) attention_output: Linear,
+    pub(super) attention_norm: LayerNorm,
+    pub(super) intermediate: Linear,
+    pub(super) output: Linear,
+    pub(super) output_norm: LayerNorm,
+    pub(super) attention_dropout: Dropout,
+    pub(super) dropout: Dropout,
+    pub(super) heads: usize,
     #[module(skip)]
-    activation: Activation,
+    pub(super) activation: Activation,
 }
 
 /// The function within a layer.
 #[derive(Clone, Copy, Debug)]
-enum Activation {
+pub(super) enum Activation {
     Gelu,
     GeluTanh,
     Relu,
@@ -145,8 +145,8 @@ impl Layer {
 /// The encoder without a head: a row for each token, or an embedding for each text.
 #[derive(Module, Debug)]
 pub struct Bert {
-    embeddings: Embeddings,
-    layers: Vec<Layer>,
+    pub(super) embeddings: Embeddings,
+    pub(super) layers: Vec<Layer>,
     /// Of the first token; RoBERTa's classifiers have none.
     pub(super) pooler: Option<Linear>,
     /// Layers that stay as they are, with the embeddings before them.
