@@ -91,7 +91,8 @@ fn picture_net<M: Module>(
     let Pictured { names, logits } = all.remove(arch).expect("is there");
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("net.safetensors");
-    let tensor = |shape: &Vec<usize>, name: &str| TensorData::new(waves(name, shape), shape.clone());
+    let tensor =
+        |shape: &Vec<usize>, name: &str| TensorData::new(waves(name, shape), shape.clone());
     let tensors: Tensors =
         names.iter().map(|(name, shape)| (name.clone(), tensor(shape, name))).collect();
     foreign::write(&path, &tensors).expect("written");

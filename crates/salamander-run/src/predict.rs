@@ -239,8 +239,7 @@ mod tests {
         let names = ClassNames { labels: Vec::new(), classes };
         let mut output = Output::create(&path, names).expect("created");
         let (values, raw) = (vec![0.25, 0.75], raw.to_vec());
-        let predictions =
-            Predictions { records: vec![3], width: 2, classes: true, values, raw };
+        let predictions = Predictions { records: vec![3], width: 2, classes: true, values, raw };
         output.write(&predictions).expect("written");
         output.finish().expect("finished");
         std::fs::read_to_string(&path).expect("read").trim().to_string()
@@ -253,7 +252,8 @@ mod tests {
         let parse = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
         assert_eq!(parse(&logits), parse(expected));
         let shares = written(&[0.25, 0.75], &[]);
-        let expected = r#"{"prediction":1,"probabilities":[0.25,0.75],"record":3,"scores":[0.25,0.75]}"#;
+        let expected =
+            r#"{"prediction":1,"probabilities":[0.25,0.75],"record":3,"scores":[0.25,0.75]}"#;
         assert_eq!(parse(&shares), parse(expected));
         let unknown = written(&[], &[]);
         assert_eq!(parse(&unknown), parse(r#"{"prediction":1,"record":3,"scores":[0.25,0.75]}"#));

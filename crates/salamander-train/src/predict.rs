@@ -105,7 +105,8 @@ pub fn predict_part<T: Trial>(
         let raw = if T::Output::CLASSES { output.raw_rows() } else { None };
         let output = model.predict(output);
         let [rows, width] = output.dims();
-        let raw = raw.filter(|raw| width > 1 && raw.dims() == [rows, width]).map_or_else(Vec::new, host);
+        let raw =
+            raw.filter(|raw| width > 1 && raw.dims() == [rows, width]).map_or_else(Vec::new, host);
         let (records, classes) = (loaded.records, T::Output::CLASSES);
         if records.len() != rows {
             let records = records.len();

@@ -82,7 +82,10 @@ impl Trial for Iris {
         let x = graph.relu("fc1", &x);
         let logits = graph.linear("fc2", &self.fc2, &x);
         graph.classes(&logits, 3, &Flower::class_names(&cx.assets));
-        graph.say("preprocessing", "lengths: length and width of sepals, then of petals, in centimetres");
+        graph.say(
+            "preprocessing",
+            "lengths: length and width of sepals, then of petals, in centimetres",
+        );
         Ok(graph.write(&folder.join(onnx::FILE))?)
     }
 }

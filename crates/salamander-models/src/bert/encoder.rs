@@ -53,17 +53,41 @@ impl Embeddings {
         }
     }
 
-    fn forward(&self, ids: Tensor<1, Int>, places: Tensor<1, Int>) -> Tensor<2> {
+    fn forward(&self, at: TokenPlaces) -> Tensor<2> {
+        let TokenPlaces { ids, places, types } = at;
         let rows = |table: &Embedding, at: Tensor<1, Int>| {
             let found = table.forward(at.unsqueeze::<2>());
             let [_, count, width] = found.dims();
             found.reshape([count, width])
         };
         let places = rows(&self.position, places.add_scalar(self.first_place as i64));
-        // Every text is of the first type.
-        let kind = self.token_type.weight.val().narrow(0, 0, 1);
+        let kind = match types {
+            Some(types) => rows(&self.token_type, types),
+            // A text alone is of the first type.
+            None => self.token_type.weight.val().narrow(0, 0, 1),
+        };
         let x = rows(&self.word, ids) + places + kind;
         self.dropout.forward(self.norm.forward(x))
+    }
+}
+
+/// What is looked up for each token.
+struct TokenPlaces {
+    ids: Tensor<1, Int>,
+    places: Tensor<1, Int>,
+    types: Option<Tensor<1, Int>>,
+}
+
+impl TokenPlaces {
+    fn of(texts: &Tokens) -> Self {
+        let Tokens { ids, places, types, .. } = texts.clone();
+        Self { ids, places, types }
+    }
+
+    /// The same without the record of gradients.
+    fn plain(self) -> Self {
+        let Self { ids, places, types } = self;
+        Self { ids: plain(ids), places: plain(places), types: types.map(plain) }
     }
 }
 
@@ -175,16 +199,16 @@ impl Bert {
 
     /// A row for each token.
     pub fn forward(&self, texts: &Tokens) -> Tensor<2> {
-        let Tokens { ids, places, lengths, .. } = texts;
+        let (at, lengths) = (TokenPlaces::of(texts), &texts.lengths);
         let trains = self.embeddings.word.weight.val().device().is_autodiff();
         let (x, from) = match self.frozen {
             Some(frozen) if trains => {
-                let x = self.embeddings.valid().forward(plain(ids), plain(places));
+                let x = self.embeddings.valid().forward(at.plain());
                 let layers = self.layers[..frozen].iter().map(Module::valid);
                 let x = layers.fold(x, |x, layer| layer.forward(x, lengths));
                 (Tensor::from_inner(x), frozen)
             }
-            _ => (self.embeddings.forward(ids.clone(), places.clone()), 0),
+            _ => (self.embeddings.forward(at), 0),
         };
         self.layers[from..].iter().fold(x, |x, layer| layer.forward(x, lengths))
     }
@@ -207,9 +231,6 @@ impl Bert {
 }
 
 /// The same without the record of gradients.
-fn plain(values: &Tensor<1, Int>) -> Tensor<1, Int> {
-    match values.device().is_autodiff() {
-        true => values.clone().inner(),
-        false => values.clone(),
-    }
+fn plain(values: Tensor<1, Int>) -> Tensor<1, Int> {
+    if values.device().is_autodiff() { values.inner() } else { values }
 }

@@ -119,7 +119,8 @@ impl Layer {
         let scale = graph.scalar(&part("scale"), 1.0 / (columns as f32).sqrt());
         let scores = graph.mul(&part("scores"), &scores, &scale);
         let scores = graph.add(&part("scores"), &scores, bias);
-        let shares = graph.node(&part("shares"), "Softmax", &[&scores], [("axis", Attribute::Int(-1))]);
+        let shares =
+            graph.node(&part("shares"), "Softmax", &[&scores], [("axis", Attribute::Int(-1))]);
         let seen = graph.node(&part("seen"), "MatMul", &[&shares, &value], []);
         let order = Attribute::Ints(vec![0, 2, 1, 3]);
         let seen = graph.node(&part("seen"), "Transpose", &[&seen], [("perm", order)]);

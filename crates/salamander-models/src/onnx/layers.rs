@@ -37,7 +37,12 @@ fn pads(layer: &str, padding: &PaddingConfig2d) -> Result<Attribute, Unsupported
 
 impl Graph {
     /// The values of a parameter.
-    fn parameter<const D: usize>(&mut self, layer: &str, name: &str, of: &Param<Tensor<D>>) -> Edge {
+    fn parameter<const D: usize>(
+        &mut self,
+        layer: &str,
+        name: &str,
+        of: &Param<Tensor<D>>,
+    ) -> Edge {
         self.weight(&format!("{layer}.{name}"), of.val().into_data())
     }
 
