@@ -177,7 +177,7 @@ fn pictures_flowers_and_refusals() {
     let pixels: Vec<f32> = pixels.map(|byte| f32::from(*byte) / 255.0).collect();
     let inputs = json!({"image": {"shape": [8, 3, 32, 32], "type": "float32", "values": pixels}});
     let training = format!("data.training={}", folder.join("data_batch_1.bin").display());
-    for model in ["cnn", "mobilenet"] {
+    for model in ["cnn", "mobilenet", "resnet20"] {
         let sets = [
             training.as_str(),
             "data.validation=[]",

@@ -9,7 +9,7 @@ use burn::module::Module;
 use burn::nn::PaddingConfig2d;
 use burn::tensor::{Device, TensorData};
 use salamander_kernels::layers::{Conv2dConfig, MaxPool2dConfig};
-use salamander_models::bert::{BertClassifier, BertConfig, Head};
+use salamander_models::bert::{BertClassifier, BertConfig, Head, Tokenizer, Tokens};
 use salamander_models::foreign::{self, Tensors};
 use salamander_models::mobilenet::MobileNetV2;
 use salamander_models::onnx::{Axis, Edge, Element, Graph, Unsupported};
@@ -161,6 +161,42 @@ fn bert_and_roberta_give_the_logits_of_transformers_whatever_they_are_padded_wit
             let Some(found) = run(&graph, &inputs) else { return };
             assert_close(&found["logits"], &expected.logits, name);
         }
+    }
+}
+
+#[test]
+fn the_second_text_of_a_pair_has_a_type_of_its_own() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/bert");
+    let read = |file: &str| std::fs::read(folder.join(file)).expect("a fixture");
+    let config = BertConfig::parse(&read("config.json")).expect("a configuration");
+    let tokenizer = Tokenizer::parse(&read("tokenizer.json"), 24).expect("a tokenizer");
+    config.check_pairs(&tokenizer).expect("fits");
+    let narrow = BertConfig { type_vocab_size: 1, ..config.clone() };
+    assert!(narrow.check_pairs(&tokenizer).expect_err("one row").contains("tells 2 types"));
+    let pair = tokenizer.encode_pair("a warm film", "the jokes are old").expect("encodes");
+    assert!(pair.types.contains(&1) && pair.types[0] == 0, "{pair:?}");
+
+    let device = Device::flex();
+    let model = BertClassifier::new(&config, 3, &device.clone().autodiff());
+    let (model, _) = model.load(&folder, Head::There).expect("loads");
+    let pairs = Tokens::of_pairs("texts", std::slice::from_ref(&pair), &device).expect("tokens");
+    let ours: Vec<f32> = model.valid().forward(&pairs).into_data().iter::<f32>().collect();
+    let alone = Tokens::new("text", std::slice::from_ref(&pair.ids), &device).expect("tokens");
+    let alone: Vec<f32> = model.valid().forward(&alone).into_data().iter::<f32>().collect();
+    assert_ne!(ours, alone, "types count");
+    let mut graph = Graph::new("pairs");
+    let logits = model.lay_out(&mut graph);
+    graph.classes(&logits, 3, &[]);
+    for (types, expected) in [(pair.types.clone(), ours), (vec![0; pair.ids.len()], alone)] {
+        let row =
+            |values: &[i64]| json!({"shape": [1, values.len()], "type": "int64", "values": values});
+        let inputs = json!({
+            "input_ids": row(&pair.ids),
+            "attention_mask": row(&vec![1; pair.ids.len()]),
+            "token_type_ids": row(&types),
+        });
+        let Some(found) = run(&graph, &inputs) else { return };
+        assert_close(&found["logits"], &[expected], "pairs");
     }
 }
 
