@@ -1,14 +1,15 @@
 //! Models to run, to read and to start from: one file each, with an experiment file beside its data.
 //!
 //! # Layout
-//! - [`cifar`]: small colour pictures, a residual network (`cifar/resnet20.yaml`)
+//! - [`cifar`]: small colour pictures, three networks (`cifar/*.yaml`)
 //! - [`imagenet`]: photos in folders, ResNets and MobileNetV2 with torchvision's weights (`imagenet/const.yaml`)
 //! - [`mnist`]: handwritten digits, four networks (`mnist/*.yaml`)
-//! - [`recommend`]: what people earn, click and like, six networks on embedding tables (`recommend/*.yaml`)
+//! - [`recommend`]: what people earn, click and like, seven networks on embedding tables (`recommend/*.yaml`)
 //! - `rings`: what `salamander new` writes and `salamander demo` trains
 //! - [`ring_gan`]: two networks against each other, with an optimizer each (`gan/ring_gan.yaml`)
 //! - [`sequence`]: tokens, read by a transformer's encoder (`sequence/encoder.yaml`)
-//! - [`text`]: reviews, told apart by BERT or RoBERTa (`text/bert.yaml`); a small GPT (`text/gpt.yaml`)
+//! - [`tabular`]: irises and hearts (`tabular/*.yaml`)
+//! - [`text`]: reviews and pairs of texts, told apart by BERT or RoBERTa (`text/bert.yaml`, `text/pairs.yaml`); a small GPT (`text/gpt.yaml`)
 //! - `memory`: how long the program keeps what it has freed
 //! - [`own_loop`]: a training loop written by hand on the library's pieces
 
@@ -29,6 +30,7 @@ pub mod ring_gan;
 )]
 pub mod rings;
 pub mod sequence;
+pub mod tabular;
 pub mod text;
 
 use salamander::Models;
@@ -36,6 +38,8 @@ use salamander::Models;
 /// All models of the zoo.
 pub fn models() -> Models {
     salamander::models![
+        cifar::cnn::Cnn,
+        cifar::mobilenet::CifarMobileNet,
         cifar::resnet20::ResNet20,
         imagenet::trial::ImageNetTrial,
         mnist::conv16::Conv16,
@@ -45,13 +49,17 @@ pub fn models() -> Models {
         recommend::dcn::Dcn,
         recommend::deepfm::DeepFm,
         recommend::dnn::Dnn,
+        recommend::frappe::FrappeDeepFm,
         recommend::ncf::Ncf,
         recommend::wide_deep::WideDeep,
         recommend::xdeepfm::XDeepFm,
         ring_gan::RingGan,
         rings::Mlp,
         sequence::SequenceEncoder,
+        tabular::heart::Heart,
+        tabular::iris::Iris,
         text::bert::BertReviews,
         text::gpt::GptBytes,
+        text::pairs::BertPairs,
     ]
 }

@@ -102,8 +102,8 @@ fn a_folder_of_hugging_face_is_fine_tuned_used_and_exported() {
     assert!(
         folder.join("tokenizer.json").is_file() && folder.join("tokenizer_config.json").is_file()
     );
-    let error = model.export_as("onnx", &folder).expect_err("no such format").to_string();
-    assert!(error.contains("bert_reviews can be exported as: huggingface"), "{error}");
+    let error = model.export_as("gguf", &folder).expect_err("no such format").to_string();
+    assert!(error.contains("bert_reviews can be exported as: huggingface, onnx"), "{error}");
 
     // And what was exported is a folder to begin with again.
     fs::rename(&folder, reviews.path("tiny")).expect("renamed");

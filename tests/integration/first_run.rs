@@ -64,7 +64,10 @@ fn predictions_do_not_need_labels() {
     place.ok(&["predict", &run, "--data", &data, "--out", "p.csv", "--checkpoint", "latest"]);
     let csv = std::fs::read_to_string(place.path().join("p.csv")).expect("predictions");
     let lines: Vec<&str> = csv.lines().collect();
-    assert_eq!(lines[0], "record,prediction,score_0,score_1");
+    assert_eq!(
+        lines[0],
+        "record,prediction,score_0,score_1,probability_0,probability_1,logit_0,logit_1"
+    );
     assert_eq!(lines.len(), 4);
     assert!(lines[2].starts_with("1,"), "{csv}");
     place.ok(&["predict", &run, "--data", &data, "--out", "p.jsonl"]);

@@ -118,7 +118,7 @@ fn verify(bytes: &[u8], file: &Published) -> Result<()> {
 }
 
 /// The bytes at a path or an address, if there are any. The data crate's places retry what may pass.
-fn read_all(address: &str, limit: u64) -> Result<Option<Vec<u8>>> {
+pub(crate) fn read_all(address: &str, limit: u64) -> Result<Option<Vec<u8>>> {
     let blob = match Blob::open(Path::new(address)) {
         Ok(blob) => blob,
         Err(Error::Io { cause, .. }) if cause.kind() == ErrorKind::NotFound => return Ok(None),

@@ -6,7 +6,7 @@
 //! - `ui`: progress bar, epoch table, summary
 //! - `hub`: the hub, and all that is asked of one
 //! - `reference`: the guide's page of commands
-//! - `fetch`, `reviews`, `passages`: public data sets
+//! - `fetch`, `reviews`, `passages`, `tables`, `cifar`: public data sets
 //! - `scaffold`: what `salamander new` writes; `demo`: what `salamander demo` trains
 
 // First: its macros are seen by what comes after it.
@@ -14,6 +14,7 @@
 mod out;
 
 mod args;
+mod cifar;
 mod dashboard;
 mod data;
 mod demo;
@@ -46,6 +47,7 @@ mod serve;
 mod sharing;
 mod signals;
 mod status;
+mod tables;
 mod track;
 mod train;
 mod ui;

@@ -239,7 +239,8 @@ fn input_spec(column: &Column) -> TokenStream {
     let (private, columns) = (quote!(::salamander::__private), &column.columns);
     let Column { ident, kind, shape, missing, .. } = column;
     let (field, ragged, optional) = (ident.to_string(), column.is_ragged(), missing.is_some());
-    let datatype = match column.is_text() || column.is_texts() || is_named(kind, "Image") {
+    let is_text = column.is_text() || column.is_texts() || column.is_token_ids();
+    let datatype = match is_text || is_named(kind, "Image") {
         true => quote!("BYTES"),
         false => quote! {
             <<#kind as #private::Column>::Item as #private::Number>::DATATYPE
@@ -284,6 +285,10 @@ fn decode(column: &Column) -> TokenStream {
         (quote!(::salamander::__private), &column.columns, &column.shape);
     let len = quote!(1 #(* (#shape))*);
     match (&column.missing, &column.several) {
+        _ if column.is_token_ids() => {
+            let (asset, name) = (buckets::asset_name(&column.ident), column.ident.to_string());
+            quote!(cx.assets.token_ids(#asset, #name, row, &[#(#columns),*])?)
+        }
         _ if column.label && column.is_text() => decode_class(column),
         _ if column.label => quote!(#private::label(row, &[#(#columns),*], cx.labels, #len)?),
         _ if column.is_text() || column.is_texts() => decode_text(column),
@@ -372,7 +377,14 @@ fn tensor(column: &Column, values: &TokenStream) -> TokenStream {
     let target = quote!(#private::Target { name: #name, shape: #shape, device });
     if column.tokenize.is_some() {
         let asset = buckets::asset_name(ident);
-        return quote!(cx.assets.tokens(#asset, #name, #values, device)?);
+        return match (column.is_token_ids(), column.is_texts()) {
+            (true, _) => {
+                let ids = quote!((#values).map(::std::vec::Vec::as_slice));
+                quote!(#private::Tokens::of(#name, #ids, device)?)
+            }
+            (false, true) => quote!(cx.assets.token_pairs(#asset, #name, #values, device)?),
+            (false, false) => quote!(cx.assets.tokens(#asset, #name, #values, device)?),
+        };
     }
     if let Some(several) = &column.several {
         return several.collate(column, values, &target);

@@ -74,12 +74,18 @@ impl Column {
             return wrong("buckets are integers: remove scale, offset, mean, std and normalise");
         }
         let columns = said.columns.unwrap_or_else(|| vec![ident.to_string()]);
-        let shape = match is_text(&field.ty) && (buckets.is_some() || tokenize.is_some()) {
+        let is_one = is_text(&field.ty) || (tokenize.is_some() && !is_texts(&field.ty));
+        let shape = match is_one && (buckets.is_some() || tokenize.is_some()) {
             true => text_shape(&field.ty, said.shape, &columns)?,
             false if matches!(said.several, Some(Several::Ragged(_))) => Vec::new(),
             false => shape(&ident, &field.ty, said.shape, label)?,
         };
-        if is_texts(&field.ty) && buckets.is_none() {
+        if is_texts(&field.ty) && tokenize.is_some() && columns.len() != 2 {
+            return wrong(
+                "tokens of two texts have two columns: say columns = [\"premise\", \"hypothesis\"]",
+            );
+        }
+        if is_texts(&field.ty) && buckets.is_none() && tokenize.is_none() {
             return wrong(&format!("`{ident}` is text: say #[input(hash = 1u64 << 40)]"));
         }
         let column = Self {
@@ -109,6 +115,11 @@ impl Column {
     /// Whether the field holds a text of each of several columns.
     pub(crate) fn is_texts(&self) -> bool {
         is_texts(&self.kind)
+    }
+
+    /// Whether the field holds the tokens of a text, not the text.
+    pub(crate) fn is_token_ids(&self) -> bool {
+        self.tokenize.is_some() && is_ids(&self.kind)
     }
 
     /// Whether the batch has something else than one tensor.
@@ -183,8 +194,11 @@ impl Said {
                 None => Ok(None),
             };
         };
-        if !is_text(ty) || label {
+        if !(is_text(ty) || is_texts(ty) || is_ids(ty)) || label {
             return wrong("tokenize takes a text: make it a String that is an input");
+        }
+        if is_ids(ty) && self.missing.is_some() {
+            return wrong("a text that may be missing is a String");
         }
         if scaled || self.buckets.is_said() || self.several.is_some() {
             return wrong(
@@ -230,6 +244,17 @@ impl Said {
         let divisor = number(&self.std).map(|std| quote!(/ #std));
         Ok(Some(ValueScale::Said { offset, scale: quote!(#scale #divisor) }))
     }
+}
+
+/// Whether a type is that of the ids of a text.
+fn is_ids(ty: &Type) -> bool {
+    matches!(ty, Type::Path(path) if path.path.segments.last().is_some_and(|last| {
+        let syn::PathArguments::AngleBracketed(inner) = &last.arguments else { return false };
+        let of_i64 = |arg: &syn::GenericArgument| {
+            matches!(arg, syn::GenericArgument::Type(ty) if is_named(ty, "i64"))
+        };
+        last.ident == "Vec" && inner.args.iter().all(of_i64)
+    }))
 }
 
 /// Whether an expression is text in quotes.

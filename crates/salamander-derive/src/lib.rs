@@ -75,7 +75,9 @@ pub fn derive_hparams(input: TokenStream) -> TokenStream {
 /// made. From then on they are part of the run, of its checkpoints and of its exports, and are read from there.
 ///
 /// `#[input(tokenize = "tokenizer.json", max_length = 128)] text: String` makes tokens of a text by a tokenizer of
-/// Hugging Face: the batch has `Tokens`, laid end to end without padding.
+/// Hugging Face: the batch has `Tokens`, laid end to end without padding. As `text: Vec<i64>` the field also takes the
+/// ids that `salamander data convert --tokenize` has written; with `columns = ["premise", "hypothesis"]` and
+/// `texts: [String; 2]` the tokens are those of both texts, and `Tokens::types` says which.
 /// `#[example(files = ["config.json"])]` names further files that the model is built from.
 ///
 /// `ragged` is for any number of ids per record: `#[input(ragged)] tags: Vec<i64>`, or text cut at a separator,

@@ -5,13 +5,14 @@
 //! - [`bert`]: BERT and RoBERTa in the layout of Hugging Face, for classes of texts and for embeddings
 //! - [`resnet`], [`mobilenet`]: networks for pictures with the names of torchvision
 //! - [`gpt`]: a decoder that goes on with a text
-//! - [`foreign`]: files of weights of other programs
+//! - [`foreign`]: files of weights of other programs; [`onnx`]: networks as files that other programs run
 
 pub mod bert;
 pub mod foreign;
 pub mod gpt;
 mod head;
 pub mod mobilenet;
+pub mod onnx;
 pub mod resnet;
 mod weights_path;
 

@@ -11,6 +11,8 @@
 //! assert_eq!(model.forward(pictures).dims(), [1, 10]);
 //! ```
 
+mod onnx;
+
 use std::path::Path;
 
 use burn::module::Module;
@@ -20,6 +22,7 @@ use salamander_kernels::layers::{
     AdaptiveAvgPool2d, AdaptiveAvgPool2dConfig, BatchNorm, Conv2d, Dropout, DropoutConfig, Linear,
     LinearConfig,
 };
+use salamander_kernels::ops::relu6;
 
 use crate::resnet::{conv, load, norm, normalised};
 use crate::{Error, Head, foreign};
@@ -73,7 +76,7 @@ impl ConvNorm {
 
     /// With ReLU6 behind it.
     fn forward_relu6(&self, x: Tensor<4>) -> Tensor<4> {
-        self.forward(x).clamp(0.0, 6.0)
+        relu6(self.forward(x))
     }
 }
 
@@ -110,9 +113,20 @@ impl InvertedResidual {
 impl MobileNetV2 {
     /// With fresh parameters.
     pub fn new(classes: usize, device: &Device) -> Self {
+        Self::with_steps(classes, 2, STAGES, device)
+    }
+
+    /// The same for pictures of about 32 pixels: the first convolution and the second stage look at every pixel.
+    pub fn for_small_pictures(classes: usize, device: &Device) -> Self {
+        let mut stages = STAGES;
+        stages[1][3] = 1;
+        Self::with_steps(classes, 1, stages, device)
+    }
+
+    fn with_steps(classes: usize, first: usize, stages: [[usize; 4]; 7], device: &Device) -> Self {
         let mut from = 32;
         let mut blocks = Vec::new();
-        for [expansion, to, count, stride] in STAGES {
+        for [expansion, to, count, stride] in stages {
             for at in 0..count {
                 let stride = if at == 0 { stride } else { 1 };
                 blocks.push(InvertedResidual::new(from, to, expansion, stride, device));
@@ -121,7 +135,7 @@ impl MobileNetV2 {
         }
         let normal = Initializer::Normal { mean: 0.0, std: 0.01 };
         Self {
-            first: ConvNorm::new([3, 32], 3, 2, 1, device),
+            first: ConvNorm::new([3, 32], 3, first, 1, device),
             blocks,
             last: ConvNorm::new([from, 1280], 1, 1, 1, device),
             pool: AdaptiveAvgPool2dConfig::new([1, 1]).init(),

@@ -12,6 +12,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod onnx;
+
 use std::path::Path;
 use std::str::FromStr;
 
@@ -283,10 +285,14 @@ pub(crate) fn normalised(path: &str) -> String {
     }
 }
 
+/// The mean and deviation of each channel of ImageNet's pictures.
+const IMAGENET_MEAN: [f32; 3] = [0.485, 0.456, 0.406];
+const IMAGENET_DEVIATION: [f32; 3] = [0.229, 0.224, 0.225];
+
 /// Pictures with values between 0 and 1, as the networks that were trained on ImageNet expect them: each channel with
 /// the mean and deviation that it has there.
 pub fn imagenet_normalised(pictures: Tensor<4>) -> Tensor<4> {
     let device = pictures.device();
     let channel = |values: [f32; 3]| Tensor::<1>::from_data(values, &device).reshape([1, 3, 1, 1]);
-    (pictures - channel([0.485, 0.456, 0.406])) / channel([0.229, 0.224, 0.225])
+    (pictures - channel(IMAGENET_MEAN)) / channel(IMAGENET_DEVIATION)
 }

@@ -1,6 +1,7 @@
 //! BERT and RoBERTa beside Python's `transformers`: `tests/fixtures/make.py` wrote what is compared with.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use burn::module::Module;
 use burn::optim::GradientsParams;
@@ -80,6 +81,56 @@ fn tokens_are_those_of_python() {
         let small = BertConfig { vocab_size: 20, ..config };
         let error = small.check_tokenizer(&tokenizer).expect_err("too small");
         assert!(error.contains("only 20 rows"), "{error}");
+    }
+}
+
+/// What Python's `tokenizers` makes of pairs of texts; nothing where it is not there, which must not be in CI.
+fn pythons_pairs(file: &Path, pairs: &[[&str; 2]]) -> Option<Vec<[Vec<i64>; 2]>> {
+    let python = std::env::var("SALAMANDER_PYTHON").unwrap_or_else(|_| "python3".to_string());
+    let has = Command::new(&python).args(["-c", "import tokenizers"]).output();
+    if !has.is_ok_and(|has| has.status.success()) {
+        let reason = format!("{python} has no tokenizers (SALAMANDER_PYTHON names another one)");
+        assert!(std::env::var_os("SALAMANDER_NO_SKIPS").is_none(), "{reason}");
+        println!("SKIPPED: {reason}");
+        return None;
+    }
+    let script = "\
+import json, sys
+from tokenizers import Tokenizer
+tokenizer = Tokenizer.from_file(sys.argv[1])
+tokenizer.no_padding()
+tokenizer.enable_truncation(24)
+found = [tokenizer.encode(*pair) for pair in json.loads(sys.argv[2])]
+print(json.dumps([[each.ids, each.type_ids] for each in found]))
+";
+    let texts = serde_json::to_string(pairs).expect("JSON");
+    let ended = Command::new(&python).args(["-c", script]).arg(file).arg(texts).output();
+    let ended = ended.expect("Python starts");
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    Some(serde_json::from_slice(&ended.stdout).expect("JSON"))
+}
+
+#[test]
+fn pairs_of_texts_are_those_of_python() {
+    let long = "the film is old ".repeat(9);
+    let pairs = [
+        ["A warm film.", "It is dull!"],
+        ["这部电影很好看", "我喜欢。"],
+        ["", "good"],
+        ["good", ""],
+        [&long, "the jokes are old"],
+        ["funny", &long],
+        [&long, &long],
+    ];
+    for Fixture { folder, .. } in both() {
+        let file = folder.join("tokenizer.json");
+        let bytes = std::fs::read(&file).expect("a fixture");
+        let tokenizer = Tokenizer::parse(&bytes, 24).expect("a tokenizer");
+        let Some(expected) = pythons_pairs(&file, &pairs) else { return };
+        for ([first, second], [ids, types]) in pairs.iter().zip(expected) {
+            let found = tokenizer.encode_pair(first, second).expect("encodes");
+            assert_eq!((found.ids, found.types), (ids, types), "{first:?} and {second:?}");
+        }
     }
 }
 

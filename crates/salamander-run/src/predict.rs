@@ -16,8 +16,18 @@ use crate::Error;
 
 pub(crate) struct Output {
     file: OutputFile,
-    /// Names of the classes, where labels are text.
-    names: Vec<String>,
+    names: ClassNames,
+    /// What `forward` gives for classes, which the first record shows.
+    forward_gives: Option<ClassScores>,
+}
+
+/// Names of the classes.
+#[derive(Default)]
+pub(crate) struct ClassNames {
+    /// Where labels are text: predictions are such.
+    pub(crate) labels: Vec<String>,
+    /// For people; empty where classes have numbers only.
+    pub(crate) classes: Vec<String>,
 }
 
 enum OutputFile {
@@ -25,23 +35,60 @@ enum OutputFile {
     JsonLines(PendingFile),
 }
 
+/// What the values of classes are, that a model gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ClassScores {
+    /// Any numbers, of which a softmax makes probabilities.
+    Logits,
+    /// Shares of one.
+    Probabilities,
+}
+
+impl ClassScores {
+    /// Probabilities are never called logits.
+    fn of(row: &[f32]) -> Self {
+        let sum: f32 = row.iter().sum();
+        let shares = row.iter().all(|value| (0.0..=1.0).contains(value));
+        if shares && (sum - 1.0).abs() < 1e-4 { Self::Probabilities } else { Self::Logits }
+    }
+}
+
+/// What is written of a record.
+struct Line<'a> {
+    record: u64,
+    prediction: Option<Prediction<'a>>,
+    label: Option<&'a str>,
+    scores: &'a [f32],
+    probabilities: Option<Vec<f32>>,
+    logits: Option<&'a [f32]>,
+}
+
 impl Output {
-    pub(crate) fn create(path: &Path, names: Vec<String>) -> Result<Self, Error> {
-        Ok(Self { file: OutputFile::create(path)?, names })
+    pub(crate) fn create(path: &Path, names: ClassNames) -> Result<Self, Error> {
+        Ok(Self { file: OutputFile::create(path)?, names, forward_gives: None })
     }
 
     pub(crate) fn write(&mut self, predictions: &Predictions) -> Result<(), Error> {
-        for (record, row) in predictions.rows() {
-            let prediction = predictions.classes.then(|| Prediction::of(row, &self.names));
+        let mut raw = predictions.raw.chunks(predictions.width.max(1));
+        for (record, scores) in predictions.rows() {
+            let raw = raw.next();
+            let gives = raw.map(|row| *self.forward_gives.get_or_insert(ClassScores::of(row)));
+            let named = predictions.classes && predictions.width > 1;
+            let line = Line {
+                record,
+                prediction: predictions.classes.then(|| Prediction::of(scores, &self.names.labels)),
+                label: if named { self.names.label(scores) } else { None },
+                scores,
+                probabilities: raw.zip(gives).map(|(row, gives)| match gives {
+                    ClassScores::Logits => softmax(row).collect(),
+                    ClassScores::Probabilities => row.to_vec(),
+                }),
+                logits: raw.filter(|_| gives == Some(ClassScores::Logits)),
+            };
             match &mut self.file {
-                OutputFile::Table(sink) => sink.write(&table_row(record, row, prediction))?,
+                OutputFile::Table(sink) => sink.write(&line.row())?,
                 OutputFile::JsonLines(file) => {
-                    let mut object = json!({"record": record});
-                    if let Some(prediction) = prediction {
-                        object["prediction"] = prediction.to_json();
-                    }
-                    object["scores"] = json!(row);
-                    let written = writeln!(file, "{object}");
+                    let written = writeln!(file, "{}", line.to_json());
                     written.map_err(Error::io(file.beside()))?;
                 }
             }
@@ -69,6 +116,12 @@ impl Output {
     }
 }
 
+impl ClassNames {
+    fn label(&self, scores: &[f32]) -> Option<&str> {
+        self.classes.get(class(scores)).map(String::as_str)
+    }
+}
+
 impl OutputFile {
     fn create(path: &Path) -> Result<Self, Error> {
         let format = match path.extension().and_then(|extension| extension.to_str()) {
@@ -88,22 +141,48 @@ impl OutputFile {
     }
 }
 
-fn table_row<'a>(record: u64, scores: &[f32], prediction: Option<Prediction<'a>>) -> Row<'a> {
-    let number = |value: f32| Value::Floats(Cow::Owned(vec![value]));
-    let record = Value::Ints(Cow::Owned(vec![record as i64]));
-    let mut columns = vec![(Cow::Borrowed("record"), record)];
-    if let Some(prediction) = prediction {
-        let prediction = match prediction {
-            Prediction::Value(value) => number(value),
-            Prediction::Class(class) => Value::Ints(Cow::Owned(vec![class as i64])),
-            Prediction::Name(name) => Value::Text(name),
+impl Line<'_> {
+    /// A column for each value.
+    fn row(&self) -> Row<'_> {
+        let number = |value: f32| Value::Floats(Cow::Owned(vec![value]));
+        let record = Value::Ints(Cow::Owned(vec![self.record as i64]));
+        let mut columns = vec![(Cow::Borrowed("record"), record)];
+        if let Some(prediction) = self.prediction {
+            let prediction = match prediction {
+                Prediction::Value(value) => number(value),
+                Prediction::Class(class) => Value::Ints(Cow::Owned(vec![class as i64])),
+                Prediction::Name(name) => Value::Text(name),
+            };
+            columns.push((Cow::Borrowed("prediction"), prediction));
+        }
+        columns.extend(self.label.map(|label| (Cow::Borrowed("label"), Value::Text(label))));
+        let mut several = |name: &str, values: &[f32]| {
+            let values = values.iter().enumerate();
+            columns.extend(values.map(|(i, v)| (Cow::Owned(format!("{name}_{i}")), number(*v))));
         };
-        columns.push((Cow::Borrowed("prediction"), prediction));
+        several("score", self.scores);
+        several("probability", self.probabilities.as_deref().unwrap_or_default());
+        several("logit", self.logits.unwrap_or_default());
+        Row::new(columns)
     }
-    for (i, score) in scores.iter().enumerate() {
-        columns.push((Cow::Owned(format!("score_{i}")), number(*score)));
+
+    fn to_json(&self) -> serde_json::Value {
+        let mut object = json!({"record": self.record});
+        if let Some(prediction) = self.prediction {
+            object["prediction"] = prediction.to_json();
+        }
+        if let Some(label) = self.label {
+            object["label"] = json!(label);
+        }
+        object["scores"] = json!(self.scores);
+        if let Some(probabilities) = &self.probabilities {
+            object["probabilities"] = json!(probabilities);
+        }
+        if let Some(logits) = self.logits {
+            object["logits"] = json!(logits);
+        }
+        object
     }
-    Row::new(columns)
 }
 
 /// What the scores of a record say.
@@ -140,4 +219,43 @@ impl<'a> Prediction<'a> {
 pub(crate) fn class(row: &[f32]) -> usize {
     let best = row.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1));
     best.map_or(0, |(class, _)| class)
+}
+
+/// Probabilities of logits.
+pub(crate) fn softmax(logits: &[f32]) -> impl Iterator<Item = f32> {
+    let most = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f32 = logits.iter().map(|logit| (logit - most).exp()).sum();
+    logits.iter().map(move |logit| (logit - most).exp() / sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(raw: &[f32], names: &[&str]) -> String {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("p.jsonl");
+        let classes = names.iter().map(ToString::to_string).collect();
+        let names = ClassNames { labels: Vec::new(), classes };
+        let mut output = Output::create(&path, names).expect("created");
+        let (values, raw) = (vec![0.25, 0.75], raw.to_vec());
+        let predictions = Predictions { records: vec![3], width: 2, classes: true, values, raw };
+        output.write(&predictions).expect("written");
+        output.finish().expect("finished");
+        std::fs::read_to_string(&path).expect("read").trim().to_string()
+    }
+
+    #[test]
+    fn classifiers_have_labels_probabilities_and_logits_and_shares_are_no_logits() {
+        let logits = written(&[1.0, 1.0], &["no", "yes"]);
+        let expected = r#"{"label":"yes","logits":[1.0,1.0],"prediction":1,"probabilities":[0.5,0.5],"record":3,"scores":[0.25,0.75]}"#;
+        let parse = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
+        assert_eq!(parse(&logits), parse(expected));
+        let shares = written(&[0.25, 0.75], &[]);
+        let expected =
+            r#"{"prediction":1,"probabilities":[0.25,0.75],"record":3,"scores":[0.25,0.75]}"#;
+        assert_eq!(parse(&shares), parse(expected));
+        let unknown = written(&[], &[]);
+        assert_eq!(parse(&unknown), parse(r#"{"prediction":1,"record":3,"scores":[0.25,0.75]}"#));
+    }
 }

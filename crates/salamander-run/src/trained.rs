@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::experiment::wrong;
 use crate::folder_status::FolderStatus;
-use crate::predict::Output;
+use crate::predict::{ClassNames, Output};
 use crate::tasks::{self, ModelUse, Sharing};
 
 /// A trained model, found but not loaded: its weights are read when it is used.
@@ -128,8 +128,9 @@ impl TrainedModel {
         sharing: Option<Sharing<'_>>,
     ) -> Result<Predicted, Error> {
         let model = self.model()?;
-        let names = model.label_names(&self.found.trained().assets(model.assets())?)?;
-        let mut output = Output::create(out, names)?;
+        let files = self.found.trained().assets(model.assets())?;
+        let (labels, classes) = (model.label_names(&files)?, model.class_names(&files)?);
+        let mut output = Output::create(out, ClassNames { labels, classes })?;
         let predicted = match sharing {
             None => self.predict(data, &mut |batch| output.write(&batch))?,
             Some(mut sharing) => {

@@ -61,6 +61,9 @@ pub struct Predictions {
     /// Row-major outputs.
     #[serde(with = "bits")]
     pub values: Vec<f32>,
+    /// What `forward` gave for them, row by row, where that is one value for each class; else empty.
+    #[serde(with = "bits")]
+    pub raw: Vec<f32>,
 }
 
 impl Predictions {
@@ -98,15 +101,19 @@ pub fn predict_part<T: Trial>(
         let loaded = loaded?;
         skipped += loaded.tally.skipped;
         let Some(batch) = &loaded.batch else { continue };
-        let output = model.predict(model.forward(batch));
+        let output = model.forward(batch);
+        let raw = if T::Output::CLASSES { output.raw_rows() } else { None };
+        let output = model.predict(output);
         let [rows, width] = output.dims();
+        let raw =
+            raw.filter(|raw| width > 1 && raw.dims() == [rows, width]).map_or_else(Vec::new, host);
         let (records, classes) = (loaded.records, T::Output::CLASSES);
         if records.len() != rows {
             let records = records.len();
             let reason = format!("forward gave {rows} rows for {records} records");
             return Err(Error::model::<T>(reason));
         }
-        each(Predictions { records, width, classes, values: host(output) })?;
+        each(Predictions { records, width, classes, values: host(output), raw })?;
     }
     Ok(skipped)
 }
@@ -132,10 +139,12 @@ mod tests {
     fn values_survive_json_bit_for_bit() {
         let values = vec![0.1, -0.0, f32::NAN, f32::NEG_INFINITY, f32::MIN_POSITIVE / 3.0, 1e30];
         let bits = |p: &Predictions| p.values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
-        let written = Predictions { records: vec![7, 9], width: 3, classes: true, values };
+        let raw = values.clone();
+        let written = Predictions { records: vec![7, 9], width: 3, classes: true, values, raw };
         let text = serde_json::to_string(&written).expect("JSON");
         let read: Predictions = serde_json::from_str(&text).expect("read");
         assert_eq!((&read.records, read.width), (&written.records, 3));
         assert_eq!(bits(&read), bits(&written));
+        assert_eq!(read.raw.len(), 6);
     }
 }

@@ -1,9 +1,10 @@
-//! Two-dimensional convolution, forward and backward: by the direct kernel where it serves, otherwise as matrix
-//! products over each sample's columns.
+//! Two-dimensional convolution, forward and backward: by the direct kernel where it serves, channel by channel where each
+//! has a filter of its own, otherwise as matrix products over each sample's columns.
 
 use std::ops::Range;
 
 use super::buffer::{Fresh, in_pieces, with_scratch};
+use super::depthwise::Depthwise;
 use super::direct::{Forward, InputGradient, WeightGradient};
 use super::elementwise::{add, mask_piece, relu_piece, sum};
 use super::im2col::{col2im, im2col};
@@ -48,6 +49,7 @@ pub fn forward(
     let (len, mode) =
         (shape.sample_out(), bias.map_or(ProductOutput::Replace, |_| ProductOutput::Add));
     let direct = Forward::new(shape, weight, bias);
+    let depthwise = Depthwise::new(shape);
     let (output, _) = in_pieces(shape.batch * len, len, shape.batch, |at, out| {
         let sample = &input[at * shape.sample_in()..][..shape.sample_in()];
         if let Some(direct) = &direct {
@@ -57,12 +59,15 @@ pub fn forward(
         for (plane, bias) in out.chunks_mut(pixels).zip(bias.into_iter().flatten()) {
             plane.fill(*bias);
         }
-        with_scratch(columns_len(shape), |scratch| {
-            for group in ChannelGroup::all(shape) {
-                let columns = group.columns(sample, scratch);
-                product(mode, group.output_mut(out), group.filters(weight), columns);
-            }
-        });
+        match &depthwise {
+            Some(depthwise) => depthwise.forward(sample, weight, out),
+            None => with_scratch(columns_len(shape), |scratch| {
+                for group in ChannelGroup::all(shape) {
+                    let columns = group.columns(sample, scratch);
+                    product(mode, group.output_mut(out), group.filters(weight), columns);
+                }
+            }),
+        }
         if relu {
             relu_piece(out);
         }
@@ -98,6 +103,7 @@ pub fn backward(
     let direct = Direct {
         input: InputGradient::new(shape, saved.weight).filter(|_| wanted.input),
         weight: WeightGradient::new(shape).filter(|_| wanted.weight),
+        depthwise: Depthwise::new(shape),
     };
     let len = if wanted.input { shape.batch * shape.sample_in() } else { 0 };
     let count = shape.batch.div_ceil(samples);
@@ -125,23 +131,24 @@ pub fn backward(
     }
 }
 
-/// The gradients that the direct kernel computes.
-struct Direct {
+/// The gradients that are computed without matrix products.
+struct Direct<'a> {
     input: Option<InputGradient>,
     weight: Option<WeightGradient>,
+    depthwise: Option<Depthwise<'a>>,
 }
 
 /// Sums over some samples; empty where not wanted.
 struct PartialSums<'a> {
     shape: &'a ConvShape,
     saved: Saved<'a>,
-    direct: &'a Direct,
+    direct: &'a Direct<'a>,
     weight: Vec<f32>,
     bias: Vec<f32>,
 }
 
 impl<'a> PartialSums<'a> {
-    fn new(shape: &'a ConvShape, saved: Saved<'a>, wanted: Wanted, direct: &'a Direct) -> Self {
+    fn new(shape: &'a ConvShape, saved: Saved<'a>, wanted: Wanted, direct: &'a Direct<'a>) -> Self {
         let len = |wanted: bool, len: usize| if wanted { len } else { 0 };
         let own_order = || vec![0.0; len(wanted.weight, shape.weights())];
         Self {
@@ -183,6 +190,15 @@ impl<'a> PartialSums<'a> {
     /// Adds what the direct kernel does not compute.
     fn add_sample(&mut self, sample: &[f32], gradient: &[f32], target: Option<Fresh>) {
         self.add_bias(gradient);
+        if let Some(depthwise) = &self.direct.depthwise {
+            if !self.weight.is_empty() && self.direct.weight.is_none() {
+                depthwise.weight_gradient(sample, gradient, &mut self.weight);
+            }
+            if let (Some(target), None) = (target, &self.direct.input) {
+                depthwise.input_gradient(gradient, self.saved.weight, target.zeroed());
+            }
+            return;
+        }
         with_scratch(columns_len(self.shape), |columns| {
             if self.direct.weight.is_none() {
                 self.add_weight(sample, gradient, columns);

@@ -18,6 +18,37 @@ pub fn relu_backward(gradient: &mut [f32], output: &[f32]) {
     share(pieces, |_, (gradient, output)| mask_piece(gradient, output));
 }
 
+/// `min(max(x, 0), 6)` in place; a value that is not a number stays one.
+pub fn relu6(values: &mut [f32]) {
+    share_pieces(values, PIECE, |_, values| {
+        wide(
+            #[inline(always)]
+            || {
+                for value in values.iter_mut() {
+                    let positive = if *value < 0.0 { 0.0 } else { *value };
+                    *value = if positive > 6.0 { 6.0 } else { positive };
+                }
+            },
+        );
+    });
+}
+
+/// The gradient behind a ReLU6 in place: zero wherever its output was at one of its ends.
+pub fn relu6_backward(gradient: &mut [f32], output: &[f32]) {
+    let pieces = gradient.chunks_mut(PIECE).zip(output.chunks(PIECE)).collect();
+    share(pieces, |_, (gradient, output): (&mut [f32], &[f32])| {
+        wide(
+            #[inline(always)]
+            || {
+                for (gradient, output) in gradient.iter_mut().zip(output) {
+                    let keep = u32::from(*output > 0.0 && *output < 6.0).wrapping_neg();
+                    *gradient = f32::from_bits(gradient.to_bits() & keep);
+                }
+            },
+        );
+    });
+}
+
 /// [`relu`] on the calling thread.
 pub(crate) fn relu_piece(values: &mut [f32]) {
     wide(
@@ -103,6 +134,17 @@ mod tests {
         assert!(values[3].is_nan());
         let mut gradient = vec![5.0, 6.0, 7.0, 8.0, 9.0];
         relu_backward(&mut gradient, &values);
+        assert_eq!(gradient, [0.0, 6.0, 0.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn relu6_ends_at_both_sides() {
+        let mut values = vec![-1.0, 2.0, 6.0, f32::NAN, 7.5];
+        relu6(&mut values);
+        assert_eq!((values[0], values[1], values[2], values[4]), (0.0, 2.0, 6.0, 6.0));
+        assert!(values[3].is_nan());
+        let mut gradient = vec![5.0, 6.0, 7.0, 8.0, 9.0];
+        relu6_backward(&mut gradient, &values);
         assert_eq!(gradient, [0.0, 6.0, 0.0, 0.0, 0.0]);
     }
 

@@ -5,6 +5,7 @@ pub mod average;
 pub mod batch_norm;
 mod buffer;
 pub mod conv;
+mod depthwise;
 mod direct;
 pub mod dropout;
 pub mod elementwise;

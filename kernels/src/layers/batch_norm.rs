@@ -46,7 +46,7 @@ pub struct BatchNorm {
     pub training: Param<Flag>,
     /// The running mean.
     pub running_mean: RunningState<Tensor<1>>,
-    /// The running variance.
+    /// The running variance, in which a batch counts as PyTorch counts it: divided by one less than its values.
     pub running_var: RunningState<Tensor<1>>,
     /// The share of a batch in the running values.
     pub momentum: f64,
@@ -109,9 +109,13 @@ impl BatchNorm {
         activation: Activation,
     ) -> Tensor<D> {
         let device = input.device();
+        let values = input.shape().num_elements() / self.gamma.dims()[0].max(1);
         let parameters = [self.gamma.val(), self.beta.val()];
         let BatchNormed { output, mean, variance } =
             batch_norm_train(input, parameters, self.epsilon, residual, activation);
+        // PyTorch keeps the variance of what the batch was drawn from (divided by one less), and files go both ways.
+        let unbiased = values as f64 / values.saturating_sub(1).max(1) as f64;
+        let variance = variance.mul_scalar(unbiased);
         for (running, batch) in [(&self.running_mean, mean), (&self.running_var, variance)] {
             let kept = running.value_sync().to_device(&device).mul_scalar(1.0 - self.momentum);
             running.update(kept.add(batch.mul_scalar(self.momentum)).detach());

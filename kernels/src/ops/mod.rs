@@ -19,6 +19,7 @@ mod optimizer;
 mod packed_attention;
 mod pool;
 mod relu;
+mod relu6;
 mod rows;
 
 pub(crate) use attention::{attention, attention_is_served};
@@ -36,6 +37,7 @@ pub use optimizer::{Gradient, Rule, step};
 pub use packed_attention::{PackedAttention, packed_attention};
 pub use pool::max_pool2d;
 pub use relu::relu;
+pub use relu6::relu6;
 pub use rows::rows;
 
 use burn::backend::{DispatchDevice, Flex, tensor::FloatTensor};

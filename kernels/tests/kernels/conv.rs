@@ -94,6 +94,10 @@ fn chosen() -> Vec<ConvShape> {
         ConvShape { channels_out: 16, kernel: [5, 5], padding: [(2, 2); 2], ..plain },
         ConvShape { channels_in: 7, channels_out: 9, kernel: [1, 1], size: [5, 6], ..plain },
         ConvShape { channels_in: 6, channels_out: 6, groups: 6, size: [9, 8], ..plain },
+        // As MobileNet has them.
+        depthwise(plain, [14, 14], [1, 1]),
+        depthwise(plain, [15, 17], [2, 2]),
+        ConvShape { dilation: [2, 1], kernel: [2, 5], ..depthwise(plain, [20, 40], [1, 3]) },
         ConvShape { channels_in: 5, stride: [2, 2], padding: [(1, 1); 2], size: [9, 9], ..plain },
         ConvShape { channels_in: 4, padding: [(1, 1); 2], size: [7, 17], batch: 17, ..plain },
         ConvShape { channels_in: 16, padding: [(1, 1); 2], size: [16, 16], batch: 9, ..plain },
@@ -106,6 +110,12 @@ fn chosen() -> Vec<ConvShape> {
             ..plain
         },
     ]
+}
+
+/// Each channel by a filter of its own.
+fn depthwise(plain: ConvShape, size: [usize; 2], stride: [usize; 2]) -> ConvShape {
+    let padding = [(1, 1); 2];
+    ConvShape { channels_in: 24, channels_out: 24, groups: 24, size, stride, padding, ..plain }
 }
 
 fn cases() -> impl Iterator<Item = Case> {
@@ -174,8 +184,11 @@ fn operations_equal_burns() {
 #[test]
 fn gradients_are_slopes() {
     let mut random = Random::new(3);
+    let small = ConvShape { batch: 2, ..chosen()[4] };
+    let own = [depthwise(small, [5, 6], [1, 1]), depthwise(small, [6, 7], [2, 2])];
     let any = |random: &mut Random| [random.conv_shape(), random.wide_conv_shape()];
-    for shape in (0..12).flat_map(|_| any(&mut random)).collect::<Vec<_>>() {
+    let others: Vec<ConvShape> = (0..12).flat_map(|_| any(&mut random)).collect();
+    for shape in own.into_iter().chain(others) {
         let case = Case::new(shape, &mut random);
         let Case { shape, input, weight, bias, gradient } = &case;
         let loss = |input: &[f32], weight: &[f32], bias: &[f32]| {

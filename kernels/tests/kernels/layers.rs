@@ -4,12 +4,14 @@ use std::sync::{Mutex, PoisonError};
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::nn::{PaddingConfig2d, conv as burns_conv, pool as burns_pool};
-use burn::tensor::{Device, Tensor};
+use burn::tensor::{DType, Device, FloatDType, Tensor};
 use salamander_kernels::layers::{
     Conv2d, Conv2dConfig, Dropout, DropoutConfig, Linear, LinearConfig, MaxPool2dConfig, Relu,
 };
 
-use super::{assert_close, random::Random, tracked, vector};
+use salamander_kernels::ops::relu6;
+
+use super::{assert_close, assert_slopes, random::Random, trace, tracked, vector};
 
 /// Names and values of all parameters.
 #[derive(Default)]
@@ -119,4 +121,30 @@ fn poolings_are_burns_but_for_the_kernel() {
     let clipped: Vec<f32> = vector(x.clone().inner()).iter().map(|value| value.max(0.0)).collect();
     assert_eq!(vector(Relu::new().forward(x).inner()), clipped);
     assert_eq!(Relu::new().to_string(), burn::nn::Relu::new().to_string());
+}
+
+#[test]
+fn relu6_is_a_clamp_and_its_gradients_are_slopes() {
+    // Slopes are taken a little to both sides, where no end may be.
+    let away = |value: f32| match [0.0, 6.0].iter().any(|end| (value - end).abs() < 0.1) {
+        true => 2.0,
+        false => value,
+    };
+    let values: Vec<f32> =
+        Random::new(35).values(90).iter().map(|value| away(6.0 * value + 3.0)).collect();
+    let run = |by: &dyn Fn(Tensor<2>) -> Tensor<2>| {
+        let x = tracked(&values, [9, 10]);
+        trace(by(x.clone()), |gradients| vec![vector(x.grad(gradients).expect("used"))])
+    };
+    let ours = run(&relu6);
+    assert_eq!(ours, run(&|x| x.clamp(0.0, 6.0)));
+    assert!(ours[0].contains(&0.0) && ours[0].contains(&6.0), "both ends are met");
+    let weights = Random::new(7).values(90);
+    assert_slopes(values.clone(), &ours[1], "relu6", |values| {
+        let clipped = values.iter().map(|value| f64::from(value.clamp(0.0, 6.0)));
+        clipped.zip(&weights).map(|(value, weight)| value * f64::from(*weight)).sum()
+    });
+    let double = tracked(&values, [9, 10]).cast(FloatDType::F64);
+    assert_eq!(relu6(double.clone()).dtype(), DType::F64);
+    assert_eq!(vector(relu6(double).inner()), ours[0]);
 }

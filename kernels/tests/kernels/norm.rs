@@ -176,7 +176,7 @@ fn any_number_of_threads_gives_the_same_bits() {
 }
 
 #[test]
-fn the_layer_is_burns_but_for_the_kernels() {
+fn the_layer_is_burns_but_for_the_kernels_and_pytorchs_running_variance() {
     let device = Device::flex().autodiff();
     let (ours, burns): (BatchNorm, _) = (
         BatchNormConfig::new(5).with_momentum(0.3).init(&device),
@@ -184,9 +184,12 @@ fn the_layer_is_burns_but_for_the_kernels() {
     );
     assert_eq!(ours.to_string(), burns.to_string());
     let mut random = Random::new(43);
+    let mut variances = vec![1.0; 5];
     // Images, and rows of features, which Burn's operation serves.
     for step in 0..3 {
-        let x = tracked(&random.values(4 * 5 * 12), [4, 5, 3, 4]);
+        let values = random.values(4 * 5 * 12);
+        follow(&mut variances, NormShape { batch: 4, channels: 5, pixels: 12 }, &values);
+        let x = tracked(&values, [4, 5, 3, 4]);
         let expected = vector(burns.forward(x.clone()).inner());
         let found = match step {
             0 => ours.forward(x),
@@ -196,25 +199,36 @@ fn the_layer_is_burns_but_for_the_kernels() {
         let clipped: Vec<f32> = expected.iter().map(|value| value.max(0.0)).collect();
         let expected = if step == 0 { &expected } else { &clipped };
         assert_close(&vector(found.inner()), expected, "training");
-        let rows = tracked(&random.values(15), [3, 5]);
+        let values = random.values(15);
+        follow(&mut variances, NormShape { batch: 3, channels: 5, pixels: 1 }, &values);
+        let rows = tracked(&values, [3, 5]);
         let expected = vector(burns.forward(rows.clone()).inner());
         assert_close(&vector(ours.forward(rows).inner()), &expected, "rows");
     }
-    let (ours, burns) = (ours.valid(), burns.valid());
+    let (ours, mut burns) = (ours.valid(), burns.valid());
     assert_close(
         &vector(ours.running_mean.value()),
         &vector(burns.running_mean.value()),
         "running mean",
     );
-    assert_close(
-        &vector(ours.running_var.value()),
-        &vector(burns.running_var.value()),
-        "running variance",
-    );
+    assert_close(&vector(ours.running_var.value()), &variances, "running variance");
+    // Burn divides by the number of values, PyTorch by one less.
+    assert!(vector(burns.running_var.value()) != variances);
+    burns.running_var = ours.running_var.clone();
     let x = tracked(&random.values(2 * 5 * 6), [2, 5, 2, 3]).inner();
     let expected = vector(burns.forward(x.clone()));
     assert_close(&vector(ours.forward(x.clone())), &expected, "outside of training");
     assert_close(&vector(BatchNorm::from(burns).forward(x)), &expected, "from Burn's");
+}
+
+/// Moves running variances as PyTorch does: by 0.3 of a batch's, which is divided by one less than its values.
+fn follow(running: &mut [f32], shape: NormShape, values: &[f32]) {
+    let count = (shape.batch * shape.pixels) as f32;
+    let affine = [&[1.0; 5][..], &[0.0; 5]];
+    let [_, _, variances] = reference::batch_norm(&shape, values, affine, EPSILON);
+    for (running, variance) in running.iter_mut().zip(variances) {
+        *running = 0.7 * *running + 0.3 * variance * count / (count - 1.0);
+    }
 }
 
 /// The layer with a ReLU, which must leave the running values as a plain call does.

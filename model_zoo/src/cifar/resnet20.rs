@@ -1,6 +1,9 @@
 //! ResNet-20, the small residual network for CIFAR-10 (He, Zhang, Ren, Sun: <https://arxiv.org/abs/1512.03385>,
 //! section 4.2): three stages of three blocks with 16, 32 and 64 channels, and shortcuts without parameters.
 
+use std::path::Path;
+
+use salamander::models::onnx::{Attribute, Edge, Graph, Unsupported};
 use salamander::prelude::*;
 
 use super::{Picture, PictureBatch};
@@ -110,5 +113,43 @@ impl Trial for ResNet20 {
 
     fn predict(&self, output: Tensor<2>) -> Tensor<2> {
         softmax(output, 1)
+    }
+
+    const EXPORTS: &'static [&'static str] = &["onnx"];
+
+    fn export(&self, _format: &str, _cx: &Context<Hp>, folder: &Path) -> Result<(), BuildError> {
+        super::export_onnx(Self::NAME, folder, |graph, image| {
+            let x = graph.conv2d("conv", &self.conv, image)?;
+            let x = graph.batch_norm("norm", &self.norm, &x);
+            let mut x = graph.relu("norm", &x);
+            for (at, block) in self.blocks.iter().enumerate() {
+                x = block.lay_out(graph, &format!("blocks.{at}"), &x)?;
+            }
+            let x = graph.mean_of_channels("pool", &self.pool, &x)?;
+            let x = graph.flatten("pool", &x);
+            Ok(graph.linear("fc", &self.fc, &x))
+        })
+    }
+}
+
+impl Block {
+    fn lay_out(&self, graph: &mut Graph, name: &str, x: &Edge) -> Result<Edge, Unsupported> {
+        let part = |part: &str| format!("{name}.{part}");
+        let y = graph.conv2d(&part("conv1"), &self.conv1, x)?;
+        let y = graph.batch_norm(&part("norm1"), &self.norm1, &y);
+        let y = graph.relu(&part("norm1"), &y);
+        let y = graph.conv2d(&part("conv2"), &self.conv2, &y)?;
+        let y = graph.batch_norm(&part("norm2"), &self.norm2, &y);
+        let shortcut = match &self.halve {
+            Some(halve) => {
+                let x = graph.max_pool2d(&part("halve"), halve, x)?;
+                let zero = graph.scalar(&part("zero"), 0.0);
+                let zeros = graph.mul(&part("zeros"), &x, &zero);
+                graph.node(&part("wider"), "Concat", &[&x, &zeros], [("axis", Attribute::Int(1))])
+            }
+            None => x.clone(),
+        };
+        let sum = graph.add(name, &y, &shortcut);
+        Ok(graph.relu(name, &sum))
     }
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use salamander::models::mobilenet::MobileNetV2;
+use salamander::models::onnx::{self, Axis, Element, Graph};
 use salamander::models::resnet::{Arch, ResNet, imagenet_normalised};
 use salamander::models::{Head, WeightsPath};
 use salamander::prelude::*;
@@ -122,14 +123,36 @@ impl Trial for ImageNetTrial {
         softmax(output, 1)
     }
 
-    const EXPORTS: &'static [&'static str] = &["torchvision"];
+    const EXPORTS: &'static [&'static str] = &["torchvision", "onnx"];
 
-    fn export(&self, _format: &str, cx: &Context<Hp>, folder: &Path) -> Result<(), BuildError> {
+    fn export(&self, format: &str, cx: &Context<Hp>, folder: &Path) -> Result<(), BuildError> {
+        if format == "onnx" {
+            return self.export_onnx(cx, folder);
+        }
         let file = folder.join(format!("{}.safetensors", cx.hp.arch));
         match (&self.resnet, &self.mobilenet) {
             (Some(net), _) => Ok(net.save(&file)?),
             (None, Some(net)) => Ok(net.save(&file)?),
             (None, None) => unreachable!("one of them is built"),
         }
+    }
+}
+
+impl ImageNetTrial {
+    fn export_onnx(&self, cx: &Context<Hp>, folder: &Path) -> Result<(), BuildError> {
+        let mut graph = Graph::new(&cx.hp.arch);
+        let axes = [Axis::Any("batch"), Axis::Size(3), Axis::Any("height"), Axis::Any("width")];
+        let image = graph.input("image", Element::F32, &axes);
+        let pictures = graph.imagenet_normalised(&image);
+        let logits = match (&self.resnet, &self.mobilenet) {
+            (Some(net), _) => net.lay_out(&mut graph, &pictures)?,
+            (None, Some(net)) => net.lay_out(&mut graph, &pictures)?,
+            (None, None) => unreachable!("one of them is built"),
+        };
+        graph.classes(&logits, cx.hp.classes, &[]);
+        let said = "image: resized so that the shorter side has 256 pixels, the middle 224 x 224 of it, three planes \
+                    of red, green and blue, bytes divided by 255; means and deviations are in the graph";
+        graph.say("preprocessing", said);
+        Ok(graph.write(&folder.join(onnx::FILE))?)
     }
 }

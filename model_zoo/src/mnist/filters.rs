@@ -1,5 +1,7 @@
 //! The network of Determined's PyTorch MNIST tutorial: its size is a matter of hyperparameters.
 
+use std::path::Path;
+
 use salamander::prelude::*;
 
 use super::{Digit, DigitBatch};
@@ -68,5 +70,22 @@ impl Trial for Filters {
 
     fn predict(&self, output: Tensor<2>) -> Tensor<2> {
         output.exp()
+    }
+
+    const EXPORTS: &'static [&'static str] = &["onnx"];
+
+    fn export(&self, _format: &str, _cx: &Context<Hp>, folder: &Path) -> Result<(), BuildError> {
+        super::export_onnx(Self::NAME, folder, |graph, x| {
+            let x = graph.conv2d("conv1", &self.conv1, x)?;
+            let x = graph.max_pool2d("pool", &self.pool, &x)?;
+            let x = graph.relu("conv1", &x);
+            let x = graph.conv2d("conv2", &self.conv2, &x)?;
+            let x = graph.max_pool2d("pool", &self.pool, &x)?;
+            let x = graph.relu("conv2", &x);
+            let x = graph.flatten("pool", &x);
+            let x = graph.linear("fc1", &self.fc1, &x);
+            let x = graph.relu("fc1", &x);
+            Ok(graph.linear("fc2", &self.fc2, &x))
+        })
     }
 }

@@ -1,5 +1,7 @@
 //! A plain network of linear layers: the quickest to train, and the one that benches compare.
 
+use std::path::Path;
+
 use salamander::prelude::*;
 
 use super::{Digit, DigitBatch};
@@ -57,5 +59,18 @@ impl Trial for Mlp {
 
     fn predict(&self, output: Tensor<2>) -> Tensor<2> {
         softmax(output, 1)
+    }
+
+    const EXPORTS: &'static [&'static str] = &["onnx"];
+
+    fn export(&self, _format: &str, _cx: &Context<Hp>, folder: &Path) -> Result<(), BuildError> {
+        super::export_onnx(Self::NAME, folder, |graph, x| {
+            let x = graph.flatten("image", x);
+            let x = graph.linear("fc1", &self.fc1, &x);
+            let x = graph.relu("fc1", &x);
+            let x = graph.linear("fc2", &self.fc2, &x);
+            let x = graph.relu("fc2", &x);
+            Ok(graph.linear("fc3", &self.fc3, &x))
+        })
     }
 }

@@ -75,7 +75,7 @@ impl Trial for DeepFm {
 
 /// The sum of the products of all pairs of fields: half of the square of the sum less the sum of the squares
 /// (equation 3 of <https://doi.org/10.1109/ICDM.2010.127>), which takes one pass instead of one per pair.
-fn all_pairs(factors: Tensor<3>) -> Tensor<2> {
+pub(super) fn all_pairs(factors: Tensor<3>) -> Tensor<2> {
     let square_of_sum = factors.clone().sum_dim(1).powi_scalar(2);
     let sum_of_squares = factors.powi_scalar(2).sum_dim(1);
     ((square_of_sum - sum_of_squares) * 0.5).sum_dim(2).flatten(1, 2)

@@ -3,6 +3,7 @@
 //! # Layout
 //! - [`census`]: what people earn; [`wide_deep`] and [`dnn`] read it
 //! - [`criteo`]: which advertisements are clicked; [`deepfm`], [`dcn`] and [`xdeepfm`] read it
+//! - [`frappe`]: which apps are used in which situation
 //! - [`ncf`]: which films are liked
 //! - [`tower`]: the hidden layers that all of them have
 
@@ -11,6 +12,7 @@ pub mod criteo;
 pub mod dcn;
 pub mod deepfm;
 pub mod dnn;
+pub mod frappe;
 pub mod ncf;
 pub mod tower;
 pub mod wide_deep;

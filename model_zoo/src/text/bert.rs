@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use salamander::models::bert::{self, BertClassifier, BertConfig, Head};
+use salamander::models::onnx::{self, Graph};
 use salamander::prelude::*;
 use salamander::train::example::Example as _;
 
@@ -13,30 +14,30 @@ use super::{Review, ReviewBatch};
 #[derive(Hparams)]
 pub struct Hp {
     /// The folder with `config.json`, `model.safetensors` and `tokenizer.json`.
-    bert_type: PathBuf,
+    pub(super) bert_type: PathBuf,
     #[hparam(default = 2e-5, min = 0.0)]
-    learning_rate: f64,
+    pub(super) learning_rate: f64,
     /// Of weights; biases and norms have none.
     #[hparam(default = 0.01, min = 0.0)]
-    weight_decay: f64,
+    pub(super) weight_decay: f64,
     /// Steps in which the rate rises; then it falls to zero.
     #[hparam(default = 0)]
-    warmup: u64,
+    pub(super) warmup: u64,
     /// The rate of a layer by that of the one above it.
     #[hparam(default = 1.0, min = 0.0, max = 1.0)]
-    layer_decay: f64,
+    pub(super) layer_decay: f64,
     /// Layers, for `layer_decay`.
     #[hparam(default = 12)]
-    layers: usize,
+    pub(super) layers: usize,
     /// Layers that stay as they are, with the embeddings before them.
     #[hparam(default = None)]
-    frozen_layers: Option<usize>,
+    pub(super) frozen_layers: Option<usize>,
     /// In the place of what `config.json` says.
     #[hparam(default = None, min = 0.0, max = 1.0)]
-    dropout: Option<f64>,
+    pub(super) dropout: Option<f64>,
     /// Begins with a fresh head, whatever the file has.
     #[hparam(default = false)]
-    new_head: bool,
+    pub(super) new_head: bool,
 }
 
 /// A classifier of reviews.
@@ -45,7 +46,8 @@ pub struct BertReviews {
     bert: BertClassifier,
 }
 
-fn config(cx: &Context<Hp>) -> Result<BertConfig, BuildError> {
+/// What `config.json` says, with the hyperparameters in force.
+pub(super) fn config(cx: &Context<Hp>) -> Result<BertConfig, BuildError> {
     let file = cx.assets.file("config.json").ok_or("config.json is missing")?;
     let mut config = BertConfig::parse(file)?;
     if let Some(dropout) = cx.hp.dropout {
@@ -114,10 +116,31 @@ impl Trial for BertReviews {
         softmax(output, 1)
     }
 
-    const EXPORTS: &'static [&'static str] = &["huggingface"];
+    const EXPORTS: &'static [&'static str] = &["huggingface", "onnx"];
 
-    fn export(&self, _format: &str, cx: &Context<Hp>, folder: &Path) -> Result<(), BuildError> {
+    fn export(&self, format: &str, cx: &Context<Hp>, folder: &Path) -> Result<(), BuildError> {
         let classes = Review::class_names(&cx.assets);
-        Ok(bert::export(&self.bert, &config(cx)?, &classes, &cx.assets, folder)?)
+        export(&self.bert, Self::NAME, format, &classes, cx, folder)
     }
+}
+
+/// Writes a classifier with its tokenizer in the layout of Hugging Face or as ONNX.
+pub(super) fn export(
+    model: &BertClassifier,
+    name: &str,
+    format: &str,
+    classes: &[String],
+    cx: &Context<Hp>,
+    folder: &Path,
+) -> Result<(), BuildError> {
+    let config = config(cx)?;
+    if format != "onnx" {
+        return Ok(bert::export(model, &config, classes, &cx.assets, folder)?);
+    }
+    let mut graph = Graph::new(name);
+    let logits = model.lay_out(&mut graph);
+    graph.classes(&logits, classes.len(), classes);
+    graph.say("preprocessing", "tokenizer.json beside this file, at most 128 tokens");
+    graph.write(&folder.join(onnx::FILE))?;
+    Ok(bert::export_tokenizer(&config, &cx.assets, folder)?)
 }

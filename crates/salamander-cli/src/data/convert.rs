@@ -7,6 +7,7 @@ use salamander_core::words::count;
 use salamander_data::sink::{Sink, create};
 use salamander_data::{ColumnInfo, Format, Row};
 
+use super::tokenize::{ColumnTokenizer, TokenizedColumn};
 use super::types::Types;
 use super::{Input, format_parser, in_blocks, records_bar};
 
@@ -26,6 +27,12 @@ pub(crate) struct Args {
     /// Start a new shard after so many megabytes
     #[arg(long, value_name = "MB")]
     shard_megabytes: Option<u64>,
+    /// Write a column of text as the ids of its tokens, by a tokenizer of Hugging Face, so that training need not
+    #[arg(long, value_name = "COLUMN=FILE")]
+    tokenize: Option<TokenizedColumn>,
+    /// The most tokens of a text, special ones included; what is longer is cut
+    #[arg(long, value_name = "N", default_value_t = 128, requires = "tokenize")]
+    max_length: usize,
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
@@ -35,11 +42,25 @@ pub(super) fn run(args: &Args) -> Result<()> {
     }
     let mut shards = Shards::new(&args.out, args.to, args.shard_records, args.shard_megabytes)?;
     let types = Types::infer(&dataset, shards.format)?;
-    shards.expect(types.columns());
+    let tokenizer = args
+        .tokenize
+        .as_ref()
+        .map(|said| ColumnTokenizer::load(said, args.max_length, shards.format))
+        .transpose()?;
+    match &tokenizer {
+        Some(tokenizer) => shards.expect(&tokenizer.columns(types.columns())?),
+        None => shards.expect(types.columns()),
+    }
     let bar = records_bar(dataset.len());
     in_blocks(&dataset, |block| {
         // Rows come in order, because the numbers asked for do.
-        dataset.read(block, &mut |_, row| shards.write(&types.apply(&row)))?;
+        dataset.read(block, &mut |_, row| {
+            let row = types.apply(&row);
+            match &tokenizer {
+                Some(tokenizer) => shards.write(&tokenizer.apply(&row)?),
+                None => shards.write(&row),
+            }
+        })?;
         bar.inc(block.len() as u64);
         Ok(())
     })?;

@@ -5,10 +5,11 @@ mod generate;
 mod inspect;
 mod peek;
 mod split;
+mod tokenize;
 mod types;
 mod verify;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -19,13 +20,15 @@ use salamander_core::experiment::{CsvSettings, Header, Separator};
 use salamander_data::{Dataset, Format, OpenOptions, Row, Value, open_indexed};
 use salamander_run::{Program, fit_assets};
 
+use crate::tables;
 use crate::ui::{MANY_FILES, show_indexing};
 
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
     /// Get a public data set, verify it and convert it
     Fetch {
-        /// The data set: mnist; reviews of films, from VADER's data; passages of any text (both with --from)
+        /// The data set: mnist, iris, heart, frappe; with --from also cifar, reviews of films (VADER's data) and passages
+        /// of any text
         name: String,
         /// A folder with its original files, or an address that they are below
         #[arg(long, value_name = "DIR|URL")]
@@ -63,20 +66,9 @@ pub(crate) enum Command {
 
 pub(crate) fn run(command: Command, program: &Program) -> Result<ExitCode> {
     match command {
-        Command::Fetch { name, from, to } if name == "mnist" => {
-            let files = crate::fetch::mnist(from.as_deref(), &to, &mut |line| errln!("{line}"))?;
+        Command::Fetch { name, from, to } => {
+            let files = fetch(&name, from.as_deref(), &to)?;
             files.iter().try_for_each(|file| outln!("{}", file.display()))?;
-        }
-        Command::Fetch { name, from, to } if name == "reviews" => {
-            let files = crate::reviews::fetch(from.as_deref(), &to, &mut |line| errln!("{line}"))?;
-            files.iter().try_for_each(|file| outln!("{}", file.display()))?;
-        }
-        Command::Fetch { name, from, to } if name == "passages" => {
-            let files = crate::passages::fetch(from.as_deref(), &to, &mut |line| errln!("{line}"))?;
-            files.iter().try_for_each(|file| outln!("{}", file.display()))?;
-        }
-        Command::Fetch { name, .. } => {
-            bail!("data set \"{name}\" is not known (known: mnist, passages, reviews)")
         }
         Command::Generate(args) => generate::run(&args)?,
         Command::Inspect(args) => inspect::run(&args)?,
@@ -93,6 +85,23 @@ pub(crate) fn run(command: Command, program: &Program) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Gets one of the data sets; returns its files.
+fn fetch(name: &str, from: Option<&str>, to: &Path) -> Result<Vec<PathBuf>> {
+    let progress = &mut |line: &str| errln!("{line}");
+    match name {
+        "cifar" => crate::cifar::fetch(from, to, progress),
+        "frappe" => tables::frappe(from, to, progress),
+        "heart" => tables::fetch(&tables::HEART, from, to, progress),
+        "iris" => tables::fetch(&tables::IRIS, from, to, progress),
+        "mnist" => crate::fetch::mnist(from, to, progress),
+        "passages" => crate::passages::fetch(from, to, progress),
+        "reviews" => crate::reviews::fetch(from, to, progress),
+        _ => bail!(
+            "data set \"{name}\" is not known (known: cifar, frappe, heart, iris, mnist, passages, reviews)"
+        ),
+    }
 }
 
 /// Which records are meant.

@@ -16,8 +16,8 @@ pub struct BertClassifier {
     /// The encoder.
     pub encoder: Bert,
     dropout: Dropout,
-    dense: Option<Linear>,
-    classifier: Linear,
+    pub(super) dense: Option<Linear>,
+    pub(super) classifier: Linear,
     roberta: bool,
 }
 

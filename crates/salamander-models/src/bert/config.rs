@@ -156,6 +156,21 @@ impl BertConfig {
         }
     }
 
+    /// Refuses a tokenizer that tells two texts by more types than the model has rows for.
+    pub fn check_pairs(&self, tokenizer: &Tokenizer) -> Result<(), String> {
+        self.check_tokenizer(tokenizer)?;
+        let pair = tokenizer.encode_pair("a", "b")?;
+        let types = pair.types.iter().max().map_or(0, |most| *most as usize + 1);
+        match types > self.type_vocab_size {
+            true => Err(format!(
+                "the tokenizer tells {types} types of text, and the model's table has {} rows (type_vocab_size in \
+                 config.json)",
+                self.type_vocab_size
+            )),
+            false => Ok(()),
+        }
+    }
+
     /// The same for classes of these names, as the configuration of a classifier is written.
     #[must_use]
     pub fn for_classes(&self, names: &[String]) -> Self {

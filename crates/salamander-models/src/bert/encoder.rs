@@ -28,12 +28,12 @@ pub(super) fn linear(from: usize, to: usize, device: &Device) -> Linear {
 /// Rows of tokens, places and types of text, added up.
 #[derive(Module, Debug)]
 pub struct Embeddings {
-    word: Embedding,
-    position: Embedding,
-    token_type: Embedding,
-    norm: LayerNorm,
-    dropout: Dropout,
-    first_place: usize,
+    pub(super) word: Embedding,
+    pub(super) position: Embedding,
+    pub(super) token_type: Embedding,
+    pub(super) norm: LayerNorm,
+    pub(super) dropout: Dropout,
+    pub(super) first_place: usize,
 }
 
 impl Embeddings {
@@ -53,17 +53,41 @@ impl Embeddings {
         }
     }
 
-    fn forward(&self, ids: Tensor<1, Int>, places: Tensor<1, Int>) -> Tensor<2> {
+    fn forward(&self, at: TokenPlaces) -> Tensor<2> {
+        let TokenPlaces { ids, places, types } = at;
         let rows = |table: &Embedding, at: Tensor<1, Int>| {
             let found = table.forward(at.unsqueeze::<2>());
             let [_, count, width] = found.dims();
             found.reshape([count, width])
         };
         let places = rows(&self.position, places.add_scalar(self.first_place as i64));
-        // Every text is of the first type.
-        let kind = self.token_type.weight.val().narrow(0, 0, 1);
+        let kind = match types {
+            Some(types) => rows(&self.token_type, types),
+            // A text alone is of the first type.
+            None => self.token_type.weight.val().narrow(0, 0, 1),
+        };
         let x = rows(&self.word, ids) + places + kind;
         self.dropout.forward(self.norm.forward(x))
+    }
+}
+
+/// What is looked up for each token.
+struct TokenPlaces {
+    ids: Tensor<1, Int>,
+    places: Tensor<1, Int>,
+    types: Option<Tensor<1, Int>>,
+}
+
+impl TokenPlaces {
+    fn of(texts: &Tokens) -> Self {
+        let Tokens { ids, places, types, .. } = texts.clone();
+        Self { ids, places, types }
+    }
+
+    /// The same without the record of gradients.
+    fn plain(self) -> Self {
+        let Self { ids, places, types } = self;
+        Self { ids: plain(ids), places: plain(places), types: types.map(plain) }
     }
 }
 
@@ -74,24 +98,24 @@ fn norm(config: &BertConfig, device: &Device) -> LayerNorm {
 /// Attention within texts, then two linear layers for each token, both beside a shortcut.
 #[derive(Module, Debug)]
 pub struct Layer {
-    query: Linear,
-    key: Linear,
-    value: Linear,
-    attention_output: Linear,
-    attention_norm: LayerNorm,
-    intermediate: Linear,
-    output: Linear,
-    output_norm: LayerNorm,
-    attention_dropout: Dropout,
-    dropout: Dropout,
-    heads: usize,
+    pub(super) query: Linear,
+    pub(super) key: Linear,
+    pub(super) value: Linear,
+    pub(super) attention_output: Linear,
+    pub(super) attention_norm: LayerNorm,
+    pub(super) intermediate: Linear,
+    pub(super) output: Linear,
+    pub(super) output_norm: LayerNorm,
+    pub(super) attention_dropout: Dropout,
+    pub(super) dropout: Dropout,
+    pub(super) heads: usize,
     #[module(skip)]
-    activation: Activation,
+    pub(super) activation: Activation,
 }
 
 /// The function within a layer.
 #[derive(Clone, Copy, Debug)]
-enum Activation {
+pub(super) enum Activation {
     Gelu,
     GeluTanh,
     Relu,
@@ -145,8 +169,8 @@ impl Layer {
 /// The encoder without a head: a row for each token, or an embedding for each text.
 #[derive(Module, Debug)]
 pub struct Bert {
-    embeddings: Embeddings,
-    layers: Vec<Layer>,
+    pub(super) embeddings: Embeddings,
+    pub(super) layers: Vec<Layer>,
     /// Of the first token; RoBERTa's classifiers have none.
     pub(super) pooler: Option<Linear>,
     /// Layers that stay as they are, with the embeddings before them.
@@ -175,16 +199,16 @@ impl Bert {
 
     /// A row for each token.
     pub fn forward(&self, texts: &Tokens) -> Tensor<2> {
-        let Tokens { ids, places, lengths, .. } = texts;
+        let (at, lengths) = (TokenPlaces::of(texts), &texts.lengths);
         let trains = self.embeddings.word.weight.val().device().is_autodiff();
         let (x, from) = match self.frozen {
             Some(frozen) if trains => {
-                let x = self.embeddings.valid().forward(plain(ids), plain(places));
+                let x = self.embeddings.valid().forward(at.plain());
                 let layers = self.layers[..frozen].iter().map(Module::valid);
                 let x = layers.fold(x, |x, layer| layer.forward(x, lengths));
                 (Tensor::from_inner(x), frozen)
             }
-            _ => (self.embeddings.forward(ids.clone(), places.clone()), 0),
+            _ => (self.embeddings.forward(at), 0),
         };
         self.layers[from..].iter().fold(x, |x, layer| layer.forward(x, lengths))
     }
@@ -207,9 +231,6 @@ impl Bert {
 }
 
 /// The same without the record of gradients.
-fn plain(values: &Tensor<1, Int>) -> Tensor<1, Int> {
-    match values.device().is_autodiff() {
-        true => values.clone().inner(),
-        false => values.clone(),
-    }
+fn plain(values: Tensor<1, Int>) -> Tensor<1, Int> {
+    if values.device().is_autodiff() { values.inner() } else { values }
 }

@@ -110,6 +110,11 @@ pub fn export(
     };
     foreign::save(&model.valid(), &folder.join("model.safetensors"), &name)?;
     put_json(&folder.join(config::FILE), &json!(config.for_classes(classes)))?;
+    export_tokenizer(config, assets, folder)
+}
+
+/// Writes the files of the tokenizer, as far as there are any.
+pub fn export_tokenizer(config: &BertConfig, assets: &Assets, folder: &Path) -> Result<(), Error> {
     for name in ["tokenizer.json"].iter().chain(&TOKENIZER_FILES) {
         if let Some(bytes) = assets.file(name) {
             put(&folder.join(name), bytes)?;

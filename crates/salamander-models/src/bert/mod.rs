@@ -21,7 +21,7 @@
 //!
 //! # Layout
 //! - `config`: what `config.json` says; `encoder`: the layers; `classifier`: classes of texts
-//! - `folder`: weights in and out, under their names; `fine_tune`: which parameters move how
+//! - `folder`: weights in and out, under their names; `onnx`: the same network for other programs; `fine_tune`: which parameters move how
 
 mod classifier;
 mod config;
@@ -29,12 +29,13 @@ mod encoder;
 mod fine_tune;
 mod folder;
 mod names;
+mod onnx;
 
 pub use classifier::BertClassifier;
 pub use config::BertConfig;
 pub use encoder::{Bert, Embeddings, Layer};
 pub use fine_tune::groups;
-pub use folder::{TOKENIZER_FILES, export};
+pub use folder::{TOKENIZER_FILES, export, export_tokenizer};
 pub use salamander_train::example::{Tokenizer, Tokens};
 
 pub use crate::Head;

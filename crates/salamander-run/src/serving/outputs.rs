@@ -3,7 +3,7 @@
 use salamander_serve::{DataType, Tensor, TensorInfo, Values};
 use salamander_train::inference::{Answers, Rows};
 
-use crate::predict::{Prediction, class};
+use crate::predict::{Prediction, class, softmax};
 
 /// Makes outputs of answers.
 pub(super) struct Outputs {
@@ -95,11 +95,7 @@ fn rows(values: &Rows) -> impl Iterator<Item = &[f32]> {
 fn probabilities(logits: &Rows) -> Rows {
     let mut values = Vec::with_capacity(logits.values.len());
     for row in rows(logits) {
-        let most = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        let first = values.len();
-        values.extend(row.iter().map(|logit| (logit - most).exp()));
-        let sum: f32 = values[first..].iter().sum();
-        values[first..].iter_mut().for_each(|value| *value /= sum);
+        values.extend(softmax(row));
     }
     Rows { width: logits.width, values }
 }

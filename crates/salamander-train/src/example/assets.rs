@@ -11,6 +11,8 @@ use super::{AssetFiles, DecodeError, WordList};
 #[cfg(feature = "text")]
 use super::{Tokenizer, Tokens};
 use crate::Error;
+#[cfg(feature = "text")]
+use salamander_data::{Row, Value};
 
 /// A file that examples are read with. It belongs to the run, as the weights do: with another one the model's inputs
 /// mean something else.
@@ -183,14 +185,63 @@ impl Assets {
         texts: impl Iterator<Item = &'a String>,
         device: &burn::tensor::Device,
     ) -> Result<Tokens, DecodeError> {
-        let Some(Asset::Tokenizer { tokenizer, .. }) = self.0.assets.get(spec) else {
-            return Err(not_loaded(name));
-        };
+        let tokenizer = self.tokenizer_of(spec, name)?;
         let encode = |text: &'a String| {
             tokenizer.encode(text).map_err(|error| DecodeError::new(name, error))
         };
         let ids = texts.map(encode).collect::<Result<Vec<_>, _>>()?;
         Tokens::new(name, &ids, device)
+    }
+
+    /// The tokens of pairs of texts of the field `name`, which has the spec with this number.
+    #[cfg(feature = "text")]
+    pub fn token_pairs<'a>(
+        &self,
+        spec: usize,
+        name: &str,
+        pairs: impl Iterator<Item = &'a [String; 2]>,
+        device: &burn::tensor::Device,
+    ) -> Result<Tokens, DecodeError> {
+        let tokenizer = self.tokenizer_of(spec, name)?;
+        let encode = |[first, second]: &'a [String; 2]| {
+            tokenizer.encode_pair(first, second).map_err(|error| DecodeError::new(name, error))
+        };
+        let pairs = pairs.map(encode).collect::<Result<Vec<_>, _>>()?;
+        Tokens::of_pairs(name, &pairs, device)
+    }
+
+    /// The ids of a record's text of the field `name`, which has the spec with this number: from the text, or as
+    /// `salamander data convert --tokenize` has left them.
+    #[cfg(feature = "text")]
+    pub fn token_ids(
+        &self,
+        spec: usize,
+        name: &str,
+        row: &Row<'_>,
+        columns: &[&str],
+    ) -> Result<Vec<i64>, DecodeError> {
+        let tokenizer = self.tokenizer_of(spec, name)?;
+        let column = columns.first().copied().unwrap_or(name);
+        let wrong = |error: String| DecodeError::new(column, error);
+        match row.get(column) {
+            // One number is a text that a format took for one.
+            Some(Value::Ints(ids)) if ids.len() == 1 => {
+                tokenizer.encode(&ids[0].to_string()).map_err(wrong)
+            }
+            Some(Value::Ints(ids)) => tokenizer.check(ids).map_err(wrong).map(|()| ids.to_vec()),
+            _ => {
+                let text = row.text(column).map_err(|error| DecodeError::of(column, error))?;
+                tokenizer.encode(text).map_err(wrong)
+            }
+        }
+    }
+
+    #[cfg(feature = "text")]
+    fn tokenizer_of(&self, spec: usize, name: &str) -> Result<&Tokenizer, DecodeError> {
+        match self.0.assets.get(spec) {
+            Some(Asset::Tokenizer { tokenizer, .. }) => Ok(tokenizer),
+            _ => Err(not_loaded(name)),
+        }
     }
 
     /// The words of the vocabulary with this number, in their order.

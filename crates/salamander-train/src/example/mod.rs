@@ -72,7 +72,7 @@ pub use several::{
 };
 
 #[cfg(feature = "text")]
-pub use tokens::{Tokenizer, Tokens};
+pub use tokens::{TokenPair, Tokenizer, Tokens};
 
 /// One record, decoded. Usually derived with `#[derive(Example)]`; by hand where a record is no row of
 /// numbers and words.

@@ -22,16 +22,45 @@ pub struct Tokens {
     pub rows: Tensor<1, Int>,
     /// How many tokens each text has.
     pub lengths: Arc<[usize]>,
+    /// Where records are pairs of texts: which of the two each token is of, 0 or 1 (Hugging Face's `token_type_ids`).
+    pub types: Option<Tensor<1, Int>>,
+}
+
+/// The tokens of a pair of texts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenPair {
+    /// The ids of both, with the special ones around and between them.
+    pub ids: Vec<i64>,
+    /// Which of the two each is of, as the tokenizer says.
+    pub types: Vec<i64>,
 }
 
 impl Tokens {
     /// From the ids of each text.
     pub fn new(name: &str, texts: &[Vec<i64>], device: &Device) -> Result<Self, DecodeError> {
-        if texts.iter().any(Vec::is_empty) {
+        Self::of(name, texts.iter().map(Vec::as_slice), device)
+    }
+
+    /// From the tokens of each pair of texts.
+    pub fn of_pairs(name: &str, pairs: &[TokenPair], device: &Device) -> Result<Self, DecodeError> {
+        let tokens = Self::of(name, pairs.iter().map(|pair| pair.ids.as_slice()), device)?;
+        let types: Vec<i64> = pairs.iter().flat_map(|pair| pair.types.iter().copied()).collect();
+        let types = Target { name, shape: [types.len()], device }.ints(types)?;
+        Ok(Self { types: Some(types), ..tokens })
+    }
+
+    /// From the ids of each text.
+    pub fn of<'a>(
+        name: &str,
+        texts: impl Iterator<Item = &'a [i64]>,
+        device: &Device,
+    ) -> Result<Self, DecodeError> {
+        let texts: Vec<&[i64]> = texts.collect();
+        if texts.iter().any(|text| text.is_empty()) {
             return Err(DecodeError::new(name, "a text has no token, not even a special one"));
         }
         let tensor = |values: Vec<i64>| Target { name, shape: [values.len()], device }.ints(values);
-        let lengths: Arc<[usize]> = texts.iter().map(Vec::len).collect();
+        let lengths: Arc<[usize]> = texts.iter().map(|text| text.len()).collect();
         let places = lengths.iter().flat_map(|length| 0..*length as i64);
         let firsts = lengths.iter().scan(0, |next, length| {
             let first = *next;
@@ -45,6 +74,7 @@ impl Tokens {
             firsts: tensor(firsts.collect())?,
             rows: tensor(rows.collect())?,
             lengths,
+            types: None,
         })
     }
 
@@ -84,6 +114,28 @@ impl Tokenizer {
     pub fn encode(&self, text: &str) -> Result<Vec<i64>, String> {
         let encoding = self.inner.encode_fast(text, true).map_err(|error| error.to_string())?;
         Ok(encoding.get_ids().iter().map(|id| i64::from(*id)).collect())
+    }
+
+    /// The tokens of two texts, the longer of which is cut where they are too long together.
+    pub fn encode_pair(&self, first: &str, second: &str) -> Result<TokenPair, String> {
+        let encoding = self.inner.encode_fast((first, second), true);
+        let encoding = encoding.map_err(|error| error.to_string())?;
+        let numbers = |of: &[u32]| of.iter().map(|id| i64::from(*id)).collect();
+        Ok(TokenPair { ids: numbers(encoding.get_ids()), types: numbers(encoding.get_type_ids()) })
+    }
+
+    /// Refuses ids that were made by another tokenizer, or for longer texts.
+    pub fn check(&self, ids: &[i64]) -> Result<(), String> {
+        let (length, most) = (ids.len(), self.max_length);
+        if length > most {
+            return Err(format!(
+                "{length} tokens, and at most {most} are asked for: tokenize with --max-length {most}"
+            ));
+        }
+        match ids.iter().find(|id| **id < 0 || **id >= self.ids as i64) {
+            Some(id) => Err(format!("the token {id} is none of the tokenizer's {}", self.ids)),
+            None => Ok(()),
+        }
     }
 
     /// The text of ids, without special ones.
@@ -129,6 +181,13 @@ mod tests {
         check("good good film film film", &[1, 4, 4, 5, 2]);
         check("bad", &[1, 3, 2]);
         assert_eq!((tokenizer.ids(), tokenizer.max_length()), (7, 5));
+        let pair = tokenizer.encode_pair("good", "film film film").expect("encodes");
+        assert_eq!((pair.ids, pair.types), (vec![1, 4, 2, 5, 2], vec![0, 0, 0, 1, 1]));
+        assert_eq!(tokenizer.check(&[1, 6, 2]), Ok(()));
+        let error = tokenizer.check(&[1, 7, 2]).expect_err("unknown");
+        assert_eq!(error, "the token 7 is none of the tokenizer's 7");
+        let error = tokenizer.check(&[1; 6]).expect_err("too long");
+        assert!(error.starts_with("6 tokens, and at most 5 are asked for"), "{error}");
         let error = Tokenizer::parse(b"{}", 5).expect_err("no tokenizer");
         assert!(error.starts_with("it is no tokenizer"), "{error}");
     }
@@ -143,5 +202,10 @@ mod tests {
         assert_eq!(ints(tokens.firsts.clone()), [0, 3]);
         assert_eq!(ints(tokens.rows.clone()), [0, 0, 0, 1, 1]);
         assert_eq!((tokens.records(), &*tokens.lengths), (2, &[3, 2][..]));
+        assert!(tokens.types.is_none());
+        let pair = TokenPair { ids: vec![1, 4, 2, 5, 2], types: vec![0, 0, 0, 1, 1] };
+        let pairs = Tokens::of_pairs("texts", &[pair.clone(), pair], &device).expect("tokens");
+        let types = ints(pairs.types.expect("types"));
+        assert_eq!(types, [0, 0, 0, 1, 1, 0, 0, 0, 1, 1]);
     }
 }

@@ -1,0 +1,85 @@
+//! BERT or RoBERTa, fine-tuned on pairs of texts, as for natural language inference
+//! (<https://arxiv.org/abs/1508.05326>): the same pieces as [`bert`](super::bert), on two columns.
+
+use std::path::{Path, PathBuf};
+
+use salamander::models::bert::{self, BertClassifier, Head};
+use salamander::prelude::*;
+use salamander::train::example::Example as _;
+
+use super::bert::{Hp, config, export};
+use super::{TextPair, TextPairBatch};
+
+/// A classifier of pairs.
+#[derive(Module, Debug)]
+pub struct BertPairs {
+    bert: BertClassifier,
+}
+
+impl Trial for BertPairs {
+    const NAME: &str = "bert_pairs";
+    type Hparams = Hp;
+    type Example = TextPair;
+    type Output = Tensor<2>;
+
+    fn folder(hp: &Hp) -> Option<PathBuf> {
+        Some(hp.bert_type.clone())
+    }
+
+    fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
+        let config = config(cx)?;
+        if let Some(tokenizer) = cx.assets.tokenizer("tokenizer.json") {
+            config.check_pairs(tokenizer)?;
+        }
+        let classes = TextPair::class_names(&cx.assets).len();
+        let bert = BertClassifier::new(&config, classes, &cx.device);
+        Ok(Self {
+            bert: match cx.hp.frozen_layers {
+                Some(layers) => bert.freeze(layers),
+                None => bert,
+            },
+        })
+    }
+
+    fn pretrained(self, cx: &Context<Hp>) -> Result<Self, BuildError> {
+        let head = if cx.hp.new_head { Head::Fresh } else { Head::IfThere };
+        let (bert, _) = self.bert.load(&cx.hp.bert_type, head)?;
+        Ok(Self { bert })
+    }
+
+    fn forward(&self, batch: &TextPairBatch) -> Tensor<2> {
+        self.bert.forward(&batch.texts)
+    }
+
+    fn loss(&self, output: &Tensor<2>, batch: &TextPairBatch) -> Tensor<1> {
+        cross_entropy(output, &batch.label)
+    }
+
+    fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
+        Optimizer::adamw(hp.learning_rate).weight_decay(hp.weight_decay)
+    }
+
+    fn groups(hp: &Hp) -> Vec<ParamGroup> {
+        bert::groups("bert.encoder", hp.layers, hp.layer_decay)
+    }
+
+    fn schedule(hp: &Hp) -> Schedule {
+        let curve = Curve::Linear { over: None, floor: 0.0 };
+        Schedule { warmup: hp.warmup, curve, ..Schedule::default() }
+    }
+
+    fn metrics(&self, output: &Tensor<2>, batch: &TextPairBatch) -> Metrics {
+        accuracy(output, &batch.label)
+    }
+
+    fn predict(&self, output: Tensor<2>) -> Tensor<2> {
+        softmax(output, 1)
+    }
+
+    const EXPORTS: &'static [&'static str] = &["huggingface", "onnx"];
+
+    fn export(&self, format: &str, cx: &Context<Hp>, folder: &Path) -> Result<(), BuildError> {
+        let classes = TextPair::class_names(&cx.assets);
+        export(&self.bert, Self::NAME, format, &classes, cx, folder)
+    }
+}
