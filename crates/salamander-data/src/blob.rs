@@ -34,11 +34,11 @@ use crate::{Error, places};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Blob {
-    source: Arc<dyn Source>,
+    source: Arc<dyn BlobSource>,
 }
 
 /// Where a blob is kept: a file, or an object of a store.
-pub(crate) trait Source: Debug + Send + Sync {
+pub(crate) trait BlobSource: Debug + Send + Sync {
     /// The place it was opened from.
     fn path(&self) -> &Path;
     /// Its bytes.
@@ -88,7 +88,7 @@ impl Blob {
     }
 
     /// What is kept elsewhere.
-    pub(crate) fn of(source: Arc<dyn Source>) -> Blob {
+    pub(crate) fn of(source: Arc<dyn BlobSource>) -> Blob {
         Blob { source }
     }
 
@@ -128,12 +128,12 @@ impl Blob {
 }
 
 #[cfg(feature = "cloud")]
-fn open_remote(place: &Path) -> Result<Arc<dyn Source>, Error> {
+fn open_remote(place: &Path) -> Result<Arc<dyn BlobSource>, Error> {
     Ok(Arc::new(crate::remote::open(place)?))
 }
 
 #[cfg(not(feature = "cloud"))]
-fn open_remote(place: &Path) -> Result<Arc<dyn Source>, Error> {
+fn open_remote(place: &Path) -> Result<Arc<dyn BlobSource>, Error> {
     Err(Error::form(place, "this program was built without the cloud feature"))
 }
 

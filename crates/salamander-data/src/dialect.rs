@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use salamander_core::experiment::{CsvSettings, Header};
+use salamander_core::experiment::{CsvHeader, CsvSettings};
 
 use crate::format::Definition;
 use crate::gzip::without_gz;
@@ -194,9 +194,9 @@ impl Dialect {
         }
         match &settings.header {
             None => {}
-            Some(Header::Yes) => dialect.names = Names::FirstRow { told: true },
-            Some(Header::No) => dialect.names = Names::Numbered,
-            Some(Header::Names(names)) => dialect.names = Names::Given(names.clone()),
+            Some(CsvHeader::Yes) => dialect.names = Names::FirstRow { told: true },
+            Some(CsvHeader::No) => dialect.names = Names::Numbered,
+            Some(CsvHeader::Names(names)) => dialect.names = Names::Given(names.clone()),
         }
         dialect.trim |= settings.trim;
         dialect.missing.clone_from(&settings.missing);

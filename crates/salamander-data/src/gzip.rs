@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::bufread::MultiGzDecoder;
 
-use crate::blob::{ReadAt, Source};
+use crate::blob::{BlobSource, ReadAt};
 use crate::{Blob, Error};
 
 /// What a gzipped file begins with, and no text does.
@@ -54,7 +54,7 @@ struct Unpacked {
     size: u64,
 }
 
-impl Source for Unpacked {
+impl BlobSource for Unpacked {
     fn path(&self) -> &Path {
         self.packed.path()
     }

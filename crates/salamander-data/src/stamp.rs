@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::Error;
-use crate::blob::{ReadAt, Source};
+use crate::blob::{BlobSource, ReadAt};
 
 /// A file as it was when it was opened.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Stamp {
     }
 }
 
-impl Source for Stamp {
+impl BlobSource for Stamp {
     fn path(&self) -> &Path {
         &self.path
     }

@@ -239,19 +239,19 @@ impl Store {
 }
 
 /// What values are kept as.
-pub(crate) trait Kept: Pod {
+pub(crate) trait StoredFloat: Pod {
     /// Copies a row's values out.
     fn copy(storage: Storage, row: &[Self], out: &mut [f32]);
 }
 
-impl Kept for f32 {
+impl StoredFloat for f32 {
     #[inline(always)]
     fn copy(_: Storage, row: &[Self], out: &mut [f32]) {
         out.copy_from_slice(row);
     }
 }
 
-impl Kept for u16 {
+impl StoredFloat for u16 {
     #[inline(always)]
     fn copy(storage: Storage, row: &[Self], out: &mut [f32]) {
         widen(storage, row, out);

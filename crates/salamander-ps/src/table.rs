@@ -16,7 +16,7 @@ use crate::init::FirstValues;
 use crate::memory::prefetch_row;
 use crate::meta::Meta;
 use crate::search::{Plain, Search, WithSearch, dispatch};
-use crate::store::{Kept, Rows, Store, narrow, widen};
+use crate::store::{Rows, Store, StoredFloat, narrow, widen};
 use crate::{Apply, PARTITIONS, Storage, TableSpec, TableStats};
 use saving::Saving;
 
@@ -247,7 +247,7 @@ struct Pull<'a, T, const DIM: usize> {
     out: &'a mut [f32],
 }
 
-impl<T: Kept, const DIM: usize> WithSearch for Pull<'_, T, DIM> {
+impl<T: StoredFloat, const DIM: usize> WithSearch for Pull<'_, T, DIM> {
     #[inline(always)]
     fn run(self, search: impl Search) {
         let Self { table, arena, ids, out } = self;

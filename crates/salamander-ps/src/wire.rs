@@ -22,7 +22,7 @@ pub mod reset;
 mod tests;
 
 pub use header::{Header, MessageKind};
-pub use message::{Block, Message};
+pub use message::{Message, RowBlock};
 pub use reply::{Code, Failure, Info, ResetOutcome};
 pub use request::{Advance, Moment, Request};
 pub use reset::{Before, Owner, Reset, Start};

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use indicatif::{ProgressBar, ProgressStyle};
-use salamander_core::experiment::{CsvSettings, Header, Separator};
+use salamander_core::experiment::{CsvHeader, CsvSettings, Separator};
 use salamander_data::{Dataset, Format, OpenOptions, Row, Value, open_indexed};
 use salamander_run::{Program, fit_assets};
 
@@ -123,7 +123,7 @@ pub(crate) struct Input {
 pub(crate) struct CsvArgs {
     /// Whether the first row names the columns: `yes`, `no`, or the names of a file without such a row
     #[arg(long, value_name = "yes|no|A,B,..")]
-    header: Option<Header>,
+    header: Option<CsvHeader>,
     /// What stands between two cells, such as `;` or `tab`; by default a comma, in .tsv and .tab files a tab
     #[arg(long, value_name = "SIGN")]
     separator: Option<Separator>,

@@ -15,7 +15,7 @@ pub struct CsvSettings {
     /// `yes`, `no`, or the names of the columns of files without a header row. With `no` they are
     /// `column_1`, `column_2` and so on; by default `yes`, but a first row of numbers is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub header: Option<Header>,
+    pub header: Option<CsvHeader>,
     /// What stands between two cells: one character, or `tab`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub separator: Option<Separator>,
@@ -37,7 +37,7 @@ impl CsvSettings {
 /// Whether the first row names the columns.
 #[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
 #[schemars(with = "WordOrNames")]
-pub enum Header {
+pub enum CsvHeader {
     /// It does, even if it looks like a record.
     Yes,
     /// It is a record; columns are numbered.
@@ -63,7 +63,7 @@ enum YesOrNo {
     No,
 }
 
-impl Header {
+impl CsvHeader {
     fn names(names: Vec<String>) -> Result<Self, String> {
         for (place, name) in names.iter().enumerate() {
             if name.is_empty() {
@@ -81,7 +81,7 @@ impl Header {
 }
 
 /// `yes`, `no`, or names with commas between them.
-impl FromStr for Header {
+impl FromStr for CsvHeader {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -93,7 +93,7 @@ impl FromStr for Header {
     }
 }
 
-impl Serialize for Header {
+impl Serialize for CsvHeader {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Yes => serializer.serialize_bool(true),
@@ -103,31 +103,31 @@ impl Serialize for Header {
     }
 }
 
-impl<'de> Deserialize<'de> for Header {
+impl<'de> Deserialize<'de> for CsvHeader {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct HeaderVisitor;
         impl<'de> Visitor<'de> for HeaderVisitor {
-            type Value = Header;
+            type Value = CsvHeader;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("yes, no or a list of the columns' names")
             }
 
-            fn visit_bool<E: Error>(self, value: bool) -> Result<Header, E> {
-                Ok(if value { Header::Yes } else { Header::No })
+            fn visit_bool<E: Error>(self, value: bool) -> Result<CsvHeader, E> {
+                Ok(if value { CsvHeader::Yes } else { CsvHeader::No })
             }
 
-            fn visit_str<E: Error>(self, value: &str) -> Result<Header, E> {
+            fn visit_str<E: Error>(self, value: &str) -> Result<CsvHeader, E> {
                 match value {
-                    "yes" => Ok(Header::Yes),
-                    "no" => Ok(Header::No),
+                    "yes" => Ok(CsvHeader::Yes),
+                    "no" => Ok(CsvHeader::No),
                     other => Err(E::invalid_value(serde::de::Unexpected::Str(other), &self)),
                 }
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<Header, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<CsvHeader, A::Error> {
                 let names = Vec::deserialize(SeqAccessDeserializer::new(items))?;
-                Header::names(names).map_err(A::Error::custom)
+                CsvHeader::names(names).map_err(A::Error::custom)
             }
         }
         deserializer.deserialize_any(HeaderVisitor)
@@ -219,11 +219,11 @@ mod tests {
 
     #[test]
     fn the_command_line_takes_the_same_words() {
-        let check = |text: &str, expected: Header| assert_eq!(text.parse(), Ok(expected));
-        check("yes", Header::Yes);
-        check("no", Header::No);
-        check("age, city", Header::Names(vec!["age".to_string(), "city".to_string()]));
-        assert!("age,,city".parse::<Header>().is_err());
+        let check = |text: &str, expected: CsvHeader| assert_eq!(text.parse(), Ok(expected));
+        check("yes", CsvHeader::Yes);
+        check("no", CsvHeader::No);
+        check("age, city", CsvHeader::Names(vec!["age".to_string(), "city".to_string()]));
+        assert!("age,,city".parse::<CsvHeader>().is_err());
         assert_eq!("tab".parse::<Separator>().map(Separator::byte), Ok(b'\t'));
     }
 }

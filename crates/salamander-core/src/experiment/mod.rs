@@ -11,7 +11,7 @@ mod tracking;
 use std::ops::Deref;
 use std::path::Path;
 
-pub use csv::{CsvSettings, Header, Separator};
+pub use csv::{CsvHeader, CsvSettings, Separator};
 pub use searcher::{
     HalvingForm, HalvingMode, ReportOrder, SchedulerName, Searcher, SearcherName, TimeMetric,
 };

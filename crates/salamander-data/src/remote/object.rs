@@ -12,7 +12,7 @@ use object_store::{GetOptions, GetRange, ObjectMeta, ObjectStore};
 use super::store::{Location, refusal};
 use super::{AHEAD, BLOCK_BYTES, MEMORY_BYTES, Remote};
 use crate::Error;
-use crate::blob::{ReadAt, Source};
+use crate::blob::{BlobSource, ReadAt};
 
 type Block = Arc<Vec<u8>>;
 
@@ -87,7 +87,7 @@ impl Object {
     }
 }
 
-impl Source for Object {
+impl BlobSource for Object {
     fn path(&self) -> &Path {
         &self.0.place
     }

@@ -8,7 +8,7 @@ use server::HttpServer;
 
 use super::disk::Disk;
 use super::{BLOCK_BYTES, Object, Remote, RequestSettings};
-use crate::blob::{ReadAt, Source};
+use crate::blob::{BlobSource, ReadAt};
 use crate::{Blob, Dataset, Error, open};
 
 mod server;

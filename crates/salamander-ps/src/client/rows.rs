@@ -7,7 +7,7 @@ use super::link::{Reply, Trouble, wrong};
 use super::routing::Split;
 use super::{Ack, Client, Error, Sent};
 use crate::wire::reply::decode_changed;
-use crate::wire::{Advance, Block, Message, Moment, TableKey};
+use crate::wire::{Advance, Message, Moment, RowBlock, TableKey};
 use crate::{Push, Read, Rows, TableId};
 
 /// Rows that are wanted, and where to.
@@ -152,9 +152,9 @@ impl Client {
     fn by_server<'a>(
         &self,
         rows: &[Rows<'a>],
-        message: impl Fn(usize, Vec<Block<'a>>) -> Message<'a>,
+        message: impl Fn(usize, Vec<RowBlock<'a>>) -> Message<'a>,
     ) -> Result<Vec<Message<'a>>, Error> {
-        let mut blocks: Vec<Vec<Block<'a>>> = Vec::new();
+        let mut blocks: Vec<Vec<RowBlock<'a>>> = Vec::new();
         blocks.resize_with(self.links.len(), || Vec::with_capacity(rows.len()));
         for rows in rows {
             let (table, dim) = self.check(rows.table, rows.ids, rows.values.len())?;
@@ -163,7 +163,7 @@ impl Client {
                 let places = split.of(server);
                 let ids = pick_ids(places, rows.ids);
                 let values = pick_rows(places, dim, rows.values);
-                blocks.push(Block { table, dim, ids, values });
+                blocks.push(RowBlock { table, dim, ids, values });
             }
         }
         let blocks = blocks.into_iter().enumerate();

@@ -11,7 +11,7 @@ use crate::{Engine, TableId};
 /// What a server goes by. Requests hold it for reading while they are done, and whatever changes it
 /// holds it for writing, so that nothing is done under one lineage and applied under another.
 #[derive(Debug)]
-pub(super) struct Guard {
+pub(super) struct ServerGuard {
     pub(super) gate: Gate,
     tables: HashMap<TableKey, DeclaredTable>,
 }
@@ -23,7 +23,7 @@ pub(super) struct DeclaredTable {
     pub(super) dim: usize,
 }
 
-impl Guard {
+impl ServerGuard {
     pub(super) fn new(incarnation: u64, engine: &Engine) -> Self {
         let mut guard = Self { gate: Gate::new(incarnation), tables: HashMap::new() };
         guard.learn_tables(engine);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use salamander_core::asynchronous::{Envelope, HeldPartitions, Holds, Lineage, Resetting};
 use salamander_net::{Backoff, Cancel, Keys, retry};
 
-use super::guard::Guard;
+use super::guard::ServerGuard;
 use super::service::{Service, refuse};
 use crate::client::{self, Client};
 use crate::wire::{Before, Code, Failure, Owner, Reset, ResetOutcome};
@@ -231,7 +231,7 @@ impl Turn<'_> {
     }
 
     /// Holds the gate for a change of the tables, if this reset is still the newest.
-    fn enter(&self) -> Result<RwLockReadGuard<'_, Guard>, Failure> {
+    fn enter(&self) -> Result<RwLockReadGuard<'_, ServerGuard>, Failure> {
         let guard = self.service.read();
         guard.gate.continues(self.lineage)?;
         Ok(guard)

@@ -7,7 +7,7 @@ use salamander_net::Keys;
 
 use super::ServerOptions;
 use super::connection::Outbox;
-use super::guard::{DeclaredTable, Guard};
+use super::guard::{DeclaredTable, ServerGuard};
 use super::outgoing::Outgoing;
 use super::placing::Placing;
 use super::saves::Saves;
@@ -22,7 +22,7 @@ pub(super) struct Service {
     pub(super) engine: Engine,
     pub(super) incarnation: u64,
     limit: u64,
-    guard: RwLock<Guard>,
+    guard: RwLock<ServerGuard>,
     pub(super) outgoing: Outgoing,
     pub(super) placing: Placing,
     saves: Saves,
@@ -47,7 +47,7 @@ impl Service {
         options: &ServerOptions,
         keys: &Keys,
     ) -> Self {
-        let guard = RwLock::new(Guard::new(incarnation, &engine));
+        let guard = RwLock::new(ServerGuard::new(incarnation, &engine));
         Self {
             engine,
             incarnation,
@@ -106,7 +106,7 @@ impl Service {
     }
 
     /// Requests of the master, and those that only ask.
-    fn manage<'a>(&self, guard: &Guard, request: Request<'a>) -> Result<Answer<'a>, Failure> {
+    fn manage<'a>(&self, guard: &ServerGuard, request: Request<'a>) -> Result<Answer<'a>, Failure> {
         let engine = &self.engine;
         match request {
             Request::Info => Ok(Answer::json(&self.info(guard))),
@@ -166,7 +166,7 @@ impl Service {
         self.engine.advance(advance.to, advance.factor, advance.scale)
     }
 
-    fn info(&self, Guard { gate, .. }: &Guard) -> Info {
+    fn info(&self, ServerGuard { gate, .. }: &ServerGuard) -> Info {
         let partitions = ranges(self.engine.partitions());
         let (incarnation, lineage) = (self.incarnation, gate.lineage());
         Info { incarnation, lineage, is_placed: gate.is_placed(), partitions }
@@ -181,7 +181,7 @@ impl Service {
         &self,
         header: &Header,
         order: Option<Envelope>,
-    ) -> Result<RwLockReadGuard<'_, Guard>, Failure> {
+    ) -> Result<RwLockReadGuard<'_, ServerGuard>, Failure> {
         let guard = match order {
             Some(order) => {
                 let mut guard = self.write();
@@ -196,11 +196,11 @@ impl Service {
         Ok(guard)
     }
 
-    pub(super) fn read(&self) -> RwLockReadGuard<'_, Guard> {
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, ServerGuard> {
         self.guard.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn write(&self) -> RwLockWriteGuard<'_, Guard> {
+    pub(super) fn write(&self) -> RwLockWriteGuard<'_, ServerGuard> {
         self.guard.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -298,7 +298,7 @@ impl Answer<'_> {
 
 /// Rows as the engine takes them; rounded ones are widened into `scratch`.
 fn widen<'a>(
-    guard: &Guard,
+    guard: &ServerGuard,
     rows: &[Received<'a>],
     scratch: &'a mut Vec<f32>,
 ) -> Result<Vec<Rows<'a>>, Failure> {

@@ -24,7 +24,7 @@ pub struct Message<'a> {
 
 /// Rows of a table, to be sent.
 #[derive(Clone, Debug)]
-pub struct Block<'a> {
+pub struct RowBlock<'a> {
     /// The table.
     pub table: TableKey,
     /// Values of a row.
@@ -87,7 +87,7 @@ impl<'a> Message<'a> {
     }
 
     /// The gradient sum of a slice of a step.
-    pub fn stage(version: u64, k: u32, rows: Vec<Block<'a>>, bf16: bool) -> Self {
+    pub fn stage(version: u64, k: u32, rows: Vec<RowBlock<'a>>, bf16: bool) -> Self {
         Self::with_rows(MessageKind::Stage, rows, bf16, |head| head.u64(version).u64(k.into()))
     }
 
@@ -97,7 +97,7 @@ impl<'a> Message<'a> {
     }
 
     /// The gradients of a micro-batch, with the rows that one server gets of them.
-    pub fn push(push: &Push<'_>, rows: Vec<Block<'a>>, bf16: bool) -> Self {
+    pub fn push(push: &Push<'_>, rows: Vec<RowBlock<'a>>, bf16: bool) -> Self {
         let Push { name, tally, factor, scale, seen, .. } = *push;
         Self::with_rows(MessageKind::Push, rows, bf16, |head| {
             head.u64(name.epoch).u64(name.step).u64(name.k.into());
@@ -186,7 +186,7 @@ impl<'a> Message<'a> {
 
     fn with_rows(
         kind: MessageKind,
-        rows: Vec<Block<'a>>,
+        rows: Vec<RowBlock<'a>>,
         bf16: bool,
         write: impl FnOnce(&mut Writer) -> &mut Writer,
     ) -> Self {

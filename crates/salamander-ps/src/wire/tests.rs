@@ -44,18 +44,18 @@ fn check(message: &Message<'_>, expected: &Request<'_>) {
     assert!(Request::decode(&header, bytemuck::cast_slice(&longer)).is_err());
 }
 
-fn blocks(tables: &[(u64, usize, Vec<u64>)], values: &[f32]) -> Vec<Block<'static>> {
+fn blocks(tables: &[(u64, usize, Vec<u64>)], values: &[f32]) -> Vec<RowBlock<'static>> {
     let block = |(key, dim, ids): &(u64, usize, Vec<u64>)| {
         let count = ids.len() * dim;
         let values = values.iter().copied().cycle().take(count).collect::<Vec<f32>>();
         let (ids, values) = (Cow::Owned(ids.clone()), Cow::Owned(values));
-        Block { table: TableKey(*key), dim: *dim, ids, values }
+        RowBlock { table: TableKey(*key), dim: *dim, ids, values }
     };
     tables.iter().map(block).collect()
 }
 
-fn received<'a>(blocks: &'a [Block<'_>]) -> Vec<Received<'a>> {
-    let row = |block: &'a Block<'_>| Received {
+fn received<'a>(blocks: &'a [RowBlock<'_>]) -> Vec<Received<'a>> {
+    let row = |block: &'a RowBlock<'_>| Received {
         table: block.table,
         ids: &block.ids,
         values: Values::F32(&block.values),

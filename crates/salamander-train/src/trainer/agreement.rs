@@ -42,7 +42,7 @@ impl Agreement {
 
 /// What the hashes of all members say, by rank.
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+enum HashVote {
     Same,
     /// These differ from most.
     Odd(Vec<usize>),
@@ -50,16 +50,16 @@ enum Verdict {
     Split,
 }
 
-fn verdict(hashes: &[Option<u64>]) -> Verdict {
+fn verdict(hashes: &[Option<u64>]) -> HashVote {
     let votes = |value: &Option<u64>| hashes.iter().filter(|other| *other == value).count();
     match hashes.iter().max_by_key(|value| votes(value)) {
-        Some(most) if votes(most) == hashes.len() => Verdict::Same,
+        Some(most) if votes(most) == hashes.len() => HashVote::Same,
         Some(most) if 2 * votes(most) > hashes.len() => {
             let odd = (0..hashes.len()).filter(|rank| hashes[*rank] != *most);
-            Verdict::Odd(odd.collect())
+            HashVote::Odd(odd.collect())
         }
-        Some(_) => Verdict::Split,
-        None => Verdict::Same,
+        Some(_) => HashVote::Split,
+        None => HashVote::Same,
     }
 }
 
@@ -89,19 +89,19 @@ impl<T: Trial> Trainer<T> {
             names.join(", ")
         };
         match verdict(hashes) {
-            Verdict::Same => Ok(()),
-            Verdict::Odd(odd) if odd.contains(&rank) => Err(Error::Differs(format!(
+            HashVote::Same => Ok(()),
+            HashVote::Odd(odd) if odd.contains(&rank) => Err(Error::Differs(format!(
                 "{} holds other parameters than most members after {steps} steps, though all applied the same sums: \
                  it leaves the run (look at the memory of its machine)",
                 named(&[rank])
             ))),
-            Verdict::Odd(odd) => {
+            HashVote::Odd(odd) => {
                 let reason =
                     format!("{} holds other parameters than most after {steps} steps", named(&odd));
                 tracing::error!(reason, "a member differs");
                 Err(Error::Broken(reason))
             }
-            Verdict::Split => {
+            HashVote::Split => {
                 let all: Vec<usize> = (0..hashes.len()).collect();
                 Err(Error::Differs(format!(
                     "the parameters of {} differ after {steps} steps, though all applied the same sums, and none of \

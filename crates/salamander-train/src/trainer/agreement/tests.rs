@@ -43,20 +43,20 @@ impl Trial for Net {
 
 #[test]
 fn most_members_are_right() {
-    let check = |hashes: &[u64], expected: Verdict| {
+    let check = |hashes: &[u64], expected: HashVote| {
         let hashes: Vec<Option<u64>> = hashes.iter().copied().map(Some).collect();
         assert_eq!(verdict(&hashes), expected, "{hashes:?}");
     };
-    check(&[], Verdict::Same);
-    check(&[7], Verdict::Same);
-    check(&[7, 7, 7], Verdict::Same);
-    check(&[7, 8, 7], Verdict::Odd(vec![1]));
-    check(&[8, 7, 9, 7, 7], Verdict::Odd(vec![0, 2]));
-    check(&[7, 8], Verdict::Split);
-    check(&[7, 8, 8, 7], Verdict::Split);
-    check(&[7, 8, 9], Verdict::Split);
-    assert_eq!(verdict(&[None, None]), Verdict::Same);
-    assert_eq!(verdict(&[Some(7), None, Some(7)]), Verdict::Odd(vec![1]));
+    check(&[], HashVote::Same);
+    check(&[7], HashVote::Same);
+    check(&[7, 7, 7], HashVote::Same);
+    check(&[7, 8, 7], HashVote::Odd(vec![1]));
+    check(&[8, 7, 9, 7, 7], HashVote::Odd(vec![0, 2]));
+    check(&[7, 8], HashVote::Split);
+    check(&[7, 8, 8, 7], HashVote::Split);
+    check(&[7, 8, 9], HashVote::Split);
+    assert_eq!(verdict(&[None, None]), HashVote::Same);
+    assert_eq!(verdict(&[Some(7), None, Some(7)]), HashVote::Odd(vec![1]));
 }
 
 /// Trains, one member's parameters being a little off from the begin; what became of each.
