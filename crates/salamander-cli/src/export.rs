@@ -14,7 +14,7 @@ pub(crate) struct Args {
     /// The folder to write: model.safetensors (names are module paths) and experiment.yaml
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Write the layout of another program instead, one of those that the model has: huggingface, torchvision
+    /// Write the layout of another program instead, one of those that the model has: huggingface, torchvision, onnx
     #[arg(long, value_name = "NAME", default_value = "salamander")]
     format: String,
 }
