@@ -48,7 +48,11 @@ pub(crate) fn summary(folder: &str) -> Value {
 /// The folder of the only search below `runs`.
 pub(crate) fn only_search(place: &Workplace, runs: &str) -> Option<PathBuf> {
     let mut folders = std::fs::read_dir(place.path().join(runs)).ok()?.flatten();
-    folders.find(|entry| entry.path().join("search.json").is_file()).map(|entry| entry.path())
+    // One that is killed at its birth stays as a hidden folder, which is no search yet.
+    let is_born = |name: &std::ffi::OsStr| !name.to_string_lossy().starts_with('.');
+    let found = folders
+        .find(|entry| is_born(&entry.file_name()) && entry.path().join("search.json").is_file());
+    found.map(|entry| entry.path())
 }
 
 /// Lines of a search's journal so far.

@@ -142,12 +142,16 @@ impl Conductor<'_, '_> {
             }
             if self.search().is_over() || stopping {
                 self.processes.stop_all();
-                if self.processes.training().is_empty() {
+                if self.processes.is_empty() {
                     return Ok(());
                 }
             } else {
                 self.fill()?;
                 self.widen()?;
+                let search = self.durable.search();
+                self.processes.end_staying(|trial| {
+                    search.trial(trial).is_some_and(|t| t.state == TrialState::Running)
+                });
             }
             self.show();
             let mut events = Vec::new();

@@ -9,6 +9,10 @@ use super::rung::{Divisor, Rung};
 use super::{Bracket, Decision, Scheduler};
 use crate::{Ending, TrialId};
 
+/// How many of the best must keep their order. The paper compares all of the top rung; whom a search chooses is decided
+/// among the first, and on curves of lcdb the others cost a sixth more training for nothing.
+const COMPARED: usize = 2;
+
 /// Halving in the promotion form whose top rung is raised step by step.
 #[derive(Clone, Debug)]
 pub(crate) struct Pasha {
@@ -38,7 +42,7 @@ impl Pasha {
         }
     }
 
-    /// Whether the trials of the top rung stand there in another order than they did in the rung below: one has a place
+    /// Whether the best of the top rung stand there in another order than they did in the rung below: one has a place
     /// that was another's, who differed from it by more than noise.
     fn order_changes(&self, ranked: &[TrialId]) -> bool {
         let below = self.rungs[self.top - 1].length;
@@ -48,7 +52,7 @@ impl Pasha {
         let mut then = now.clone();
         then.sort_by(f64::total_cmp);
         let equal = self.noise.level();
-        now.iter().zip(&then).any(|(now, then)| (now - then).abs() > equal)
+        now.iter().zip(&then).take(COMPARED).any(|(now, then)| (now - then).abs() > equal)
     }
 
     fn arrive(&mut self, trial: TrialId, score: f64) {
