@@ -144,6 +144,10 @@ fn find_search(args: &Args, overrides: &Overrides, program: &Program) -> Result<
     match (args.resumed(), &args.experiment) {
         (Some(run), _) => match find(&run, &args.out) {
             Ok(folder) if is_search(&folder) => {
+                // The id of a search that is there: goes on with it if it is the same.
+                if let Some(file) = &args.experiment {
+                    program.check_same_search(&folder, file, overrides, options)?;
+                }
                 Ok(Found::Search(Box::new(program.resume_search(&folder)?)))
             }
             _ => Ok(Found::OneTrial),

@@ -96,6 +96,8 @@ layout! {
         search: "search.json",
         /// A search: what was heard of its trials, in the order in which it counted.
         search_journal: "search.jsonl",
+        /// A search: its trials in SQLite, made from its journal.
+        search_store: "search.sqlite",
         /// A search: the folders of its trials.
         trials: "trials",
         /// A trial of a population: whose checkpoint it has gone on from.

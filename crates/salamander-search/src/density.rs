@@ -46,6 +46,23 @@ impl AxisModel {
         }
     }
 
+    /// The values beside that of a place, or all others of a list; none where there are too many to tell apart.
+    pub(crate) fn neighbours(&self, place: f64) -> Vec<f64> {
+        let index = self.index(place);
+        match self {
+            Self::Choices(count) if *count <= MOST_CELLS => {
+                let others = (0..*count).filter(|other| *other != index);
+                others.map(|other| (other as f64 + 0.5) / *count as f64).collect()
+            }
+            Self::Cells(cells) => {
+                let beside = [index.checked_sub(1), Some(index + 1)].into_iter().flatten();
+                let cells = beside.filter_map(|beside| cells.get(beside));
+                cells.map(|(low, high)| (low + high) / 2.0).collect()
+            }
+            Self::Choices(_) | Self::Grained(_) | Self::Fine => Vec::new(),
+        }
+    }
+
     /// Which cell or choice a place is in.
     fn index(&self, place: f64) -> usize {
         match self {
@@ -316,6 +333,15 @@ mod tests {
             }
         }
         assert!((sum - 1.0).abs() < 1e-6, "{sum}");
+    }
+
+    #[test]
+    fn neighbours_are_the_values_beside_or_all_others_of_a_list() {
+        let axes = axes("a: {suggest_int: [0, 3]}\nb: {choice: [x, y, z]}\nc: {uniform: [0, 1]}");
+        assert_eq!(axes[0].neighbours(0.1), [0.375]);
+        assert_eq!(axes[0].neighbours(0.375), [0.125, 0.625]);
+        assert_eq!(axes[1].neighbours(0.5), [0.5 / 3.0, 2.5 / 3.0]);
+        assert_eq!(axes[2].neighbours(0.5), [0.0; 0]);
     }
 
     #[test]

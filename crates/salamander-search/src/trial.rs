@@ -61,6 +61,14 @@ impl Trial {
         self.reports.last().map_or(0, |(length, _)| *length)
     }
 
+    /// The best of what it measured, if that was a number.
+    pub fn best(&self, smaller_is_better: bool) -> Option<f64> {
+        let metrics = self.reports.iter().map(|(_, metric)| *metric);
+        metrics
+            .filter(|metric| !metric.is_nan())
+            .reduce(|a, b| if smaller_is_better { a.min(b) } else { a.max(b) })
+    }
+
     /// What it measured last.
     pub fn metric(&self) -> Option<f64> {
         self.reports.last().map(|(_, metric)| *metric)

@@ -25,7 +25,7 @@ pub(crate) enum Command {
 pub(crate) struct TableArgs {
     #[command(flatten)]
     search: SearchFolder,
-    /// Write a .parquet or .csv with a row for each trial instead, in the order in which they were made
+    /// Write a .parquet, .csv or .sqlite with a row for each trial instead, in the order in which they were made
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Print one JSON object instead, as `train --json` ends with
@@ -66,16 +66,17 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode> {
 
 fn table(args: &TableArgs) -> Result<()> {
     let end = args.search.read()?;
-    let all = SearchTable::new(&end);
     if let Some(path) = &args.out {
-        all.write(path)?;
-        outln!("{} in {}", count(all.rows.len() as u64, "trial"), path.display())?;
+        end.write_trials(path)?;
+        let trials = end.search().trials().len() as u64;
+        outln!("{} in {}", count(trials, "trial"), path.display())?;
         return Ok(());
     }
     if args.json {
         outln!("{}", end.to_json())?;
         return Ok(());
     }
+    let all = SearchTable::new(&end);
     // Without the folders, which a terminal has no room for.
     let columns = all.columns.len() - 1;
     let best_first = ranked(end.search().trials(), end.search().method());

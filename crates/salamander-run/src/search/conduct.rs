@@ -1,6 +1,6 @@
 //! Conducts a search: starts what is to be trained, hears how it ended, and does what follows.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -18,6 +18,7 @@ use super::end::SearchEnd;
 use super::folders::TrialFolders;
 use super::journal::{self, DurableSearch};
 use super::processes::{TrialExit, TrialProcesses};
+use super::store::TrialStore;
 use super::widths::widths;
 use crate::Error;
 use crate::experiment::wrong;
@@ -71,10 +72,13 @@ impl SearchRun {
         let folders = TrialFolders::new(&self.program, &self.path, &self.kept, self.layout())?;
         let budget = self.kept.file.experiment().searcher.max_seconds;
         let max_restarts = self.kept.file.experiment().max_restarts.0;
+        let store =
+            TrialStore::live(&self.layout().search_store(), durable.search(), durable.seconds());
         let mut conductor = Conductor {
             started: Instant::now(),
             before: durable.seconds(),
             durable,
+            store: None,
             folders,
             processes: TrialProcesses::new(slots),
             queue: TrialQueue::default(),
@@ -82,6 +86,10 @@ impl SearchRun {
             max_restarts,
             tell: &mut *tell,
         };
+        match store {
+            Ok(store) => conductor.store = Some(store),
+            Err(error) => conductor.line(without_store(&error.to_string())),
+        }
         let conducted = conductor.conduct(actions, budget, stop);
         if conducted.is_err() {
             conductor.processes.end_all();
@@ -107,6 +115,8 @@ struct Conductor<'a, 'b> {
     /// Seconds that it had taken before this process.
     before: f64,
     durable: DurableSearch,
+    /// `None`: it could not be written.
+    store: Option<TrialStore>,
     folders: TrialFolders<'a>,
     processes: TrialProcesses,
     queue: TrialQueue,
@@ -132,12 +142,16 @@ impl Conductor<'_, '_> {
             }
             if self.search().is_over() || stopping {
                 self.processes.stop_all();
-                if self.processes.training().is_empty() {
+                if self.processes.is_empty() {
                     return Ok(());
                 }
             } else {
                 self.fill()?;
                 self.widen()?;
+                let search = self.durable.search();
+                self.processes.end_staying(|trial| {
+                    search.trial(trial).is_some_and(|t| t.state == TrialState::Running)
+                });
             }
             self.show();
             let mut events = Vec::new();
@@ -236,6 +250,7 @@ impl Conductor<'_, '_> {
     fn hear(&mut self, events: &[SearchEvent]) -> Result<(), Error> {
         let seconds = self.seconds();
         let Self { durable, folders, queue, tell, .. } = self;
+        let mut changed = BTreeSet::new();
         durable.hear(events, seconds, |search, event, actions| {
             if let SearchEvent::Report { trial, length, metric } = event {
                 let best = search.best().map_or(String::new(), |(best, value)| {
@@ -243,13 +258,24 @@ impl Conductor<'_, '_> {
                 });
                 tell(SearchNews::Line(format!("trial {trial}: {metric} at {length}{best}")));
             }
+            if let SearchEvent::Report { trial, .. } | SearchEvent::Ended { trial, .. } = event {
+                changed.insert(*trial);
+            }
             for TrialAction { trial, what, reason } in &actions {
+                changed.insert(*trial);
                 if !matches!(what, Instruction::Create { .. }) {
                     tell(SearchNews::Line(format!("trial {trial}: {reason}")));
                 }
             }
             queue.take(folders, search, actions)
-        })
+        })?;
+        if let Some(store) = &mut self.store
+            && let Err(error) = store.update(self.durable.search(), &changed, seconds)
+        {
+            self.store = None;
+            self.line(without_store(&error));
+        }
+        Ok(())
     }
 
     /// What the end of a process means.
@@ -301,6 +327,11 @@ impl Conductor<'_, '_> {
         self.queue.queue.push_front(trial);
         Ok(None)
     }
+}
+
+/// A search goes on without its store, which is only for reading.
+fn without_store(error: &str) -> String {
+    format!("search.sqlite: {error}; it is made again when the search is resumed")
 }
 
 /// What is still to be done.

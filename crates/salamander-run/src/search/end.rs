@@ -1,10 +1,14 @@
 //! How a search ended, as people and programs are told.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use salamander_core::layout::RunLayout;
 use salamander_search::{Search, Trial, TrialId};
 use serde_json::{Value as Json, json};
+
+use super::store::TrialStore;
+use super::table::SearchTable;
+use crate::Error;
 
 /// How a search stands or ended.
 pub struct SearchEnd {
@@ -31,6 +35,15 @@ impl SearchEnd {
     /// The folder of a trial.
     pub fn trial_folder(&self, trial: TrialId) -> PathBuf {
         trial_layout(&self.layout, trial).folder().to_path_buf()
+    }
+
+    /// Writes all trials to a file that ends in `.parquet`, `.csv` or `.sqlite`, which is there completely or not at
+    /// all.
+    pub fn write_trials(&self, path: &Path) -> Result<(), Error> {
+        match path.extension().is_some_and(|extension| extension == "sqlite") {
+            true => TrialStore::write(path, self),
+            false => SearchTable::new(self).write(path),
+        }
     }
 
     /// One object for programs.
@@ -69,5 +82,11 @@ impl SearchEnd {
 
 /// The run of a trial.
 pub(super) fn trial_layout(search: &RunLayout, trial: TrialId) -> RunLayout {
-    RunLayout::new(search.trials().join(format!("{:05}", trial.0)))
+    RunLayout::new(search.folder().join(trial_folder_name(trial)))
+}
+
+/// The folder of a trial within that of its search.
+pub(super) fn trial_folder_name(trial: TrialId) -> String {
+    let trials = RunLayout::new("").trials();
+    trials.join(format!("{:05}", trial.0)).display().to_string()
 }

@@ -77,7 +77,8 @@ impl<'a> TrialFolders<'a> {
         }
         self.set_width(trial.id, width)?;
         let path = layout.experiment();
-        replace(&path, in_force.as_bytes(), Durability::Synced).map_err(Error::io(&path))?;
+        // The trial's process writes it once more, and syncs it.
+        replace(&path, in_force.as_bytes(), Durability::Unsynced).map_err(Error::io(&path))?;
         Ok(layout)
     }
 

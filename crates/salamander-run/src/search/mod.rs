@@ -8,13 +8,14 @@
 //! - [`SearchDraft`]: a search that is read and checked; [`SearchRun`]: one that has a folder, in `conduct`
 //! - `folders`: the runs of trials; `processes`: who trains them; `trial`: what such a process does
 //! - `journal`: what decisions follow from, on the disk; `widths`: idle slots widen trials
-//! - [`SearchEnd`]: what was found; [`SearchTable`]: the same in rows
+//! - [`SearchEnd`]: what was found; [`SearchTable`]: the same in rows; `store`: the same in SQLite
 
 mod conduct;
 mod end;
 mod folders;
 mod journal;
 mod processes;
+mod store;
 mod table;
 mod trial;
 mod widths;
@@ -31,6 +32,7 @@ use serde_json::{Value as Json, json};
 use crate::experiment::{in_file, wrong};
 use crate::folder::{RunFolder, RunName};
 use crate::program::chosen_seed;
+use crate::same_experiment::first_difference;
 use crate::{Error, Overrides, Program};
 
 pub use conduct::{SearchNews, SearchStanding};
@@ -113,6 +115,30 @@ impl Program {
         let kept = KeptSearch { base, seed, slots: options.slots, file: read };
         let (path, id) = (file.to_path_buf(), overrides.id.clone());
         Ok(Some(SearchDraft { program: self.clone(), path, kept, id }))
+    }
+
+    /// Refuses a folder that holds another search than that of a file, and would be taken for it.
+    pub fn check_same_search(
+        &self,
+        folder: &Path,
+        file: &Path,
+        overrides: &Overrides,
+        options: SearchOptions,
+    ) -> Result<(), Error> {
+        let kept = KeptSearch::read(&RunLayout::new(folder).search())?;
+        let options = SearchOptions { slots: kept.slots, ..options };
+        let difference = match self.search(file, overrides, options)? {
+            Some(draft) => first_difference(&kept.file.to_yaml(), &draft.in_force()),
+            None => Some("the file is that of one trial".to_string()),
+        };
+        match difference {
+            Some(difference) => Err(Error::Invalid(format!(
+                "{}: another search is in this folder ({difference}); give this one another id, \
+                 or go on with that one: train --resume",
+                folder.display()
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// Goes on with a search.

@@ -1,8 +1,14 @@
 //! The processes of trials: as many at a time as there are slots.
+//!
+//! A trial that came to where it pauses says so and stays for a while: if it may go on, it does so without the cost of
+//! a new process. Whatever becomes of it then, its checkpoint is on the disk.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
@@ -12,13 +18,14 @@ use salamander_core::layout::RunLayout;
 use salamander_master::local::Role;
 use salamander_search::TrialId;
 
+use super::trial::{GO_ON, PAUSED};
 use crate::Error;
 use crate::roles::{Duty, Exit, Processes};
 
 /// How long trials have to write their checkpoints when the search fails.
 const FAREWELL: Duration = Duration::from_secs(20);
 
-/// How the process of a trial ended.
+/// How the process of a trial ended, or came to a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TrialExit {
     /// It came to where it pauses.
@@ -35,19 +42,47 @@ pub(super) enum TrialExit {
     Killed(i32),
 }
 
+/// What a process is doing.
+#[derive(Debug)]
+enum Doing {
+    /// It trains its trial.
+    Training(TrialId),
+    /// It has paused, and can be told to go on with its trial.
+    Staying(TrialId),
+    /// It was told to end.
+    Ending,
+}
+
+/// A process.
+struct TrialProcess {
+    pid: u32,
+    doing: Doing,
+    /// Closed when it is to end.
+    line: Option<UnixStream>,
+}
+
+/// What a process's thread has heard.
+enum ProcessNews {
+    Paused,
+    Ended(TrialExit),
+}
+
 /// The processes.
 pub(super) struct TrialProcesses {
     slots: u32,
-    running: BTreeMap<TrialId, u32>,
+    /// By numbers of our own.
+    processes: BTreeMap<u64, TrialProcess>,
+    started: u64,
     stopped: bool,
-    sender: Sender<(TrialId, TrialExit)>,
-    ended: Receiver<(TrialId, TrialExit)>,
+    sender: Sender<(u64, ProcessNews)>,
+    news: Receiver<(u64, ProcessNews)>,
 }
 
 impl TrialProcesses {
     pub(super) fn new(slots: u32) -> Self {
-        let (sender, ended) = channel();
-        Self { slots: slots.max(1), running: BTreeMap::new(), stopped: false, sender, ended }
+        let (sender, news) = channel();
+        let processes = BTreeMap::new();
+        Self { slots: slots.max(1), processes, started: 0, stopped: false, sender, news }
     }
 
     pub(super) fn slots(&self) -> u32 {
@@ -55,42 +90,96 @@ impl TrialProcesses {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        (self.running.len() as u32) < self.slots
+        (self.training().len() as u32) < self.slots
     }
 
     /// The trials that train, in the order of their numbers.
     pub(super) fn training(&self) -> Vec<TrialId> {
-        self.running.keys().copied().collect()
+        let trial = |process: &TrialProcess| match process.doing {
+            Doing::Training(trial) => Some(trial),
+            Doing::Staying(_) | Doing::Ending => None,
+        };
+        let mut trials: Vec<TrialId> = self.processes.values().filter_map(trial).collect();
+        trials.sort_unstable();
+        trials
     }
 
-    /// Starts the process of a trial; it ends together with this one.
+    /// Whether no process is left.
+    pub(super) fn is_empty(&self) -> bool {
+        self.processes.is_empty()
+    }
+
+    /// Lets a trial train, in the process that it had or in a new one, which ends together with this one.
     pub(super) fn start(&mut self, trial: TrialId, run: &RunLayout) -> Result<(), Error> {
+        let stays = |process: &&mut TrialProcess| matches!(process.doing, Doing::Staying(who) if who == trial);
+        if let Some(process) = self.processes.values_mut().find(stays) {
+            let told = process.line.as_mut().map(|line| line.write_all(GO_ON));
+            if let Some(Ok(())) = told {
+                process.doing = Doing::Training(trial);
+                return Ok(());
+            }
+            // It has gone.
+            process.end();
+        }
         let processes = Processes::new(run.folder(), run, self.slots)?;
         let mut command = processes.command(Role::Worker(0), Duty::Trial);
-        let mut child = command.spawn().map_err(Error::system("cannot start a trial"))?;
-        self.running.insert(trial, child.id());
-        let sender = self.sender.clone();
-        let wait = move || {
-            let exit = child.wait().map_or(TrialExit::Failed, exit);
-            // Nobody listens any more: the search is gone.
-            let _ = sender.send((trial, exit));
-        };
-        let thread = Builder::new().name(format!("trial-{trial}")).spawn(wait);
+        let cannot = || Error::system("cannot start a trial");
+        let (line, its) = UnixStream::pair().map_err(cannot())?;
+        let heard = line.try_clone().map_err(cannot())?;
+        command.stdin(Stdio::from(OwnedFd::from(its)));
+        let child = command.spawn().map_err(cannot())?;
+        // The command holds the other end of the line as well.
+        drop(command);
+        self.started += 1;
+        let (number, sender) = (self.started, self.sender.clone());
+        let process =
+            TrialProcess { pid: child.id(), doing: Doing::Training(trial), line: Some(line) };
+        self.processes.insert(number, process);
+        let follow = move || follow(child, heard, |news| sender.send((number, news)).is_ok());
+        let thread = Builder::new().name(format!("trial-{trial}")).spawn(follow);
         thread.map(drop).map_err(Error::system("cannot start a thread"))
     }
 
-    /// All processes that have ended; waits for one of them, but no longer than this.
+    /// All trials that have ended or paused; waits for one of them, but no longer than this.
     pub(super) fn ended(&mut self, longest: Duration) -> Vec<(TrialId, TrialExit)> {
-        let first = self.ended.recv_timeout(longest).ok();
-        let ended: Vec<_> = first.into_iter().chain(self.ended.try_iter()).collect();
-        for (trial, _) in &ended {
-            self.running.remove(trial);
+        let first = self.news.recv_timeout(longest).ok();
+        let news: Vec<_> = first.into_iter().chain(self.news.try_iter()).collect();
+        let mut ended = Vec::new();
+        for (number, news) in news {
+            match news {
+                ProcessNews::Paused => {
+                    let Some(process) = self.processes.get_mut(&number) else { continue };
+                    let Doing::Training(trial) = process.doing else { continue };
+                    process.doing = Doing::Staying(trial);
+                    ended.push((trial, TrialExit::Done));
+                }
+                ProcessNews::Ended(exit) => match self.processes.remove(&number) {
+                    Some(TrialProcess { doing: Doing::Training(trial), .. }) => {
+                        ended.push((trial, exit));
+                    }
+                    // Its trial had come to where it pauses.
+                    _ => {}
+                },
+            }
         }
         ended
     }
 
+    /// Ends the processes of trials that need not go on, and of more than there are slots for.
+    pub(super) fn end_staying(&mut self, mut may_go_on: impl FnMut(TrialId) -> bool) {
+        let mut left = self.slots;
+        for process in self.processes.values_mut() {
+            let Doing::Staying(trial) = process.doing else { continue };
+            match left > 0 && may_go_on(trial) {
+                true => left -= 1,
+                false => process.end(),
+            }
+        }
+    }
+
     /// Asks all to end with a checkpoint.
     pub(super) fn stop_all(&mut self) {
+        self.end_staying(|_| false);
         if !std::mem::replace(&mut self.stopped, true) {
             self.signal_all(Signal::TERM);
         }
@@ -100,21 +189,48 @@ impl TrialProcesses {
     pub(super) fn end_all(&mut self) {
         self.stop_all();
         let asked = Instant::now();
-        while !self.running.is_empty() && asked.elapsed() < FAREWELL {
+        while !self.is_empty() && asked.elapsed() < FAREWELL {
             self.ended(Duration::from_millis(50));
+            self.end_staying(|_| false);
         }
         self.signal_all(Signal::KILL);
-        while !self.running.is_empty() {
+        while !self.is_empty() {
             self.ended(Duration::from_millis(50));
         }
     }
 
     fn signal_all(&self, signal: Signal) {
-        for pid in self.running.values().filter_map(|pid| Pid::from_raw(*pid as i32)) {
+        let pids = self.processes.values().map(|process| process.pid as i32);
+        for pid in pids.filter_map(Pid::from_raw) {
             // It may have ended by itself; its number is its own until it was waited for.
             let _ = kill_process(pid, signal);
         }
     }
+}
+
+impl TrialProcess {
+    /// Tells it to end.
+    fn end(&mut self) {
+        self.doing = Doing::Ending;
+        if let Some(line) = self.line.take() {
+            // Not only dropped: its thread listens on the same line.
+            let _ = line.shutdown(std::net::Shutdown::Write);
+        }
+    }
+}
+
+/// Tells what becomes of a process, to its end.
+fn follow(mut child: Child, line: UnixStream, tell: impl Fn(ProcessNews) -> bool) {
+    for word in BufReader::new(line).lines() {
+        match word {
+            Ok(word) if word == PAUSED => drop(tell(ProcessNews::Paused)),
+            Ok(_) => {}
+            Err(_) => break,
+        }
+    }
+    let exit = child.wait().map_or(TrialExit::Failed, exit);
+    // Nobody listens any more: the search is gone.
+    tell(ProcessNews::Ended(exit));
 }
 
 fn exit(status: ExitStatus) -> TrialExit {

@@ -37,10 +37,7 @@ impl SearchTable {
             .chain(["reason", "dir"].map(str::to_string))
             .collect();
         let row = |trial: &Trial| {
-            let metrics = trial.reports.iter().map(|(_, metric)| *metric);
-            let best = metrics
-                .filter(|metric| !metric.is_nan())
-                .reduce(|a, b| if method.smaller_is_better { a.min(b) } else { a.max(b) });
+            let best = trial.best(method.smaller_is_better);
             let mut row = vec![
                 Json::from(trial.id.0),
                 Json::from(trial.state.as_str()),
@@ -61,12 +58,12 @@ impl SearchTable {
     }
 
     /// Writes it to a file that ends in `.parquet` or `.csv`, which is there completely or not at all.
-    pub fn write(&self, path: &Path) -> Result<(), Error> {
+    pub(super) fn write(&self, path: &Path) -> Result<(), Error> {
         let format = match path.extension().and_then(|extension| extension.to_str()) {
             Some("csv") => Format::Csv,
             Some("parquet") => Format::Parquet,
             _ => {
-                let advice = "name a file that ends in .parquet or .csv";
+                let advice = "name a file that ends in .parquet, .csv or .sqlite";
                 return Err(Error::Invalid(format!("{}: {advice}", path.display())));
             }
         };
@@ -164,6 +161,6 @@ mod tests {
         assert_eq!(written.lines().count(), 3);
         assert!(written.contains("1,completed,4,0.1,0.1,"), "{written}");
         let error = table.write(&folder.path().join("trials.txt")).expect_err("no format");
-        assert!(error.to_string().contains(".parquet or .csv"), "{error}");
+        assert!(error.to_string().contains(".parquet, .csv or .sqlite"), "{error}");
     }
 }

@@ -1,8 +1,11 @@
-//! The process of a trial: trains the run of its folder to where the search looks at it.
+//! The process of a trial: trains the run of its folder to where the search looks at it, says so, and goes on if it is
+//! told to.
 
 use std::fs;
-use std::io::ErrorKind;
-use std::sync::atomic::Ordering;
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use salamander_core::experiment::Strategy;
@@ -12,11 +15,16 @@ use crate::connect::{Scale, scale};
 use crate::roles::{Exit, leave_on_signals};
 use crate::{Error, Overrides, Program};
 
+/// What a process says on its standard input, a line to its search, when its trial has paused.
+pub(super) const PAUSED: &str = "paused";
+/// What its search says if the trial may go on. When the line is closed, the process is to end.
+pub(super) const GO_ON: &[u8] = b"go on\n";
+
 /// How often a wish to leave, or another width, is looked for.
 const LOOK: Duration = Duration::from_millis(50);
 
 pub(crate) fn trial(program: &Program, run: &RunLayout) -> Result<Exit, Error> {
-    let exit = match train(program, run) {
+    let exit = match train_on(program, run) {
         Err(error) if error.refuses_hparams() => (error, Exit::Refused),
         Err(error) if is_of_the_system(&error) => (error, Exit::SystemFailed),
         other => return other,
@@ -26,8 +34,31 @@ pub(crate) fn trial(program: &Program, run: &RunLayout) -> Result<Exit, Error> {
     Ok(exit.1)
 }
 
-fn train(program: &Program, layout: &RunLayout) -> Result<Exit, Error> {
+/// Trains from pause to pause.
+fn train_on(program: &Program, layout: &RunLayout) -> Result<Exit, Error> {
     let leave = leave_on_signals()?;
+    let line = rustix::io::fcntl_dupfd_cloexec(std::io::stdin(), 0).map(UnixStream::from);
+    let mut line =
+        line.map(BufReader::new).map_err(|errno| Error::system("no line")(errno.into()))?;
+    loop {
+        let exit = train(program, layout, &leave)?;
+        if exit != Exit::Done || !may_go_on(&mut line) {
+            return Ok(exit);
+        }
+        if leave.load(Ordering::Relaxed) {
+            return Ok(Exit::Left);
+        }
+    }
+}
+
+/// Tells the search that the trial has paused, and waits for its word; also without a search it is to end.
+fn may_go_on(line: &mut BufReader<UnixStream>) -> bool {
+    let mut word = Vec::new();
+    let told = line.get_mut().write_all(format!("{PAUSED}\n").as_bytes());
+    told.is_ok() && line.read_until(b'\n', &mut word).is_ok() && word == GO_ON
+}
+
+fn train(program: &Program, layout: &RunLayout, leave: &Arc<AtomicBool>) -> Result<Exit, Error> {
     let folder = layout.folder().to_string_lossy().into_owned();
     let note = &mut |note: String| tracing::info!("{note}");
     let draft = program.resume(&folder, &Overrides::default(), layout.folder(), note)?;

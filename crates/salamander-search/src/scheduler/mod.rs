@@ -4,6 +4,7 @@ mod brackets;
 mod flat;
 mod halving;
 mod median;
+mod noise;
 mod pasha;
 mod population;
 mod rung;

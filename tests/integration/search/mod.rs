@@ -1,13 +1,20 @@
 //! Searches: what a preview shows, and what becomes of trials when the search is killed.
+//!
+//! # Layout
+//! - `killed`: searches that are killed, and what must not have changed; `refused`: what cannot be searched
 
-use std::path::{Path, PathBuf};
-use std::process::Child;
-use std::time::Duration;
+pub(crate) mod killed;
+mod refused;
+
+use std::path::Path;
 
 use serde_json::Value;
 
-use crate::faults::SmallDisk;
-use crate::support::{Workplace, may_change_host, points_csv, skip};
+use crate::support::{Workplace, points_csv};
+use killed::{
+    Kills, decisions, is_not_changed_by_kills, journaled, killed_and_resumed, nobody_is_left,
+    only_search, summary, trials_are_what_they_are_alone, wait_for,
+};
 
 const FILE: &str = "\
 entrypoint: points
@@ -91,108 +98,6 @@ micro_batches: 2
 reproducibility: {experiment_seed: 7}
 ";
 
-/// What must not depend on how a search was disturbed: trials, decisions and all that was learned.
-fn decisions(end: &Value) -> Vec<Value> {
-    let trials = end["trials"].as_array().expect("a list");
-    let fields = ["id", "state", "hparams", "length", "metric", "reason"];
-    let decided = |trial: &Value| {
-        let mut all: Vec<Value> = fields.iter().map(|field| trial[*field].clone()).collect();
-        all.push(summary(trial["dir"].as_str().expect("a folder"))["weights_hash"].clone());
-        Value::from(all)
-    };
-    trials.iter().map(decided).collect()
-}
-
-/// How a trial's run ended; null where it never began.
-fn summary(folder: &str) -> Value {
-    let text = std::fs::read_to_string(Path::new(folder).join("summary.json"));
-    text.map_or(Value::Null, |text| serde_json::from_str(&text).expect("a summary"))
-}
-
-/// The folder of the only search below `runs`.
-fn only_search(place: &Workplace, runs: &str) -> Option<PathBuf> {
-    let mut folders = std::fs::read_dir(place.path().join(runs)).ok()?.flatten();
-    folders.find(|entry| entry.path().join("search.json").is_file()).map(|entry| entry.path())
-}
-
-/// Lines of a search's journal so far.
-fn journaled(search: &Path) -> usize {
-    std::fs::read_to_string(search.join("search.jsonl")).unwrap_or_default().lines().count()
-}
-
-/// Waits until something is there; `None` when the search has ended before.
-fn wait_for<T>(search: &mut Child, mut found: impl FnMut() -> Option<T>) -> Option<T> {
-    loop {
-        let over = search.try_wait().expect("asked").is_some();
-        if let Some(found) = found() {
-            return Some(found);
-        }
-        if over {
-            return None;
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-/// Waits until no process has a folder among its arguments: trials end together with their search.
-fn nobody_is_left(folder: &Path) {
-    let name = folder.display().to_string();
-    let is_there = || {
-        let processes = std::fs::read_dir("/proc").expect("processes").flatten();
-        processes.into_iter().any(|process| {
-            let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
-            String::from_utf8_lossy(&line).split('\0').any(|part| part.starts_with(&name))
-        })
-    };
-    while is_there() {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// Kills a search at as many seeded moments, and lets it end then.
-pub(crate) fn killed_and_resumed(place: &Workplace, file: &str, kills: u64, seed: u64) -> Value {
-    let runs = format!("killed-{seed}");
-    let mut rng = salamander_core::seed::Rng::new(seed);
-    for _ in 0..kills {
-        let folder = only_search(place, &runs);
-        let name = folder.as_ref().map(|folder| folder.display().to_string());
-        let slots = (1 + rng.below(3)).to_string();
-        let mut args = vec!["train", "--slots", &slots, "--out", &runs];
-        match &name {
-            Some(name) => args.extend(["--resume", name]),
-            None => args.push(file),
-        }
-        let mut search = place.command(&args).spawn().expect("started");
-        let before = folder.as_deref().map_or(0, journaled);
-        let more = rng.below(3) as usize;
-        let reached = || only_search(place, &runs).filter(|all| journaled(all) >= before + more);
-        let reached = wait_for(&mut search, reached);
-        std::thread::sleep(Duration::from_millis(rng.below(60)));
-        // On a slow machine it may be over by now, which is as good.
-        let _ = search.kill();
-        search.wait().expect("gone");
-        if let Some(folder) = reached.or_else(|| only_search(place, &runs)) {
-            nobody_is_left(&folder);
-        }
-    }
-    let folder = only_search(place, &runs).expect("a search").display().to_string();
-    place.ok(&["train", "--resume", &folder, "--slots", "2", "--json"]).json()
-}
-
-/// A search undisturbed, and the same one killed at many moments.
-pub(crate) fn is_not_changed_by_kills(file: &str, kills: u64, seeds: std::ops::Range<u64>) {
-    let place = Workplace::new();
-    place.write("points.csv", &points_csv(40));
-    let file = place.write("x.yaml", file).display().to_string();
-    let end: Value = place.ok(&["train", &file, "--json", "--out", "one"]).json();
-    assert_eq!(end["state"], "completed");
-    for seed in seeds {
-        let again = killed_and_resumed(&place, &file, kills, seed);
-        assert_eq!(decisions(&again), decisions(&end), "seed {seed}");
-        assert_eq!(again["best"]["id"], end["best"]["id"], "seed {seed}");
-    }
-}
-
 /// The search of [`RUNNING`] with its searcher's lines replaced.
 pub(crate) fn running(changes: &[(&str, &str)]) -> String {
     changes.iter().fold(RUNNING.to_string(), |text, (before, after)| {
@@ -203,9 +108,8 @@ pub(crate) fn running(changes: &[(&str, &str)]) -> String {
 
 #[test]
 fn a_search_trains_its_trials_and_goes_on_after_kills() {
-    is_not_changed_by_kills(RUNNING, 3, 1..2);
     let place = Workplace::new();
-    place.write("points.csv", &points_csv(40));
+    is_not_changed_by_kills(&place, RUNNING, &[Kills::quick(3, 1)]);
     let file = place.write("x.yaml", RUNNING).display().to_string();
     let end: Value = place.ok(&["train", &file, "--json"]).json();
     let trials = end["trials"].as_array().expect("a list");
@@ -227,6 +131,11 @@ fn a_search_trains_its_trials_and_goes_on_after_kills() {
     place.ok(&["search", "table", folder, "--out", "trials.parquet"]);
     let rows = place.ok(&["data", "inspect", "trials.parquet"]).out();
     assert!(rows.starts_with("parquet, 5 records") && rows.contains("hparams.hidden"), "{rows}");
+    place.ok(&["search", "table", folder, "--out", "trials.sqlite"]);
+    for store in [place.path().join("trials.sqlite"), Path::new(folder).join("search.sqlite")] {
+        let file = std::fs::read(&store).expect("a store");
+        assert!(file.starts_with(b"SQLite format 3\0"), "{}", store.display());
+    }
     let shares: Value = place.ok(&["search", "importance", folder, "--json"]).json();
     let shares = shares["importance"].as_object().expect("shares");
     assert_eq!(shares.keys().collect::<Vec<_>>(), ["learning_rate", "hidden"]);
@@ -238,30 +147,8 @@ fn in_order_of_arrival_a_trial_has_the_curve_that_it_has_alone() {
     place.write("points.csv", &points_csv(40));
     let text = running(&[("order: fixed", "order: arrival"), ("max_concurrent_trials: 2", "")]);
     let file = place.write("x.yaml", &text).display().to_string();
-    let end = killed_and_resumed(&place, &file, 2, 5);
-    let folder = end["dir"].as_str().expect("a folder");
-    let again: Value = place.ok(&["search", "table", folder, "--json"]).json();
-    assert_eq!(again["trials"], end["trials"], "the replay is identical");
-    for trial in end["trials"].as_array().expect("a list") {
-        let run = Path::new(trial["dir"].as_str().expect("a folder"));
-        let experiment = run.join("experiment.yaml").display().to_string();
-        let out = format!("alone-{}", trial["id"]);
-        let alone = place.train(&[&experiment, "--out", &out]);
-        let there = summary(&run.display().to_string());
-        assert_eq!(alone["weights_hash"], there["weights_hash"], "{trial}");
-        assert_eq!(alone["metrics"]["validation"]["loss"], trial["metric"]);
-        let steps = |folder: &Path| {
-            let text = std::fs::read_to_string(folder.join("metrics.jsonl")).expect("a curve");
-            let is_step = |line: &&str| line.contains("\"kind\":\"step\"");
-            // All but the time at which it was.
-            let told = |line: &str| line.split(",\"time\":").next().map(str::to_string);
-            text.lines().filter(is_step).filter_map(told).collect::<Vec<String>>()
-        };
-        let length = trial["length"].as_u64().expect("a number") as usize;
-        let (there, alone) = (steps(run), steps(Path::new(alone["dir"].as_str().expect("one"))));
-        assert_eq!(there.len(), length, "each step is there once");
-        assert_eq!(there, alone[..length], "bit for bit");
-    }
+    let end = killed_and_resumed(&place, &file, Kills::quick(2, 5));
+    trials_are_what_they_are_alone(&place, &end);
 }
 
 #[test]
@@ -298,7 +185,7 @@ reproducibility: {experiment_seed: 3}
         }
     }
     assert!(copies > 0, "{end:#}");
-    let again = killed_and_resumed(&place, &file, 2, 9);
+    let again = killed_and_resumed(&place, &file, Kills::quick(2, 9));
     assert_eq!(decisions(&again), decisions(&end));
 }
 
@@ -423,64 +310,4 @@ fn a_search_ends_at_its_target_or_when_its_time_is_over() {
     assert_eq!(end["trials"][0]["reason"], "trial 1 has reached the target 100");
     let end = ended("searcher.max_seconds=0.001");
     assert_eq!(end["trials"][0]["reason"], "the time for the search is over");
-}
-
-#[test]
-fn a_full_disk_ends_a_search_and_loses_nothing() {
-    let place = Workplace::new();
-    place.write("points.csv", &points_csv(40));
-    let file = place.write("x.yaml", RUNNING).display().to_string();
-    let small = place.path().join("small");
-    std::fs::create_dir(&small).expect("a folder");
-    if !may_change_host("a_full_disk_ends_a_search") {
-        return;
-    }
-    let Some(_disk) = SmallDisk::mount(&small) else {
-        return skip("a_full_disk_ends_a_search", "tmpfs cannot be mounted here (needs root)");
-    };
-    // Room for the beginning of the search only.
-    std::fs::write(small.join("filler"), vec![1; 1_150_000]).expect("written");
-    let ended = place.run(&["train", &file, "--out", "small/runs"]);
-    assert_eq!(ended.code(), Some(1), "{}", ended.err());
-    assert!(ended.err().contains("No space left on device"), "{}", ended.err());
-    std::fs::remove_file(small.join("filler")).expect("removed");
-    let again = match only_search(&place, "small/runs") {
-        Some(folder) => {
-            let folder = folder.display().to_string();
-            place.ok(&["train", "--resume", &folder, "--json"]).json()
-        }
-        None => place.ok(&["train", &file, "--out", "small/runs", "--json"]).json(),
-    };
-    let end: Value = place.ok(&["train", &file, "--json", "--out", "one"]).json();
-    assert_eq!(decisions(&again), decisions(&end));
-}
-
-#[test]
-fn a_search_says_what_it_cannot_do() {
-    let place = Workplace::new();
-    place.write("points.csv", &points_csv(40));
-    let file = place.write("x.yaml", RUNNING).display().to_string();
-    let check = |sets: &[&str], expected: &str| {
-        let mut args = vec!["train", &file];
-        sets.iter().for_each(|set| args.extend(["--set", set]));
-        let ended = place.run(&args);
-        assert_eq!(ended.code(), Some(1), "{sets:?}");
-        let said = format!("{}{}", ended.out(), ended.err());
-        assert!(said.contains(expected), "{said}");
-        assert!(!place.path().join("runs").exists(), "nothing is written for a mistake");
-    };
-    check(&["data.validation=[]"], "data.validation: a search compares trials");
-    check(&["searcher.scheduler=pbt"], "searcher.name: async_halving with the scheduler pbt");
-    check(&["searcher.metric=accurracy"], "validation reports no \"accurracy\"");
-    check(&["data.training=nowhere.csv"], "nowhere.csv");
-    check(
-        &["hyperparameters.learning_rate={uniform: [-1, 1]}"],
-        "-1 to 1 is not within what the model takes, 0 to any",
-    );
-    check(
-        &["searcher.elastic_trials=true", "strategy=ps"],
-        "searcher.elastic_trials: workers of strategy hybrid or ps are not widened",
-    );
-    let ended = place.run(&["search", "table", "."]);
-    assert!(ended.err().contains("no search, for it has no search.json"), "{}", ended.err());
 }

@@ -1,0 +1,99 @@
+//! What cannot be searched, or not now: each is told, and nothing is lost.
+
+use serde_json::Value;
+
+use super::RUNNING;
+use super::killed::{decisions, only_search};
+use crate::faults::SmallDisk;
+use crate::support::{Workplace, may_change_host, points_csv, skip};
+
+#[test]
+fn a_full_disk_ends_a_search_and_loses_nothing() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(40));
+    let file = place.write("x.yaml", RUNNING).display().to_string();
+    let small = place.path().join("small");
+    std::fs::create_dir(&small).expect("a folder");
+    if !may_change_host("a_full_disk_ends_a_search") {
+        return;
+    }
+    let Some(_disk) = SmallDisk::mount(&small) else {
+        return skip("a_full_disk_ends_a_search", "tmpfs cannot be mounted here (needs root)");
+    };
+    // Room for the beginning of the search only.
+    std::fs::write(small.join("filler"), vec![1; 1_150_000]).expect("written");
+    let ended = place.run(&["train", &file, "--out", "small/runs"]);
+    assert_eq!(ended.code(), Some(1), "{}", ended.err());
+    assert!(ended.err().contains("No space left on device"), "{}", ended.err());
+    std::fs::remove_file(small.join("filler")).expect("removed");
+    let again = match only_search(&place, "small/runs") {
+        Some(folder) => {
+            let folder = folder.display().to_string();
+            place.ok(&["train", "--resume", &folder, "--json"]).json()
+        }
+        None => place.ok(&["train", &file, "--out", "small/runs", "--json"]).json(),
+    };
+    let end: Value = place.ok(&["train", &file, "--json", "--out", "one"]).json();
+    assert_eq!(decisions(&again), decisions(&end));
+}
+
+#[test]
+fn a_search_says_what_it_cannot_do() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(40));
+    let file = place.write("x.yaml", RUNNING).display().to_string();
+    let check = |sets: &[&str], expected: &str| {
+        let mut args = vec!["train", &file];
+        sets.iter().for_each(|set| args.extend(["--set", set]));
+        let ended = place.run(&args);
+        assert_eq!(ended.code(), Some(1), "{sets:?}");
+        let said = format!("{}{}", ended.out(), ended.err());
+        assert!(said.contains(expected), "{said}");
+        assert!(!place.path().join("runs").exists(), "nothing is written for a mistake");
+    };
+    check(&["data.validation=[]"], "data.validation: a search compares trials");
+    check(&["searcher.scheduler=pbt"], "searcher.name: async_halving with the scheduler pbt");
+    check(&["searcher.metric=accurracy"], "validation reports no \"accurracy\"");
+    check(&["searcher.name=asha"], "searcher.name: \"asha\" is not known here");
+    check(&["searcher.scheduler=hyperband"], "searcher.scheduler: \"hyperband\" is not known here");
+    check(&["hyperparameters.hidden={choice: []}"], "hyperparameters.hidden");
+    check(&["hyperparameters.learning_rate={loguniform: [0, 1]}"], "hyperparameters.learning_rate");
+    check(&["data.training=nowhere.csv"], "nowhere.csv");
+    check(
+        &["hyperparameters.learning_rate={uniform: [-1, 1]}"],
+        "-1 to 1 is not within what the model takes, 0 to any",
+    );
+    check(
+        &["searcher.elastic_trials=true", "strategy=ps"],
+        "searcher.elastic_trials: workers of strategy hybrid or ps are not widened",
+    );
+    let ended = place.run(&["search", "table", "."]);
+    assert!(ended.err().contains("no search, for it has no search.json"), "{}", ended.err());
+}
+
+#[test]
+fn two_searches_do_not_share_a_folder() {
+    let place = Workplace::new();
+    place.write("points.csv", &points_csv(40));
+    let file = place.write("x.yaml", RUNNING).display().to_string();
+    let args = ["train", &file, "--id", "mine", "--json"];
+    let end: Value = place.ok(&args).json();
+    // Another one with the same id, and one trial with it.
+    let refused = |rest: &[&str], expected: &str| {
+        let ended = place.run(&[&args[..], rest].concat());
+        assert_eq!(ended.code(), Some(1), "{rest:?}: {}", ended.out());
+        assert!(ended.err().contains(expected), "{}", ended.err());
+    };
+    refused(
+        &["--set", "searcher.max_trials=6"],
+        "runs/mine: another search is in this folder (searcher.max_trials is 5 there and 6 here); \
+         give this one another id",
+    );
+    let one = place.write("one.yaml", "entrypoint: points\ndata: {training: points.csv}\n");
+    let one = one.display().to_string();
+    let ended = place.run(&["train", &one, "--id", "mine"]);
+    assert!(ended.err().contains("the file is that of one trial"), "{}", ended.err());
+    // The same one goes on, here with nothing to do, whatever its slots are.
+    let again: Value = place.ok(&[&args[..], &["--slots", "3"]].concat()).json();
+    assert_eq!(decisions(&again), decisions(&end));
+}
