@@ -138,6 +138,7 @@ impl Conductor<'_, '_> {
             } else {
                 self.fill()?;
                 self.widen()?;
+                self.end_killed();
             }
             self.show();
             let mut events = Vec::new();
@@ -182,6 +183,11 @@ impl Conductor<'_, '_> {
                 continue;
             }
             let origin = self.queue.origin(trial);
+            if self.folders.layout(trial).killed().exists() {
+                self.line(format!("trial {trial}: was killed by hand"));
+                self.hear(&[SearchEvent::Ended { trial, how: Ending::Failed }])?;
+                continue;
+            }
             let (how, reason) = match self.folders.prepare(known, origin, 1) {
                 Ok(layout) => {
                     self.processes.start(trial, &layout)?;
@@ -200,6 +206,15 @@ impl Conductor<'_, '_> {
             self.give_up_if_hopeless(reason)?;
         }
         Ok(())
+    }
+
+    /// Ends the processes of trials that somebody does not want any more.
+    fn end_killed(&mut self) {
+        for trial in self.processes.training() {
+            if self.folders.layout(trial).killed().exists() {
+                self.processes.kill(trial);
+            }
+        }
     }
 
     /// A model that refuses everything would be asked for ever.
@@ -283,6 +298,10 @@ impl Conductor<'_, '_> {
                     return Err(Error::Failed(reason));
                 }
                 (why(), false)
+            }
+            // It came to where it pauses before the signal did, or did not: it is over.
+            TrialExit::Killed(_) if layout.killed().exists() => {
+                ("was killed by hand".to_string(), true)
             }
             TrialExit::Killed(signal) => {
                 restarts.kills += 1;

@@ -89,6 +89,15 @@ impl TrialProcesses {
         ended
     }
 
+    /// Ends one at once.
+    pub(super) fn kill(&self, trial: TrialId) {
+        let pid = self.running.get(&trial).and_then(|pid| Pid::from_raw(*pid as i32));
+        if let Some(pid) = pid {
+            // It may have ended by itself; its number is its own until it was waited for.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+
     /// Asks all to end with a checkpoint.
     pub(super) fn stop_all(&mut self) {
         if !std::mem::replace(&mut self.stopped, true) {
