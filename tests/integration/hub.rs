@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::{PROGRAM, Workplace, points_csv};
 
-const SINGLE: &str = "\
+pub(crate) const SINGLE: &str = "\
 name: one model
 entrypoint: points
 data: {training: points.csv, validation: points.csv}
@@ -22,7 +22,7 @@ min_validation_period: {batches: 500}
 reproducibility: {experiment_seed: 7}
 ";
 
-const SEARCH: &str = "\
+pub(crate) const SEARCH: &str = "\
 name: a search
 entrypoint: points
 data: {training: points.csv, validation: points.csv}
@@ -43,7 +43,7 @@ min_checkpoint_period: {batches: 8}
 reproducibility: {experiment_seed: 7}
 ";
 
-fn place() -> Workplace {
+pub(crate) fn place() -> Workplace {
     let place = Workplace::new();
     place.write("points.csv", &points_csv(40));
     place.write("single.yaml", SINGLE);
@@ -174,14 +174,22 @@ pub(crate) fn kill_often(kills: usize) {
     assert!(processes_of(&place).is_empty(), "nothing is left running");
 }
 
-struct Hub {
+pub(crate) struct Hub {
     process: Child,
     address: String,
 }
 
 impl Hub {
-    fn start(place: &Workplace) -> Self {
-        let mut command = place.command(&["hub", "--listen", "127.0.0.1:0", "--slots", "3"]);
+    pub(crate) fn start(place: &Workplace) -> Self {
+        Self::start_on(place, "127.0.0.1:0")
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) fn start_on(place: &Workplace, address: &str) -> Self {
+        let mut command = place.command(&["hub", "--listen", address, "--slots", "3"]);
         let mut process = command.stderr(std::process::Stdio::inherit()).spawn().expect("started");
         let mut line = String::new();
         let out = process.stdout.as_mut().expect("its output");
@@ -190,18 +198,18 @@ impl Hub {
         Self { process, address }
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.process.kill().expect("killed");
         self.process.wait().expect("gone");
     }
 
-    fn stop(mut self) {
+    pub(crate) fn stop(mut self) {
         let pid = Pid::from_raw(self.process.id() as i32).expect("a process");
         kill_process(pid, Signal::TERM).expect("asked");
         assert!(self.process.wait().expect("gone").success());
     }
 
-    fn get(&self, path: &str) -> Value {
+    pub(crate) fn get(&self, path: &str) -> Value {
         use std::io::{Read, Write};
         let mut stream = std::net::TcpStream::connect(&self.address).expect("it listens");
         let request = format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n");
@@ -251,7 +259,7 @@ fn is_ours(pid: i32, place: &Workplace) -> bool {
     !is_gone && here && command.contains(PROGRAM)
 }
 
-fn processes_of(place: &Workplace) -> Vec<i32> {
+pub(crate) fn processes_of(place: &Workplace) -> Vec<i32> {
     let entries = fs::read_dir("/proc").expect("a list").flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     numbers.filter(|pid| is_ours(*pid, place)).collect()

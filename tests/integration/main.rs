@@ -14,6 +14,7 @@ mod first_run;
 mod from_code;
 mod hosts;
 mod hub;
+mod hub_upkeep;
 mod interop;
 mod interrupted;
 #[cfg(feature = "long")]

@@ -136,6 +136,7 @@ impl OverrideArgs {
             id: None,
             tensorboard: self.tensorboard,
             mlflow: self.mlflow.clone(),
+            hub: None,
         }
     }
 }

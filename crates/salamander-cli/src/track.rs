@@ -18,6 +18,10 @@ pub(crate) struct Args {
     /// The address of an MLflow server, where the experiment names none or another one: http://host:5000
     #[arg(long, value_name = "URI")]
     mlflow: Option<String>,
+    /// The address of a hub, where the experiment names none or another one: http://host:7070; the token comes from
+    /// SALAMANDER_HUB_TOKEN
+    #[arg(long, value_name = "URL")]
+    hub: Option<String>,
     /// The experiment's name there, where the experiment file says nothing [default: the run's name]
     #[arg(long, value_name = "NAME", requires = "mlflow")]
     experiment: Option<String>,
@@ -39,6 +43,8 @@ fn tracking(args: &Args) -> Result<Tracking> {
     let mut sets = Vec::new();
     sets.extend(args.tensorboard.then(|| "tracking.tensorboard=true".to_string()));
     sets.extend(args.mlflow.iter().map(|uri| format!("tracking.mlflow.uri={uri}")));
+    let hub = |url: &String| format!("tracking.hub={}", serde_json::Value::from(url.as_str()));
+    sets.extend(args.hub.iter().map(hub));
     let name = |name| format!("tracking.mlflow.experiment={}", serde_json::Value::from(name));
     sets.extend(args.experiment.clone().map(name));
     Ok(Experiment::parse("", &sets)?.tracking.clone())

@@ -1,10 +1,12 @@
 //! `salamander train`: from an experiment file to a run's folder.
 
+use std::env;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
+use salamander_core::environment;
 use salamander_run::{
     Overrides, Program, Run, SearchDraft, SearchOptions, SearchRun, State, Summary, find, is_search,
 };
@@ -48,6 +50,10 @@ pub(crate) struct Args {
     /// Trials of a search at a time, each in a process of its own
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     slots: u32,
+    /// Tell a hub of the run while it trains, such as http://host:7070; one that sees the run's folder needs no more.
+    /// The token comes from SALAMANDER_HUB_TOKEN [default: SALAMANDER_HUB]
+    #[arg(long, value_name = "URL")]
+    hub: Option<String>,
     #[cfg(feature = "kube")]
     #[command(flatten)]
     job: crate::kube::JobArgs,
@@ -67,6 +73,7 @@ impl Args {
 pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
     let mut overrides = args.overrides.overrides();
     overrides.id.clone_from(&args.id);
+    overrides.hub.clone_from(&args.hub);
     #[cfg(feature = "kube")]
     if args.job.is_cluster() {
         return match (&args.experiment, &args.resume) {
@@ -75,6 +82,8 @@ pub(crate) fn run(args: &Args, program: &Program) -> Result<ExitCode> {
             (None, None) => bail!("name an experiment file"),
         };
     }
+    let named = || env::var(environment::HUB.name).ok().filter(|url| !url.is_empty());
+    overrides.hub = overrides.hub.or_else(named);
     match find_search(args, &overrides, program)? {
         Found::OneTrial => {}
         Found::New(draft) if args.dump_config => {

@@ -111,14 +111,14 @@ pub const ASSETS: Variable = Variable {
 pub const HUB: Variable = Variable {
     name: "SALAMANDER_HUB",
     default: "the hub of the folder of runs",
-    meaning: "The address of the hub that commands talk to, as with `--hub`.",
+    meaning: "The address of the hub that commands talk to, and that `train` tells of its runs, as with `--hub`.",
 };
 
 /// Who somebody is to that hub.
 pub const HUB_TOKEN: Variable = Variable {
     name: "SALAMANDER_HUB_TOKEN",
     default: "none",
-    meaning: "The token that commands show to a hub that asks for a login.",
+    meaning: "The token that commands and runs show to a hub that asks for a login.",
 };
 
 /// The pod that a process is in.

@@ -86,6 +86,12 @@ layout! {
         confusion: "confusion.svg",
         /// What an MLflow server has been told, and what it is being told.
         mlflow: "mlflow.json",
+        /// The name by which a hub knows a run whose folder it does not see.
+        told_hub: "hub.json",
+        /// A run of another machine: whose files a hub has here.
+        remote: "remote.json",
+        /// A run of another machine: was written when the hub heard of it last; absent: nobody trains there.
+        remote_live: "remote.live",
         /// Where each worker's time went.
         stats: "stats.csv",
         /// The folder of logs.
@@ -104,6 +110,8 @@ layout! {
         copied: "copied",
         /// An elastic trial: how many workers its search wants it to have.
         width: "width",
+        /// A trial of a search: somebody has ended it for good.
+        killed: "killed",
         /// What the tasks of an evaluation or a prediction are, in their own folder within the run's.
         job: "job.json",
     }
@@ -134,6 +142,43 @@ impl RunLayout {
     pub fn counted(&self) -> PathBuf {
         self.checkpoints().join(COUNTED)
     }
+}
+
+/// Files of a run that a hub is told of, and whether they are appended to; the others are replaced as a whole. Logs are
+/// told of as well.
+pub const TOLD: [(&str, bool); 6] = [
+    (EXPERIMENT, false),
+    ("search.json", false),
+    ("plan.json", false),
+    (METRICS, true),
+    ("search.jsonl", true),
+    ("summary.json", false),
+];
+
+/// Whether a path is one of a file that a hub is told of.
+pub fn is_told_file(path: &str) -> bool {
+    let of_trial = path.strip_prefix("trials/").and_then(|rest| rest.split_once('/'));
+    let path = match of_trial {
+        Some((number, rest)) if number.len() == 5 && number.bytes().all(|b| b.is_ascii_digit()) => {
+            rest
+        }
+        Some(_) => return false,
+        None => path,
+    };
+    let is_log =
+        path.strip_prefix("logs/").and_then(|name| name.strip_suffix(".log")).is_some_and(|name| {
+            let fits = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            !name.is_empty()
+                && name.len() <= 100
+                && !name.starts_with('.')
+                && name.chars().all(fits)
+        });
+    is_log || TOLD.iter().any(|(name, _)| *name == path)
+}
+
+/// Whether such a file is appended to.
+pub fn is_appended(path: &str) -> bool {
+    path.ends_with(".log") || TOLD.iter().any(|(name, appended)| *appended && path.ends_with(name))
 }
 
 layout! {
@@ -170,5 +215,25 @@ impl PipelineLayout {
     /// The folder.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_that_a_hub_is_told_of_have_such_paths() {
+        for path in ["metrics.jsonl", "trials/00012/summary.json", "trials/00012/logs/worker-0.log"]
+        {
+            assert!(is_told_file(path), "{path}");
+        }
+        for path in
+            ["", "token", "../metrics.jsonl", "trials/00012/../token", "logs/a/b.log", "logs/.log"]
+        {
+            assert!(!is_told_file(path), "{path}");
+        }
+        assert!(is_appended("trials/00001/search.jsonl") && is_appended("logs/master.log"));
+        assert!(!is_appended("search.json"));
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE};
 use reqwest::{Method, RequestBuilder, Response, StatusCode, Url};
+use salamander_core::experiment::Budget;
 use salamander_files::{Durability, PendingFolder};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,15 +15,18 @@ use serde_json::Value as Json;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::Error;
-use crate::api::{CheckpointFile, RunCurves};
+use crate::api::{CheckpointFile, Lineage, RunCurves, Webhooks};
 use crate::create::CreateRequest;
+use crate::gc::{CollectRequest, Collection};
 use crate::ids::{ExperimentId, RunId};
 use crate::store::checkpoints::Checkpoint;
 use crate::store::experiments::Experiment;
+use crate::store::limits::Usage;
 use crate::store::logs::{LogLine, LogPage, LogQuery};
 use crate::store::models::{Model, Version};
 use crate::store::page::{ListQuery, Page};
 use crate::store::runs::{Run, Validation};
+use crate::store::webhooks::Webhook;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -85,6 +89,48 @@ impl Client {
     /// Changes labels, description or priority: `{"add_labels", "remove_labels", "description", "priority"}`.
     pub fn change(&self, id: ExperimentId, changes: &Json) -> Result<Experiment, Error> {
         self.send(Method::PATCH, &format!("api/v1/experiments/{id}"), &Json::Null, Some(changes))
+    }
+
+    /// Removes the checkpoints of an experiment that its policy does not keep.
+    pub fn collect(&self, id: ExperimentId, request: &CollectRequest) -> Result<Collection, Error> {
+        self.post(&format!("api/v1/experiments/{id}/gc"), request)
+    }
+
+    /// Ends a trial at once.
+    pub fn kill_run(&self, id: RunId) -> Result<Run, Error> {
+        self.post(&format!("api/v1/runs/{id}/kill"), &serde_json::json!({}))
+    }
+
+    /// What an experiment may use, and has used.
+    pub fn usage(&self, id: ExperimentId) -> Result<Usage, Error> {
+        self.get(&format!("api/v1/experiments/{id}/usage"), &())
+    }
+
+    /// Gives an experiment another budget.
+    pub fn allow(&self, id: ExperimentId, budget: &Budget) -> Result<Usage, Error> {
+        let body = serde_json::to_value(budget).unwrap_or_default();
+        let path = format!("api/v1/experiments/{id}/usage");
+        self.send(Method::PUT, &path, &Json::Null, Some(&body))
+    }
+
+    /// Who is told of ends.
+    pub fn webhooks(&self) -> Result<Webhooks, Error> {
+        self.get("api/v1/webhooks", &())
+    }
+
+    /// Adds an address that is told of ends: of these, or of all.
+    pub fn add_webhook(&self, url: &str, states: &[String]) -> Result<Webhook, Error> {
+        self.post("api/v1/webhooks", &serde_json::json!({"url": url, "states": states}))
+    }
+
+    /// Removes one.
+    pub fn remove_webhook(&self, id: &str) -> Result<(), Error> {
+        self.delete::<Json>(&format!("api/v1/webhooks/{}", segment(id))).map(drop)
+    }
+
+    /// What an experiment starts from, and what starts from it.
+    pub fn lineage(&self, id: ExperimentId) -> Result<Lineage, Error> {
+        self.get(&format!("api/v1/experiments/{id}/lineage"), &())
     }
 
     /// Registers a checkpoint as the next version of a model.

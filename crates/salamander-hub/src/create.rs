@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
-use salamander_core::experiment::{Experiment, Strategy};
+use salamander_core::experiment::{Budget, Experiment, Strategy};
 use salamander_search::SearchFile;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -15,6 +15,7 @@ use crate::Error;
 use crate::hub::{Hub, Speaker};
 use crate::ids::ExperimentId;
 use crate::operation::{NewExperiment, Operation};
+use crate::store::limits::Allowance;
 
 /// The place in the queue of those who ask for none.
 const PRIORITY: i64 = 42;
@@ -156,12 +157,22 @@ impl Hub {
             slots,
             max_slots,
             paused: request.paused,
+            source: None,
+            allowance: allowance(experiment.budget),
+            log_days: experiment.retention_policy.log_retention_days,
             name,
         };
         let said = self.say_after(by, |store| {
-            let experiment = store.next_experiment()?;
-            let folder = self.free_folder(&new.name, experiment);
-            Ok(vec![Operation::Create(Box::new(NewExperiment { experiment, folder, ..new }))])
+            // Found while nobody else says anything, so that nobody decides that it goes.
+            let start = self.warm_start(file.experiment())?;
+            let experiment_number = store.next_experiment()?;
+            let folder = self.free_folder(&new.name, experiment_number);
+            let mut new = NewExperiment { experiment: experiment_number, folder, ..new };
+            if let Some(start) = start {
+                new.sets.push(format!("start_from={}", json!(start.weights)));
+                new.source = start.place;
+            }
+            Ok(vec![Operation::Create(Box::new(new))])
         })?;
         match said.first() {
             Some(Operation::Create(new)) => Ok(new.experiment),
@@ -229,6 +240,15 @@ fn slots(file: &SearchFile) -> (i64, i64) {
     let searcher = &experiment.searcher;
     let trials = searcher.max_concurrent_trials.filter(|most| *most > 0).unwrap_or(CONCURRENT);
     (each, each * trials.clamp(1, 1024) as i64)
+}
+
+/// What a file allows.
+pub(crate) fn allowance(budget: Budget) -> Allowance {
+    // However short, it is more than nothing, which is refused.
+    let ms = |hours: f64| {
+        if hours > 0.0 { ((hours * 3.6e6).round() as i64).max(1) } else { 0 }
+    };
+    Allowance { max_ms: budget.hours.map(ms), max_slot_ms: budget.slot_hours.map(ms) }
 }
 
 /// The priority that a file asks for.

@@ -19,6 +19,7 @@ use crate::mlflow::{self, Mlflow};
 use crate::page::with_page;
 use crate::queue::Queue;
 use crate::server::{Listen, bind, serve};
+use crate::webhooks::Teller;
 use crate::{Error, api};
 
 /// How often the queue and the folders are looked at.
@@ -31,6 +32,8 @@ pub struct DaemonOptions {
     pub listen: Listen,
     /// Slots of this machine.
     pub slots: u32,
+    /// Days that logs stay after the end of an experiment whose file says nothing of it; for ever unless told.
+    pub log_retention_days: Option<u32>,
     /// Programs that it may start; the first one unless told otherwise.
     pub programs: Vec<PathBuf>,
     /// Routes beside the API's, behind the same login.
@@ -59,8 +62,9 @@ impl Daemon {
             tracing::warn!(%error, "not all folders could be read");
         }
         let ingester = Arc::new(Mutex::new(ingester));
-        let mut queue =
-            Queue::new(hub.clone(), programs, options.slots).after_reading(Arc::clone(&ingester));
+        let mut queue = Queue::new(hub.clone(), programs, options.slots)
+            .after_reading(Arc::clone(&ingester))
+            .with_log_retention(options.log_retention_days);
         // What ended while no hub was there is known before anybody asks.
         if let Err(error) = queue.turn() {
             tracing::warn!(%error, "the queue could not be looked at");
@@ -99,7 +103,11 @@ impl Daemon {
         let reader = thread("ingester", move || {
             repeat(&ended, LOOK, || ingester.lock().unwrap_or_else(PoisonError::into_inner).look())
         })?;
-        let (ends, threads) = (vec![end_queue, end_ingester], vec![server, queue, reader]);
+        let (end_teller, ended) = channel();
+        let mut teller = Teller::new(hub.clone())?;
+        let teller = thread("webhooks", move || repeat(&ended, LOOK, || teller.turn()))?;
+        let ends = vec![end_queue, end_ingester, end_teller];
+        let threads = vec![server, queue, reader, teller];
         Ok(Self { hub, address, stop, ends, threads })
     }
 

@@ -1,5 +1,6 @@
 //! The hub: the store, the journal that it is made from, and all that may be said.
 
+use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use crate::Error;
 use crate::ids::{ExperimentId, RunId};
 use crate::journal::Journal;
 use crate::operation::{Entry, Operation, Wanted};
+use crate::store::limits::Allowance;
 use crate::store::{Store, set_meta};
 
 /// The folder of the hub's own files among the runs.
@@ -29,6 +31,8 @@ struct Shared {
     runs: PathBuf,
     store: Store,
     journal: Mutex<Journal<Entry>>,
+    /// Folders of runs on other machines, by their names.
+    remotes: Mutex<HashMap<String, String>>,
     /// Held, not read: a second hub for the same runs is refused.
     _lock: File,
 }
@@ -48,7 +52,13 @@ impl Hub {
         let end = store.meta(JOURNAL_END)?.and_then(|end| end.parse().ok()).unwrap_or(0);
         let (journal, entries) = Journal::open(&own.join("journal.jsonl"), end)?;
         let hub = Self {
-            shared: Arc::new(Shared { runs, store, journal: Mutex::new(journal), _lock: lock }),
+            shared: Arc::new(Shared {
+                runs,
+                store,
+                journal: Mutex::new(journal),
+                remotes: Mutex::default(),
+                _lock: lock,
+            }),
         };
         for part in entries.chunks(1000) {
             let part = part.to_vec();
@@ -90,6 +100,11 @@ impl Hub {
     /// The folder of runs.
     pub fn runs(&self) -> &Path {
         &self.shared.runs
+    }
+
+    /// Folders of runs on other machines, by their names.
+    pub(crate) fn remotes(&self) -> MutexGuard<'_, HashMap<String, String>> {
+        self.shared.remotes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The hub's own files of an experiment.
@@ -172,6 +187,11 @@ impl Hub {
                 )));
             }
             match wanted {
+                Wanted::Run if store.usage(id)?.exhausted().is_some() => {
+                    let reason = store.usage(id)?.exhausted().unwrap_or_default();
+                    let advice = "`salamander job update` gives it more";
+                    Err(Error::Conflict(format!("experiment {id}: {reason}: {advice}")))
+                }
                 Wanted::Run if experiment.state == "completed" => {
                     Err(Error::Conflict(format!("experiment {id} is completed")))
                 }
@@ -179,17 +199,50 @@ impl Hub {
                     let state = experiment.state;
                     Err(Error::Conflict(format!("experiment {id} is over: {state}")))
                 }
-                Wanted::Deleted if !is_over && experiment.state != "interrupted" => {
+                Wanted::Deleted
+                    if !is_over && !matches!(experiment.state.as_str(), "interrupted" | "deleting") =>
+                {
                     let advice = "kill it first, so that nothing is deleted under a process that trains";
                     Err(Error::Conflict(format!("experiment {id} is {}: {advice}", experiment.state)))
                 }
                 Wanted::Deleted if store.is_source(id)? => Err(Error::Conflict(format!(
                     "a version of a model comes from experiment {id}: delete that first"
                 ))),
+                Wanted::Deleted if store.is_started_from(id)? => Err(Error::Conflict(format!(
+                    "an experiment that is not completed starts from experiment {id}: delete that first"
+                ))),
                 _ => Ok(vec![Operation::Want { experiment: id, wanted }]),
             }
         })
         .map(drop)
+    }
+
+    /// Ends a trial at once. The other trials of its search go on; the only trial of an experiment is the experiment.
+    pub fn kill_run(&self, by: &Speaker, run: RunId) -> Result<(), Error> {
+        let state = self.store().run(run)?.state;
+        let experiment = self.store().experiment(run.experiment())?;
+        if experiment.kind != "search" || experiment.origin != "hub" {
+            return self.want(by, experiment.id, Wanted::Killed);
+        }
+        let is_over =
+            |state: &str| matches!(state, "completed" | "canceled" | "failed" | "invalid");
+        if is_over(&state) || is_over(&experiment.state) {
+            return Err(Error::Conflict(format!("trial {run} is over: {state}")));
+        }
+        self.say(by, Operation::KillTrial { run })
+    }
+
+    /// Gives an experiment another allowance.
+    pub fn allow(&self, by: &Speaker, id: ExperimentId, allowance: Allowance) -> Result<(), Error> {
+        let fits = |ms: Option<i64>| ms.is_none_or(|ms| ms > 0);
+        if !fits(allowance.max_ms) || !fits(allowance.max_slot_ms) {
+            return Err(Error::Invalid("a budget is hours above 0".to_string()));
+        }
+        if self.store().experiment(id)?.origin != "hub" {
+            let reason = format!("experiment {id} was not started by this hub");
+            return Err(Error::Conflict(reason));
+        }
+        self.say(by, Operation::Allow { experiment: id, allowance })
     }
 
     /// Registers a checkpoint as the next version of a model; gives its number.
@@ -203,7 +256,7 @@ impl Hub {
         self.say_after(by, |store| {
             let last = store.last_version(model)?;
             let checkpoint = store.checkpoint(run, checkpoint)?;
-            if checkpoint.state != "completed" {
+            if checkpoint.state != "completed" || store.is_garbage(run, &checkpoint.name)? {
                 let name = checkpoint.name;
                 return Err(Error::Conflict(format!("checkpoint {name} of run {run} is deleted")));
             }

@@ -7,9 +7,12 @@
 //! - [`Hub`]: the store, the journal, and all that may be said; [`operation`]: what that is
 //! - [`store`]: SQLite; [`ingest`]: fills it from folders
 //! - [`queue`]: starts experiments; [`CreateRequest`]: what a new one is made from
+//! - [`gc`]: checkpoints that nobody needs; `source`: those that experiments start from
+//! - [`remote`]: runs of other machines
 //! - [`mlflow`]: MLflow's REST API, for its clients
 //! - [`api`]: REST and server-sent events on it; [`server`]: listening, TLS, who may do what
 //! - [`Daemon`]: all of them together; [`Client`]: the API from Rust
+//! - `webhooks`: tells others of ends; `upkeep`: logs that have stayed long enough
 //! - [`page`]: the dashboard; [`ui`]: the dashboard alone
 
 pub mod api;
@@ -17,6 +20,7 @@ mod client;
 mod create;
 mod daemon;
 mod error;
+pub mod gc;
 mod hub;
 pub mod ids;
 pub mod ingest;
@@ -26,9 +30,12 @@ pub mod mlflow;
 pub mod operation;
 pub mod page;
 pub mod queue;
+pub mod remote;
 pub mod server;
+mod source;
 pub mod store;
 pub mod ui;
+mod webhooks;
 
 pub use client::Client;
 pub use create::{CreateRequest, Programs};

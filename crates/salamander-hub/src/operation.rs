@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::ids::{ExperimentId, RunId};
-use crate::store::{Touched, Tx, forget_experiment, set_meta};
+use crate::store::limits::{self, Allowance};
+use crate::store::webhooks::{self, Webhook};
+use crate::store::{Touched, Tx, collected, forget_experiment, killed_trials, set_meta};
 
 /// What somebody wants of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -115,6 +117,79 @@ pub enum Operation {
         /// Why.
         reason: Option<String>,
     },
+    /// Checkpoints that go, as its policy says.
+    Collect {
+        /// The experiment.
+        experiment: ExperimentId,
+        /// Those that go, by run and name.
+        checkpoints: Vec<(RunId, String)>,
+    },
+    /// What was decided to go is gone.
+    Swept {
+        /// The experiment.
+        experiment: ExperimentId,
+    },
+    /// What the processes of an experiment have used in all.
+    Used {
+        /// The experiment.
+        experiment: ExperimentId,
+        /// Milliseconds.
+        ms: i64,
+        /// The same times slots.
+        slot_ms: i64,
+    },
+    /// What an experiment may use from now on.
+    Allow {
+        /// The experiment.
+        experiment: ExperimentId,
+        /// What it may use.
+        allowance: Allowance,
+    },
+    /// An experiment has used all that it may, and ends.
+    Exhausted {
+        /// The experiment.
+        experiment: ExperimentId,
+        /// Why.
+        reason: String,
+    },
+    /// The logs of an experiment have stayed long enough, and are gone.
+    LogsDropped {
+        /// The experiment.
+        experiment: ExperimentId,
+    },
+    /// An experiment that somebody else started was seen to end.
+    Seen {
+        /// The experiment.
+        experiment: ExperimentId,
+        /// How it ended.
+        state: String,
+        /// Why.
+        reason: Option<String>,
+        /// When, in milliseconds since 1970.
+        ended: i64,
+    },
+    /// A trial of a search ends for good.
+    KillTrial {
+        /// The trial.
+        run: RunId,
+    },
+    /// An address that is told of ends.
+    AddWebhook {
+        /// The address.
+        webhook: Webhook,
+    },
+    /// It is not told any more.
+    RemoveWebhook {
+        /// Its name.
+        webhook: String,
+    },
+    /// A webhook has heard something, or never will.
+    Delivered {
+        /// What was told.
+        delivery: String,
+        /// Why it is given up.
+        error: Option<String>,
+    },
     /// An experiment is gone.
     Deleted {
         /// The experiment.
@@ -189,6 +264,15 @@ pub struct NewExperiment {
     pub max_slots: i64,
     /// Whether it waits to be activated.
     pub paused: bool,
+    /// The checkpoint that it starts from, by run and name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<(RunId, String)>,
+    /// What it may use.
+    #[serde(default)]
+    pub allowance: Allowance,
+    /// Days that its logs stay after its end, where its file says that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_days: Option<i64>,
 }
 
 impl Operation {
@@ -203,6 +287,13 @@ impl Operation {
             | Self::Archive { experiment, .. }
             | Self::Describe { experiment, .. }
             | Self::Ended { experiment, .. }
+            | Self::Collect { experiment, .. }
+            | Self::Swept { experiment }
+            | Self::Used { experiment, .. }
+            | Self::Allow { experiment, .. }
+            | Self::Exhausted { experiment, .. }
+            | Self::LogsDropped { experiment }
+            | Self::Seen { experiment, .. }
             | Self::Deleted { experiment } => Some(*experiment),
             _ => None,
         }
@@ -221,8 +312,9 @@ impl Entry {
                 tx.prepare_cached(sql)?.execute(values)?;
             }
             Operation::Want { experiment, wanted } => {
-                // One that is over and is wanted to run goes on.
-                let sql = "UPDATE experiments SET wanted = ?2, state = CASE WHEN ?2 = 'run' AND \
+                // One that is over and is wanted to run goes on, with as many tries as a new one.
+                let sql = "UPDATE experiments SET wanted = ?2, restarts = CASE WHEN ?2 = 'run' AND \
+                           state = 'failed' THEN 0 ELSE restarts END, state = CASE WHEN ?2 = 'run' AND \
                            state IN ('canceled', 'failed') THEN 'queued' ELSE state END WHERE id = ?1";
                 tx.prepare_cached(sql)?.execute(params![experiment.0, wanted.as_str()])?;
             }
@@ -251,8 +343,35 @@ impl Entry {
             Operation::Ended { experiment, state, reason } => {
                 let sql = "UPDATE experiments SET state = ?2, reason = ?3 WHERE id = ?1";
                 tx.prepare_cached(sql)?.execute(params![experiment.0, state, reason])?;
+                collected::ended(tx, *experiment)?;
+                limits::ended(tx, *experiment, self.time)?;
+                webhooks::ended(tx, *experiment, (state, reason.as_deref()), self.time)?;
             }
-            Operation::Deleted { experiment } => forget_experiment(tx, *experiment)?,
+            Operation::Collect { experiment, checkpoints } => {
+                collected::collect(tx, *experiment, checkpoints)?;
+            }
+            Operation::Swept { experiment } => collected::swept(tx, *experiment)?,
+            Operation::Used { experiment, ms, slot_ms } => {
+                limits::used(tx, *experiment, *ms, *slot_ms)?;
+            }
+            Operation::Allow { experiment, allowance } => {
+                limits::allow(tx, *experiment, *allowance)?;
+            }
+            Operation::Exhausted { experiment, reason } => {
+                limits::exhaust(tx, *experiment, reason)?;
+            }
+            Operation::LogsDropped { experiment } => limits::drop_logs(tx, *experiment)?,
+            Operation::Seen { experiment, state, reason, ended } => {
+                webhooks::ended(tx, *experiment, (state, reason.as_deref()), *ended)?;
+            }
+            Operation::KillTrial { run } => killed_trials::kill(tx, *run)?,
+            Operation::AddWebhook { webhook } => webhooks::add(tx, webhook, self.time)?,
+            Operation::RemoveWebhook { webhook } => webhooks::remove(tx, webhook)?,
+            Operation::Delivered { delivery, .. } => webhooks::delivered(tx, delivery)?,
+            Operation::Deleted { experiment } => {
+                forget_experiment(tx, *experiment)?;
+                collected::forget(tx, *experiment)?;
+            }
             _ => self.apply_to_models(tx)?,
         }
         if let Operation::Create(_) | Operation::Found { .. } = &self.operation
@@ -298,6 +417,10 @@ impl Entry {
             new.max_slots,
             self.time,
         ])?;
+        limits::begin(tx, new.experiment, new.allowance, new.log_days)?;
+        if let Some(source) = &new.source {
+            collected::set_source(tx, new.experiment, source)?;
+        }
         for label in &new.labels {
             let sql = "INSERT OR IGNORE INTO labels (experiment, label) VALUES (?1, ?2)";
             tx.prepare_cached(sql)?.execute(params![new.experiment.0, label])?;

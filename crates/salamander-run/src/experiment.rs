@@ -31,6 +31,8 @@ pub struct Overrides {
     pub tensorboard: bool,
     /// The address of an MLflow server that hears of the run.
     pub mlflow: Option<String>,
+    /// The address of a hub that hears of the run.
+    pub hub: Option<String>,
 }
 
 impl Overrides {
@@ -59,6 +61,7 @@ impl Overrides {
         sets.extend(self.servers.iter().map(|servers| format!("ps.servers={servers}")));
         sets.extend(self.store.iter().map(|url| format!("checkpoint_storage.store={url}")));
         sets.extend(self.tensorboard.then(|| "tracking.tensorboard=true".to_string()));
+        sets.extend(self.hub.iter().map(|url| format!("tracking.hub={}", json!(url))));
         sets.extend(self.mlflow.iter().map(|uri| format!("tracking.mlflow.uri={uri}")));
         sets
     }

@@ -16,8 +16,8 @@
 //! - [`serving`]: trained models as endpoints; [`infer`]: asking them about files
 //! - [`roles`]: the processes of a distributed run; `distributed`: their parent
 //! - [`cluster`]: jobs on Kubernetes (feature `kube`)
-//! - `folder`, `keys`, `stored`, `stop_request`: a run's folder, its secrets, its place in an object store, and a wish
-//!   to stop it
+//! - `folder`, `keys`, `stored`, `stop_request`, `warm_start`: a run's folder, its secrets, its place in an object store,
+//!   a wish to stop it, and whose weights it begins with
 
 #[cfg(feature = "kube")]
 pub mod cluster;
@@ -46,6 +46,7 @@ mod summary;
 mod tasks;
 mod track;
 mod trained;
+mod warm_start;
 
 pub use connect::{RunStatus, Scale, make_folder, scale, status, stop};
 pub use error::Error;

@@ -31,6 +31,7 @@ use crate::stop_request::{self, StopWatch};
 use crate::stored;
 use crate::summary::Summary;
 use crate::trained::TrainedModel;
+use crate::warm_start;
 
 /// The models of this program, and everything that can be done with them.
 #[derive(Clone)]
@@ -143,6 +144,12 @@ impl Draft {
         place: RunPlace,
     ) -> Result<Self, Error> {
         let mut experiment = load(file, &overrides.to_sets(file)?)?;
+        if let RunPlace::New(runs) = &place {
+            let weights = warm_start::resolve(&experiment, runs);
+            let weights = weights.map_err(|reason| crate::experiment::wrong(file, reason))?;
+            let start_from = &mut experiment.settings_mut().start_from;
+            *start_from = start_from.take().or(weights);
+        }
         let seed = &mut experiment.settings_mut().reproducibility.experiment_seed;
         seed.get_or_insert_with(chosen_seed);
         let slices = match &place {

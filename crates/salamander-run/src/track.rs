@@ -1,4 +1,4 @@
-//! Tells TensorBoard and MLflow of runs that are over, or that nobody tells of.
+//! Tells TensorBoard, MLflow and hubs of runs that are over, or that nobody tells of.
 
 use std::fs;
 use std::time::Duration;
@@ -27,10 +27,11 @@ pub fn track(run: &RunLayout, also: &Tracking) -> Result<Vec<String>, Error> {
         }),
         (own, also) => also.clone().or_else(|| own.clone()),
     };
-    let sinks = Sinks { tensorboard: own.tensorboard || also.tensorboard, mlflow };
+    let hub = also.hub.clone().or_else(|| own.hub.clone());
+    let sinks = Sinks { tensorboard: own.tensorboard || also.tensorboard, mlflow, hub };
     if sinks == Sinks::default() {
         return Err(Error::Invalid(format!(
-            "{}: its experiment names nobody to tell: add --tensorboard or --mlflow URI",
+            "{}: its experiment names nobody to tell: add --tensorboard, --mlflow URI or --hub URL",
             run.folder().display()
         )));
     }

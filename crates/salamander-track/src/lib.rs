@@ -10,10 +10,12 @@
 //! - [`point`], [`follow`]: a line of the metrics file; the file, followed, and begun again when it was cut
 //! - [`tensorboard`]: event files: framing, messages, hyperparameters, pictures
 //! - [`mlflow`]: the REST calls, what was told so far, and the sender
+//! - [`hub`]: the files of a run, for a hub that does not see its folder
 //! - [`about`]: what else the folder tells of a run
 
 pub mod about;
 pub mod follow;
+pub mod hub;
 pub mod mlflow;
 pub mod point;
 pub mod tensorboard;

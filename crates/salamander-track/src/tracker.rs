@@ -8,6 +8,7 @@ use salamander_core::experiment::{Mlflow, Tracking};
 use salamander_core::layout::RunLayout;
 
 use crate::about::About;
+use crate::hub::{self, HubSender, is_trial};
 use crate::mlflow::{Progress, Sender};
 use crate::tensorboard::EventFiles;
 
@@ -23,11 +24,14 @@ pub struct Sinks {
     pub tensorboard: bool,
     /// An MLflow server is told.
     pub mlflow: Option<Mlflow>,
+    /// A hub is told, by its address.
+    pub hub: Option<String>,
 }
 
 impl From<&Tracking> for Sinks {
     fn from(tracking: &Tracking) -> Self {
-        Self { tensorboard: tracking.tensorboard, mlflow: tracking.mlflow.clone() }
+        let Tracking { tensorboard, mlflow, hub } = tracking.clone();
+        Self { tensorboard, mlflow, hub }
     }
 }
 
@@ -105,6 +109,11 @@ impl Tracker {
         if let Some(mlflow) = sinks.mlflow.clone() {
             let (own, shared) = (run.clone(), Arc::clone(&tracker.shared));
             tracker.spawn("mlflow", move || tell_mlflow(&own, &mlflow, &shared));
+        }
+        // A search tells of its trials.
+        if let Some(hub) = sinks.hub.clone().filter(|_| !is_trial(run)) {
+            let (own, shared) = (run.clone(), Arc::clone(&tracker.shared));
+            tracker.spawn("hub", move || tell_hub(&own, &hub, &shared));
         }
         tracker
     }
@@ -202,9 +211,47 @@ fn tell_mlflow(run: &RunLayout, mlflow: &Mlflow, shared: &Shared) -> Option<Stri
             Some(Err(error))
                 if error.passes() || matches!(error, crate::mlflow::Error::Folder(_)) =>
             {
-                talk.failed(&error);
+                talk.failed("MLflow", &error);
             }
             Some(Err(error)) => return failed(&error),
+        }
+    }
+}
+
+/// Tells a hub to the end of the run; returns what is left.
+fn tell_hub(run: &RunLayout, url: &str, shared: &Shared) -> Option<String> {
+    let failed = |reason: &dyn std::fmt::Display| {
+        Some(format!(
+            "the hub at {url} has not heard everything: {reason}; nothing is lost, `salamander track {}` sends the \
+             rest",
+            run.folder().display()
+        ))
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&error),
+    };
+    let mut sender = match HubSender::new(run, url) {
+        Ok(sender) => sender,
+        Err(error) => return failed(&error),
+    };
+    let mut talk = Talk { shared, heard: Instant::now(), reason: None, pause: PAUSES.0 };
+    loop {
+        let stage = shared.stage();
+        let over = matches!(stage, Stage::Over { .. });
+        match runtime.block_on(talk.patiently(sender.advance(over))) {
+            None => return failed(&talk.reason()),
+            Some(Ok(progress)) => {
+                talk.heard();
+                match (progress, stage) {
+                    (Progress::Sent, _) => {}
+                    (Progress::UpToDate, Stage::Going) => shared.pause(LOOK),
+                    (Progress::UpToDate, _) => return None,
+                }
+            }
+            Some(Err(error @ hub::Error::Refused(_))) => return failed(&error),
+            Some(Err(error)) => talk.failed("the hub", &error),
         }
     }
 }
@@ -253,9 +300,9 @@ impl Talk<'_> {
         (self.heard, self.reason, self.pause) = (Instant::now(), None, PAUSES.0);
     }
 
-    fn failed(&mut self, error: &crate::mlflow::Error) {
+    fn failed(&mut self, who: &str, error: &dyn std::fmt::Display) {
         if self.reason.is_none() {
-            tracing::warn!(%error, "MLflow is away; what is to be told is kept");
+            tracing::warn!(%error, "{who} is away; what is to be told is kept");
         }
         self.reason = Some(error.to_string());
         let pause = self.left().map_or(self.pause, |left| left.min(PAUSES.0));

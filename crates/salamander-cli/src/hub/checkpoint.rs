@@ -9,6 +9,7 @@ use salamander_hub::{Client, RunId};
 use serde_json::json;
 
 use super::connect::HubArgs;
+use super::gc;
 use super::table::{ago, number, size, table};
 
 #[derive(clap::Args)]
@@ -53,6 +54,14 @@ enum Command {
         #[arg(long, value_name = "DIR", default_value = "checkpoints")]
         out: PathBuf,
     },
+    /// Remove those that `checkpoint_storage` does not keep, of all experiments that are over
+    Gc {
+        #[command(flatten)]
+        gc: gc::GcArgs,
+        /// Print JSON instead
+        #[arg(long)]
+        json: bool,
+    },
     /// Delete one; those that are versions of models stay
     Delete {
         #[command(flatten)]
@@ -78,6 +87,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Command::Download { one, out } => {
             fetch(client, &find(client, one)?, out)?;
         }
+        Command::Gc { gc, json } => gc::all(client, gc, *json)?,
         Command::Delete { one } => {
             client.delete_checkpoint(one.run, &one.name)?;
             outln!("checkpoint {} of trial {} is deleted", one.name, one.run)?;

@@ -70,7 +70,10 @@ pub(crate) fn start(runs: &Path, slots: u32) -> Result<Connected> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let listen = Listen { address, tls: None, proxy: None, login: false };
     let programs = vec![env::current_exe()?];
-    let daemon = Daemon::start(hub, DaemonOptions { listen, slots, programs, routes: None })?;
+    let daemon = Daemon::start(
+        hub,
+        DaemonOptions { listen, slots, log_retention_days: None, programs, routes: None },
+    )?;
     let client = Client::new(&format!("http://{}", daemon.address()), None)?;
     Ok(Connected { client, own: Some(daemon) })
 }

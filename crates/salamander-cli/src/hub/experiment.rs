@@ -13,7 +13,7 @@ use serde_json::json;
 use super::connect::{Connected, HubArgs};
 use super::follow::{Followed, compared, follow, is_over, outcome, to_json, trials};
 use super::table::{ago, number, table};
-use super::{checkpoint, create, trial};
+use super::{checkpoint, create, gc, trial};
 use crate::out::{self, Out};
 use crate::signals::Signals;
 
@@ -83,6 +83,13 @@ enum Command {
     Unarchive(One),
     /// Remove it with its folder; it must be over
     Delete(One),
+    /// Remove its checkpoints that `checkpoint_storage` does not keep; registered ones stay, and sources of warm starts
+    Gc {
+        #[command(flatten)]
+        one: One,
+        #[command(flatten)]
+        gc: gc::GcArgs,
+    },
     /// Add or remove labels
     Label {
         #[command(flatten)]
@@ -155,6 +162,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Command::Archive(one) => act(&connected, one, "archive")?,
         Command::Unarchive(one) => act(&connected, one, "unarchive")?,
         Command::Delete(one) => delete(client, one)?,
+        Command::Gc { one, gc } => gc::one(client, one.id, gc, one.json)?,
         Command::Label { one, add, remove } => {
             let changes = json!({"add_labels": add, "remove_labels": remove});
             let experiment = client.change(one.id, &changes)?;
@@ -199,6 +207,8 @@ fn describe(client: &Client, one: &One) -> Result<()> {
     if one.json {
         let mut all = json!(experiment);
         all["experiment"] = json!(experiment.id);
+        all["lineage"] = json!(client.lineage(one.id)?);
+        all["usage"] = json!(client.usage(one.id)?);
         all["trial_list"] = to_json(&experiment, &trials)["trials"].clone();
         return Ok(outln!("{all}")?);
     }
@@ -218,10 +228,19 @@ fn describe(client: &Client, one: &One) -> Result<()> {
     if !experiment.labels.is_empty() {
         outln!("labels    {}", experiment.labels.join(", "))?;
     }
+    let lineage = client.lineage(one.id)?;
+    if let Some(source) = &lineage.source {
+        outln!("begins    with {} of trial {}", source.checkpoint, source.run)?;
+    }
+    if !lineage.started.is_empty() {
+        let started: Vec<String> = lineage.started.iter().map(ToString::to_string).collect();
+        outln!("others    {} begin with its weights", started.join(", "))?;
+    }
     if experiment.origin == "hub" {
         let (least, most) = (experiment.slots, experiment.max_slots);
         outln!("queue     priority {}, {least} to {most} slots", experiment.priority)?;
         outln!("restarts  {}", experiment.restarts)?;
+        outln!("budget    {}", super::job::shown(&client.usage(one.id)?))?;
     }
     Ok(())
 }

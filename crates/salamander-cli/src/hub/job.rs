@@ -3,8 +3,10 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use salamander_core::experiment::Budget;
 use salamander_hub::ExperimentId;
 use salamander_hub::store::experiments::Experiment;
+use salamander_hub::store::limits::Usage;
 use salamander_hub::store::page::ListQuery;
 use serde_json::json;
 
@@ -27,14 +29,48 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Change an experiment's place in the queue
+    /// Change an experiment's place in the queue, or its budget
+    #[command(group(clap::ArgGroup::new("what").required(true).multiple(true)))]
     Update {
         /// The experiment's number
         id: ExperimentId,
         /// 1 (first) to 99; one that runs makes room for those before it
-        #[arg(long)]
-        priority: i64,
+        #[arg(long, group = "what")]
+        priority: Option<i64>,
+        /// Hours that its process may run in all; `none` lifts the limit
+        #[arg(long, group = "what", value_name = "HOURS", value_parser = hours)]
+        hours: Option<Hours>,
+        /// The same times its slots
+        #[arg(long, group = "what", value_name = "HOURS", value_parser = hours)]
+        slot_hours: Option<Hours>,
     },
+}
+
+/// A limit, or that there is none.
+#[derive(Clone, Copy)]
+struct Hours(Option<f64>);
+
+fn hours(text: &str) -> Result<Hours, String> {
+    match text {
+        "none" => Ok(Hours(None)),
+        text => match text.parse::<f64>() {
+            Ok(hours) if hours.is_finite() && hours > 0.0 => Ok(Hours(Some(hours))),
+            _ => Err("write hours above 0, or none".to_string()),
+        },
+    }
+}
+
+/// What an experiment has used of what it may.
+pub(super) fn shown(usage: &Usage) -> String {
+    let hours = |ms: i64| format!("{:.2}", ms as f64 / 3.6e6);
+    let most = |ms: Option<i64>| ms.map_or(String::new(), |ms| format!(" of {}", hours(ms)));
+    format!(
+        "{}{} hours, {}{} slot hours used",
+        hours(usage.used_ms),
+        most(usage.allowance.max_ms),
+        hours(usage.used_slot_ms),
+        most(usage.allowance.max_slot_ms)
+    )
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
@@ -71,9 +107,21 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
                 outln!("{line}")?;
             }
         }
-        Command::Update { id, priority } => {
-            let experiment = client.change(*id, &json!({"priority": priority}))?;
-            outln!("experiment {id}: priority {}", experiment.priority)?;
+        Command::Update { id, priority, hours, slot_hours } => {
+            if let Some(priority) = priority {
+                let experiment = client.change(*id, &json!({"priority": priority}))?;
+                outln!("experiment {id}: priority {}", experiment.priority)?;
+            }
+            if hours.is_some() || slot_hours.is_some() {
+                let now = client.usage(*id)?.allowance;
+                let kept = |ms: Option<i64>| ms.map(|ms| ms as f64 / 3.6e6);
+                let chosen = |new: &Option<Hours>, old| new.map_or(kept(old), |hours| hours.0);
+                let budget = Budget {
+                    hours: chosen(hours, now.max_ms),
+                    slot_hours: chosen(slot_hours, now.max_slot_ms),
+                };
+                outln!("experiment {id}: {}", shown(&client.allow(*id, &budget)?))?;
+            }
         }
     }
     Ok(ExitCode::SUCCESS)

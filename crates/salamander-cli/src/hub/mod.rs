@@ -1,8 +1,10 @@
 //! The hub and all that is asked of one, from a terminal.
 //!
 //! # Layout
-//! - `serve`: `salamander hub`; `connect`: which hub a command talks to
-//! - `experiment`, `create`, `follow`: experiments; `trial`, `checkpoint`, `model`, `job`: the rest
+//! - `serve`: `salamander hub`; `webhook`: who is told of ends;
+//! - `connect`: which hub a command talks to
+//! - `experiment`, `create`, `follow`: experiments; `gc`: checkpoints that go;
+//! - `trial`, `checkpoint`, `model`, `job`: the rest
 //! - `table`: how they look
 
 pub(crate) mod checkpoint;
@@ -10,11 +12,13 @@ mod connect;
 mod create;
 pub(crate) mod experiment;
 mod follow;
+mod gc;
 pub(crate) mod job;
 pub(crate) mod model;
 pub(crate) mod serve;
 mod table;
 pub(crate) mod trial;
+mod webhook;
 
 use std::process::ExitCode;
 

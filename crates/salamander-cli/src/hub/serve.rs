@@ -35,6 +35,10 @@ pub(crate) struct Args {
     /// A program of yours that experiments may be started with, beside this one
     #[arg(long = "program", value_name = "FILE")]
     programs: Vec<PathBuf>,
+    /// Remove logs so many days after an experiment of the queue has ended, where its file says nothing of it
+    /// [default: never]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=36_500))]
+    log_retention_days: Option<u32>,
     /// The certificate, in PEM
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -77,6 +81,8 @@ enum Command {
         #[command(flatten)]
         place: PlaceArgs,
     },
+    /// Tell others when experiments end
+    Webhook(super::webhook::Args),
     /// Make a token for a user, who is made as well if need be; it is shown this once
     Token {
         /// The user's name
@@ -96,6 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     match &args.command {
         None => serve(args),
         Some(Command::Rebuild { place }) => rebuild(place),
+        Some(Command::Webhook(args)) => super::webhook::run(args),
         Some(Command::Token { user, role, days, place }) => token(place, user, role, *days),
     }
 }
@@ -113,7 +120,9 @@ fn serve(args: &Args) -> Result<ExitCode> {
     let mut programs = vec![env::current_exe()?];
     programs.extend(args.programs.iter().cloned());
     let slots = args.slots.unwrap_or(1);
-    let daemon = Daemon::start(hub, DaemonOptions { listen, slots, programs, routes: None })?;
+    let log_retention_days = args.log_retention_days;
+    let options = DaemonOptions { listen, slots, log_retention_days, programs, routes: None };
+    let daemon = Daemon::start(hub, options)?;
     let cores = available_parallelism().map_or(1, usize::from);
     outln!("hub of {} on {scheme}://{}", daemon.hub().runs().display(), daemon.address())?;
     outln!(

@@ -37,6 +37,14 @@ enum Command {
     },
     /// Print the logs of its processes
     Logs(LogsArgs),
+    /// End it at once; the other trials of its search go on, and it counts as one that failed
+    Kill {
+        /// The trial, as EXPERIMENT.TRIAL
+        id: RunId,
+        /// Print one JSON object instead
+        #[arg(long)]
+        json: bool,
+    },
     /// Fetch its best or newest checkpoint
     Download {
         /// The trial, as EXPERIMENT.TRIAL
@@ -119,6 +127,19 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             let id: RunId = logs_args.id.parse()?;
             let is_over = || Ok(!matches!(client.run(id)?.state.as_str(), "running" | "queued"));
             return logs(logs_args, |query| Ok(client.logs(id, query)?), is_over);
+        }
+        Command::Kill { id, json } => {
+            client.kill_run(*id)?;
+            let mut run = client.run(*id)?;
+            // Told is what is done.
+            while matches!(run.state.as_str(), "running" | "queued") {
+                std::thread::sleep(LOOK);
+                run = client.run(*id)?;
+            }
+            match json {
+                true => outln!("{}", json!(run))?,
+                false => outln!("trial {id}: {}", run.state)?,
+            }
         }
         Command::Download { id, latest, out } => {
             let all = client.checkpoints(*id)?;

@@ -27,7 +27,7 @@ mod tests {
     const STRATEGIES: [&str; 4] = ["local", "allreduce", "hybrid", "ps"];
 
     /// Every setting with a value that is not its default, and the strategies that refuse it.
-    const SETTINGS: [(&str, &str, &[&str]); 41] = [
+    const SETTINGS: [(&str, &str, &[&str]); 43] = [
         ("name", "x", &[]),
         ("description", "x", &[]),
         ("labels", "[x]", &[]),
@@ -63,6 +63,8 @@ mod tests {
         ("on_nan", "skip", &[]),
         ("elastic", "{silence: 2}", &[]),
         ("tracking", "{tensorboard: true, mlflow: {uri: \"http://localhost:5000\"}}", &[]),
+        ("budget", "{hours: 2}", &[]),
+        ("retention_policy", "{log_retention_days: 30}", &[]),
         ("resources", "{slots: 2}", &[]),
         ("profiling", "{enabled: true}", &[]),
         ("environment", "{image: x}", &[]),

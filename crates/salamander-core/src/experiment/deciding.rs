@@ -6,7 +6,7 @@ use super::Experiment;
 
 /// Settings that say nothing about what a step comes to, or that processes of one run may have differently: for people,
 /// for the host, for whoever leads. Everything else decides, what is added later too.
-const FREE: [&str; 28] = [
+const FREE: [&str; 32] = [
     "name",
     "description",
     "labels",
@@ -29,6 +29,8 @@ const FREE: [&str; 28] = [
     "start_from",
     "max_restarts",
     "elastic",
+    "budget",
+    "retention_policy",
     "resources",
     "profiling",
     "environment",
@@ -38,6 +40,8 @@ const FREE: [&str; 28] = [
     "searcher.name",
     "searcher.max_trials",
     "searcher.max_concurrent_trials",
+    "searcher.source_trial_id",
+    "searcher.source_checkpoint_uuid",
 ];
 
 impl Experiment {

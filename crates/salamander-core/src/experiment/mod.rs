@@ -2,6 +2,7 @@
 
 mod csv;
 mod deciding;
+mod limits;
 mod searcher;
 mod settings;
 mod shapes;
@@ -12,6 +13,7 @@ use std::ops::Deref;
 use std::path::Path;
 
 pub use csv::{CsvHeader, CsvSettings, Separator};
+pub use limits::{Budget, RetentionPolicy};
 pub use searcher::{
     HalvingForm, HalvingMode, ReportOrder, SchedulerName, Searcher, SearcherName, TimeMetric,
 };
@@ -19,7 +21,7 @@ pub use settings::{
     CheckpointPolicy, CheckpointStorage, Clip, Data, Device, Elastic, Length, MixedPrecision,
     OnBadRecord, OnNan, Optimizations, Period, Reproducibility, Settings, Transport,
 };
-pub use shapes::{Paths, Workers};
+pub use shapes::{Paths, TrialSource, Workers};
 pub use strategy::{Ps, PsMode, Strategy};
 pub use tracking::{Mlflow, Tracking};
 
@@ -219,6 +221,8 @@ fn mistake(settings: &Settings) -> Option<(&'static str, String)> {
         .map(|(path, message)| (path, message.to_string()))
         .or_else(|| precision(settings))
         .or_else(|| settings.tracking.mistake())
+        .or_else(|| settings.budget.mistake())
+        .or_else(|| settings.retention_policy.mistake())
 }
 
 /// What is wrong with the type to compute in.

@@ -7,7 +7,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Length;
+use super::{Length, TrialSource};
 
 /// What is searched for, by what method, and for how long to train.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -90,10 +90,11 @@ pub struct Searcher {
     /// A trial of a search: validates, writes a checkpoint and pauses at this length.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pause_at: Option<Length>,
-    /// Accepted from Determined's files.
+    /// A trial whose latest weights to start from: of a hub, by its number (`"12.3"`), or a run, by its id or folder.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub source_trial_id: Option<u64>,
-    /// Accepted from Determined's files.
+    pub source_trial_id: Option<TrialSource>,
+    /// A checkpoint to start from: `RUN/NAME` as in `"12.3/step-00000100"`, `model:NAME@ALIAS` of a hub, its folder,
+    /// or its name alone beside `source_trial_id`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_checkpoint_uuid: Option<String>,
 }

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::csv::CsvSettings;
+use super::limits::{Budget, RetentionPolicy};
 use super::searcher::Searcher;
 use super::shapes::{Paths, Workers};
 use super::strategy::{Ps, Strategy};
@@ -93,6 +94,12 @@ pub struct Settings {
     /// Where a run is written down besides its folder.
     #[serde(skip_serializing_if = "Tracking::is_default")]
     pub tracking: Tracking,
+    /// How much it may use before its hub ends it.
+    #[serde(skip_serializing_if = "Budget::is_default")]
+    pub budget: Budget,
+    /// How long a hub keeps its logs.
+    #[serde(skip_serializing_if = "RetentionPolicy::is_default")]
+    pub retention_policy: RetentionPolicy,
     /// What a cluster is asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<serde_json::Value>,
@@ -283,11 +290,11 @@ pub struct CheckpointStorage {
     pub store: Option<String>,
     /// Seconds that the end of a run waits for a store that does not answer.
     pub store_patience: u64,
-    /// Accepted from Determined's files, for searches.
+    /// Best checkpoints of all trials of an experiment that its hub keeps, beside those of each trial.
     pub save_experiment_best: u64,
-    /// Best checkpoints kept.
+    /// Best checkpoints of a trial that are kept.
     pub save_trial_best: u64,
-    /// Latest checkpoints kept.
+    /// Latest checkpoints of a trial that are kept.
     pub save_trial_latest: u64,
 }
 

@@ -101,3 +101,44 @@ impl<'de> Deserialize<'de> for Workers {
         }
     }
 }
+
+/// The trial that a run starts from, as it was written: a number of a hub, a run's id, or its folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(transparent)]
+#[schemars(with = "NumberOrText")]
+pub struct TrialSource(pub String);
+
+#[derive(JsonSchema)]
+#[serde(untagged)]
+#[expect(dead_code, reason = "only its schema is used")]
+enum NumberOrText {
+    Number(u64),
+    Text(String),
+}
+
+impl<'de> Deserialize<'de> for TrialSource {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Shape;
+        impl Visitor<'_> for Shape {
+            type Value = TrialSource;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a trial's number, or a run's id or folder")
+            }
+
+            fn visit_u64<E: Error>(self, value: u64) -> Result<TrialSource, E> {
+                Ok(TrialSource(value.to_string()))
+            }
+
+            fn visit_f64<E: Error>(self, _: f64) -> Result<TrialSource, E> {
+                // YAML reads 12.10 and 12.1 as the same number, and they are two trials.
+                Err(E::custom("write a trial in quotes, as in \"12.3\""))
+            }
+
+            fn visit_str<E: Error>(self, value: &str) -> Result<TrialSource, E> {
+                Ok(TrialSource(value.to_string()))
+            }
+        }
+        deserializer.deserialize_any(Shape)
+    }
+}

@@ -13,6 +13,10 @@ pub struct Tracking {
     /// An MLflow server that hears of the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mlflow: Option<Mlflow>,
+    /// A hub that hears of the run while it trains, where it does not see the run's folder: `http://host:7070`. The
+    /// token comes from `SALAMANDER_HUB_TOKEN`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hub: Option<String>,
 }
 
 /// An MLflow server. Credentials come from the environment, as for its own client: `MLFLOW_TRACKING_TOKEN`, or
@@ -35,19 +39,25 @@ impl Tracking {
 
     /// What is wrong with it, if anything is.
     pub(super) fn mistake(&self) -> Option<(&'static str, String)> {
-        let uri = &self.mlflow.as_ref()?.uri;
-        let rest = uri.strip_prefix("http://").or_else(|| uri.strip_prefix("https://"));
-        let host = rest.unwrap_or_default().split('/').next().unwrap_or_default();
-        let reason = if host.is_empty() {
-            format!("{uri:?} is no address of a server: write http://host:5000, or https://host")
-        } else if host.contains('@') {
-            // The experiment in force is kept and shown to everybody.
-            "leave the password out: it comes from MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
-                .to_string()
-        } else {
-            return None;
-        };
-        Some(("tracking.mlflow.uri", reason))
+        let secret = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD";
+        let mlflow = self.mlflow.as_ref().and_then(|mlflow| wrong_address(&mlflow.uri, secret));
+        let hub = || wrong_address(self.hub.as_ref()?, "SALAMANDER_HUB_TOKEN");
+        let mlflow = mlflow.map(|reason| ("tracking.mlflow.uri", reason));
+        mlflow.or_else(|| hub().map(|reason| ("tracking.hub", reason)))
+    }
+}
+
+/// What is wrong with a server's address, if anything is; its secret comes from these variables.
+fn wrong_address(uri: &str, secret: &str) -> Option<String> {
+    let rest = uri.strip_prefix("http://").or_else(|| uri.strip_prefix("https://"));
+    let host = rest.unwrap_or_default().split('/').next().unwrap_or_default();
+    if host.is_empty() {
+        Some(format!("{uri:?} is no address of a server: write http://host:5000, or https://host"))
+    } else if host.contains('@') {
+        // The experiment in force is kept and shown to everybody.
+        Some(format!("leave the password out: it comes from {secret}"))
+    } else {
+        None
     }
 }
 

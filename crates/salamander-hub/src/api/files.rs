@@ -71,6 +71,12 @@ impl Hub {
             let reason = format!("checkpoint {name} of run {run} is a version of a model");
             return Err(Error::Conflict(reason));
         }
+        if self.store().needed_sources()?.contains(&(run, name.to_string())) {
+            let reason = format!(
+                "checkpoint {name} of run {run} is what an experiment starts from that is not completed"
+            );
+            return Err(Error::Conflict(reason));
+        }
         let state = self.store().run(run)?.state;
         if matches!(state.as_str(), "running" | "queued") {
             let reason = format!("run {run} is {state}, and may go on from any of its checkpoints");

@@ -3,7 +3,8 @@
 //! # Layout
 //! - [`router`]: all routes, to which others may add theirs; `reply`: errors, ETags, parameters
 //! - `openapi`: the API's own description; `figures`: for Prometheus; `files`: of checkpoints
-//! - `read`: everything that is looked at; `events`: what is followed; `write`: what is changed; `access`: by whom
+//! - `read`: everything that is looked at; `events`: what is followed; `write`: what is changed; `upkeep`: what goes; `remote`: runs of other machines;
+//!   `access`: by whom
 
 mod access;
 mod events;
@@ -11,7 +12,9 @@ mod figures;
 mod files;
 mod openapi;
 mod read;
+mod remote;
 mod reply;
+mod upkeep;
 mod write;
 
 use std::sync::Arc;
@@ -19,7 +22,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
-use axum::routing::{delete, get, post};
+use axum::routing::{delete, get, post, put};
 use tokio::sync::Semaphore;
 
 use crate::create::Programs;
@@ -27,6 +30,7 @@ use crate::hub::Hub;
 pub use access::{Access, Guard};
 pub use files::CheckpointFile;
 pub use read::RunCurves;
+pub use upkeep::{Lineage, SourceCheckpoint, Webhooks};
 
 /// The largest body of a request: experiment files are far smaller.
 const BODY: usize = 2 << 20;
@@ -62,11 +66,20 @@ pub fn router(api: &Api) -> Router {
             get(read::experiment).patch(write::change_experiment).delete(write::delete_experiment),
         )
         .route("/api/v1/experiments/{id}/{action}", post(write::act))
+        .route("/api/v1/experiments/{id}/gc", post(upkeep::collect))
+        .route("/api/v1/experiments/{id}/lineage", get(upkeep::lineage))
         .route("/api/v1/experiments/{id}/config", get(read::config))
         .route("/api/v1/experiments/{id}/checkpoints", get(read::experiment_checkpoints))
         .route("/api/v1/experiments/{id}/logs", get(read::experiment_logs))
         .route("/api/v1/runs", get(read::runs))
         .route("/api/v1/runs/{id}", get(read::run))
+        .route("/api/v1/runs/{id}/kill", post(upkeep::kill_run))
+        .route("/api/v1/experiments/{id}/usage", get(upkeep::usage).put(upkeep::allow))
+        .route("/api/v1/remote-runs", post(remote::begin))
+        .route("/api/v1/remote-runs/{uid}/files", put(remote::write))
+        .route("/api/v1/remote-runs/{uid}/alive", post(remote::hear))
+        .route("/api/v1/webhooks", get(upkeep::webhooks).post(upkeep::add_webhook))
+        .route("/api/v1/webhooks/{id}", delete(upkeep::remove_webhook))
         .route("/api/v1/runs/{id}/summary", get(read::summary))
         .route("/api/v1/runs/{id}/metrics", get(read::metrics))
         .route("/api/v1/runs/{id}/curves", get(read::run_curves))

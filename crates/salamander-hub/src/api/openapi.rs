@@ -84,6 +84,12 @@ const LOGS: &[Parameter] = &[
     ("limit", "integer", "How many lines, 100 unless told otherwise."),
 ];
 
+const PART: &[Parameter] = &[
+    ("path", "string", "The file, below the run's folder."),
+    ("stamp", "string", "Which file of this name it is: another one begins anew."),
+    ("offset", "integer", "Where the part begins."),
+];
+
 const ROUTES: &[Route] = &[
     Route { query: LIST, ..get("/api/v1/experiments", "A page of experiments.", "Page") },
     post(
@@ -108,6 +114,17 @@ const ROUTES: &[Route] = &[
         "Anything",
         "Experiment",
     ),
+    post(
+        "/api/v1/experiments/{id}/gc",
+        "Removes the checkpoints that its policy does not keep.",
+        "Collect",
+        "Anything",
+    ),
+    get(
+        "/api/v1/experiments/{id}/lineage",
+        "What it starts from, and what starts from it.",
+        "Anything",
+    ),
     get("/api/v1/experiments/{id}/config", "Its file.", "Anything"),
     get("/api/v1/experiments/{id}/checkpoints", "Of all trials, the best first.", "List"),
     Route {
@@ -116,6 +133,36 @@ const ROUTES: &[Route] = &[
     },
     Route { query: RUN_LIST, ..get("/api/v1/runs", "A page of runs of all experiments.", "Page") },
     get("/api/v1/runs/{id}", "One run.", "Run"),
+    post("/api/v1/runs/{id}/kill", "Ends a trial at once.", "Anything", "Run"),
+    get("/api/v1/experiments/{id}/usage", "What it may use, and has used.", "Anything"),
+    Route {
+        method: "put",
+        body: Some("Budget"),
+        ..get("/api/v1/experiments/{id}/usage", "Gives it another budget.", "Anything")
+    },
+    post(
+        "/api/v1/remote-runs",
+        "Begins to tell of a run of another machine, or goes on; answers what the hub has of it.",
+        "RemoteRun",
+        "Anything",
+    ),
+    Route {
+        method: "put",
+        query: PART,
+        ..get("/api/v1/remote-runs/{uid}/files", "A part of a file of such a run.", "Anything")
+    },
+    post(
+        "/api/v1/remote-runs/{uid}/alive",
+        "Which of its folders somebody trains in.",
+        "RemoteLife",
+        "Anything",
+    ),
+    get("/api/v1/webhooks", "Who is told of ends; for admins.", "Anything"),
+    post("/api/v1/webhooks", "Adds an address; for admins.", "NewWebhook", "Anything"),
+    Route {
+        method: "delete",
+        ..get("/api/v1/webhooks/{id}", "Removes an address; for admins.", "Anything")
+    },
     get("/api/v1/runs/{id}/summary", "What it wrote at its end.", "Anything"),
     get("/api/v1/runs/{id}/metrics", "Its metrics, without their curves.", "List"),
     Route { query: CURVES, ..get("/api/v1/runs/{id}/curves", "Its curves.", "Anything") },
@@ -228,6 +275,21 @@ fn schemas() -> Value {
         "Changes": object(&[], json!({
             "add_labels": texts(), "remove_labels": texts(), "description": text(),
             "priority": {"type": "integer", "minimum": 1, "maximum": 99},
+        })),
+        "Collect": object(&[], json!({
+            "dry_run": {"type": "boolean"},
+            "save_experiment_best": {"type": "integer", "minimum": 0},
+            "save_trial_best": {"type": "integer", "minimum": 0},
+            "save_trial_latest": {"type": "integer", "minimum": 0},
+        })),
+        "RemoteRun": object(&["uid", "id"], json!({"uid": text(), "id": text(), "host": text()})),
+        "RemoteLife": object(&["live"], json!({"live": texts()})),
+        "Budget": object(&[], json!({
+            "hours": {"type": ["number", "null"], "exclusiveMinimum": 0},
+            "slot_hours": {"type": ["number", "null"], "exclusiveMinimum": 0},
+        })),
+        "NewWebhook": object(&["url"], json!({
+            "url": text(), "states": {"type": "array", "items": {"enum": ["completed", "failed", "canceled"]}},
         })),
         "NewModel": object(&["name"], json!({"name": text(), "description": text()})),
         "NewVersion": object(&["run", "checkpoint"], json!({

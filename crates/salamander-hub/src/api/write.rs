@@ -16,7 +16,7 @@ use crate::operation::{Operation, Wanted};
 use crate::store::users::{Role, User};
 
 /// Does something on a thread where waiting is allowed, and answers with what there is afterwards.
-async fn change<T: serde::Serialize + Send + 'static>(
+pub(super) async fn change<T: serde::Serialize + Send + 'static>(
     api: &Api,
     act: impl FnOnce(&Hub) -> Result<T, Error> + Send + 'static,
 ) -> Response {

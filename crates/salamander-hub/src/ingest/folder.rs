@@ -10,9 +10,13 @@ use salamander_core::layout::RunLayout;
 use salamander_core::report::Start;
 use serde_json::Value as Json;
 
+use crate::hub::now;
 use crate::ids::RunId;
 use crate::store::checkpoints::Checkpoint;
 use crate::store::runs::RunFacts;
+
+/// How long nothing may be heard of a run on another machine, in milliseconds.
+const REMOTE_SILENCE: i64 = 60_000;
 
 /// What changes when a folder does, so that unchanged ones cost a few looks and no more.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,6 +29,7 @@ impl Signature {
             run.plan(),
             run.summary(),
             run.lock(),
+            run.remote_live(),
             run.metrics(),
             run.checkpoints(),
             run.counted(),
@@ -41,7 +46,7 @@ fn stamp(path: &Path) -> Option<(i64, u64)> {
 }
 
 /// When a file was written, in milliseconds since 1970.
-pub(super) fn written(path: &Path) -> Option<i64> {
+pub(crate) fn written(path: &Path) -> Option<i64> {
     stamp(path).map(|(time, _)| time)
 }
 
@@ -51,6 +56,10 @@ fn milliseconds(time: SystemTime) -> i64 {
 
 /// The process that trains in a folder, if one does; 0 where its number is not known.
 pub(crate) fn holder(run: &RunLayout) -> Option<u32> {
+    if let Some(heard) = written(&run.remote_live()) {
+        // On another machine, which says so every few seconds.
+        return (now() - heard < REMOTE_SILENCE).then_some(0);
+    }
     let lock = File::open(run.lock()).ok()?;
     if flock(&lock, FlockOperation::NonBlockingLockShared).is_ok() {
         return None;

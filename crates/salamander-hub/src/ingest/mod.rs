@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 use salamander_core::layout::RunLayout;
 
 use crate::Error;
-use crate::hub::Hub;
+use crate::hub::{Hub, Speaker, now};
 use crate::ids::{ExperimentId, RunId};
+use crate::operation::Operation;
 use crate::store::checkpoints::{self, Checkpoint};
 use crate::store::experiments::{self, Facts};
 use crate::store::runs::{self, RunFacts};
@@ -28,6 +29,9 @@ use tail::Cursor;
 
 /// How often folders without a process are looked at.
 const SLOW: Duration = Duration::from_secs(2);
+/// How long a folder in which nothing changes is looked at like any other, and how often its logs are after that.
+const RECENT: Duration = Duration::from_secs(3600);
+const QUIET: Duration = Duration::from_secs(60);
 /// The process whose log is what a command printed.
 const CONSOLE: &str = "console";
 
@@ -48,6 +52,9 @@ struct Watched {
     search: Option<Replayed>,
     facts: Option<Facts>,
     runs: BTreeMap<i64, WatchedRun>,
+    /// When something in it had changed last, and when its logs were looked at last although nothing had.
+    changed: Instant,
+    logs_looked: Instant,
 }
 
 /// What is remembered of a run's folder.
@@ -145,6 +152,11 @@ impl Ingester {
         }
         // Deleted folders are not looked at any more; what is known of them stays until somebody deletes it.
         self.experiments.retain(|name, _| runs.join(name).is_dir());
+        for (id, folder) in self.hub.store().training_elsewhere()? {
+            if !runs.join(&folder).is_dir() {
+                self.hub.store().folder_gone(id)?;
+            }
+        }
         Ok(())
     }
 }
@@ -158,6 +170,8 @@ impl Watched {
             search: None,
             facts: None,
             runs: BTreeMap::new(),
+            changed: Instant::now(),
+            logs_looked: Instant::now(),
         }
     }
 
@@ -166,8 +180,9 @@ impl Watched {
         let signature = Signature::of(&layout);
         if signature != self.signature || self.holder.is_some() {
             self.holder = folder::holder(&layout);
+            self.changed = Instant::now();
         } else if self.facts.is_some() {
-            return Ok(());
+            return self.look_for_late_lines(hub, &layout);
         }
         if layout.search().is_file() {
             self.look_at_search(hub, folder, &layout)?;
@@ -177,6 +192,7 @@ impl Watched {
             let run = self.runs.entry(1).or_default();
             let changed = run.look(hub, id, &layout, facts.clone())?;
             let facts = of_single(facts, description);
+            self.see_end(hub, &facts)?;
             if changed || self.facts.as_ref() != Some(&facts) {
                 let (id, kept) = (self.id, facts.clone());
                 hub.store().write(move |tx| {
@@ -187,6 +203,43 @@ impl Watched {
             }
         }
         self.signature = signature;
+        Ok(())
+    }
+
+    /// Whoever is told of ends hears of those that the queue has no part in, too. Said before the state is kept: after
+    /// a kill in between it is seen again.
+    fn see_end(&self, hub: &Hub, facts: &Facts) -> Result<(), Error> {
+        let has_ended = matches!(facts.state.as_str(), "completed" | "failed");
+        if !has_ended || self.facts.as_ref().is_some_and(|before| before.state != "running") {
+            return Ok(());
+        }
+        let known = hub.store().experiment(self.id)?;
+        if known.origin != "folder"
+            || known.state != "running"
+            || hub.store().webhooks()?.is_empty()
+        {
+            return Ok(());
+        }
+        let (state, reason) = (facts.state.clone(), facts.reason.clone());
+        let ended = facts.ended.unwrap_or_else(now);
+        let seen = Operation::Seen { experiment: self.id, state, reason, ended };
+        hub.say(&Speaker::default(), seen)
+    }
+
+    /// Reads lines that were written into logs after everything else was done: a process that ends late, or one that
+    /// looks at a run that is over. Folders that nobody has touched for long are looked at now and then.
+    fn look_for_late_lines(&mut self, hub: &Hub, layout: &RunLayout) -> Result<(), Error> {
+        let is_quiet = self.changed.elapsed() >= RECENT;
+        if is_quiet && self.logs_looked.elapsed() < QUIET {
+            return Ok(());
+        }
+        self.logs_looked = Instant::now();
+        let is_search = layout.search().is_file();
+        for (number, run) in &mut self.runs {
+            let Some(id) = RunId::new(self.id.0, *number) else { continue };
+            let own = RunLayout::new(layout.trials().join(format!("{number:05}")));
+            run.tail_logs(hub, id, if is_search { &own } else { layout })?;
+        }
         Ok(())
     }
 
@@ -208,6 +261,12 @@ impl Watched {
             if facts.state != "failed" || facts.reason.is_none() {
                 facts.reason = Some(trial.reason.clone());
             }
+            if of_trial.killed().exists()
+                && !matches!(facts.state.as_str(), "running" | "completed")
+            {
+                facts.state = "canceled".to_string();
+                facts.reason = Some("it was killed".to_string());
+            }
             facts.hparams = trial.hparams.clone();
             facts.length = Some(trial.length() as i64);
             facts.measured = trial.metric().filter(|metric| metric.is_finite());
@@ -215,6 +274,7 @@ impl Watched {
             self.runs.entry(number).or_default().look(hub, id, &of_trial, facts)?;
         }
         let facts = of_search(&replayed, layout, self.holder);
+        self.see_end(hub, &facts)?;
         if self.facts.as_ref() != Some(&facts) {
             let (id, kept) = (self.id, facts.clone());
             hub.store().write(move |tx| experiments::set_facts(tx, id, &kept))?;
@@ -300,6 +360,13 @@ impl WatchedRun {
                 self.checkpoints = Some(there);
             }
         }
+        self.tail_logs(hub, id, layout)?;
+        self.signature = signature;
+        Ok(changed)
+    }
+
+    /// Reads the new lines of all its logs.
+    fn tail_logs(&mut self, hub: &Hub, id: RunId, layout: &RunLayout) -> Result<(), Error> {
         for entry in fs::read_dir(layout.logs()).into_iter().flatten().flatten() {
             let path = entry.path();
             let name = path.file_stem().and_then(|name| name.to_str()).map(str::to_string);
@@ -307,8 +374,7 @@ impl WatchedRun {
                 self.tail_log(hub, id, &process, &path)?;
             }
         }
-        self.signature = signature;
-        Ok(changed)
+        Ok(())
     }
 
     fn cursor(&mut self, hub: &Hub, id: RunId, path: &str) -> Result<Cursor, Error> {

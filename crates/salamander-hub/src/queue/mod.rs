@@ -3,27 +3,42 @@
 //!
 //! # Layout
 //! - [`Queue`]: one turn after the other; `plan`: what a turn does, and why; `process`: the processes
+//! - `upkeep`: checkpoints that go, budgets, logs
 
 mod plan;
 mod process;
+mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use salamander_core::layout::RunLayout;
 use salamander_files::{Durability, replace};
 
 use crate::Error;
 use crate::create::Programs;
-use crate::hub::{Hub, OWN_FOLDER, Speaker};
+use crate::hub::{Hub, OWN_FOLDER, Speaker, now};
 use crate::ids::ExperimentId;
 use crate::ingest::{Ingester, folder};
 use crate::operation::{Operation, Wanted};
 use crate::store::experiments::Job;
+use crate::store::limits::Usage;
 use plan::{Ended, Queued, Standing, Step, after, plan, with_process};
 use process::{Process, Start};
+
+impl Hub {
+    /// What an experiment may use and has used, its process that runs included.
+    pub fn usage(&self, id: ExperimentId) -> Result<Usage, Error> {
+        let usage = self.store().usage(id)?;
+        Ok(match process::kept(&self.own_folder(id)) {
+            Some((since, slots)) => usage.with(now() - since, slots),
+            None => usage,
+        })
+    }
+}
 
 /// The queue of a hub.
 pub struct Queue {
@@ -34,19 +49,30 @@ pub struct Queue {
     /// Experiments whose process was looked for.
     looked: BTreeSet<ExperimentId>,
     ingester: Option<Arc<Mutex<Ingester>>>,
+    /// Days that logs stay after the end of an experiment whose file says nothing of it.
+    log_days: Option<i64>,
+    last_upkeep: Option<Instant>,
 }
 
 impl Queue {
     /// With so many slots; with none it starts nothing, and only carries out what else is wanted.
     pub fn new(hub: Hub, programs: Arc<Programs>, slots: u32) -> Self {
         let (processes, looked) = (BTreeMap::new(), BTreeSet::new());
-        Self { hub, programs, slots, processes, looked, ingester: None }
+        let (ingester, log_days, last_upkeep) = (None, None, None);
+        Self { hub, programs, slots, processes, looked, ingester, log_days, last_upkeep }
     }
 
     /// With this ingester, whose store knows what an experiment has done before it is told to be over.
     #[must_use]
     pub fn after_reading(mut self, ingester: Arc<Mutex<Ingester>>) -> Self {
         self.ingester = Some(ingester);
+        self
+    }
+
+    /// Logs stay so many days after the end of an experiment whose file says nothing of it.
+    #[must_use]
+    pub fn with_log_retention(mut self, days: Option<u32>) -> Self {
+        self.log_days = days.map(i64::from);
         self
     }
 
@@ -66,21 +92,33 @@ impl Queue {
     /// Looks at everything once and does what follows.
     pub fn turn(&mut self) -> Result<(), Error> {
         let jobs = self.hub.store().jobs()?;
+        // What cannot be put in order now does not keep anything from being started.
+        let mut failed = self.keep_in_order(&jobs).err();
         self.looked.retain(|id| jobs.iter().any(|job| job.id == *id));
         let mut queued = Vec::new();
         for job in &jobs {
             let wanted = Wanted::parse(&job.wanted).unwrap_or(Wanted::Run);
-            if let Some(one) = self.look(job, wanted)? {
-                queued.push(one);
+            match self.look(job, wanted) {
+                Ok(one) => queued.extend(one),
+                Err(error) => {
+                    // One that cannot be looked at keeps its slots, and nobody else from anything.
+                    queued.extend(self.processes.get(&job.id).map(|process| Queued {
+                        leaving: true,
+                        ..Queued::of(job, Wanted::Run, Some(process.slots()))
+                    }));
+                    failed = failed.or(Some(error));
+                }
             }
         }
         for step in plan(&queued, self.slots) {
             let (Step::Start(id, _) | Step::Interrupt(id) | Step::Preempt(id) | Step::Kill(id)) =
                 &step;
             let Some(job) = jobs.iter().find(|job| job.id == *id) else { continue };
-            self.perform(&step, job)?;
+            if let Err(error) = self.perform(&step, job) {
+                failed = failed.or(Some(error));
+            }
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     /// Where an experiment stands; `None`: it is over.
@@ -96,26 +134,40 @@ impl Queue {
             self.processes.extend(found.map(|process| (job.id, process)));
         }
         let ended = match self.processes.get_mut(&job.id) {
-            Some(process) => process.ended().map(|code| (code, process.preempted || process.asked)),
+            Some(process) => process.ended().map(|code| (code, process.asked())),
             None if was_running => Some((None, false)),
             None => None,
         };
         if let Some((code, asked)) = ended {
+            self.account(job, self.processes.contains_key(&job.id))?;
             self.processes.remove(&job.id);
             process::forget(&own);
             self.catch_up(&job.folder);
             let is_there = layout.experiment().is_file() || layout.search().is_file();
             let fact = is_there.then(|| folder::state(&layout, folder::holder(&layout)));
             let ended = Ended { fact, code, error: process::last_error(&own), asked };
-            let standing = after(wanted, &ended, job.restarts);
+            let mut standing = after(wanted, &ended, job.restarts);
+            if standing.state == "canceled"
+                && let Some(reason) = self.hub.store().usage(job.id)?.reason
+            {
+                standing.reason = Some(reason);
+            }
             self.settle(job, &standing)?;
             if !matches!(standing.state, "queued" | "paused") && wanted != Wanted::Deleted {
                 return Ok(None);
             }
         }
+        let wanted = self.check_budget(job, wanted)?;
         let process = self.processes.get(&job.id);
         if wanted == Wanted::Deleted && process.is_none() {
-            self.delete(job)?;
+            if let Err(error) = self.delete(job) {
+                // It is tried again; until then people see why it is still there.
+                if job.state != "deleting" {
+                    let reason = Some(error.to_string());
+                    self.settle(job, &Standing { state: "deleting", reason, faults: None })?;
+                }
+                return Err(error);
+            }
             return Ok(None);
         }
         let state = match (process, wanted) {
@@ -126,7 +178,10 @@ impl Queue {
         };
 
         if ended.is_none() && state != job.state {
-            self.settle(job, &Standing { state, reason: None, faults: None })?;
+            let over = state == "canceled";
+            let reason = over.then(|| self.hub.store().usage(job.id)).transpose()?;
+            let reason = reason.and_then(|usage| usage.reason);
+            self.settle(job, &Standing { state, reason, faults: None })?;
         }
         if state == "queued" && self.slots > 0 && job.slots > i64::from(self.slots) {
             let reason = format!(
@@ -137,23 +192,14 @@ impl Queue {
             return Ok(None);
         }
         Ok((state != "canceled").then(|| Queued {
-            id: job.id,
-            wanted,
-            priority: job.priority,
-            slots: job.slots.max(1) as u32,
-            max_slots: job.max_slots.max(1) as u32,
-            running: process.map(Process::slots),
-            leaving: process.is_some_and(|process| process.asked),
+            leaving: process.is_some_and(|process| process.asked()),
+            ..Queued::of(job, wanted, process.map(Process::slots))
         }))
     }
 
     fn perform(&mut self, step: &Step, job: &Job) -> Result<(), Error> {
         match (step, self.processes.get_mut(&job.id)) {
-            (Step::Interrupt(_), Some(process)) => process.interrupt(),
-            (Step::Preempt(_), Some(process)) => {
-                process.preempted = true;
-                process.interrupt();
-            }
+            (Step::Interrupt(_) | Step::Preempt(_), Some(process)) => process.interrupt(),
             (Step::Kill(_), Some(process)) => process.kill(),
             (Step::Start(_, slots), None) => match self.start(job, *slots) {
                 Ok(process) => {

@@ -5,6 +5,7 @@
 
 use crate::ids::ExperimentId;
 use crate::operation::Wanted;
+use crate::store::experiments::Job;
 
 /// Ends of a process without a word that are tolerated, each followed by a resume.
 pub(super) const MAX_FAULTS: i64 = 30;
@@ -23,6 +24,21 @@ pub(super) struct Queued {
     pub(super) running: Option<u32>,
     /// Whether its process was asked to go, to make room.
     pub(super) leaving: bool,
+}
+
+impl Queued {
+    /// A job with what is wanted of it, and the slots of its process.
+    pub(super) fn of(job: &Job, wanted: Wanted, running: Option<u32>) -> Self {
+        Self {
+            id: job.id,
+            wanted,
+            priority: job.priority,
+            slots: job.slots.max(1) as u32,
+            max_slots: job.max_slots.max(1) as u32,
+            running,
+            leaving: false,
+        }
+    }
 }
 
 /// What is to be done.

@@ -7,10 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use salamander_core::environment;
 use salamander_files::{Durability, replace};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::hub::now;
 
 /// What is kept of a process beside its console.
 const KEPT: &str = "process.json";
@@ -22,10 +24,8 @@ pub(super) struct Process {
     kept: Kept,
     /// While this hub is its parent.
     child: Option<Child>,
-    /// Whether it was asked to end.
-    pub(super) asked: bool,
-    /// Whether that was to make room for another.
-    pub(super) preempted: bool,
+    /// The hub's folder for the experiment.
+    own: PathBuf,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +34,20 @@ struct Kept {
     /// When it was started, so that another process with its number is told from it.
     started: u64,
     slots: u32,
+    /// When that was, in milliseconds since 1970.
+    #[serde(default)]
+    since: i64,
+    /// Whether it was asked to end. Kept, since asking twice would end it at once.
+    #[serde(default)]
+    asked: bool,
+}
+
+impl Kept {
+    fn write(&self, own: &Path) -> Result<(), Error> {
+        let path = own.join(KEPT);
+        let json = serde_json::to_vec(self).unwrap_or_default();
+        replace(&path, &json, Durability::Unsynced).map_err(Error::io(&path))
+    }
 }
 
 /// What is to be started.
@@ -56,6 +70,8 @@ impl Process {
         let child = Command::new(start.program)
             .args(&start.arguments)
             .current_dir(&start.folder)
+            // The hub sees its folder.
+            .env_remove(environment::HUB.name)
             .stdin(Stdio::null())
             .stdout(out)
             .stderr(err)
@@ -64,12 +80,11 @@ impl Process {
             .spawn()
             .map_err(Error::io(start.program))?;
         let pid = child.id();
-        let kept = Kept { pid, started: started(pid).unwrap_or(0), slots: start.slots };
-        let path = start.own.join(KEPT);
-        let json = serde_json::to_vec(&kept).unwrap_or_default();
+        let (started, slots) = (started(pid).unwrap_or(0), start.slots);
+        let kept = Kept { pid, started, slots, since: now(), asked: false };
         // Without it a hub that is started anew finds the process by the lock of its folder.
-        replace(&path, &json, Durability::Unsynced).map_err(Error::io(&path))?;
-        Ok(Self { kept, child: Some(child), asked: false, preempted: false })
+        kept.write(start.own)?;
+        Ok(Self { kept, child: Some(child), own: start.own.to_path_buf() })
     }
 
     /// Finds the process that a hub before this one started, or the one that holds the run's folder.
@@ -79,14 +94,24 @@ impl Process {
         let alive = kept.filter(|kept| started(kept.pid) == Some(kept.started));
         let held = || {
             let pid = holder.filter(|pid| *pid > 0)?;
-            Some(Kept { pid, started: started(pid)?, slots })
+            Some(Kept { pid, started: started(pid)?, slots, since: now(), asked: false })
         };
         let kept = alive.or_else(held)?;
-        Some(Self { kept, child: None, asked: false, preempted: false })
+        Some(Self { kept, child: None, own: own.to_path_buf() })
     }
 
     pub(super) fn slots(&self) -> u32 {
         self.kept.slots
+    }
+
+    /// When it was started, in milliseconds since 1970.
+    pub(super) fn since(&self) -> i64 {
+        self.kept.since
+    }
+
+    /// Whether it was asked to end.
+    pub(super) fn asked(&self) -> bool {
+        self.kept.asked
     }
 
     /// Whether it has ended, with its exit code if that is known.
@@ -104,14 +129,18 @@ impl Process {
 
     /// Asks it to end with a checkpoint; asking twice would end it at once.
     pub(super) fn interrupt(&mut self) {
-        if !std::mem::replace(&mut self.asked, true) {
+        if !std::mem::replace(&mut self.kept.asked, true) {
             self.signal(kill_process, Signal::TERM);
+            // A hub that is killed before this asks once more, which is better than never.
+            if let Err(error) = self.kept.write(&self.own) {
+                tracing::warn!(%error, "it is not written down that it was asked to end");
+            }
         }
     }
 
     /// Ends it, and what it has started in its group; what else it has started ends with it.
     pub(super) fn kill(&mut self) {
-        self.asked = true;
+        self.kept.asked = true;
         self.signal(kill_process_group, Signal::KILL);
     }
 
@@ -124,6 +153,12 @@ impl Process {
             tracing::debug!(pid = self.kept.pid, %error, "not signalled");
         }
     }
+}
+
+/// When the last process was started, and with how many slots, whether it runs or not.
+pub(super) fn kept(own: &Path) -> Option<(i64, u32)> {
+    let kept: Kept = serde_json::from_slice(&fs::read(own.join(KEPT)).ok()?).ok()?;
+    Some((kept.since, kept.slots)).filter(|(since, _)| *since > 0)
 }
 
 /// Forgets a process that has ended.

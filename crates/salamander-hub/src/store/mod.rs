@@ -5,18 +5,25 @@
 //! # Layout
 //! - [`Store`]: opening, migrations, readers; `writer`: the one thread that writes, many jobs to a commit
 //! - `curves`: points in chunks, and their reduction; `points`: their tables; `page`: lists
+//! - `collected`: checkpoints that go, and that others start from; `upkeep_tables`: their tables
+//! - `limits`: budgets and how long logs stay; `webhooks`: who is told of ends; `killed_trials`: what was ended by hand
 //! - `experiments`, `runs`, `checkpoints`, `logs`, `models`, `users`: rows by what they are
 
 pub mod checkpoints;
+pub(crate) mod collected;
 pub(crate) mod curves;
 pub mod experiments;
+pub(crate) mod killed_trials;
+pub mod limits;
 pub mod logs;
 pub mod models;
 pub mod page;
 pub mod points;
 pub mod runs;
 mod schema;
+mod upkeep_tables;
 pub mod users;
+pub mod webhooks;
 mod writer;
 
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! The tables of a store, as a row of migrations that only goes forward.
 
 /// Each migration, the first one first; what was released is never changed.
-pub(super) const MIGRATIONS: [&str; 1] = [FIRST];
+pub(super) const MIGRATIONS: [&str; 2] = [FIRST, super::upkeep_tables::SECOND];
 
 const FIRST: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;

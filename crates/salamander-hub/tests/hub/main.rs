@@ -4,3 +4,4 @@ mod folders;
 mod mlflow;
 mod queue;
 mod read;
+mod upkeep;

@@ -17,6 +17,7 @@ use crate::folders::{EXPERIMENT, Serving, write_run};
 /// Makes the folder that it is told, or goes on in it; ends when a file named `end` has a word for it: `completed`,
 /// `failed`. It leaves when it is asked to.
 const PROGRAM: &str = r#"#!/bin/sh
+arguments="$*"
 while [ $# -gt 0 ]; do
   case "$1" in --id) id="$2" ;; --out) out="$2" ;; esac
   shift
@@ -24,6 +25,7 @@ done
 run="$out/$id"
 [ -e "$out/refuse" ] && { echo "error: no such model"; exit 1; }
 mkdir -p "$run"
+echo "$arguments" >> "$run/arguments"
 [ -e "$run/experiment.yaml" ] || echo "entrypoint: net" > "$run/experiment.yaml"
 rm -f "$run/summary.json"
 : > "$run/run.lock"
@@ -36,15 +38,15 @@ while :; do
 done
 "#;
 
-struct Scenario {
-    folder: tempfile::TempDir,
-    hub: Hub,
-    programs: Arc<Programs>,
-    queue: Queue,
+pub(crate) struct Scenario {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) hub: Hub,
+    pub(crate) programs: Arc<Programs>,
+    pub(crate) queue: Queue,
 }
 
 impl Scenario {
-    fn new(slots: u32) -> Self {
+    pub(crate) fn new(slots: u32) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let program = folder.path().join("program");
         fs::write(&program, PROGRAM).expect("written");
@@ -64,7 +66,7 @@ impl Scenario {
         Self { folder, hub, programs, queue }
     }
 
-    fn create(&self, priority: i64) -> ExperimentId {
+    pub(crate) fn create(&self, priority: i64) -> ExperimentId {
         let request = CreateRequest {
             config: EXPERIMENT.to_string(),
             priority: Some(priority),
@@ -73,16 +75,16 @@ impl Scenario {
         self.hub.create(&Speaker::default(), request, &self.programs).expect("created")
     }
 
-    fn want(&self, id: ExperimentId, wanted: Wanted) {
+    pub(crate) fn want(&self, id: ExperimentId, wanted: Wanted) {
         self.hub.want(&Speaker::default(), id, wanted).expect("said");
     }
 
-    fn run(&self, id: ExperimentId) -> PathBuf {
+    pub(crate) fn run(&self, id: ExperimentId) -> PathBuf {
         self.hub.runs().join(self.hub.store().experiment(id).expect("there").folder)
     }
 
     /// Takes turns until an experiment is in a state.
-    fn until(&mut self, id: ExperimentId, state: &str) -> Option<String> {
+    pub(crate) fn until(&mut self, id: ExperimentId, state: &str) -> Option<String> {
         loop {
             self.queue.turn().expect("a turn");
             let experiment = self.hub.store().experiment(id).expect("there");
@@ -100,7 +102,7 @@ impl Scenario {
     }
 
     /// Waits until a process has begun so often.
-    fn begun(&self, id: ExperimentId, times: usize) {
+    pub(crate) fn begun(&self, id: ExperimentId, times: usize) {
         let folder = self.run(id);
         let starts = folder.with_file_name(format!(
             "{}.starts",
@@ -111,7 +113,7 @@ impl Scenario {
         }
     }
 
-    fn end(&self, id: ExperimentId, how: &str) {
+    pub(crate) fn end(&self, id: ExperimentId, how: &str) {
         fs::write(self.run(id).join("end"), how).expect("written");
     }
 }

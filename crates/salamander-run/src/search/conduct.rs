@@ -148,6 +148,7 @@ impl Conductor<'_, '_> {
             } else {
                 self.fill()?;
                 self.widen()?;
+                self.end_killed();
                 let search = self.durable.search();
                 self.processes.end_staying(|trial| {
                     search.trial(trial).is_some_and(|t| t.state == TrialState::Running)
@@ -196,6 +197,11 @@ impl Conductor<'_, '_> {
                 continue;
             }
             let origin = self.queue.origin(trial);
+            if self.folders.layout(trial).killed().exists() {
+                self.line(format!("trial {trial}: was killed by hand"));
+                self.hear(&[SearchEvent::Ended { trial, how: Ending::Failed }])?;
+                continue;
+            }
             let (how, reason) = match self.folders.prepare(known, origin, 1) {
                 Ok(layout) => {
                     self.processes.start(trial, &layout)?;
@@ -214,6 +220,15 @@ impl Conductor<'_, '_> {
             self.give_up_if_hopeless(reason)?;
         }
         Ok(())
+    }
+
+    /// Ends the processes of trials that somebody does not want any more.
+    fn end_killed(&mut self) {
+        for trial in self.processes.training() {
+            if self.folders.layout(trial).killed().exists() {
+                self.processes.kill(trial);
+            }
+        }
     }
 
     /// A model that refuses everything would be asked for ever.
@@ -309,6 +324,10 @@ impl Conductor<'_, '_> {
                     return Err(Error::Failed(reason));
                 }
                 (why(), false)
+            }
+            // It came to where it pauses before the signal did, or did not: it is over.
+            TrialExit::Killed(_) if layout.killed().exists() => {
+                ("was killed by hand".to_string(), true)
             }
             TrialExit::Killed(signal) => {
                 restarts.kills += 1;

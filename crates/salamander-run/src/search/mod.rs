@@ -33,7 +33,7 @@ use crate::experiment::{in_file, wrong};
 use crate::folder::{RunFolder, RunName};
 use crate::program::chosen_seed;
 use crate::same_experiment::first_difference;
-use crate::{Error, Overrides, Program};
+use crate::{Error, Overrides, Program, warm_start};
 
 pub use conduct::{SearchNews, SearchStanding};
 pub use end::SearchEnd;
@@ -174,7 +174,14 @@ impl SearchDraft {
 
     /// Makes its folder below `runs`, if the model can be tried with the hyperparameters of the first trial.
     pub fn create(self, runs: &Path) -> Result<SearchRun, Error> {
-        let Self { program, path, kept, id } = self;
+        let Self { program, path, mut kept, id } = self;
+        let weights = warm_start::resolve(kept.file.experiment(), runs);
+        if let Some(weights) = weights.map_err(|reason| wrong(&path, reason))? {
+            // Every trial begins with them, whatever becomes of the source's name.
+            let set = format!("start_from={}", json!(weights));
+            let text = kept.file.to_yaml();
+            kept.file = SearchFile::parse(&text, &[set]).map_err(|error| wrong(&path, error))?;
+        }
         let model = program.models().find(kept.file.experiment().model())?;
         let name = kept.file.experiment().name.clone();
         let name = name.unwrap_or_else(|| model.name().to_string());

@@ -177,6 +177,16 @@ impl TrialProcesses {
         }
     }
 
+    /// Ends a trial that trains, at once.
+    pub(super) fn kill(&self, trial: TrialId) {
+        let trains = |process: &&TrialProcess| matches!(process.doing, Doing::Training(who) if who == trial);
+        let process = self.processes.values().find(trains);
+        if let Some(pid) = process.and_then(|process| Pid::from_raw(process.pid as i32)) {
+            // It may have ended by itself; its number is its own until it was waited for.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+    }
+
     /// Asks all to end with a checkpoint.
     pub(super) fn stop_all(&mut self) {
         self.end_staying(|_| false);

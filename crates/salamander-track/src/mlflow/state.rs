@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::path::Path;
 
 use salamander_core::layout::RunLayout;
 use salamander_files::{Durability, replace};
@@ -43,7 +44,7 @@ impl State {
             return Ok(kept);
         }
         let (uri, experiment) = (uri.to_string(), experiment.to_string());
-        let state = Self { uri, experiment, uid: random_name(run)?, ..Self::default() };
+        let state = Self { uri, experiment, uid: random_name(&path)?, ..Self::default() };
         // Before anybody hears of it.
         state.keep(run)?;
         Ok(state)
@@ -57,10 +58,11 @@ impl State {
     }
 }
 
-fn random_name(run: &RunLayout) -> Result<String, Error> {
+/// A random name, for what a file will keep.
+pub(crate) fn random_name(path: &Path) -> Result<String, Error> {
     let mut bytes = [0; 16];
     let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_err(Error::file(&run.mlflow()))?;
+    read.map_err(Error::file(path))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 

@@ -76,7 +76,10 @@ impl Keeping {
         };
         // Those that are only to recover from take nobody's place.
         let latest = manifests.iter().rev().filter(|manifest| !manifest.recovery).take(latest);
-        let best = best_first(manifests).into_iter().take(self.storage.save_trial_best as usize);
+        // Any of them may be among the best of all trials, which is known when the experiment is over.
+        let storage = &self.storage;
+        let good = storage.save_trial_best.max(storage.save_experiment_best) as usize;
+        let best = best_first(manifests).into_iter().take(good);
         let kept: Vec<&str> = newest.chain(latest).chain(best).map(|m| m.id.as_str()).collect();
         let superfluous = manifests.iter().filter(|manifest| !kept.contains(&manifest.id.as_str()));
         superfluous.map(|manifest| manifest.id.clone()).collect()
