@@ -8,7 +8,8 @@
 //! - `rings`: what `salamander new` writes and `salamander demo` trains
 //! - [`ring_gan`]: two networks against each other, with an optimizer each (`gan/ring_gan.yaml`)
 //! - [`sequence`]: tokens, read by a transformer's encoder (`sequence/encoder.yaml`)
-//! - [`text`]: reviews, told apart by BERT or RoBERTa (`text/bert.yaml`); a small GPT (`text/gpt.yaml`)
+//! - [`text`]: reviews, told apart by BERT or RoBERTa (`text/bert.yaml`); classifiers of Hugging Face as they are; a
+//!   small GPT (`text/gpt.yaml`)
 //! - `memory`: how long the program keeps what it has freed
 //! - [`own_loop`]: a training loop written by hand on the library's pieces
 
@@ -52,6 +53,7 @@ pub fn models() -> Models {
         rings::Mlp,
         sequence::SequenceEncoder,
         text::bert::BertReviews,
+        text::foreign::TextClassifier,
         text::gpt::GptBytes,
     ]
 }

@@ -1,6 +1,7 @@
 //! Texts: reviews that are for or against something, and passages that are gone on with.
 
 pub mod bert;
+pub mod foreign;
 pub mod gpt;
 
 use salamander::prelude::*;
