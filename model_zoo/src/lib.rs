@@ -9,7 +9,8 @@
 //! - [`ring_gan`]: two networks against each other, with an optimizer each (`gan/ring_gan.yaml`)
 //! - [`sequence`]: tokens, read by a transformer's encoder (`sequence/encoder.yaml`)
 //! - [`tabular`]: irises and hearts (`tabular/*.yaml`)
-//! - [`text`]: reviews and pairs of texts, told apart by BERT or RoBERTa (`text/bert.yaml`, `text/pairs.yaml`); a small GPT (`text/gpt.yaml`)
+//! - [`text`]: reviews and pairs of texts, told apart by BERT or RoBERTa (`text/bert.yaml`, `text/pairs.yaml`);
+//!   classifiers of Hugging Face as they are; a small GPT (`text/gpt.yaml`)
 //! - `memory`: how long the program keeps what it has freed
 //! - [`own_loop`]: a training loop written by hand on the library's pieces
 
@@ -59,6 +60,7 @@ pub fn models() -> Models {
         tabular::heart::Heart,
         tabular::iris::Iris,
         text::bert::BertReviews,
+        text::foreign::TextClassifier,
         text::gpt::GptBytes,
         text::pairs::BertPairs,
     ]

@@ -102,6 +102,7 @@ fn a_folder_of_hugging_face_is_fine_tuned_used_and_exported() {
     assert!(
         folder.join("tokenizer.json").is_file() && folder.join("tokenizer_config.json").is_file()
     );
+    served_as_it_is(&folder, &first);
     let error = model.export_as("gguf", &folder).expect_err("no such format").to_string();
     assert!(error.contains("bert_reviews can be exported as: huggingface, onnx"), "{error}");
 
@@ -110,6 +111,43 @@ fn a_folder_of_hugging_face_is_fine_tuned_used_and_exported() {
     reviews.write(", frozen_layers: 2");
     let again = program.experiment(reviews.path("bert.yaml"), &Overrides::default(), &out);
     again.expect("a draft").start().expect("starts").wait().expect("trains");
+}
+
+/// A folder of Hugging Face is served without anything of ours, and says what the run says.
+fn served_as_it_is(folder: &Path, expected: &[f32]) {
+    use std::io::{BufRead, BufReader, Read, Write};
+    let mut serve = std::process::Command::new(env!("CARGO_BIN_EXE_salamander"));
+    serve.arg("serve").arg(format!("reviews={}", folder.display()));
+    serve.args(["--http", "127.0.0.1:0"]).stdout(std::process::Stdio::piped());
+    let mut child = serve.spawn().expect("starts");
+    let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
+    let address = lines
+        .map_while(Result::ok)
+        .find_map(|line| line.strip_prefix("listening on http://").map(str::to_string));
+    let body = r#"[{"text": "warm and funny"}, {"text": "dull and old"}]"#;
+    let mut stream = std::net::TcpStream::connect(address.expect("it listens")).expect("connects");
+    write!(
+        stream,
+        "POST /v2/models/reviews/infer HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("answered");
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    let (_, body) = answer.split_once("\r\n\r\n").expect("a head");
+    let answer: serde_json::Value = serde_json::from_str(body).expect("JSON");
+    let output = |name: &str| {
+        let outputs = answer["outputs"].as_array().expect("outputs");
+        outputs.iter().find(|output| output["name"] == name).expect(name)["data"].clone()
+    };
+    assert_eq!(output("label"), serde_json::json!(["positive", "negative"]), "{answer}");
+    let scores = output("scores");
+    for (at, expected) in expected.iter().enumerate() {
+        let found = scores[2 * at + 1].as_f64().expect("a score");
+        assert!((found - f64::from(*expected)).abs() < 1e-6, "{found} instead of {expected}");
+    }
 }
 
 #[test]

@@ -26,6 +26,7 @@ mod precision;
 mod recommenders;
 mod search;
 mod servers;
+mod serving;
 mod steered;
 mod stored;
 mod support;

@@ -116,9 +116,13 @@ pub(crate) enum Command {
 }
 
 #[derive(clap::Args)]
+#[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
 pub(crate) struct ManifestArgs {
+    #[command(subcommand)]
+    command: Option<ManifestCommand>,
     /// The experiment file; its paths are those that the pods see
-    experiment: PathBuf,
+    #[arg(required = true)]
+    experiment: Option<PathBuf>,
     #[command(flatten)]
     overrides: OverrideArgs,
     #[command(flatten)]
@@ -127,6 +131,12 @@ pub(crate) struct ManifestArgs {
     /// ~/.local/state/salamander/secrets/NAMESPACE/JOB]
     #[arg(long, value_name = "FILE")]
     secrets: Option<PathBuf>,
+}
+
+#[derive(clap::Subcommand)]
+enum ManifestCommand {
+    /// Print what serves models on a cluster: a Deployment, its Service and autoscaler, or KServe's objects
+    Serve(crate::serving_manifest::Args),
 }
 
 /// For a master in a pod.
@@ -160,9 +170,14 @@ pub(crate) fn run(command: Command, program: &Program) -> Result<ExitCode> {
             operate(namespace, health)?;
         }
         Command::Manifest(args) => {
+            if let Some(ManifestCommand::Serve(serving)) = &args.command {
+                out::text(&crate::serving_manifest::text(serving)?)?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            let Some(experiment) = &args.experiment else { bail!("name an experiment file") };
             let namespace = args.job.place.namespace.as_deref().unwrap_or("default");
             let (overrides, options) = (args.overrides.overrides(), args.job.options());
-            let job = options.read(&args.experiment, &overrides, namespace, program.models())?;
+            let job = options.read(experiment, &overrides, namespace, program.models())?;
             out::text(&job.to_manifest(args.secrets.as_deref())?)?;
         }
         Command::Delete { job, namespace } => {

@@ -44,6 +44,8 @@ mod runs;
 mod scaffold;
 mod search;
 mod serve;
+#[cfg(feature = "kube")]
+mod serving_manifest;
 mod sharing;
 mod signals;
 mod status;

@@ -13,7 +13,7 @@
 //! - [`contract`]: what operator and image must agree on
 //! - [`names`], [`quantity`]: labels, names and exit codes; amounts of memory
 //! - [`objects`]: from a job to Kubernetes' objects, as pure functions
-//! - [`manifest`]: a job without the operator, as YAML
+//! - [`manifest`]: a job without the operator, as YAML; [`serving`]: models to be served, as YAML
 //! - [`platform`]: pods in the place of processes; [`progress`], [`milestones`]: what a master tells about itself
 //! - [`operator`]: decides what a job needs, and does it
 //! - [`client`]: submits, shows, scales, stops and deletes jobs from outside; `logs`: what their pods say;
@@ -40,6 +40,7 @@ mod pod_calls;
 pub mod progress;
 pub mod quantity;
 pub mod secrets;
+pub mod serving;
 
 pub use crd::TrainingJob;
 pub use error::Error;

@@ -90,7 +90,7 @@ pub fn held_on(disk: &dyn Disk, files: &[PathBuf]) -> Result<Vec<Held>, Error> {
     Ok(Held::joined(all))
 }
 
-fn widen(storage: Storage, kept: &[u8], wide: &mut Vec<f32>) {
+pub(crate) fn widen(storage: Storage, kept: &[u8], wide: &mut Vec<f32>) {
     wide.clear();
     let halves = || kept.as_chunks().0.iter().copied();
     match storage {
@@ -145,22 +145,55 @@ impl Catalog {
         header
     }
 
+    /// The partitions that there are.
+    pub(crate) fn partitions(&self) -> Vec<u16> {
+        self.places.keys().copied().collect()
+    }
+
+    /// Where a partition begins in its file.
+    pub(crate) fn place_of(&self, partition: u16) -> Result<u64, Error> {
+        self.find(partition).map(|(_, place)| place.offset())
+    }
+
+    /// Bytes of the file of a partition.
+    pub(crate) fn bytes_at(
+        &self,
+        partition: u16,
+        offset: u64,
+        length: u64,
+    ) -> Result<Vec<u8>, Error> {
+        self.find(partition)?.0.read_at(offset, length)
+    }
+
+    fn find(&self, partition: u16) -> Result<(&Image<'static>, &SectionEntry), Error> {
+        let found = self.places.get(&partition);
+        found.map(|(image, place)| (&self.images[*image], place)).ok_or_else(|| {
+            Error::Restore(format!(
+                "no file holds partition {partition}; give the files of all servers"
+            ))
+        })
+    }
+
     /// Reads a partition with the tables of its file.
     pub(crate) fn read<R>(
         &self,
         partition: u16,
         use_it: impl FnOnce(Section<'_>, &[TableSpec]) -> R,
     ) -> Result<R, Error> {
-        let Some((image, place)) = self.places.get(&partition) else {
-            return Err(Error::Restore(format!(
-                "no file holds partition {partition}; give the files of all servers"
-            )));
-        };
-        let image = &self.images[*image];
+        self.read_bytes(partition, |_, section, specs| use_it(section, specs))
+    }
+
+    /// The same with the bytes that the partition is made of.
+    pub(crate) fn read_bytes<R>(
+        &self,
+        partition: u16,
+        use_it: impl FnOnce(&[u8], Section<'_>, &[TableSpec]) -> R,
+    ) -> Result<R, Error> {
+        let (image, place) = self.find(partition)?;
         let bytes = image.section(place)?;
         let section = Section::decode(&bytes, partition, &image.header.tables)
             .map_err(|reason| image.damaged(partition, reason))?;
-        Ok(use_it(section, &image.header.tables))
+        Ok(use_it(&bytes, section, &image.header.tables))
     }
 }
 

@@ -39,6 +39,13 @@ pub(crate) struct SectionEntry {
     blake3: String,
 }
 
+impl SectionEntry {
+    /// Where it begins.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+}
+
 /// Writes an image; returns its length and the hash that identifies it.
 pub(crate) fn write(
     out: &mut impl Write,
@@ -143,6 +150,11 @@ impl<'a> Image<'a> {
             true => Ok(bytes),
             false => Err(self.damaged(place.partition, "it does not match its checksum")),
         }
+    }
+
+    /// Bytes of a range, which were checked when their section was read.
+    pub(crate) fn read_at(&self, offset: u64, length: u64) -> Result<Vec<u8>, Error> {
+        self.source.read(offset, length)
     }
 
     /// The error for a section that cannot be used.

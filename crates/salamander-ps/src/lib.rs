@@ -24,6 +24,7 @@
 //!   `fused`: optimizers over a row; `memory`: hints to the machine
 //! - `names`, `sum`: what was applied, and what waits for its step
 //! - `section`, `image`, [`Snapshot`], [`checkpoint`]: partitions as bytes, in files and on the way
+//! - [`RowFiles`]: rows of a checkpoint, read where they are
 //! - `spec`, `options`: tables and requests as data; `init`: first values as functions of names;
 //!   `placement`: which partitions a server holds
 //! - [`wire`], [`server`], [`client`]: the tables for other processes; [`role`]: a process of them
@@ -47,6 +48,7 @@ mod options;
 mod owners;
 mod placement;
 pub mod role;
+mod row_files;
 mod search;
 mod section;
 pub mod server;
@@ -69,6 +71,7 @@ pub use options::{
     Changed, EngineOptions, Held, Mode, Page, Pages, Push, Read, Rows, TableId, Written,
 };
 pub use placement::partitions_of;
+pub use row_files::RowFiles;
 pub use shard::{Apply, Shard};
 pub use snapshot::Snapshot;
 pub use spec::{Initializer, Storage, TableSpec};

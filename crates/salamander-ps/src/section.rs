@@ -125,6 +125,12 @@ impl<'a> TableView<'a> {
         24 + rows * (16 + spec.dim * spec.storage.width() + state) + waiting * WAITING
     }
 
+    /// Where its ids and its values are in the bytes that it was decoded from.
+    pub(crate) fn places(&self, bytes: &[u8]) -> (usize, usize) {
+        let begin = bytes.as_ptr() as usize;
+        (self.ids.as_ptr() as usize - begin, self.values.as_ptr() as usize - begin)
+    }
+
     pub(crate) fn ids(&self) -> impl ExactSizeIterator<Item = u64> + Clone + 'a {
         self.ids.iter().map(|id| u64::from_le_bytes(*id))
     }

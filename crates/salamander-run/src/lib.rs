@@ -74,4 +74,5 @@ pub use salamander_core::report::{EndReport, EpochReport, Evaluation, Report, St
 pub use salamander_core::status::{State, Status};
 pub use salamander_master::local::Role;
 pub use salamander_train::checkpoint::Which;
+pub use salamander_train::inference::use_int8;
 pub use salamander_train::predict::Predictions;

@@ -187,13 +187,19 @@ pub(crate) struct TrainedFiles {
     pub(crate) folder: PathBuf,
     /// As it was asked for.
     pub(crate) device_name: String,
+    /// Bytes of rows of tables that are kept in memory; all of them when absent.
+    pub(crate) table_memory: Option<usize>,
     source: WeightSource,
     device: Device,
 }
 
+/// What a folder of Hugging Face has.
+pub(crate) const FOREIGN_CONFIG: &str = "config.json";
+
 enum WeightSource {
     Checkpoint(Box<Checkpoint>),
     File(PathBuf),
+    Foreign(PathBuf),
 }
 
 impl TrainedFiles {
@@ -221,15 +227,65 @@ impl TrainedFiles {
             (experiment, "exported".to_string(), WeightSource::File(weights))
         };
         let (folder, device_name) = (folder.to_path_buf(), device_name.to_string());
-        Ok(TrainedFiles { experiment, label, folder, device_name, source, device })
+        Ok(TrainedFiles {
+            experiment,
+            label,
+            folder,
+            device_name,
+            table_memory: None,
+            source,
+            device,
+        })
+    }
+
+    /// Opens a folder of another program, such as a model of Hugging Face; nothing where it is a folder of ours.
+    pub(crate) fn foreign(
+        models: &Models,
+        folder: &Path,
+        device_name: &str,
+    ) -> Result<Option<Self>, Error> {
+        let ours = RunLayout::new(folder).checkpoints().is_dir()
+            || ExportLayout::new(folder).experiment().is_file();
+        if ours || !folder.join(FOREIGN_CONFIG).is_file() {
+            return Ok(None);
+        }
+        let folder = fs::canonicalize(folder).map_err(Error::io(folder))?;
+        let adopted = models.iter().find_map(|model| Some((model, model.adopts(&folder)?)));
+        let Some((model, hparams)) = adopted else {
+            return Err(Error::Invalid(format!(
+                "{}: it has a {FOREIGN_CONFIG}, but no model of this program takes it (is it a classifier, with its \
+                 tokenizer.json?)",
+                folder.display()
+            )));
+        };
+        let text =
+            format!("entrypoint: {}\nhyperparameters: {{global_batch_size: 1}}\n", model.name());
+        let sets: Vec<String> = hparams.as_object().map_or(Vec::new(), |hparams| {
+            hparams.iter().map(|(name, value)| format!("hyperparameters.{name}={value}")).collect()
+        });
+        let experiment = Experiment::parse(&text, &sets).map_err(|error| wrong(&folder, error))?;
+        let device = device::select_for(device_name, 0)?;
+        let source = WeightSource::Foreign(folder.clone());
+        let (label, device_name) = ("foreign".to_string(), device_name.to_string());
+        Ok(Some(TrainedFiles {
+            experiment,
+            label,
+            folder,
+            device_name,
+            table_memory: None,
+            source,
+            device,
+        }))
     }
 
     pub(crate) fn trained(&self) -> Trained<'_> {
         let weights = match &self.source {
             WeightSource::Checkpoint(checkpoint) => Weights::Checkpoint(checkpoint),
             WeightSource::File(path) => Weights::File(path),
+            WeightSource::Foreign(folder) => Weights::Foreign(folder),
         };
-        Trained { experiment: &self.experiment, weights, device: &self.device }
+        let table_memory = self.table_memory;
+        Trained { experiment: &self.experiment, weights, device: &self.device, table_memory }
     }
 }
 

@@ -7,14 +7,19 @@
 //! - [`model`]: what a model is here; [`tensor`], [`input`]: what it takes and gives
 //! - `engine`: one owner thread per version of a model and what waits for it; [`Registry`]: models by name
 //! - `http`, `grpc`: REST and gRPC over the registry
-//! - [`server`]: connections, and their end; [`Client`]: the other side of them
+//! - [`server`]: connections, and their end; `progress`: readers that do not read; [`Client`]: the other side of them
+//! - `fuzzing`: doors for the fuzz target; `page`: what a browser shows, and the description of the REST API
 
 mod client;
 mod engine;
+#[doc(hidden)]
+pub mod fuzzing;
 mod grpc;
 mod http;
 pub mod input;
 pub mod model;
+mod page;
+mod progress;
 mod refusal;
 pub mod server;
 pub mod tensor;
@@ -22,7 +27,9 @@ pub mod tensor;
 pub use client::{Client, ClientError, Question};
 pub use engine::{Batching, InferRequest, InferResponse, Registry};
 pub use input::Input;
-pub use model::{Decoded, Decoder, Failed, Loaded, Metadata, Model, Source, TensorInfo};
+pub use model::{
+    Decoded, Decoder, Failed, Loaded, Metadata, Model, Opener, Source, SourceToServe, TensorInfo,
+};
 pub use refusal::Refusal;
-pub use server::{Server, ServerOptions, Token};
+pub use server::{AddressUse, Server, ServerOptions, Token};
 pub use tensor::{DataType, Tensor, Values};

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use crate::input::Input;
 use crate::tensor::{DataType, Tensor};
@@ -55,6 +56,10 @@ pub trait Decoder: Send + Sync {
 
 /// A model on the thread that owns it.
 pub trait Model {
+    /// Counts look-ups of ids that the model does not know, where it does that.
+    fn unknown_ids(&self) -> Option<Arc<AtomicU64>> {
+        None
+    }
     /// Computes the outputs of all records, each with as many rows as there are records, in their order.
     fn infer(&mut self, batch: Vec<Decoded>) -> Result<Vec<Tensor>, Failed>;
 }
@@ -84,4 +89,20 @@ pub trait Source: Send + Sync + 'static {
     fn newest(&self) -> Result<String, String>;
     /// Loads and warms a version, on the thread that will own it.
     fn load(&self, version: &str) -> Result<Loaded, String>;
+}
+
+/// A place that versions of a model come from, with the name that clients call the model by.
+pub struct SourceToServe {
+    /// The model's name.
+    pub name: String,
+    /// What its version is called, whichever it is; by its own name when absent.
+    pub label: Option<String>,
+    /// Where it comes from.
+    pub source: Arc<dyn Source>,
+}
+
+/// Opens what clients register while a server runs.
+pub trait Opener: Send + Sync + 'static {
+    /// What a client names, to be called `name` where it says so; the error tells what can be named.
+    fn open(&self, name: Option<&str>, url: &str) -> Result<SourceToServe, String>;
 }

@@ -12,6 +12,15 @@ pub enum Refusal {
     /// It has no token, or another one.
     #[error("a token is needed: send `Authorization: Bearer TOKEN`")]
     Unauthorized,
+    /// It does not go with what is there.
+    #[error("{0}")]
+    Conflict(String),
+    /// It may not be asked for here.
+    #[error("{0}")]
+    Forbidden(String),
+    /// It did not arrive in time.
+    #[error("{0}")]
+    Slow(String),
     /// It is longer than allowed.
     #[error("{0}")]
     TooLarge(String),
@@ -27,8 +36,8 @@ pub enum Refusal {
     /// Nobody here can do this.
     #[error("{0}")]
     Unsupported(String),
-    /// The address is known, but not with this method.
-    #[error("{0}")]
+    /// The address is known, but only with these methods.
+    #[error("this address takes {0}")]
     Method(String),
     /// The model failed on it.
     #[error("{0}")]
@@ -41,8 +50,11 @@ impl Refusal {
         match self {
             Refusal::Invalid(_) => 400,
             Refusal::Unauthorized => 401,
+            Refusal::Forbidden(_) => 403,
             Refusal::NotFound(_) => 404,
             Refusal::Method(_) => 405,
+            Refusal::Slow(_) => 408,
+            Refusal::Conflict(_) => 409,
             Refusal::TooLarge(_) => 413,
             Refusal::Failed(_) => 500,
             Refusal::Unsupported(_) => 501,

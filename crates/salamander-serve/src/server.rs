@@ -5,14 +5,16 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures::FutureExt as _;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{HeaderMap, Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
@@ -28,7 +30,9 @@ use tracing::{debug, info, warn};
 
 use crate::engine::Registry;
 use crate::grpc::Grpc;
-use crate::http::Api;
+use crate::http::{Api, BodyReader};
+use crate::page;
+use crate::progress::ProgressingStream;
 use crate::refusal::Refusal;
 
 /// Bytes of a stream that may be under way: tensors are large, and a small window makes them wait for each other.
@@ -49,7 +53,10 @@ pub struct ServerOptions {
     pub connections: usize,
     /// The status that says that too many requests wait.
     pub busy_status: u16,
-    /// How long a connection may be silent between requests, and a request's head may take.
+    /// The most bytes of all bodies together.
+    pub bodies: usize,
+    /// How long a connection may be silent between requests; how long a request's head, the first byte of its body and
+    /// any progress of its answer may take.
     pub idle: Duration,
     /// How long requests in flight are waited for at the end.
     pub drain: Duration,
@@ -65,6 +72,7 @@ impl Default for ServerOptions {
     fn default() -> Self {
         Self {
             body: 64 << 20,
+            bodies: 1 << 30,
             connections: 16_384,
             busy_status: 503,
             idle: Duration::from_secs(120),
@@ -107,14 +115,24 @@ impl std::fmt::Debug for Token {
     }
 }
 
+/// What is answered at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddressUse {
+    /// Everything.
+    All,
+    /// Everything but what changes which models are served.
+    Inference,
+}
+
 /// A server that listens.
 pub struct Server {
-    listener: TcpListener,
-    services: Arc<Services>,
+    listeners: Vec<(TcpListener, Arc<Services>)>,
+    registry: Registry,
+    bodies: BodyReader,
     options: ServerOptions,
 }
 
-/// What answers requests.
+/// What answers requests at an address.
 struct Services {
     api: Api,
     grpc: Grpc,
@@ -123,78 +141,121 @@ struct Services {
 }
 
 impl Server {
-    /// Listens on an address; port 0 is any free one.
+    /// Listens on an address, where everything is answered; port 0 is any free one.
     pub async fn bind(
         address: SocketAddr,
         registry: Registry,
         options: ServerOptions,
     ) -> io::Result<Self> {
+        let mut server = Self::new(registry, options);
+        server.listen(address, AddressUse::All).await?;
+        Ok(server)
+    }
+
+    /// Listens on no address yet.
+    pub fn new(registry: Registry, options: ServerOptions) -> Self {
+        let bodies = BodyReader::new(options.body, options.bodies, options.idle);
+        Self { listeners: Vec::new(), registry, bodies, options }
+    }
+
+    /// Listens on one more address; the port that it has.
+    pub async fn listen(
+        &mut self,
+        address: SocketAddr,
+        answers: AddressUse,
+    ) -> io::Result<SocketAddr> {
         let listener = TcpListener::bind(address).await?;
+        let (options, changes) = (&self.options, answers == AddressUse::All);
         let services = Services {
-            grpc: Grpc::new(registry.clone(), options.body),
-            api: Api { registry, body: options.body, busy: options.busy_status },
+            grpc: Grpc::new(self.registry.clone(), options.body, changes),
+            api: Api {
+                registry: self.registry.clone(),
+                bodies: self.bodies.clone(),
+                busy: options.busy_status,
+                changes,
+            },
             token: options.token.clone(),
             access_log: options.access_log,
         };
-        Ok(Self { listener, services: Arc::new(services), options })
+        let address = listener.local_addr()?;
+        self.listeners.push((listener, Arc::new(services)));
+        Ok(address)
     }
 
-    /// Where it listens.
+    /// Where it listened first.
     pub fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+        match self.listeners.first() {
+            Some((listener, _)) => listener.local_addr(),
+            None => Err(io::ErrorKind::NotConnected.into()),
+        }
     }
 
     /// Answers until `stop` is ready; then takes nobody new, and ends when those in flight are answered.
     pub async fn run(self, stop: impl Future<Output = ()>) {
+        let Self { listeners, options, .. } = self;
         let graceful = GracefulShutdown::new();
-        let room = Arc::new(Semaphore::new(self.options.connections));
-        let mut stop = std::pin::pin!(stop);
-        loop {
-            let accepted = tokio::select! {
-                () = &mut stop => break,
-                accepted = self.listener.accept() => accepted,
-            };
-            match accepted {
-                Ok((stream, peer)) => match Arc::clone(&room).try_acquire_owned() {
-                    Ok(place) => {
-                        let connection = self.connect(stream, graceful.watcher());
-                        // It ends by its own timeouts, or with the server.
-                        tokio::spawn(async move {
-                            connection.await;
-                            drop(place);
-                        });
-                    }
-                    Err(_) => warn!(%peer, "refused: too many connections"),
-                },
-                Err(error) => {
-                    // Such as no more file descriptors: others may end.
-                    warn!(%error, "cannot take a connection");
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-            }
-        }
-        drop(self.listener);
-        if timeout(self.options.drain, graceful.shutdown()).await.is_err() {
+        let room = Arc::new(Semaphore::new(options.connections));
+        let stop = stop.shared();
+        let accepting = listeners.into_iter().map(|(listener, services)| {
+            accept(listener, services, (&options, &graceful, &room), stop.clone())
+        });
+        futures::future::join_all(accepting).await;
+        if timeout(options.drain, graceful.shutdown()).await.is_err() {
             warn!("requests were still in flight at the end");
         }
     }
+}
 
-    fn connect(
-        &self,
-        stream: TcpStream,
-        watcher: Watcher,
-    ) -> impl Future<Output = ()> + Send + 'static {
-        // Answers are small and complete: waiting for more of them only delays.
-        let _ = stream.set_nodelay(true);
-        let (services, idle) = (Arc::clone(&self.services), self.options.idle);
-        let tls = self.options.tls.clone().map(TlsAcceptor::from);
-        async move {
-            let Some(tls) = tls else { return talk(stream, services, idle, watcher).await };
-            match timeout(HANDSHAKE, tls.accept(stream)).await {
-                Ok(Ok(stream)) => talk(stream, services, idle, watcher).await,
-                Ok(Err(error)) => debug!(%error, "a handshake failed"),
-                Err(_) => debug!("a handshake took too long"),
+/// Takes those who come to an address until `stop` is ready.
+async fn accept(
+    listener: TcpListener,
+    services: Arc<Services>,
+    (options, graceful, room): (&ServerOptions, &GracefulShutdown, &Arc<Semaphore>),
+    stop: impl Future<Output = ()>,
+) {
+    let mut stop = std::pin::pin!(stop);
+    loop {
+        let accepted = tokio::select! {
+            () = &mut stop => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, peer)) => match Arc::clone(room).try_acquire_owned() {
+                Ok(place) => {
+                    let connection =
+                        connect(stream, Arc::clone(&services), options, graceful.watcher());
+                    // It ends by its own timeouts, or with the server.
+                    tokio::spawn(async move {
+                        connection.await;
+                        drop(place);
+                    });
+                }
+                Err(_) => warn!(%peer, "refused: too many connections"),
+            },
+            Err(error) => {
+                // Such as no more file descriptors: others may end.
+                warn!(%error, "cannot take a connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
             }
+        }
+    }
+}
+
+fn connect(
+    stream: TcpStream,
+    services: Arc<Services>,
+    options: &ServerOptions,
+    watcher: Watcher,
+) -> impl Future<Output = ()> + Send + 'static {
+    // Answers are small and complete: waiting for more of them only delays.
+    let _ = stream.set_nodelay(true);
+    let (idle, tls) = (options.idle, options.tls.clone().map(TlsAcceptor::from));
+    async move {
+        let Some(tls) = tls else { return talk(stream, services, idle, watcher).await };
+        match timeout(HANDSHAKE, tls.accept(stream)).await {
+            Ok(Ok(stream)) => talk(stream, services, idle, watcher).await,
+            Ok(Err(error)) => debug!(%error, "a handshake failed"),
+            Err(_) => debug!("a handshake took too long"),
         }
     }
 }
@@ -203,9 +264,14 @@ async fn talk<S>(stream: S, services: Arc<Services>, idle: Duration, watcher: Wa
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let service = service_fn(move |request: Request<Incoming>| {
-        let services = Arc::clone(&services);
-        async move { Ok::<_, Infallible>(services.logged(request).await) }
+    let begun = Arc::new(AtomicBool::new(false));
+    let service = service_fn({
+        let begun = Arc::clone(&begun);
+        move |request: Request<Incoming>| {
+            begun.store(true, Ordering::Relaxed);
+            let services = Arc::clone(&services);
+            async move { Ok::<_, Infallible>(services.logged(request).await) }
+        }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(idle);
@@ -215,8 +281,16 @@ where
         .keep_alive_interval(idle)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(4 * STREAM_WINDOW);
-    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
-    if let Err(error) = watcher.watch(connection).await {
+    let stream = TokioIo::new(ProgressingStream::new(stream, idle));
+    let connection = builder.serve_connection(stream, service).into_owned();
+    let mut connection = std::pin::pin!(watcher.watch(connection));
+    // Nothing bounds the bytes that tell HTTP/1 from HTTP/2: who never asks must not stay for ever.
+    let ended = match timeout(idle, &mut connection).await {
+        Ok(ended) => ended,
+        Err(_) if begun.load(Ordering::Relaxed) => connection.await,
+        Err(_) => return debug!("a connection asked nothing"),
+    };
+    if let Err(error) = ended {
         debug!(%error, "a connection ended");
     }
 }
@@ -264,13 +338,16 @@ impl Services {
         let Some(token) = &self.token else { return true };
         let given = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
         let given = given.and_then(|given| given.strip_prefix(b"Bearer "));
-        is_probe(request.uri().path()) || given.is_some_and(|given| token.is(given))
+        is_open(request.uri().path(), request.headers())
+            || given.is_some_and(|given| token.is(given))
     }
 }
 
-/// What Kubernetes asks without a token.
-fn is_probe(path: &str) -> bool {
+/// What needs no token: what Kubernetes asks, and the page, which asks for one itself.
+fn is_open(path: &str, headers: &HeaderMap) -> bool {
     matches!(path, "/healthz" | "/readyz" | "/ping" | "/v2/health/live" | "/v2/health/ready")
+        || (path == "/" && page::is_wanted(headers))
+        || path.starts_with("/page/")
         || path.strip_prefix('/').is_some_and(|path| path.starts_with(HEALTH))
 }
 

@@ -49,6 +49,7 @@ use std::cell::OnceCell;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use burn::tensor::Device;
 use salamander_core::asynchronous::Lineage;
@@ -67,7 +68,7 @@ use crate::example::{AssetFiles, AssetSpec, Assets, Example};
 use crate::exchange::Alone;
 use crate::inference::{Answers, ExampleDecoder, Examples, NotAnswered, RecordDecoder, infer};
 use crate::predict::{TakePredictions, predict_part};
-use crate::tables::{self, LocalRows, Opened, RowSource, Tables};
+use crate::tables::{self, FileRows, LocalRows, Opened, RowSource, Tables};
 use crate::trainer::{Outcome, Setup, Trainer};
 use crate::trial::{BuildError, DataPaths, Trial};
 use crate::worker::{Membership, WorkerConnection};
@@ -92,6 +93,8 @@ pub trait Model: Send + Sync {
     fn settle(&self, experiment: &mut Experiment, folder: &Path) -> Result<(), Error>;
     /// The folder in which its files are looked for first.
     fn folder(&self, experiment: &Experiment) -> Result<Option<PathBuf>, Error>;
+    /// The hyperparameters with which a folder of another program can be used as it is; see [`Trial::adopts`].
+    fn adopts(&self, folder: &Path) -> Option<Value>;
     /// The layouts of other programs that it can be exported in.
     fn exports(&self) -> &'static [&'static str];
     /// The hyperparameters in force for an experiment, with which the model can be built.
@@ -136,6 +139,8 @@ pub trait Instance {
     fn decoder(&self) -> Arc<dyn RecordDecoder>;
     /// What the model says to examples of its decoder, at most so many of them at once.
     fn infer(&self, examples: Vec<Examples>, most: usize) -> Result<Answers, Box<NotAnswered>>;
+    /// Counts look-ups of ids that the tables do not have, where rows are read from a checkpoint.
+    fn unknown_ids(&self) -> Option<Arc<AtomicU64>>;
     /// Writes the weights under their module paths, and beside them what else is needed to use them.
     fn export(&self, path: &Path) -> Result<(), Error>;
     /// Writes it into a folder in one of the [layouts](Model::exports) that it has besides.
@@ -150,6 +155,9 @@ pub struct Trained<'a> {
     pub weights: Weights<'a>,
     /// Where to compute.
     pub device: &'a Device,
+    /// Rows of tables of so many bytes are kept in memory, and the others read from the checkpoint when they are asked
+    /// for; all of them are in memory when absent.
+    pub table_memory: Option<usize>,
 }
 
 impl Trained<'_> {
@@ -157,6 +165,7 @@ impl Trained<'_> {
     pub fn assets(&self, specs: &[AssetSpec]) -> Result<AssetFiles, Error> {
         match self.weights {
             Weights::File(path) => AssetFiles::read(specs, path.parent().unwrap_or(Path::new(""))),
+            Weights::Foreign(folder) => AssetFiles::read(specs, folder),
             Weights::Checkpoint(checkpoint) => {
                 let is_absent = |spec: &&AssetSpec| {
                     !spec.is_optional() && checkpoint.assets.get(spec.file).is_none()
@@ -179,6 +188,8 @@ pub enum Weights<'a> {
     Checkpoint(&'a Checkpoint),
     /// An exported file.
     File(&'a Path),
+    /// A folder of another program, which the model itself reads: [`Trial::pretrained`].
+    Foreign(&'a Path),
 }
 
 struct ModelEntry<T>(PhantomData<fn() -> T>);
@@ -224,6 +235,10 @@ impl<T: Trial> Model for ModelEntry<T> {
 
     fn folder(&self, experiment: &Experiment) -> Result<Option<PathBuf>, Error> {
         Ok(T::folder(&hparams::read::<T::Hparams>(&experiment.hyperparameters)?))
+    }
+
+    fn adopts(&self, folder: &Path) -> Option<Value> {
+        T::adopts(folder)
     }
 
     fn exports(&self) -> &'static [&'static str] {
@@ -295,10 +310,24 @@ impl<T: Trial> Model for ModelEntry<T> {
                 (model, checkpoint.table_files())
             }
             Weights::File(path) => (weights::load(model, path)?, Vec::new()),
+            Weights::Foreign(folder) => {
+                let wrong =
+                    |error: BuildError| Error::model::<T>(format!("{}: {error}", folder.display()));
+                (model.pretrained(&cx).map_err(wrong)?, Vec::new())
+            }
         };
+        let mut unknown = None;
         if !tables.is_empty() {
             let hp = hparams::read::<T::Hparams>(&trained.experiment.hyperparameters)?;
             tables.with_optimizer(T::optimizer(&hp).into());
+        }
+        if let (false, Some(most), false) =
+            (tables.is_empty(), trained.table_memory, files.is_empty())
+        {
+            let rows = FileRows::open(&files, seed(trained.experiment), most)?;
+            unknown = Some(rows.unknown());
+            tables.open(Opened::Source(Box::new(rows)))?;
+        } else if !tables.is_empty() {
             let mut rows = LocalRows::new(seed(trained.experiment))?;
             if let Weights::File(path) = trained.weights {
                 let specs = tables.specs();
@@ -310,7 +339,7 @@ impl<T: Trial> Model for ModelEntry<T> {
                 tables.with_store(|rows| rows.restore(&files, 0, Lineage::default()))?;
             }
         }
-        Ok(Box::new(LoadedModel { model, asked: OnceCell::new(), tables, files, cx }))
+        Ok(Box::new(LoadedModel { model, asked: OnceCell::new(), tables, unknown, files, cx }))
     }
 }
 
@@ -319,6 +348,8 @@ struct LoadedModel<T: Trial> {
     /// The same without what a backward pass needs, made when it is first asked.
     asked: OnceCell<T>,
     tables: Tables,
+    /// Counts look-ups of ids that no row has.
+    unknown: Option<Arc<AtomicU64>>,
     /// The checkpoint's files with rows.
     files: Vec<PathBuf>,
     /// What it was built from.
@@ -354,6 +385,10 @@ impl<T: Trial> Instance for LoadedModel<T> {
         let answers = infer(model, &self.cx.assets, examples, most)?;
         let gone = |error| NotAnswered { error, examples: Vec::new() }.into();
         self.tables.check().map(|()| answers).map_err(gone)
+    }
+
+    fn unknown_ids(&self) -> Option<Arc<AtomicU64>> {
+        self.unknown.clone()
     }
 
     fn export(&self, path: &Path) -> Result<(), Error> {

@@ -1,6 +1,7 @@
 //! The tables of a model: where their rows come from, and which rows the current micro-batch used.
 
 mod exported;
+mod files;
 mod local;
 mod remote;
 mod store;
@@ -16,6 +17,7 @@ use crate::Error;
 use crate::gradients::host;
 
 pub(crate) use exported::export;
+pub(crate) use files::FileRows;
 pub(crate) use local::LocalRows;
 pub(crate) use remote::{Connection, trouble};
 pub(crate) use remote::{RemoteRows, Servers};

@@ -186,6 +186,13 @@ pub trait Trial: Module + 'static {
         Ok(self)
     }
 
+    /// The hyperparameters with which a folder of another program, such as a model of Hugging Face, can be used as it
+    /// is: `salamander serve FOLDER`. Its weights come by [`pretrained`](Self::pretrained). Nothing where the folder is
+    /// not one of this model's.
+    fn adopts(_folder: &Path) -> Option<serde_json::Value> {
+        None
+    }
+
     /// Layouts of other programs that the model can be exported in: `salamander export --format NAME`.
     const EXPORTS: &'static [&'static str] = &[];
 

@@ -13,6 +13,9 @@ pub mod entropy;
 pub mod gelu;
 mod helpers;
 mod im2col;
+pub mod int8;
+#[cfg(target_arch = "x86_64")]
+mod int8_x86;
 pub mod layer_norm;
 pub mod linear;
 pub mod packed_attention;

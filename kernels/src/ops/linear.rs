@@ -8,7 +8,8 @@ use burn::backend::{
 };
 use burn::tensor::{Tensor, module};
 
-use super::{CpuTensor, is_served, tensor, values};
+use super::{CpuTensor, int8, is_served, tensor, values};
+use crate::cpu::int8::forward as forward_int8;
 use crate::cpu::linear::{self, LinearShape};
 
 #[backend_extension(Flex, Autodiff)]
@@ -22,6 +23,16 @@ trait LinearOp: Backend {
 
 impl LinearOp for Flex {
     fn linear_op(input: CpuTensor, weight: CpuTensor, bias: CpuTensor) -> CpuTensor {
+        // Copies of weights that are not row by row would be new ones each time.
+        if weight.is_contiguous()
+            && let Some(weight) = int8::weights(&weight)
+        {
+            let (input, bias) = (input.to_contiguous(), bias.to_contiguous());
+            let [rows, _] = input.shape().dims();
+            let output = forward_int8(rows, values(&input), &weight, Some(values(&bias)));
+            let columns = bias.shape().dims::<1>()[0];
+            return tensor(output, [rows, columns]);
+        }
         let (input, weight) = (input.to_contiguous(), weight.to_contiguous());
         let bias = bias.to_contiguous();
         let shape = shape_of(&input, &weight);

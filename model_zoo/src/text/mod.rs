@@ -2,6 +2,7 @@
 //! passages that are gone on with.
 
 pub mod bert;
+pub mod foreign;
 pub mod gpt;
 pub mod pairs;
 

@@ -7,6 +7,7 @@
 //! - `new_crate`: what `salamander new` writes, built from nothing
 //! - `recommenders`: every recommender learns, on servers too
 //! - `search`: searches that are killed many times
+//! - `serving`: the batch client, killed twenty times
 
 mod chaos;
 mod cluster;
@@ -14,3 +15,4 @@ mod hub;
 mod new_crate;
 mod recommenders;
 mod search;
+mod serving;

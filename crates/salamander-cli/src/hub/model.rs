@@ -170,13 +170,26 @@ fn describe(model: &Model, json: bool) -> Result<()> {
     Ok(())
 }
 
+/// What `NAME@ALIAS` stands for.
+pub(crate) struct FoundVersion {
+    pub(crate) version: i64,
+    pub(crate) folder: PathBuf,
+    pub(crate) checkpoint: String,
+}
+
 /// The folder and the checkpoint that `NAME@ALIAS` stands for.
 pub(crate) fn find(reference: &str, runs: &Path) -> Result<(PathBuf, String)> {
+    find_version(reference, runs).map(|found| (found.folder, found.checkpoint))
+}
+
+/// The version that `NAME@ALIAS` stands for.
+pub(crate) fn find_version(reference: &str, runs: &Path) -> Result<FoundVersion> {
     let folder = RunsFolder { runs: runs.to_path_buf() };
     let connected = HubArgs { hub: None, folder }.connect()?;
     let version = connected.client.model_version(reference)?;
     let folder = version
         .folder
         .with_context(|| format!("model:{reference}: the run that trained it is deleted"))?;
-    Ok((runs.join(folder), version.checkpoint))
+    let (folder, checkpoint) = (runs.join(folder), version.checkpoint);
+    Ok(FoundVersion { version: version.version, folder, checkpoint })
 }

@@ -13,6 +13,7 @@ use salamander_kube::manifest::Manifest;
 use salamander_kube::names::PodRole;
 use salamander_kube::objects::{MasterPod, MemberPod};
 use salamander_kube::secrets::Secrets;
+use salamander_kube::serving::{ServingDeployment, documents};
 use serde_json::{Value, json};
 
 use fake_cluster::job;
@@ -48,7 +49,10 @@ fn files(folder: &str) -> Vec<PathBuf> {
 fn validate(python: &str, name: &str, objects: &[Value]) {
     let folder = tempfile::tempdir().expect("a folder");
     for (number, object) in objects.iter().enumerate() {
-        if ["TrainingJob", "PodGroup", "PodMonitor"].iter().any(|kind| object["kind"] == *kind) {
+        if ["TrainingJob", "PodGroup", "PodMonitor", "ServingRuntime", "InferenceService"]
+            .iter()
+            .any(|kind| object["kind"] == *kind)
+        {
             continue;
         }
         let file = folder.path().join(format!("{number}.json"));
@@ -130,6 +134,49 @@ fn everything_that_is_applied_fits_kubernetes_own_schemas() {
         for pod in [worker.build(), server.build(), master.build()] {
             validate(&python, &job.name, &[json!(pod.expect("a pod"))]);
         }
+    }
+}
+
+#[test]
+fn what_serves_models_fits_kubernetes_own_schemas() {
+    let Ok(python) = std::env::var("SALAMANDER_PYTHON") else {
+        let needed = std::env::var_os("SALAMANDER_NO_SKIPS").is_some();
+        assert!(!needed, "SALAMANDER_PYTHON names no Python with kubernetes-validate");
+        println!("SKIPPED: SALAMANDER_PYTHON names no Python with kubernetes-validate");
+        return;
+    };
+    let plain = ServingDeployment {
+        name: "digits".to_string(),
+        namespace: "default".to_string(),
+        image: "registry.example/salamander:0.1.0".to_string(),
+        models: vec!["digits=/models/mnist".to_string()],
+        arguments: vec!["--watch".to_string()],
+        claim: "runs".to_string(),
+        replicas: (1, 1),
+        waiting: 8,
+        resources: ("500m".to_string(), "1Gi".to_string()),
+        token_secret: None,
+    };
+    let token_secret = Some("token".to_string());
+    let full = ServingDeployment { replicas: (2, 9), token_secret, ..plain.clone() };
+    for (deployment, kinds) in [(plain, 2), (full, 4)] {
+        let made = deployment.objects().expect("made");
+        assert_eq!(made.len(), kinds);
+        validate(&python, "serving", &made);
+        assert_eq!(objects(&documents(&made)), made);
+        // KServe's own kinds: their pods are a pod's, which Kubernetes knows.
+        let kserve = deployment.kserve_objects().expect("made");
+        assert_eq!(objects(&documents(&kserve)), kserve);
+        let spec = &kserve[0]["spec"];
+        let pod = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "runtime"},
+            "spec": {"containers": spec["containers"], "volumes": spec["volumes"]},
+        });
+        validate(&python, "runtime", &[pod]);
+        assert_eq!(
+            kserve[1]["spec"]["predictor"]["model"]["runtime"],
+            kserve[0]["metadata"]["name"]
+        );
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use salamander_data::{Row, Value};
 use salamander_serve::{
@@ -56,6 +57,10 @@ impl AskedModel {
 }
 
 impl Model for AskedModel {
+    fn unknown_ids(&self) -> Option<Arc<AtomicU64>> {
+        self.instance.unknown_ids()
+    }
+
     fn infer(&mut self, batch: Vec<Decoded>) -> Result<Vec<Tensor>, Failed> {
         let mut examples = Vec::with_capacity(batch.len());
         for Decoded { value, .. } in batch {

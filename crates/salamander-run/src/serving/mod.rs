@@ -8,6 +8,7 @@ mod asked;
 mod outputs;
 mod source;
 
+use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,14 +16,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
-use salamander_serve::{Registry, Server, Source};
+use salamander_serve::{AddressUse, Opener, Registry, Server, SourceToServe};
 use salamander_train::checkpoint::Which;
+use salamander_train::model::Models;
 
 pub use salamander_serve::server::{TlsConfig, tls};
 pub use salamander_serve::{Batching, ServerOptions, Token};
 
 use crate::{Error, Program};
-use source::CheckpointSource;
+use source::{CheckpointSource, Computing};
 
 /// How often a wish to stop is looked for.
 const LOOK: Duration = Duration::from_millis(50);
@@ -30,31 +32,84 @@ const LOOK: Duration = Duration::from_millis(50);
 /// A model to serve.
 #[derive(Clone, Debug)]
 pub struct ModelToServe {
-    /// Its name for clients; that of the model in its experiment when absent.
+    /// Its name for clients; that of the model in its experiment when absent. Several of one name are versions of it,
+    /// and the last of them answers requests that name none.
     pub name: Option<String>,
-    /// The run's folder, or an exported one.
-    pub folder: PathBuf,
-    /// Which checkpoint of the run.
-    pub checkpoint: Which,
+    /// What its version is called; by its checkpoint, or its number in a registry, when absent.
+    pub version: Option<String>,
+    /// Where it is.
+    pub from: ServedFrom,
 }
 
-/// A server of trained models.
+/// Where a model is that is served.
 #[derive(Clone, Debug)]
+pub enum ServedFrom {
+    /// A folder.
+    Folder {
+        /// A run's folder, an exported one, or one of another program such as Hugging Face's.
+        folder: PathBuf,
+        /// Which checkpoint of the run.
+        checkpoint: Which,
+    },
+    /// A model of a registry, which may stand for another version later.
+    Registered(Arc<dyn ModelRegistry>),
+}
+
+/// A registry of models, asked about one of them.
+pub trait ModelRegistry: Debug + Send + Sync + 'static {
+    /// What the model stands for now.
+    fn now(&self) -> Result<RegisteredVersion, Error>;
+}
+
+/// A version of a model in a registry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegisteredVersion {
+    /// What the registry calls it.
+    pub version: String,
+    /// The run that trained it.
+    pub folder: PathBuf,
+    /// Its checkpoint.
+    pub checkpoint: String,
+}
+
+/// Finds what clients register by its name while the server runs; the error tells what can be named.
+pub type FindModel = Arc<dyn Fn(&str) -> Result<ModelToServe, String> + Send + Sync>;
+
+/// A server of trained models.
+#[derive(Clone)]
 pub struct Service {
     /// The models.
     pub models: Vec<ModelToServe>,
+    /// Finds what clients register besides; nothing can be registered when absent.
+    pub find: Option<FindModel>,
     /// Where to listen; port 0 is any free one.
     pub address: SocketAddr,
+    /// Where to listen besides.
+    pub more_addresses: MoreAddresses,
     /// Where to compute.
     pub device: String,
     /// Threads that compute for each model; an equal share of the machine when absent.
     pub threads: Option<usize>,
+    /// Whether linear layers compute in eight bits.
+    pub int8: bool,
+    /// Bytes of rows of tables that are kept in memory for each model, while the others are read from its checkpoint
+    /// when they are asked for; all of them when absent.
+    pub table_memory: Option<usize>,
     /// How requests are computed together.
     pub batching: Batching,
     /// How clients are treated.
     pub options: ServerOptions,
     /// How often a newer checkpoint of each run is looked for; never when absent.
     pub watch: Option<Duration>,
+}
+
+/// The usual ports of other servers.
+#[derive(Clone, Debug, Default)]
+pub struct MoreAddresses {
+    /// Everything is answered there too; gRPC's own port of Triton and KServe.
+    pub others: Vec<SocketAddr>,
+    /// The only address where it can be changed which models are served, as TorchServe has it.
+    pub management: Option<SocketAddr>,
 }
 
 /// What a server tells about itself.
@@ -74,10 +129,9 @@ pub enum ServiceEvent {
     },
     /// Requests are answered at this address.
     Listening(SocketAddr),
+    /// And at this one.
+    ListeningToo(SocketAddr),
 }
-
-/// A model's name, and where its versions come from.
-type NamedSource = (String, Arc<dyn Source>);
 
 impl Service {
     /// Loads the models and answers until `stop` is set, and what is in flight then.
@@ -88,7 +142,14 @@ impl Service {
         tell: &mut dyn FnMut(ServiceEvent),
     ) -> Result<(), Error> {
         let sources = self.sources(program)?;
-        let registry = Registry::new(sources, self.batching);
+        let mut registry = Registry::new([], self.batching);
+        sources.into_iter().for_each(|source| registry.add(source));
+        if let Some(find) = &self.find {
+            let making = self.making(program, self.models.len() + 1);
+            registry =
+                registry.with_opener(Arc::new(FoundSource { making, find: Arc::clone(find) }));
+        }
+        raise_descriptors();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(cores().min(4))
             .thread_name("serve")
@@ -97,15 +158,14 @@ impl Service {
             .map_err(Error::system("cannot start threads"))?;
         runtime.block_on(async {
             // Before models are loaded: an address that is taken is told at once.
-            let what = format!("cannot listen on {}", self.address);
-            let server = Server::bind(self.address, registry.clone(), self.options.clone()).await;
-            let server = server.map_err(Error::system(what))?;
-            let address = server.address().map_err(Error::system("the listener"))?;
+            let mut server = Server::new(registry.clone(), self.options.clone());
+            let (address, more) = self.listen(&mut server).await?;
             for model in registry.names() {
                 let version = tokio::task::block_in_place(|| registry.load(&model));
                 let version = version.map_err(|refusal| Error::Invalid(refusal.to_string()))?;
                 tell(ServiceEvent::Loaded { model, version });
             }
+            more.into_iter().for_each(|address| tell(ServiceEvent::ListeningToo(address)));
             tell(ServiceEvent::Listening(address));
             let (stopping, stopped) = tokio::sync::oneshot::channel::<()>();
             // Apart from this thread, which loads models.
@@ -132,37 +192,96 @@ impl Service {
                 continue;
             }
             for model in registry.names() {
-                match tokio::task::block_in_place(|| registry.refresh(&model)) {
-                    Some(Ok(version)) => tell(ServiceEvent::Loaded { model, version }),
-                    Some(Err(refusal)) => {
-                        tell(ServiceEvent::NotLoaded { reason: refusal.to_string() });
-                    }
-                    None => {}
+                for loaded in tokio::task::block_in_place(|| registry.refresh(&model)) {
+                    tell(match loaded {
+                        Ok(version) => ServiceEvent::Loaded { model: model.clone(), version },
+                        Err(refusal) => ServiceEvent::NotLoaded { reason: refusal.to_string() },
+                    });
                 }
             }
             looked = Instant::now();
         }
     }
 
-    fn sources(&self, program: &Program) -> Result<Vec<NamedSource>, Error> {
-        let share = (cores() / self.models.len().max(1)).max(1);
-        let threads = self.threads.unwrap_or(share);
-        let mut sources: Vec<NamedSource> = Vec::new();
-        for model in &self.models {
-            let rows = self.batching.rows;
-            let source = CheckpointSource::new(program, model, &self.device, (threads, rows))?;
-            let name = model.name.clone().unwrap_or_else(|| source.model_name().to_string());
-            check_name(&name)?;
-            if sources.iter().any(|(known, _)| *known == name) {
-                let folder = model.folder.display();
-                return Err(Error::Invalid(format!(
-                    "two models would be called \"{name}\": say NAME={folder} for another name"
-                )));
-            }
-            sources.push((name, Arc::new(source)));
+    /// Listens everywhere: the first address, and the others.
+    async fn listen(&self, server: &mut Server) -> Result<(SocketAddr, Vec<SocketAddr>), Error> {
+        let MoreAddresses { others, management } = &self.more_addresses;
+        let plain = match management {
+            Some(_) => AddressUse::Inference,
+            None => AddressUse::All,
+        };
+        let mut all = vec![(self.address, plain)];
+        all.extend(others.iter().map(|address| (*address, plain)));
+        all.extend(management.map(|address| (address, AddressUse::All)));
+        let mut listening = Vec::new();
+        for (address, answers) in all {
+            let what = format!("cannot listen on {address}");
+            let address = server.listen(address, answers).await.map_err(Error::system(what))?;
+            listening.push(address);
         }
-        Ok(sources)
+        let first = listening.remove(0);
+        Ok((first, listening))
     }
+
+    fn sources(&self, program: &Program) -> Result<Vec<SourceToServe>, Error> {
+        let making = self.making(program, self.models.len());
+        self.models.iter().map(|model| making.source(model)).collect()
+    }
+
+    /// How sources are made where there are so many models.
+    fn making(&self, program: &Program, models: usize) -> SourceMaking {
+        let share = (cores() / models.max(1)).max(1);
+        SourceMaking {
+            models: program.models_shared(),
+            device: self.device.clone(),
+            computing: Computing {
+                threads: self.threads.unwrap_or(share),
+                rows: self.batching.rows,
+                int8: self.int8,
+                table_memory: self.table_memory,
+            },
+        }
+    }
+}
+
+/// What every source of a server has.
+struct SourceMaking {
+    models: Arc<Models>,
+    device: String,
+    computing: Computing,
+}
+
+impl SourceMaking {
+    fn source(&self, model: &ModelToServe) -> Result<SourceToServe, Error> {
+        let models = Arc::clone(&self.models);
+        let source = CheckpointSource::new(models, model, &self.device, self.computing)?;
+        let name = model.name.clone().unwrap_or_else(|| source.model_name().to_string());
+        check_name(&name)?;
+        model.version.as_deref().map_or(Ok(()), check_name)?;
+        Ok(SourceToServe { name, label: model.version.clone(), source: Arc::new(source) })
+    }
+}
+
+/// Opens what clients register.
+struct FoundSource {
+    making: SourceMaking,
+    find: FindModel,
+}
+
+impl Opener for FoundSource {
+    fn open(&self, name: Option<&str>, url: &str) -> Result<SourceToServe, String> {
+        let mut model = (self.find)(url)?;
+        model.name = name.map(str::to_string).or(model.name);
+        self.making.source(&model).map_err(|error| error.to_string())
+    }
+}
+
+/// A connection is a file descriptor, and the usual bound of those is low for a server.
+fn raise_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    // Where that is not allowed, there are as many as there were.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
 fn cores() -> usize {

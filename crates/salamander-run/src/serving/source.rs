@@ -1,19 +1,22 @@
-//! Where versions of a model come from: the checkpoints of a run, or an exported folder.
+//! Where versions of a model come from: the checkpoints of a run, an exported folder, a folder of another program, or
+//! the model registry of a hub.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use salamander_core::layout::{ExportLayout, RunLayout};
 use salamander_serve::{Loaded, Source};
 use salamander_train::checkpoint::{Store, Which};
+use salamander_train::inference::use_int8;
 use salamander_train::model::Models;
 use salamander_train::threads;
 
-use super::ModelToServe;
 use super::asked::AskedModel;
-use crate::trained::TrainedFiles;
-use crate::{Error, Program};
+use super::{ModelToServe, RegisteredVersion, ServedFrom};
+use crate::Error;
+use crate::trained::{FOREIGN_CONFIG, TrainedFiles};
 
 /// A folder whose checkpoints are versions.
 pub(super) struct CheckpointSource {
@@ -22,24 +25,34 @@ pub(super) struct CheckpointSource {
     /// The model's name where it was trained.
     name: String,
     device: String,
-    threads: usize,
+    computing: Computing,
+}
+
+/// How a version computes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Computing {
+    pub(super) threads: usize,
     /// The most rows that are computed at once.
-    rows: usize,
+    pub(super) rows: usize,
+    /// Whether linear layers compute in eight bits.
+    pub(super) int8: bool,
+    /// Bytes of rows of tables that are kept in memory; all of them when absent.
+    pub(super) table_memory: Option<usize>,
 }
 
 impl CheckpointSource {
-    /// Looks whether there is something to serve; `(threads, rows)` are what its model may take.
+    /// Looks whether there is something to serve.
     pub(super) fn new(
-        program: &Program,
+        models: Arc<Models>,
         model: &ModelToServe,
         device: &str,
-        (threads, rows): (usize, usize),
+        computing: Computing,
     ) -> Result<Self, Error> {
-        let models = program.models_shared();
-        let found = TrainedFiles::open(&model.folder, &model.checkpoint, device, 0)?;
+        let (folder, which) = place(&model.from)?;
+        let found = open_files(&models, &folder, &which, device)?;
         let name = models.find(found.experiment.model())?.name().to_string();
         let (model, device) = (model.clone(), device.to_string());
-        Ok(Self { models, model, name, device, threads, rows })
+        Ok(Self { models, model, name, device, computing })
     }
 
     pub(super) fn model_name(&self) -> &str {
@@ -47,41 +60,95 @@ impl CheckpointSource {
     }
 
     fn newest_version(&self) -> Result<String, Error> {
-        let checkpoints = RunLayout::new(&self.model.folder).checkpoints();
-        if !checkpoints.is_dir() {
-            return self.exported_version();
+        match &self.model.from {
+            ServedFrom::Folder { folder, checkpoint } => newest_in(folder, checkpoint),
+            ServedFrom::Registered(registry) => Ok(registry.now()?.version),
         }
-        let id = match &self.model.checkpoint {
-            Which::Id(id) => return Ok(id.clone()),
-            Which::Best => Store::best(&checkpoints)?,
-            Which::Latest => None,
-        };
-        let newest = match id {
-            Some(best) => Some(best),
-            None => Store::list(&checkpoints)?.pop(),
-        };
-        let none = || Error::Invalid(format!("{} has no checkpoint", checkpoints.display()));
-        newest.map(|manifest| manifest.id).ok_or_else(none)
-    }
-
-    /// Another one after another export.
-    fn exported_version(&self) -> Result<String, Error> {
-        let weights = ExportLayout::new(&self.model.folder).model();
-        let about = fs::metadata(&weights).map_err(Error::io(&weights))?;
-        let changed = about.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-        Ok(format!("exported-{}", changed.unwrap_or_default().as_secs()))
     }
 
     fn open(&self, version: &str) -> Result<Loaded, Error> {
-        let ModelToServe { folder, .. } = &self.model;
-        let which = Which::Id(version.to_string());
-        let found = TrainedFiles::open(folder, &which, &self.device, 0)?;
+        let (folder, which) = match &self.model.from {
+            ServedFrom::Folder { folder, .. } => (folder.clone(), Which::Id(version.to_string())),
+            ServedFrom::Registered(registry) => {
+                let RegisteredVersion { version: now, folder, checkpoint } = registry.now()?;
+                if now != version {
+                    return Err(Error::Failed(format!("it is version {now} by now")));
+                }
+                (folder, Which::Id(checkpoint))
+            }
+        };
+        let mut found = open_files(&self.models, &folder, &which, &self.device)?;
+        found.table_memory = self.computing.table_memory;
         let model = self.models.find(found.experiment.model())?;
         let files = found.trained().assets(model.assets())?;
-        let names = (model.label_names(&files)?, model.class_names(&files)?);
+        let mut names = (model.label_names(&files)?, model.class_names(&files)?);
+        if let (true, Some(config)) = (names.1.is_empty(), files.get(FOREIGN_CONFIG)) {
+            names.1 = foreign_classes(config);
+        }
         let instance = model.load(found.trained())?;
-        AskedModel::new(instance, model.name(), names, self.rows).loaded()
+        AskedModel::new(instance, model.name(), names, self.computing.rows).loaded()
     }
+}
+
+/// Where a model is now, and which of its checkpoints is meant.
+fn place(from: &ServedFrom) -> Result<(PathBuf, Which), Error> {
+    match from {
+        ServedFrom::Folder { folder, checkpoint } => Ok((folder.clone(), checkpoint.clone())),
+        ServedFrom::Registered(registry) => {
+            let RegisteredVersion { folder, checkpoint, .. } = registry.now()?;
+            Ok((folder, Which::Id(checkpoint)))
+        }
+    }
+}
+
+fn open_files(
+    models: &Models,
+    folder: &Path,
+    which: &Which,
+    device: &str,
+) -> Result<TrainedFiles, Error> {
+    match TrainedFiles::foreign(models, folder, device)? {
+        Some(foreign) => Ok(foreign),
+        None => TrainedFiles::open(folder, which, device, 0),
+    }
+}
+
+fn newest_in(folder: &Path, checkpoint: &Which) -> Result<String, Error> {
+    let checkpoints = RunLayout::new(folder).checkpoints();
+    if !checkpoints.is_dir() {
+        return written_version(folder);
+    }
+    let id = match checkpoint {
+        Which::Id(id) => return Ok(id.clone()),
+        Which::Best => Store::best(&checkpoints)?,
+        Which::Latest => None,
+    };
+    let newest = match id {
+        Some(best) => Some(best),
+        None => Store::list(&checkpoints)?.pop(),
+    };
+    let none = || Error::Invalid(format!("{} has no checkpoint", checkpoints.display()));
+    newest.map(|manifest| manifest.id).ok_or_else(none)
+}
+
+/// Another one after another export, or another download.
+fn written_version(folder: &Path) -> Result<String, Error> {
+    let layout = ExportLayout::new(folder);
+    let (what, file) = match layout.experiment().is_file() {
+        true => ("exported", layout.model()),
+        false => ("foreign", folder.join(FOREIGN_CONFIG)),
+    };
+    let about = fs::metadata(&file).map_err(Error::io(&file))?;
+    let changed = about.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    Ok(format!("{what}-{}", changed.unwrap_or_default().as_secs()))
+}
+
+/// Names of classes by their numbers, as Hugging Face has them.
+fn foreign_classes(config: &[u8]) -> Vec<String> {
+    let config: serde_json::Value = serde_json::from_slice(config).unwrap_or_default();
+    let Some(named) = config["id2label"].as_object() else { return Vec::new() };
+    let name = |number: usize| Some(named.get(&number.to_string())?.as_str()?.to_string());
+    (0..named.len()).map_while(name).collect()
 }
 
 impl Source for CheckpointSource {
@@ -90,7 +157,8 @@ impl Source for CheckpointSource {
     }
 
     fn load(&self, version: &str) -> Result<Loaded, String> {
-        threads::join(Some(self.threads));
+        threads::join(Some(self.computing.threads));
+        use_int8(self.computing.int8);
         self.open(version).map_err(|error| error.to_string())
     }
 }

@@ -1,5 +1,6 @@
 //! What a server's metrics say about each model, whatever its versions: the page of `/metrics`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -49,6 +50,14 @@ pub(crate) struct Metrics {
     queued: Histograms,
     computed: Histograms,
     rows: Histograms,
+}
+
+/// A version of a model at this moment.
+pub(crate) struct VersionNow {
+    pub(crate) model: String,
+    pub(crate) version: Option<String>,
+    pub(crate) waiting: usize,
+    pub(crate) unknown_ids: Option<u64>,
 }
 
 /// What became of a request.
@@ -119,23 +128,39 @@ impl Metrics {
     }
 
     /// All of them as text, with what is so at this moment: models, their versions and what waits for each.
-    pub(crate) fn page(&self, now: &[(String, Option<String>, usize)]) -> String {
+    pub(crate) fn page(&self, now: &[VersionNow]) -> String {
         let mut page = String::new();
         // Writing to a string does not fail.
         let _ = text::encode(&mut page, &self.registry);
         let mut page = page.trim_end_matches("# EOF\n").to_string();
         let _ = writeln!(page, "# HELP salamander_serve_waiting Requests that wait.");
         let _ = writeln!(page, "# TYPE salamander_serve_waiting gauge");
-        for (model, _, waiting) in now {
+        let mut sums: BTreeMap<&str, usize> = BTreeMap::new();
+        now.iter().for_each(|one| *sums.entry(&one.model).or_default() += one.waiting);
+        for (model, waiting) in sums {
             let _ = writeln!(page, "salamander_serve_waiting{{model=\"{model}\"}} {waiting}");
         }
         let _ = writeln!(page, "# HELP salamander_serve_version The version in service.");
         let _ = writeln!(page, "# TYPE salamander_serve_version gauge");
-        for (model, version, _) in now {
+        for VersionNow { model, version, .. } in now {
             let (version, ready) = (version.as_deref().unwrap_or(""), u8::from(version.is_some()));
             let _ = writeln!(
                 page,
                 "salamander_serve_version{{model=\"{model}\",version=\"{version}\"}} {ready}"
+            );
+        }
+        if now.iter().any(|one| one.unknown_ids.is_some()) {
+            let _ = writeln!(
+                page,
+                "# HELP salamander_serve_unknown_ids Look-ups of ids that no row of a table has."
+            );
+            let _ = writeln!(page, "# TYPE salamander_serve_unknown_ids counter");
+        }
+        for VersionNow { model, version, unknown_ids, .. } in now {
+            let (Some(version), Some(count)) = (version, unknown_ids) else { continue };
+            let _ = writeln!(
+                page,
+                "salamander_serve_unknown_ids_total{{model=\"{model}\",version=\"{version}\"}} {count}"
             );
         }
         page + "# EOF\n"
@@ -172,7 +197,8 @@ mod tests {
         own.count(Outcome::Refused, 2);
         own.computed(3, Duration::from_millis(1));
         metrics.loaded("m", true);
-        let page = metrics.page(&[("m".to_string(), Some("step-1".to_string()), 4)]);
+        let (model, version) = ("m".to_string(), Some("step-1".to_string()));
+        let page = metrics.page(&[VersionNow { model, version, waiting: 4, unknown_ids: Some(5) }]);
         for line in [
             "salamander_serve_requests_total{model=\"m\",outcome=\"answered\"} 1",
             "salamander_serve_requests_total{model=\"m\",outcome=\"refused\"} 2",
@@ -180,6 +206,7 @@ mod tests {
             "salamander_serve_batch_rows_bucket{le=\"4.0\",model=\"m\"} 1",
             "salamander_serve_waiting{model=\"m\"} 4",
             "salamander_serve_version{model=\"m\",version=\"step-1\"} 1",
+            "salamander_serve_unknown_ids_total{model=\"m\",version=\"step-1\"} 5",
         ] {
             assert!(page.contains(line), "{line} is not in\n{page}");
         }

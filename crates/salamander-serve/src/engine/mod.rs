@@ -3,11 +3,13 @@
 mod metrics;
 mod owner;
 mod registry;
+mod served;
 mod statistics;
 mod waiting;
 
 pub use owner::Batching;
-pub(crate) use owner::{Answer, Owner};
+pub(crate) use owner::{Answer, LoadedParts, Owner};
+pub(crate) use registry::ModelStatus;
 pub use registry::{InferRequest, InferResponse, Registry};
-pub(crate) use registry::{ModelStatus, Version};
+pub(crate) use served::Version;
 pub(crate) use statistics::{Statistics, StatisticsNow, SumNow};

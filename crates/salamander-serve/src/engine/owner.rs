@@ -1,5 +1,6 @@
 //! The thread that owns a version of a model: it computes as soon as something waits, all that fits together.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -67,6 +68,12 @@ impl Shared {
     }
 }
 
+/// What others see of a loaded model.
+pub(crate) struct LoadedParts {
+    pub(crate) decoder: Arc<dyn Decoder>,
+    pub(crate) unknown_ids: Option<Arc<AtomicU64>>,
+}
+
 /// A thread with a model. It ends when this is dropped and nothing waits any more.
 pub(crate) struct Owner {
     shared: Arc<Shared>,
@@ -79,7 +86,7 @@ impl Owner {
         version: &str,
         batching: Batching,
         statistics: Arc<Statistics>,
-    ) -> Result<(Self, Arc<dyn Decoder>), String> {
+    ) -> Result<(Self, LoadedParts), String> {
         let most = Most { requests: batching.queue, rows: batching.queue_rows };
         let state = Mutex::new(State { waiting: Waiting::new(most), closing: false });
         let shared = Arc::new(Shared { state, wake: Condvar::new(), batching, statistics });
@@ -89,9 +96,8 @@ impl Owner {
         thread
             .spawn(move || own_model(&*source, &wanted, &own, ready))
             .map_err(|error| format!("cannot start a thread: {error}"))?;
-        let decoder =
-            loaded.recv().map_err(|_| "its thread ended while it loaded".to_string())??;
-        Ok((Self { shared }, decoder))
+        let parts = loaded.recv().map_err(|_| "its thread ended while it loaded".to_string())??;
+        Ok((Self { shared }, parts))
     }
 
     /// Puts a request before the thread.
@@ -130,11 +136,12 @@ fn own_model(
     source: &dyn Source,
     version: &str,
     shared: &Shared,
-    ready: SyncSender<Result<Arc<dyn Decoder>, String>>,
+    ready: SyncSender<Result<LoadedParts, String>>,
 ) {
     let mut model = match source.load(version) {
         Ok(Loaded { decoder, model }) => {
-            if ready.send(Ok(decoder)).is_err() {
+            let unknown_ids = model.unknown_ids();
+            if ready.send(Ok(LoadedParts { decoder, unknown_ids })).is_err() {
                 return;
             }
             model

@@ -1,14 +1,15 @@
 //! Models by name, and their versions: one is loaded beside the one in service, takes its place at once, and the old
-//! one goes when its last request is answered.
+//! one goes when its last request is answered. Models come and go while the server runs.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use super::metrics::Metrics;
-use super::{Answer, Batching, Owner, Statistics};
+use super::metrics::{Metrics, VersionNow};
+use super::served::{Opening, Served, Version, VersionSlot};
+use super::{Answer, Batching};
 use crate::input::Input;
-use crate::model::{Decoder, Source};
+use crate::model::{Opener, Source, SourceToServe};
 use crate::refusal::Refusal;
 use crate::tensor::Tensor;
 
@@ -39,52 +40,22 @@ pub struct InferResponse {
     pub outputs: Vec<Tensor>,
 }
 
-/// A version of a model in service.
-pub(crate) struct Version {
-    pub(crate) name: String,
-    pub(crate) decoder: Arc<dyn Decoder>,
-    pub(crate) statistics: Arc<Statistics>,
-    owner: Owner,
-}
-
-impl Version {
-    /// Requests that wait.
-    pub(crate) fn waiting(&self) -> usize {
-        self.owner.waiting()
-    }
-}
-
-struct Served {
-    source: Arc<dyn Source>,
-    current: RwLock<Current>,
-    /// Held while a version is loaded: one at a time.
-    loading: Mutex<()>,
-}
-
-#[derive(Clone, Default)]
-struct Current {
-    version: Option<Arc<Version>>,
-    /// Why there is none, or why a newer one was not taken.
-    reason: Option<String>,
-    /// The version that could not be loaded.
-    broken: Option<String>,
-    /// Whether somebody took it out of service.
-    unloaded: bool,
-}
-
-/// Where a model stands.
+/// Where a version of a model stands.
 pub(crate) struct ModelStatus {
     pub(crate) name: String,
     pub(crate) version: Option<Arc<Version>>,
     pub(crate) reason: Option<String>,
+    /// Whether requests that name no version go to it.
+    pub(crate) is_default: bool,
 }
 
 /// The models of a server. A copy is the same registry.
 #[derive(Clone)]
 pub struct Registry {
-    models: Arc<BTreeMap<String, Served>>,
+    models: Arc<RwLock<BTreeMap<String, Served>>>,
     metrics: Arc<Metrics>,
     batching: Batching,
+    opener: Option<Arc<dyn Opener>>,
 }
 
 impl Registry {
@@ -93,13 +64,105 @@ impl Registry {
         models: impl IntoIterator<Item = (String, Arc<dyn Source>)>,
         batching: Batching,
     ) -> Self {
-        let served = |source| Served {
-            source,
-            current: RwLock::new(Current::default()),
-            loading: Mutex::new(()),
+        let registry = Self {
+            models: Arc::default(),
+            metrics: Arc::new(Metrics::new()),
+            batching,
+            opener: None,
         };
-        let models = models.into_iter().map(|(name, source)| (name, served(source))).collect();
-        Self { models: Arc::new(models), metrics: Arc::new(Metrics::new()), batching }
+        for (name, source) in models {
+            registry.add(SourceToServe { name, label: None, source });
+        }
+        registry
+    }
+
+    /// The same, able to open what clients register.
+    #[must_use]
+    pub fn with_opener(self, opener: Arc<dyn Opener>) -> Self {
+        Self { opener: Some(opener), ..self }
+    }
+
+    /// Adds a place that versions of a model come from. Where the model is known already, it is one more version beside
+    /// the others, and the one that requests go to which name none.
+    pub fn add(&self, SourceToServe { name, label, source }: SourceToServe) {
+        let slot = VersionSlot::new(label, source);
+        let mut models = self.models.write().unwrap_or_else(PoisonError::into_inner);
+        match models.get_mut(&name) {
+            Some(served) => {
+                served.slots.push(Arc::new(slot));
+                served.default = served.slots.len() - 1;
+            }
+            None => drop(models.insert(name, Served::of(slot))),
+        }
+    }
+
+    /// Opens what a client names, and puts it into service: its model's name and version. Nothing is changed where it
+    /// cannot be loaded. Takes as long as that takes.
+    pub fn register(&self, name: Option<&str>, url: &str) -> Result<(String, String), Refusal> {
+        let Some(opener) = &self.opener else {
+            let reason = "this server serves what it was started with: nothing can be registered";
+            return Err(Refusal::Unsupported(reason.to_string()));
+        };
+        let SourceToServe { name, label, source } =
+            opener.open(name, url).map_err(Refusal::Invalid)?;
+        let slot = VersionSlot::new(label, source);
+        let version = slot.load(&self.opening(&name))?;
+        let mut models = self.models.write().unwrap_or_else(PoisonError::into_inner);
+        match models.get_mut(&name) {
+            Some(served) if served.slot(Some(&version)).is_some() => {
+                return Err(Refusal::Conflict(format!(
+                    "model \"{name}\" has a version \"{version}\" already"
+                )));
+            }
+            // As TorchServe does: the default stays until somebody sets another one.
+            Some(served) => served.slots.push(Arc::new(slot)),
+            None => drop(models.insert(name.clone(), Served::of(slot))),
+        }
+        Ok((name, version))
+    }
+
+    /// Forgets a version of a model, or the model with all of them; requests that it has are answered.
+    pub fn unregister(&self, model: &str, version: Option<&str>) -> Result<(), Refusal> {
+        let mut models = self.models.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(served) = models.get_mut(model) else {
+            drop(models);
+            return Err(self.no_model(model));
+        };
+        let Some(version) = version else {
+            models.remove(model);
+            return Ok(());
+        };
+        served.version(model, Some(version)).map(drop).or_else(|refusal| match refusal {
+            Refusal::Unavailable(_) => Ok(()),
+            other => Err(other),
+        })?;
+        match served.slot(Some(version)).map(|(place, _)| place) {
+            Some(_) if served.slots.len() == 1 => drop(models.remove(model)),
+            Some(place) if place == served.default => {
+                return Err(Refusal::Conflict(format!(
+                    "version \"{version}\" of model \"{model}\" is the default one: set another one first"
+                )));
+            }
+            Some(place) => {
+                served.slots.remove(place);
+                served.default -= usize::from(place < served.default);
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Sets the version that requests go to which name none.
+    pub fn set_default(&self, model: &str, version: &str) -> Result<(), Refusal> {
+        // It has to be there and ready.
+        self.version(model, Some(version))?;
+        let mut models = self.models.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(served) = models.get_mut(model)
+            && let Some((place, _)) = served.slot(Some(version))
+        {
+            served.default = place;
+        }
+        Ok(())
     }
 
     /// How requests are computed together.
@@ -109,64 +172,44 @@ impl Registry {
 
     /// Names of the models.
     pub fn names(&self) -> Vec<String> {
-        self.models.keys().cloned().collect()
+        self.models.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 
-    /// Loads the newest version of a model and puts it into service; returns its name. Takes as long as that takes:
-    /// not for a thread that answers. The old one stays in service where the new one cannot be loaded.
+    /// Loads the newest version of each place that a model comes from, and puts it into service; returns the name of
+    /// the default one. Takes as long as that takes: not for a thread that answers. The old one stays in service where
+    /// the new one cannot be loaded.
     pub fn load(&self, model: &str) -> Result<String, Refusal> {
         let served = self.served(model)?;
-        let _one = served.loading.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = served.current();
-        let newest = served.source.newest();
-        let loaded = newest.clone().and_then(|newest| match before.version {
-            Some(version) if version.name == newest => Ok(version),
-            _ => self.open(model, &newest).map_err(|reason| format!("{newest}: {reason}")),
-        });
-        self.metrics.loaded(model, loaded.is_ok());
-        let mut current = served.current.write().unwrap_or_else(PoisonError::into_inner);
-        match loaded {
-            Ok(version) => {
-                let name = version.name.clone();
-                *current = Current { version: Some(version), ..Current::default() };
-                Ok(name)
+        let mut default = String::new();
+        for (place, slot) in served.slots.iter().enumerate() {
+            let name = slot.load(&self.opening(model))?;
+            let twice = |(other, slot): (usize, &Arc<VersionSlot>)| {
+                other != place && slot.name().as_deref() == Some(&name)
+            };
+            if served.slots.iter().enumerate().any(twice) {
+                slot.unload();
+                return Err(Refusal::Conflict(format!(
+                    "model \"{model}\" has a version \"{name}\" twice: name one NAME/VERSION=.."
+                )));
             }
-            Err(reason) => {
-                current.reason = Some(reason.clone());
-                current.broken = newest.ok();
-                Err(Refusal::Invalid(format!("model \"{model}\": {reason}")))
+            if place == served.default {
+                default = name;
             }
         }
+        Ok(default)
     }
 
-    /// Loads the newest version of a model if there is another one than that in service, and it was not found broken
-    /// already. Nothing where there is nothing to do.
-    pub fn refresh(&self, model: &str) -> Option<Result<String, Refusal>> {
-        let served = self.served(model).ok()?;
-        let newest = served.source.newest().ok()?;
-        let Current { version, broken, unloaded, .. } = served.current();
-        let serves = version.is_some_and(|version| version.name == newest);
-        if serves || unloaded || broken.as_ref() == Some(&newest) {
-            return None;
-        }
-        Some(self.load(model))
+    /// Loads newer versions of a model than those in service, unless they were found broken already. Nothing where
+    /// there is nothing to do.
+    pub fn refresh(&self, model: &str) -> Vec<Result<String, Refusal>> {
+        let Ok(served) = self.served(model) else { return Vec::new() };
+        let opening = self.opening(model);
+        served.slots.iter().filter_map(|slot| slot.refresh(&opening)).collect()
     }
 
-    fn open(&self, model: &str, newest: &str) -> Result<Arc<Version>, String> {
-        let statistics = Arc::new(Statistics::new(self.metrics.of(model)));
-        let source = self.served(model).map_err(|refusal| refusal.to_string())?;
-        let source = Arc::clone(&source.source);
-        let (owner, decoder) =
-            Owner::start(source, newest, self.batching, Arc::clone(&statistics))?;
-        Ok(Arc::new(Version { name: newest.to_string(), decoder, statistics, owner }))
-    }
-
-    /// Takes a model out of service; requests that it has are answered.
+    /// Takes a model out of service with all of its versions; requests that they have are answered.
     pub fn unload(&self, model: &str) -> Result<(), Refusal> {
-        let mut current =
-            self.served(model)?.current.write().unwrap_or_else(PoisonError::into_inner);
-        let reason = Some("unloaded".to_string());
-        *current = Current { reason, unloaded: true, ..Current::default() };
+        self.served(model)?.slots.iter().for_each(|slot| slot.unload());
         Ok(())
     }
 
@@ -177,44 +220,62 @@ impl Registry {
 
     /// The page of metrics.
     pub(crate) fn metrics(&self) -> String {
-        let now = |ModelStatus { name, version, .. }| {
-            let waiting = version.as_deref().map_or(0, Version::waiting);
-            (name, version.map(|version| version.name.clone()), waiting)
+        let now = |ModelStatus { name, version, .. }| VersionNow {
+            model: name,
+            waiting: version.as_deref().map_or(0, Version::waiting),
+            unknown_ids: version.as_deref().and_then(Version::unknown_ids),
+            version: version.map(|version| version.name.clone()),
         };
         self.metrics.page(&self.list().into_iter().map(now).collect::<Vec<_>>())
     }
 
     /// Whether all models can be asked.
     pub fn is_ready(&self) -> bool {
-        self.models.values().all(|served| served.current().version.is_some())
+        self.list().iter().all(|status| status.version.is_some())
     }
 
-    /// All models.
+    /// All versions of all models, the default one of each first.
     pub(crate) fn list(&self) -> Vec<ModelStatus> {
-        let status = |(name, served): (&String, &Served)| {
-            let Current { version, reason, .. } = served.current();
-            ModelStatus { name: name.clone(), version, reason }
-        };
-        self.models.iter().map(status).collect()
+        let models = self.models.read().unwrap_or_else(PoisonError::into_inner);
+        let mut list = Vec::new();
+        for (name, served) in models.iter() {
+            let mut own: Vec<ModelStatus> = Vec::new();
+            for (place, slot) in served.slots.iter().enumerate() {
+                let current = slot.current();
+                let (version, reason) = (current.version, current.reason);
+                let is_default = place == served.default;
+                own.push(ModelStatus { name: name.clone(), version, reason, is_default });
+            }
+            own.sort_by_key(|status| !status.is_default);
+            list.append(&mut own);
+        }
+        list
     }
 
-    /// A version of a model, the one in service when none is named.
+    /// All versions of a model, the default one first.
+    pub(crate) fn versions(&self, model: &str) -> Result<Vec<ModelStatus>, Refusal> {
+        self.served(model)?;
+        Ok(self.list().into_iter().filter(|status| status.name == model).collect())
+    }
+
+    /// Names of the versions of a model, the default one first.
+    pub(crate) fn version_names(&self, model: &str) -> Result<Vec<String>, Refusal> {
+        self.served(model).map(|served| served.names())
+    }
+
+    /// A version of a model, the default one when none is named.
     pub(crate) fn version(
         &self,
         model: &str,
         version: Option<&str>,
     ) -> Result<Arc<Version>, Refusal> {
-        let Current { version: current, reason, .. } = self.served(model)?.current();
-        let Some(current) = current else {
-            let reason = reason.unwrap_or_else(|| "it is being loaded".to_string());
-            return Err(Refusal::Unavailable(format!("model \"{model}\" is not ready: {reason}")));
-        };
-        match version {
-            Some(wanted) if wanted != current.name => Err(Refusal::NotFound(format!(
-                "model \"{model}\" has no version \"{wanted}\" (there is: {})",
-                current.name
-            ))),
-            _ => Ok(current),
+        let models = self.models.read().unwrap_or_else(PoisonError::into_inner);
+        match models.get(model) {
+            Some(served) => served.version(model, version),
+            None => {
+                drop(models);
+                Err(self.no_model(model))
+            }
         }
     }
 
@@ -253,17 +314,20 @@ impl Registry {
         }
     }
 
-    fn served(&self, model: &str) -> Result<&Served, Refusal> {
-        self.models.get(model).ok_or_else(|| {
-            let known = self.names().join(", ");
-            Refusal::NotFound(format!("there is no model \"{model}\" (there are: {known})"))
-        })
+    fn opening<'a>(&'a self, model: &'a str) -> Opening<'a> {
+        Opening { model, metrics: &self.metrics, batching: self.batching }
     }
-}
 
-impl Served {
-    fn current(&self) -> Current {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    fn served(&self, model: &str) -> Result<Served, Refusal> {
+        let models = self.models.read().unwrap_or_else(PoisonError::into_inner);
+        let found = models.get(model).cloned();
+        drop(models);
+        found.ok_or_else(|| self.no_model(model))
+    }
+
+    fn no_model(&self, model: &str) -> Refusal {
+        let known = self.names().join(", ");
+        Refusal::NotFound(format!("there is no model \"{model}\" (there are: {known})"))
     }
 }
 

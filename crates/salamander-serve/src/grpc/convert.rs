@@ -123,7 +123,11 @@ pub(super) fn response(model: String, id: String, response: InferResponse) -> Mo
     }
 }
 
-pub(super) fn metadata(name: String, version: &Version) -> ModelMetadataResponse {
+pub(super) fn metadata(
+    name: String,
+    versions: Vec<String>,
+    version: &Version,
+) -> ModelMetadataResponse {
     let metadata = version.decoder.metadata();
     let tensor = |info: &TensorInfo| TensorMetadata {
         name: info.name.clone(),
@@ -132,7 +136,7 @@ pub(super) fn metadata(name: String, version: &Version) -> ModelMetadataResponse
     };
     ModelMetadataResponse {
         name,
-        versions: vec![version.name.clone()],
+        versions,
         platform: metadata.platform.clone(),
         inputs: metadata.inputs.iter().map(tensor).collect(),
         outputs: metadata.outputs.iter().map(tensor).collect(),

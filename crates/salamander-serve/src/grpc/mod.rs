@@ -39,8 +39,9 @@ pub(crate) struct Grpc {
 
 impl Grpc {
     /// Over a registry; messages have so many bytes at most.
-    pub(crate) fn new(registry: Registry, most: usize) -> Self {
-        let inference = GrpcInferenceServiceServer::new(Inference { registry: registry.clone() });
+    pub(crate) fn new(registry: Registry, most: usize, changes: bool) -> Self {
+        let own = Inference { registry: registry.clone(), changes };
+        let inference = GrpcInferenceServiceServer::new(own);
         Self {
             inference: inference
                 .max_decoding_message_size(most)
@@ -56,9 +57,20 @@ impl Grpc {
 #[derive(Clone)]
 pub(crate) struct Inference {
     registry: Registry,
+    /// Whether calls are answered that change what is served.
+    changes: bool,
 }
 
 impl Inference {
+    fn may_change(&self) -> Result<(), Status> {
+        match self.changes {
+            true => Ok(()),
+            false => Err(Status::permission_denied(
+                "what is served is changed at the management address",
+            )),
+        }
+    }
+
     async fn infer(
         &self,
         request: ModelInferRequest,
@@ -125,7 +137,8 @@ impl GrpcInferenceService for Inference {
     ) -> Result<Response<ModelMetadataResponse>, Status> {
         let ModelMetadataRequest { name, version } = request.into_inner();
         let version = self.version(&name, &version)?;
-        Ok(Response::new(convert::metadata(name, &version)))
+        let versions = self.registry.version_names(&name).map_err(status)?;
+        Ok(Response::new(convert::metadata(name, versions, &version)))
     }
 
     async fn model_infer(
@@ -200,7 +213,7 @@ impl GrpcInferenceService for Inference {
         request: Request<RepositoryIndexRequest>,
     ) -> Result<Response<RepositoryIndexResponse>, Status> {
         let only_ready = request.into_inner().ready;
-        let entry = |ModelStatus { name, version, reason }: ModelStatus| {
+        let entry = |ModelStatus { name, version, reason, .. }: ModelStatus| {
             let state = if version.is_some() { "READY" } else { "UNAVAILABLE" };
             repository_index_response::ModelIndex {
                 name,
@@ -218,6 +231,7 @@ impl GrpcInferenceService for Inference {
         &self,
         request: Request<RepositoryModelLoadRequest>,
     ) -> Result<Response<RepositoryModelLoadResponse>, Status> {
+        self.may_change()?;
         let (registry, model) = (self.registry.clone(), request.into_inner().model_name);
         let loaded = tokio::task::spawn_blocking(move || registry.load(&model)).await;
         loaded.map_err(|error| Status::internal(error.to_string()))?.map_err(status)?;
@@ -228,9 +242,15 @@ impl GrpcInferenceService for Inference {
         &self,
         request: Request<RepositoryModelUnloadRequest>,
     ) -> Result<Response<RepositoryModelUnloadResponse>, Status> {
+        self.may_change()?;
         self.registry.unload(&request.into_inner().model_name).map_err(status)?;
         Ok(Response::new(RepositoryModelUnloadResponse {}))
     }
+}
+
+/// What a message holds.
+pub(crate) fn decode(request: ModelInferRequest) -> Result<crate::input::Input, Refusal> {
+    convert::request(request).map(|request| request.input)
 }
 
 /// The status of a refusal.
@@ -239,9 +259,11 @@ pub(crate) fn status(refusal: Refusal) -> Status {
         Refusal::Invalid(_) | Refusal::Method(_) => Code::InvalidArgument,
         Refusal::Unauthorized => Code::Unauthenticated,
         Refusal::NotFound(_) => Code::NotFound,
+        Refusal::Forbidden(_) => Code::PermissionDenied,
+        Refusal::Conflict(_) => Code::AlreadyExists,
         Refusal::TooLarge(_) => Code::ResourceExhausted,
         Refusal::Busy(_) | Refusal::Unavailable(_) => Code::Unavailable,
-        Refusal::Late => Code::DeadlineExceeded,
+        Refusal::Late | Refusal::Slow(_) => Code::DeadlineExceeded,
         Refusal::Unsupported(_) => Code::Unimplemented,
         Refusal::Failed(_) => Code::Internal,
     };

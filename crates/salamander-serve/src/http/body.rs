@@ -1,15 +1,19 @@
 //! Bodies: bounded before memory is taken, compressed or not, with JSON before bytes where tensors are binary.
 
 use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use flate2::Compression;
 use flate2::read::{GzDecoder, ZlibDecoder};
 use flate2::write::{GzEncoder, ZlibEncoder};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::BodyExt;
 use hyper::HeaderMap;
 use hyper::body::Body;
 use hyper::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LENGTH};
+use tokio::time::{Instant, timeout_at};
 
 use crate::refusal::Refusal;
 
@@ -18,6 +22,9 @@ pub(crate) const JSON_LENGTH: &str = "inference-header-content-length";
 
 /// Answers below this are not worth being compressed.
 const WORTH: usize = 4096;
+
+/// Bytes per second that are slow enough: who sends fewer over longer than patience lasts is given up.
+const SLOWEST: usize = 16 << 10;
 
 /// How a body is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,28 +70,135 @@ impl Encoding {
     }
 }
 
-/// Reads a body of at most so many bytes, also when it is unpacked.
-pub(crate) async fn read<B>(headers: &HeaderMap, body: B, most: usize) -> Result<Bytes, Refusal>
-where
-    B: Body<Data = Bytes>,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    let too_large = || Refusal::TooLarge(format!("the body has more than {most} bytes"));
-    let said = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
-    if said.is_some_and(|length: usize| length > most) {
-        return Err(too_large());
+/// Reads bodies: none may be longer than a bound or slower than a rate, and all of them together may not take more
+/// memory than they are given.
+#[derive(Clone)]
+pub(crate) struct BodyReader {
+    /// The most bytes of a body, also when it is unpacked.
+    most: usize,
+    /// How long the first byte may take; each byte earns more time.
+    patience: Duration,
+    room: Arc<BodyRoom>,
+}
+
+/// What all bodies may take together.
+struct BodyRoom {
+    most: usize,
+    taken: AtomicUsize,
+}
+
+/// A body, with the room that it takes as long as this lives.
+pub(crate) struct ReadBody {
+    pub(crate) bytes: Bytes,
+    _room: TakenRoom,
+}
+
+struct TakenRoom {
+    room: Arc<BodyRoom>,
+    bytes: usize,
+}
+
+impl TakenRoom {
+    fn take(&mut self, bytes: usize) -> Result<(), Refusal> {
+        let before = self.room.taken.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes += bytes;
+        match before + bytes <= self.room.most {
+            true => Ok(()),
+            false => Err(Refusal::Busy("too many large requests at a time: try again".to_string())),
+        }
     }
-    let encoding = Encoding::of_request(headers)?;
-    let packed = match Limited::new(body, most).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(error) if error.is::<LengthLimitError>() => return Err(too_large()),
-        Err(error) => return Err(Refusal::Invalid(format!("the body ended early: {error}"))),
-    };
-    let Some(encoding) = encoding else { return Ok(packed) };
-    let unpacked = unpack(encoding, &packed, most);
-    unpacked
-        .map_err(|error| Refusal::Invalid(format!("{}: {error}", encoding.name())))?
-        .ok_or_else(too_large)
+}
+
+impl Drop for TakenRoom {
+    fn drop(&mut self) {
+        self.room.taken.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl BodyReader {
+    /// Bodies of so many bytes at most, all of them together of `room`; one that sends nothing for `patience` is given
+    /// up.
+    pub(crate) fn new(most: usize, room: usize, patience: Duration) -> Self {
+        let room = BodyRoom { most: room.max(most), taken: AtomicUsize::new(0) };
+        Self { most, patience, room: Arc::new(room) }
+    }
+
+    fn too_large(&self) -> Refusal {
+        Refusal::TooLarge(format!("the body has more than {} bytes", self.most))
+    }
+
+    /// Reads a body.
+    pub(crate) async fn read<B>(&self, headers: &HeaderMap, body: B) -> Result<ReadBody, Refusal>
+    where
+        B: Body<Data = Bytes>,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let said = headers.get(CONTENT_LENGTH).and_then(|said| said.to_str().ok()?.parse().ok());
+        if said.is_some_and(|length: usize| length > self.most) {
+            return Err(self.too_large());
+        }
+        let encoding = Encoding::of_request(headers)?;
+        let mut room = TakenRoom { room: Arc::clone(&self.room), bytes: 0 };
+        let packed = self.collect(body, &mut room).await?;
+        let Some(encoding) = encoding else { return Ok(ReadBody { bytes: packed, _room: room }) };
+        let unpacked = unpack(encoding, &packed, self.most)
+            .map_err(|error| Refusal::Invalid(format!("{}: {error}", encoding.name())))?
+            .ok_or_else(|| self.too_large())?;
+        room.take(unpacked.len())?;
+        Ok(ReadBody { bytes: unpacked, _room: room })
+    }
+
+    async fn collect<B>(&self, body: B, room: &mut TakenRoom) -> Result<Bytes, Refusal>
+    where
+        B: Body<Data = Bytes>,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let mut body = std::pin::pin!(body);
+        let (mut first, mut rest) = (None, BytesMut::new());
+        let (begin, mut received) = (Instant::now(), 0usize);
+        loop {
+            let earned = Duration::from_secs((received / SLOWEST) as u64);
+            let frame = match timeout_at(begin + self.patience + earned, body.frame()).await {
+                Ok(frame) => frame,
+                Err(_) => {
+                    let reason = format!("the body stopped after {received} bytes");
+                    return Err(Refusal::Slow(reason));
+                }
+            };
+            let Some(frame) = frame else { break };
+            let frame = frame.map_err(|error| {
+                Refusal::Invalid(format!("the body ended early: {}", error.into()))
+            })?;
+            let Ok(data) = frame.into_data() else { continue };
+            received += data.len();
+            if received > self.most {
+                return Err(self.too_large());
+            }
+            room.take(data.len())?;
+            match (&first, rest.is_empty()) {
+                // Most bodies come in one piece, which need not be copied.
+                (None, true) => first = Some(data),
+                _ => {
+                    if let Some(first) = first.take() {
+                        rest.extend_from_slice(&first);
+                    }
+                    rest.extend_from_slice(&data);
+                }
+            }
+        }
+        Ok(first.unwrap_or_else(|| rest.freeze()))
+    }
+}
+
+/// A body as it was before it was compressed, of a megabyte at most.
+pub(crate) fn unpacked(headers: &HeaderMap, body: Bytes) -> Result<Bytes, Refusal> {
+    match Encoding::of_request(headers)? {
+        None => Ok(body),
+        Some(encoding) => match unpack(encoding, &body, 1 << 20) {
+            Ok(Some(body)) => Ok(body),
+            _ => Err(Refusal::Invalid("it cannot be unpacked".to_string())),
+        },
+    }
 }
 
 /// Unpacks a body; nothing where it has more bytes than allowed.

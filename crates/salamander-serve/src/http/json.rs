@@ -255,7 +255,7 @@ fn short(float: f32) -> Json {
 }
 
 /// What a model takes and gives.
-pub(crate) fn metadata(name: &str, version: &str, metadata: &Metadata) -> Json {
+pub(crate) fn metadata(name: &str, versions: &[String], metadata: &Metadata) -> Json {
     let tensor = |info: &TensorInfo| {
         let (datatype, shape) = (info.datatype.name(), info.batch_shape());
         json!({"name": info.name, "datatype": datatype, "shape": shape})
@@ -263,7 +263,7 @@ pub(crate) fn metadata(name: &str, version: &str, metadata: &Metadata) -> Json {
     let tensors = |all: &[TensorInfo]| all.iter().map(tensor).collect::<Vec<_>>();
     json!({
         "name": name,
-        "versions": [version],
+        "versions": versions,
         "platform": metadata.platform,
         "inputs": tensors(&metadata.inputs),
         "outputs": tensors(&metadata.outputs),

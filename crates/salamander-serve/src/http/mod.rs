@@ -1,20 +1,30 @@
 //! REST: the Open Inference Protocol, v1's `:predict` and TorchServe's addresses, over a registry.
+//!
+//! # Layout
+//! - `routes`: all addresses; this file: which call answers which; `torchserve`: calls that change what is served
+//! - `body`, `query`, `infer`, `json`: requests and answers; `models`, `statistics`: what is told about models
 
 mod body;
 mod infer;
 mod json;
 mod models;
+mod query;
+mod routes;
 mod statistics;
+mod torchserve;
 
 use bytes::Bytes;
 use hyper::body::Body;
-use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::header::{ALLOW, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use serde_json::{Value as Json, json};
 
 use crate::engine::{InferRequest, InferResponse, Registry};
 use crate::input::Input;
+use crate::page;
 use crate::refusal::Refusal;
+pub(crate) use body::BodyReader;
+use query::Query;
 
 /// What the server calls itself.
 pub(crate) const SERVER: &str = "salamander";
@@ -26,10 +36,12 @@ pub(crate) const EXTENSIONS: [&str; 4] =
 #[derive(Clone)]
 pub(crate) struct Api {
     pub(crate) registry: Registry,
-    /// The most bytes of a body.
-    pub(crate) body: usize,
+    /// Reads bodies within their bounds.
+    pub(crate) bodies: BodyReader,
     /// The status that says that too many wait.
     pub(crate) busy: u16,
+    /// Whether calls are answered here that change what is served.
+    pub(crate) changes: bool,
 }
 
 type Answered = Result<Response<Vec<u8>>, Refusal>;
@@ -44,21 +56,37 @@ impl Api {
         let (parts, body) = request.into_parts();
         let headers = parts.headers;
         let path: Vec<&str> = parts.uri.path().split('/').filter(|part| !part.is_empty()).collect();
-        let answered = match parts.method {
-            Method::GET | Method::HEAD => self.get(&path),
-            Method::POST => match body::read(&headers, body, self.body).await {
-                Ok(body) => self.post(&path, &headers, body).await,
-                Err(refusal) => Err(refusal),
+        let query = Query::parse(parts.uri.query());
+        let answered = match routes::methods(&path) {
+            None => Err(unknown(&path)),
+            Some(methods) if !methods.contains(&parts.method.as_str()) => {
+                Err(Refusal::Method(methods.join(", ")))
+            }
+            Some(_) => match parts.method {
+                Method::GET | Method::HEAD => self.get(&path, &headers, &query),
+                Method::OPTIONS => Ok(page::open_api()),
+                Method::POST | Method::PUT if path.first() != Some(&"models") => {
+                    match self.bodies.read(&headers, body).await {
+                        Ok(body) => self.post(&path, &headers, body.bytes.clone()).await,
+                        Err(refusal) => Err(refusal),
+                    }
+                }
+                _ => self.manage(&parts.method, &path, &query).await,
             },
-            _ => Err(unknown(&path)),
         };
-        let answer = answered.unwrap_or_else(|refusal| self.refused(&refusal));
+        let answer = answered.unwrap_or_else(|refusal| {
+            let managed = matches!(path.first(), Some(&"models" | &"predictions"));
+            self.refused_as(&refusal, managed)
+        });
         packed(answer, &headers)
     }
 
-    fn get(&self, path: &[&str]) -> Answered {
+    fn get(&self, path: &[&str], headers: &HeaderMap, query: &Query) -> Answered {
         match path {
+            [] if page::is_wanted(headers) => Ok(page::index()),
             [] => ok(&json!({"status": "alive"})),
+            ["page", file] => page::file(file).ok_or_else(|| unknown(path)),
+            ["openapi.json"] | ["api-description"] => Ok(page::open_api()),
             ["ping"] => ok(&json!({"status": self.health("Healthy", "Unhealthy")})),
             ["healthz"] => ok(&json!({"status": "ok"})),
             ["v2"] => ok(&json!({
@@ -84,12 +112,10 @@ impl Api {
                 let ready = self.registry.version(model, None).is_ok();
                 ok(&json!({"name": model, "ready": ready}))
             }
-            ["models"] => ok(&models::torch_list(&self.registry)),
-            ["models", model] | ["models", model, "all"] => {
-                ok(&models::torch_describe(&*self.registry.version(model, None)?, model))
-            }
+            ["models"] => torchserve::list(&self.registry, query),
+            ["models", model] => torchserve::describe(&self.registry, model, None),
             ["models", model, version] => {
-                ok(&models::torch_describe(&*self.registry.version(model, Some(version))?, model))
+                torchserve::describe(&self.registry, model, Some(version))
             }
             _ => Err(unknown(path)),
         }
@@ -101,14 +127,16 @@ impl Api {
             ["v2", "models", model, "versions", version, "infer"] => {
                 self.infer(model, Some(version), headers, body).await
             }
-            ["v2", "repository", "index"] => ok(&models::index(&self.registry)),
+            ["v2", "repository", "index"] => ok(&models::index(&self.registry, &body)?),
             ["v2", "repository", "models", model, "load"] => {
+                self.may_change()?;
                 let (registry, model) = (self.registry.clone(), model.to_string());
                 let loaded = tokio::task::spawn_blocking(move || registry.load(&model)).await;
                 loaded.map_err(|error| Refusal::Failed(error.to_string()))??;
                 ok(&json!({}))
             }
             ["v2", "repository", "models", model, "unload"] => {
+                self.may_change()?;
                 self.registry.unload(model)?;
                 ok(&json!({}))
             }
@@ -133,7 +161,8 @@ impl Api {
 
     fn metadata(&self, model: &str, version: Option<&str>) -> Answered {
         let version = self.registry.version(model, version)?;
-        ok(&json::metadata(model, &version.name, version.decoder.metadata()))
+        let versions = self.registry.version_names(model)?;
+        ok(&json::metadata(model, &versions, version.decoder.metadata()))
     }
 
     fn about(&self, model: &str, version: Option<&str>, what: &str) -> Answered {
@@ -214,17 +243,63 @@ impl Api {
         }
     }
 
+    fn may_change(&self) -> Result<(), Refusal> {
+        match self.changes {
+            true => Ok(()),
+            false => Err(Refusal::Forbidden(
+                "what is served is changed at the management address".to_string(),
+            )),
+        }
+    }
+
     pub(crate) fn refused(&self, refusal: &Refusal) -> Response<Vec<u8>> {
-        let mut answer = Response::new(json!({"error": refusal.to_string()}).to_string().into());
-        *answer.status_mut() = StatusCode::from_u16(refusal.status(self.busy))
-            .unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
+        self.refused_as(refusal, false)
+    }
+
+    /// With what TorchServe's clients look for, where they ask.
+    fn refused_as(&self, refusal: &Refusal, torchserve: bool) -> Response<Vec<u8>> {
+        let status = refusal.status(self.busy);
+        let mut body = json!({"error": refusal.to_string()});
+        if torchserve {
+            body["code"] = status.into();
+            body["type"] = torchserve::error_type(refusal).into();
+            body["message"] = refusal.to_string().into();
+        }
+        let mut answer = Response::new(body.to_string().into());
+        *answer.status_mut() =
+            StatusCode::from_u16(status).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
+        let headers = answer.headers_mut();
         // Exactly this one: kserve's client shows an error's text for no other.
-        answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if matches!(refusal, Refusal::Busy(_)) {
-            answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        match refusal {
+            Refusal::Busy(_) => {
+                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            Refusal::Method(methods) => {
+                if let Ok(methods) = HeaderValue::from_str(methods) {
+                    headers.insert(ALLOW, methods);
+                }
+            }
+            _ => {}
         }
         answer
     }
+}
+
+/// What a body holds, read as each kind of address reads it.
+pub(crate) fn decode_all(headers: &HeaderMap, body: Bytes) -> Vec<Input> {
+    let Ok(body) = body::unpacked(headers, body) else { return Vec::new() };
+    let read = infer::read(headers, body.clone()).map(|request| request.input);
+    let only = crate::model::TensorInfo {
+        name: "text".to_string(),
+        datatype: crate::tensor::DataType::Bytes,
+        shape: vec![1],
+        optional: false,
+    };
+    let metadata = crate::model::Metadata { inputs: vec![only], ..Default::default() };
+    let _ = models::has_instances(headers, &body);
+    let older = models::read_records(headers, body, &metadata);
+    [read, older].into_iter().flatten().collect()
 }
 
 fn ok(json: &Json) -> Answered {

@@ -1,4 +1,4 @@
-//! What is told about models: the repository's index, configurations, and TorchServe's descriptions.
+//! What is told about models: the repository's index and configurations; and records as older clients send them.
 
 use bytes::Bytes;
 use hyper::HeaderMap;
@@ -13,8 +13,21 @@ use crate::refusal::Refusal;
 use crate::tensor::{DataType, Tensor, Values};
 
 /// All models with their state.
-pub(crate) fn index(registry: &Registry) -> Json {
-    let entry = |ModelStatus { name, version, reason }: ModelStatus| {
+pub(crate) fn index(registry: &Registry, body: &[u8]) -> Result<Json, Refusal> {
+    #[derive(serde::Deserialize)]
+    struct IndexBody {
+        #[serde(default)]
+        ready: bool,
+    }
+    let only_ready = match body.iter().all(u8::is_ascii_whitespace) {
+        true => false,
+        false => {
+            serde_json::from_slice::<IndexBody>(body)
+                .map_err(|error| Refusal::Invalid(format!("no request for an index: {error}")))?
+                .ready
+        }
+    };
+    let entry = |ModelStatus { name, version, reason, .. }: ModelStatus| {
         let state = if version.is_some() { "READY" } else { "UNAVAILABLE" };
         let version = version.map(|version| version.name.clone()).unwrap_or_default();
         json!({
@@ -24,7 +37,8 @@ pub(crate) fn index(registry: &Registry) -> Json {
             "reason": reason.unwrap_or_default(),
         })
     };
-    registry.list().into_iter().map(entry).collect()
+    let wanted = |status: &ModelStatus| !only_ready || status.version.is_some();
+    Ok(registry.list().into_iter().filter(wanted).map(entry).collect())
 }
 
 /// A model's configuration, as far as clients ask for it.
@@ -59,28 +73,6 @@ pub(crate) fn config_type(datatype: DataType) -> String {
         DataType::Bytes => "TYPE_STRING".to_string(),
         other => format!("TYPE_{}", other.name()),
     }
-}
-
-/// TorchServe's list.
-pub(crate) fn torch_list(registry: &Registry) -> Json {
-    let entry = |status: ModelStatus| json!({"modelName": status.name, "modelUrl": status.name});
-    json!({"models": registry.list().into_iter().map(entry).collect::<Vec<_>>()})
-}
-
-/// TorchServe's description.
-pub(crate) fn torch_describe(version: &Version, model: &str) -> Json {
-    let waiting = version.waiting();
-    json!([{
-        "modelName": model,
-        "modelVersion": version.name,
-        "modelUrl": model,
-        "runtime": super::SERVER,
-        "minWorkers": 1,
-        "maxWorkers": 1,
-        "loadedAtStartup": true,
-        "workers": [{"id": "0", "status": "READY"}],
-        "jobQueueStatus": {"pendingRequests": waiting},
-    }])
 }
 
 /// The records of a body: JSON, or the bytes of the model's only input, as `curl -T picture.jpg` sends them.

@@ -184,7 +184,7 @@ impl AssetFiles {
     }
 
     /// The content of a file, by the name that the example has for it.
-    pub(crate) fn get(&self, file: &str) -> Option<&[u8]> {
+    pub fn get(&self, file: &str) -> Option<&[u8]> {
         self.0.get(&stored_name(file)).map(Vec::as_slice)
     }
 

@@ -1,0 +1,106 @@
+//! A classifier of texts in the layout of Hugging Face, used as it is: BERT or RoBERTa with as many classes as its
+//! `config.json` names. `salamander serve FOLDER` serves it; to train one, see `bert.rs`.
+
+use std::path::{Path, PathBuf};
+
+use salamander::models::bert::{BertClassifier, BertConfig, Head};
+use salamander::prelude::*;
+use serde_json::{Value, json};
+
+/// Hyperparameters.
+#[derive(Hparams)]
+pub struct Hp {
+    /// The folder with `config.json`, `model.safetensors` and `tokenizer.json`.
+    folder: PathBuf,
+    #[hparam(default = 2e-5, min = 0.0)]
+    learning_rate: f64,
+}
+
+/// A text and the number of its class, beside the files of a model of Hugging Face.
+#[derive(Example)]
+#[example(
+    files = ["config.json"],
+    optional_files = [
+        "tokenizer_config.json", "special_tokens_map.json", "vocab.txt", "vocab.json", "merges.txt"
+    ]
+)]
+pub struct ClassifiedText {
+    #[input(tokenize = "tokenizer.json", max_length = 128)]
+    text: String,
+    #[label]
+    label: u16,
+}
+
+/// A classifier of texts.
+#[derive(Module, Debug)]
+pub struct TextClassifier {
+    bert: BertClassifier,
+}
+
+fn config(cx: &Context<Hp>) -> Result<BertConfig, BuildError> {
+    let file = cx.assets.file("config.json").ok_or("config.json is missing")?;
+    Ok(BertConfig::parse(file)?)
+}
+
+/// How many classes a configuration means: two where it does not say, as Hugging Face has it.
+fn classes(config: &BertConfig) -> usize {
+    let said = config.other.get("num_labels").and_then(Value::as_u64).unwrap_or(2);
+    match config.id2label.len() {
+        0 => said as usize,
+        named => named,
+    }
+}
+
+impl Trial for TextClassifier {
+    const NAME: &str = "text_classifier";
+    type Hparams = Hp;
+    type Example = ClassifiedText;
+    type Output = Tensor<2>;
+
+    fn folder(hp: &Hp) -> Option<PathBuf> {
+        Some(hp.folder.clone())
+    }
+
+    fn adopts(folder: &Path) -> Option<Value> {
+        let config = BertConfig::parse(&std::fs::read(folder.join("config.json")).ok()?).ok()?;
+        let kinds = config.other.get("architectures")?.as_array()?;
+        let classifies = |kind: &Value| {
+            kind.as_str().is_some_and(|kind| kind.ends_with("ForSequenceClassification"))
+        };
+        (kinds.iter().any(classifies) && folder.join("tokenizer.json").is_file())
+            .then(|| json!({"folder": folder}))
+    }
+
+    fn build(cx: &Context<Hp>) -> Result<Self, BuildError> {
+        let config = config(cx)?;
+        if let Some(tokenizer) = cx.assets.tokenizer("tokenizer.json") {
+            config.check_tokenizer(tokenizer)?;
+        }
+        Ok(Self { bert: BertClassifier::new(&config, classes(&config), &cx.device) })
+    }
+
+    fn pretrained(self, cx: &Context<Hp>) -> Result<Self, BuildError> {
+        let (bert, _) = self.bert.load(&cx.hp.folder, Head::There)?;
+        Ok(Self { bert })
+    }
+
+    fn forward(&self, batch: &ClassifiedTextBatch) -> Tensor<2> {
+        self.bert.forward(&batch.text)
+    }
+
+    fn loss(&self, output: &Tensor<2>, batch: &ClassifiedTextBatch) -> Tensor<1> {
+        cross_entropy(output, &batch.label)
+    }
+
+    fn optimizer(hp: &Hp) -> impl Into<Optimizer> {
+        Optimizer::adamw(hp.learning_rate).weight_decay(0.01)
+    }
+
+    fn metrics(&self, output: &Tensor<2>, batch: &ClassifiedTextBatch) -> Metrics {
+        accuracy(output, &batch.label)
+    }
+
+    fn predict(&self, output: Tensor<2>) -> Tensor<2> {
+        softmax(output, 1)
+    }
+}
