@@ -179,7 +179,8 @@ impl TrialProcesses {
 
     /// Ends a trial that trains, at once.
     pub(super) fn kill(&self, trial: TrialId) {
-        let trains = |process: &&TrialProcess| matches!(process.doing, Doing::Training(who) if who == trial);
+        let trains =
+            |process: &&TrialProcess| matches!(process.doing, Doing::Training(who) if who == trial);
         let process = self.processes.values().find(trains);
         if let Some(pid) = process.and_then(|process| Pid::from_raw(process.pid as i32)) {
             // It may have ended by itself; its number is its own until it was waited for.
