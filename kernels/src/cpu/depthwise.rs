@@ -87,7 +87,7 @@ impl<'a> Depthwise<'a> {
     }
 
     fn plane_in(&self) -> usize {
-        self.shape.size[0] * self.shape.size[1]
+        (self.shape.size[0] * self.shape.size[1]).max(1)
     }
 
     /// Calls `each` for every line of the output and every tap that reads inside: where the line begins, where the line

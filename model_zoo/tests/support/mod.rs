@@ -6,7 +6,7 @@ use std::path::Path;
 use salamander::models::foreign;
 
 /// The fixture of salamander-models, with places for texts of the zoo's length.
-pub fn tiny_bert(to: &Path) {
+pub(crate) fn tiny_bert(to: &Path) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../crates/salamander-models/tests/fixtures/bert");
     fs::create_dir(to).expect("made");
