@@ -22,10 +22,12 @@ function numbers(text, name, whole) {
 }
 
 function field(input) {
-  const label = document.createElement("label");
+  const drawn = picture(input);
+  // Not a label around a drawing: a click within one would be a click on the button in it.
+  const label = document.createElement(drawn ? "div" : "label");
+  label.className = "field";
   const size = input.shape.slice(1).reduce((product, next) => product * next, 1);
   label.append(`${input.name} (${input.datatype}${input.shape.length > 1 ? ` ${JSON.stringify(input.shape.slice(1))}` : ""})`);
-  const drawn = picture(input);
   if (drawn) {
     const own = drawing(...drawn);
     const clear = document.createElement("button");
