@@ -5,7 +5,7 @@
 //!
 //! # Layout
 //! - [`Hub`]: the store, the journal, and all that may be said; [`operation`]: what that is
-//! - [`store`]: SQLite; [`ingest`]: fills it from folders
+//! - [`store`]: SQLite, or Postgres; [`ingest`]: fills it from folders
 //! - [`queue`]: starts experiments; [`CreateRequest`]: what a new one is made from
 //! - [`mlflow`]: MLflow's REST API, for its clients
 //! - [`api`]: REST and server-sent events on it; [`server`]: listening, TLS, who may do what
@@ -36,4 +36,4 @@ pub use daemon::{Daemon, DaemonOptions};
 pub use error::Error;
 pub use hub::{Hub, OWN_FOLDER, Speaker, now};
 pub use ids::{ExperimentId, RunId};
-pub use store::Store;
+pub use store::{Store, StoreAccess, StoreUrl};
