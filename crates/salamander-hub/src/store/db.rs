@@ -127,7 +127,7 @@ impl SqlDialect {
 pub(crate) enum Db {
     Sqlite(Connection),
     #[cfg(feature = "postgres")]
-    Postgres(RefCell<pg::Pg>),
+    Postgres(Box<RefCell<pg::Pg>>),
 }
 
 impl Db {
@@ -146,7 +146,7 @@ impl Db {
             #[cfg(feature = "postgres")]
             Self::Postgres(db) => {
                 let statement = db.borrow_mut().prepare(sql)?;
-                Ok(PreparedQuery::Postgres { db, statement })
+                Ok(PreparedQuery::Postgres { db: db.as_ref(), statement })
             }
         }
     }

@@ -74,7 +74,7 @@ impl Database {
         let mut pause = PAUSES.0;
         loop {
             match Pg::connect(&self.config) {
-                Ok(connected) => return Ok(Db::Postgres(RefCell::new(connected))),
+                Ok(connected) => return Ok(Db::Postgres(Box::new(RefCell::new(connected)))),
                 Err(error) if is_lost(&error) && begun.elapsed() < PATIENCE => sleep(pause),
                 Err(error) => return Err(Error::Unwritable(format!("{self}: {}", said(&error)))),
             }

@@ -126,19 +126,18 @@ impl Store {
         else {
             return Ok(None);
         };
-        let found: Option<(String, String, Vec<u8>, Vec<u8>, Option<i64>)> = self.read(|db| {
+        let found = self.read(|db| {
             let sql = "SELECT u.name, u.role, t.salt, t.hash, t.expires FROM tokens t \
                        JOIN users u ON u.name = t.\"user\" WHERE t.id = ?1 AND (t.expires IS NULL OR t.expires > ?2)";
-            let mut query = db.prepare_cached(sql)?;
-            let row = query.query_row(params![id, now], |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
+            let row = db.prepare_cached(sql)?.query_row(params![id, now], |row| {
+                let role = Role::parse(&row.get::<String>(1)?).unwrap_or(Role::Viewer);
+                let (salt, hash): (Vec<u8>, Vec<u8>) = (row.get(2)?, row.get(3)?);
+                Ok((User { name: row.get(0)?, role }, salt, hash, row.get(4)?))
             });
             Ok(row.optional()?)
         })?;
-        let Some((name, role, salt, expected, expires)) = found else { return Ok(None) };
-        let fits = same(&hash(secret, &salt)?, &expected);
-        let role = Role::parse(&role).unwrap_or(Role::Viewer);
-        Ok(fits.then_some((User { name, role }, expires)))
+        let Some((user, salt, expected, expires)) = found else { return Ok(None) };
+        Ok(same(&hash(secret, &salt)?, &expected).then_some((user, expires)))
     }
 
     /// Whether anybody could log in.
