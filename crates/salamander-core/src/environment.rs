@@ -121,6 +121,13 @@ pub const HUB_TOKEN: Variable = Variable {
     meaning: "The token that commands and runs show to a hub that asks for a login.",
 };
 
+/// Where a hub keeps its store.
+pub const STORE: Variable = Variable {
+    name: "SALAMANDER_STORE",
+    default: "a file among the runs",
+    meaning: "The store of a hub, as with `--store`; a password in it is not seen by others here.",
+};
+
 /// The pod that a process is in.
 pub const POD_NAME: Variable = Variable {
     name: "POD_NAME",
@@ -143,8 +150,20 @@ pub const POD_IP: Variable = Variable {
 pub const PARENT: &str = "SALAMANDER_PARENT";
 
 /// What people set.
-pub const FOR_PEOPLE: &[Variable] =
-    &[LOG, LOG_FORMAT, CACHE_DIR, CACHE_BYTES, THREADS, HUB, HUB_TOKEN, S3, GCS, AZURE, MLFLOW];
+pub const FOR_PEOPLE: &[Variable] = &[
+    LOG,
+    LOG_FORMAT,
+    CACHE_DIR,
+    CACHE_BYTES,
+    THREADS,
+    HUB,
+    HUB_TOKEN,
+    STORE,
+    S3,
+    GCS,
+    AZURE,
+    MLFLOW,
+];
 
 /// What manifests and the operator set in pods.
 pub const FOR_PODS: &[Variable] = &[JOB, PROCESS, ASSETS, POD_NAME, POD_NAMESPACE, POD_IP];

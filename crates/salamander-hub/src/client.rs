@@ -51,7 +51,9 @@ impl Client {
         }
         // Whoever was first has the same.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let http = reqwest::Client::builder().connect_timeout(Duration::from_secs(10)).build();
+        let http = reqwest::Client::builder().connect_timeout(Duration::from_secs(10));
+        // A hub closes connections that are silent for 10 s.
+        let http = http.pool_idle_timeout(Duration::from_secs(5)).build();
         let runtime = Builder::new_current_thread().enable_all().build();
         Ok(Self {
             base,

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::store::DbError;
+
 /// Why a hub cannot do something.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -31,12 +33,12 @@ pub enum Error {
     },
     /// A store of a newer release.
     #[error(
-        "{path}: this store is of format {found}, and this program knows formats up to {known}: use a newer program, \
+        "{store}: this store is of format {found}, and this program knows formats up to {known}: use a newer program, \
          or another store (`salamander hub rebuild` makes one from the runs)"
     )]
     NewerStore {
         /// The store.
-        path: PathBuf,
+        store: String,
         /// Its format.
         found: i64,
         /// The newest format that is known here.
@@ -44,7 +46,7 @@ pub enum Error {
     },
     /// The store's own.
     #[error("the store: {0}")]
-    Store(#[from] rusqlite::Error),
+    Store(#[from] DbError),
     /// It cannot be written now.
     #[error("the store cannot be written: {0}")]
     Unwritable(String),
@@ -54,6 +56,12 @@ pub enum Error {
     /// The hub of an address does not answer, or not as one does.
     #[error("{0}")]
     Remote(String),
+}
+
+impl From<rusqlite::Error> for Error {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Store(error.into())
+    }
 }
 
 impl Error {
@@ -71,6 +79,8 @@ impl Error {
             Self::Forbidden(_) => 403,
             Self::NotFound(_) => 404,
             Self::Conflict(_) => 409,
+            // A server that is away for a moment.
+            Self::Store(error) if error.is_lost() => 503,
             Self::File { .. } | Self::Store(_) | Self::NewerStore { .. } => 500,
             Self::Closed | Self::Unwritable(_) => 503,
             Self::Remote(_) => 502,

@@ -14,7 +14,7 @@ use crate::ids::{ExperimentId, RunId};
 use crate::journal::Journal;
 use crate::operation::{Entry, Operation, Wanted};
 use crate::store::limits::Allowance;
-use crate::store::{Store, set_meta};
+use crate::store::{Store, StoreAccess, StoreUrl, get_meta, set_meta};
 
 /// The folder of the hub's own files among the runs.
 pub const OWN_FOLDER: &str = ".hub";
@@ -42,13 +42,13 @@ struct Shared {
 pub struct Speaker(pub String);
 
 impl Hub {
-    /// Opens the hub of a folder of runs, with its store in a file (by default among the runs).
-    pub fn open(runs: &Path, store: Option<&Path>) -> Result<Self, Error> {
+    /// Opens the hub of a folder of runs, with its store (by default a file among the runs).
+    pub fn open(runs: &Path, store: Option<&StoreUrl>) -> Result<Self, Error> {
         let own = runs.join(OWN_FOLDER);
         fs::create_dir_all(&own).map_err(Error::io(&own))?;
         let runs = fs::canonicalize(runs).map_err(Error::io(runs))?;
         let lock = lock(&own.join("lock"))?;
-        let store = Store::open(store.unwrap_or(&own.join("hub.sqlite")))?;
+        let store = Store::at(store.unwrap_or(&own_store(&own)), StoreAccess::Alone)?;
         let end = store.meta(JOURNAL_END)?.and_then(|end| end.parse().ok()).unwrap_or(0);
         let (journal, entries) = Journal::open(&own.join("journal.jsonl"), end)?;
         let hub = Self {
@@ -60,36 +60,21 @@ impl Hub {
                 _lock: lock,
             }),
         };
+        if end > hub.journal().end() {
+            // Of another journal.
+            hub.store().write(|tx| set_meta(tx, JOURNAL_END, "0"))?;
+        }
         for part in entries.chunks(1000) {
-            let part = part.to_vec();
-            hub.store().write(move |tx| {
-                for (entry, end) in &part {
-                    entry.apply(tx)?;
-                    set_meta(tx, JOURNAL_END, &end.to_string())?;
-                }
-                Ok(())
-            })?;
+            hub.project(part.to_vec())?;
         }
         Ok(hub)
     }
 
     /// Removes the store of a folder of runs, so that opening makes it again. Users and tokens go with it.
-    pub fn forget_store(runs: &Path, store: Option<&Path>) -> Result<(), Error> {
+    pub fn forget_store(runs: &Path, store: Option<&StoreUrl>) -> Result<(), Error> {
         let own = runs.join(OWN_FOLDER);
         let _lock = own.is_dir().then(|| lock(&own.join("lock"))).transpose()?;
-        let default = own.join("hub.sqlite");
-        let store = store.unwrap_or(&default);
-        for ending in ["", "-wal", "-shm"] {
-            let mut path = store.as_os_str().to_owned();
-            path.push(ending);
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(Error::io(Path::new(&path))(error));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+        store.unwrap_or(&own_store(&own)).remove()
     }
 
     /// The store.
@@ -137,6 +122,8 @@ impl Hub {
         operations: impl FnOnce(&Store) -> Result<Vec<Operation>, Error>,
     ) -> Result<Vec<Operation>, Error> {
         let mut journal = self.journal();
+        // What the store could not take at the time comes first: numbers are given by what it has.
+        self.catch_up(&mut journal)?;
         let operations = operations(self.store())?;
         if operations.is_empty() {
             return Ok(operations);
@@ -144,18 +131,35 @@ impl Hub {
         let time = now();
         let entry = |operation| Entry { time, user: by.0.clone(), operation };
         let entries: Vec<Entry> = operations.iter().cloned().map(entry).collect();
-        journal.append(&entries)?;
-        // What could not be written into the store is written with what comes next.
-        journal.pending.extend(entries);
-        let (entries, end) = (journal.pending.clone(), journal.end());
-        self.store().write(move |tx| {
-            for entry in &entries {
-                entry.apply(tx)?;
-            }
-            set_meta(tx, JOURNAL_END, &end.to_string())
-        })?;
-        journal.pending.clear();
+        let ends = journal.append(&entries)?;
+        journal.pending.extend(entries.into_iter().zip(ends));
+        let later = |error| {
+            let reason = "it was heard, and is done as soon as the store can be written";
+            Error::Unwritable(format!("{reason}: {error}"))
+        };
+        self.catch_up(&mut journal).map_err(later)?;
         Ok(operations)
+    }
+
+    /// Puts what is in the journal and not in the store there.
+    fn catch_up(&self, journal: &mut Journal<Entry>) -> Result<(), Error> {
+        if !journal.pending.is_empty() {
+            self.project(journal.pending.clone())?;
+            journal.pending.clear();
+        }
+        Ok(())
+    }
+
+    fn project(&self, entries: Vec<(Entry, u64)>) -> Result<(), Error> {
+        self.store().write(move |tx| {
+            // A commit whose answer was lost may have been made.
+            let seen = get_meta(tx, JOURNAL_END)?.and_then(|end| end.parse().ok()).unwrap_or(0);
+            for (entry, end) in entries.iter().filter(|(_, end)| *end > seen) {
+                entry.apply(tx)?;
+                set_meta(tx, JOURNAL_END, &end.to_string())?;
+            }
+            Ok(())
+        })
     }
 
     /// Gives folders that somebody else made a number each.
@@ -272,6 +276,11 @@ impl Hub {
         // A panic while it was held leaves a journal whose end is known.
         self.shared.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The store of a hub that was told of no other.
+fn own_store(own: &Path) -> StoreUrl {
+    StoreUrl::Sqlite(own.join("hub.sqlite"))
 }
 
 /// The time, in milliseconds since 1970.

@@ -14,8 +14,8 @@ pub(crate) struct Journal<T> {
     file: File,
     path: PathBuf,
     end: u64,
-    /// What is written and not in the store yet.
-    pub(crate) pending: Vec<T>,
+    /// What is written and not in the store yet, each with the place after it.
+    pub(crate) pending: Vec<(T, u64)>,
 }
 
 impl<T: Serialize + DeserializeOwned> Journal<T> {
@@ -57,14 +57,16 @@ impl<T: Serialize + DeserializeOwned> Journal<T> {
         self.end
     }
 
-    /// Adds entries; when this returns they are on the disk, and when it fails none of them is.
-    pub(crate) fn append(&mut self, entries: &[T]) -> Result<(), Error> {
-        let mut text = Vec::new();
+    /// Adds entries; when this returns they are on the disk, and when it fails none of them is. Gives the place after
+    /// each.
+    pub(crate) fn append(&mut self, entries: &[T]) -> Result<Vec<u64>, Error> {
+        let (mut text, mut ends) = (Vec::new(), Vec::new());
         for entry in entries {
             let written = serde_json::to_writer(&mut text, entry);
             written
                 .map_err(|error| Error::Invalid(format!("an entry cannot be written: {error}")))?;
             text.push(b'\n');
+            ends.push(self.end + text.len() as u64);
         }
         let place = self.file.seek(SeekFrom::Start(self.end));
         let written =
@@ -75,7 +77,7 @@ impl<T: Serialize + DeserializeOwned> Journal<T> {
             return Err(Error::io(&self.path)(error));
         }
         self.end += text.len() as u64;
-        Ok(())
+        Ok(ends)
     }
 }
 

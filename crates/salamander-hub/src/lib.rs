@@ -5,7 +5,7 @@
 //!
 //! # Layout
 //! - [`Hub`]: the store, the journal, and all that may be said; [`operation`]: what that is
-//! - [`store`]: SQLite; [`ingest`]: fills it from folders
+//! - [`store`]: SQLite, or Postgres; [`ingest`]: fills it from folders
 //! - [`queue`]: starts experiments; [`CreateRequest`]: what a new one is made from
 //! - [`gc`]: checkpoints that nobody needs; `source`: those that experiments start from
 //! - [`remote`]: runs of other machines
@@ -43,4 +43,4 @@ pub use daemon::{Daemon, DaemonOptions};
 pub use error::Error;
 pub use hub::{Hub, OWN_FOLDER, Speaker, now};
 pub use ids::{ExperimentId, RunId};
-pub use store::Store;
+pub use store::{Store, StoreAccess, StoreUrl};

@@ -1,11 +1,11 @@
 //! What people (and the hub for them) have said: operations, kept in a journal beside the runs. A store is made from
 //! this and from the folders.
 
-use rusqlite::params;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::ids::{ExperimentId, RunId};
+use crate::store::db::params;
 use crate::store::limits::{self, Allowance};
 use crate::store::webhooks::{self, Webhook};
 use crate::store::{Touched, Tx, collected, forget_experiment, killed_trials, set_meta};
@@ -306,8 +306,8 @@ impl Entry {
         match &self.operation {
             Operation::Create(new) => self.create(tx, new)?,
             Operation::Found { experiment, folder } => {
-                let sql = "INSERT OR IGNORE INTO experiments (id, folder, origin, name, state, created, owner) \
-                           VALUES (?1, ?2, 'folder', ?2, 'interrupted', ?3, ?4)";
+                let sql = "INSERT INTO experiments (id, folder, origin, name, state, created, owner) \
+                           VALUES (?1, ?2, 'folder', ?2, 'interrupted', ?3, ?4) ON CONFLICT DO NOTHING";
                 let values = params![experiment.0, folder, self.time, self.user];
                 tx.prepare_cached(sql)?.execute(values)?;
             }
@@ -328,7 +328,7 @@ impl Entry {
                     tx.prepare_cached(sql)?.execute(params![experiment.0, label])?;
                 }
                 for label in add {
-                    let sql = "INSERT OR IGNORE INTO labels (experiment, label) VALUES (?1, ?2)";
+                    let sql = "INSERT INTO labels (experiment, label) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
                     tx.prepare_cached(sql)?.execute(params![experiment.0, label])?;
                 }
             }
@@ -387,16 +387,17 @@ impl Entry {
         }
         if !matches!(self.operation, Operation::Found { .. }) {
             let said = serde_json::to_string(&self.operation).unwrap_or_default();
-            let sql = "INSERT INTO audit (time, user, operation) VALUES (?1, ?2, ?3)";
+            let sql = "INSERT INTO audit (time, \"user\", operation) VALUES (?1, ?2, ?3)";
             tx.prepare_cached(sql)?.execute(params![self.time, self.user, said])?;
         }
         Ok(())
     }
 
     fn create(&self, tx: &Tx<'_>, new: &NewExperiment) -> Result<(), Error> {
-        let sql = "INSERT OR IGNORE INTO experiments (id, folder, origin, name, owner, description, state, wanted, \
+        let sql = "INSERT INTO experiments (id, folder, origin, name, owner, description, state, wanted, \
                    config, base, sets, program, program_hash, priority, slots, max_slots, created) \
-                   VALUES (?1, ?2, 'hub', ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
+                   VALUES (?1, ?2, 'hub', ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16) \
+                   ON CONFLICT DO NOTHING";
         let (state, wanted) =
             if new.paused { ("paused", Wanted::Paused) } else { ("queued", Wanted::Run) };
         tx.prepare_cached(sql)?.execute(params![
@@ -422,7 +423,8 @@ impl Entry {
             collected::set_source(tx, new.experiment, source)?;
         }
         for label in &new.labels {
-            let sql = "INSERT OR IGNORE INTO labels (experiment, label) VALUES (?1, ?2)";
+            let sql =
+                "INSERT INTO labels (experiment, label) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
             tx.prepare_cached(sql)?.execute(params![new.experiment.0, label])?;
         }
         Ok(())
@@ -431,13 +433,14 @@ impl Entry {
     fn apply_to_models(&self, tx: &Tx<'_>) -> Result<(), Error> {
         match &self.operation {
             Operation::CreateModel { model, description } => {
-                let sql = "INSERT OR IGNORE INTO models (name, description, owner, created) VALUES (?1, ?2, ?3, ?4)";
+                let sql = "INSERT INTO models (name, description, owner, created) VALUES (?1, ?2, ?3, ?4) \
+                           ON CONFLICT DO NOTHING";
                 let values = params![model, description, self.user, self.time];
                 tx.prepare_cached(sql)?.execute(values)?;
             }
             Operation::Register { model, version, run, checkpoint, notes } => {
-                let sql = "INSERT OR IGNORE INTO model_versions (model, version, run, checkpoint, notes, owner, \
-                           created) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+                let sql = "INSERT INTO model_versions (model, version, run, checkpoint, notes, owner, \
+                           created) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING";
                 let run = run.number();
                 let values = params![model, version, run, checkpoint, notes, self.user, self.time];
                 tx.prepare_cached(sql)?.execute(values)?;
@@ -455,7 +458,7 @@ impl Entry {
             Operation::DeleteModel { model, version } => {
                 for table in ["model_versions", "model_aliases"] {
                     let sql = format!(
-                        "DELETE FROM {table} WHERE model = ?1 AND (?2 IS NULL OR version = ?2)"
+                        "DELETE FROM {table} WHERE model = ?1 AND (version = ?2 OR ?2 IS NULL)"
                     );
                     tx.prepare_cached(&sql)?.execute(params![model, version])?;
                 }

@@ -2,17 +2,18 @@
 
 use std::env;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use salamander_core::environment;
 use salamander_hub::ingest::Ingester;
 use salamander_hub::server::Listen;
 use salamander_hub::store::page::ListQuery;
 use salamander_hub::store::users::Role;
-use salamander_hub::{Daemon, DaemonOptions, Hub, now};
+use salamander_hub::{Daemon, DaemonOptions, Hub, Store, StoreAccess, StoreUrl, now};
 
 use crate::args::RunsFolder;
 use crate::signals::Signals;
@@ -57,20 +58,17 @@ pub(crate) struct Args {
 struct PlaceArgs {
     #[command(flatten)]
     folder: RunsFolder,
-    /// The store, as sqlite:PATH [default: sqlite:RUNS/.hub/hub.sqlite]
+    /// The store: sqlite:PATH, or postgres://USER@HOST/DATABASE in a program built with it [default:
+    /// SALAMANDER_STORE, or else sqlite:RUNS/.hub/hub.sqlite]
     #[arg(long, value_name = "STORE")]
     store: Option<String>,
 }
 
 impl PlaceArgs {
-    fn store(&self) -> Result<Option<&Path>> {
-        match self.store.as_deref() {
-            None => Ok(None),
-            Some(store) => match store.strip_prefix("sqlite:") {
-                Some(path) if !path.is_empty() => Ok(Some(Path::new(path))),
-                _ => bail!("--store {store}: this program has stores of the form sqlite:PATH"),
-            },
-        }
+    fn store(&self) -> Result<Option<StoreUrl>> {
+        let store = self.store.clone().or_else(|| env::var(environment::STORE.name).ok());
+        let store = store.filter(|store| !store.is_empty());
+        store.map(|store| store.parse()).transpose().context("--store")
     }
 }
 
@@ -136,14 +134,14 @@ fn serve(args: &Args) -> Result<ExitCode> {
 }
 
 fn open(place: &PlaceArgs) -> Result<Hub> {
-    Ok(Hub::open(&place.folder.runs, place.store()?)?)
+    Ok(Hub::open(&place.folder.runs, place.store()?.as_ref())?)
 }
 
 fn rebuild(place: &PlaceArgs) -> Result<ExitCode> {
     if !place.folder.runs.is_dir() {
         bail!("there is no folder {}", place.folder.runs.display());
     }
-    Hub::forget_store(&place.folder.runs, place.store()?)?;
+    Hub::forget_store(&place.folder.runs, place.store()?.as_ref())?;
     let hub = open(place)?;
     Ingester::new(hub.clone()).look_at_all()?;
     let all = ListQuery { archived: Some(true), limit: Some(1), ..ListQuery::default() };
@@ -157,12 +155,12 @@ fn token(place: &PlaceArgs, user: &str, role: &str, days: Option<u32>) -> Result
         bail!("--role {role}: one of viewer, editor, admin");
     };
     let store = match place.store()? {
-        Some(path) => salamander_hub::Store::open(path)?,
-        // Beside a hub that runs: SQLite lets several processes write, one after the other.
+        // Beside a hub that runs: several processes may write, one after the other.
+        Some(url) => Store::at(&url, StoreAccess::Shared)?,
         None => {
             let own = place.folder.runs.join(salamander_hub::OWN_FOLDER);
             std::fs::create_dir_all(&own)?;
-            salamander_hub::Store::open(&own.join("hub.sqlite"))?
+            Store::open(&own.join("hub.sqlite"))?
         }
     };
     store.set_user(user, role, now())?;

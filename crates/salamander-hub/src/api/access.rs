@@ -33,7 +33,21 @@ pub struct Guard {
     access: Access,
     store: Store,
     /// By the hash of a token.
-    believed: Mutex<HashMap<[u8; 32], (Instant, User)>>,
+    believed: Mutex<HashMap<[u8; 32], Believed>>,
+}
+
+/// A token that was looked at.
+struct Believed {
+    since: Instant,
+    /// In milliseconds since 1970.
+    expires: Option<i64>,
+    user: User,
+}
+
+impl Believed {
+    fn is_good(&self, now: i64) -> bool {
+        self.since.elapsed() < BELIEVED && self.expires.is_none_or(|expires| expires > now)
+    }
 }
 
 impl Guard {
@@ -42,23 +56,23 @@ impl Guard {
         Self { access, store, believed: Mutex::default() }
     }
 
-    fn user(&self, token: &str) -> Result<User, Error> {
+    /// Whose token this is, at a time in milliseconds since 1970.
+    fn user(&self, token: &str, now: i64) -> Result<User, Error> {
         let key = *blake3::hash(token.as_bytes()).as_bytes();
         {
             let believed = self.believed.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some((since, user)) = believed.get(&key)
-                && since.elapsed() < BELIEVED
-            {
-                return Ok(user.clone());
+            if let Some(known) = believed.get(&key).filter(|known| known.is_good(now)) {
+                return Ok(known.user.clone());
             }
         }
         let wrong = || Error::Unauthorized("this token is nobody's, or it has expired".to_string());
-        let user = self.store.user_of(token, now())?.ok_or_else(wrong)?;
+        let (user, expires) = self.store.login(token, now)?.ok_or_else(wrong)?;
         let mut believed = self.believed.lock().unwrap_or_else(PoisonError::into_inner);
         if believed.len() >= REMEMBERED {
             believed.clear();
         }
-        believed.insert(key, (Instant::now(), user.clone()));
+        let known = Believed { since: Instant::now(), expires, user: user.clone() };
+        believed.insert(key, known);
         Ok(user)
     }
 }
@@ -75,7 +89,7 @@ pub(super) async fn check(
         Access::Tokens => match token(request.headers()) {
             Some(token) => {
                 let guard = Arc::clone(&guard);
-                let asked = tokio::task::spawn_blocking(move || guard.user(&token));
+                let asked = tokio::task::spawn_blocking(move || guard.user(&token, now()));
                 asked.await.unwrap_or(Err(Error::Closed))
             }
             None => Err(Error::Unauthorized(
@@ -119,4 +133,22 @@ fn same_machine(headers: &HeaderMap) -> Result<(), Error> {
         return Err(Error::Forbidden(format!("pages of {origin} may not use this hub")));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_that_was_believed_is_refused_when_it_expires() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let store = Store::open(&folder.path().join("hub.sqlite")).expect("made");
+        store.set_user("ada", Role::Viewer, 0).expect("made");
+        let token = store.new_token("ada", 0, Some(100)).expect("made");
+        let guard = Guard::new(Access::Tokens, store);
+        for time in [0, 99] {
+            assert_eq!(guard.user(&token, time).expect("good").name, "ada");
+        }
+        assert!(matches!(guard.user(&token, 100), Err(Error::Unauthorized(_))));
+    }
 }

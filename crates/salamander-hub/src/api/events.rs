@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Path, State};
+use axum::http::header;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::stream::{self, Stream, StreamExt};
@@ -27,7 +28,7 @@ const ALIVE: Duration = Duration::from_secs(15);
 pub(super) async fn follow(State(api): State<Api>) -> Response {
     let permit = match permit(&api) {
         Ok(permit) => permit,
-        Err(error) => return error.into_response(),
+        Err(error) => return refused(error),
     };
     let commits = api.hub.store().commits();
     let first = change(api.hub.store().change(), None);
@@ -57,7 +58,8 @@ pub(super) async fn follow_logs(
             waiting: Vec::new(),
             _permit: permit,
         },
-        (Err(error), _) | (_, Err(error)) => return error.into_response(),
+        (Err(error), _) => return refused(error),
+        (_, Err(error)) => return error.into_response(),
     };
     streamed(stream::unfold(permit, |mut follower| async move {
         let event = follower.next().await?;
@@ -129,6 +131,11 @@ fn change(number: i64, commit: Option<&Commit>) -> Event {
 fn permit(api: &Api) -> Result<OwnedSemaphorePermit, Error> {
     let busy = |_| Error::Unwritable("too many streams of events are open".to_string());
     Arc::clone(&api.streams).try_acquire_owned().map_err(busy)
+}
+
+/// The connection goes with the refusal: one that stays would take a place that others wait for.
+fn refused(error: Error) -> Response {
+    ([(header::CONNECTION, "close")], error).into_response()
 }
 
 fn streamed(events: impl Stream<Item = Event> + Send + 'static) -> Response {

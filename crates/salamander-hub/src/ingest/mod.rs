@@ -94,7 +94,7 @@ impl Ingester {
     pub fn catch_up(&mut self, folder: &str) -> Result<(), Error> {
         self.find_new()?;
         match self.experiments.get_mut(folder) {
-            Some(watched) => watched.look(&self.hub, folder),
+            Some(watched) => watched.look_again(&self.hub, folder),
             None => Ok(()),
         }
     }
@@ -108,7 +108,11 @@ impl Ingester {
         for id in ids {
             let path = self.hub.own_folder(id).join("console.log");
             let console = self.consoles.entry(id).or_default();
-            console.tail_log(&self.hub, RunId::whole(id), CONSOLE, &path)?;
+            let read = console.tail_log(&self.hub, RunId::whole(id), CONSOLE, &path);
+            if read.is_err() {
+                self.consoles.remove(&id);
+            }
+            read?;
         }
         Ok(())
     }
@@ -117,7 +121,7 @@ impl Ingester {
         let mut failed = None;
         for (folder, watched) in &mut self.experiments {
             if which(watched)
-                && let Err(error) = watched.look(&self.hub, folder)
+                && let Err(error) = watched.look_again(&self.hub, folder)
             {
                 // One folder that cannot be read does not keep the others from being read.
                 tracing::warn!(%folder, %error, "cannot be read into the store");
@@ -173,6 +177,16 @@ impl Watched {
             changed: Instant::now(),
             logs_looked: Instant::now(),
         }
+    }
+
+    /// Looks; after a fault nothing is remembered, as a commit whose answer was lost may have been made: the store
+    /// says how far files were read.
+    fn look_again(&mut self, hub: &Hub, folder: &str) -> Result<(), Error> {
+        let looked = self.look(hub, folder);
+        if looked.is_err() {
+            *self = Self::new(self.id);
+        }
+        looked
     }
 
     fn look(&mut self, hub: &Hub, folder: &str) -> Result<(), Error> {

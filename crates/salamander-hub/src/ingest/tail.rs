@@ -5,10 +5,9 @@ use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use rusqlite::params;
-
 use crate::Error;
 use crate::ids::RunId;
+use crate::store::db::params;
 use crate::store::{Store, Tx};
 
 /// The most bytes of one transaction.
@@ -70,7 +69,7 @@ impl Cursor {
     /// How far the files of a run were read.
     pub(crate) fn all(store: &Store, run: RunId) -> Result<Vec<(String, Self)>, Error> {
         store.read(|db| {
-            let sql = "SELECT path, inode, offset, lines FROM files WHERE run = ?1";
+            let sql = "SELECT path, inode, \"offset\", lines FROM files WHERE run = ?1";
             let mut query = db.prepare_cached(sql)?;
             let rows = query.query_map([run.number()], |row| {
                 let (inode, offset): (i64, i64) = (row.get(1)?, row.get(2)?);
@@ -84,8 +83,8 @@ impl Cursor {
 
     /// Keeps it, together with what was read.
     pub(crate) fn keep(self, tx: &Tx<'_>, run: RunId, path: &str) -> Result<(), Error> {
-        let sql = "INSERT INTO files (run, path, inode, offset, lines) VALUES (?1, ?2, ?3, ?4, ?5) \
-                   ON CONFLICT DO UPDATE SET inode = ?3, offset = ?4, lines = ?5";
+        let sql = "INSERT INTO files (run, path, inode, \"offset\", lines) VALUES (?1, ?2, ?3, ?4, ?5) \
+                   ON CONFLICT (run, path) DO UPDATE SET inode = ?3, \"offset\" = ?4, lines = ?5";
         let (inode, offset) = (self.inode as i64, self.offset as i64);
         tx.prepare_cached(sql)?.execute(params![run.number(), path, inode, offset, self.lines])?;
         Ok(())

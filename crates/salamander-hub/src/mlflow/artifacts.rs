@@ -151,10 +151,15 @@ pub(super) async fn handle(State(mlflow): State<Mlflow>, request: Request) -> Re
     answered.unwrap_or_else(IntoResponse::into_response)
 }
 
+/// Where a path is, asked on a thread where waiting for the store is allowed.
+async fn find(mlflow: &Mlflow, path: &str) -> Result<Place, Refusal> {
+    let (mlflow, path) = (mlflow.clone(), path.to_string());
+    let place = tokio::task::spawn_blocking(move || mlflow.place(&path)).await;
+    place.unwrap_or_else(|_| Err(Error::Closed.into()))
+}
+
 async fn fetch(mlflow: &Mlflow, path: &str) -> Result<Response, Refusal> {
-    let asked = (mlflow.clone(), path.to_string());
-    let place = tokio::task::spawn_blocking(move || asked.0.place(&asked.1)).await;
-    let file = place.unwrap_or_else(|_| Err(Error::Closed.into()))?.path();
+    let file = find(mlflow, path).await?.path();
     let missing = || Refusal::missing(format!("there is no file {path}"));
     if !file.is_file() {
         return Err(missing());
@@ -184,7 +189,7 @@ async fn fetch(mlflow: &Mlflow, path: &str) -> Result<Response, Refusal> {
 
 /// Puts a file, which appears when all of it is there.
 async fn put(mlflow: &Mlflow, path: &str, body: Body) -> Result<Response, Refusal> {
-    let file = match mlflow.place(path)? {
+    let file = match find(mlflow, path).await? {
         Place::Theirs(file) => file,
         Place::Ours { .. } => {
             return Err(Refusal::state(format!("{path} is of a run of Salamander's own")));
@@ -212,7 +217,7 @@ async fn put(mlflow: &Mlflow, path: &str, body: Body) -> Result<Response, Refusa
 }
 
 async fn remove(mlflow: &Mlflow, path: &str) -> Result<Response, Refusal> {
-    let Place::Theirs(file) = mlflow.place(path)? else {
+    let Place::Theirs(file) = find(mlflow, path).await? else {
         return Err(Refusal::state(format!("{path} is of a run of Salamander's own")));
     };
     let removed = match file.is_dir() {

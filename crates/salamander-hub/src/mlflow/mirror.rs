@@ -35,6 +35,17 @@ impl Mlflow {
     pub(super) fn show(&self, run: &str, values: Vec<(String, Measured)>) {
         if let Err(error) = self.try_to_show(run, values) {
             tracing::warn!(%error, run, "a run of MLflow's cannot be shown in the store yet");
+            self.unshown().insert(run.to_string());
+            return;
+        }
+        let mut unshown = std::mem::take(&mut *self.unshown());
+        while let Some(run) = unshown.pop_first() {
+            let mut values = Vec::new();
+            let read = measured::read(&self.metrics_file(&run), |key, one| values.push((key, one)));
+            if read.and_then(|()| self.try_to_show(&run, values)).is_err() {
+                unshown.insert(run);
+                self.unshown().append(&mut unshown);
+            }
         }
     }
 

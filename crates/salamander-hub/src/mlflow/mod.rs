@@ -21,7 +21,7 @@ mod refusal;
 mod registry;
 mod tracked;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -46,6 +46,8 @@ struct Shared {
     hub: Hub,
     folder: PathBuf,
     said: Mutex<Said>,
+    /// Runs that the store could not take at the time.
+    unshown: Mutex<BTreeSet<String>>,
 }
 
 /// What was said, and the last values of the runs that were looked at.
@@ -64,7 +66,8 @@ impl Mlflow {
         let mut tracked = Tracked::default();
         events.into_iter().for_each(|(event, _)| tracked.apply(event));
         let said = Mutex::new(Said { journal, tracked, latest: HashMap::new() });
-        let mlflow = Self { shared: Arc::new(Shared { hub: hub.clone(), folder, said }) };
+        let unshown = Mutex::default();
+        let mlflow = Self { shared: Arc::new(Shared { hub: hub.clone(), folder, said, unshown }) };
         mlflow.said().make_default()?;
         mlflow.show_all()?;
         Ok(mlflow)
@@ -81,6 +84,11 @@ impl Mlflow {
     fn said(&self) -> MutexGuard<'_, Said> {
         // What a panic leaves is what the journal says.
         self.shared.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unshown(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        // A set that a panic leaves is whole.
+        self.shared.unshown.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Where the values of a run are.

@@ -1,9 +1,9 @@
 //! Checkpoints: which there are, how good they are, and which are gone.
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
+use super::db::{Db, DbError, DbRow, OptionalExtension, params};
 use super::writer::Touched;
 use super::{Store, Tx};
 use crate::Error;
@@ -39,7 +39,7 @@ pub struct Checkpoint {
 const COLUMNS: &str =
     "run, name, steps, epoch, watched, recovery, weights_hash, bytes, validation, state, created";
 
-fn read(row: &Row<'_>) -> rusqlite::Result<Checkpoint> {
+fn read(row: &DbRow<'_>) -> Result<Checkpoint, DbError> {
     let validation: String = row.get(8)?;
     Ok(Checkpoint {
         run: RunId::from_number(row.get(0)?),
@@ -62,7 +62,7 @@ impl Store {
         self.read(|db| {
             let sql =
                 format!("SELECT {COLUMNS} FROM checkpoints WHERE run = ?1 ORDER BY steps, name");
-            rows(db, &sql, run.number(), run.number())
+            rows(db, &sql, &[run.number()])
         })
     }
 
@@ -74,7 +74,7 @@ impl Store {
                 "SELECT {COLUMNS} FROM checkpoints WHERE run >= ?1 AND run < ?2 \
                  ORDER BY state, watched IS NULL, watched, run, steps"
             );
-            rows(db, &sql, first.number(), last.number())
+            rows(db, &sql, &[first.number(), last.number()])
         })
     }
 
@@ -84,14 +84,12 @@ impl Store {
     }
 }
 
-fn rows(db: &Connection, sql: &str, first: i64, last: i64) -> Result<Vec<Checkpoint>, Error> {
-    let mut query = db.prepare_cached(sql)?;
-    let numbers: Vec<i64> = [first, last].into_iter().take(query.parameter_count()).collect();
-    let rows = query.query_map(rusqlite::params_from_iter(numbers), read)?;
+fn rows(db: &Db, sql: &str, runs: &[i64]) -> Result<Vec<Checkpoint>, Error> {
+    let rows = db.prepare_cached(sql)?.query_map(runs, read)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-pub(crate) fn get(db: &Connection, run: RunId, name: &str) -> Result<Checkpoint, Error> {
+pub(crate) fn get(db: &Db, run: RunId, name: &str) -> Result<Checkpoint, Error> {
     let sql = format!("SELECT {COLUMNS} FROM checkpoints WHERE run = ?1 AND name = ?2");
     let found = db.prepare_cached(&sql)?.query_row(params![run.number(), name], read).optional()?;
     found.ok_or_else(|| Error::NotFound(format!("run {run} has no checkpoint {name:?}")))
@@ -110,7 +108,9 @@ pub(crate) fn set(tx: &Tx<'_>, run: RunId, there: &[Checkpoint]) -> Result<(), E
     }
     for new in there.iter().filter(|now| !known.contains(&now.name)) {
         let sql = format!(
-            "INSERT OR REPLACE INTO checkpoints ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
+            "INSERT INTO checkpoints ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) \
+             ON CONFLICT (run, name) DO UPDATE SET steps = ?3, epoch = ?4, watched = ?5, recovery = ?6, \
+             weights_hash = ?7, bytes = ?8, validation = ?9, state = ?10, created = ?11"
         );
         tx.prepare_cached(&sql)?.execute(params![
             run.number(),

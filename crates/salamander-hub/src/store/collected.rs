@@ -1,7 +1,6 @@
 //! Checkpoints that are to be removed, and those that experiments start from, which stay.
 
-use rusqlite::{Connection, OptionalExtension, params};
-
+use super::db::{Db, OptionalExtension, params};
 use super::writer::Touched;
 use super::{Store, Tx};
 use crate::Error;
@@ -16,7 +15,7 @@ impl Store {
         self.read(|db| {
             let sql = "SELECT experiment, run, checkpoint FROM garbage ORDER BY run, checkpoint";
             let mut query = db.prepare_cached(sql)?;
-            let rows = query.query_map([], |row| {
+            let rows = query.query_map((), |row| {
                 Ok((ExperimentId(row.get(0)?), (RunId::from_number(row.get(1)?), row.get(2)?)))
             })?;
             Ok(rows.collect::<Result<_, _>>()?)
@@ -29,7 +28,7 @@ impl Store {
             let sql = "SELECT e.id, e.folder FROM uncollected u JOIN experiments e ON e.id = u.experiment \
                        ORDER BY e.id";
             let mut query = db.prepare_cached(sql)?;
-            let rows = query.query_map([], |row| Ok((ExperimentId(row.get(0)?), row.get(1)?)))?;
+            let rows = query.query_map((), |row| Ok((ExperimentId(row.get(0)?), row.get(1)?)))?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -94,9 +93,9 @@ impl Store {
     }
 }
 
-fn places(db: &Connection, sql: &str) -> Result<Vec<Place>, Error> {
+fn places(db: &Db, sql: &str) -> Result<Vec<Place>, Error> {
     let mut query = db.prepare_cached(sql)?;
-    let rows = query.query_map([], |row| Ok((RunId::from_number(row.get(0)?), row.get(1)?)))?;
+    let rows = query.query_map((), |row| Ok((RunId::from_number(row.get(0)?), row.get(1)?)))?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 

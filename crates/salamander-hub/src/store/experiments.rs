@@ -1,8 +1,8 @@
 //! Experiments: what people want of them, what their folders say, and what follows from both.
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 
+use super::db::{Db, DbError, DbRow, OptionalExtension, params};
 use super::page::{Conditions, ListQuery, Page, Selection, Sort, Table, page};
 use super::writer::Touched;
 use super::{Store, Tx};
@@ -110,11 +110,11 @@ pub(crate) struct Facts {
 const COLUMNS: &str = "id, name, folder, origin, owner, description, state, reason, kind, model, priority, slots, \
     max_slots, archived, created, started, ended, metric, smaller_is_better, best, best_trial, progress, trials, \
     restarts, program, program_hash, change, \
-    (SELECT group_concat(label, char(10)) FROM labels WHERE experiment = experiments.id)";
+    (SELECT string_agg(label, '\n' ORDER BY label) FROM labels WHERE experiment = experiments.id)";
 
 const TABLE: Table = Table { columns: COLUMNS, from: "experiments", id: "id" };
 
-fn read(row: &Row<'_>) -> rusqlite::Result<Experiment> {
+fn read(row: &DbRow<'_>) -> Result<Experiment, DbError> {
     let id: i64 = row.get(0)?;
     let best_trial: Option<i64> = row.get(20)?;
     let labels: Option<String> = row.get(27)?;
@@ -171,7 +171,8 @@ impl Store {
             conditions.add("model = ?", model.clone());
         }
         if let Some(name) = &query.name {
-            conditions.add("instr(lower(name || ' ' || folder), lower(?)) > 0", name.clone());
+            let found = self.dialect().find("lower(name || ' ' || folder)", "lower(?)");
+            conditions.add(&format!("{found} > 0"), name.clone());
         }
         if !query.archived.unwrap_or(false) {
             conditions.plain("archived = 0");
@@ -196,9 +197,9 @@ impl Store {
     /// The number of the next experiment; none is ever given twice, not even after a deletion.
     pub(crate) fn next_experiment(&self) -> Result<ExperimentId, Error> {
         self.read(|db| {
-            let sql = "SELECT max(coalesce((SELECT max(id) FROM experiments), 0), \
-                       coalesce((SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'last_experiment'), 0)) + 1";
-            Ok(ExperimentId(db.prepare_cached(sql)?.query_row([], |row| row.get(0))?))
+            let sql = "SELECT coalesce(max(number), 0) + 1 FROM (SELECT id AS number FROM experiments UNION ALL \
+                       SELECT CAST(value AS BIGINT) FROM meta WHERE key = 'last_experiment') AS numbers";
+            Ok(ExperimentId(db.prepare_cached(sql)?.query_row((), |row| row.get(0))?))
         })
     }
 
@@ -218,7 +219,7 @@ impl Store {
                        program, program_hash FROM experiments WHERE wanted = 'deleted' OR \
                        (origin = 'hub' AND state NOT IN ('completed', 'failed', 'canceled')) ORDER BY priority, id";
             let mut query = db.prepare_cached(sql)?;
-            let rows = query.query_map([], |row| {
+            let rows = query.query_map((), |row| {
                 let sets: String = row.get(8)?;
                 Ok(Job {
                     id: ExperimentId(row.get(0)?),
@@ -258,7 +259,7 @@ impl Store {
     }
 }
 
-pub(crate) fn get(db: &Connection, id: ExperimentId) -> Result<Experiment, Error> {
+pub(crate) fn get(db: &Db, id: ExperimentId) -> Result<Experiment, Error> {
     let sql = format!("SELECT {COLUMNS} FROM experiments WHERE id = ?1");
     let found = db.prepare_cached(&sql)?.query_row([id.0], read).optional()?;
     found.ok_or_else(|| no_experiment(id))
@@ -308,7 +309,8 @@ pub(crate) fn set_facts(tx: &Tx<'_>, id: ExperimentId, facts: &Facts) -> Result<
 pub(crate) fn follow_single(tx: &Tx<'_>, id: ExperimentId) -> Result<(), Error> {
     let Some(run) = RunId::new(id.0, 1) else { return Ok(()) };
     let sql = "UPDATE experiments SET (best, best_trial, progress) = (SELECT best, \
-               CASE WHEN best IS NULL THEN NULL ELSE 1 END, min(1.0, CAST(steps AS REAL) / total_steps) \
+               CASE WHEN best IS NULL THEN NULL ELSE 1 END, CASE WHEN steps > total_steps THEN 1.0 \
+               ELSE CAST(steps AS DOUBLE PRECISION) / nullif(total_steps, 0) END \
                FROM runs WHERE id = ?2) WHERE id = ?1";
     tx.prepare_cached(sql)?.execute(params![id.0, run.number()])?;
     Ok(())

@@ -1,7 +1,6 @@
 //! Trials that somebody has ended, and folders that went away under their runs.
 
-use rusqlite::params;
-
+use super::db::params;
 use super::writer::Touched;
 use super::{Store, Tx};
 use crate::Error;
@@ -12,7 +11,7 @@ impl Store {
     pub(crate) fn killed_trials(&self) -> Result<Vec<RunId>, Error> {
         self.read(|db| {
             let mut query = db.prepare_cached("SELECT run FROM killed_trials ORDER BY run")?;
-            let rows = query.query_map([], |row| Ok(RunId::from_number(row.get(0)?)))?;
+            let rows = query.query_map((), |row| Ok(RunId::from_number(row.get(0)?)))?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -32,7 +31,7 @@ impl Store {
             let sql =
                 "SELECT id, folder FROM experiments WHERE state = 'running' AND origin = 'folder'";
             let mut query = db.prepare_cached(sql)?;
-            let rows = query.query_map([], |row| Ok((ExperimentId(row.get(0)?), row.get(1)?)))?;
+            let rows = query.query_map((), |row| Ok((ExperimentId(row.get(0)?), row.get(1)?)))?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }

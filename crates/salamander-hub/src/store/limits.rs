@@ -1,8 +1,8 @@
 //! What experiments may use and have used, and how long their logs stay.
 
-use rusqlite::{OptionalExtension, params};
 use serde::{Deserialize, Serialize};
 
+use super::db::{OptionalExtension, params};
 use super::writer::Touched;
 use super::{Store, Tx, logs};
 use crate::Error;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 
+use super::db::{Db, DbError, DbRow, OptionalExtension, params};
 use super::writer::Touched;
 use super::{Store, Tx};
 use crate::Error;
@@ -16,6 +16,8 @@ const BLOCK: usize = 16 << 10;
 /// Lines of an answer, and at most.
 const LINES: usize = 100;
 const MOST: usize = 10_000;
+/// Blocks that are read at a time until there are enough lines.
+const TOGETHER: usize = 32;
 
 /// A line of a log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -74,7 +76,7 @@ struct Block {
     text: String,
 }
 
-fn read(row: &Row<'_>) -> rusqlite::Result<Block> {
+fn read(row: &DbRow<'_>) -> Result<Block, DbError> {
     Ok(Block {
         id: row.get(0)?,
         run: row.get(1)?,
@@ -127,18 +129,26 @@ impl Store {
             return Err(Error::Invalid("search: name at least one word".to_string()));
         }
         self.read(|db| {
-            let sql = "SELECT b.id, b.run, b.process, b.first_line, b.text FROM log_words w \
-                       JOIN log_blocks b ON b.id = w.rowid WHERE log_words MATCH ?1 ORDER BY w.rowid DESC";
-            let mut statement = db.prepare_cached(sql)?;
-            let mut rows = statement.query([matching(&words)])?;
-            let mut found = Vec::new();
-            while let Some(row) = rows.next()? {
-                let block = read(row)?;
-                if query.process.as_ref().is_none_or(|wanted| *wanted == block.process) {
-                    found.extend(lines(&block, query, &words).into_iter().rev());
+            let sql = format!(
+                "SELECT b.id, b.run, b.process, b.first_line, b.text FROM log_words \
+                 JOIN log_blocks b ON b.id = log_words.rowid WHERE {} AND log_words.rowid < ?2 \
+                 ORDER BY log_words.rowid DESC LIMIT {TOGETHER}",
+                db.dialect().has_words("?1")
+            );
+            let matching = db.dialect().words(&words);
+            let mut statement = db.prepare_cached(&sql)?;
+            let (mut found, mut before) = (Vec::new(), i64::MAX);
+            while found.len() < limit {
+                let rows = statement.query_map(params![matching, before], read)?;
+                let blocks = rows.collect::<Result<Vec<Block>, _>>()?;
+                for block in &blocks {
+                    if query.process.as_ref().is_none_or(|wanted| *wanted == block.process) {
+                        found.extend(lines(block, query, &words).into_iter().rev());
+                    }
                 }
-                if found.len() >= limit {
-                    break;
+                match blocks.last() {
+                    Some(last) if blocks.len() == TOGETHER => before = last.id,
+                    _ => break,
                 }
             }
             found.truncate(limit);
@@ -160,37 +170,43 @@ struct Part<'a> {
 }
 
 impl Part<'_> {
-    fn read(
-        &mut self,
-        db: &Connection,
-        query: &LogQuery,
-        words: &[String],
-    ) -> Result<Vec<LogLine>, Error> {
+    fn read(&mut self, db: &Db, query: &LogQuery, words: &[String]) -> Result<Vec<LogLine>, Error> {
         let order = if self.backwards { "DESC" } else { "ASC" };
         let matched = match words {
-            [] => "?4 = ''",
-            _ => "id IN (SELECT rowid FROM log_words WHERE log_words MATCH ?4)",
+            [] => "?4 = ''".to_string(),
+            _ => {
+                let has_words = db.dialect().has_words("?4");
+                format!("id IN (SELECT rowid FROM log_words WHERE {has_words})")
+            }
         };
+        let sign = if self.backwards { "<" } else { ">" };
         let sql = format!(
             "SELECT id, run, process, first_line, text, lines FROM log_blocks WHERE run = ?1 AND process = ?2 \
-             AND first_line + lines > ?3 AND {matched} ORDER BY first_line {order}"
+             AND first_line + lines > ?3 AND {matched} AND first_line {sign} ?5 \
+             ORDER BY first_line {order} LIMIT {TOGETHER}"
         );
         let mut statement = db.prepare_cached(&sql)?;
-        let values = params![self.run.number(), self.process, self.from, matching(words)];
-        let mut rows = statement.query(values)?;
-        let mut found = Vec::new();
-        while let Some(row) = rows.next()? {
-            let of_block: i64 = row.get(5)?;
-            let block = read(row)?;
-            let mut lines = lines(&block, query, words);
-            lines.retain(|line| line.line >= self.from);
-            if self.backwards {
-                lines.reverse();
+        let matching = db.dialect().words(words);
+        let (mut found, mut seen) = (Vec::new(), if self.backwards { i64::MAX } else { -1 });
+        'read: loop {
+            let values = params![self.run.number(), self.process, self.from, matching, seen];
+            let rows = statement.query_map(values, |row| Ok((read(row)?, row.get::<i64>(5)?)))?;
+            let blocks = rows.collect::<Result<Vec<_>, _>>()?;
+            for (block, of_block) in &blocks {
+                let mut lines = lines(block, query, words);
+                lines.retain(|line| line.line >= self.from);
+                if self.backwards {
+                    lines.reverse();
+                }
+                found.extend(lines);
+                self.end = self.end.max(block.first_line + of_block);
+                if found.len() >= self.limit {
+                    break 'read;
+                }
             }
-            found.extend(lines);
-            self.end = self.end.max(block.first_line + of_block);
-            if found.len() >= self.limit {
-                break;
+            match blocks.last() {
+                Some((last, _)) if blocks.len() == TOGETHER => seen = last.first_line,
+                _ => break,
             }
         }
         if self.backwards {
@@ -225,24 +241,16 @@ fn seen(text: &str) -> Result<BTreeMap<String, i64>, Error> {
     parts.map(|text| part(text).ok_or_else(wrong)).collect()
 }
 
-fn processes(db: &Connection, run: RunId) -> Result<Vec<String>, Error> {
+fn processes(db: &Db, run: RunId) -> Result<Vec<String>, Error> {
     let sql = "SELECT DISTINCT process FROM log_blocks WHERE run = ?1 ORDER BY process";
     let mut query = db.prepare_cached(sql)?;
     Ok(query.query_map([run.number()], |row| row.get(0))?.collect::<Result<_, _>>()?)
 }
 
 /// The words of a search, as the index knows them.
-fn words(search: &str) -> Vec<String> {
+pub(super) fn words(search: &str) -> Vec<String> {
     let words = search.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
     words.map(str::to_lowercase).collect()
-}
-
-fn matching(words: &[String]) -> String {
-    let mut terms: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
-    if let Some(last) = terms.last_mut() {
-        last.push('*');
-    }
-    terms.join(" AND ")
 }
 
 /// The lines of a block that are wanted.
@@ -320,20 +328,19 @@ fn write(
         }
         None => {
             let sql = "INSERT INTO log_blocks (run, process, first_line, lines, first_time, last_time, text) \
-                       VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+                       VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) RETURNING id";
             let values = params![run.number(), process, first_line, lines, first, last, text];
-            tx.prepare_cached(sql)?.execute(values)?;
-            tx.last_insert_rowid()
+            tx.prepare_cached(sql)?.query_row(values, |row| row.get(0))?
         }
     };
-    tx.prepare_cached("INSERT INTO log_words (rowid, text) VALUES (?1, ?2)")?
-        .execute(params![id, text])?;
+    let (sql, indexed) = tx.dialect().index(text);
+    tx.prepare_cached(sql)?.execute(params![id, indexed])?;
     Ok(())
 }
 
 /// Forgets a log that is read again, or all of a run.
-pub(crate) fn forget(db: &Connection, run: RunId, process: Option<&str>) -> Result<(), Error> {
-    let which = "run = ?1 AND (?2 IS NULL OR process = ?2)";
+pub(crate) fn forget(db: &Db, run: RunId, process: Option<&str>) -> Result<(), Error> {
+    let which = "run = ?1 AND (process = ?2 OR ?2 IS NULL)";
     let values = params![run.number(), process];
     let words =
         format!("DELETE FROM log_words WHERE rowid IN (SELECT id FROM log_blocks WHERE {which})");
@@ -344,13 +351,10 @@ pub(crate) fn forget(db: &Connection, run: RunId, process: Option<&str>) -> Resu
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::for_each_store;
     use super::*;
 
-    fn store() -> (tempfile::TempDir, Store, RunId) {
-        let folder = tempfile::tempdir().expect("a folder");
-        let store = Store::open(&folder.path().join("hub.sqlite")).expect("made");
-        (folder, store, RunId::new(3, 1).expect("small"))
-    }
+    const RUN: &str = "3.1";
 
     fn texts(lines: &[LogLine]) -> Vec<&str> {
         lines.iter().map(|line| line.text.as_str()).collect()
@@ -358,57 +362,61 @@ mod tests {
 
     #[test]
     fn lines_are_found_by_words_process_level_and_time_and_followed() {
-        let (_folder, store, run) = store();
-        let first = "2026-11-18T06:57:34.471190Z  INFO starts role=\"worker\"\n\
-                     2026-11-18T06:57:35Z  WARN lease expired worker=3\n";
-        store.write(move |tx| append(tx, run, "worker-0", 0, first)).expect("written");
-        store.write(move |tx| append(tx, run, "master", 0, "no time here\n")).expect("written");
-        let query = |query| store.run_logs(run, &query).expect("read");
-        let all = query(LogQuery::default());
-        assert_eq!((all.lines.len(), all.after.as_str()), (3, "master:1,worker-0:2"));
-        let search = |text: &str| LogQuery { search: Some(text.into()), ..LogQuery::default() };
-        assert_eq!(query(search("LEASE exp")).lines[0].line, 1);
-        assert!(query(search("lease starts")).lines.is_empty(), "not in one line");
-        assert!(query(search("\"; DROP TABLE log_blocks; --")).lines.is_empty());
-        let level = LogQuery { level: Some(Level::Warn), ..LogQuery::default() };
-        assert_eq!(query(level).lines.len(), 1);
-        let process = LogQuery { process: Some("master".into()), ..LogQuery::default() };
-        assert_eq!(texts(&query(process).lines), ["no time here"]);
-        let since = LogQuery {
-            since: time("2026-11-18T06:57:35Z "),
-            process: Some("worker-0".into()),
-            ..LogQuery::default()
-        };
-        assert_eq!(query(since).lines.len(), 1);
-        store.write(move |tx| append(tx, run, "worker-0", 2, "third\n")).expect("written");
-        let more = query(LogQuery { after: Some(all.after), ..LogQuery::default() });
-        assert_eq!((texts(&more.lines), more.lines[0].line), (vec!["third"], 2));
-        let tail = query(LogQuery { tail: Some(true), limit: Some(1), ..LogQuery::default() });
-        assert_eq!(texts(&tail.lines), ["third"]);
-        let mut after = None;
-        let mut one_by_one = Vec::new();
-        for _ in 0..4 {
-            let page = query(LogQuery { after, limit: Some(1), ..LogQuery::default() });
-            one_by_one.extend(page.lines.into_iter().map(|line| line.text));
-            after = Some(page.after);
-        }
-        assert_eq!(one_by_one.len(), 4, "{one_by_one:?}");
-        assert_eq!(one_by_one[0], "no time here");
+        for_each_store(|store, _| {
+            let run: RunId = RUN.parse().expect("a run");
+            let first = "2026-11-18T06:57:34.471190Z  INFO starts role=\"worker\"\n\
+                         2026-11-18T06:57:35Z  WARN lease expired worker=3\n";
+            store.write(move |tx| append(tx, run, "worker-0", 0, first)).expect("written");
+            store.write(move |tx| append(tx, run, "master", 0, "no time here\n")).expect("written");
+            let query = |query| store.run_logs(run, &query).expect("read");
+            let all = query(LogQuery::default());
+            assert_eq!((all.lines.len(), all.after.as_str()), (3, "master:1,worker-0:2"));
+            let search = |text: &str| LogQuery { search: Some(text.into()), ..LogQuery::default() };
+            assert_eq!(query(search("LEASE exp")).lines[0].line, 1);
+            assert!(query(search("lease starts")).lines.is_empty(), "not in one line");
+            assert!(query(search("\"; DROP TABLE log_blocks; --")).lines.is_empty());
+            let level = LogQuery { level: Some(Level::Warn), ..LogQuery::default() };
+            assert_eq!(query(level).lines.len(), 1);
+            let process = LogQuery { process: Some("master".into()), ..LogQuery::default() };
+            assert_eq!(texts(&query(process).lines), ["no time here"]);
+            let since = LogQuery {
+                since: time("2026-11-18T06:57:35Z "),
+                process: Some("worker-0".into()),
+                ..LogQuery::default()
+            };
+            assert_eq!(query(since).lines.len(), 1);
+            store.write(move |tx| append(tx, run, "worker-0", 2, "third\n")).expect("written");
+            let more = query(LogQuery { after: Some(all.after), ..LogQuery::default() });
+            assert_eq!((texts(&more.lines), more.lines[0].line), (vec!["third"], 2));
+            let tail = query(LogQuery { tail: Some(true), limit: Some(1), ..LogQuery::default() });
+            assert_eq!(texts(&tail.lines), ["third"]);
+            let mut after = None;
+            let mut one_by_one = Vec::new();
+            for _ in 0..4 {
+                let page = query(LogQuery { after, limit: Some(1), ..LogQuery::default() });
+                one_by_one.extend(page.lines.into_iter().map(|line| line.text));
+                after = Some(page.after);
+            }
+            assert_eq!(one_by_one.len(), 4, "{one_by_one:?}");
+            assert_eq!(one_by_one[0], "no time here");
+        });
     }
 
     #[test]
     fn long_logs_are_cut_into_blocks_without_losing_a_line() {
-        let (_folder, store, run) = store();
-        let text: String = (0..5000).map(|n| format!("line {n} of a lóng log\n")).collect();
-        store.write(move |tx| append(tx, run, "master", 0, &text)).expect("written");
-        let all = LogQuery { limit: Some(9999), ..LogQuery::default() };
-        let page = store.run_logs(run, &all).expect("read");
-        let numbers: Vec<i64> = page.lines.iter().map(|line| line.line).collect();
-        assert_eq!(numbers, (0..5000).collect::<Vec<_>>());
-        let one = LogQuery { search: Some("4321".into()), ..LogQuery::default() };
-        let found = store.search_logs(&one).expect("read");
-        assert_eq!(texts(&found), ["line 4321 of a lóng log"]);
-        store.write(move |tx| forget(tx, run, None)).expect("forgotten");
-        assert!(store.search_logs(&one).expect("read").is_empty());
+        for_each_store(|store, _| {
+            let run: RunId = RUN.parse().expect("a run");
+            let text: String = (0..5000).map(|n| format!("line {n} of a lóng log\n")).collect();
+            store.write(move |tx| append(tx, run, "master", 0, &text)).expect("written");
+            let all = LogQuery { limit: Some(9999), ..LogQuery::default() };
+            let page = store.run_logs(run, &all).expect("read");
+            let numbers: Vec<i64> = page.lines.iter().map(|line| line.line).collect();
+            assert_eq!(numbers, (0..5000).collect::<Vec<_>>());
+            let one = LogQuery { search: Some("4321".into()), ..LogQuery::default() };
+            let found = store.search_logs(&one).expect("read");
+            assert_eq!(texts(&found), ["line 4321 of a lóng log"]);
+            store.write(move |tx| forget(tx, run, None)).expect("forgotten");
+            assert!(store.search_logs(&one).expect("read").is_empty());
+        });
     }
 }

@@ -1,9 +1,13 @@
-//! The store: one SQLite file (WAL) with one writer, made from run folders and the hub's journal, and nothing else.
+//! The store: one SQLite file (WAL) or a Postgres database, with one writer, made from run folders and the hub's
+//! journal, and nothing else.
 //!
-//! All SQL of the crate is below this module. Nothing here is the truth: a store that is lost is made again.
+//! All SQL of the crate is below this module, in words that both kinds know. Nothing here is the truth: a store that is
+//! lost is made again.
 //!
 //! # Layout
-//! - [`Store`]: opening, migrations, readers; `writer`: the one thread that writes, many jobs to a commit
+//! - [`Store`]: opening, readers; `writer`: the one thread that writes, many jobs to a commit
+//! - [`StoreUrl`]: where it is; `db`: what SQLite and Postgres have in common; `server`: connections to Postgres;
+//!   `schema`, `migrate`: tables
 //! - `curves`: points in chunks, and their reduction; `points`: their tables; `page`: lists
 //! - `collected`: checkpoints that go, and that others start from; `upkeep_tables`: their tables
 //! - `limits`: budgets and how long logs stay; `webhooks`: who is told of ends; `killed_trials`: what was ended by hand
@@ -12,37 +16,46 @@
 pub mod checkpoints;
 pub(crate) mod collected;
 pub(crate) mod curves;
+pub(crate) mod db;
 pub mod experiments;
 pub(crate) mod killed_trials;
 pub mod limits;
 pub mod logs;
+mod migrate;
 pub mod models;
 pub mod page;
 pub mod points;
 pub mod runs;
 mod schema;
+#[cfg(feature = "postgres")]
+mod server;
+#[cfg(test)]
+mod testing;
 mod upkeep_tables;
+mod url;
 pub mod users;
 pub mod webhooks;
 mod writer;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-
-use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
 
 use crate::Error;
 use crate::ids::{ExperimentId, RunId};
+pub(crate) use db::Db;
+pub use db::DbError;
+use db::{OptionalExtension, SqlDialect, params};
+#[cfg(feature = "postgres")]
+pub use server::Database;
+use url::StoreLock;
+pub use url::{StoreAccess, StoreUrl};
 pub(crate) use writer::Tx;
 use writer::Writer;
 pub use writer::{Commit, Touched};
 
 /// Connections for reading that are kept.
 const READERS: usize = 8;
-/// How long a connection waits for another process that has the file.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A handle of a store; clones share it.
 #[derive(Clone)]
@@ -51,32 +64,36 @@ pub struct Store {
 }
 
 struct Shared {
-    path: PathBuf,
-    readers: Mutex<Vec<Connection>>,
+    url: StoreUrl,
+    readers: Mutex<Vec<Db>>,
     writer: Writer,
     change: Arc<AtomicI64>,
+    /// Held, not read, and given up last.
+    _lock: StoreLock,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let readers =
+            std::mem::take(&mut *self.readers.lock().unwrap_or_else(PoisonError::into_inner));
+        // A connection to a server takes its leave and waits, which no thread of the API's may.
+        std::thread::spawn(move || drop(readers));
+    }
 }
 
 impl Store {
-    /// Opens a store, which is made where there is none, and brings it to the newest format.
+    /// Opens a store in a file, beside others who may have it open.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let mut connection = Connection::open(path)?;
-        connection.busy_timeout(PATIENCE)?;
-        // What a power failure takes from the end is read from the folders again: places in files are kept in the same
-        // transactions as what was read there.
-        connection.execute_batch(
-            "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA cache_size = -65536; \
-             PRAGMA journal_size_limit = 67108864;",
-        )?;
-        migrate(&mut connection, path)?;
-        let change: Option<String> = connection
-            .query_row("SELECT value FROM meta WHERE key = 'change'", [], |row| row.get(0))
-            .optional()?;
-        let change = change.and_then(|text| text.parse().ok()).unwrap_or(0);
-        let change = Arc::new(AtomicI64::new(change));
-        let writer = Writer::start(connection, Arc::clone(&change))?;
+        Self::at(&StoreUrl::Sqlite(path.to_path_buf()), StoreAccess::Shared)
+    }
+
+    /// Opens a store, which is made where there is none, and brings it to the newest format.
+    pub fn at(url: &StoreUrl, sharing: StoreAccess) -> Result<Self, Error> {
+        let lock = url.lock(sharing)?;
+        let change = Arc::new(AtomicI64::new(0));
+        let writer = Writer::start(url, sharing, Arc::clone(&change))?;
         let readers = Mutex::new(Vec::new());
-        let shared = Shared { path: path.to_path_buf(), readers, writer, change };
+        let shared = Shared { url: url.clone(), readers, writer, change, _lock: lock };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -86,16 +103,16 @@ impl Store {
     }
 
     /// Reads; several may at a time, and none waits for the writer.
-    pub(crate) fn read<T>(
-        &self,
-        look: impl FnOnce(&Connection) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+    pub(crate) fn read<T>(&self, look: impl FnOnce(&Db) -> Result<T, Error>) -> Result<T, Error> {
         let kept = self.readers().pop();
-        let connection = match kept {
+        let connection = match kept.filter(Db::answers) {
             Some(connection) => connection,
-            None => self.reader()?,
+            None => self.shared.url.reader()?,
         };
         let found = look(&connection);
+        if matches!(&found, Err(Error::Store(error)) if error.is_lost()) {
+            return found;
+        }
         let mut readers = self.readers();
         if readers.len() < READERS {
             readers.push(connection);
@@ -111,6 +128,10 @@ impl Store {
         self.shared.writer.run(job)
     }
 
+    fn dialect(&self) -> SqlDialect {
+        self.shared.url.dialect()
+    }
+
     /// Hears of every commit from now on.
     pub fn commits(&self) -> tokio::sync::broadcast::Receiver<Commit> {
         self.shared.writer.commits.subscribe()
@@ -118,30 +139,25 @@ impl Store {
 
     /// A value that belongs to no table.
     pub fn meta(&self, key: &str) -> Result<Option<String>, Error> {
-        self.read(|db| {
-            let mut query = db.prepare_cached("SELECT value FROM meta WHERE key = ?1")?;
-            Ok(query.query_row([key], |row| row.get(0)).optional()?)
-        })
+        self.read(|db| get_meta(db, key))
     }
 
-    fn readers(&self) -> std::sync::MutexGuard<'_, Vec<Connection>> {
+    fn readers(&self) -> std::sync::MutexGuard<'_, Vec<Db>> {
         // A panic in a reader leaves the list as it was.
         self.shared.readers.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn reader(&self) -> Result<Connection, Error> {
-        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(&self.shared.path, flags)?;
-        connection.busy_timeout(PATIENCE)?;
-        connection.execute_batch("PRAGMA cache_size = -32768; PRAGMA mmap_size = 1073741824;")?;
-        connection.set_prepared_statement_cache_capacity(64);
-        Ok(connection)
-    }
+/// A value that belongs to no table.
+pub(crate) fn get_meta(db: &Db, key: &str) -> Result<Option<String>, Error> {
+    let mut query = db.prepare_cached("SELECT value FROM meta WHERE key = ?1")?;
+    Ok(query.query_row([key], |row| row.get(0)).optional()?)
 }
 
 /// Sets a value that belongs to no table.
 pub(crate) fn set_meta(tx: &Tx<'_>, key: &str, value: &str) -> Result<(), Error> {
-    let sql = "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT DO UPDATE SET value = ?2";
+    let sql =
+        "INSERT INTO meta (key, value) VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2";
     tx.prepare_cached(sql)?.execute(params![key, value])?;
     Ok(())
 }
@@ -160,42 +176,40 @@ pub(crate) fn forget_experiment(tx: &Tx<'_>, id: ExperimentId) -> Result<(), Err
     Ok(())
 }
 
-fn migrate(connection: &mut Connection, path: &Path) -> Result<(), Error> {
-    let known = schema::MIGRATIONS.len() as i64;
-    let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-    if found > known {
-        return Err(Error::NewerStore { path: path.to_path_buf(), found, known });
-    }
-    for (number, migration) in (1..).zip(schema::MIGRATIONS).skip(found as usize) {
-        let transaction = connection.transaction()?;
-        transaction.execute_batch(migration)?;
-        transaction.pragma_update(None, "user_version", number)?;
-        transaction.commit()?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use super::testing::for_each_store;
     use super::*;
 
     #[test]
     fn a_store_is_made_kept_and_of_a_newer_release_refused() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("hub.sqlite");
-        let store = Store::open(&path).expect("made");
-        store.write(|tx| set_meta(tx, "a", "1")).expect("written");
-        let change = store.change();
-        assert!(change > 0);
-        drop(store);
-        let store = Store::open(&path).expect("opened");
-        assert_eq!(store.meta("a").expect("read").as_deref(), Some("1"));
-        assert_eq!(store.change(), change);
-        drop(store);
-        let newer = Connection::open(&path).expect("opened");
-        newer.pragma_update(None, "user_version", 99).expect("set");
-        drop(newer);
-        let error = Store::open(&path).err().expect("refused").to_string();
-        assert!(error.contains("this store is of format 99"), "{error}");
+        for_each_store(|store, url| {
+            store.write(|tx| set_meta(tx, "a", "1")).expect("written");
+            let change = store.change();
+            assert!(change > 0);
+            drop(store);
+            let store = Store::at(url, StoreAccess::Alone).expect("opened");
+            assert_eq!(store.meta("a").expect("read").as_deref(), Some("1"));
+            assert_eq!(store.change(), change);
+            let error = Store::at(url, StoreAccess::Alone).err().expect("refused").to_string();
+            assert!(error.contains("another hub has this store"), "{error}");
+            let beside = Store::at(url, StoreAccess::Shared).expect("a command beside it");
+            beside.write(|tx| set_meta(tx, "b", "2")).expect("written");
+            assert_eq!(store.meta("b").expect("read").as_deref(), Some("2"));
+            let newer = |tx: &Tx<'_>| match tx.dialect() {
+                db::SqlDialect::Sqlite => Ok(tx.execute_batch("PRAGMA user_version = 99")?),
+                #[cfg(feature = "postgres")]
+                db::SqlDialect::Postgres => {
+                    Ok(tx.execute_batch("UPDATE store_format SET number = 99")?)
+                }
+            };
+            beside.write(newer).expect("set");
+            drop((store, beside));
+            let error = Store::at(url, StoreAccess::Alone).err().expect("refused").to_string();
+            assert!(error.contains("this store is of format 99"), "{error}");
+            url.remove().expect("removed");
+            let store = Store::at(url, StoreAccess::Alone).expect("made again");
+            assert_eq!(store.meta("a").expect("read"), None);
+        });
     }
 }

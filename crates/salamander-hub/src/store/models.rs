@@ -1,9 +1,9 @@
 //! The registry: names for checkpoints that are used elsewhere.
 
-use rusqlite::{Connection, OptionalExtension, params};
 use serde::{Deserialize, Serialize};
 
 use super::Store;
+use super::db::{Db, OptionalExtension, params};
 use crate::Error;
 use crate::ids::{ExperimentId, RunId};
 
@@ -74,7 +74,7 @@ impl Store {
         self.read(|db| {
             let mut query = db.prepare_cached("SELECT name FROM models ORDER BY name")?;
             let names: Vec<String> =
-                query.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+                query.query_map((), |row| row.get(0))?.collect::<Result<_, _>>()?;
             names.iter().map(|name| get(db, name)).collect()
         })
     }
@@ -117,7 +117,7 @@ impl Store {
     }
 }
 
-pub(crate) fn get(db: &Connection, name: &str) -> Result<Model, Error> {
+pub(crate) fn get(db: &Db, name: &str) -> Result<Model, Error> {
     let sql = "SELECT name, description, owner, created FROM models WHERE name = ?1";
     let model = db
         .prepare_cached(sql)?
@@ -133,7 +133,7 @@ pub(crate) fn get(db: &Connection, name: &str) -> Result<Model, Error> {
         .optional()?;
     let mut model = model.ok_or_else(|| Error::NotFound(format!("there is no model {name:?}")))?;
     let sql = "SELECT v.version, v.run, v.checkpoint, v.notes, v.owner, v.created, r.folder, \
-               (SELECT group_concat(alias, char(10)) FROM model_aliases a \
+               (SELECT string_agg(alias, '\n' ORDER BY alias) FROM model_aliases a \
                WHERE a.model = v.model AND a.version = v.version) \
                FROM model_versions v LEFT JOIN runs r ON r.id = v.run WHERE v.model = ?1 ORDER BY v.version";
     let mut query = db.prepare_cached(sql)?;

@@ -1,9 +1,9 @@
 //! Pages of a list: sorted by anything, gone on with after the last row that was seen, whatever was added meanwhile.
 
-use rusqlite::types::{ToSql, Value};
-use rusqlite::{Connection, Row, params_from_iter};
+use rusqlite::types::Value;
 use serde::{Deserialize, Serialize};
 
+use super::db::{Db, DbError, DbRow};
 use crate::Error;
 
 /// Rows of a page unless told otherwise, and at most.
@@ -78,7 +78,7 @@ impl Conditions {
 
     fn text(&self) -> String {
         match self.sql.as_slice() {
-            [] => "1".to_string(),
+            [] => "1 = 1".to_string(),
             conditions => conditions.join(" AND "),
         }
     }
@@ -119,47 +119,55 @@ pub(super) struct Selection {
 
 /// Reads a page.
 pub(super) fn page<T>(
-    db: &Connection,
+    db: &Db,
     Table { columns, from, id }: Table,
     Selection { mut conditions, sort }: Selection,
     query: &ListQuery,
-    read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
+    read: impl Fn(&DbRow<'_>) -> Result<T, DbError>,
 ) -> Result<Page<T>, Error> {
     let count = format!("SELECT count(*) FROM {from} WHERE {}", conditions.text());
-    let total: i64 = db
-        .prepare_cached(&count)?
-        .query_row(params_from_iter(&conditions.values), |row| row.get(0))?;
+    let total: i64 = db.prepare_cached(&count)?.query_row(&conditions.values, |row| row.get(0))?;
     let limit = query.limit.unwrap_or(ROWS).clamp(1, MOST);
     let mut key = sort.key;
     if let Some(value) = sort.value {
         conditions.values.push(value);
         key = key.replace('?', &format!("?{}", conditions.values.len()));
     }
-    // What has no value comes last in either direction.
-    let (order, sign, none) =
-        if sort.descending { ("DESC", "<", "-9e999") } else { ("ASC", ">", "9e999") };
-    let key = format!("coalesce({key}, {none})");
+    let (order, sign) = if sort.descending { ("DESC", "<") } else { ("ASC", ">") };
     if let Some(cursor) = &query.cursor {
         let (value, seen) = from_cursor(cursor)?;
-        conditions.values.extend([value, seen.into()]);
-        let last = conditions.values.len();
-        conditions.sql.push(format!("({key}, {id}) {sign} (?{}, ?{last})", last - 1));
+        let mut place = |value: Value| {
+            conditions.values.push(value);
+            format!("?{}", conditions.values.len())
+        };
+        // What has no value comes last in either direction.
+        let after = if value == Value::Null {
+            format!("({key} IS NULL AND {id} {sign} {})", place(seen.into()))
+        } else {
+            let (value, seen) = (place(value), place(seen.into()));
+            format!(
+                "({key} {sign} {value} OR ({key} = {value} AND {id} {sign} {seen}) OR {key} IS NULL)"
+            )
+        };
+        conditions.sql.push(after);
     }
     let sql = format!(
         "SELECT {columns}, {key} AS sort_key, {id} AS sort_id FROM {from} WHERE {} \
-         ORDER BY sort_key {order}, sort_id {order} LIMIT {}",
+         ORDER BY {key} IS NULL, sort_key {order}, sort_id {order} LIMIT {}",
         conditions.text(),
         limit + 1
     );
     let mut statement = db.prepare_cached(&sql)?;
-    let bound: Vec<&dyn ToSql> =
-        conditions.values.iter().map(|value| value as &dyn ToSql).collect();
-    let mut rows = statement.query(bound.as_slice())?;
-    let (mut items, mut ends) = (Vec::new(), Vec::new());
-    while let Some(row) = rows.next()? {
-        items.push(read(row)?);
-        ends.push((row.get::<_, Value>("sort_key")?, row.get::<_, i64>("sort_id")?));
-    }
+    let rows = statement.query_map(&conditions.values, |row| {
+        let last = row.columns();
+        Ok((read(row)?, (row.get::<Value>(last - 2)?, row.get::<i64>(last - 1)?)))
+    });
+    let rows =
+        rows.and_then(|rows| rows.collect::<Result<Vec<_>, _>>()).map_err(|error| match error {
+            DbError::Type(_) if query.cursor.is_some() => no_cursor(),
+            error => error.into(),
+        })?;
+    let (mut items, ends): (Vec<T>, Vec<(Value, i64)>) = rows.into_iter().unzip();
     let next = (items.len() > limit).then(|| to_cursor(&ends[limit - 1]));
     items.truncate(limit);
     Ok(Page { items, next, total: total as u64 })
@@ -174,7 +182,7 @@ fn to_cursor((value, id): &(Value, i64)) -> String {
             let hex: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
             format!("t{hex}.{id}")
         }
-        Value::Null | Value::Blob(_) => format!("i0.{id}"),
+        Value::Null | Value::Blob(_) => format!("n.{id}"),
     }
 }
 
@@ -183,6 +191,7 @@ fn from_cursor(cursor: &str) -> Result<(Value, i64), Error> {
         let (value, id) = cursor.get(1..)?.rsplit_once('.')?;
         let value = match cursor.as_bytes().first()? {
             b'i' => Value::Integer(value.parse().ok()?),
+            b'n' => Value::Null,
             b'r' => Value::Real(f64::from_bits(u64::from_str_radix(value, 16).ok()?)),
             b't' => {
                 let byte = |at| u8::from_str_radix(value.get(at..at + 2)?, 16).ok();
@@ -193,7 +202,11 @@ fn from_cursor(cursor: &str) -> Result<(Value, i64), Error> {
         };
         Some((value, id.parse().ok()?))
     };
-    parse().ok_or_else(|| Error::Invalid("cursor: this is none that a list gave".to_string()))
+    parse().ok_or_else(no_cursor)
+}
+
+fn no_cursor() -> Error {
+    Error::Invalid("cursor: this is none that a list gave".to_string())
 }
 
 #[cfg(test)]

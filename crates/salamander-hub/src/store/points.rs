@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 
 pub use super::curves::Point;
 use super::curves::{CHUNK, Reducer, Summary, decode, encode};
+use super::db::{Db, DbError, DbRow, OptionalExtension, params};
 use super::writer::Touched;
 use super::{Store, Tx};
 use crate::Error;
@@ -73,7 +73,7 @@ impl Store {
             let rows = query.query_map([run.number()], |row| {
                 Ok(MetricSummary {
                     name: row.get(0)?,
-                    points: row.get::<_, i64>(1)? as u64,
+                    points: row.get::<i64>(1)? as u64,
                     last: row.get(2)?,
                     last_step: row.get(3)?,
                     min: row.get(4)?,
@@ -113,22 +113,17 @@ impl Store {
 }
 
 /// Chunks of a curve that have steps of the window, by the numbers of their rows.
-fn chunks(
-    db: &Connection,
-    run: RunId,
-    metric: i64,
-    window: &Window,
-) -> Result<Vec<(i64, Summary)>, Error> {
+fn chunks(db: &Db, run: RunId, metric: i64, window: &Window) -> Result<Vec<(i64, Summary)>, Error> {
     let sql = "SELECT id, first, last, points, min, min_step, max, max_step, nan_step FROM chunks \
                WHERE run = ?1 AND metric = ?2 AND last >= ?3 AND first <= ?4 ORDER BY number";
     let mut query = db.prepare_cached(sql)?;
-    let row = |row: &Row<'_>| Ok((row.get(0)?, summary(row)?));
+    let row = |row: &DbRow<'_>| Ok((row.get(0)?, summary(row)?));
     let rows = query.query_map(params![run.number(), metric, window.from, window.to], row)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
 fn reduce(
-    db: &Connection,
+    db: &Db,
     chunks: &[(i64, Summary)],
     window: &Window,
 ) -> Result<(Vec<Point>, u64, bool), Error> {
@@ -152,30 +147,28 @@ fn reduce(
     Ok((reducer.finish(), total, true))
 }
 
-fn summary(row: &Row<'_>) -> rusqlite::Result<Summary> {
+fn summary(row: &DbRow<'_>) -> Result<Summary, DbError> {
     let extreme = |value: usize| {
         let (at, step): (Option<f64>, Option<i64>) = (row.get(value)?, row.get(value + 1)?);
-        Ok::<_, rusqlite::Error>(at.zip(step).map(|(value, step)| Point { step, value }))
+        Ok::<_, DbError>(at.zip(step).map(|(value, step)| Point { step, value }))
     };
     Ok(Summary {
         first: row.get(1)?,
         last: row.get(2)?,
-        points: row.get::<_, i64>(3)? as u64,
+        points: row.get::<i64>(3)? as u64,
         min: extreme(4)?,
         max: extreme(6)?,
         nan: row.get(8)?,
     })
 }
 
-fn read_chunk(db: &Connection, chunk: i64) -> Result<Vec<Point>, Error> {
+fn read_chunk(db: &Db, chunk: i64) -> Result<Vec<Point>, Error> {
     let mut query = db.prepare_cached("SELECT steps, vals FROM chunks WHERE id = ?1")?;
-    let points = query.query_row([chunk], |row| {
-        Ok(decode(row.get_ref(0)?.as_blob()?, row.get_ref(1)?.as_blob()?))
-    })?;
+    let points = query.query_row([chunk], |row| Ok(decode(row.blob(0)?, row.blob(1)?)))?;
     points.ok_or_else(|| Error::Conflict(format!("chunk {chunk} of the store is damaged")))
 }
 
-fn metric_id(db: &Connection, name: &str) -> Result<Option<i64>, Error> {
+fn metric_id(db: &Db, name: &str) -> Result<Option<i64>, Error> {
     let mut query = db.prepare_cached("SELECT id FROM metrics WHERE name = ?1")?;
     Ok(query.query_row([name], |row| row.get(0)).optional()?)
 }
@@ -185,8 +178,8 @@ pub(crate) fn append(tx: &Tx<'_>, run: RunId, points: &NewPoints) -> Result<(), 
         let metric = match metric_id(tx, name)? {
             Some(metric) => metric,
             None => {
-                tx.prepare_cached("INSERT INTO metrics (name) VALUES (?1)")?.execute([name])?;
-                tx.last_insert_rowid()
+                let sql = "INSERT INTO metrics (name) VALUES (?1) RETURNING id";
+                tx.prepare_cached(sql)?.query_row([name], |row| row.get(0))?
             }
         };
         append_curve(tx, run, metric, points)?;
@@ -244,9 +237,10 @@ fn append_summary(tx: &Tx<'_>, run: RunId, metric: i64, points: &[Point]) -> Res
     let Some(last) = points.last() else { return Ok(()) };
     tx.prepare_cached(
         "INSERT INTO run_metrics (run, metric, points, last, last_step, min, max) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO UPDATE SET points = points + ?3, last = ?4, \
-         last_step = ?5, min = min(coalesce(min, ?6), coalesce(?6, min)), \
-         max = max(coalesce(max, ?7), coalesce(?7, max))",
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (run, metric) DO UPDATE SET \
+         points = run_metrics.points + ?3, last = ?4, last_step = ?5, \
+         min = CASE WHEN ?6 >= run_metrics.min THEN run_metrics.min ELSE coalesce(?6, run_metrics.min) END, \
+         max = CASE WHEN ?7 <= run_metrics.max THEN run_metrics.max ELSE coalesce(?7, run_metrics.max) END",
     )?
     .execute(params![
         run.number(),
@@ -273,57 +267,56 @@ pub(crate) fn forget(tx: &Tx<'_>, run: RunId) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::for_each_store;
     use super::*;
-
-    fn store() -> (tempfile::TempDir, Store) {
-        let folder = tempfile::tempdir().expect("a folder");
-        let store = Store::open(&folder.path().join("hub.sqlite")).expect("made");
-        (folder, store)
-    }
 
     const ALL: Window = Window { from: i64::MIN, to: i64::MAX, stretches: usize::MAX / 4 };
 
     #[test]
     fn points_in_any_portions_are_one_curve() {
-        let (_folder, store) = store();
-        let run = RunId::new(1, 1).expect("small");
-        let value = |step: i64| (step as f64 * 0.37).sin();
-        let points: Vec<Point> = (0..5000).map(|step| Point { step, value: value(step) }).collect();
-        let mut rest = points.as_slice();
-        for portion in [1, 2, 1000, 1024, 30, 2000, 943] {
-            let (now, later) = rest.split_at(portion);
-            store.append_points(run, [("loss".into(), now.to_vec())].into()).expect("written");
-            rest = later;
-        }
-        assert!(rest.is_empty());
-        let curve = store.curve(run, "loss", &ALL).expect("read").expect("there");
-        assert_eq!((curve.points, curve.reduced), (5000, false));
-        assert_eq!(curve.steps, (0..5000).collect::<Vec<_>>());
-        assert_eq!(curve.values[1234], Some(value(1234)));
-        let metrics = store.metrics(run).expect("read");
-        assert_eq!(metrics[0].points, 5000);
-        assert_eq!(metrics[0].last, Some(value(4999)));
-        let best = points.iter().map(|p| p.value).fold(f64::NEG_INFINITY, f64::max);
-        assert_eq!(metrics[0].max, Some(best));
-        let window = Window { from: 100, to: 4100, stretches: 3 };
-        let curve = store.curve(run, "loss", &window).expect("read").expect("there");
-        assert!(curve.reduced && curve.steps.len() <= 6, "{curve:?}");
-        assert_eq!(curve.points, 4001);
-        let of_window = points[100..=4100].iter().map(|p| p.value).fold(f64::INFINITY, f64::min);
-        assert!(curve.values.contains(&Some(of_window)));
-        assert_eq!(store.curve(run, "other", &ALL).expect("read"), None);
+        for_each_store(|store, _| {
+            let run = RunId::new(1, 1).expect("small");
+            let value = |step: i64| (step as f64 * 0.37).sin();
+            let points: Vec<Point> =
+                (0..5000).map(|step| Point { step, value: value(step) }).collect();
+            let mut rest = points.as_slice();
+            for portion in [1, 2, 1000, 1024, 30, 2000, 943] {
+                let (now, later) = rest.split_at(portion);
+                store.append_points(run, [("loss".into(), now.to_vec())].into()).expect("written");
+                rest = later;
+            }
+            assert!(rest.is_empty());
+            let curve = store.curve(run, "loss", &ALL).expect("read").expect("there");
+            assert_eq!((curve.points, curve.reduced), (5000, false));
+            assert_eq!(curve.steps, (0..5000).collect::<Vec<_>>());
+            assert_eq!(curve.values[1234], Some(value(1234)));
+            let metrics = store.metrics(run).expect("read");
+            assert_eq!(metrics[0].points, 5000);
+            assert_eq!(metrics[0].last, Some(value(4999)));
+            let best = points.iter().map(|p| p.value).fold(f64::NEG_INFINITY, f64::max);
+            assert_eq!(metrics[0].max, Some(best));
+            let window = Window { from: 100, to: 4100, stretches: 3 };
+            let curve = store.curve(run, "loss", &window).expect("read").expect("there");
+            assert!(curve.reduced && curve.steps.len() <= 6, "{curve:?}");
+            assert_eq!(curve.points, 4001);
+            let of_window =
+                points[100..=4100].iter().map(|p| p.value).fold(f64::INFINITY, f64::min);
+            assert!(curve.values.contains(&Some(of_window)));
+            assert_eq!(store.curve(run, "other", &ALL).expect("read"), None);
+        });
     }
 
     #[test]
     fn what_is_no_number_is_a_gap_and_no_extreme() {
-        let (_folder, store) = store();
-        let run = RunId::new(1, 1).expect("small");
-        let points =
-            [f64::NAN, 2.0, 1.0].iter().zip(1..).map(|(v, step)| Point { step, value: *v });
-        store.append_points(run, [("loss".into(), points.collect())].into()).expect("written");
-        let curve = store.curve(run, "loss", &ALL).expect("read").expect("there");
-        assert_eq!(curve.values, [None, Some(2.0), Some(1.0)]);
-        let metric = &store.metrics(run).expect("read")[0];
-        assert_eq!((metric.min, metric.max, metric.last), (Some(1.0), Some(2.0), Some(1.0)));
+        for_each_store(|store, _| {
+            let run = RunId::new(1, 1).expect("small");
+            let points =
+                [f64::NAN, 2.0, 1.0].iter().zip(1..).map(|(v, step)| Point { step, value: *v });
+            store.append_points(run, [("loss".into(), points.collect())].into()).expect("written");
+            let curve = store.curve(run, "loss", &ALL).expect("read").expect("there");
+            assert_eq!(curve.values, [None, Some(2.0), Some(1.0)]);
+            let metric = &store.metrics(run).expect("read")[0];
+            assert_eq!((metric.min, metric.max, metric.last), (Some(1.0), Some(2.0), Some(1.0)));
+        });
     }
 }

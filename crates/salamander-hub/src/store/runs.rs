@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
+use super::db::{Db, DbError, DbRow, OptionalExtension, SqlDialect, params};
 use super::experiments::unknown_sort;
 use super::page::{Conditions, ListQuery, Page, Selection, Sort, Table, page};
 use super::writer::Touched;
@@ -130,11 +130,11 @@ pub struct Validation {
 const COLUMNS: &str = "r.id, r.experiment, r.trial, r.folder, r.name, r.state, r.reason, r.model, r.hparams, r.steps, \
     r.total_steps, r.epoch, r.epochs, r.steps_per_epoch, r.parameters, r.workers, r.metric, r.smaller_is_better, \
     r.best, r.best_steps, r.length, r.started, r.ended, e.archived, e.owner, r.change, \
-    (SELECT group_concat(label, char(10)) FROM labels WHERE experiment = r.experiment), r.measured";
+    (SELECT string_agg(label, '\n' ORDER BY label) FROM labels WHERE experiment = r.experiment), r.measured";
 const FROM: &str = "runs r JOIN experiments e ON e.id = r.experiment";
 const TABLE: Table = Table { columns: COLUMNS, from: FROM, id: "r.id" };
 
-fn read(row: &Row<'_>) -> rusqlite::Result<Run> {
+fn read(row: &DbRow<'_>) -> Result<Run, DbError> {
     let hparams: String = row.get(8)?;
     let labels: Option<String> = row.get(26)?;
     Ok(Run {
@@ -173,7 +173,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Run> {
 impl Store {
     /// A page of runs, those that were started last first unless told otherwise.
     pub fn runs(&self, query: &ListQuery) -> Result<Page<Run>, Error> {
-        let sort = sort(query.sort.as_deref())?;
+        let sort = sort(self.dialect(), query.sort.as_deref())?;
         let mut conditions = Conditions::default();
         if let Some(states) = &query.state {
             conditions.one_of("r.state", states);
@@ -186,7 +186,8 @@ impl Store {
             conditions.add("r.model = ?", model.clone());
         }
         if let Some(name) = &query.name {
-            conditions.add("instr(lower(r.name || ' ' || r.folder), lower(?)) > 0", name.clone());
+            let found = self.dialect().find("lower(r.name || ' ' || r.folder)", "lower(?)");
+            conditions.add(&format!("{found} > 0"), name.clone());
         }
         if let Some(experiment) = query.experiment {
             conditions.add("r.experiment = ?", experiment);
@@ -219,7 +220,7 @@ impl Store {
         self.read(|db| {
             let sql = format!("SELECT state, count(*) FROM {table} GROUP BY state");
             let mut query = db.prepare_cached(&sql)?;
-            let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            let rows = query.query_map((), |row| Ok((row.get(0)?, row.get(1)?)))?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
@@ -250,7 +251,7 @@ impl Store {
                     best: row.get(3)?,
                     seconds: row.get(4)?,
                     training: json(row.get(5)?),
-                    validation: row.get::<_, Option<String>>(6)?.map(json),
+                    validation: row.get::<Option<String>>(6)?.map(json),
                 })
             })?;
             Ok(rows.collect::<Result<_, _>>()?)
@@ -271,7 +272,7 @@ fn no_run(id: RunId) -> Error {
     Error::NotFound(format!("there is no run {id}"))
 }
 
-fn sort(sort: Option<&str>) -> Result<Sort, Error> {
+fn sort(dialect: SqlDialect, sort: Option<&str>) -> Result<Sort, Error> {
     let (name, descending) = Sort::direction(sort, "-started");
     if let Some(metric) = name.strip_prefix("metric:") {
         let key = "(SELECT last FROM run_metrics WHERE run = r.id AND metric = \
@@ -281,9 +282,9 @@ fn sort(sort: Option<&str>) -> Result<Sort, Error> {
     }
     if let Some(path) = name.strip_prefix("hparam:") {
         let quoted: Vec<String> =
-            path.split('.').map(|part| format!("\"{}\"", part.replace('"', ""))).collect();
+            path.split('.').map(|part| format!("\"{}\"", part.replace(['"', '\\'], ""))).collect();
         let value = Some(format!("$.{}", quoted.join(".")).into());
-        return Ok(Sort { key: "json_extract(r.hparams, ?)".to_string(), value, descending });
+        return Ok(Sort { key: dialect.json_key("r.hparams"), value, descending });
     }
     let key = match name {
         "id" | "name" | "state" | "model" | "started" | "ended" | "steps" | "epoch" | "best"
@@ -295,7 +296,7 @@ fn sort(sort: Option<&str>) -> Result<Sort, Error> {
 
 /// The last values of metrics; without a wish, the watched one's and the loss.
 fn last_values(
-    db: &Connection,
+    db: &Db,
     run: &Run,
     wanted: Option<&str>,
 ) -> Result<BTreeMap<String, Option<f64>>, Error> {
@@ -380,8 +381,9 @@ pub(crate) fn add_validation(
     number: i64,
     validation: &Validation,
 ) -> Result<(), Error> {
-    let sql = "INSERT OR REPLACE INTO validations (run, number, steps, epoch, complete, best, seconds, training, \
-               validation) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+    let sql = "INSERT INTO validations (run, number, steps, epoch, complete, best, seconds, training, validation) \
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (run, number) DO UPDATE SET steps = ?3, \
+               epoch = ?4, complete = ?5, best = ?6, seconds = ?7, training = ?8, validation = ?9";
     let values = validation.validation.as_ref();
     tx.prepare_cached(sql)?.execute(params![
         id.number(),
@@ -395,9 +397,13 @@ pub(crate) fn add_validation(
         values.map(Json::to_string),
     ])?;
     if validation.best {
-        let sql = "UPDATE runs SET best = json_extract(?2, '$.\"' || metric || '\"'), best_steps = ?3 WHERE id = ?1";
-        let values = params![id.number(), values.map(Json::to_string), validation.steps];
-        tx.prepare_cached(sql)?.execute(values)?;
+        let sql = "SELECT metric FROM runs WHERE id = ?1";
+        let metric =
+            tx.prepare_cached(sql)?.query_row([id.number()], |row| row.get(0)).optional()?;
+        let metric: Option<String> = metric.flatten();
+        let best = metric.and_then(|metric| values?.get(&metric)?.as_f64());
+        let sql = "UPDATE runs SET best = ?2, best_steps = ?3 WHERE id = ?1";
+        tx.prepare_cached(sql)?.execute(params![id.number(), best, validation.steps])?;
     }
     Ok(())
 }

@@ -1,10 +1,10 @@
 //! Users and their tokens. A token is shown once; the store has what argon2 made of it.
 
 use argon2::Argon2;
-use rusqlite::{OptionalExtension, params};
 use serde::{Deserialize, Serialize};
 
 use super::Store;
+use super::db::{OptionalExtension, params};
 use crate::Error;
 
 /// Bytes of a secret, a salt and a hash.
@@ -61,7 +61,7 @@ impl Store {
         let name = name.to_string();
         self.write(move |tx| {
             let sql = "INSERT INTO users (name, role, created) VALUES (?1, ?2, ?3) \
-                       ON CONFLICT DO UPDATE SET role = ?2";
+                       ON CONFLICT (name) DO UPDATE SET role = ?2";
             tx.prepare_cached(sql)?.execute(params![name, role.as_str(), now])?;
             Ok(())
         })
@@ -71,7 +71,7 @@ impl Store {
     pub fn users(&self) -> Result<Vec<User>, Error> {
         self.read(|db| {
             let mut query = db.prepare_cached("SELECT name, role FROM users ORDER BY name")?;
-            let rows = query.query_map([], |row| {
+            let rows = query.query_map((), |row| {
                 let role: String = row.get(1)?;
                 let role = Role::parse(&role).unwrap_or(Role::Viewer);
                 Ok(User { name: row.get(0)?, role })
@@ -84,7 +84,7 @@ impl Store {
     pub fn remove_user(&self, name: &str) -> Result<(), Error> {
         let name = name.to_string();
         self.write(move |tx| {
-            tx.execute("DELETE FROM tokens WHERE user = ?1", [&name])?;
+            tx.execute("DELETE FROM tokens WHERE \"user\" = ?1", [&name])?;
             match tx.execute("DELETE FROM users WHERE name = ?1", [&name])? {
                 0 => Err(Error::NotFound(format!("there is no user {name:?}"))),
                 _ => Ok(()),
@@ -103,7 +103,7 @@ impl Store {
             if !known {
                 return Err(Error::NotFound(format!("there is no user {user:?}")));
             }
-            let sql = "INSERT INTO tokens (id, user, salt, hash, created, expires) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+            let sql = "INSERT INTO tokens (id, \"user\", salt, hash, created, expires) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
             let values = params![id, user, salt.as_slice(), hash.as_slice(), now, expires];
             tx.prepare_cached(sql)?.execute(values)?;
             Ok(())
@@ -113,28 +113,36 @@ impl Store {
 
     /// Whose token this is; `None`: nobody's, or it has expired.
     pub fn user_of(&self, token: &str, now: i64) -> Result<Option<User>, Error> {
+        Ok(self.login(token, now)?.map(|(user, _)| user))
+    }
+
+    /// Whose token this is, and when it expires.
+    pub(crate) fn login(
+        &self,
+        token: &str,
+        now: i64,
+    ) -> Result<Option<(User, Option<i64>)>, Error> {
         let Some((id, secret)) = token.strip_prefix(PREFIX).and_then(|rest| rest.split_once('_'))
         else {
             return Ok(None);
         };
-        let found: Option<(String, String, Vec<u8>, Vec<u8>)> = self.read(|db| {
-            let sql = "SELECT u.name, u.role, t.salt, t.hash FROM tokens t JOIN users u ON u.name = t.user \
-                       WHERE t.id = ?1 AND coalesce(t.expires, ?2 + 1) > ?2";
-            let mut query = db.prepare_cached(sql)?;
-            let row = query.query_row(params![id, now], |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+        let found = self.read(|db| {
+            let sql = "SELECT u.name, u.role, t.salt, t.hash, t.expires FROM tokens t \
+                       JOIN users u ON u.name = t.\"user\" WHERE t.id = ?1 AND (t.expires IS NULL OR t.expires > ?2)";
+            let row = db.prepare_cached(sql)?.query_row(params![id, now], |row| {
+                let role = Role::parse(&row.get::<String>(1)?).unwrap_or(Role::Viewer);
+                let (salt, hash): (Vec<u8>, Vec<u8>) = (row.get(2)?, row.get(3)?);
+                Ok((User { name: row.get(0)?, role }, salt, hash, row.get(4)?))
             });
             Ok(row.optional()?)
         })?;
-        let Some((name, role, salt, expected)) = found else { return Ok(None) };
-        let fits = same(&hash(secret, &salt)?, &expected);
-        let role = Role::parse(&role).unwrap_or(Role::Viewer);
-        Ok(fits.then_some(User { name, role }))
+        let Some((user, salt, expected, expires)) = found else { return Ok(None) };
+        Ok(same(&hash(secret, &salt)?, &expected).then_some((user, expires)))
     }
 
     /// Whether anybody could log in.
     pub fn has_tokens(&self) -> Result<bool, Error> {
-        self.read(|db| Ok(db.prepare_cached("SELECT 1 FROM tokens LIMIT 1")?.exists([])?))
+        self.read(|db| Ok(db.prepare_cached("SELECT 1 FROM tokens LIMIT 1")?.exists(())?))
     }
 }
 
@@ -167,27 +175,28 @@ fn hex(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::for_each_store;
     use super::*;
 
     #[test]
     fn a_token_is_its_users_until_it_expires_and_nobody_elses() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let store = Store::open(&folder.path().join("hub.sqlite")).expect("made");
-        assert!(store.new_token("ada", 0, None).is_err(), "no such user");
-        store.set_user("ada", Role::Editor, 0).expect("made");
-        assert!(!store.has_tokens().expect("read"));
-        let token = store.new_token("ada", 0, Some(100)).expect("made");
-        let ada = User { name: "ada".into(), role: Role::Editor };
-        assert_eq!(store.user_of(&token, 99).expect("read"), Some(ada));
-        assert_eq!(store.user_of(&token, 100).expect("read"), None, "expired");
-        let (id, _) = token.rsplit_once('_').expect("two parts");
-        for forged in
-            [format!("{id}_{}", "0".repeat(64)), id.to_string(), "slm__".into(), "".into()]
-        {
-            assert_eq!(store.user_of(&forged, 0).expect("read"), None, "{forged}");
-        }
-        store.remove_user("ada").expect("removed");
-        assert_eq!(store.user_of(&token, 0).expect("read"), None);
-        assert!(store.set_user("a b", Role::Viewer, 0).is_err());
+        for_each_store(|store, _| {
+            assert!(store.new_token("ada", 0, None).is_err(), "no such user");
+            store.set_user("ada", Role::Editor, 0).expect("made");
+            assert!(!store.has_tokens().expect("read"));
+            let token = store.new_token("ada", 0, Some(100)).expect("made");
+            let ada = User { name: "ada".into(), role: Role::Editor };
+            assert_eq!(store.user_of(&token, 99).expect("read"), Some(ada));
+            assert_eq!(store.user_of(&token, 100).expect("read"), None, "expired");
+            let (id, _) = token.rsplit_once('_').expect("two parts");
+            for forged in
+                [format!("{id}_{}", "0".repeat(64)), id.to_string(), "slm__".into(), "".into()]
+            {
+                assert_eq!(store.user_of(&forged, 0).expect("read"), None, "{forged}");
+            }
+            store.remove_user("ada").expect("removed");
+            assert_eq!(store.user_of(&token, 0).expect("read"), None);
+            assert!(store.set_user("a b", Role::Viewer, 0).is_err());
+        });
     }
 }

@@ -1,9 +1,9 @@
 //! Who is told of ends, and what they have not heard yet.
 
-use rusqlite::{OptionalExtension, params};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+use super::db::{OptionalExtension, params};
 use super::{Store, Tx, experiments};
 use crate::Error;
 use crate::ids::ExperimentId;
@@ -44,7 +44,7 @@ impl Store {
         self.read(|db| {
             let sql = "SELECT id, url, states FROM webhooks ORDER BY created, id";
             let mut query = db.prepare_cached(sql)?;
-            let rows = query.query_map([], |row| {
+            let rows = query.query_map((), |row| {
                 let states: String = row.get(2)?;
                 let states = states.split(',').map(str::to_string).collect();
                 Ok(Webhook { id: row.get(0)?, url: row.get(1)?, states })
@@ -117,7 +117,7 @@ pub(crate) fn ended(
 ) -> Result<(), Error> {
     let hooks = tx
         .prepare_cached("SELECT id, states FROM webhooks ORDER BY id")?
-        .query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?
+        .query_map((), |row| Ok((row.get(0)?, row.get(1)?)))?
         .collect::<Result<Vec<(String, String)>, _>>()?;
     let wants = |states: &str| states.split(',').any(|wanted| wanted == state);
     for (hook, _) in hooks.iter().filter(|(_, states)| wants(states)) {

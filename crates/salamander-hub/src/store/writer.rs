@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
 
-use rusqlite::{Connection, Transaction};
 use tokio::sync::broadcast;
 
-use super::set_meta;
+use super::db::{Db, OptionalExtension};
+use super::{StoreAccess, StoreUrl, set_meta};
 use crate::Error;
 
 /// Jobs that may wait; who comes later waits to be let in.
@@ -24,7 +24,7 @@ const REMEMBERED: usize = 1024;
 
 /// What a job sees: a transaction, and the number of the change that it is.
 pub(crate) struct Tx<'a> {
-    transaction: &'a Transaction<'a>,
+    db: &'a Db,
     /// The number that changed rows get.
     pub(crate) change: i64,
     touched: RefCell<BTreeSet<Touched>>,
@@ -50,11 +50,11 @@ impl Tx<'_> {
     }
 }
 
-impl<'a> Deref for Tx<'a> {
-    type Target = Transaction<'a>;
+impl Deref for Tx<'_> {
+    type Target = Db;
 
-    fn deref(&self) -> &Transaction<'a> {
-        self.transaction
+    fn deref(&self) -> &Db {
+        self.db
     }
 }
 
@@ -79,14 +79,19 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(connection: Connection, change: Arc<AtomicI64>) -> Result<Self, Error> {
+    pub(super) fn start(
+        url: &StoreUrl,
+        sharing: StoreAccess,
+        change: Arc<AtomicI64>,
+    ) -> Result<Self, Error> {
+        let mut link = WriterConnection { url: url.clone(), sharing, change, db: None };
+        link.connect()?;
         let (sender, jobs) = sync_channel(WAITING);
         let (commits, _) = broadcast::channel(REMEMBERED);
         let told = commits.clone();
-        connection.set_prepared_statement_cache_capacity(128);
         let thread = Builder::new()
             .name("store".to_string())
-            .spawn(move || write_all(connection, &jobs, &change, &told))
+            .spawn(move || write_all(link, &jobs, &told))
             .map_err(|error| Error::Invalid(format!("cannot start a thread: {error}")))?;
         Ok(Self { jobs: Some(sender), thread: Some(thread), commits })
     }
@@ -126,55 +131,102 @@ impl Drop for Writer {
     }
 }
 
-fn write_all(
-    mut connection: Connection,
-    jobs: &Receiver<Job>,
-    change: &AtomicI64,
-    told: &broadcast::Sender<Commit>,
-) {
+/// The connection that writes, which is made again when it is lost.
+struct WriterConnection {
+    url: StoreUrl,
+    sharing: StoreAccess,
+    change: Arc<AtomicI64>,
+    db: Option<Db>,
+}
+
+impl WriterConnection {
+    fn connect(&mut self) -> Result<&Db, Error> {
+        let db = match self.db.take() {
+            Some(db) => db,
+            None => {
+                let db = self.url.writer(self.sharing)?;
+                let sql = "SELECT value FROM meta WHERE key = 'change'";
+                let kept = db.prepare_cached(sql)?.query_row((), |row| row.get::<String>(0));
+                let kept = kept.optional()?.and_then(|text| text.parse().ok()).unwrap_or(0);
+                // A commit may have been made whose answer was lost.
+                self.change.fetch_max(kept, Ordering::AcqRel);
+                db
+            }
+        };
+        Ok(self.db.insert(db))
+    }
+
+    /// Begins a transaction; where the connection is found to be lost, on another one.
+    fn begin(&mut self) -> Result<(), Error> {
+        if let Err(error) = self.connect()?.execute_batch("BEGIN") {
+            if !error.is_lost() {
+                return Err(error.into());
+            }
+            tracing::warn!(%error, store = %self.url, "the connection is lost, and made again");
+            self.db = None;
+            self.connect()?.execute_batch("BEGIN")?;
+        }
+        Ok(())
+    }
+
+    /// Takes back what was begun; a connection that cannot is given up.
+    fn roll_back(&mut self) {
+        if let Some(Err(error)) = self.db.as_ref().map(|db| db.execute_batch("ROLLBACK"))
+            && error.is_lost()
+        {
+            self.db = None;
+        }
+    }
+}
+
+fn write_all(mut link: WriterConnection, jobs: &Receiver<Job>, told: &broadcast::Sender<Commit>) {
     while let Ok(first) = jobs.recv() {
         let mut together = vec![first];
         together.extend(jobs.try_iter().take(TOGETHER - 1));
-        let number = change.load(Ordering::Acquire) + 1;
-        let (answers, committed) = commit(&mut connection, together, number);
+        let (answers, committed) = commit(&mut link, together);
         let told_of = match committed {
-            Ok(touched) => {
-                change.store(number, Ordering::Release);
+            Ok(commit) => {
+                link.change.store(commit.change, Ordering::Release);
                 // Nobody may be listening.
-                let _ = told.send(Commit { change: number, touched: Arc::new(touched) });
+                let _ = told.send(commit);
                 Ok(())
             }
-            Err(error) => Err(error.to_string()),
+            Err(error) => {
+                link.roll_back();
+                tracing::warn!(%error, store = %link.url, "a commit failed");
+                Err(error.to_string())
+            }
         };
         for answer in answers {
             answer(told_of.clone());
         }
     }
-    // Readers of a store that nobody writes find everything in one file.
-    let _ = connection.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
+    if let Some(db @ Db::Sqlite(_)) = &link.db {
+        // Readers of a store that nobody writes find everything in one file.
+        let _ = db.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)");
+    }
 }
 
 /// Does several jobs in one transaction; a job that fails takes back what it did, and nothing of the others.
-fn commit(
-    connection: &mut Connection,
-    jobs: Vec<Job>,
-    number: i64,
-) -> (Vec<Answer>, Result<BTreeSet<Touched>, Error>) {
+fn commit(link: &mut WriterConnection, jobs: Vec<Job>) -> (Vec<Answer>, Result<Commit, Error>) {
     let mut answers = Vec::with_capacity(jobs.len());
     let done = (|| {
-        let transaction = connection.transaction()?;
-        let touched = RefCell::default();
-        let tx = Tx { transaction: &transaction, change: number, touched };
+        link.begin()?;
+        let change = link.change.load(Ordering::Acquire) + 1;
+        let tx = Tx { db: link.connect()?, change, touched: RefCell::default() };
         for job in jobs {
             tx.execute_batch("SAVEPOINT job")?;
             let (is_good, answer) = job(&tx);
             answers.push(answer);
-            tx.execute_batch(if is_good { "RELEASE job" } else { "ROLLBACK TO job; RELEASE job" })?;
+            tx.execute_batch(if is_good {
+                "RELEASE SAVEPOINT job"
+            } else {
+                "ROLLBACK TO SAVEPOINT job; RELEASE SAVEPOINT job"
+            })?;
         }
-        set_meta(&tx, "change", &number.to_string())?;
-        let touched = tx.touched.into_inner();
-        transaction.commit()?;
-        Ok(touched)
+        set_meta(&tx, "change", &change.to_string())?;
+        tx.execute_batch("COMMIT")?;
+        Ok(Commit { change, touched: Arc::new(tx.touched.into_inner()) })
     })();
     (answers, done)
 }

@@ -13,6 +13,8 @@ use salamander_hub::server::{Listen, bind, serve};
 use salamander_hub::{Client, Hub, Programs};
 use tokio::sync::watch;
 
+use crate::place::open;
+
 pub(crate) const EXPERIMENT: &str = "name: my model\nentrypoint: net\nsearcher: {metric: accuracy, \
     smaller_is_better: false}\nhyperparameters: {learning_rate: 0.1, global_batch_size: 8}\n";
 
@@ -80,10 +82,11 @@ pub(crate) struct Serving {
 
 impl Serving {
     pub(crate) fn start(runs: &Path, access: Access) -> Self {
-        let hub = Hub::open(runs, None).expect("opened");
+        let hub = open(runs).expect("opened");
         Ingester::new(hub.clone()).look_at_all().expect("read");
         let programs = Arc::new(Programs::new(vec![std::env::current_exe().expect("a program")]));
         let api = Api::new(hub.clone(), Guard::new(access, hub.store().clone()), programs);
+        let mlflow = mlflow::routes(Mlflow::open(&hub).expect("opened"));
         let (stop, stopped) = watch::channel(false);
         let (sender, receiver) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -93,7 +96,6 @@ impl Serving {
                 let listener = bind(address).await.expect("bound");
                 sender.send(listener.local_addr().expect("an address")).expect("sent");
                 let listen = Listen { address, tls: None, proxy: None, login: false };
-                let mlflow = mlflow::routes(Mlflow::open(&api.hub).expect("opened"));
                 let routes = router(&api).merge(guarded(&api, mlflow));
                 serve(listener, &listen, routes, stopped).await.expect("served");
             });

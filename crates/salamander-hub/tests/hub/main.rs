@@ -1,7 +1,12 @@
 //! A hub from outside: folders in, HTTP out.
 
 mod folders;
+mod full_disk;
+mod hostile;
 mod mlflow;
+#[path = "place_sqlite.rs"]
+mod place;
 mod queue;
 mod read;
+mod schema;
 mod upkeep;

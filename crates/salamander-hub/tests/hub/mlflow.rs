@@ -10,7 +10,7 @@ use crate::folders::{Serving, write_run};
 
 /// Python with a module; says so and returns nothing when it is not there. With SALAMANDER_NO_SKIPS, as in CI, that is
 /// a failure.
-fn python(module: &str) -> Option<String> {
+pub(crate) fn python(module: &str) -> Option<String> {
     let python = std::env::var("SALAMANDER_PYTHON").unwrap_or_else(|_| "python3".to_string());
     let check = Command::new(&python).arg("-c").arg(format!("import {module}")).output();
     if check.is_ok_and(|output| output.status.success()) {

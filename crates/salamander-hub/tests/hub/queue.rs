@@ -13,6 +13,7 @@ use salamander_hub::{CreateRequest, Error, ExperimentId, Hub, Programs, Speaker}
 use serde_json::json;
 
 use crate::folders::{EXPERIMENT, Serving, write_run};
+use crate::place::{forget, open};
 
 /// Makes the folder that it is told, or goes on in it; ends when a file named `end` has a word for it: `completed`,
 /// `failed`. It leaves when it is asked to.
@@ -52,7 +53,7 @@ impl Scenario {
         fs::write(&program, PROGRAM).expect("written");
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("set");
         let programs = Arc::new(Programs::new(vec![program]));
-        let hub = Hub::open(&folder.path().join("runs"), None).expect("opened");
+        let hub = open(&folder.path().join("runs")).expect("opened");
         let queue = Queue::new(hub.clone(), Arc::clone(&programs), slots);
         Self { folder, hub, programs, queue }
     }
@@ -61,7 +62,7 @@ impl Scenario {
     fn killed(self, slots: u32) -> Self {
         let Self { folder, hub, programs, queue } = self;
         drop((queue, hub));
-        let hub = Hub::open(&folder.path().join("runs"), None).expect("opened");
+        let hub = open(&folder.path().join("runs")).expect("opened");
         let queue = Queue::new(hub.clone(), Arc::clone(&programs), slots);
         Self { folder, hub, programs, queue }
     }
@@ -169,8 +170,8 @@ fn a_killed_hub_finds_its_processes_and_a_killed_process_goes_on() {
     let runs = s.hub.runs().to_path_buf();
     let Scenario { folder, hub, queue, programs } = s;
     drop((hub, queue));
-    Hub::forget_store(&runs, None).expect("removed");
-    let hub = Hub::open(&runs, None).expect("opened");
+    forget(&runs).expect("removed");
+    let hub = open(&runs).expect("opened");
     let queue = Queue::new(hub.clone(), Arc::clone(&programs), 2);
     let mut s = Scenario { folder, hub, programs, queue };
     s.until(first, "running");
@@ -302,7 +303,7 @@ fn labels_and_archives_are_kept_without_a_store() {
         assert!(client.change(id, &json!({"add_labels": [""]})).is_err());
         assert!(client.change(id, &json!({"nonsense": 1})).is_err());
     }
-    Hub::forget_store(runs.path(), None).expect("removed");
+    forget(runs.path()).expect("removed");
     let serving = Serving::start(runs.path(), Access::Open);
     let experiment = serving.client().experiment(id).expect("there");
     assert_eq!((experiment.labels, experiment.archived), (vec!["y".to_string()], true));

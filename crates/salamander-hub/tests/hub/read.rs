@@ -9,9 +9,10 @@ use salamander_hub::ingest::Ingester;
 use salamander_hub::store::logs::LogQuery;
 use salamander_hub::store::page::ListQuery;
 use salamander_hub::store::users::Role;
-use salamander_hub::{Error, Hub, RunId, now};
+use salamander_hub::{Error, RunId, now};
 
 use crate::folders::{Serving, write_metrics, write_run};
+use crate::place::{forget, open};
 
 fn id(text: &str) -> RunId {
     text.parse().expect("a run")
@@ -55,7 +56,7 @@ fn a_folder_becomes_an_experiment_with_a_run_curves_logs_and_checkpoints() {
 fn a_resumed_run_has_its_new_curve_and_nothing_of_the_old() {
     let runs = tempfile::tempdir().expect("a folder");
     let folder = write_run(runs.path(), "a", 50);
-    let hub = Hub::open(runs.path(), None).expect("opened");
+    let hub = open(runs.path()).expect("opened");
     let mut ingester = Ingester::new(hub.clone());
     ingester.look_at_all().expect("read");
     write_metrics(&folder, 20);
@@ -81,7 +82,7 @@ fn a_store_that_is_made_again_is_the_same() {
         write_run(runs.path(), name, steps);
     }
     let look = || {
-        let hub = Hub::open(runs.path(), None).expect("opened");
+        let hub = open(runs.path()).expect("opened");
         Ingester::new(hub.clone()).look_at_all().expect("read");
         let all = ListQuery {
             metrics: Some("*".into()),
@@ -100,7 +101,7 @@ fn a_store_that_is_made_again_is_the_same() {
         (runs, strip(serde_json::to_value(experiments).expect("json")))
     };
     let before = look();
-    Hub::forget_store(runs.path(), None).expect("removed");
+    forget(runs.path()).expect("removed");
     assert_eq!(look(), before);
     assert_eq!(look(), before, "and so is one that is only opened again");
 }
@@ -201,7 +202,7 @@ fn with_a_login_only_tokens_open() {
 #[test]
 fn a_second_hub_is_refused() {
     let runs = tempfile::tempdir().expect("a folder");
-    let _first = Hub::open(runs.path(), None).expect("opened");
-    let error = Hub::open(runs.path(), None).err().expect("refused").to_string();
+    let _first = open(runs.path()).expect("opened");
+    let error = open(runs.path()).err().expect("refused").to_string();
     assert!(error.contains("a hub for these runs is there already"), "{error}");
 }

@@ -1,0 +1,135 @@
+//! A database of a Postgres server as a store: connections that are tried again, and one hub at a time.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::str::FromStr;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::db::pg::{Pg, is_lost, said};
+use super::db::{Db, DbError};
+use super::schema;
+use super::url::StoreAccess;
+use crate::Error;
+
+/// How long a server that does not answer is tried again before whoever waits is told.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The first pause between two tries, and the longest.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// After so long without an answer a connection over a network is given up.
+const SILENCE: Duration = Duration::from_secs(60);
+/// The number of the lock that a hub holds as long as its connection for writing lives: "salamander" in short.
+const HUB_LOCK: i64 = 0x5341_4c41_4855_4221;
+
+/// A database.
+#[derive(Clone)]
+pub struct Database {
+    config: postgres::Config,
+}
+
+impl FromStr for Database {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let config: Result<postgres::Config, _> = text.parse();
+        // The text may have a password: it is not said again.
+        let wrong = |error: postgres::Error| {
+            Error::Invalid(format!("this is no address of a Postgres server: {}", said(&error)))
+        };
+        let mut config = config.map_err(wrong)?;
+        if config.get_ssl_mode() == postgres::config::SslMode::Require {
+            let reason = "sslmode=require: connections to Postgres are not encrypted here; use a socket, \
+                          this machine, or a network of your own (a tunnel)";
+            return Err(Error::Invalid(reason.to_string()));
+        }
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(PATIENCE);
+        }
+        if config.get_tcp_user_timeout().is_none() {
+            config.tcp_user_timeout(SILENCE);
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("salamander hub");
+        }
+        Ok(Self { config })
+    }
+}
+
+impl fmt::Display for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hosts = self.config.get_hosts().iter().map(|host| match host {
+            postgres::config::Host::Tcp(name) => name.clone(),
+            postgres::config::Host::Unix(path) => path.display().to_string(),
+        });
+        let hosts: Vec<String> = hosts.collect();
+        let name = self.config.get_dbname().or(self.config.get_user()).unwrap_or_default();
+        write!(f, "database {name} on {}", hosts.join(","))
+    }
+}
+
+impl Database {
+    /// Connects; a server that is starting, or away for a moment, is tried again.
+    fn connect(&self) -> Result<Db, Error> {
+        let begun = Instant::now();
+        let mut pause = PAUSES.0;
+        loop {
+            match Pg::connect(&self.config) {
+                Ok(connected) => return Ok(Db::Postgres(Box::new(RefCell::new(connected)))),
+                Err(error) if is_lost(&error) && begun.elapsed() < PATIENCE => sleep(pause),
+                Err(error) => return Err(Error::Unwritable(format!("{self}: {}", said(&error)))),
+            }
+            pause = (pause * 2).min(PAUSES.1);
+        }
+    }
+
+    pub(super) fn writer(&self, sharing: StoreAccess) -> Result<Db, Error> {
+        let db = self.connect()?;
+        // A commit is on the server's disk before the next portion of a file is read, whatever its default is.
+        db.execute_batch("SET synchronous_commit = on; SET client_min_messages = warning")?;
+        if sharing == StoreAccess::Alone {
+            self.lock(&db)?;
+        }
+        Ok(db)
+    }
+
+    /// The lock lives as long as the connection that writes: whoever writes has it. That of a hub that was killed is
+    /// free as soon as the server hears of it.
+    fn lock(&self, db: &Db) -> Result<(), Error> {
+        let begun = Instant::now();
+        loop {
+            let mut query = db.prepare_cached("SELECT pg_try_advisory_lock(?1)")?;
+            if query.query_row([HUB_LOCK], |row| row.get(0))? {
+                return Ok(());
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(Error::Conflict(format!("{self}: another hub has this store")));
+            }
+            sleep(PAUSES.0);
+        }
+    }
+
+    pub(super) fn reader(&self) -> Result<Db, Error> {
+        let db = self.connect()?;
+        db.execute_batch("SET default_transaction_read_only = on")?;
+        Ok(db)
+    }
+
+    pub(super) fn remove(&self) -> Result<(), Error> {
+        let db = self.writer(StoreAccess::Alone)?;
+        for table in schema::tables().chain(["store_format"]) {
+            db.execute_batch(&format!("DROP TABLE IF EXISTS {table} CASCADE"))?;
+        }
+        Ok(())
+    }
+}
+
+/// The format of a store; none: it is empty.
+pub(super) fn format(db: &Db) -> Result<i64, DbError> {
+    let known = "SELECT to_regclass('store_format') IS NOT NULL";
+    if !db.prepare_cached(known)?.query_row((), |row| row.get::<bool>(0))? {
+        db.execute_batch(&format!("BEGIN; {}; COMMIT", schema::BEFORE))?;
+        return Ok(0);
+    }
+    db.prepare_cached("SELECT coalesce(max(number), 0) FROM store_format")?
+        .query_row((), |row| row.get(0))
+}

@@ -1,0 +1,12 @@
+//! The same hub with its store on a Postgres server: the same tests, and those of a server that goes away.
+
+mod folders;
+mod hostile;
+mod mlflow;
+mod outage;
+#[path = "place_postgres.rs"]
+mod place;
+mod queue;
+mod read;
+#[path = "../support/postgres.rs"]
+mod server;
