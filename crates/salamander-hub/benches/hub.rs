@@ -147,7 +147,8 @@ fn curves() -> f64 {
     let address = "127.0.0.1:0".parse().expect("an address");
     let listen = Listen { address, tls: None, proxy: None, login: false };
     let programs = vec![std::env::current_exe().expect("a program")];
-    let options = DaemonOptions { listen, slots: 1, programs, log_retention_days: None, routes: None };
+    let options =
+        DaemonOptions { listen, slots: 1, programs, log_retention_days: None, routes: None };
     let daemon = Daemon::start(hub, options).expect("started");
     let client = Client::new(&format!("http://{}", daemon.address()), None).expect("an address");
     let runs: Vec<String> = (1..=CURVES).map(|run| id(run).to_string()).collect();

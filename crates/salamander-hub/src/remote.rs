@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Seek, SeekFrom, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use salamander_core::layout::{RunLayout, is_told_file};
 use salamander_files::{Durability, replace};
@@ -193,7 +193,7 @@ impl Hub {
             .collect();
         for folder in known {
             let below = folder.strip_prefix(layout.folder()).unwrap_or(&folder);
-            let is_live = life.live.iter().any(|live| below == PathBuf::from(live));
+            let is_live = life.live.iter().any(|live| below == Path::new(live));
             let path = RunLayout::new(&folder).remote_live();
             let done = match is_live {
                 true => fs::write(&path, ""),
