@@ -65,7 +65,8 @@ impl Workplace {
                 && done >= due
                 && let Some(victim) = workers_of(parent.id()).get(killed)
             {
-                let sent = Command::new("kill").args(["-KILL", &victim.to_string()]).status();
+                let sent =
+                    Command::new("sh").args(["-c", &format!("kill -KILL {victim}")]).status();
                 killed += usize::from(sent.is_ok_and(|sent| sent.success()));
                 due = done + 2;
             }

@@ -77,7 +77,8 @@ fn of_pictures(weights: &Path, expected: &Expected) -> Result<Vec<f32>, Box<dyn 
     let classes = expected.logits.first().map_or(0, Vec::len);
     let model = MobileNetV2::new(classes, &device.clone().autodiff());
     let (model, _) = model.load(weights, Head::There)?;
-    let shape = [2, 3, 224, 224];
+    let shape: [usize; 4] = [2, 3, 224, 224];
+    let count: usize = shape.iter().product();
     let fan_in = (3 * 224 * 224) as f64;
     let value = |at: usize| {
         // Eight letters has the name "pictures", as Python's script counts them.
@@ -85,7 +86,7 @@ fn of_pictures(weights: &Path, expected: &Expected) -> Result<Vec<f32>, Box<dyn 
         let wave = 2.0 * (wave - wave.floor()) - 1.0;
         f64::from((wave * (3.0 / fan_in).sqrt()) as f32) * 200.0
     };
-    let values: Vec<f32> = (0..shape.iter().product()).map(|at| value(at) as f32).collect();
+    let values: Vec<f32> = (0..count).map(|at| value(at) as f32).collect();
     let pictures = Tensor::<4>::from_data(TensorData::new(values, shape), &device);
     Ok(model.valid().forward(pictures).into_data().iter::<f32>().collect())
 }

@@ -136,7 +136,7 @@ fn relu6_is_a_clamp_and_its_gradients_are_slopes() {
         let x = tracked(&values, [9, 10]);
         trace(by(x.clone()), |gradients| vec![vector(x.grad(gradients).expect("used"))])
     };
-    let ours = run(&relu6);
+    let ours = run(&relu6::<2>);
     assert_eq!(ours, run(&|x| x.clamp(0.0, 6.0)));
     assert!(ours[0].contains(&0.0) && ours[0].contains(&6.0), "both ends are met");
     let weights = Random::new(7).values(90);
