@@ -120,27 +120,36 @@ impl Trial for BertReviews {
 
     fn export(&self, format: &str, cx: &Context<Hp>, folder: &Path) -> Result<(), BuildError> {
         let classes = Review::class_names(&cx.assets);
-        export(&self.bert, Self::NAME, format, &classes, cx, folder)
+        ExportedClassifier { name: Self::NAME, model: &self.bert, classes: &classes }
+            .write(format, cx, folder)
     }
 }
 
-/// Writes a classifier with its tokenizer in the layout of Hugging Face or as ONNX.
-pub(super) fn export(
-    model: &BertClassifier,
-    name: &str,
-    format: &str,
-    classes: &[String],
-    cx: &Context<Hp>,
-    folder: &Path,
-) -> Result<(), BuildError> {
-    let config = config(cx)?;
-    if format != "onnx" {
-        return Ok(bert::export(model, &config, classes, &cx.assets, folder)?);
+/// What a classifier is exported with.
+pub(super) struct ExportedClassifier<'a> {
+    pub(super) name: &'a str,
+    pub(super) model: &'a BertClassifier,
+    pub(super) classes: &'a [String],
+}
+
+impl ExportedClassifier<'_> {
+    /// Writes it with its tokenizer in the layout of Hugging Face or as ONNX.
+    pub(super) fn write(
+        &self,
+        format: &str,
+        cx: &Context<Hp>,
+        folder: &Path,
+    ) -> Result<(), BuildError> {
+        let Self { name, model, classes } = *self;
+        let config = config(cx)?;
+        if format != "onnx" {
+            return Ok(bert::export(model, &config, classes, &cx.assets, folder)?);
+        }
+        let mut graph = Graph::new(name);
+        let logits = model.lay_out(&mut graph);
+        graph.classes(&logits, classes.len(), classes);
+        graph.say("preprocessing", "tokenizer.json beside this file, at most 128 tokens");
+        graph.write(&folder.join(onnx::FILE))?;
+        Ok(bert::export_tokenizer(&config, &cx.assets, folder)?)
     }
-    let mut graph = Graph::new(name);
-    let logits = model.lay_out(&mut graph);
-    graph.classes(&logits, classes.len(), classes);
-    graph.say("preprocessing", "tokenizer.json beside this file, at most 128 tokens");
-    graph.write(&folder.join(onnx::FILE))?;
-    Ok(bert::export_tokenizer(&config, &cx.assets, folder)?)
 }

@@ -7,7 +7,7 @@ use salamander::models::bert::{self, BertClassifier, Head};
 use salamander::prelude::*;
 use salamander::train::example::Example as _;
 
-use super::bert::{Hp, config, export};
+use super::bert::{ExportedClassifier, Hp, config};
 use super::{TextPair, TextPairBatch};
 
 /// A classifier of pairs.
@@ -80,6 +80,7 @@ impl Trial for BertPairs {
 
     fn export(&self, format: &str, cx: &Context<Hp>, folder: &Path) -> Result<(), BuildError> {
         let classes = TextPair::class_names(&cx.assets);
-        export(&self.bert, Self::NAME, format, &classes, cx, folder)
+        ExportedClassifier { name: Self::NAME, model: &self.bert, classes: &classes }
+            .write(format, cx, folder)
     }
 }
