@@ -13,6 +13,8 @@ use std::time::Duration;
 pub(crate) struct PostgresServer {
     folder: PathBuf,
     process: Mutex<Child>,
+    /// Removes the folder when this process is gone, however that comes: it reads until its input ends.
+    _remover: Child,
 }
 
 /// Databases are numbered, so that each test has its own.
@@ -43,7 +45,15 @@ impl PostgresServer {
             .expect("initdb starts (apt-get install postgresql)");
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let process = Mutex::new(spawn(&folder));
-        let server = Self { folder, process };
+        let _remover = Command::new("sh")
+            .args(["-c", "cat; sleep 1; rm -rf \"$1\"", "sh"])
+            .arg(&folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("sh starts");
+        let server = Self { folder, process, _remover };
         server.wait();
         server
     }
