@@ -22,7 +22,7 @@ pub fn rest(choice: u16, body: &[u8]) -> usize {
     } else if packed == 2 {
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static("deflate"));
     }
-    http::decode_all(&headers, Bytes::copy_from_slice(body)).iter().map(|input| use_up(input)).sum()
+    http::decode_all(&headers, Bytes::copy_from_slice(body)).iter().map(use_up).sum()
 }
 
 /// Reads a message of gRPC; returns how many records there were.
