@@ -57,26 +57,50 @@ fn plain(out: &mut [f32], left: &[f32], right: &[f32], (m, k, n): (usize, usize,
     // SAFETY: the sizes were just checked.
     unsafe {
         gemm::gemm(
-            m, n, k, out.as_mut_ptr(), 1, n as isize, false, left.as_ptr(), 1, k as isize, right.as_ptr(), 1,
-            n as isize, 1.0, 1.0, false, false, false, gemm::Parallelism::None,
+            m,
+            n,
+            k,
+            out.as_mut_ptr(),
+            1,
+            n as isize,
+            false,
+            left.as_ptr(),
+            1,
+            k as isize,
+            right.as_ptr(),
+            1,
+            n as isize,
+            1.0,
+            1.0,
+            false,
+            false,
+            false,
+            gemm::Parallelism::None,
         );
     }
 }
 
 fn main() {
-    println!("{:>18} {:>10} {:>10} {:>7}  shape", "rows inner columns", "gemm us", "ours us", "ratio");
+    println!(
+        "{:>18} {:>10} {:>10} {:>7}  shape",
+        "rows inner columns", "gemm us", "ours us", "ratio"
+    );
     for (rows, inner, columns, name) in SHAPES {
         let (left, right) = (values(rows * inner), values(inner * columns));
         let (mut theirs, mut ours) = (vec![0.0; rows * columns], vec![0.0; rows * columns]);
         let (gemm, own) = medians(
             || plain(black_box(&mut theirs), &left, &right, (rows, inner, columns)),
             || {
-                let (left, right) = (Matrix::new(&left, rows, inner), Matrix::new(&right, inner, columns));
+                let (left, right) =
+                    (Matrix::new(&left, rows, inner), Matrix::new(&right, inner, columns));
                 product(ProductOutput::Replace, black_box(&mut ours), left, right);
             },
         );
         let (gemm, own) = (gemm * 1e6, own * 1e6);
-        println!("{rows:>6}{inner:>6}{columns:>6} {gemm:>10.1} {own:>10.1} {:>7.2}  {name}", own / gemm);
+        println!(
+            "{rows:>6}{inner:>6}{columns:>6} {gemm:>10.1} {own:>10.1} {:>7.2}  {name}",
+            own / gemm
+        );
     }
     println!("\n{:>18} {:>10} {:>10} {:>7}  linear layer", "", "f32 us", "int8 us", "faster");
     for (rows, inputs, outputs, name) in SHAPES {
@@ -88,6 +112,9 @@ fn main() {
             || drop(black_box(forward_int8(rows, &input, &packed, None))),
         );
         let (floats, bytes) = (floats * 1e6, bytes * 1e6);
-        println!("{rows:>6}{inputs:>6}{outputs:>6} {floats:>10.1} {bytes:>10.1} {:>7.2}  {name}", floats / bytes);
+        println!(
+            "{rows:>6}{inputs:>6}{outputs:>6} {floats:>10.1} {bytes:>10.1} {:>7.2}  {name}",
+            floats / bytes
+        );
     }
 }

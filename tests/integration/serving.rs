@@ -173,8 +173,7 @@ fn a_recommender_is_served_from_the_rows_of_its_checkpoint() {
         place.ok(&["infer", &url, "--model", "likes", "--data", data, "--out", "found.jsonl"]);
         let scores = |name: &str| -> Vec<Vec<u32>> {
             let text = std::fs::read_to_string(place.path().join(name)).expect("written");
-            let line =
-                |line| bits(&serde_json::from_str::<Value>(line).expect("JSON")["scores"]);
+            let line = |line| bits(&serde_json::from_str::<Value>(line).expect("JSON")["scores"]);
             text.lines().map(line).collect()
         };
         assert!(scores("found.jsonl") == scores("expected.jsonl"), "{data}");
