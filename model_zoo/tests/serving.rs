@@ -142,6 +142,31 @@ fn a_served_network_says_what_predict_writes() {
     check("mnist.yaml", "mnist_conv16");
 }
 
+/// In eight bits a record's answer does not depend on what is computed beside it either, and is near the exact one.
+#[test]
+fn a_network_in_eight_bits_says_the_same_in_every_batch() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (run, exact) = trained("mlp.yaml", folder.path());
+    let images = images(60);
+    let serving = Serving::start(&[&format!("digits={}", run.display()), "--int8"]);
+    let ask = |first: usize, rows: usize| {
+        let data: Vec<u8> = images[first..first + rows].concat();
+        let input =
+            json!({"name": "image", "shape": [rows, 1, 28, 28], "datatype": "UINT8", "data": data});
+        let request = json!({"inputs": [input], "outputs": [{"name": "scores"}]});
+        bits(&serving.post("/v2/models/digits/infer", &request.to_string())["outputs"][0]["data"])
+    };
+    let alone: Vec<Vec<u32>> = (0..60).map(|record| ask(record, 1)).collect();
+    for rows in [2, 7, 33, 60] {
+        assert_eq!(ask(0, rows), alone[..rows].concat(), "{rows} records");
+    }
+    assert_ne!(alone, exact[..60], "it was computed in f32");
+    for (found, exact) in alone.concat().iter().zip(exact.concat()) {
+        let far = (f32::from_bits(*found) - f32::from_bits(exact)).abs();
+        assert!(far < 0.05, "{far}");
+    }
+}
+
 /// The batch client is killed again and again; its output is what `predict` writes, each record once and in order.
 #[test]
 fn a_killed_batch_client_goes_on_where_it_was() {

@@ -165,7 +165,7 @@ impl Trained<'_> {
     pub fn assets(&self, specs: &[AssetSpec]) -> Result<AssetFiles, Error> {
         match self.weights {
             Weights::File(path) => AssetFiles::read(specs, path.parent().unwrap_or(Path::new(""))),
-            Weights::Foreign(folder) => AssetFiles::read(specs, folder),
+            Weights::Foreign(folder) => AssetFiles::find(specs, &[folder]),
             Weights::Checkpoint(checkpoint) => {
                 let is_absent = |spec: &&AssetSpec| {
                     !spec.is_optional() && checkpoint.assets.get(spec.file).is_none()

@@ -106,7 +106,7 @@ struct Int8Rows {
 }
 
 fn some_rows(
-    kernel: ByteSums,
+    kernel: SumKernel,
     input: &[f32],
     weight: &Int8Weights,
     bias: Option<&[f32]>,
@@ -142,9 +142,9 @@ fn some_rows(
 }
 
 /// Sums of the products of some rows of bytes with a tile of weights, a row of sums for each.
-pub(super) type ByteSums = fn(&[u8], usize, &[i8], &mut [i32]);
+pub(super) type SumKernel = fn(&[u8], usize, &[i8], &mut [i32]);
 
-fn kernel() -> ByteSums {
+fn kernel() -> SumKernel {
     #[cfg(target_arch = "x86_64")]
     if let Some(kernel) = super::int8_x86::kernel() {
         return kernel;

@@ -3,10 +3,10 @@
 
 use std::arch::x86_64::*;
 
-use super::int8::ByteSums;
+use super::int8::SumKernel;
 
 /// The kernel, where this CPU can run it.
-pub(super) fn kernel() -> Option<ByteSums> {
+pub(super) fn kernel() -> Option<SumKernel> {
     let can = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vnni");
     can.then_some(sums as _)
 }
