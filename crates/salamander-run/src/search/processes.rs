@@ -153,13 +153,13 @@ impl TrialProcesses {
                     process.doing = Doing::Staying(trial);
                     ended.push((trial, TrialExit::Done));
                 }
-                ProcessNews::Ended(exit) => match self.processes.remove(&number) {
-                    Some(TrialProcess { doing: Doing::Training(trial), .. }) => {
+                ProcessNews::Ended(exit) => {
+                    let process = self.processes.remove(&number);
+                    // The trial of one that stayed had come to where it pauses, which was heard.
+                    if let Some(TrialProcess { doing: Doing::Training(trial), .. }) = process {
                         ended.push((trial, exit));
                     }
-                    // Its trial had come to where it pauses.
-                    _ => {}
-                },
+                }
             }
         }
         ended
