@@ -3,7 +3,7 @@
 
 use benches::Record;
 
-use crate::searched::{Measured, digits, train};
+use crate::searched::{TimedProgram, digits, train};
 
 const SEEDS: u32 = 10;
 
@@ -34,7 +34,7 @@ pub(crate) fn measure(record: &Record) {
 }
 
 /// The best loss of a trial that has had all its steps.
-fn at_the_end(search: &Measured) -> f64 {
+fn at_the_end(search: &TimedProgram) -> f64 {
     let trials = search.end["trials"].as_array().expect("trials").iter();
     trials.filter_map(|trial| trial["metric"].as_f64()).fold(f64::INFINITY, f64::min)
 }

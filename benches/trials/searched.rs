@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 /// A run of the program that has ended.
-pub(crate) struct Measured {
+pub(crate) struct TimedProgram {
     /// What `--json` prints.
     pub(crate) end: Value,
     /// Seconds by the clock.
@@ -26,7 +26,7 @@ pub(crate) fn digits(model: &str, rest: &str) -> String {
 }
 
 /// Trains a file below a folder, with one thread for each process.
-pub(crate) fn train(folder: &Path, file: &Path, arguments: &[&str]) -> Measured {
+pub(crate) fn train(folder: &Path, file: &Path, arguments: &[&str]) -> TimedProgram {
     let program = std::env::var_os("SALAMANDER_PROGRAM").map(PathBuf::from);
     let program = program.unwrap_or_else(|| std::env::current_exe().expect("this program"));
     let (begun, before) = (Instant::now(), processor_seconds());
@@ -45,7 +45,7 @@ pub(crate) fn train(folder: &Path, file: &Path, arguments: &[&str]) -> Measured 
     let out = String::from_utf8_lossy(&output.stdout).into_owned();
     let end = serde_json::from_str(out.lines().last().unwrap_or_default()).expect("JSON");
     let processor = processor_seconds() - before;
-    Measured { end, seconds: begun.elapsed().as_secs_f64(), processor }
+    TimedProgram { end, seconds: begun.elapsed().as_secs_f64(), processor }
 }
 
 /// What all processes took that this one, or one of them, has waited for: fields 16 and 17 of `/proc/self/stat`, in

@@ -153,9 +153,14 @@ fn find_search(args: &Args, overrides: &Overrides, program: &Program) -> Result<
     match (args.resumed(), &args.experiment) {
         (Some(run), _) => match find(&run, &args.out) {
             Ok(folder) if is_search(&folder) => {
-                // The id of a search that is there: goes on with it if it is the same.
-                if let Some(file) = &args.experiment {
-                    program.check_same_search(&folder, file, overrides, options)?;
+                if let Some(file) = &args.experiment
+                    && let Some(difference) =
+                        program.search_differs(&folder, file, overrides, options)
+                {
+                    let folder = folder.display();
+                    errln!(
+                        "{folder} has this id and is gone on with, as it was begun: {difference}"
+                    );
                 }
                 Ok(Found::Search(Box::new(program.resume_search(&folder)?)))
             }

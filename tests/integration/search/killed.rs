@@ -14,13 +14,13 @@ const PATIENCE: Duration = Duration::from_secs(600);
 
 /// When a search is killed: as often, after up to two more lines of its journal and up to so long.
 #[derive(Clone, Copy)]
-pub(crate) struct Kills {
+pub(crate) struct SearchKills {
     pub(crate) count: u64,
     pub(crate) seed: u64,
     pub(crate) longest: Duration,
 }
 
-impl Kills {
+impl SearchKills {
     /// For searches whose trials take no time.
     pub(crate) fn quick(count: u64, seed: u64) -> Self {
         Self { count, seed, longest: Duration::from_millis(60) }
@@ -149,8 +149,8 @@ fn folders(of: &Path) -> Vec<PathBuf> {
     found.map(|entry| entry.path()).collect()
 }
 
-/// Kills a search at as many seeded moments, and lets it end then.
-pub(crate) fn killed_and_resumed(place: &Workplace, file: &str, kills: Kills) -> Value {
+/// SearchKills a search at as many seeded moments, and lets it end then.
+pub(crate) fn killed_and_resumed(place: &Workplace, file: &str, kills: SearchKills) -> Value {
     let runs = format!("killed-{}", kills.seed);
     let mut rng = salamander_core::seed::Rng::new(kills.seed);
     let mut kept = Vec::new();
@@ -184,7 +184,7 @@ pub(crate) fn killed_and_resumed(place: &Workplace, file: &str, kills: Kills) ->
 }
 
 /// A search undisturbed, and the same one killed at many moments.
-pub(crate) fn is_not_changed_by_kills(place: &Workplace, file: &str, all: &[Kills]) {
+pub(crate) fn is_not_changed_by_kills(place: &Workplace, file: &str, all: &[SearchKills]) {
     place.write("points.csv", &points_csv(40));
     let file = place.write("x.yaml", file).display().to_string();
     let end: Value = place.ok(&["train", &file, "--json", "--out", "one"]).json();

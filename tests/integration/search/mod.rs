@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::support::{Workplace, points_csv};
 use killed::{
-    Kills, decisions, is_not_changed_by_kills, journaled, killed_and_resumed, nobody_is_left,
+    SearchKills, decisions, is_not_changed_by_kills, journaled, killed_and_resumed, nobody_is_left,
     only_search, summary, trials_are_what_they_are_alone, wait_for,
 };
 
@@ -109,7 +109,7 @@ pub(crate) fn running(changes: &[(&str, &str)]) -> String {
 #[test]
 fn a_search_trains_its_trials_and_goes_on_after_kills() {
     let place = Workplace::new();
-    is_not_changed_by_kills(&place, RUNNING, &[Kills::quick(3, 1)]);
+    is_not_changed_by_kills(&place, RUNNING, &[SearchKills::quick(3, 1)]);
     let file = place.write("x.yaml", RUNNING).display().to_string();
     let end: Value = place.ok(&["train", &file, "--json"]).json();
     let trials = end["trials"].as_array().expect("a list");
@@ -147,7 +147,7 @@ fn in_order_of_arrival_a_trial_has_the_curve_that_it_has_alone() {
     place.write("points.csv", &points_csv(40));
     let text = running(&[("order: fixed", "order: arrival"), ("max_concurrent_trials: 2", "")]);
     let file = place.write("x.yaml", &text).display().to_string();
-    let end = killed_and_resumed(&place, &file, Kills::quick(2, 5));
+    let end = killed_and_resumed(&place, &file, SearchKills::quick(2, 5));
     trials_are_what_they_are_alone(&place, &end);
 }
 
@@ -185,7 +185,7 @@ reproducibility: {experiment_seed: 3}
         }
     }
     assert!(copies > 0, "{end:#}");
-    let again = killed_and_resumed(&place, &file, Kills::quick(2, 9));
+    let again = killed_and_resumed(&place, &file, SearchKills::quick(2, 9));
     assert_eq!(decisions(&again), decisions(&end));
 }
 

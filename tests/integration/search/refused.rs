@@ -78,22 +78,22 @@ fn two_searches_do_not_share_a_folder() {
     let file = place.write("x.yaml", RUNNING).display().to_string();
     let args = ["train", &file, "--id", "mine", "--json"];
     let end: Value = place.ok(&args).json();
-    // Another one with the same id, and one trial with it.
-    let refused = |rest: &[&str], expected: &str| {
-        let ended = place.run(&[&args[..], rest].concat());
-        assert_eq!(ended.code(), Some(1), "{rest:?}: {}", ended.out());
+    // Who has its id gets that one, and is told where his own differs; nothing of it is lost.
+    let again = |args: &[&str], expected: &str| {
+        let ended = place.ok(args);
         assert!(ended.err().contains(expected), "{}", ended.err());
+        assert_eq!(decisions(&ended.json()), decisions(&end));
     };
-    refused(
-        &["--set", "searcher.max_trials=6"],
-        "runs/mine: another search is in this folder (searcher.max_trials is 5 there and 6 here); \
-         give this one another id",
+    again(
+        &[&args[..], &["--set", "searcher.max_trials=6"]].concat(),
+        "runs/mine has this id and is gone on with, as it was begun: searcher.max_trials is 5 there \
+         and 6 here",
     );
     let one = place.write("one.yaml", "entrypoint: points\ndata: {training: points.csv}\n");
     let one = one.display().to_string();
-    let ended = place.run(&["train", &one, "--id", "mine"]);
-    assert!(ended.err().contains("the file is that of one trial"), "{}", ended.err());
+    again(&["train", &one, "--id", "mine", "--json"], "the file is that of one trial");
     // The same one goes on, here with nothing to do, whatever its slots are.
-    let again: Value = place.ok(&[&args[..], &["--slots", "3"]].concat()).json();
-    assert_eq!(decisions(&again), decisions(&end));
+    let same = place.ok(&[&args[..], &["--slots", "3"]].concat());
+    assert_eq!(decisions(&same.json()), decisions(&end));
+    assert!(!same.err().contains("has this id"), "{}", same.err());
 }

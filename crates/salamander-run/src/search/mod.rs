@@ -117,28 +117,26 @@ impl Program {
         Ok(Some(SearchDraft { program: self.clone(), path, kept, id }))
     }
 
-    /// Refuses a folder that holds another search than that of a file, and would be taken for it.
-    pub fn check_same_search(
+    /// In what the search of a folder differs from that of a file which has its id, in words: it is gone on with as it
+    /// was begun. Only what is searched for and how: paths and what was `--set` may be written otherwise.
+    pub fn search_differs(
         &self,
         folder: &Path,
         file: &Path,
         overrides: &Overrides,
         options: SearchOptions,
-    ) -> Result<(), Error> {
-        let kept = KeptSearch::read(&RunLayout::new(folder).search())?;
+    ) -> Option<String> {
+        let kept = KeptSearch::read(&RunLayout::new(folder).search()).ok()?;
         let options = SearchOptions { slots: kept.slots, ..options };
-        let difference = match self.search(file, overrides, options)? {
-            Some(draft) => first_difference(&kept.file.to_yaml(), &draft.in_force()),
-            None => Some("the file is that of one trial".to_string()),
+        let Some(draft) = self.search(file, overrides, options).ok()? else {
+            return Some("the file is that of one trial".to_string());
         };
-        match difference {
-            Some(difference) => Err(Error::Invalid(format!(
-                "{}: another search is in this folder ({difference}); give this one another id, \
-                 or go on with that one: train --resume",
-                folder.display()
-            ))),
-            None => Ok(()),
-        }
+        let searched = |file: &SearchFile| {
+            let all = file.to_json();
+            json!({"searcher": all["searcher"], "hyperparameters": all["hyperparameters"]})
+                .to_string()
+        };
+        first_difference(&searched(&kept.file), &searched(&draft.kept.file))
     }
 
     /// Goes on with a search.

@@ -155,7 +155,7 @@ impl TrialProcesses {
                 }
                 ProcessNews::Ended(exit) => {
                     let process = self.processes.remove(&number);
-                    // Otherwise its trial had come to where it pauses.
+                    // The trial of one that stayed had come to where it pauses, which was heard.
                     if let Some(TrialProcess { doing: Doing::Training(trial), .. }) = process {
                         ended.push((trial, exit));
                     }
