@@ -92,7 +92,8 @@ fn assert_close(found: &[f32], expected: &[f32], what: &str) {
 fn networks_of_digits_are_what_predict_says() {
     let folder = tempfile::tempdir().expect("a folder");
     let valid = zoo("mnist/data/mnist-valid.recordio");
-    let dataset = Dataset::new(Arc::from(open(std::slice::from_ref(&valid), None).expect("opened")));
+    let dataset =
+        Dataset::new(Arc::from(open(std::slice::from_ref(&valid), None).expect("opened")));
     let dataset = dataset.expect("a dataset");
     let mut pixels: Vec<f32> = Vec::new();
     let few: Vec<u64> = (0..40).collect();
