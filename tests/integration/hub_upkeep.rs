@@ -1,4 +1,4 @@
-//! A hub with real trials: what goes and what starts from what, a trial that is killed, a run that tells a hub of itself.
+//! A hub with real trials: what goes and what starts from what, a trial that is killed, a run that tells of itself.
 
 use std::fs;
 use std::path::Path;
@@ -36,11 +36,17 @@ fn first_loss(run: &Path) -> f64 {
 #[test]
 fn checkpoints_go_at_the_end_and_another_experiment_starts_from_one_that_stays() {
     let place = place();
-    let often = "min_checkpoint_period={batches: 5}";
-    let create = ["experiment", "create", "single.yaml", "--json", "--set", SHORT, "--set", often];
+    let often = [
+        "--set",
+        "min_checkpoint_period={batches: 5}",
+        "--set",
+        "min_validation_period={batches: 10}",
+    ];
+    let create = ["experiment", "create", "single.yaml", "--json", "--set", SHORT];
+    let create = [&create[..], &often].concat();
     let keep = "checkpoint_storage={save_trial_best: 2, save_trial_latest: 3}";
     let end: Value = place.ok(&[&create[..], &["--set", keep]].concat()).json();
-    let first = Path::new(end["dir"].as_str().expect("a folder")).to_path_buf();
+    let first = place.path().join("runs").join(end["dir"].as_str().expect("a folder"));
     let all: Value = place.ok(&["checkpoint", "list", "1.1", "--json"]).json();
     let there = |all: &Value| {
         let all = all.as_array().expect("a list").iter();
@@ -62,15 +68,16 @@ fn checkpoints_go_at_the_end_and_another_experiment_starts_from_one_that_stays()
     // What was learned comes along, and nothing else.
     let source = "searcher.source_trial_id=\"1.1\"";
     let warm: Value = place.ok(&[&create[..], &["--set", source]].concat()).json();
-    let second = Path::new(warm["dir"].as_str().expect("a folder")).to_path_buf();
+    let second = place.path().join("runs").join(warm["dir"].as_str().expect("a folder"));
     assert!(first_loss(&second) < first_loss(&first), "it begins where the other has ended");
     let described: Value = place.ok(&["experiment", "describe", "2", "--json"]).json();
     assert_eq!(described["lineage"]["source"]["run"], "1.1", "{described:#}");
-    assert!(place.ok(&["experiment", "describe", "1"]).out().contains("2 begin with its weights"));
+    assert!(place.ok(&["experiment", "describe", "1"]).out().contains("used by   experiment 2"));
     // The same without a hub, by the run's folder: the same bits.
     let id = first.file_name().expect("a name").to_string_lossy().into_owned();
     let source = format!("searcher.source_trial_id={id}");
-    let plain = place.train(&["single.yaml", "--set", SHORT, "--set", often, "--set", &source]);
+    let plain = ["single.yaml", "--set", SHORT, "--set", &source];
+    let plain = place.train(&[&plain[..], &often].concat());
     let summary = fs::read_to_string(second.join("summary.json")).expect("read");
     let summary: Value = serde_json::from_str(&summary).expect("JSON");
     assert_eq!(plain["weights_hash"], summary["weights_hash"]);

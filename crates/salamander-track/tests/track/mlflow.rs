@@ -18,7 +18,7 @@ const PATIENT: Patience =
 
 fn sinks(uri: &str) -> Sinks {
     let mlflow = Mlflow { uri: uri.to_string(), experiment: Some("a team's".to_string()) };
-    Sinks { tensorboard: false, mlflow: Some(mlflow) }
+    Sinks { mlflow: Some(mlflow), ..Sinks::default() }
 }
 
 fn state(run: &RunLayout) -> State {

@@ -114,7 +114,7 @@ fn steps_of(read: &Value) -> Vec<u64> {
 }
 
 fn sinks() -> Sinks {
-    Sinks { tensorboard: true, mlflow: None }
+    Sinks { tensorboard: true, ..Sinks::default() }
 }
 
 #[test]
