@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::support::{PROGRAM, Workplace, points_csv};
 
-pub(crate) const SINGLE: &str = "\
+const SINGLE: &str = "\
 name: one model
 entrypoint: points
 data: {training: points.csv, validation: points.csv}

@@ -225,7 +225,9 @@ impl Hub {
     pub fn kill_run(&self, by: &Speaker, run: RunId) -> Result<(), Error> {
         let state = self.store().run(run)?.state;
         let experiment = self.store().experiment(run.experiment())?;
-        if experiment.kind != "search" || experiment.origin != "hub" {
+        // By its folder: the store may know a trial before it knows that there are others.
+        let layout = RunLayout::new(self.runs().join(&experiment.folder));
+        if !layout.search().is_file() || experiment.origin != "hub" {
             return self.want(by, experiment.id, Wanted::Killed);
         }
         let is_over =

@@ -16,8 +16,8 @@
 //! - [`serving`]: trained models as endpoints; [`infer`]: asking them about files
 //! - [`roles`]: the processes of a distributed run; `distributed`: their parent
 //! - [`cluster`]: jobs on Kubernetes (feature `kube`)
-//! - `folder`, `keys`, `stored`, `stop_request`, `warm_start`: a run's folder, its secrets, its place in an object store,
-//!   a wish to stop it, and whose weights it begins with
+//! - `folder`, `keys`, `stored`, `stop_request`, `warm_start`: a run's folder, its secrets, its place in an object
+//!   store, a wish to stop it, and whose weights it begins with
 
 #[cfg(feature = "kube")]
 pub mod cluster;

@@ -224,7 +224,8 @@ fn next_part(run: &RunLayout, path: &str, sent: Option<&Sent>) -> Result<Option<
     Ok(Some(Part { stamp, offset, bytes }))
 }
 
-/// The files of a run, and of its trials, that a hub is told of, as they are there now: what others are read with first.
+/// The files of a run, and of its trials, that a hub is told of, as they are there now; those that say what the others
+/// are come first.
 fn told_files(run: &RunLayout) -> Vec<String> {
     let names = |folder: PathBuf| {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();

@@ -234,7 +234,7 @@ fn describe(client: &Client, one: &One) -> Result<()> {
     }
     if !lineage.started.is_empty() {
         let started: Vec<String> = lineage.started.iter().map(ToString::to_string).collect();
-        outln!("others    {} begin with its weights", started.join(", "))?;
+        outln!("used by   experiment {}", started.join(", "))?;
     }
     if experiment.origin == "hub" {
         let (least, most) = (experiment.slots, experiment.max_slots);

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::environment::HUB_TOKEN;
+
 /// Where a run is written down besides its folder. Nothing here is ever in the way of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -41,7 +43,7 @@ impl Tracking {
     pub(super) fn mistake(&self) -> Option<(&'static str, String)> {
         let secret = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD";
         let mlflow = self.mlflow.as_ref().and_then(|mlflow| wrong_address(&mlflow.uri, secret));
-        let hub = || wrong_address(self.hub.as_ref()?, "SALAMANDER_HUB_TOKEN");
+        let hub = || wrong_address(self.hub.as_ref()?, HUB_TOKEN.name);
         let mlflow = mlflow.map(|reason| ("tracking.mlflow.uri", reason));
         mlflow.or_else(|| hub().map(|reason| ("tracking.hub", reason)))
     }

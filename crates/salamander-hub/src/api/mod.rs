@@ -3,8 +3,8 @@
 //! # Layout
 //! - [`router`]: all routes, to which others may add theirs; `reply`: errors, ETags, parameters
 //! - `openapi`: the API's own description; `figures`: for Prometheus; `files`: of checkpoints
-//! - `read`: everything that is looked at; `events`: what is followed; `write`: what is changed; `upkeep`: what goes; `remote`: runs of other machines;
-//!   `access`: by whom
+//! - `read`: everything that is looked at; `events`: what is followed; `write`: what is changed; `access`: by whom
+//! - `upkeep`: what goes, budgets, webhooks; `remote`: runs of other machines
 
 mod access;
 mod events;

@@ -195,7 +195,10 @@ mod tests {
         let own = tempfile::tempdir().expect("a folder");
         let start = Start {
             program: Path::new("/bin/sh"),
-            arguments: vec!["-c".into(), "echo error: broken; read x </dev/zero".into()],
+            arguments: vec![
+                "-c".into(),
+                "trap : TERM; echo error: broken; while :; do read x </dev/zero; done".into(),
+            ],
             folder: own.path().to_path_buf(),
             own: own.path(),
             slots: 2,
@@ -207,6 +210,11 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(last_error(own.path()).as_deref(), Some("broken"));
+        assert!(!found.asked());
+        process.interrupt();
+        let again = Process::find(own.path(), None, 1).expect("it does not listen");
+        assert!(again.asked(), "the next hub does not ask twice, which would end it at once");
+        assert!(kept(own.path()).is_some_and(|(since, slots)| since > 0 && slots == 2));
         found.kill();
         while process.ended().is_none() {
             std::thread::yield_now();
