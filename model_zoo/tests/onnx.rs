@@ -112,7 +112,8 @@ fn networks_of_digits_are_what_predict_says() {
     let image = json!({"shape": [40, 1, 28, 28], "type": "float32", "values": pixels});
     for model in ["mlp", "mnist", "conv32", "filters"] {
         let file = zoo(&format!("mnist/{model}.yaml")).display().to_string();
-        let short = ["searcher.max_length={batches: 10}", "data.validation=[]"];
+        let short =
+            ["searcher.max_steps=", "searcher.max_length={batches: 10}", "data.validation=[]"];
         let run_folder = train(folder.path(), &file, &short);
         let Some((found, said)) = onnx(folder.path(), &run_folder, &json!({ "image": image }))
         else {

@@ -66,7 +66,7 @@ fn predictions_do_not_need_labels() {
     let lines: Vec<&str> = csv.lines().collect();
     assert_eq!(
         lines[0],
-        "record,prediction,score_0,score_1,probability_0,probability_1,logit_0,logit_1"
+        "record,prediction,label,score_0,score_1,probability_0,probability_1,logit_0,logit_1"
     );
     assert_eq!(lines.len(), 4);
     assert!(lines[2].starts_with("1,"), "{csv}");

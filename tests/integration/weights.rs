@@ -70,10 +70,12 @@ fn weights_of_pytorch_give_pytorchs_outputs() {
         let run = trained(&place, &[&start, "hyperparameters.learning_rate=0"]);
         place.write("points.csv", "x,y\n0.5,-1.0\n-0.25,2.0\n");
         let text = predictions(&place, &run, "out.csv");
+        assert!(text.starts_with("record,prediction,label,score_0,score_1,"), "{text}");
         let scores: Vec<f64> = text
             .lines()
             .skip(1)
-            .flat_map(|line| line.split(',').skip(2).map(|score| score.parse().expect("a number")))
+            .flat_map(|line| line.split(',').skip(3).take(2))
+            .map(|score| score.parse().expect("a number"))
             .collect();
         for (ours, torch) in scores.iter().zip(&outputs) {
             assert!((ours - torch).abs() < 1e-6, "{file}: {ours}, not {torch}");

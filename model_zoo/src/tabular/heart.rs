@@ -92,8 +92,8 @@ impl Trial for Heart {
     }
 
     fn metrics(&self, output: &Tensor<2>, batch: &PatientBatch) -> Metrics {
-        let right = output.clone().flatten::<1>(0, 1).greater_elem(0.0).int();
-        let right = right.equal(batch.target.clone()).float();
+        let ill = output.clone().flatten::<1>(0, 1).greater_elem(0.0);
+        let right = ill.equal(batch.target.clone().equal_elem(1)).float();
         auc(output, &batch.target).and(mean("accuracy", &right))
     }
 

@@ -67,7 +67,7 @@ impl ColumnTokenizer {
         let found = columns.iter_mut().find(|column| column.name == self.column);
         let found =
             found.with_context(|| format!("--tokenize: there is no column {:?}", self.column))?;
-        found.kind = ColumnKind::Ints;
+        (found.kind, found.list) = (ColumnKind::Ints, true);
         Ok(columns)
     }
 
