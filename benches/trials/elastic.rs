@@ -12,7 +12,8 @@ pub(crate) fn measure(record: &Record) {
     let rest = "micro_batches: 2\n\
         hyperparameters: {global_batch_size: 64, learning_rate: {loguniform: [0.0003, 0.01]}}\n\
         searcher:\n  name: async_halving\n  form: promotion\n  num_rungs: 2\n  divisor: 4\n  \
-        max_length: {batches: 1600}\n  metric: loss\n  max_trials: 4\n  order: fixed\nreproducibility: {experiment_seed: 3}\n";
+        max_length: {batches: 1600}\n  metric: loss\n  max_trials: 4\n  order: fixed\n\
+        reproducibility: {experiment_seed: 3}\n";
     let file = folder.path().join("search.yaml");
     std::fs::write(&file, digits("mnist_conv16", rest)).expect("written");
     let seconds = |elastic: bool| {

@@ -248,7 +248,8 @@ mod tests {
     #[test]
     fn classifiers_have_labels_probabilities_and_logits_and_shares_are_no_logits() {
         let logits = written(&[1.0, 1.0], &["no", "yes"]);
-        let expected = r#"{"label":"yes","logits":[1.0,1.0],"prediction":1,"probabilities":[0.5,0.5],"record":3,"scores":[0.25,0.75]}"#;
+        let expected = r#"{"label": "yes", "logits": [1.0, 1.0], "prediction": 1, "probabilities": [0.5, 0.5],
+            "record": 3, "scores": [0.25, 0.75]}"#;
         let parse = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
         assert_eq!(parse(&logits), parse(expected));
         let shares = written(&[0.25, 0.75], &[]);

@@ -54,7 +54,8 @@ fn answers_are_as_the_description_says() {
     command.args(["--phases", "examples,coverage,fuzzing", "--generation-database", "none"]);
     command.args([
         "--checks",
-        "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,unsupported_method",
+        "not_a_server_error,status_code_conformance,content_type_conformance,\
+         response_schema_conformance,unsupported_method",
     ]);
     for taken in ["modelUnload", "torchUnregister", "torchUnregisterVersion"] {
         command.args(["--exclude-operation-id", taken]);

@@ -45,6 +45,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod loaded;
+
 use std::cell::OnceCell;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
@@ -63,16 +65,17 @@ use crate::asynchronous;
 use crate::callback::Callback;
 use crate::checkpoint::Checkpoint;
 use crate::context::Context;
-use crate::evaluate::{AfterBatch, BatchRange, EvaluationPart, evaluate_part};
+use crate::evaluate::{AfterBatch, BatchRange, EvaluationPart};
 use crate::example::{AssetFiles, AssetSpec, Assets, Example};
 use crate::exchange::Alone;
-use crate::inference::{Answers, ExampleDecoder, Examples, NotAnswered, RecordDecoder, infer};
-use crate::predict::{TakePredictions, predict_part};
-use crate::tables::{self, FileRows, LocalRows, Opened, RowSource, Tables};
+use crate::inference::{Answers, Examples, NotAnswered, RecordDecoder};
+use crate::predict::TakePredictions;
+use crate::tables::{FileRows, LocalRows, Opened, RowSource};
 use crate::trainer::{Outcome, Setup, Trainer};
 use crate::trial::{BuildError, DataPaths, Trial};
 use crate::worker::{Membership, WorkerConnection};
 use crate::{Error, params, preflight, weights};
+use loaded::{LoadedModel, rows_beside};
 
 /// A model without its type.
 pub trait Model: Send + Sync {
@@ -340,66 +343,6 @@ impl<T: Trial> Model for ModelEntry<T> {
             }
         }
         Ok(Box::new(LoadedModel { model, asked: OnceCell::new(), tables, unknown, files, cx }))
-    }
-}
-
-struct LoadedModel<T: Trial> {
-    model: T,
-    /// The same without what a backward pass needs, made when it is first asked.
-    asked: OnceCell<T>,
-    tables: Tables,
-    /// Counts look-ups of ids that no row has.
-    unknown: Option<Arc<AtomicU64>>,
-    /// The checkpoint's files with rows.
-    files: Vec<PathBuf>,
-    /// What it was built from.
-    cx: Context<T::Hparams>,
-}
-
-/// Where an exported model has its rows.
-fn rows_beside(weights: &Path) -> PathBuf {
-    weights.with_file_name("tables")
-}
-
-impl<T: Trial> Instance for LoadedModel<T> {
-    fn evaluate(
-        &self,
-        part: BatchRange<'_>,
-        each: &mut AfterBatch<'_>,
-    ) -> Result<EvaluationPart, Error> {
-        let found = evaluate_part(&self.model, &self.cx.assets, part, each)?;
-        self.tables.check().map(|()| found)
-    }
-
-    fn predict(&self, part: BatchRange<'_>, each: &mut TakePredictions<'_>) -> Result<u64, Error> {
-        let skipped = predict_part(&self.model, &self.cx.assets, part, each)?;
-        self.tables.check().map(|()| skipped)
-    }
-
-    fn decoder(&self) -> Arc<dyn RecordDecoder> {
-        Arc::new(ExampleDecoder::<T::Example>::new(self.cx.assets.clone()))
-    }
-
-    fn infer(&self, examples: Vec<Examples>, most: usize) -> Result<Answers, Box<NotAnswered>> {
-        let model = self.asked.get_or_init(|| self.model.valid());
-        let answers = infer(model, &self.cx.assets, examples, most)?;
-        let gone = |error| NotAnswered { error, examples: Vec::new() }.into();
-        self.tables.check().map(|()| answers).map_err(gone)
-    }
-
-    fn unknown_ids(&self) -> Option<Arc<AtomicU64>> {
-        self.unknown.clone()
-    }
-
-    fn export(&self, path: &Path) -> Result<(), Error> {
-        self.cx.assets.files().write(path.parent().unwrap_or(Path::new("")))?;
-        tables::export(&self.files, &rows_beside(path))?;
-        weights::save(&self.model, path)
-    }
-
-    fn export_as(&self, format: &str, folder: &Path) -> Result<(), Error> {
-        let wrong = |error: BuildError| Error::model::<T>(format!("export as {format}: {error}"));
-        self.model.export(format, &self.cx, folder).map_err(wrong)
     }
 }
 

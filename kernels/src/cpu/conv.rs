@@ -1,5 +1,5 @@
-//! Two-dimensional convolution, forward and backward: by the direct kernel where it serves, channel by channel where each
-//! has a filter of its own, otherwise as matrix products over each sample's columns.
+//! Two-dimensional convolution, forward and backward: by the direct kernel where it serves, channel by channel where
+//! each has a filter of its own, otherwise as matrix products over each sample's columns.
 
 use std::ops::Range;
 

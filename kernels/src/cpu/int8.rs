@@ -61,7 +61,8 @@ impl Int8Weights {
     }
 }
 
-/// What one of a whole number is worth where the largest value is the largest number; not a number where a value is none.
+/// What one of a whole number is worth where the largest value is the largest number; not a number where a value is
+/// none.
 fn scale_of(values: impl Iterator<Item = f32>) -> f32 {
     let (mut largest, mut finite) = (0.0f32, true);
     for value in values {
@@ -234,7 +235,10 @@ mod tests {
             rows in 1..=TOGETHER, groups in 1..60usize, seed in any::<u64>(),
         ) {
             let length = groups * GROUP;
-            let bytes = |count: usize, seed| values(count, seed).iter().map(|v| (v * 1e4) as i64 as u8).collect::<Vec<u8>>();
+            let bytes = |count: usize, seed| {
+                let values = values(count, seed);
+                values.iter().map(|v| (v * 1e4) as i64 as u8).collect::<Vec<u8>>()
+            };
             let (input, weight) = (bytes(rows * length, seed), bytes(length * TILE, !seed));
             let weight: Vec<i8> = weight.iter().map(|byte| (*byte as i8).max(-127)).collect();
             let (mut expected, mut found) = (vec![0; rows * TILE], vec![1; rows * TILE]);

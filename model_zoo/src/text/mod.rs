@@ -8,7 +8,8 @@ pub mod pairs;
 
 use salamander::prelude::*;
 
-/// A text, or the tokens that `salamander data convert --tokenize` made of it, and what it says; beside the files of a model of Hugging Face.
+/// A text, or the tokens that `salamander data convert --tokenize` made of it, and what it says; beside the files of a
+/// model of Hugging Face.
 #[derive(Example)]
 #[example(
     files = ["config.json"],

@@ -27,8 +27,8 @@ use crate::ui::{MANY_FILES, show_indexing};
 pub(crate) enum Command {
     /// Get a public data set, verify it and convert it
     Fetch {
-        /// The data set: mnist, iris, heart, frappe; with --from also cifar, reviews of films (VADER's data) and passages
-        /// of any text
+        /// The data set: mnist, iris, heart, frappe; with --from also cifar, reviews of films (VADER's data) and
+        /// passages of any text
         name: String,
         /// A folder with its original files, or an address that they are below
         #[arg(long, value_name = "DIR|URL")]

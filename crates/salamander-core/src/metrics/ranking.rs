@@ -43,8 +43,8 @@ pub(super) fn area(buckets: &Histogram) -> f64 {
     wins / (negatives * positives)
 }
 
-/// A histogram as a list of (bucket, negatives, positives): the keys of JSON's objects are text, which a tagged enum does
-/// not read as numbers again.
+/// A histogram as a list of (bucket, negatives, positives): the keys of JSON's objects are text, which a tagged enum
+/// does not read as numbers again.
 pub(super) mod entries {
     use serde::{Deserialize, Deserializer, Serializer};
 

@@ -1,3 +1,5 @@
+//! Metrics merge, keep every bit in JSON, and are what other libraries call them.
+
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

@@ -21,7 +21,8 @@
 //!
 //! # Layout
 //! - `config`: what `config.json` says; `encoder`: the layers; `classifier`: classes of texts
-//! - `folder`: weights in and out, under their names; `onnx`: the same network for other programs; `fine_tune`: which parameters move how
+//! - `folder`: weights in and out, under their names; `onnx`: the same network for other programs;
+//!   `fine_tune`: which parameters move how
 
 mod classifier;
 mod config;
