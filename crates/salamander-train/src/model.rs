@@ -70,7 +70,7 @@ use crate::example::{AssetFiles, AssetSpec, Assets, Example};
 use crate::exchange::Alone;
 use crate::inference::{Answers, Examples, NotAnswered, RecordDecoder};
 use crate::predict::TakePredictions;
-use crate::tables::{FileRows, LocalRows, Opened, RowSource};
+use crate::tables::{FileRows, LocalRows, Opened, RowSource, Tables};
 use crate::trainer::{Outcome, Setup, Trainer};
 use crate::trial::{BuildError, DataPaths, Trial};
 use crate::worker::{Membership, WorkerConnection};
