@@ -1,5 +1,5 @@
-//! Tells webhooks of ends: signed as the Standard Webhooks specification (https://www.standardwebhooks.com) has it, and
-//! told again until they are heard.
+//! Tells webhooks of ends: signed as the Standard Webhooks specification (<https://www.standardwebhooks.com>) has it,
+//! and told again until they are heard.
 //!
 //! What is to be told follows from the journal, and that it was heard is journaled: a hub that is killed in between
 //! tells it once more, with the same id.
