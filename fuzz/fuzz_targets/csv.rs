@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use salamander_core::experiment::{CsvSettings, CsvHeader};
+use salamander_core::experiment::{CsvHeader, CsvSettings};
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((kind, bytes)) = bytes.split_first() else { return };
@@ -13,7 +13,8 @@ fuzz_target!(|bytes: &[u8]| {
         (0, true) => "adult.test",
         (_, true) => "ratings.dat",
     };
-    let header = [None, Some(CsvHeader::No), Some(CsvHeader::Yes), Some(CsvHeader::Names(vec!["x".into()]))];
+    let header =
+        [None, Some(CsvHeader::No), Some(CsvHeader::Yes), Some(CsvHeader::Names(vec!["x".into()]))];
     let csv = CsvSettings {
         header: header[usize::from(kind / 2 % 4)].clone(),
         separator: (kind & 8 != 0).then(|| ";".parse().expect("one character")),

@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use salamander_ps::wire::reply::{decode_changed, decode_json, decode_number};
 use salamander_ps::wire::request::Received;
-use salamander_ps::wire::{Failure, Header, Info, Kind, Request, header};
+use salamander_ps::wire::{Failure, Header, Info, MessageKind, Request, header};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Some(start) = bytes.first_chunk::<{ header::LENGTH }>()
@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(decoded.encode(), *start, "a header has one form");
     }
     let Some((&first, bytes)) = bytes.split_first() else { return };
-    let kind = Kind::ALL[usize::from(first & 0x7f) % Kind::ALL.len()];
+    let kind = MessageKind::ALL[usize::from(first & 0x7f) % MessageKind::ALL.len()];
     let length = bytes.len() as u64;
     let header = Header { kind, bf16: first >= 0x80, tag: 0, number: 0, length };
     // Servers receive bodies into words, so that arrays in them are aligned.
