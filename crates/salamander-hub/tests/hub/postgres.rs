@@ -10,3 +10,4 @@ mod queue;
 mod read;
 #[path = "../support/postgres.rs"]
 mod server;
+mod upkeep;
