@@ -15,12 +15,11 @@ use salamander_hub::queue::Queue;
 use salamander_hub::remote::{RemoteLife, RemotePart, RemoteRun};
 use salamander_hub::server::Listen;
 use salamander_hub::store::logs::LogQuery;
-use salamander_hub::{
-    CreateRequest, Daemon, DaemonOptions, Error, ExperimentId, Hub, RunId, Speaker,
-};
+use salamander_hub::{CreateRequest, Daemon, DaemonOptions, Error, ExperimentId, RunId, Speaker};
 use serde_json::Value as Json;
 
 use crate::folders::{EXPERIMENT, Serving, write_run};
+use crate::place::{forget, open};
 use crate::queue::Scenario;
 
 /// Checkpoints of a run's folder that are there.
@@ -151,7 +150,7 @@ fn what_was_decided_is_removed_by_the_next_hub_and_not_again_after_that() {
     drop(serving);
     // A checkpoint that got the same name later is not the one that was meant.
     write_checkpoint(&run, 10, Some(-0.95));
-    Hub::forget_store(runs.path(), None).expect("removed");
+    forget(runs.path()).expect("removed");
     let serving = Serving::start(runs.path(), Access::Open);
     serving
         .client()
@@ -228,7 +227,7 @@ fn logs_go_after_their_days_and_not_before() {
 fn lines_that_are_written_after_the_end_are_read() {
     let runs = tempfile::tempdir().expect("a folder");
     let run = write_run(runs.path(), "a", 10);
-    let hub = Hub::open(runs.path(), None).expect("opened");
+    let hub = open(runs.path()).expect("opened");
     let mut ingester = Ingester::new(hub.clone());
     ingester.look_at_all().expect("read");
     let lines = || {
@@ -249,7 +248,7 @@ fn a_run_whose_folder_goes_away_does_not_run_for_ever() {
     let run = write_run(runs.path(), "a", 10);
     let lock = fs::File::open(run.join("run.lock")).expect("opened");
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("held");
-    let hub = Hub::open(runs.path(), None).expect("opened");
+    let hub = open(runs.path()).expect("opened");
     Ingester::new(hub.clone()).look_at_all().expect("read");
     let state = || hub.store().experiment(ExperimentId(1)).expect("there");
     assert_eq!(state().state, "running");
@@ -364,8 +363,8 @@ fn a_webhook_hears_of_an_end_again_until_it_says_so() {
     // What was heard stays heard in a store that is made again.
     let runs = daemon.hub().runs().to_path_buf();
     drop((client, daemon));
-    Hub::forget_store(&runs, None).expect("removed");
-    let hub = Hub::open(&runs, None).expect("opened");
+    forget(&runs).expect("removed");
+    let hub = open(&runs).expect("opened");
     assert!(hub.store().deliveries(i64::MAX).expect("read").is_empty());
 }
 
@@ -373,7 +372,7 @@ fn a_webhook_hears_of_an_end_again_until_it_says_so() {
 fn files_of_runs_elsewhere_follow_on_each_other_and_stay_in_their_folder() {
     let runs = tempfile::tempdir().expect("a folder");
     write_run(runs.path(), "taken", 10);
-    let hub = Hub::open(runs.path(), None).expect("opened");
+    let hub = open(runs.path()).expect("opened");
     let run = |uid: &str| RemoteRun { uid: uid.into(), id: "taken".into(), host: "there".into() };
     assert!(matches!(hub.begin_remote(&run("../../etc")), Err(Error::Invalid(_))));
     let uid = "0123456789abcdef0123456789abcdef";
@@ -452,7 +451,7 @@ fn webhooks_hear_of_plain_runs_once() {
     write_run(runs.path(), "before", 10);
     let lock = fs::File::open(run.join("run.lock")).expect("opened");
     rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive).expect("held");
-    let hub = Hub::open(runs.path(), None).expect("opened");
+    let hub = open(runs.path()).expect("opened");
     // Nobody is asked here: nothing sends.
     hub.add_webhook(&Speaker::default(), "http://localhost:1/hook", &[]).expect("added");
     let mut ingester = Ingester::new(hub.clone());
